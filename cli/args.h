@@ -1,0 +1,97 @@
+/* The command line. There is one table of flags for the whole program, so that a flag has one name, one
+ * meaning, one range and one line of help wherever it appears; a command lists those it takes and its
+ * defaults for them.
+ */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tersegrad/tersegrad.h"
+
+enum { CLI_WORKER_MAX = 64 };
+
+typedef enum cli_flag {
+    CLI_FLAG_RECIPE,
+    CLI_FLAG_RECIPES,
+    CLI_FLAG_RULE,
+    CLI_FLAG_KIND,
+    CLI_FLAG_DENSE_BELOW,
+    CLI_FLAG_NONFINITE,
+    CLI_FLAG_SEED,
+    CLI_FLAG_STEP,
+    CLI_FLAG_RANK,
+    CLI_FLAG_N,
+    CLI_FLAG_INPUT,
+    CLI_FLAG_DTYPE,
+    CLI_FLAG_SECONDS,
+    CLI_FLAG_THREADS,
+    CLI_FLAG_WORKERS,
+    CLI_FLAG_STEPS,
+    CLI_FLAG_JSON,
+    CLI_FLAG_N_OF /* how many there are */
+} cli_flag;
+
+/* Texts from the command line, in the order given; copies. */
+typedef struct cli_texts {
+    char **items;
+    size_t n;
+} cli_texts;
+
+typedef struct cli_args {
+    uint32_t given; /* bit f: the command line holds flag f */
+    cli_texts files;
+    cli_texts recipes; /* of --recipe and --recipes */
+    cli_texts rules;   /* PATTERN and RECIPE in turn */
+    cli_texts kinds;   /* PATTERN and KIND in turn */
+    tg_rule *rule_list;
+    tg_nonfinite nonfinite;
+    tg_dtype dtype;
+    const char *input;
+    uint64_t dense_below, seed, step, n, steps;
+    uint32_t rank, threads, workers;
+    double seconds;
+    int has_seed;
+    int json;
+    int help;
+} cli_args;
+
+/* A flag that a command takes. */
+typedef struct cli_flag_use {
+    cli_flag flag;
+    const char *standard; /* its value when it is not given; NULL: none */
+} cli_flag_use;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;  /* for the list of commands */
+    const char *usage;    /* what follows the name */
+    const char *about;    /* one or a few lines */
+    const char *examples; /* lines, each ending in a line feed */
+    const cli_flag_use *flags;
+    size_t flag_n;
+    size_t file_min, file_max;
+    int (*run)(const cli_args *args);
+} cli_command;
+
+/* Reads argv[0..argc), which holds what follows the command's name. Reports misuse. When it meets --help it
+ * sets out->help and looks no further. Free `out` in any case. */
+int cli_args_parse(cli_args *out, const cli_command *command, int argc, char *const *argv);
+void cli_args_free(cli_args *a);
+
+static inline int cli_args_has(const cli_args *a, cli_flag flag)
+{
+    return (int)(a->given >> flag & 1);
+}
+
+/* The library's options as the flags say; they point into `a`. */
+tg_options cli_args_options(const cli_args *a);
+
+/* The kind of the tensor `name` as --kind says: the first pattern that matches, else `standard`. */
+tg_kind cli_args_kind(const cli_args *a, const char *name, tg_kind standard);
+
+void cli_args_help(FILE *out, const cli_command *command);
+
+#endif

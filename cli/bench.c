@@ -1,0 +1,386 @@
+/* `tersegrad bench`: speed, size and error of a recipe on one gradient, beside memcpy in the same run. What is
+ * timed is checked first (check.h). Rounds of memcpy, encode and decode take turns, so that whatever else the
+ * machine does meets all three alike, and the median of the rounds counts.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "clock.h"
+#include "commands.h"
+#include "fail.h"
+#include "half.h"
+#include "json.h"
+#include "model.h"
+#include "synth.h"
+#include "table.h"
+#include "text.h"
+
+enum { OP_COPY, OP_ENCODE, OP_DECODE, OP_N };
+enum { ROUND_MIN = 3, ROUND_MAX = 20000 };
+
+/* The gradient that is measured. */
+typedef struct subject {
+    cli_model model; /* of --input; else empty */
+    tg_tensor tensor;
+    uint64_t dim;
+    void *grad;
+    void *made; /* what must be freed of a synthetic gradient */
+    size_t n;
+    size_t len;
+} subject;
+
+typedef struct bench {
+    const subject *subject;
+    tg_codec *codec;
+    uint8_t *frame;
+    size_t frame_cap, frame_len;
+    void *copy;
+    float *sums;
+    uint64_t step;
+    float weight;
+    size_t repeats[OP_N]; /* runs of an operation in one round */
+    double *times[OP_N];  /* seconds of one run, round by round */
+    size_t round_n;
+    double seconds;
+} bench;
+
+/* ---- the gradient ---------------------------------------------------------------------------------- */
+
+static int make_synthetic(subject *s, const cli_args *args)
+{
+    size_t element_len = tg_dtype_len(args->dtype);
+    if (args->n > SIZE_MAX / sizeof(float)) {
+        return cli_fail_memory();
+    }
+    s->n = (size_t)args->n;
+    s->len = s->n * element_len;
+    s->dim = args->n;
+    s->tensor = (tg_tensor){"synthetic", &s->dim, 1, TG_DENSE, args->dtype};
+    float *values = malloc(s->n * sizeof *values);
+    s->made = malloc(s->len);
+    s->grad = s->made;
+    if (values == NULL || s->made == NULL) {
+        free(values);
+        return cli_fail_memory();
+    }
+    cli_synth_gradient(values, s->n, args->seed);
+    cli_half_narrow(s->made, values, s->n, args->dtype);
+    free(values);
+    return CLI_OK;
+}
+
+static int load_input(subject *s, const cli_args *args)
+{
+    int code = cli_model_load(&s->model, &args->input, 1);
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (s->model.tensor_n != 1) {
+        return cli_fail(CLI_FAILED, "%s is not one .npy file", args->input);
+    }
+    if (s->model.element_n == 0) {
+        return cli_fail(CLI_FAILED, "%s holds no elements to measure with", args->input);
+    }
+    s->tensor = s->model.tensors[0];
+    s->grad = s->model.grads[0];
+    s->n = (size_t)s->model.element_n;
+    s->len = (size_t)s->model.len;
+    return CLI_OK;
+}
+
+static void free_subject(subject *s)
+{
+    free(s->made);
+    cli_model_free(&s->model);
+}
+
+/* ---- timing ---------------------------------------------------------------------------------------- */
+
+static tg_status run_once(bench *b, int op, tg_detail *why)
+{
+    const void *grads[1] = {b->subject->grad};
+    float *sums[1] = {b->sums};
+    switch (op) {
+    case OP_COPY:
+        memcpy(b->copy, b->subject->grad, b->subject->len);
+        /* A copy that nobody reads could be left out by the compiler. */
+        __asm__ volatile("" : : "r"(b->copy) : "memory");
+        return TG_OK;
+    case OP_ENCODE:
+        return tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, b->step++, grads, why);
+    default:
+        b->weight = -b->weight; /* so that the sums stay where they are, however often this runs */
+        return tg_decode_add(b->codec, sums, b->weight, b->frame, b->frame_len, why);
+    }
+}
+
+/* Seconds for one run, from `repeats` in a row. */
+static int time_op(double *out, bench *b, int op, size_t repeats)
+{
+    tg_detail why;
+    double start = cli_clock_now();
+    for (size_t i = 0; i < repeats; i++) {
+        tg_status status = run_once(b, op, &why);
+        if (status != TG_OK) {
+            return cli_fail_status(NULL, status, &why);
+        }
+    }
+    *out = (cli_clock_now() - start) / (double)repeats;
+    return CLI_OK;
+}
+
+/* Warms everything up and finds how many runs in a row are long enough for the clock. */
+static int warm_up(bench *b)
+{
+    const double long_enough = 0.5e-3;
+    for (int op = 0; op < OP_N; op++) {
+        double once = 0;
+        size_t repeats = 1;
+        int code = time_op(&once, b, op, 1);
+        if (code == CLI_OK) {
+            code = time_op(&once, b, op, 1);
+        }
+        while (code == CLI_OK && once * (double)repeats < long_enough && repeats < 1u << 20) {
+            repeats *= 2;
+            code = time_op(&once, b, op, repeats);
+        }
+        if (code != CLI_OK) {
+            return code;
+        }
+        b->repeats[op] = repeats;
+    }
+    return CLI_OK;
+}
+
+/* Rounds until the three operations together have had three times the seconds that each was promised. */
+static int run_rounds(bench *b, double seconds)
+{
+    double start = cli_clock_now();
+    double spent = 0;
+    while (b->round_n < ROUND_MAX && (spent < 3 * seconds || b->round_n < ROUND_MIN)) {
+        for (int op = 0; op < OP_N; op++) {
+            int code = time_op(&b->times[op][b->round_n], b, op, b->repeats[op]);
+            if (code != CLI_OK) {
+                return code;
+            }
+        }
+        b->round_n++;
+        spent = cli_clock_now() - start;
+    }
+    b->seconds = spent;
+    return CLI_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Gradient bytes per second, in 1e9, by the median round. */
+static double speed(const bench *b, int op)
+{
+    qsort(b->times[op], b->round_n, sizeof(double), by_value);
+    return (double)b->subject->len / b->times[op][b->round_n / 2] / 1e9;
+}
+
+static void free_bench(bench *b)
+{
+    for (int op = 0; op < OP_N; op++) {
+        free(b->times[op]);
+    }
+    free(b->frame);
+    free(b->copy);
+    free(b->sums);
+    tg_codec_free(b->codec);
+}
+
+static int start_bench(bench *b, const subject *s, const char *recipe, const tg_options *opt)
+{
+    tg_detail why;
+    *b = (bench){.subject = s, .weight = -1.0f};
+    tg_status status = tg_codec_new(&b->codec, recipe, &s->tensor, 1, opt, &why);
+    if (status != TG_OK) {
+        return cli_fail_status(NULL, status, &why);
+    }
+    b->frame_cap = tg_encode_bound(b->codec);
+    b->frame = malloc(b->frame_cap);
+    b->copy = malloc(s->len);
+    b->sums = malloc(s->n * sizeof(float));
+    int sound = b->frame != NULL && b->copy != NULL && b->sums != NULL;
+    for (int op = 0; op < OP_N; op++) {
+        b->times[op] = malloc(ROUND_MAX * sizeof(double));
+        sound = sound && b->times[op] != NULL;
+    }
+    if (!sound) {
+        return cli_fail_memory();
+    }
+    /* Touched once, so that no round pays for the first use of a page. */
+    memset(b->frame, 0, b->frame_cap);
+    memset(b->copy, 0, s->len);
+    for (size_t i = 0; i < s->n; i++) {
+        b->sums[i] = 0;
+    }
+    return CLI_OK;
+}
+
+/* ---- results --------------------------------------------------------------------------------------- */
+
+typedef struct result {
+    double speeds[OP_N];
+    double frame_len;
+    double bits;
+    double ratio;
+} result;
+
+static result result_of(const bench *b, const cli_check_result *check)
+{
+    result r = {.frame_len = (double)(check->info.header_len + check->info.payload_len)};
+    for (int op = 0; op < OP_N; op++) {
+        r.speeds[op] = speed(b, op);
+    }
+    r.bits = r.frame_len * 8 / (double)b->subject->n;
+    r.ratio = (double)b->subject->len / r.frame_len;
+    return r;
+}
+
+static int print_json(const cli_args *args, const bench *b, const cli_check_result *check)
+{
+    result r = result_of(b, check);
+    cli_json json;
+    cli_json_begin(&json, stdout);
+    cli_json_text(&json, "recipe", check->recipe);
+    cli_json_count(&json, "n", b->subject->n);
+    cli_json_count(&json, "threads", args->threads);
+    cli_json_number(&json, "encode_gbps", r.speeds[OP_ENCODE]);
+    cli_json_number(&json, "decode_gbps", r.speeds[OP_DECODE]);
+    cli_json_number(&json, "memcpy_gbps", r.speeds[OP_COPY]);
+    cli_json_number(&json, "encode_vs_memcpy", r.speeds[OP_ENCODE] / r.speeds[OP_COPY]);
+    cli_json_number(&json, "decode_vs_memcpy", r.speeds[OP_DECODE] / r.speeds[OP_COPY]);
+    cli_json_number(&json, "bits_per_value", r.bits);
+    cli_json_number(&json, "ratio", r.ratio);
+    cli_json_number(&json, "nmse", check->nmse);
+    cli_json_text(&json, "simd", tg_simd());
+    cli_json_number(&json, "frame_bytes", r.frame_len);
+    cli_json_count(&json, "entries", check->info.entry_n);
+    cli_json_text(&json, "input", args->input);
+    cli_json_text(&json, "dtype", tg_dtype_name(b->subject->tensor.dtype));
+    cli_json_count(&json, "rounds", b->round_n);
+    cli_json_number(&json, "seconds", b->seconds);
+    cli_json_finish(&json);
+    return CLI_OK;
+}
+
+static void add_speed(cli_table *table, const char *name, const result *r, int op)
+{
+    char a[CLI_NUMBER_CAP], b[CLI_NUMBER_CAP];
+    cli_table_row(table, name, cli_text_short(a, r->speeds[op]),
+                  cli_text_number(b, r->speeds[op] / r->speeds[OP_COPY], 3));
+}
+
+static int print_text(const cli_args *args, const bench *b, const cli_check_result *check)
+{
+    result r = result_of(b, check);
+    char line[256], x[CLI_NUMBER_CAP], y[CLI_NUMBER_CAP], z[CLI_NUMBER_CAP];
+    cli_table facts, speeds;
+    cli_table_init(&facts, "ll");
+    cli_table_row(&facts, "recipe", check->recipe);
+    snprintf(line, sizeof line, "%s values, %s, %s bytes, %s", cli_text_count(x, b->subject->n),
+             tg_dtype_name(b->subject->tensor.dtype), cli_text_count(y, b->subject->len),
+             args->input != NULL ? "from the file" : "synthetic");
+    cli_table_row(&facts, "gradient", line);
+    snprintf(line, sizeof line, "%s; same bytes again and with one thread", check->law);
+    cli_table_row(&facts, "checked", line);
+    snprintf(line, sizeof line, "%s bytes: %s to 1, %s bits per value", cli_text_count(x, (uint64_t)r.frame_len),
+             cli_text_short(y, r.ratio), cli_text_short(z, r.bits));
+    cli_table_row(&facts, "frame", line);
+    snprintf(line, sizeof line, "%s of the energy (NMSE of one step)", cli_text_short(x, check->nmse));
+    cli_table_row(&facts, "error", line);
+    snprintf(line, sizeof line, "threads %u, instructions %s, median of %zu rounds", args->threads, tg_simd(),
+             b->round_n);
+    cli_table_row(&facts, "timed", line);
+    cli_table_init(&speeds, "lrr");
+    cli_table_row(&speeds, "", "GB/s", "of memcpy");
+    add_speed(&speeds, "memcpy (1 thread)", &r, OP_COPY);
+    add_speed(&speeds, "encode", &r, OP_ENCODE);
+    add_speed(&speeds, "decode and add", &r, OP_DECODE);
+    int code = cli_table_print(&facts, stdout, 0);
+    putchar('\n');
+    if (code == CLI_OK) {
+        code = cli_table_print(&speeds, stdout, 0);
+    }
+    cli_table_free(&facts);
+    cli_table_free(&speeds);
+    return code;
+}
+
+/* ---- the command ----------------------------------------------------------------------------------- */
+
+static int measure(const cli_args *args, const subject *s)
+{
+    tg_options opt = cli_args_options(args);
+    cli_check check = {args->recipes.items[0], &s->tensor, &opt, s->grad, s->n};
+    cli_check_result checked;
+    int code = cli_check_run(&checked, &check);
+    if (code != CLI_OK) {
+        return code;
+    }
+    bench b;
+    code = start_bench(&b, s, args->recipes.items[0], &opt);
+    if (code == CLI_OK) {
+        code = warm_up(&b);
+    }
+    if (code == CLI_OK) {
+        code = run_rounds(&b, args->seconds);
+    }
+    if (code == CLI_OK) {
+        code = (args->json ? print_json : print_text)(args, &b, &checked);
+    }
+    free_bench(&b);
+    return code;
+}
+
+static int run(const cli_args *args)
+{
+    if (args->recipes.n == 0) {
+        return cli_fail(CLI_MISUSE, "bench needs --recipe; 'tersegrad recipes' lists what it can be made of");
+    }
+    if (args->input != NULL && (cli_args_has(args, CLI_FLAG_N) || cli_args_has(args, CLI_FLAG_DTYPE))) {
+        return cli_fail(CLI_MISUSE, "--input brings its own size and dtype; leave --n and --dtype out");
+    }
+    subject s = {0};
+    int code = args->input != NULL ? load_input(&s, args) : make_synthetic(&s, args);
+    if (code == CLI_OK) {
+        code = measure(args, &s);
+    }
+    free_subject(&s);
+    return code;
+}
+
+static const cli_flag_use flags[] = {
+    {CLI_FLAG_RECIPE, NULL},   {CLI_FLAG_RULE, NULL},         {CLI_FLAG_N, "4194304"}, {CLI_FLAG_DTYPE, "fp32"},
+    {CLI_FLAG_INPUT, NULL},    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, "1"},    {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
+};
+
+const cli_command cli_bench = {
+    .name = "bench",
+    .summary = "speed, size and error of a recipe, beside memcpy",
+    .usage = "--recipe R [--n N | --input FILE.npy] [flags]",
+    .about = "Measures a recipe on one gradient: a synthetic one of N elements (4194304 = 2^22 unless told), or\n"
+             "the one in FILE.npy. The round trip is checked before anything is timed. GB/s counts bytes of the\n"
+             "gradient, in 1e9 a second; memcpy copies the same bytes with one thread, in turns with the rest.",
+    .examples = "tersegrad bench --recipe ef+topk@0.01+fp16\n"
+                "tersegrad bench --recipe ef+randomblock@0.01 --n 10000000 --threads 2\n"
+                "tersegrad bench --recipe fp16 --input gradient.npy --json\n",
+    .flags = flags,
+    .flag_n = sizeof flags / sizeof *flags,
+    .file_min = 0,
+    .file_max = 0,
+    .run = run,
+};

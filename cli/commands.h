@@ -1,0 +1,14 @@
+/* The commands of the program, one file each. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "args.h"
+
+extern const cli_command cli_recipes;
+extern const cli_command cli_encode;
+extern const cli_command cli_decode;
+extern const cli_command cli_inspect;
+extern const cli_command cli_bench;
+extern const cli_command cli_demo;
+
+#endif

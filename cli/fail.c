@@ -1,0 +1,51 @@
+/* One line on stderr and an exit status; see fail.h. */
+#include "fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "progress.h"
+
+int cli_fail(int code, const char *format, ...)
+{
+    char line[8192]; /* two paths of any usual length and a sentence */
+    va_list arguments;
+    va_start(arguments, format);
+    int len = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (len < 0) {
+        line[0] = '\0';
+    }
+
+    /* Names of files and tensors may hold anything; a line feed in one must not make two lines of this. */
+    for (char *at = line; *at != '\0'; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) {
+            *at = '?';
+        }
+    }
+    cli_progress_clear();
+    fprintf(stderr, "tersegrad: %s\n", line);
+    return code;
+}
+
+const char *cli_reason(tg_status status, const tg_detail *why)
+{
+    return why != NULL && why->text[0] != '\0' ? why->text : tg_status_text(status);
+}
+
+int cli_fail_status(const char *what, tg_status status, const tg_detail *why)
+{
+    int misuse = status == TG_E_RECIPE || status == TG_E_ARGUMENT || status == TG_E_NO_EFFECT;
+    return cli_fail(misuse ? CLI_MISUSE : CLI_FAILED, "%s%s%s", what != NULL ? what : "", what != NULL ? ": " : "",
+                    cli_reason(status, why));
+}
+
+int cli_fail_frame(const char *path, tg_status status, const tg_detail *why)
+{
+    return cli_fail(CLI_FAILED, "%s: %s", path, cli_reason(status, why));
+}
+
+int cli_fail_memory(void)
+{
+    return cli_fail(CLI_FAILED, "not enough memory");
+}

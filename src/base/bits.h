@@ -1,0 +1,32 @@
+/* Masks: one bit an element, element i in bit i mod 64 of word i / 64; unused bits of the last word are 0. */
+#ifndef TG_BASE_BITS_H
+#define TG_BASE_BITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline size_t tg_words(uint64_t bits)
+{
+    return (size_t)((bits + 63) / 64);
+}
+
+/* Index of the lowest set bit (word != 0), and the number of set bits. */
+static inline unsigned tg_lowest(uint64_t word)
+{
+    return (unsigned)__builtin_ctzll(word);
+}
+
+static inline unsigned tg_popcount(uint64_t word)
+{
+    return (unsigned)__builtin_popcountll(word);
+}
+
+uint64_t tg_mask_count(const uint64_t *mask, uint64_t n);
+
+/* Sets elements [from, to). */
+void tg_mask_fill(uint64_t *mask, uint64_t from, uint64_t to);
+
+/* Copies elements [from, from + n) of `source` to the start of `out`. */
+void tg_mask_extract(uint64_t *out, const uint64_t *source, uint64_t from, size_t n);
+
+#endif

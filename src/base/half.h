@@ -1,0 +1,72 @@
+/* fp16 and bf16 to and from fp32, bit patterns in integers; rounding to nearest, ties to even.
+ * A NaN stays a NaN (its upper payload bits kept, made quiet); beyond the largest finite value comes infinity. */
+#ifndef TG_BASE_HALF_H
+#define TG_BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t tg_float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float tg_bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float tg_bf16_to_float(uint16_t half)
+{
+    return tg_bits_float((uint32_t)half << 16);
+}
+
+static inline uint16_t tg_float_to_bf16(float value)
+{
+    uint32_t bits = tg_float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return (uint16_t)(bits >> 16 | 0x40u);
+    }
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+static inline float tg_fp16_to_float(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t rest = half & 0x7fffu;
+    if (rest >= 0x7c00u) { /* infinity, NaN */
+        return tg_bits_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    }
+    if (rest >= 0x400u) { /* normal: move the bias from 15 to 127 */
+        return tg_bits_float(sign | ((rest << 13) + (112u << 23)));
+    }
+    /* subnormal: a multiple of 2^-24, exact in fp32 */
+    float magnitude = (float)rest * 0x1p-24f;
+    return tg_bits_float(sign | tg_float_bits(magnitude));
+}
+
+static inline uint16_t tg_float_to_fp16(float value)
+{
+    uint32_t bits = tg_float_bits(value);
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    uint32_t rest = bits & 0x7fffffffu;
+    if (rest > 0x7f800000u) { /* NaN */
+        return (uint16_t)(sign | 0x7e00u | ((rest >> 13) & 0x3ffu));
+    }
+    if (rest >= 0x477ff000u) { /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (rest >= 0x38800000u) { /* normal; a carry out of the mantissa moves into the exponent, as it should */
+        uint32_t rebased = rest - (112u << 23);
+        return (uint16_t)(sign | (rebased + 0xfffu + ((rebased >> 13) & 1u)) >> 13);
+    }
+    /* subnormal: adding 0.5 puts multiples of 2^-24 into the low mantissa bits, rounded by the addition */
+    float shifted = tg_bits_float(rest) + 0.5f;
+    return (uint16_t)(sign | (tg_float_bits(shifted) - 0x3f000000u));
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* XXH64, inlined from the library's header so that no name of it is exported. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(XXH64_state_t) <= sizeof(tg_hash_list), "tg_hash_list holds the library's state");
+
+uint64_t tg_hash(const void *data, size_t len)
+{
+    return XXH64(len > 0 ? data : "", len, 0);
+}
+
+void tg_hash_list_start(tg_hash_list *list)
+{
+    XXH64_state_t state;
+    XXH64_reset(&state, 0);
+    memcpy(list, &state, sizeof state);
+}
+
+/* Not inlined: with the length in sight gcc 12 warns of a branch in the library that is never taken. */
+__attribute__((noinline)) static void feed(XXH64_state_t *state, const uint8_t *bytes, size_t len)
+{
+    XXH64_update(state, bytes, len);
+}
+
+void tg_hash_list_append(tg_hash_list *list, uint64_t hash)
+{
+    XXH64_state_t state;
+    uint8_t bytes[8];
+    tg_put64(bytes, hash);
+    memcpy(&state, list, sizeof state);
+    feed(&state, bytes, sizeof bytes);
+    memcpy(list, &state, sizeof state);
+}
+
+uint64_t tg_hash_list_end(const tg_hash_list *list)
+{
+    XXH64_state_t state;
+    memcpy(&state, list, sizeof state);
+    return XXH64_digest(&state);
+}

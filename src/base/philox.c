@@ -1,0 +1,50 @@
+/* Philox4x32-10 and the streams made of it; docs/format.md section 5 is the definition. */
+#include "base/philox.h"
+
+void tg_philox(uint32_t out[4], uint64_t key, const uint32_t counter[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = UINT64_C(0xD2511F53) * c0;
+        uint64_t p1 = UINT64_C(0xCD9E8D57) * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += UINT32_C(0x9E3779B9);
+        k1 += UINT32_C(0xBB67AE85);
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+static uint64_t first64(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
+{
+    const uint32_t counter[4] = {c0, c1, c2, c3};
+    uint32_t out[4];
+    tg_philox(out, key, counter);
+    return out[0] | (uint64_t)out[1] << 32;
+}
+
+tg_stream tg_stream_of(uint64_t seed, uint64_t step, uint32_t unit, uint32_t who)
+{
+    return (tg_stream){first64(seed, (uint32_t)step, (uint32_t)(step >> 32), unit, who)};
+}
+
+uint64_t tg_stream_bits(const tg_stream *s, uint64_t index)
+{
+    return first64(s->key, (uint32_t)index, (uint32_t)(index >> 32), 0, 0);
+}
+
+uint64_t tg_stream_below(const tg_stream *s, uint64_t index, uint64_t limit)
+{
+    /* The high half of a 64x64-bit product, from 32-bit halves so that no wider type is needed. */
+    uint64_t x = tg_stream_bits(s, index);
+    uint64_t x0 = (uint32_t)x, x1 = x >> 32, y0 = (uint32_t)limit, y1 = limit >> 32;
+    uint64_t middle = x1 * y0 + ((x0 * y0) >> 32);
+    uint64_t carry = x0 * y1 + (uint32_t)middle;
+    return x1 * y1 + (middle >> 32) + (carry >> 32);
+}

@@ -1,0 +1,26 @@
+/* How functions fail: a status, and one sentence in the caller's tg_detail. */
+#ifndef TG_BASE_STATUS_H
+#define TG_BASE_STATUS_H
+
+#include "tersegrad/tersegrad.h"
+
+#if defined(__GNUC__)
+#define TG_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define TG_PRINTF(text, first)
+#endif
+
+/* Returns from the calling function when `call` fails. */
+#define TG_TRY(call)                                                                                           \
+    do {                                                                                                       \
+        tg_status tg_try_status = (call);                                                                      \
+        if (tg_try_status < 0) {                                                                               \
+            return tg_try_status;                                                                              \
+        }                                                                                                      \
+    } while (0)
+
+/* Writes the sentence (cut to fit) unless `why` is NULL, and returns `status`, so that a failure is one
+ * statement: return tg_fail(TG_E_FRAME, why, "..."). */
+tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...) TG_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,385 @@
+/* Makes codecs: works out what each unit needs and takes all the memory that encoding and decoding will use. */
+#include "codec/codec.h"
+
+#include "base/bits.h"
+
+#include <string.h>
+
+/* ---- grid ---------------------------------------------------------------------------------------------------------- */
+
+/* Lays the chunks of all slices into the grid, or only counts them if there is no room yet. */
+static uint64_t lay_chunks(tg_grid *g, const tg_layout *l)
+{
+    uint64_t count = 0;
+    for (uint32_t s = 0; s < g->slices; s++) {
+        if (g->chunks != NULL) {
+            g->first[s] = (size_t)count;
+        }
+        for (size_t u = 0; u < l->unit_n; u++) {
+            uint64_t hi = tg_slice_start(l->units[u].n, s + 1, g->slices);
+            uint64_t at = tg_slice_start(l->units[u].n, s, g->slices);
+            if (g->chunks == NULL) {
+                count += (hi - at + TG_CHUNK - 1) / TG_CHUNK;
+                continue;
+            }
+            for (; at < hi; at += TG_CHUNK) {
+                uint64_t n = hi - at < TG_CHUNK ? hi - at : TG_CHUNK;
+                g->chunks[count++] = (tg_chunk){.unit = (uint32_t)u, .n = (uint32_t)n, .at = at};
+            }
+        }
+    }
+    return count;
+}
+
+tg_status tg_grid_new(tg_grid **out, const tg_layout *layout, uint32_t slices, const tg_allocator *a, tg_detail *why)
+{
+    tg_grid *g = NULL;
+    TG_TRY(tg_acquire(&g, a, 1, sizeof *g, why));
+    g->slices = slices;
+    uint64_t count = lay_chunks(g, layout);
+    tg_status status = tg_acquire(&g->first, a, (uint64_t)slices + 1, sizeof *g->first, why);
+    if (status == TG_OK) {
+        status = tg_acquire(&g->chunks, a, count + 1, sizeof *g->chunks, why); /* + 1: never NULL */
+    }
+    if (status != TG_OK) {
+        tg_grid_free(g, a);
+        return status;
+    }
+    g->first[slices] = (size_t)lay_chunks(g, layout);
+    *out = g;
+    return TG_OK;
+}
+
+void tg_grid_free(tg_grid *g, const tg_allocator *a)
+{
+    if (g != NULL) {
+        tg_release(a, g->chunks);
+        tg_release(a, g->first);
+        tg_release(a, g);
+    }
+}
+
+/* ---- codec ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_measured(const tg_codec *c, const tg_unit *unit)
+{
+    return !c->only_decodes && tg_recipe_select(unit->recipe)->measure != NULL;
+}
+
+/* The part of each unit that is in the domain, and how many threads measure it. */
+static void plan_works(tg_codec *c, bool remembers)
+{
+    uint32_t workers = tg_pool_workers(c->pool);
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_unit *unit = &c->layout->units[u];
+        const tg_select_part *select = tg_recipe_select(unit->recipe);
+        tg_work *w = &c->works[u];
+        w->lo = tg_slice_start(unit->n, c->slice, c->slices);
+        w->hi = tg_slice_start(unit->n, c->slice + 1, c->slices);
+        uint64_t n = w->hi - w->lo;
+        w->flat_at = c->flat_n;
+        c->flat_n += n;
+        w->remembers = remembers && tg_recipe_feedback(unit->recipe)->remembers;
+        w->memory_at = c->memory_n;
+        c->memory_n += w->remembers ? n : 0;
+        w->gain = 1.0f;
+        if (c->parent == NULL && select->gain != NULL) {
+            w->gain = (float)select->gain(unit->recipe->value[TG_STAGE_select], unit->n);
+        }
+        uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
+        w->lanes = chunks < workers ? (uint32_t)chunks : workers;
+        w->lane_n = w->lanes == 0 ? 0 : (chunks + w->lanes - 1) / w->lanes * TG_CHUNK;
+        c->lane_job_n += is_measured(c, unit) ? w->lanes : 0;
+    }
+}
+
+/* Scratch of select parts, and masks for what a leader gives; an answer uses those that its parent has filled. */
+static tg_status acquire_scratch(tg_codec *c, tg_detail *why)
+{
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_unit *unit = &c->layout->units[u];
+        const tg_select_part *select = tg_recipe_select(unit->recipe);
+        tg_work *w = &c->works[u];
+        if (c->parent != NULL) {
+            w->led = c->parent->works[u].led;
+        } else if (tg_recipe_is_led(unit->recipe)) {
+            TG_TRY(tg_acquire(&w->led, &c->allocator, tg_words(unit->n), sizeof *w->led, why));
+        }
+        if (select->scratch_len == NULL || (c->only_decodes && select->by == TG_BY_DATA)) {
+            continue;
+        }
+        if (c->parent != NULL && select->by == TG_BY_SEED) {
+            w->scratch = c->parent->works[u].scratch;
+            continue;
+        }
+        uint64_t n = select->by == TG_BY_SEED ? unit->n : w->hi - w->lo;
+        uint64_t len = select->scratch_len(unit->recipe->value[TG_STAGE_select], n, w->lanes, w->lane_n);
+        TG_TRY(tg_acquire_room(&w->scratch, &c->allocator, len, why));
+    }
+    return TG_OK;
+}
+
+static tg_status acquire_lanes(tg_codec *c, tg_detail *why)
+{
+    TG_TRY(tg_acquire(&c->lane_jobs, &c->allocator, c->lane_job_n, sizeof *c->lane_jobs, why));
+    TG_TRY(tg_acquire(&c->lane_bad, &c->allocator, c->lane_job_n, sizeof *c->lane_bad, why));
+    tg_lane_job *job = c->lane_jobs;
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        for (uint32_t lane = 0; is_measured(c, &c->layout->units[u]) && lane < c->works[u].lanes; lane++) {
+            *job++ = (tg_lane_job){(uint32_t)u, lane};
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
+{
+    const tg_allocator *a = &c->allocator;
+    TG_TRY(tg_acquire(&c->works, a, c->layout->unit_n, sizeof *c->works, why));
+    plan_works(c, remembers);
+    TG_TRY(acquire_scratch(c, why));
+    TG_TRY(acquire_lanes(c, why));
+    for (int m = 0; m < 2; m++) {
+        TG_TRY(tg_acquire(&c->memory[m], a, c->memory_n, sizeof(float), why));
+    }
+    if (c->parent != NULL) {
+        c->written = c->parent->written;
+        c->known_count = c->parent->known_count;
+        c->bodies = c->parent->bodies;
+        c->views = c->parent->views;
+        c->view_hashes = c->parent->view_hashes;
+        c->desks = c->parent->desks;
+        return TG_OK;
+    }
+    size_t chunks = c->grid->first[c->grid->slices];
+    TG_TRY(tg_acquire(&c->written, a, chunks, sizeof *c->written, why));
+    TG_TRY(tg_acquire(&c->known_count, a, chunks, sizeof *c->known_count, why));
+    TG_TRY(tg_acquire(&c->bodies, a, c->grid->slices, sizeof *c->bodies, why));
+    TG_TRY(tg_acquire(&c->views, a, chunks, sizeof *c->views, why));
+    TG_TRY(tg_acquire(&c->view_hashes, a, chunks, sizeof *c->view_hashes, why));
+    return tg_acquire(&c->desks, a, tg_pool_workers(c->pool), sizeof *c->desks, why);
+}
+
+static tg_status finish(tg_codec **out, tg_codec *c, tg_status status)
+{
+    if (status != TG_OK) {
+        tg_codec_free(c);
+        return status;
+    }
+    *out = c;
+    return TG_OK;
+}
+
+tg_status tg_codec_make(tg_codec **out, tg_layout *layout, uint32_t slices, bool only_decodes, const tg_options *opt,
+                        tg_detail *why)
+{
+    tg_allocator a = tg_allocator_or_standard(opt->allocator);
+    tg_codec *c = NULL;
+    tg_status status = tg_acquire(&c, &a, 1, sizeof *c, why);
+    if (status != TG_OK) {
+        tg_layout_free(layout);
+        return status;
+    }
+    c->allocator = a;
+    c->layout = layout;
+    c->only_decodes = only_decodes;
+    c->nonfinite = opt->nonfinite;
+    c->rank = opt->rank;
+    c->describe = opt->describe;
+    c->slices = 1;
+    status = tg_pool_new(&c->pool, opt->threads, &a, why);
+    if (status == TG_OK) {
+        status = tg_grid_new(&c->grid, layout, slices, &a, why);
+    }
+    if (status == TG_OK) {
+        status = acquire_all(c, !only_decodes, why);
+    }
+    return finish(out, c, status);
+}
+
+tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool remembers, tg_detail *why)
+{
+    tg_codec *c = NULL;
+    TG_TRY(tg_acquire(&c, &parent->allocator, 1, sizeof *c, why));
+    c->allocator = parent->allocator;
+    c->parent = parent;
+    c->layout = parent->layout;
+    c->grid = parent->grid;
+    c->pool = parent->pool;
+    c->nonfinite = parent->nonfinite;
+    c->rank = parent->rank;
+    c->slice = slice;
+    c->slices = parent->grid->slices;
+    return finish(out, c, acquire_all(c, remembers, why));
+}
+
+static tg_status check_options(const tg_options *opt, tg_detail *why)
+{
+    if (opt->size != sizeof *opt) {
+        return tg_fail(TG_E_ARGUMENT, why, "tg_options has size %zu, not the %zu of this library; start from TG_OPTIONS_INIT",
+                       opt->size, sizeof *opt);
+    }
+    if (opt->rule_n > 0 && opt->rules == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no rules are given, though rule_n says %zu", opt->rule_n);
+    }
+    if (opt->nonfinite < TG_NONFINITE_ERROR || opt->nonfinite > TG_NONFINITE_PASS) {
+        return tg_fail(TG_E_ARGUMENT, why, "unknown policy for NaN and Inf");
+    }
+    return TG_OK;
+}
+
+tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                          const tg_options *opt, tg_detail *why)
+{
+    TG_TRY(check_options(opt, why));
+    if (tensor_n > 0 && tensors == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no tensors are given");
+    }
+    tg_allocator a = tg_allocator_or_standard(opt->allocator);
+    tg_recipe *recipes = NULL;
+    TG_TRY(tg_acquire(&recipes, &a, tensor_n, sizeof *recipes, why));
+    tg_status status = tg_policy_apply(recipes, recipe, tensors, tensor_n, opt, why);
+    if (status == TG_OK) {
+        status = tg_layout_new(out, tensors, tensor_n, recipes, opt->has_seed != 0, opt->seed, &a, why);
+    }
+    tg_release(&a, recipes);
+    return status;
+}
+
+tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                       const tg_options *opt, tg_detail *why)
+{
+    const tg_options standard = TG_OPTIONS_INIT;
+    opt = opt == NULL ? &standard : opt;
+    tg_layout *layout = NULL;
+    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
+    return tg_codec_make(out, layout, 1, false, opt, why);
+}
+
+void tg_codec_free(tg_codec *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    tg_allocator a = c->allocator;
+    bool owns = c->parent == NULL;
+    for (int m = 0; m < 2; m++) {
+        tg_release(&a, c->memory[m]);
+    }
+    for (size_t u = 0; c->works != NULL && u < c->layout->unit_n; u++) {
+        const tg_work *w = &c->works[u];
+        if (owns || w->scratch != c->parent->works[u].scratch) {
+            tg_release(&a, w->scratch);
+        }
+        if (owns) {
+            tg_release(&a, w->led);
+        }
+    }
+    tg_release(&a, c->works);
+    tg_release(&a, c->lane_jobs);
+    tg_release(&a, c->lane_bad);
+    if (owns) {
+        tg_release(&a, c->desks);
+        tg_release(&a, c->view_hashes);
+        tg_release(&a, c->views);
+        tg_release(&a, c->bodies);
+        tg_release(&a, c->known_count);
+        tg_release(&a, c->written);
+        tg_grid_free(c->grid, &a);
+        tg_pool_free(c->pool);
+        tg_layout_free(c->layout);
+    }
+    tg_release(&a, c);
+}
+
+/* ---- facts --------------------------------------------------------------------------------------------------------- */
+
+tg_known tg_codec_known(const tg_codec *c, uint32_t unit, unsigned holds)
+{
+    const tg_recipe *recipe = c->layout->units[unit].recipe;
+    const tg_select_part *select = tg_recipe_select(recipe);
+    if (select->by == TG_BY_NOTHING) {
+        return TG_KNOWN_EVERY;
+    }
+    if (select->by == TG_BY_SEED && recipe->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_SHARED) {
+        return TG_KNOWN_DRAWN;
+    }
+    return tg_recipe_is_led(recipe) && (holds & TG_HAS_INDICES) == 0 ? TG_KNOWN_LED : TG_KNOWN_TOLD;
+}
+
+bool tg_codec_carries(const tg_codec *c, uint32_t unit, unsigned holds)
+{
+    return (holds & TG_HAS_VALUES) != 0 || tg_recipe_is_led(c->layout->units[unit].recipe);
+}
+
+void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_known known, uint64_t at, size_t n)
+{
+    const tg_recipe *recipe = c->layout->units[unit].recipe;
+    memset(mask, 0, tg_words(n) * sizeof *mask);
+    if (known == TG_KNOWN_LED) {
+        tg_mask_extract(mask, c->works[unit].led, at, n);
+    } else {
+        tg_recipe_select(recipe)->mark(mask, c->works[unit].scratch, recipe->value[TG_STAGE_select], at, NULL, n);
+    }
+}
+
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why)
+{
+    for (size_t t = 0; t < c->layout->tensor_n; t++) {
+        if (grads == NULL || (grads[t] == NULL && c->layout->tensor_elements[t] > 0)) {
+            return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", c->layout->tensors[t].name);
+        }
+    }
+    return TG_OK;
+}
+
+const char *tg_codec_recipe(const tg_codec *c, size_t tensor)
+{
+    const tg_layout *l = c->layout;
+    return tensor < l->tensor_n ? l->recipes[l->tensor_recipe[tensor]].text : NULL;
+}
+
+size_t tg_codec_tensors(const tg_codec *c)
+{
+    return c->layout->tensor_n;
+}
+
+tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_detail *why)
+{
+    if (tensor >= c->layout->tensor_n) {
+        return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, c->layout->tensor_n);
+    }
+    *out = c->layout->tensors[tensor];
+    return TG_OK;
+}
+
+tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_detail *why)
+{
+    const tg_layout *l = c->layout;
+    if (tensor >= l->tensor_n) {
+        return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, l->tensor_n);
+    }
+    const tg_unit *unit = &l->units[l->tensor_unit[tensor]];
+    const tg_work *w = &c->works[l->tensor_unit[tensor]];
+    size_t n = (size_t)l->tensor_elements[tensor];
+    if (n == 0) {
+        return TG_OK;
+    }
+    if (!w->remembers) {
+        memset(out, 0, n * sizeof *out);
+        return TG_OK;
+    }
+    const tg_piece *piece = unit->pieces;
+    while (piece->tensor != tensor) {
+        piece++;
+    }
+    memcpy(out, c->memory[0] + w->memory_at + piece->at, n * sizeof *out);
+    return TG_OK;
+}
+
+const char *tg_version(void)
+{
+#define TEXT_OF(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+    return VERSION_TEXT(TG_VERSION_MAJOR, TG_VERSION_MINOR, TG_VERSION_PATCH);
+}

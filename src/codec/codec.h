@@ -1,0 +1,211 @@
+/* The codec's inside: how gradients become the bodies of frames and back. A body is the chunks of one slice.
+ *
+ *     unit    what one selection spans                    layout.h
+ *     slice   one of S equal parts of every unit          what one rank owns in an exchange by owners
+ *     chunk   262,144 elements of a unit's slice          coded by itself, so chunks are work for threads
+ *     block   4,096 elements of a chunk                   goes through all stages while it is in the cache
+ *
+ * A codec encodes its domain, which is the whole model or one slice of it. Encoding is in two halves so that a step
+ * that fails leaves no trace: writing fills the next memory, and tg_codec_commit makes it the current one. */
+#ifndef TG_CODEC_CODEC_H
+#define TG_CODEC_CODEC_H
+
+#include "base/pool.h"
+#include "codec/layout.h"
+
+#define TG_BLOCK 4096
+#define TG_CHUNK 262144
+#define TG_CHUNK_HEADER 6
+
+/* What a frame holds; bits of its flags. */
+enum { TG_HAS_INDICES = 2, TG_HAS_VALUES = 4 };
+
+typedef struct tg_chunk {
+    uint32_t unit;
+    uint32_t n;
+    uint64_t at; /* of its first element in the unit */
+} tg_chunk;
+
+/* All chunks of all slices: those of slice s are chunks[first[s]] to chunks[first[s + 1] - 1]. */
+typedef struct tg_grid {
+    tg_chunk *chunks;
+    size_t *first;
+    uint32_t slices;
+} tg_grid;
+
+/* What a chunk became when it was written. */
+typedef struct tg_written {
+    size_t at; /* in the body's buffer */
+    size_t len;
+    size_t payload_len; /* without its header */
+    uint64_t hash;
+    size_t bad_tensor; /* a tensor with a NaN or Inf that may not be there, plus 1; 0: none */
+} tg_written;
+
+/* A chunk as it lies in a body that was read. */
+typedef struct tg_view {
+    const uint8_t *symbols, *indices;
+    uint32_t count;
+    uint16_t index_len;
+    uint8_t mode;
+    bool told; /* its coordinates are in `indices`, not known otherwise */
+} tg_view;
+
+/* A unit as this codec works on it. */
+typedef struct tg_work {
+    uint64_t lo, hi;   /* its part of the domain */
+    uint64_t flat_at;  /* of that part in the domain laid end to end */
+    uint64_t memory_at; /* of that part in the memory */
+    void *scratch;     /* of the select part */
+    uint64_t *led;     /* mask of the coordinates that a leader gave, for units that are led */
+    uint32_t lanes;    /* of the measuring pass */
+    uint64_t lane_n;
+    float gain;
+    bool remembers;
+} tg_work;
+
+typedef struct tg_lane_job {
+    uint32_t unit, lane;
+} tg_lane_job;
+
+/* One thread's own space. */
+typedef struct tg_desk {
+    float u[TG_BLOCK], values[TG_BLOCK], decoded[TG_BLOCK];
+    uint32_t symbols[TG_BLOCK];
+    uint64_t mask[TG_CHUNK / 64];
+    float sum[TG_CHUNK];
+} tg_desk;
+
+struct tg_codec {
+    tg_allocator allocator;
+    tg_layout *layout;
+    tg_grid *grid;
+    tg_pool *pool;
+    tg_codec *parent; /* whose layout, grid and pool these are; NULL if they are its own */
+    tg_nonfinite nonfinite;
+    uint32_t rank;
+    uint32_t describe;
+    bool only_decodes; /* made from a frame: has nothing that encoding needs */
+    uint32_t slice, slices; /* the domain: 0 of 1 is the whole model */
+    tg_work *works;         /* one a unit */
+    uint64_t flat_n;        /* elements of the domain */
+    uint64_t memory_n;
+    float *memory[2];       /* current and next */
+    tg_lane_job *lane_jobs;
+    size_t *lane_bad;       /* as bad_tensor, one a lane job */
+    size_t lane_job_n;
+    tg_written *written;    /* one a chunk of the grid */
+    uint32_t *known_count;  /* coordinates in a chunk where they are known without a frame */
+    struct tg_body *bodies; /* one a slice, while frames are written */
+    tg_view *views;         /* of one frame, one a chunk */
+    uint64_t *view_hashes;
+    tg_desk *desks;         /* one a worker */
+    uint64_t step;          /* of the coordinates that are drawn */
+    bool drawn;
+    bool led_given;         /* led units use the coordinates of the leader */
+};
+
+/* A codec whose frames are cut into `slices`. The layout is the codec's from here on, also on failure. */
+tg_status tg_codec_make(tg_codec **out, tg_layout *layout, uint32_t slices, bool only_decodes, const tg_options *opt,
+                        tg_detail *why) TG_CHECKED;
+
+void tg_grid_free(tg_grid *grid, const tg_allocator *a);
+tg_status tg_grid_new(tg_grid **out, const tg_layout *layout, uint32_t slices, const tg_allocator *a,
+                      tg_detail *why) TG_CHECKED;
+
+/* A codec for one slice of `parent`, which must live longer: how an owner answers. It remembers only if asked to,
+ * sends the coordinates that the parent has drawn or was given, and does not apply gains a second time. Parent and
+ * answer share their work space, so only one of them works at a time. */
+tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool remembers,
+                               tg_detail *why) TG_CHECKED;
+
+/* The layout of tensors by a recipe, rules and policy. */
+tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                          const tg_options *opt, tg_detail *why) TG_CHECKED;
+
+/* ---- encoding -------------------------------------------------------------------------------------------------- */
+
+/* Gradients to encode: by tensor in their dtypes, or the domain laid end to end in fp32. */
+typedef struct tg_source {
+    const void *const *grads;
+    const float *flat;
+} tg_source;
+
+/* Bytes that the body of a slice may need. */
+uint64_t tg_body_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
+
+/* Bytes that the body of a slice may have once its chunks are moved together, as whoever receives it must expect. */
+uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
+
+/* Chooses the coordinates of this step: draws, and measures unless a leader has given the led ones. */
+tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+/* Where a body goes, which must have room for tg_body_bound, and what it came to. */
+typedef struct tg_body {
+    uint8_t *dst;
+    size_t len;
+    size_t payload_len;
+} tg_body;
+
+/* Writes the body of every slice of `grid` from `from` up to but not `to` to bodies[slice - from], and what became of
+ * its chunks into c->written. A grid other than the codec's own is for indices alone. */
+tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to,
+                         unsigned holds, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+void tg_codec_commit(tg_codec *c);
+
+/* ---- decoding -------------------------------------------------------------------------------------------------- */
+
+/* Makes coordinates known that are drawn alike by all ranks at this step. */
+void tg_codec_draw_shared(tg_codec *c, uint64_t step);
+
+/* Finds the chunks of a slice in a body and checks all of it: lengths, indices, nothing left over. Hashes of the
+ * chunks go to hashes. Views and hashes hold one entry a chunk of the slice. */
+tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
+                       unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why) TG_CHECKED;
+
+/* Takes the coordinates of led units from the views of slice 0 of `grid`, which has one slice. */
+void tg_codec_take_led(tg_codec *c, const tg_grid *grid, const tg_view *views);
+
+/* Where sums go. Exactly one of the three is set. */
+typedef struct tg_sink {
+    void *const *averages; /* by tensor, in its dtype: the sum over `divisor` */
+    float *flat;           /* the domain laid end to end: the sum over `divisor` */
+    float *const *added;   /* by tensor in fp32: `weight` times the value is added */
+    float divisor, weight;
+} tg_sink;
+
+/* Sums the values of `frame_n` bodies of a slice, in order; views of frame f start at views[f * chunks of slice]. */
+void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t frame_n, const tg_sink *sink);
+
+/* Refuses missing gradients: NULL, or NULL for a tensor that has elements. */
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why) TG_CHECKED;
+
+/* The chunks of a slice. */
+static inline size_t tg_grid_chunks(const tg_grid *g, uint32_t slice)
+{
+    return g->first[slice + 1] - g->first[slice];
+}
+
+/* ---- between the two --------------------------------------------------------------------------------------------- */
+
+/* How a unit's coordinates are known. */
+typedef enum tg_known { TG_KNOWN_EVERY, TG_KNOWN_DRAWN, TG_KNOWN_LED, TG_KNOWN_TOLD } tg_known;
+
+/* `holds` is that of the frame in question. */
+tg_known tg_codec_known(const tg_codec *c, uint32_t unit, unsigned holds);
+
+/* Whether a frame that holds these has anything of the unit. */
+bool tg_codec_carries(const tg_codec *c, uint32_t unit, unsigned holds);
+
+/* Marks the coordinates of a stretch of a unit where they are drawn or led; clears the mask first. */
+void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_known known, uint64_t at, size_t n);
+
+/* Start of slice s of S of n elements. */
+static inline uint64_t tg_slice_start(uint64_t n, uint32_t s, uint32_t slices)
+{
+    uint64_t more = n % slices;
+    return (uint64_t)s * (n / slices) + (s < more ? s : more);
+}
+
+#endif

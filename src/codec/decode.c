@@ -1,0 +1,208 @@
+/* The way out: bodies of frames, checked, then unpacked and summed.
+ *
+ * Reading and using are apart: tg_body_read looks at every byte that could be wrong, so that summing cannot fail and
+ * nothing is ever written in part. Sums go chunk by chunk over all frames in order, so that a value is the same
+ * whoever computes it. */
+#include "base/bits.h"
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "codec/codec.h"
+#include "kernels/kernels.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* ---- reading --------------------------------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    tg_codec *c;
+    const tg_grid *grid;
+    tg_view *views;
+    uint64_t *hashes;
+    size_t first; /* chunk of the grid that views[0] is of */
+    unsigned holds;
+    atomic_size_t bad; /* a chunk with wrong indices, plus 1 */
+} reading;
+
+/* Finds one chunk at *at and moves on; false if it can not be a chunk. */
+static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uint8_t **at, const uint8_t *end)
+{
+    const tg_chunk *chunk = &r->grid->chunks[number];
+    *view = (tg_view){.symbols = *at, .indices = *at};
+    if (!tg_codec_carries(r->c, chunk->unit, r->holds)) {
+        return true;
+    }
+    tg_known known = tg_codec_known(r->c, chunk->unit, r->holds);
+    view->told = known == TG_KNOWN_TOLD;
+    if (view->told) {
+        if (end - *at < TG_CHUNK_HEADER) {
+            return false;
+        }
+        uint32_t word = tg_get32(*at);
+        view->count = word & 0xffffffu;
+        view->mode = (uint8_t)(word >> 24);
+        view->index_len = tg_get16(*at + 4);
+        *at += TG_CHUNK_HEADER;
+        if (view->count > chunk->n || (view->count == 0 && (view->mode != 0 || view->index_len != 0))) {
+            return false;
+        }
+    } else {
+        view->count = known == TG_KNOWN_EVERY ? chunk->n : r->c->known_count[number];
+    }
+    const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
+    uint64_t symbols_len = 0;
+    if ((r->holds & TG_HAS_VALUES) != 0) {
+        symbols_len = tg_recipe_symbol(recipe)->len(view->count, tg_recipe_quantize(recipe)->symbol_len);
+    }
+    if ((uint64_t)(end - *at) < symbols_len + view->index_len) {
+        return false;
+    }
+    view->symbols = *at;
+    view->indices = *at + symbols_len;
+    *at = view->indices + view->index_len;
+    return true;
+}
+
+static void check_chunk(void *context, uint32_t worker, size_t i)
+{
+    reading *r = context;
+    const tg_view *view = &r->views[i];
+    const tg_chunk *chunk = &r->grid->chunks[r->first + i];
+    const uint8_t *start = view->symbols - (view->told ? TG_CHUNK_HEADER : 0);
+    r->hashes[i] = tg_hash(start, (size_t)(view->indices + view->index_len - start));
+    if (view->told && view->count > 0 &&
+        !tg_recipe_index(r->c->layout->units[chunk->unit].recipe)
+             ->read(r->c->desks[worker].mask, view->mode, view->indices, view->index_len, chunk->n, view->count)) {
+        atomic_store_explicit(&r->bad, i + 1, memory_order_relaxed);
+    }
+}
+
+static tg_status damaged(const reading *r, size_t number, tg_detail *why)
+{
+    const tg_unit *unit = &r->c->layout->units[r->grid->chunks[number].unit];
+    return tg_fail(TG_E_FRAME, why, "the frame is damaged: what it holds of tensor '%.100s' makes no sense",
+                   r->c->layout->tensors[unit->pieces[0].tensor].name);
+}
+
+tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
+                       unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why)
+{
+    reading r = {.c = c, .grid = grid, .views = views, .hashes = hashes, .first = grid->first[slice], .holds = holds};
+    const uint8_t *at = bytes, *end = bytes + len;
+    size_t chunk_n = tg_grid_chunks(grid, slice);
+    for (size_t i = 0; i < chunk_n; i++) {
+        if (!walk_chunk(&views[i], &r, r.first + i, &at, end)) {
+            return damaged(&r, r.first + i, why);
+        }
+    }
+    if (at != end) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: it is longer than what it holds");
+    }
+    tg_pool_run(c->pool, chunk_n, check_chunk, &r);
+    size_t bad = atomic_load_explicit(&r.bad, memory_order_relaxed);
+    return bad == 0 ? TG_OK : damaged(&r, r.first + bad - 1, why);
+}
+
+/* ---- summing --------------------------------------------------------------------------------------------------------- */
+
+typedef struct summing {
+    tg_codec *c;
+    const tg_view *views;
+    size_t frame_n;
+    size_t first, chunk_n; /* the slice's chunks */
+    const tg_sink *sink;
+} summing;
+
+/* Adds weight times the values of one chunk of one frame to out, or sets them where `set`. */
+static void unpack_chunk(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk,
+                         bool set, float weight)
+{
+    const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    const tg_symbol_part *symbol = tg_recipe_symbol(recipe);
+    tg_known known = tg_codec_known(c, chunk->unit, TG_HAS_VALUES);
+    if (view->count == 0) {
+        return;
+    }
+    if (view->told) {
+        (void)tg_recipe_index(recipe)->read(desk->mask, view->mode, view->indices, view->index_len, chunk->n,
+                                            view->count); /* was checked by tg_body_read */
+    } else if (known != TG_KNOWN_EVERY) {
+        tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
+    }
+    const uint8_t *symbols = view->symbols;
+    for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
+        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
+        const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
+        size_t count = mask == NULL ? n : (size_t)tg_mask_count(mask, n);
+        if (count == 0) {
+            continue;
+        }
+        symbol->read(desk->symbols, symbols, count, quantize->symbol_len);
+        symbols += symbol->len(count, quantize->symbol_len);
+        quantize->decode(desk->values, desk->symbols, count);
+        if (set) {
+            tg_expand_set(out + done, mask, desk->values, n);
+        } else {
+            tg_expand_add(out + done, mask, desk->values, weight, n);
+        }
+    }
+}
+
+/* The parts of a chunk's sum that belong to each tensor, to where they go. */
+static void deliver_chunk(const summing *s, const tg_chunk *chunk, const float *sum)
+{
+    const tg_layout *l = s->c->layout;
+    const tg_sink *sink = s->sink;
+    if (sink->flat != NULL) {
+        const tg_work *w = &s->c->works[chunk->unit];
+        tg_store(sink->flat + w->flat_at + (chunk->at - w->lo), TG_FP32, sum, sink->divisor, chunk->n);
+        return;
+    }
+    const tg_piece *piece = tg_unit_piece(&l->units[chunk->unit], chunk->at);
+    for (uint32_t done = 0; done < chunk->n; piece++) {
+        uint64_t from = chunk->at + done - piece->at; /* in the tensor */
+        uint64_t left = chunk->n - done;
+        size_t m = (size_t)(piece->n - from < left ? piece->n - from : left);
+        if (sink->added != NULL) {
+            tg_expand_add(sink->added[piece->tensor] + from, NULL, sum + done, sink->weight, m);
+        } else {
+            tg_dtype dtype = l->tensors[piece->tensor].dtype;
+            char *out = sink->averages[piece->tensor];
+            tg_store(out + from * tg_dtype_len(dtype), dtype, sum + done, sink->divisor, m);
+        }
+        done += (uint32_t)m;
+    }
+}
+
+static void sum_chunk(void *context, uint32_t worker, size_t i)
+{
+    const summing *s = context;
+    const tg_chunk *chunk = &s->c->grid->chunks[s->first + i];
+    tg_desk *desk = &s->c->desks[worker];
+    if (s->sink->added != NULL && s->frame_n == 1) {
+        const tg_piece *piece = tg_unit_piece(&s->c->layout->units[chunk->unit], chunk->at);
+        uint64_t from = chunk->at - piece->at;
+        if (piece->n - from >= chunk->n) { /* all in one tensor: add in place, at the cost of what was sent */
+            unpack_chunk(s->sink->added[piece->tensor] + from, s->c, chunk, &s->views[i], desk, false, s->sink->weight);
+            return;
+        }
+    }
+    memset(desk->sum, 0, chunk->n * sizeof *desk->sum);
+    for (size_t f = 0; f < s->frame_n; f++) {
+        /* The first frame's values are set, not added, so that a -0 arrives as it was. */
+        unpack_chunk(desk->sum, s->c, chunk, &s->views[f * s->chunk_n + i], desk, f == 0, 1.0f);
+    }
+    deliver_chunk(s, chunk, desk->sum);
+}
+
+void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t frame_n, const tg_sink *sink)
+{
+    summing s = {.c = c,
+                 .views = views,
+                 .frame_n = frame_n,
+                 .first = c->grid->first[slice],
+                 .chunk_n = tg_grid_chunks(c->grid, slice),
+                 .sink = sink};
+    tg_pool_run(c->pool, s.chunk_n, sum_chunk, &s);
+}

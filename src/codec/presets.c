@@ -1,0 +1,24 @@
+/* Presets: one row each. */
+#include "codec/presets.h"
+
+#include <string.h>
+
+const tg_preset tg_presets[] = {
+    {"dense", "every value as it is: the baseline", "fp32", NULL},
+    {"ef-topk", "the largest magnitudes, with feedback", "ef+topk@$", "0.01"},
+    {"random-k", "a random set that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomk@$", "0.01"},
+    {"random-block", "a random block that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomblock@$",
+     "0.01"},
+};
+
+const size_t tg_preset_n = sizeof tg_presets / sizeof *tg_presets;
+
+const tg_preset *tg_preset_find(const char *name, size_t name_len)
+{
+    for (size_t i = 0; i < tg_preset_n; i++) {
+        if (strlen(tg_presets[i].name) == name_len && memcmp(tg_presets[i].name, name, name_len) == 0) {
+            return &tg_presets[i];
+        }
+    }
+    return NULL;
+}

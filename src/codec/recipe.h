@@ -1,0 +1,58 @@
+/* Recipes: which part stands at each stage, with its parameters, as text and as a struct. */
+#ifndef TG_CODEC_RECIPE_H
+#define TG_CODEC_RECIPE_H
+
+#include "base/status.h"
+#include "codec/parts.h"
+
+typedef struct tg_recipe {
+    const tg_part *part[TG_STAGE_N];
+    double value[TG_STAGE_N][TG_PARAM_CAP];
+} tg_recipe;
+
+/* The parts of a recipe as what they are: a tg_part is the first member of each. */
+static inline const tg_feedback_part *tg_recipe_feedback(const tg_recipe *r)
+{
+    return (const tg_feedback_part *)(const void *)r->part[TG_STAGE_feedback];
+}
+
+static inline const tg_select_part *tg_recipe_select(const tg_recipe *r)
+{
+    return (const tg_select_part *)(const void *)r->part[TG_STAGE_select];
+}
+
+static inline const tg_quantize_part *tg_recipe_quantize(const tg_recipe *r)
+{
+    return (const tg_quantize_part *)(const void *)r->part[TG_STAGE_quantize];
+}
+
+static inline const tg_index_part *tg_recipe_index(const tg_recipe *r)
+{
+    return (const tg_index_part *)(const void *)r->part[TG_STAGE_index];
+}
+
+static inline const tg_symbol_part *tg_recipe_symbol(const tg_recipe *r)
+{
+    return (const tg_symbol_part *)(const void *)r->part[TG_STAGE_symbol];
+}
+
+/* Parses text, presets included. */
+tg_status tg_recipe_parse(tg_recipe *out, const char *text, tg_detail *why) TG_CHECKED;
+
+/* Decides what is left open: `coords=auto` by whether ranks share a seed. Refuses shared random coordinates
+ * without one. */
+tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_detail *why) TG_CHECKED;
+
+/* The canonical text. */
+void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
+
+/* The recipe that sends values of this dtype as they are. */
+tg_recipe tg_recipe_dense(tg_dtype dtype);
+
+/* Whether each selection spans all tensors of the recipe. */
+bool tg_recipe_spans_model(const tg_recipe *recipe);
+
+/* Whether all ranks send the coordinates that a leader found in its data. */
+bool tg_recipe_is_led(const tg_recipe *recipe);
+
+#endif

@@ -1,0 +1,45 @@
+/* Which protocol carries a model: the one asked for, if it can, or the one that sends least. */
+#include "exchange/exchange.h"
+
+#include <string.h>
+
+#define TG_PROTOCOL(name) extern const tg_protocol tg_protocol_##name;
+#include "exchange/protocols.def"
+#undef TG_PROTOCOL
+
+static const tg_protocol *const protocols[] = {
+#define TG_PROTOCOL(name) &tg_protocol_##name,
+#include "exchange/protocols.def"
+#undef TG_PROTOCOL
+};
+
+/* Shared coordinates add up by all-reduce. Otherwise a rank that gathers sends its frame world - 1 times, and one that
+ * shards sends about twice its size: from five ranks on that is less by enough to be worth encoding twice. */
+enum { GATHER_WORLD_MAX = 4 };
+
+static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
+{
+    if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
+        return &tg_protocol_allreduce;
+    }
+    if (world > GATHER_WORLD_MAX && tg_protocol_shard.suits(layout, NULL) == TG_OK) {
+        return &tg_protocol_shard;
+    }
+    return &tg_protocol_gather;
+}
+
+tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
+                             tg_detail *why)
+{
+    const tg_protocol *found = name == NULL ? preference(layout, world) : NULL;
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols && name != NULL; i++) {
+        found = strcmp(protocols[i]->name, name) == 0 ? protocols[i] : found;
+    }
+    if (found == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "there is no exchange '%.60s'; there are allreduce, gather, shard and server",
+                       name);
+    }
+    TG_TRY(found->suits(layout, why));
+    *out = found;
+    return TG_OK;
+}

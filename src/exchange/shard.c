@@ -1,0 +1,64 @@
+/* Shard: each rank owns a slice of every unit, sums it for all, and answers with it encoded once more. What the answer
+ * loses stays in the owner's own residual. A rank sends about twice its frame's size however many ranks there are.
+ *
+ *               rank 0          rank 1          rank 2
+ *     say 0     A0 A1 A2        B0 B1 B2        C0 C1 C2       each has encoded its gradient in slices
+ *     hear 0    A0 B0 C0        A1 B1 C1        A2 B2 C2       alltoallv; the owner takes the mean
+ *     say 1     M0              M1              M2             the mean, encoded with the owner's residual
+ *     hear 1    M0 M1 M2        M0 M1 M2        M0 M1 M2       allgatherv
+ */
+#include "exchange/exchange.h"
+
+static uint32_t rounds(const tg_exchange *x)
+{
+    (void)x;
+    return 2;
+}
+
+static tg_status suits(const tg_layout *layout, tg_detail *why)
+{
+    return tg_owners_can_answer(layout, why);
+}
+
+static uint32_t slices(uint32_t world)
+{
+    return world;
+}
+
+static bool answers(uint32_t rank)
+{
+    (void)rank;
+    return true;
+}
+
+static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    if (round == 1) {
+        x->op_kind = TG_ALLGATHERV;
+        return tg_owners_answer(x, why);
+    }
+    TG_TRY(tg_owners_write(x, why));
+    x->op_kind = TG_ALLTOALLV;
+    for (uint32_t p = 0; p < x->world; p++) {
+        tg_exchange_send(x, p, x->out_frames[p], &x->framed[p]);
+    }
+    return TG_OK;
+}
+
+static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    return round == 0 ? tg_owners_take(x, why) : tg_owners_hear(x, why);
+}
+
+const tg_protocol tg_protocol_shard = {
+    .name = "shard",
+    .rounds = rounds,
+    .suits = suits,
+    .slices = slices,
+    .answers = answers,
+    .answer_remembers = true,
+    .holds = TG_HAS_INDICES | TG_HAS_VALUES,
+    .say = say,
+    .hear = hear,
+    .finish = tg_owners_finish,
+};

@@ -1,0 +1,241 @@
+/* Saved state: residuals and the last step, as docs/format.md section 9 lays them out. Everything that is random is a
+ * pure function of seed and step, so nothing else needs saving. */
+#include "base/bytes.h"
+#include "base/half.h"
+#include "base/hash.h"
+#include "exchange/exchange.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { STATE_VERSION = 1, STATE_HEADER = 72, STATE_CHECKSUM = 8, NAME_LEN = 16 };
+
+static const uint8_t magic[4] = {'T', 'G', 'S', 'T'};
+
+typedef struct state {
+    uint64_t fingerprint, done_step, memory_n, answer_n;
+    uint32_t rank, world;
+    bool any_done;
+    char name[NAME_LEN + 1];
+    const uint8_t *memory, *answer; /* fp32, little-endian */
+} state;
+
+static uint64_t answer_elements(const tg_exchange *x)
+{
+    return x->answer == NULL ? 0 : x->answer->memory_n;
+}
+
+size_t tg_state_len(const tg_exchange *x)
+{
+    return (size_t)(STATE_HEADER + 4 * (x->codec->memory_n + answer_elements(x)) + STATE_CHECKSUM);
+}
+
+static uint8_t *put_floats(uint8_t *at, const float *values, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++, at += 4) {
+        tg_put32(at, tg_float_bits(values[i]));
+    }
+    return at;
+}
+
+tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_detail *why)
+{
+    if (x->phase != TG_IDLE) {
+        return tg_fail(TG_E_ARGUMENT, why, "state is saved between steps, and step %" PRIu64 " has not ended", x->step);
+    }
+    if (dst_cap < tg_state_len(x)) {
+        return tg_fail(TG_E_SPACE, why, "the destination has %zu bytes, and the state %zu", dst_cap, tg_state_len(x));
+    }
+    uint8_t *at = dst;
+    memset(at, 0, STATE_HEADER);
+    memcpy(at, magic, sizeof magic);
+    at[4] = STATE_VERSION;
+    at[5] = x->any_done ? 1 : 0;
+    tg_put64(at + 8, x->codec->layout->fingerprint);
+    tg_put32(at + 16, x->rank);
+    tg_put32(at + 20, x->world);
+    memcpy(at + 24, x->protocol->name, strlen(x->protocol->name));
+    tg_put64(at + 40, x->any_done ? x->done_step : 0);
+    tg_put64(at + 48, x->codec->memory_n);
+    tg_put64(at + 56, answer_elements(x));
+    at = put_floats(at + STATE_HEADER, x->codec->memory[0], x->codec->memory_n);
+    at = put_floats(at, x->answer == NULL ? NULL : x->answer->memory[0], answer_elements(x));
+    tg_put64(at, tg_hash(dst, (size_t)(at - (uint8_t *)dst)));
+    return TG_OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+static tg_status parse(state *out, const tg_span *span, tg_detail *why)
+{
+    const uint8_t *at = span->data;
+    if (at == NULL || span->len < 5 || memcmp(at, magic, sizeof magic) != 0) {
+        return tg_fail(TG_E_STATE, why, "this is not a saved state of Tersegrad");
+    }
+    if (at[4] != STATE_VERSION) {
+        return tg_fail(TG_E_VERSION, why, "the state has version %u, and this library reads version %d", at[4],
+                       STATE_VERSION);
+    }
+    uint64_t memory_n = 0, answer_n = 0;
+    if (span->len >= STATE_HEADER + STATE_CHECKSUM) {
+        memory_n = tg_get64(at + 48);
+        answer_n = tg_get64(at + 56);
+    }
+    uint64_t floats = (span->len - STATE_HEADER - STATE_CHECKSUM) / 4; /* of no use if that wrapped around */
+    if (span->len < STATE_HEADER + STATE_CHECKSUM || memory_n > floats || answer_n != floats - memory_n ||
+        span->len != STATE_HEADER + 4 * floats + STATE_CHECKSUM ||
+        tg_get64(at + span->len - STATE_CHECKSUM) != tg_hash(at, (size_t)(span->len - STATE_CHECKSUM))) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged");
+    }
+    *out = (state){.fingerprint = tg_get64(at + 8),
+                   .rank = tg_get32(at + 16),
+                   .world = tg_get32(at + 20),
+                   .done_step = tg_get64(at + 40),
+                   .memory_n = memory_n,
+                   .answer_n = answer_n,
+                   .any_done = at[5] != 0,
+                   .memory = at + STATE_HEADER,
+                   .answer = at + STATE_HEADER + 4 * memory_n};
+    memcpy(out->name, at + 24, NAME_LEN);
+    return TG_OK;
+}
+
+/* Elements that an answer of this rank in this world remembers. */
+static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t world)
+{
+    uint32_t slices = x->protocol->slices(world);
+    uint64_t n = 0;
+    for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
+        const tg_unit *unit = &x->codec->layout->units[u];
+        if (x->protocol->answers(rank) && x->protocol->answer_remembers && tg_recipe_feedback(unit->recipe)->remembers) {
+            uint32_t slice = slices == 1 ? 0 : rank;
+            n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
+        }
+    }
+    return n;
+}
+
+static tg_status check(const tg_exchange *x, const state *s, uint32_t world, tg_detail *why)
+{
+    if (s->fingerprint != x->codec->layout->fingerprint) {
+        return tg_fail(TG_E_MISMATCH, why, "the state was saved with other tensors, another recipe or another seed");
+    }
+    if (strcmp(s->name, x->protocol->name) != 0) {
+        return tg_fail(TG_E_MISMATCH, why, "the state was saved by exchange '%s', and this one is '%s'", s->name,
+                       x->protocol->name);
+    }
+    if (s->world != world || s->rank >= world || world > TG_WORLD_MAX) {
+        return tg_fail(TG_E_MISMATCH, why, "the states are of worlds of %u and of %u ranks", s->world, world);
+    }
+    if (s->memory_n != x->codec->memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
+    }
+    return TG_OK;
+}
+
+static float get_float(const uint8_t *floats, uint64_t i)
+{
+    return tg_bits_float(tg_get32(floats + 4 * i));
+}
+
+/* ---- another world --------------------------------------------------------------------------------------------------- */
+
+/* Every rank takes the mean of all old residuals, so that their mean is what it was. */
+static void share_memory(float *out, const state *states, size_t state_n, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (size_t s = 0; s < state_n; s++) {
+            sum += (double)get_float(states[s].memory, i);
+        }
+        out[i] = (float)(sum / (double)state_n);
+    }
+}
+
+/* Copies what an old owner remembered of the elements that are in this rank's slice now. */
+static void move_answer(tg_exchange *x, const state *from)
+{
+    uint32_t slices = x->protocol->slices(from->world);
+    uint32_t slice = slices == 1 ? 0 : from->rank;
+    uint64_t at = 0; /* in what the old owner remembered */
+    for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
+        const tg_work *w = &x->answer->works[u];
+        if (!w->remembers) {
+            continue;
+        }
+        uint64_t n = x->codec->layout->units[u].n;
+        uint64_t lo = tg_slice_start(n, slice, slices), hi = tg_slice_start(n, slice + 1, slices);
+        for (uint64_t i = lo > w->lo ? lo : w->lo; i < hi && i < w->hi; i++) {
+            x->answer->memory[0][w->memory_at + (i - w->lo)] = get_float(from->answer, at + (i - lo));
+        }
+        at += hi - lo;
+    }
+}
+
+static tg_status check_complete(const state *states, size_t state_n, uint32_t world, tg_detail *why)
+{
+    if (state_n != world) {
+        return tg_fail(TG_E_MISMATCH, why, "the state is of a world of %u ranks; to go on with another number, give all %u"
+                       " states, not %zu",
+                       world, world, state_n);
+    }
+    for (size_t i = 0; i < state_n; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (states[i].rank == states[j].rank) {
+                return tg_fail(TG_E_MISMATCH, why, "the state of rank %u is given twice", states[i].rank);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+
+static void restore(tg_exchange *x, const state *s)
+{
+    for (uint64_t i = 0; i < s->memory_n; i++) {
+        x->codec->memory[0][i] = get_float(s->memory, i);
+    }
+    for (uint64_t i = 0; i < s->answer_n; i++) {
+        x->answer->memory[0][i] = get_float(s->answer, i);
+    }
+}
+
+static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_t state_n, tg_detail *why)
+{
+    const state *own = NULL;
+    for (size_t i = 0; i < state_n; i++) {
+        TG_TRY(parse(&states[i], &spans[i], why));
+        TG_TRY(check(x, &states[i], states[0].world, why));
+        own = states[i].world == x->world && states[i].rank == x->rank ? &states[i] : own;
+    }
+    if (states[0].world == x->world) {
+        if (own == NULL) {
+            return tg_fail(TG_E_MISMATCH, why, "the state is of rank %u, and this is rank %u", states[0].rank, x->rank);
+        }
+        restore(x, own);
+    } else {
+        TG_TRY(check_complete(states, state_n, states[0].world, why));
+        share_memory(x->codec->memory[0], states, state_n, x->codec->memory_n);
+        for (size_t i = 0; i < state_n && x->answer != NULL; i++) {
+            if (states[i].answer_n > 0) {
+                move_answer(x, &states[i]);
+            }
+        }
+    }
+    x->any_done = states[0].any_done;
+    x->done_step = states[0].done_step;
+    return TG_OK;
+}
+
+tg_status tg_state_load(tg_exchange *x, const tg_span *spans, size_t state_n, tg_detail *why)
+{
+    if (x->phase != TG_IDLE || state_n == 0 || spans == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "states are loaded between steps, at least one");
+    }
+    state *states = NULL;
+    TG_TRY(tg_acquire(&states, &x->allocator, state_n, sizeof *states, why));
+    tg_status status = load(x, states, spans, state_n, why);
+    tg_release(&x->allocator, states);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* Error feedback: the residual, what the decoder did not see, is added to the next gradient.
+ * With decay < 1 it is CO3's correction (arXiv 2203.09044): older error counts less. */
+#include "base/bits.h"
+#include "feedback/feedback.h"
+
+#include <string.h>
+
+static const tg_param params[] = {
+    {.name = "decay",
+     .summary = "share of the residual that is added to the next gradient",
+     .lowest = 0,
+     .highest = 1,
+     .standard = 1},
+};
+
+static void recall(float *u, const double *p, const float *memory, size_t n)
+{
+    float decay = (float)p[0];
+    if (decay == 1.0f) { /* saves a multiplication an element; the result is the same */
+        for (size_t i = 0; i < n; i++) {
+            u[i] += memory[i];
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        u[i] += decay * memory[i];
+    }
+}
+
+static void keep(float *memory, const float *u, const uint64_t *mask, const float *decoded, size_t n)
+{
+    if (mask == NULL) {
+        for (size_t i = 0; i < n; i++) {
+            memory[i] = u[i] - decoded[i];
+        }
+        return;
+    }
+    memcpy(memory, u, n * sizeof *memory);
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            memory[w * 64 + tg_lowest(word)] -= *decoded++;
+        }
+    }
+}
+
+const tg_feedback_part tg_feedback_ef = {
+    .part = {.name = "ef",
+             .summary = "error feedback: what was not sent is added to the next gradient",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .remembers = true,
+    .recall = recall,
+    .keep = keep,
+};

@@ -1,0 +1,303 @@
+/* Writes frames and reads them strictly: nothing of a frame is used before all of it is known to be right. */
+#include "frame/frame.h"
+
+#include "base/bytes.h"
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { DESCRIBED = 1, HAS_BOTH = TG_HAS_INDICES | TG_HAS_VALUES };
+
+static const uint8_t magic[4] = {'T', 'G', 'F', 'R'};
+
+/* ---- header ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct header {
+    uint8_t version, flags;
+    uint32_t rank, slice, slices, description_len;
+    uint64_t frame_len, step, fingerprint;
+} header;
+
+static void put_header(uint8_t *at, const header *h)
+{
+    memcpy(at, magic, sizeof magic);
+    at[4] = h->version;
+    at[5] = h->flags;
+    tg_put16(at + 6, 0);
+    tg_put32(at + 8, h->rank);
+    tg_put32(at + 12, h->slice);
+    tg_put32(at + 16, h->slices);
+    tg_put32(at + 20, h->description_len);
+    tg_put64(at + 24, h->frame_len);
+    tg_put64(at + 32, h->step);
+    tg_put64(at + 40, h->fingerprint);
+}
+
+/* Reads a header and checks all that can be checked without knowing the model. */
+static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detail *why)
+{
+    if (len < sizeof magic || memcmp(at, magic, sizeof magic) != 0) {
+        return tg_fail(TG_E_FRAME, why, "this is not a Tersegrad frame");
+    }
+    if (len > 4 && at[4] != TG_FRAME_VERSION) {
+        return tg_fail(TG_E_VERSION, why, "the frame has version %u, and this library reads version %d", at[4],
+                       TG_FRAME_VERSION);
+    }
+    if (len < TG_FRAME_HEADER + TG_FRAME_CHECKSUM) {
+        return tg_fail(TG_E_FRAME, why, "the frame ends after %zu bytes, inside its header", len);
+    }
+    header h = {.version = at[4],
+                .flags = at[5],
+                .rank = tg_get32(at + 8),
+                .slice = tg_get32(at + 12),
+                .slices = tg_get32(at + 16),
+                .description_len = tg_get32(at + 20),
+                .frame_len = tg_get64(at + 24),
+                .step = tg_get64(at + 32),
+                .fingerprint = tg_get64(at + 40)};
+    if (h.frame_len != len) {
+        return tg_fail(TG_E_FRAME, why, "the frame has %zu bytes, but its header says %" PRIu64, len, h.frame_len);
+    }
+    bool described = (h.flags & DESCRIBED) != 0;
+    if ((h.flags & ~(DESCRIBED | HAS_BOTH)) != 0 || (h.flags & HAS_BOTH) == 0 || tg_get16(at + 6) != 0 ||
+        h.slice >= h.slices || (!described && h.description_len != 0) ||
+        h.description_len > len - TG_FRAME_HEADER - TG_FRAME_CHECKSUM) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its header makes no sense");
+    }
+    *out = h;
+    return TG_OK;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------------- */
+
+static size_t front_len(const tg_codec *c)
+{
+    return TG_FRAME_HEADER + (c->describe ? c->layout->description_len : 0);
+}
+
+size_t tg_frame_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
+{
+    uint64_t len = front_len(c) + tg_body_bound(c, grid, slice, holds) + TG_FRAME_CHECKSUM;
+    return len > SIZE_MAX ? SIZE_MAX : (size_t)len;
+}
+
+size_t tg_frame_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
+{
+    uint64_t len = front_len(c) + tg_body_limit(c, grid, slice, holds) + TG_FRAME_CHECKSUM;
+    return len > SIZE_MAX ? SIZE_MAX : (size_t)len;
+}
+
+/* Header, description and checksum around a body that is there already. */
+static tg_framed enclose(uint8_t *dst, const tg_codec *c, const tg_body *body, const tg_grid *grid, uint32_t slice,
+                         unsigned holds, uint64_t step)
+{
+    size_t front = front_len(c);
+    header h = {.version = TG_FRAME_VERSION,
+                .flags = (uint8_t)(holds | (c->describe ? DESCRIBED : 0)),
+                .rank = c->rank,
+                .slice = slice,
+                .slices = grid->slices,
+                .description_len = (uint32_t)(front - TG_FRAME_HEADER),
+                .frame_len = front + body->len + TG_FRAME_CHECKSUM,
+                .step = step,
+                .fingerprint = c->layout->fingerprint};
+    put_header(dst, &h);
+    memcpy(dst + TG_FRAME_HEADER, c->layout->description, h.description_len);
+    tg_hash_list hashes;
+    tg_hash_list_start(&hashes);
+    tg_hash_list_append(&hashes, tg_hash(dst, front));
+    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
+        tg_hash_list_append(&hashes, c->written[i].hash);
+    }
+    tg_put64(dst + front + body->len, tg_hash_list_end(&hashes));
+    return (tg_framed){.len = (size_t)h.frame_len, .payload_len = body->payload_len};
+}
+
+tg_status tg_frame_write(tg_framed *out, tg_codec *c, uint8_t *const *dst, const tg_grid *grid, uint32_t from,
+                         uint32_t to, unsigned holds, uint64_t step, const tg_source *source, tg_detail *why)
+{
+    size_t front = front_len(c);
+    for (uint32_t s = from; s < to; s++) {
+        c->bodies[s - from].dst = dst[s - from] + front;
+    }
+    TG_TRY(tg_codec_write(c, c->bodies, grid, from, to, holds, source, why));
+    for (uint32_t s = from; s < to; s++) {
+        out[s - from] = enclose(dst[s - from], c, &c->bodies[s - from], grid, s, holds, step);
+    }
+    return TG_OK;
+}
+
+size_t tg_encode_bound(const tg_codec *c)
+{
+    return tg_frame_bound(c, c->grid, 0, HAS_BOTH);
+}
+
+tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uint64_t step, const void *const *grads,
+                    tg_detail *why)
+{
+    if (c->only_decodes) {
+        return tg_fail(TG_E_ARGUMENT, why, "this codec was made from a frame and only decodes");
+    }
+    if (dst_cap < tg_encode_bound(c)) {
+        return tg_fail(TG_E_SPACE, why, "the destination has %zu bytes, and a frame may need %zu", dst_cap,
+                       tg_encode_bound(c));
+    }
+    TG_TRY(tg_check_grads(c, grads, why));
+    tg_source source = {.grads = grads};
+    uint8_t *frame = dst;
+    tg_framed framed;
+    TG_TRY(tg_codec_select(c, step, &source, why));
+    TG_TRY(tg_frame_write(&framed, c, &frame, c->grid, 0, 1, HAS_BOTH, step, &source, why));
+    tg_codec_commit(c);
+    *dst_len = framed.len;
+    return TG_OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+static tg_status check_header(const header *h, const tg_codec *c, const tg_expected *e, tg_detail *why)
+{
+    if (h->fingerprint != c->layout->fingerprint) {
+        return tg_fail(TG_E_MISMATCH, why, "the frame was made for other tensors, another recipe or another seed");
+    }
+    if (h->slice != e->slice || h->slices != e->grid->slices || (h->flags & HAS_BOTH) != (int)e->holds) {
+        return tg_fail(TG_E_MISMATCH, why, "the frame is slice %u of %u, and slice %u of %u is expected", h->slice,
+                       h->slices, e->slice, e->grid->slices);
+    }
+    if (e->check_author && (h->rank != e->rank || h->step != e->step)) {
+        return tg_fail(TG_E_MISMATCH, why, "the frame is of rank %u at step %" PRIu64 ", and rank %u at step %" PRIu64
+                       " is expected",
+                       h->rank, h->step, e->rank, e->step);
+    }
+    return TG_OK;
+}
+
+static void fill_info(tg_frame_info *info, const header *h, const tg_view *views, const tg_expected *e,
+                      uint64_t checksum)
+{
+    *info = (tg_frame_info){.version = h->version,
+                            .rank = h->rank,
+                            .slice = h->slice,
+                            .slices = h->slices,
+                            .step = h->step,
+                            .checksum = checksum,
+                            .fingerprint = h->fingerprint};
+    for (size_t i = 0; i < tg_grid_chunks(e->grid, e->slice); i++) {
+        info->payload_len += (uint64_t)(views[i].indices - views[i].symbols) + views[i].index_len;
+        info->index_len += views[i].index_len;
+        info->entry_n += views[i].count;
+        info->element_n += e->grid->chunks[e->grid->first[e->slice] + i].n;
+    }
+    info->header_len = h->frame_len - info->payload_len;
+}
+
+tg_status tg_frame_read(tg_view *views, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
+                        size_t src_len, tg_detail *why)
+{
+    header h;
+    TG_TRY(get_header(&h, src, src_len, why));
+    TG_TRY(check_header(&h, c, e, why));
+    size_t front = TG_FRAME_HEADER + h.description_len;
+    if (h.description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h.description_len) != h.fingerprint) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+    }
+    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description_len) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
+    }
+    if ((e->holds & TG_HAS_VALUES) != 0) {
+        tg_codec_draw_shared(c->parent != NULL ? c->parent : c, h.step);
+    }
+    const uint8_t *body = src + front;
+    size_t body_len = src_len - front - TG_FRAME_CHECKSUM;
+    TG_TRY(tg_body_read(views, c->view_hashes, c, e->grid, e->slice, e->holds, body, body_len, why));
+    tg_hash_list hashes;
+    tg_hash_list_start(&hashes);
+    tg_hash_list_append(&hashes, tg_hash(src, front));
+    for (size_t i = 0; i < tg_grid_chunks(e->grid, e->slice); i++) {
+        tg_hash_list_append(&hashes, c->view_hashes[i]);
+    }
+    uint64_t checksum = tg_hash_list_end(&hashes);
+    if (checksum != tg_get64(body + body_len)) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
+    }
+    if (info != NULL) {
+        fill_info(info, &h, views, e, checksum);
+    }
+    return TG_OK;
+}
+
+/* A frame of the whole model, as tg_encode writes it. */
+static tg_status read_whole(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
+{
+    if (src == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
+    }
+    tg_expected expected = {.grid = c->grid, .slice = 0, .holds = HAS_BOTH};
+    return tg_frame_read(c->views, info, c, &expected, src, src_len, why);
+}
+
+tg_status tg_frame_inspect(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
+{
+    return read_whole(info, c, src, src_len, why);
+}
+
+tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len, tg_detail *why)
+{
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    TG_TRY(read_whole(NULL, c, src, src_len, why));
+    tg_sink sink = {.added = sums, .weight = weight};
+    tg_codec_sum(c, 0, c->views, 1, &sink);
+    return TG_OK;
+}
+
+tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len, tg_detail *why)
+{
+    TG_TRY(tg_check_grads(c, (const void *const *)out, why));
+    TG_TRY(read_whole(NULL, c, src, src_len, why));
+    tg_sink sink = {.averages = out, .divisor = 1.0f};
+    tg_codec_sum(c, 0, c->views, 1, &sink);
+    return TG_OK;
+}
+
+/* What a frame may claim to hold before it is taken for a bomb: no gradient worth sending is that sparse. */
+#define ELEMENTS_PER_BYTE (UINT64_C(1) << 24)
+
+tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *src, size_t src_len,
+                              const tg_options *opt, tg_detail *why)
+{
+    tg_options own = TG_OPTIONS_INIT;
+    if (opt != NULL) {
+        own.allocator = opt->allocator;
+        own.threads = opt->threads;
+    }
+    header h;
+    if (src == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
+    }
+    TG_TRY(get_header(&h, src, src_len, why));
+    if ((h.flags & DESCRIBED) == 0) {
+        return tg_fail(TG_E_MISMATCH, why, "the frame does not describe itself; only the ranks that exchange it can read it");
+    }
+    tg_allocator a = tg_allocator_or_standard(own.allocator);
+    const uint8_t *description = (const uint8_t *)src + TG_FRAME_HEADER;
+    if (tg_hash(description, h.description_len) != h.fingerprint) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+    }
+    tg_layout *layout = NULL;
+    tg_codec *c = NULL;
+    TG_TRY(tg_layout_from_description(&layout, description, h.description_len, &a, why));
+    if (layout->element_n / ELEMENTS_PER_BYTE > src_len) {
+        tg_layout_free(layout);
+        return tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which no real one does",
+                       layout->element_n, src_len);
+    }
+    TG_TRY(tg_codec_make(&c, layout, 1, true, &own, why));
+    tg_status status = read_whole(info, c, src, src_len, why);
+    if (status != TG_OK) {
+        tg_codec_free(c);
+        return status;
+    }
+    *out = c;
+    return TG_OK;
+}

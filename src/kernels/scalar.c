@@ -1,0 +1,110 @@
+/* The hot loops in plain C: the reference that any faster version must match bit for bit. */
+#include "base/bits.h"
+#include "base/half.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+const char *tg_simd(void)
+{
+    return "scalar";
+}
+
+void tg_load(float *out, const void *source, tg_dtype dtype, size_t n)
+{
+    if (dtype == TG_FP32) {
+        memcpy(out, source, n * sizeof *out);
+        return;
+    }
+    const uint16_t *halves = source;
+    if (dtype == TG_FP16) {
+        for (size_t i = 0; i < n; i++) {
+            out[i] = tg_fp16_to_float(halves[i]);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(halves[i]);
+    }
+}
+
+void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
+{
+    if (dtype == TG_FP32) {
+        float *floats = out;
+        for (size_t i = 0; i < n; i++) {
+            floats[i] = values[i] / divisor;
+        }
+        return;
+    }
+    uint16_t *halves = out;
+    if (dtype == TG_FP16) {
+        for (size_t i = 0; i < n; i++) {
+            halves[i] = tg_float_to_fp16(values[i] / divisor);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = tg_float_to_bf16(values[i] / divisor);
+    }
+}
+
+static bool is_finite(float value)
+{
+    return (tg_float_bits(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+bool tg_all_finite(const float *values, size_t n)
+{
+    uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
+    for (size_t i = 0; i < n; i++) {
+        bad |= (uint32_t)!is_finite(values[i]);
+    }
+    return bad == 0;
+}
+
+void tg_zero_nonfinite(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] = is_finite(values[i]) ? values[i] : 0.0f;
+    }
+}
+
+size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
+{
+    size_t count = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            out[count++] = values[w * 64 + tg_lowest(word)];
+        }
+    }
+    return count;
+}
+
+void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
+{
+    if (mask == NULL) {
+        for (size_t i = 0; i < n; i++) {
+            out[i] += weight * values[i];
+        }
+        return;
+    }
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            out[w * 64 + tg_lowest(word)] += weight * *values++;
+        }
+    }
+}
+
+void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t n)
+{
+    if (mask == NULL) {
+        memcpy(out, values, n * sizeof *out);
+        return;
+    }
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            out[w * 64 + tg_lowest(word)] = *values++;
+        }
+    }
+}

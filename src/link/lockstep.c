@@ -1,0 +1,106 @@
+/* Lockstep: all ranks in one thread, one operation at a time. For tests at any number of ranks, for virtual workers, and,
+ * through its tap, for faults. */
+#include "exchange/exchange.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Copies what every rank sends to where it is expected. */
+static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
+{
+    for (uint32_t to = 0; to < world; to++) {
+        const tg_op *receiver = &ranks[to]->pending;
+        for (uint32_t from = 0; from < world; from++) {
+            const tg_op *sender = &ranks[from]->pending;
+            const tg_span *sent = &sender->sends[to], *expected = &receiver->recvs[from];
+            if (sender->kind != receiver->kind || sent->len != expected->len) {
+                return tg_fail(TG_E_LINK, why, "rank %u sends %" PRIu64 " bytes, and rank %u expects %" PRIu64, from,
+                               sent->len, to, expected->len);
+            }
+            if (sent->len == 0) {
+                continue;
+            }
+            memcpy(expected->data, sent->data, (size_t)sent->len);
+            if (tap != NULL && tap->message(tap->context, sender->kind, from, to, expected->data, expected->len) < 0) {
+                return tg_fail(TG_E_LINK, why, "the message from rank %u to rank %u was lost", from, to);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static void record(tg_outcome *outcomes, uint32_t rank, tg_status status, const tg_detail *reason)
+{
+    if (outcomes != NULL) {
+        outcomes[rank].status = status;
+        outcomes[rank].why = *reason;
+    }
+}
+
+/* Ends the step for the ranks that wait for an operation that can not take place. */
+static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_detail *reason)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        if (ranks[r]->ended == TG_MORE) {
+            tg_exchange_cancel(ranks[r]);
+            record(outcomes, r, TG_E_LINK, reason);
+        }
+    }
+}
+
+/* One call of tg_exchange_next on every rank. *waiting is how many have an operation to carry out. */
+static tg_status advance_all(uint32_t *waiting, tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world,
+                             tg_detail *why)
+{
+    tg_status first_failure = TG_OK;
+    *waiting = 0;
+    for (uint32_t r = 0; r < world; r++) {
+        tg_detail reason = {""};
+        tg_op op;
+        tg_status status = tg_exchange_next(ranks[r], &op, &reason);
+        if (status == TG_MORE) {
+            (*waiting)++;
+            continue;
+        }
+        record(outcomes, r, status, &reason);
+        if (status != TG_OK && first_failure == TG_OK) {
+            first_failure = tg_fail(status, why, "%s", reason.text);
+        }
+    }
+    return first_failure;
+}
+
+tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
+                             void *const *const *grads, const tg_tap *tap, tg_detail *why)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        if (ranks[r]->world != world || ranks[r]->rank != r) {
+            return tg_fail(TG_E_ARGUMENT, why, "exchange %u is of rank %u of %u, not of rank %u of %u", r,
+                           ranks[r]->rank, ranks[r]->world, r, world);
+        }
+    }
+    for (uint32_t r = 0; r < world; r++) {
+        tg_status status = tg_exchange_begin(ranks[r], step, grads[r], why);
+        for (uint32_t before = 0; status != TG_OK && before < r; before++) {
+            tg_exchange_cancel(ranks[before]);
+        }
+        TG_TRY(status);
+    }
+    for (;;) {
+        uint32_t waiting = 0;
+        tg_detail reason = {""};
+        tg_status status = advance_all(&waiting, outcomes, ranks, world, &reason);
+        if (waiting == 0) {
+            return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+        }
+        if (waiting == world) {
+            status = deliver(ranks, world, tap, &reason);
+        } else if (status == TG_OK) {
+            status = tg_fail(TG_E_LINK, &reason, "some ranks have ended the step and others have not");
+        }
+        if (status != TG_OK) {
+            cancel_waiting(outcomes, ranks, world, &reason);
+            return tg_fail(status, why, "%s", reason.text);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/* A whole step over any link: hand operations from the exchange to the link until the step is done. */
+#include "base/status.h"
+
+#include <stdbool.h>
+
+tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why)
+{
+    tg_detail reason = {""};
+    tg_op op;
+    tg_status status = tg_exchange_begin(x, step, grads, &reason);
+    bool others_know = false;
+    while (status == TG_OK || status == TG_MORE) {
+        status = tg_exchange_next(x, &op, &reason);
+        if (status != TG_MORE) {
+            /* Whatever an exchange fails with, all ranks fail with, except when the link itself cannot be trusted. */
+            others_know = status != TG_E_LINK;
+            break;
+        }
+        status = link->carry(link, &op, &reason);
+        if (status != TG_OK) {
+            tg_exchange_cancel(x);
+            break;
+        }
+    }
+    if (status == TG_OK) {
+        return TG_OK;
+    }
+    if (!others_know) {
+        link->abort(link, reason.text);
+    }
+    return tg_fail(status, why, "%s", reason.text);
+}

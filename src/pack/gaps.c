@@ -1,0 +1,277 @@
+/* Sorted indices by the gaps between them, in the cheapest of four ways: a Rice code, which comes within 2% of the
+ * bound H(p)/p on random sets; runs, for blocks; nothing at all when every element is there; a bitmap otherwise,
+ * so that it never takes more than one. Which way was taken is the mode, in the chunk's header. */
+#include "base/bits.h"
+#include "pack/pack.h"
+
+#include <string.h>
+
+/* ---- what each way would cost ------------------------------------------------------------------------- */
+
+typedef struct costs {
+    uint64_t rice_bits; /* with the best parameter */
+    unsigned rice;
+    uint64_t runs_len;
+} costs;
+
+static unsigned number_len(uint64_t value)
+{
+    unsigned len = 1;
+    while (value >>= 7) {
+        len++;
+    }
+    return len;
+}
+
+/* The parameter that suits the mean gap, and its neighbours: one of them is the best or a hair from it. */
+static unsigned first_parameter(size_t n, size_t count)
+{
+    unsigned k = 0;
+    while (k < TG_MODE_RICE_MAX - 2 && (n / count) >> (k + 2) != 0) {
+        k++;
+    }
+    return k;
+}
+
+static costs measure(const uint64_t *mask, size_t n, size_t count)
+{
+    unsigned k = first_parameter(n, count);
+    uint64_t quotients[3] = {0};
+    uint64_t next = 0; /* the index behind the last that was seen */
+    uint64_t run_start = 0, run_end = 0;
+    costs c = {0};
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            uint64_t index = w * 64 + tg_lowest(word);
+            uint64_t gap = index - next;
+            for (unsigned i = 0; i < 3; i++) {
+                quotients[i] += gap >> (k + i);
+            }
+            if (gap > 0 || index == 0) { /* a run begins */
+                if (run_end > run_start) {
+                    c.runs_len += number_len(run_end - run_start - 1);
+                }
+                c.runs_len += number_len(gap);
+                run_start = index;
+            }
+            run_end = next = index + 1;
+        }
+    }
+    c.runs_len += number_len(run_end - run_start - 1);
+    c.rice_bits = UINT64_MAX;
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t bits = quotients[i] + (uint64_t)count * (k + i + 1);
+        if (bits < c.rice_bits) {
+            c.rice_bits = bits;
+            c.rice = k + i;
+        }
+    }
+    return c;
+}
+
+/* ---- Rice code --------------------------------------------------------------------------------------------- */
+
+typedef struct bit_writer {
+    uint8_t *out;
+    uint64_t held; /* bits that do not fill a byte yet, lowest first */
+    unsigned held_n;
+} bit_writer;
+
+static void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 56 */
+{
+    w->held |= bits << w->held_n;
+    w->held_n += n;
+    while (w->held_n >= 8) {
+        *w->out++ = (uint8_t)w->held;
+        w->held >>= 8;
+        w->held_n -= 8;
+    }
+}
+
+static size_t write_rice(uint8_t *out, const uint64_t *mask, size_t n, unsigned k)
+{
+    bit_writer writer = {.out = out};
+    uint64_t next = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            uint64_t index = w * 64 + tg_lowest(word);
+            uint64_t gap = index - next;
+            uint64_t quotient = gap >> k;
+            for (; quotient >= 32; quotient -= 32) {
+                put_bits(&writer, UINT32_MAX, 32);
+            }
+            put_bits(&writer, (UINT64_C(1) << quotient) - 1, (unsigned)quotient + 1);
+            put_bits(&writer, gap & ((UINT64_C(1) << k) - 1), k);
+            next = index + 1;
+        }
+    }
+    put_bits(&writer, 0, (8 - writer.held_n) % 8);
+    return (size_t)(writer.out - out);
+}
+
+static bool get_bit(const uint8_t *bytes, uint64_t bit)
+{
+    return bytes[bit / 8] >> bit % 8 & 1;
+}
+
+static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    uint64_t bit = 0, bit_n = (uint64_t)len * 8;
+    uint64_t next = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t gap = 0;
+        while (bit < bit_n && get_bit(bytes, bit)) {
+            gap++;
+            bit++;
+        }
+        if (bit_n - bit < 1 + (uint64_t)k) { /* the zero bit and the low bits */
+            return false;
+        }
+        bit++;
+        gap <<= k;
+        for (unsigned b = 0; b < k; b++) {
+            gap |= (uint64_t)get_bit(bytes, bit++) << b;
+        }
+        if (gap >= n - next) {
+            return false;
+        }
+        next += gap;
+        mask[next / 64] |= UINT64_C(1) << next % 64;
+        next++;
+    }
+    if (bit_n - bit >= 8) {
+        return false;
+    }
+    for (; bit < bit_n; bit++) {
+        if (get_bit(bytes, bit)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- runs ---------------------------------------------------------------------------------------------------- */
+
+static uint8_t *put_number(uint8_t *out, uint64_t value)
+{
+    for (; value >= 128; value >>= 7) {
+        *out++ = (uint8_t)(value | 128);
+    }
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+static size_t write_runs(uint8_t *out, const uint64_t *mask, size_t n)
+{
+    uint8_t *at = out;
+    uint64_t run_start = 0, run_end = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            uint64_t index = w * 64 + tg_lowest(word);
+            if (index > run_end || index == 0) {
+                if (run_end > run_start) {
+                    at = put_number(at, run_end - run_start - 1);
+                }
+                at = put_number(at, index - run_end);
+                run_start = index;
+            }
+            run_end = index + 1;
+        }
+    }
+    at = put_number(at, run_end - run_start - 1);
+    return (size_t)(at - out);
+}
+
+/* A number of at most three bytes, which is more than a chunk's length needs. */
+static bool get_number(uint64_t *value, const uint8_t **at, const uint8_t *end)
+{
+    *value = 0;
+    for (unsigned shift = 0; shift < 21; shift += 7) {
+        if (*at == end) {
+            return false;
+        }
+        uint8_t byte = *(*at)++;
+        *value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            return byte != 0 || shift == 0; /* a last byte of 0 was not needed */
+        }
+    }
+    return false;
+}
+
+static bool read_runs(uint64_t *mask, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    const uint8_t *at = bytes, *end = bytes + len;
+    uint64_t position = 0, total = 0;
+    for (bool first = true; at < end; first = false) {
+        uint64_t gap = 0, run = 0;
+        if (!get_number(&gap, &at, end) || !get_number(&run, &at, end)) {
+            return false;
+        }
+        run++;
+        if ((gap == 0 && !first) || gap > n - position || run > n - position - gap) {
+            return false;
+        }
+        tg_mask_fill(mask, position + gap, position + gap + run);
+        position += gap + run;
+        total += run;
+    }
+    return total == count;
+}
+
+/* ---- the part ------------------------------------------------------------------------------------------------ */
+
+/* A Rice code with the parameter k = floor(log2(mean gap)) takes at most k + 1 bits an index and two more for the
+ * quotients, whose sum is at most n / 2^k; what is chosen is never worse. The bound is concave in count, so that it
+ * holds for chunks together if it holds for each. */
+static uint64_t limit(uint64_t n, uint64_t count)
+{
+    uint64_t bits = 4;
+    for (uint64_t mean = n / count; mean > 1; mean /= 2) {
+        bits++;
+    }
+    uint64_t bitmap = tg_index_bitmap.limit(n, count);
+    return count > bitmap ? bitmap : (count * bits / 8 + 1 < bitmap ? count * bits / 8 + 1 : bitmap);
+}
+
+static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+{
+    if (count == n) {
+        *mode = TG_MODE_EVERY;
+        return 0;
+    }
+    costs c = measure(mask, n, count);
+    uint64_t rice_len = (c.rice_bits + 7) / 8;
+    if (rice_len <= c.runs_len && rice_len <= tg_bitmap_len(n)) {
+        *mode = (uint8_t)c.rice;
+        return write_rice(out, mask, n, c.rice);
+    }
+    if (c.runs_len <= tg_bitmap_len(n)) {
+        *mode = TG_MODE_RUNS;
+        return write_runs(out, mask, n);
+    }
+    return tg_index_bitmap.write(out, mode, mask, n, count);
+}
+
+static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    if (mode == TG_MODE_BITMAP) {
+        return tg_index_bitmap.read(mask, mode, bytes, len, n, count);
+    }
+    memset(mask, 0, tg_words(n) * sizeof *mask);
+    if (mode <= TG_MODE_RICE_MAX) {
+        return read_rice(mask, mode, bytes, len, n, count);
+    }
+    if (mode == TG_MODE_RUNS) {
+        return read_runs(mask, bytes, len, n, count);
+    }
+    tg_mask_fill(mask, 0, n);
+    return mode == TG_MODE_EVERY && len == 0 && count == n;
+}
+
+const tg_index_part tg_index_gaps = {
+    .part = {.name = "gaps", .summary = "gaps between sorted indices, near the bound and never more than a bitmap"},
+    .limit = limit,
+    .write = write,
+    .read = read,
+};

@@ -1,0 +1,70 @@
+/* One random cyclic block of consecutive elements (arXiv 2009.09271): shared blocks add up without indices. */
+#include "base/bits.h"
+#include "select/select.h"
+
+enum { RATIO = TG_SELECT_OWN, UNBIASED };
+
+static const tg_param params[] = {
+    TG_SELECT_SCOPE_PARAM,
+    TG_SELECT_COORDS_AUTO_PARAM,
+    TG_SELECT_RATIO_PARAM,
+    TG_SELECT_UNBIASED_PARAM,
+};
+
+/* The block as the two stretches [from, to) that it is made of; the second is empty unless it wraps around. */
+typedef struct block {
+    uint64_t from[2], to[2];
+} block;
+
+static uint64_t most(const double *p, uint64_t n)
+{
+    return tg_ratio_entries(p[RATIO], n);
+}
+
+static double gain(const double *p, uint64_t n)
+{
+    return tg_unbiased_gain(p[UNBIASED], most(p, n), n);
+}
+
+static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
+{
+    (void)p;
+    (void)n;
+    (void)lanes;
+    (void)lane_n;
+    return sizeof(block);
+}
+
+static void draw(void *scratch, const double *p, uint64_t n, const tg_stream *stream)
+{
+    block *b = scratch;
+    uint64_t entries = most(p, n);
+    uint64_t start = tg_stream_below(stream, 0, n);
+    uint64_t before_end = n - start < entries ? n - start : entries;
+    *b = (block){.from = {start, 0}, .to = {start + before_end, entries - before_end}};
+}
+
+static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t at, const float *u, size_t n)
+{
+    (void)p;
+    (void)u;
+    const block *b = scratch;
+    for (int s = 0; s < 2; s++) {
+        uint64_t from = b->from[s] > at ? b->from[s] - at : 0;
+        uint64_t to = b->to[s] > at ? b->to[s] - at : 0;
+        tg_mask_fill(mask, from, to < n ? to : n);
+    }
+}
+
+const tg_select_part tg_select_randomblock = {
+    .part = {.name = "randomblock",
+             .summary = "one random block of consecutive elements, around the end if need be",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .by = TG_BY_SEED,
+    .most = most,
+    .gain = gain,
+    .scratch_len = scratch_len,
+    .draw = draw,
+    .mark = mark,
+};

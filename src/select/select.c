@@ -1,0 +1,33 @@
+/* What select parts share. */
+#include "select/select.h"
+
+#include "base/half.h"
+
+#include <math.h>
+
+const char *const tg_scope_choices[] = {"tensor", "model", NULL};
+const char *const tg_coords_choices[] = {"own", "shared", NULL};
+const char *const tg_coords_auto_choices[] = {"own", "shared", "auto", NULL};
+const char *const tg_no_yes_choices[] = {"no", "yes", NULL};
+
+uint64_t tg_ratio_entries(double ratio, uint64_t n)
+{
+    if (n == 0) {
+        return 0;
+    }
+    double entries = floor(ratio * (double)n + 0.5);
+    if (entries < 1.0) {
+        return 1;
+    }
+    return entries >= (double)n ? n : (uint64_t)entries;
+}
+
+double tg_unbiased_gain(double unbiased, uint64_t entries, uint64_t n)
+{
+    return unbiased != 0.0 && entries > 0 ? (double)n / (double)entries : 1.0;
+}
+
+uint32_t tg_magnitude_key(float value)
+{
+    return tg_float_bits(value) & 0x7fffffffu;
+}

@@ -1,0 +1,168 @@
+/* The largest magnitudes, ties to the lower index, found exactly in one pass.
+ *
+ * An element's rank is one number: the key of its magnitude above, its distance from the end below, so that no two
+ * elements are equal and "largest" settles ties. Each lane of the measuring pass collects candidates; when its
+ * buffer is full it keeps the k best and from then on lets in only what beats the worst of them. Candidates of
+ * all lanes together then give the k-th largest rank, and the writing pass sends what is not below it. The
+ * answer does not depend on the number of lanes. Random data fills a buffer about ln(n/k) times. */
+#include "select/select.h"
+
+#include <string.h>
+
+enum { RATIO = TG_SELECT_OWN };
+enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a 64-bit rank */
+
+static const tg_param params[] = {
+    TG_SELECT_SCOPE_PARAM,
+    TG_SELECT_COORDS_PARAM,
+    TG_SELECT_RATIO_PARAM,
+};
+
+typedef struct lane {
+    uint64_t count;
+    uint64_t worst; /* ranks up to this one are out */
+} lane;
+
+typedef struct topk {
+    uint64_t k;
+    uint64_t lane_k;   /* candidates that a lane must keep */
+    uint64_t lane_cap; /* candidates that it has room for */
+    uint64_t cut;      /* the k-th largest rank */
+    uint32_t lanes;
+} topk; /* behind it: the lanes, then their candidates */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t rank_of(float value, uint64_t index)
+{
+    return (uint64_t)tg_magnitude_key(value) << INDEX_BITS | ((UINT64_C(1) << INDEX_BITS) - 1 - index);
+}
+
+static lane *lanes_of(topk *t)
+{
+    return (lane *)(void *)(t + 1);
+}
+
+static uint64_t *candidates_of(topk *t, uint32_t l)
+{
+    return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
+}
+
+static topk layout(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
+{
+    topk t = {.k = tg_ratio_entries(p[RATIO], n), .lanes = lanes};
+    t.lane_k = least(t.k, lane_n);
+    t.lane_cap = least(lane_n, t.lane_k + t.lane_k / 2 + 64);
+    return t;
+}
+
+/* Moves the k largest of n different numbers to the front (1 <= k <= n) and returns the least of them. */
+static uint64_t keep_largest(uint64_t *a, uint64_t n, uint64_t k)
+{
+    uint64_t low = 0, high = n - 1; /* the k-th largest lies in [low, high] */
+    while (low < high) {
+        uint64_t x = a[low], y = a[low + (high - low) / 2], z = a[high];
+        uint64_t pivot = x < y ? (y < z ? y : (x < z ? z : x)) : (x < z ? x : (y < z ? z : y));
+        uint64_t i = low, j = high;
+        for (;;) {
+            while (a[i] > pivot) {
+                i++;
+            }
+            while (a[j] < pivot) {
+                j--;
+            }
+            if (i >= j) {
+                break;
+            }
+            uint64_t swap = a[i];
+            a[i++] = a[j];
+            a[j--] = swap;
+        }
+        /* Now a[low..j] are not below the pivot and a[j+1..high] are not above it. */
+        if (k - 1 <= j) {
+            high = j;
+        } else {
+            low = j + 1;
+        }
+    }
+    return a[k - 1];
+}
+
+static uint64_t most(const double *p, uint64_t n)
+{
+    return tg_ratio_entries(p[RATIO], n);
+}
+
+static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
+{
+    topk t = layout(p, n, lanes, lane_n);
+    return sizeof t + lanes * (sizeof(lane) + t.lane_cap * sizeof(uint64_t));
+}
+
+static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
+{
+    topk *t = scratch;
+    *t = layout(p, n, lanes, lane_n);
+    memset(lanes_of(t), 0, lanes * sizeof(lane));
+}
+
+static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size_t n)
+{
+    topk *t = scratch;
+    lane *mine = &lanes_of(t)[l];
+    uint64_t *candidates = candidates_of(t, l);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t rank = rank_of(u[i], at + i);
+        if (rank <= mine->worst) {
+            continue;
+        }
+        if (mine->count == t->lane_cap) {
+            mine->worst = keep_largest(candidates, mine->count, t->lane_k);
+            mine->count = t->lane_k;
+            if (rank <= mine->worst) {
+                continue;
+            }
+        }
+        candidates[mine->count++] = rank;
+    }
+}
+
+static void settle(void *scratch)
+{
+    topk *t = scratch;
+    uint64_t *all = candidates_of(t, 0);
+    uint64_t count = lanes_of(t)[0].count;
+    for (uint32_t l = 1; l < t->lanes; l++) {
+        uint64_t n = lanes_of(t)[l].count;
+        memmove(all + count, candidates_of(t, l), n * sizeof *all);
+        count += n;
+    }
+    t->cut = keep_largest(all, count, t->k);
+}
+
+static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t at, const float *u, size_t n)
+{
+    (void)p;
+    const topk *t = scratch;
+    for (size_t i = 0; i < n; i++) {
+        mask[i / 64] |= (uint64_t)(rank_of(u[i], at + i) >= t->cut) << i % 64;
+    }
+}
+
+const tg_select_part tg_select_topk = {
+    .part = {.name = "topk",
+             .summary = "the largest magnitudes, ties to the lower index",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .by = TG_BY_DATA,
+    .n_max = (UINT64_C(1) << INDEX_BITS) - 1, /* so that no rank is 0, which is below all */
+    .most = most,
+    .scratch_len = scratch_len,
+    .start = start,
+    .measure = measure,
+    .settle = settle,
+    .mark = mark,
+};

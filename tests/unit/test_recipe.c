@@ -1,0 +1,185 @@
+/* Recipes: grammar, presets, canonical text, and one clear sentence for every mistake. */
+#include "codec/recipe.h"
+#include "codec/presets.h"
+#include "support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void canonical_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *canonical;
+    } cases[] = {
+        {"fp32", "fp32"},
+        {"dense", "fp32"},
+        {"none+all+fp32+bits", "fp32"},
+        {"fp16", "fp16"},
+        {"topk", "topk@0.01+fp32"},
+        {"topk@0.010", "topk@0.01+fp32"},
+        {"topk@ratio=0.01", "topk@0.01+fp32"},
+        {"fp16+topk@1e-2+ef", "ef+topk@0.01+fp16"},
+        {"ef+topk@0.001+fp16+gaps", "ef+topk@0.001+fp16"},
+        {"ef@decay=1+topk@0.1+bitmap", "ef+topk@0.1+fp32+bitmap"},
+        {"ef@decay=0.9+fp16", "ef@decay=0.9+fp16"},
+        {"topk@0.01,coords=shared,scope=model", "topk@0.01,scope=model,coords=shared+fp32"},
+        {"topk@scope=model", "topk@0.01,scope=model+fp32"},
+        {"randomblock@0.1,unbiased=yes", "randomblock@0.1,unbiased=yes+fp32"},
+        {"randomk@0.1,coords=auto", "randomk@0.1+fp32"},
+        {"random-block", "ef+randomblock@0.01+fp32"},
+        {"random-block@0.5,scope=model+bf16", "ef+randomblock@0.5,scope=model+bf16"},
+        {"threshold@1e+20", NULL}, /* '+' ends a part */
+        {"threshold@1e20", "threshold@1e20+fp32"},
+        {"threshold@0", "threshold@0+fp32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[TG_RECIPE_CAP], again[TG_RECIPE_CAP];
+        if (cases[i].canonical == NULL) {
+            assert_int_equal(tg_recipe_canonical(text, cases[i].given, NULL), TG_E_RECIPE);
+            continue;
+        }
+        MUST(tg_recipe_canonical(text, cases[i].given, why));
+        assert_string_equal(text, cases[i].canonical);
+        MUST(tg_recipe_canonical(again, text, why));
+        assert_string_equal(again, text);
+    }
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *sentence;
+    } cases[] = {
+        {"", "empty"},
+        {"ef+", "missing"},
+        {"+fp16", "missing"},
+        {"ef++fp16", "missing"},
+        {"zap", "no part or preset 'zap'"},
+        {"topk@2", "ratio must be in (0, 1], not '2'"},
+        {"topk@0", "ratio must be in (0, 1]"},
+        {"topk@-1", "ratio must be in"},
+        {"topk@nan", "ratio must be in"},
+        {"topk@", "ratio must be in"},
+        {"topk@0.1,0.2", "needs a key"},
+        {"topk@0.1,ratio=0.2", "given twice"},
+        {"topk@0.1,colour=red", "no parameter 'colour'"},
+        {"topk@0.1,scope=world", "scope must be in tensor|model, not 'world'"},
+        {"topk@0.1,coords=auto", "coords must be in own|shared"},
+        {"ef@1", "takes no bare value"},
+        {"ef@decay=1.5", "decay must be in [0, 1]"},
+        {"threshold", "needs its T"},
+        {"threshold@-1", "T must be in"},
+        {"fp16+fp32", "'fp16' and 'fp32' are both of the stage quantize"},
+        {"ef+none", "stage feedback"},
+        {"gaps+fp16", "'gaps' packs indices, but 'all' sends none"},
+        {"ef+randomk@0.1,unbiased=yes", "without feedback"},
+        {"dense@3", "takes no value"},
+        {"random-block@7", "ratio must be in"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tg_detail why = {""};
+        char text[TG_RECIPE_CAP] = "untouched";
+        assert_int_equal(tg_recipe_canonical(text, cases[i].given, &why), TG_E_RECIPE);
+        if (strstr(why.text, cases[i].sentence) == NULL) {
+            fail_msg("'%s': '%s' does not say '%s'", cases[i].given, why.text, cases[i].sentence);
+        }
+        assert_string_equal(text, "untouched");
+        assert_null(strchr(why.text, '\n'));
+    }
+    char text[TG_RECIPE_CAP], longest[4000];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    MUST_FAIL(TG_E_RECIPE, "longer", tg_recipe_canonical(text, longest, why));
+    MUST_FAIL(TG_E_ARGUMENT, "no recipe", tg_recipe_canonical(text, NULL, why));
+}
+
+/* Every select x quantize x index pack x feedback is understood, survives its text, or is refused with a sentence. */
+static void every_combination(void **state)
+{
+    (void)state;
+    static const char *const feedbacks[] = {"none", "ef", "ef@decay=0.5"};
+    static const char *const selects[] = {"all", "topk@0.1", "threshold@0.5", "randomk@0.1", "randomblock@0.1"};
+    static const char *const scopes[] = {"", ",scope=model"}, *const coords[] = {"", ",coords=own", ",coords=shared"};
+    static const char *const quantizers[] = {"fp32", "fp16", "bf16"};
+    static const char *const packs[] = {"", "+gaps", "+bitmap"};
+    int understood = 0;
+    for (int i = 0; i < 3 * 5 * 2 * 3 * 3 * 3; i++) {
+        int f = i % 3, s = i / 3 % 5, sc = i / 15 % 2, co = i / 30 % 3, q = i / 90 % 3, p = i / 270;
+        char given[128], text[TG_RECIPE_CAP], again[TG_RECIPE_CAP];
+        bool sparse = s != 0;
+        (void)snprintf(given, sizeof given, "%s+%s%s%s+%s%s", feedbacks[f], selects[s], sparse ? scopes[sc] : "",
+                       sparse ? coords[co] : "", quantizers[q], packs[p]);
+        if (!sparse && p != 0) {
+            MUST_FAIL(TG_E_RECIPE, "", tg_recipe_canonical(text, given, why));
+            continue;
+        }
+        MUST(tg_recipe_canonical(text, given, why));
+        MUST(tg_recipe_canonical(again, text, why));
+        assert_string_equal(again, text);
+        understood++;
+    }
+    assert_int_equal(understood, 3 * 3 * (4 * 2 * 3 * 3 + 2 * 3));
+}
+
+static void coordinates_are_decided_by_the_seed(void **state)
+{
+    (void)state;
+    tg_recipe r;
+    char text[TG_RECIPE_CAP];
+    MUST(tg_recipe_parse(&r, "randomk@0.1", why));
+    MUST(tg_recipe_resolve(&r, true, why));
+    tg_recipe_write(text, &r);
+    assert_string_equal(text, "randomk@0.1,coords=shared+fp32");
+    MUST(tg_recipe_parse(&r, "randomk@0.1", why));
+    MUST(tg_recipe_resolve(&r, false, why));
+    tg_recipe_write(text, &r);
+    assert_string_equal(text, "randomk@0.1,coords=own+fp32");
+    MUST(tg_recipe_parse(&r, "randomblock@0.1,coords=shared", why));
+    MUST_FAIL(TG_E_RECIPE, "needs a seed", tg_recipe_resolve(&r, false, why));
+}
+
+/* Names are unique, so that a word means one thing; ids are unique within a stage. */
+static void names_and_ids_are_unique(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tg_part_n; i++) {
+        assert_int_not_equal(tg_parts[i].id, 0);
+        assert_true(tg_parts[i].part->param_n <= TG_PARAM_CAP);
+        assert_null(tg_preset_find(tg_parts[i].part->name, strlen(tg_parts[i].part->name)));
+        for (size_t j = 0; j < i; j++) {
+            assert_string_not_equal(tg_parts[i].part->name, tg_parts[j].part->name);
+            assert_true(tg_parts[i].stage != tg_parts[j].stage || tg_parts[i].id != tg_parts[j].id);
+        }
+    }
+}
+
+static void lists_hold_everything(void **state)
+{
+    (void)state;
+    tg_part_info info;
+    size_t n = 0;
+    while (tg_part_list(&info, n, NULL) == TG_OK) {
+        assert_non_null(info.summary);
+        for (size_t p = 0; p < info.parameter_n; p++) {
+            tg_parameter_info parameter;
+            MUST(tg_part_parameter(&parameter, n, p, why));
+            assert_int_not_equal(strlen(parameter.range), 0);
+        }
+        tg_parameter_info none;
+        assert_int_equal(tg_part_parameter(&none, n, info.parameter_n, NULL), TG_E_ARGUMENT);
+        n++;
+    }
+    assert_int_equal(n, tg_part_n + tg_preset_n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(canonical_texts),           cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(every_combination),         cmocka_unit_test(coordinates_are_decided_by_the_seed),
+        cmocka_unit_test(names_and_ids_are_unique),  cmocka_unit_test(lists_hold_everything),
+    };
+    return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);
+}
