@@ -1,0 +1,753 @@
+"""The contract of the program: what its commands write, print and return, for good input and for bad.
+
+Needs NumPy. The program is build/release/tersegrad unless the environment variable TERSEGRAD names another.
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "release" / "tersegrad"))
+REFERENCE = ROOT / "tests" / "ref" / "tersegrad_ref.py"
+TIMEOUT = 120
+
+sys.path.insert(0, str(REFERENCE.parent))
+from tersegrad_ref import xxh64  # noqa: E402 (crafted frames need their checksums)
+
+RECIPES = [
+    "dense", "fp16", "bf16",
+    "topk@0.1", "topk@0.1+fp16", "topk@0.3+bf16+bitmap", "topk@0.01,scope=model",
+    "threshold@0.5", "threshold@0.5+fp16",
+    "randomk@0.1", "randomk@0.1+bf16", "randomk@0.1,coords=shared", "randomk@0.1,coords=own+bitmap",
+    "randomblock@0.1", "randomblock@0.1,coords=shared+fp16", "randomblock@0.1,coords=own",
+    "ef+topk@0.05", "ef@decay=0.9+randomblock@0.1+fp16", "ef+fp16", "ef-topk@0.02",
+]
+
+
+def run(*arguments, **keywords):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT,
+                          **keywords)
+
+
+def gradient(n, dtype=np.float32, seed=1):
+    generator = np.random.default_rng(seed)
+    return (generator.standard_normal(n) * 0.1 / (0.05 + generator.random(n))).astype(dtype)
+
+
+def same(a, b):
+    """Equal dtype, shape and bits, except that a zero has no sign and NaN is NaN."""
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=True)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tersegrad-test-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def save(self, name, array):
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            np.save(file, array)
+        return path
+
+    def tree(self):
+        return {str(p.relative_to(self.dir)): p.read_bytes() if p.is_file() else None
+                for p in sorted(self.dir.rglob("*"))}
+
+    def works(self, *arguments, **keywords):
+        done = run(*arguments, **keywords)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return done.stdout
+
+    def json(self, *arguments, **keywords):
+        return json.loads(self.works(*arguments, "--json", **keywords).splitlines()[-1])
+
+    def fails(self, code, *arguments, says=None, prints="", **keywords):
+        """Runs a command that must fail: its exit status, one line on stderr, and nothing written."""
+        before = self.tree()
+        done = run(*arguments, **keywords)
+        lines = done.stderr.splitlines()
+        self.assertEqual(done.returncode, code, (arguments, done.stderr))
+        self.assertEqual(len(lines), 1, (arguments, done.stderr))
+        self.assertTrue(lines[0].startswith("tersegrad: ") and len(lines[0]) > 20, lines)
+        if prints is not None:
+            self.assertEqual(done.stdout, prints, arguments)
+        if says is not None:
+            self.assertIn(says, lines[0])
+        self.assertEqual(self.tree(), before, arguments)
+        return done
+
+    def round_trip(self, array, recipe, *flags):
+        source = self.save("in.npy", array)
+        frame, back = self.dir / "out.tg", self.dir / "back.npy"
+        self.works("encode", "--recipe", recipe, *flags, source, frame)
+        self.works("decode", frame, back)
+        return np.load(back)
+
+
+class RoundTrip(Case):
+    def test_sizes_dtypes_and_recipes(self):
+        for n in (0, 1, 2, 1000):
+            for dtype in (np.float32, np.float16):
+                array = gradient(n, dtype)
+                for recipe in RECIPES:
+                    with self.subTest(n=n, dtype=dtype.__name__, recipe=recipe):
+                        back = self.round_trip(array, recipe, "--seed", 5, "--step", 3)
+                        self.assertEqual((back.dtype, back.shape), (array.dtype, array.shape))
+                        self.check_values(array, back, recipe)
+
+    def check_values(self, array, back, recipe):
+        """What was sent is the input, as the quantizer rounds it; what was not is zero."""
+        sent = back != 0
+        want = array[sent].astype(np.float64)
+        error = np.abs(back[sent].astype(np.float64) - want)
+        relative = 2.0 ** -7 if "bf16" in recipe else 2.0 ** -10 if "fp16" in recipe else 0
+        self.assertTrue(np.all(error <= relative * np.abs(want) + (1e-7 if relative else 0)))
+        if recipe in ("dense", "fp16", "bf16", "ef+fp16"):
+            self.assertTrue(np.all(sent | (np.abs(array) < 1e-7)))
+
+    def test_dense_is_exact(self):
+        for array in (gradient(1000), gradient(1000, np.float16)):
+            self.assertTrue(same(self.round_trip(array, "dense"), array))
+
+    def test_halves_round_to_nearest(self):
+        array = gradient(5000)
+        self.assertTrue(same(self.round_trip(array, "fp16"), array.astype(np.float16).astype(np.float32)))
+        bits = array.view(np.uint32)
+        rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).view(np.float32)
+        self.assertTrue(same(self.round_trip(array, "bf16"), rounded))
+
+    def test_topk_takes_the_largest(self):
+        array = gradient(1000)
+        back = self.round_trip(array, "topk@0.05")
+        sent = back != 0
+        self.assertEqual(np.count_nonzero(sent), 50)
+        self.assertTrue(np.array_equal(back[sent], array[sent]))
+        self.assertGreaterEqual(np.abs(array[sent]).min(), np.abs(array[~sent]).max())
+
+    def test_shapes(self):
+        for shape in ((), (1,), (7,), (3, 4), (2, 3, 4), (1, 1, 1, 5), (0,), (3, 0, 2), (0, 0), (1,) * 32,
+                      (64, 3, 7, 7)):
+            for dtype in (np.float32, np.float16):
+                with self.subTest(shape=shape):
+                    array = gradient(int(np.prod(shape)), dtype).reshape(shape)
+                    self.assertTrue(same(self.round_trip(array, "dense"), array))
+                    self.assertEqual(self.round_trip(array, "topk@0.5").shape, shape)
+
+    def test_a_million(self):
+        array = gradient(10 ** 6)
+        back = self.round_trip(array, "topk@0.01+fp16", "--threads", 2)
+        sent = back != 0
+        self.assertEqual(np.count_nonzero(sent), 10 ** 4)
+        self.assertTrue(np.array_equal(back[sent], array[sent].astype(np.float16).astype(np.float32)))
+
+    def test_special_values(self):
+        tiny = np.float32(1e-45)
+        arrays = {
+            "zeros": np.zeros(300, np.float32),
+            "negative zeros": -np.zeros(300, np.float32),
+            "equal": np.full(300, 0.25, np.float32),
+            "denormal": np.arange(300, dtype=np.float32) * tiny,
+            "denormal half": np.arange(1, 301, dtype=np.uint16).view(np.float16),
+            "largest": np.full(300, np.finfo(np.float32).max, np.float32),
+        }
+        for name, array in arrays.items():
+            with self.subTest(name=name):
+                self.assertTrue(same(self.round_trip(array, "dense"), array))
+                for recipe in ("topk@0.1", "threshold@0.1", "randomblock@0.1", "ef+topk@0.1"):
+                    back = self.round_trip(array, recipe)
+                    sent = back != 0
+                    self.assertTrue(np.array_equal(back[sent], array[sent]), recipe)
+                    if recipe == "topk@0.1" and name == "equal":
+                        self.assertEqual(np.count_nonzero(sent), 30)
+
+    def test_nonfinite_policy(self):
+        for bad in (np.nan, np.inf, -np.inf):
+            for dtype in (np.float32, np.float16):
+                array = gradient(100, dtype)
+                array[17] = bad
+                source = self.save("bad layer.npy", array)
+                for recipe in ("dense", "ef+topk@0.1", "randomk@0.1+fp16", "threshold@0.2"):
+                    with self.subTest(bad=bad, recipe=recipe):
+                        self.fails(1, "encode", "--recipe", recipe, source, self.dir / "x.tg", says="bad layer")
+                        back = self.round_trip(array, recipe, "--nonfinite", "zero")
+                        self.assertTrue(np.all(np.isfinite(back)) and back[17] == 0)
+                back = self.round_trip(array, "dense", "--nonfinite", "pass")
+                self.assertTrue(same(back, array))
+
+    def test_files_as_numpy_writes_them(self):
+        for shape in ((), (5,), (2, 3), (0, 4)):
+            array = gradient(int(np.prod(shape))).reshape(shape)
+            self.round_trip(array, "dense")
+            self.assertEqual((self.dir / "back.npy").read_bytes(), (self.dir / "in.npy").read_bytes())
+
+    def test_same_bytes_for_any_thread_count(self):
+        source = self.save("in.npy", gradient(700000))
+        for recipe in ("ef+topk@0.01+fp16", "randomk@0.01", "threshold@1"):
+            frames = []
+            for threads in (1, 2, 7):
+                self.works("encode", "--recipe", recipe, "--threads", threads, source, self.dir / "out.tg")
+                frames.append((self.dir / "out.tg").read_bytes())
+            self.assertTrue(frames[0] == frames[1] == frames[2], recipe)
+
+    def test_seed_step_and_rank_choose_the_coordinates(self):
+        source = self.save("in.npy", gradient(1000))
+
+        def frame(*flags):
+            self.works("encode", "--recipe", "randomk@0.05", *flags, source, self.dir / "out.tg")
+            self.works("decode", self.dir / "out.tg", self.dir / "back.npy")
+            return np.flatnonzero(np.load(self.dir / "back.npy")).tolist()
+
+        shared = frame("--seed", 2 ** 64 - 1)
+        self.assertEqual(shared, frame("--seed", 2 ** 64 - 1, "--rank", 3))
+        self.assertNotEqual(shared, frame("--seed", 1))
+        self.assertNotEqual(shared, frame("--seed", 2 ** 64 - 1, "--step", 2 ** 64 - 1))
+        self.assertNotEqual(frame("--rank", 0), frame("--rank", 1))
+
+
+class Npy(Case):
+    """The reader of .npy files, header by header."""
+
+    def write(self, header, data=b"", version=(1, 0), name="in.npy"):
+        raw = header.encode("latin1")
+        size = struct.pack("<H" if version[0] == 1 else "<I", len(raw))
+        path = self.dir / name
+        path.write_bytes(b"\x93NUMPY" + bytes(version) + size + raw + data)
+        return path
+
+    def decoded(self, path):
+        self.works("encode", "--recipe", "dense", path, self.dir / "out.tg")
+        self.works("decode", self.dir / "out.tg", self.dir / "back.npy")
+        return np.load(self.dir / "back.npy")
+
+    def refused(self, path, says=None):
+        self.fails(1, "encode", "--recipe", "dense", path, self.dir / "out.tg", says=says)
+
+    def test_versions_and_spellings(self):
+        want = np.arange(6, dtype=np.float32).reshape(2, 3)
+        data = want.tobytes()
+        headers = [
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n",
+            "{'shape': (2, 3), 'fortran_order': False, 'descr': '<f4'}",
+            "{\"descr\": \"<f4\", \"shape\":(2,3,),\"fortran_order\":False}      \n",
+        ]
+        for header in headers:
+            for version in ((1, 0), (2, 0), (3, 0)):
+                with self.subTest(header=header, version=version):
+                    self.assertTrue(same(self.decoded(self.write(header, data, version)), want))
+
+    def test_elements_at_any_offset(self):
+        want = np.arange(1000, dtype=np.float32)
+        for pad in range(8):
+            header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000,)}" + " " * pad
+            self.assertTrue(same(self.decoded(self.write(header, want.tobytes())), want))
+
+    def test_fortran_order(self):
+        self.assertTrue(same(self.decoded(self.save("in.npy", np.asfortranarray(gradient(5).reshape(1, 5, 1)))),
+                             gradient(5).reshape(1, 5, 1)))
+        header = "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 3, 1)}"
+        self.assertEqual(self.decoded(self.write(header, bytes(12))).shape, (1, 3, 1))
+        self.refused(self.save("in.npy", np.asfortranarray(gradient(6).reshape(2, 3))), "Fortran")
+
+    def test_other_dtypes(self):
+        arrays = [np.zeros(3), np.zeros(3, ">f4"), np.zeros(3, np.int32), np.zeros(3, bool),
+                  np.zeros(3, np.complex64), np.zeros(3, "U4"), np.zeros(3, ">f2")]
+        for array in arrays:
+            with self.subTest(dtype=array.dtype.str):
+                self.refused(self.save("in.npy", array), repr(array.dtype.str))
+                done = run("encode", "--recipe", "dense", self.dir / "in.npy", self.dir / "out.tg")
+                self.assertIn("astype('<f4')", done.stderr)
+        self.refused(self.save("in.npy", np.zeros(3, [("a", "<f4")])), "structured")
+        for descr in ("=f4", "|f4", "f4", "<f40", "", "<f4\\x00"):
+            self.refused(self.write("{'descr': '%s', 'fortran_order': False, 'shape': (1,)}" % descr, bytes(4)))
+
+    def test_damaged_headers(self):
+        good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
+        bad = [
+            "", "{", "{}", good[:-3], good + "x", good.replace("'shape'", "'form'"), good.replace("(2, 3)", "6"),
+            good.replace("(2, 3)", "(6)"), good.replace("(2, 3)", "(2 3)"), good.replace("(2, 3)", "(2, -3)"),
+            good.replace("(2, 3)", "(,)"), good.replace("(2, 3)", "[2, 3]"), good.replace("(2, 3)", "(2, 03)"),
+            good.replace("(2, 3)", "(2, 3"), good.replace("(2, 3)", "(2,, 3)"),
+            good.replace("(2, 3)", "(2, 99999999999999999999)"),
+            good.replace("(2, 3)", "(4294967296, 4294967296)"), good.replace("(2, 3)", "(4611686018427387904, 2)"),
+            good.replace("(2, 3)", "(" + "1, " * 65 + ")"),
+            good.replace("False", "false"), good.replace("False", "0"), good.replace("'<f4'", "<f4"),
+            good.replace("'descr': '<f4', ", "'descr': '<f4', 'descr': '<f4', "),
+            good.replace("'descr': '<f4', ", ""), good.replace(", }", ", 'more': 1}"), "\x00" * 64,
+        ]
+        for header in bad:
+            with self.subTest(header=header):
+                self.refused(self.write(header, bytes(24)))
+        for version in ((0, 0), (1, 1), (4, 0), (255, 255)):
+            self.refused(self.write(good, bytes(24), version), "version")
+
+    def test_wrong_length(self):
+        whole = self.save("in.npy", gradient(10)).read_bytes()
+        for length in range(len(whole)):
+            (self.dir / "in.npy").write_bytes(whole[:length])
+            self.refused(self.dir / "in.npy")
+        (self.dir / "in.npy").write_bytes(whole + b"\x00")
+        self.refused(self.dir / "in.npy", "41 bytes")
+
+
+class Models(Case):
+    def arrays(self):
+        return {"conv1.weight": gradient(72).reshape(8, 1, 3, 3), "conv1.bias": gradient(8, np.float16),
+                "a b": gradient(40).reshape(5, 8), "\u00e9t\u00e9": gradient(3), "none": gradient(0),
+                "dense.weight": gradient(5000).reshape(50, 100)}
+
+    def test_directory(self):
+        arrays = self.arrays()
+        for name, array in arrays.items():
+            self.save(f"model/{name}.npy", array)
+        (self.dir / "model" / "notes.txt").write_text("not a tensor")
+        (self.dir / "model" / ".hidden.npy").write_text("not a tensor either")
+        self.works("encode", "--recipe", "dense", self.dir / "model", self.dir / "m.tg")
+        found = self.json("inspect", self.dir / "m.tg")
+        names = [t["name"] for t in found["tensor_list"]]
+        self.assertEqual(names, sorted(arrays, key=lambda name: f"{name}.npy".encode()))
+        for out in ("new", "empty/"):
+            (self.dir / "empty").mkdir(exist_ok=True)
+            self.works("decode", self.dir / "m.tg", f"{self.dir}/{out}")
+            files = sorted(p.name for p in (self.dir / out).iterdir())
+            self.assertEqual(files, sorted(f"{name}.npy" for name in arrays))
+            for name, array in arrays.items():
+                self.assertTrue(same(np.load(self.dir / out / f"{name}.npy"), array), name)
+
+    def test_files_keep_their_order(self):
+        paths = [self.save(f"{name}.npy", gradient(10, seed=i)) for i, name in enumerate("cab")]
+        self.works("encode", "--recipe", "dense", *paths, self.dir / "m.tg")
+        self.assertEqual([t["name"] for t in self.json("inspect", self.dir / "m.tg")["tensor_list"]], ["c", "a", "b"])
+
+    def test_kinds_and_rules(self):
+        for name in ("conv.weight", "conv.bias", "norm.weight", "embed", "head"):
+            self.save(f"model/{name}.npy", gradient(1000))
+        self.works("encode", "--recipe", "topk@0.01", "--kind", "*.bias=bias", "--kind=norm*=norm", "--kind", "conv*=conv",
+                   "--rule", "em?ed=bf16", "--rule", "*d=fp16", "--rule", "no*weigh?=topk@0.5",
+                   self.dir / "model", self.dir / "m.tg")
+        tensors = {t["name"]: (t["kind"], t["recipe"]) for t in self.json("inspect", self.dir / "m.tg")["tensor_list"]}
+        self.assertEqual(tensors, {
+            "conv.weight": ("conv", "topk@0.01+fp32"), "conv.bias": ("bias", "fp32"),
+            "norm.weight": ("norm", "topk@0.5+fp32"), "embed": ("other", "bf16"), "head": ("other", "fp16")})
+
+    def test_dense_below(self):
+        self.save("model/large.npy", gradient(1000))
+        self.save("model/small.npy", gradient(99))
+        self.works("encode", "--recipe", "fp16", "--dense-below", 100, self.dir / "model", self.dir / "m.tg")
+        self.assertEqual([t["recipe"] for t in self.json("inspect", self.dir / "m.tg")["tensor_list"]],
+                         ["fp16", "fp32"])
+        self.fails(2, "encode", "--recipe", "fp16", "--dense-below", 10 ** 6, self.dir / "model", self.dir / "x.tg")
+
+    def test_refusals(self):
+        self.save("one/w.npy", gradient(4))
+        self.save("two/w.npy", gradient(4))
+        self.save("two/v.npy", gradient(4))
+        (self.dir / "nothing").mkdir()
+        (self.dir / "odd").mkdir()
+        (self.dir / "odd" / "folder.npy").mkdir()
+        encode = ("encode", "--recipe", "dense")
+        self.fails(2, *encode, self.dir / "one" / "w.npy", self.dir / "two" / "w.npy", self.dir / "x.tg", says="'w'")
+        self.fails(2, *encode, self.dir / "one", self.dir / "two", self.dir / "x.tg", says="'w'")
+        self.fails(1, *encode, self.dir / "nothing", self.dir / "x.tg", says="no .npy file")
+        self.fails(1, *encode, self.dir / "odd", self.dir / "x.tg")
+        self.works(*encode, self.dir / "two", self.dir / "m.tg")
+        (self.dir / "full").mkdir()
+        (self.dir / "full" / "file").write_text("mine")
+        self.fails(1, "decode", self.dir / "m.tg", self.dir / "full", says="not empty")
+        self.fails(1, "decode", self.dir / "m.tg", self.dir / "full" / "file")
+        self.fails(1, "decode", self.dir / "m.tg", self.dir / "full" / "file" / "below")
+        self.fails(1, "decode", self.dir / "m.tg", self.dir / "missing" / "folder")
+
+
+class BadInput(Case):
+    def setUp(self):
+        super().setUp()
+        self.source = self.save("in.npy", gradient(100))
+        self.out = self.dir / "out.tg"
+
+    def test_recipes(self):
+        bad = ["nosuchpart", "topk@0", "topk@1.5", "topk@-1", "topk@nan", "topk@", "topk@0.1@0.2", "topk@ratio=", "fp16+bf16",
+               "topk+randomk", "ef+ef", "+", "", "topk+", "+topk", "topk@0.1,0.2", "topk@0.1,ratio=0.1",
+               "topk@0.1,nosuch=1", "ef@decay=2", "topk@0.1,scope=galaxy", "topk@0.1 ", "TOPK", "topk@1e400", "x" * 5000,
+               "randomk@0.1,coords=shared"]
+        for recipe in bad:
+            with self.subTest(recipe=recipe[:40]):
+                self.fails(2, "encode", "--recipe", recipe, self.source, self.out)
+                self.fails(2, "encode", "--recipe", "dense", "--rule", f"i*={recipe}", self.source, self.out)
+                if "shared" not in recipe:
+                    self.fails(2, "recipes", recipe)
+                    self.fails(2, "bench", "--recipe", recipe)
+                    self.fails(2, "demo", "--recipe", "dense", "--recipe", recipe)
+
+    def test_shared_coordinates_need_a_seed(self):
+        for part in ("randomk", "randomblock"):
+            recipe = f"{part}@0.1,coords=shared"
+            self.fails(2, "encode", "--recipe", recipe, self.source, self.out, says="seed")
+            self.works("encode", "--recipe", recipe, "--seed", 0, self.source, self.out)
+
+    def test_flags(self):
+        encode = ("encode", "--recipe", "dense")
+        files = (self.source, self.out)
+        for flags in (["--nosuch"], ["--nosuch=1"], ["-x"], ["--seed"], ["--seed", "-1"], ["--seed", "1.5"],
+                      ["--seed", ""], ["--seed", str(2 ** 64)], ["--seed", " 1"], ["--step", "x"], ["--rank", str(2 ** 32)],
+                      ["--threads", "0"], ["--threads", "100000"], ["--nonfinite", "maybe"], ["--kind", "x"],
+                      ["--kind", "x=nosuch"], ["--kind", "=bias"], ["--rule", "x"], ["--rule", "x="], ["--rule", "=fp16"],
+                      ["--seed", "1", "--seed", "2"], ["--json=1"], ["--recipe", "fp16"], ["--n", "5"],
+                      ["--dense-below", "-3"]):
+            with self.subTest(flags=flags):
+                # A flag that lacks its value stands last; all others stand where a user would put them.
+                self.fails(2, *encode, *((*files, *flags) if flags == ["--seed"] else (*flags, *files)))
+        self.fails(2, "encode", *files)
+        self.fails(2, *encode, self.source)
+        self.fails(2, *encode)
+        self.fails(2, *encode, self.source, self.source, says="OUT.tg")
+        self.fails(2, "decode", self.source)
+        self.fails(2, "decode", self.source, self.out, self.out)
+        self.fails(2, "inspect")
+        self.fails(2, "recipes", "dense", "fp16")
+        self.fails(2)
+        self.fails(2, "nosuch")
+        self.fails(2, "--nosuch")
+
+    def test_bench_and_demo(self):
+        for flags in (["--n", "0"], ["--n", "-1"], ["--n", "many"], ["--n", "1e6"], ["--n", str(2 ** 64)],
+                      ["--seconds", "0"], ["--seconds", "nan"], ["--seconds", "-1"], ["--dtype", "fp64"], ["file.npy"],
+                      ["--input", str(self.source), "--n", "5"], ["--input", str(self.source), "--dtype", "fp16"],
+                      ["--threads", "0"]):
+            self.fails(2, "bench", "--recipe", "dense", *flags)
+        self.fails(2, "bench")
+        self.fails(1, "bench", "--recipe", "dense", "--input", self.dir / "nosuch.npy")
+        self.fails(1, "bench", "--recipe", "dense", "--input", self.save("none.npy", gradient(0)))
+        self.fails(1, "bench", "--recipe", "dense", "--input", self.save("nan.npy", np.full(3, np.nan, np.float32)))
+        for flags in (["--workers", "0"], ["--workers", "1000"], ["--steps", "0"], ["--recipes", "dense;;fp16"],
+                      ["--recipes", ""], ["x"]):
+            self.fails(2, "demo", *flags)
+
+    def test_files(self):
+        encode = ("encode", "--recipe", "dense")
+        self.fails(1, *encode, self.dir / "nosuch.npy", self.out, says="nosuch.npy")
+        self.fails(1, *encode, self.dir / "no\nsuch.npy", self.out)
+        self.fails(1, *encode, self.source, self.dir / "missing" / "out.tg")
+        self.fails(1, *encode, self.source, self.source / "below.tg")
+        self.fails(1, *encode, self.source, self.dir, says="directory")
+        self.fails(1, *encode, self.source, "/dev/full")
+        self.works(*encode, self.source, self.out)
+        self.fails(1, "decode", self.dir / "nosuch.tg", self.dir / "back.npy")
+        self.fails(1, "decode", self.dir, self.dir / "back.npy")
+        self.fails(1, "decode", self.out, self.dir)
+        self.fails(1, "decode", self.out, "/dev/full")
+        self.fails(1, "decode", self.out, self.source / "below.npy")
+        self.fails(2, "decode", self.out, self.out, says="OUT.npy")
+        self.fails(1, "decode", self.source, self.dir / "back.npy")
+        self.fails(1, "inspect", self.dir / "nosuch.tg")
+        self.fails(1, "inspect", self.source)
+        self.fails(1, "inspect", "/dev/null")
+
+    def test_standard_output_that_is_full(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "recipes"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1))
+
+    def test_an_output_that_was_there(self):
+        """It is replaced whole on success, keeps its permissions, and is untouched by a failure."""
+        self.out.write_text("precious")
+        self.out.chmod(0o640)
+        self.fails(2, "encode", "--recipe", "nosuch", self.source, self.out)
+        self.fails(1, "encode", "--recipe", "dense", self.dir / "nosuch.npy", self.out)
+        link = self.dir / "link.tg"
+        link.symlink_to("out.tg")
+        self.works("encode", "--recipe", "dense", self.source, link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(self.out.stat().st_mode & 0o777, 0o640)
+        self.works("inspect", self.out)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["in.npy", "link.tg", "out.tg"])
+
+    def test_output_into_a_pipe(self):
+        done = subprocess.run([PROGRAM, "encode", "--recipe", "dense", "--json", self.source, "/dev/stderr"],
+                              capture_output=True, timeout=TIMEOUT)
+        self.assertEqual((done.returncode, done.stderr[:4]), (0, b"TGFR"))
+
+
+class Damage(Case):
+    """Every frame that is not exactly as it was written is refused."""
+
+    def setUp(self):
+        super().setUp()
+        self.save("m/w.npy", gradient(40).reshape(5, 8))
+        self.save("m/v.npy", gradient(6, np.float16))
+        self.works("encode", "--recipe", "topk@0.2+fp16", self.dir / "m", self.dir / "good.tg")
+        self.frame = (self.dir / "good.tg").read_bytes()
+        self.bad = self.dir / "bad.tg"
+
+    def refused(self, frame, every_command):
+        self.bad.write_bytes(frame)
+        done = run("inspect", self.bad)
+        self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (1, "", 1))
+        if every_command:
+            self.fails(1, "decode", self.bad, self.dir / "back")
+            done = self.fails(1, "inspect", "--json", self.bad, prints=None)
+            found = json.loads(done.stdout.splitlines()[-1])
+            self.assertIs(found["checksum_ok"], False)
+            self.assertTrue(found["error"])
+            for key in ("version", "recipe", "step", "tensors", "payload_bytes", "header_bytes"):
+                self.assertIsNone(found[key])
+
+    def test_truncation_at_every_byte(self):
+        for length in range(len(self.frame)):
+            self.refused(self.frame[:length], length % 16 == 0)
+
+    def test_flipped_bits(self):
+        bits = len(self.frame) * 8
+        for i in range(200):
+            bit = i * bits // 200 + i * 7919 % max(1, bits // 200)
+            frame = bytearray(self.frame)
+            frame[bit // 8] ^= 1 << bit % 8
+            self.refused(bytes(frame), i % 10 == 0)
+
+    def test_more_bytes(self):
+        for tail in (b"\x00", b"\n", bytes(100), self.frame):
+            self.refused(self.frame + tail, True)
+
+    def test_a_future_version(self):
+        frame = bytearray(self.frame)
+        frame[4] = 2
+        self.refused(bytes(frame), True)
+        self.assertIn("version", run("inspect", self.bad).stderr)
+
+    def test_nothing_and_noise(self):
+        self.refused(b"", True)
+        self.refused(b"TGFR", True)
+        self.refused(np.random.default_rng(1).bytes(1000), True)
+
+
+def crafted(recipe, ids, tensors, chunks):
+    """A frame made by hand, correct in every checksum. tensors: (name, dtype, dims); chunks: bytes of each."""
+    text = recipe.encode()
+    description = struct.pack("<BQHH", 0, 0, 1, len(text)) + text + bytes(ids) + struct.pack("<I", len(tensors))
+    for name, dtype, dims in tensors:
+        description += struct.pack("<H", len(name)) + name + struct.pack("<BBHB", 0, dtype, 0, len(dims))
+        description += struct.pack(f"<{len(dims)}Q", *dims)
+    body = b"".join(chunks)
+    size = 48 + len(description) + len(body) + 8
+    head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 1, 7, 0, 0, 0, 1, len(description), size, 0, xxh64(description))
+    hashes = struct.pack(f"<{1 + len(chunks)}Q", xxh64(head + description), *map(xxh64, chunks))
+    return head + description + body + struct.pack("<Q", xxh64(hashes))
+
+
+class Crafted(Case):
+    """Frames that nobody encoded: sound by checksum, made to do harm or of a dtype that .npy lacks."""
+    one = struct.pack("<f", 1)
+
+    def test_names_that_lead_out(self):
+        for name in (b"../x", b"..", b".", b"/tmp/x", b"a/b", b"x/"):
+            frame = self.dir / "x.tg"
+            frame.write_bytes(crafted("fp32", (1, 1, 1, 2, 1), [(b"good", 0, [1]), (name, 0, [1])], [self.one] * 2))
+            self.works("inspect", frame)
+            self.fails(1, "decode", frame, self.dir / "out", says=name.decode())
+        frame.write_bytes(crafted("fp32", (1, 1, 1, 2, 1), [(b"x" * 255, 0, [1]), (b"y", 0, [1])], [self.one] * 2))
+        self.fails(1, "decode", frame, self.dir / "out")
+
+    def test_bf16_becomes_fp32(self):
+        frame = self.dir / "x.tg"
+        values = np.array([0.1, -1e38, 1e-40, 0], np.float32)
+        frame.write_bytes(crafted("fp32", (1, 1, 1, 2, 1), [(b"w", 2, [2, 2])], [values.tobytes()]))
+        self.assertIn("bf16 written as fp32", self.works("decode", frame, self.dir / "w.npy"))
+        bits = values.view(np.uint32)
+        rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).view(np.float32).reshape(2, 2)
+        self.assertTrue(same(np.load(self.dir / "w.npy"), rounded))
+
+    def test_no_tensors(self):
+        frame = self.dir / "x.tg"
+        description = struct.pack("<BQHI", 0, 0, 0, 0)
+        head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 1, 7, 0, 0, 0, 1, len(description), 56 + len(description), 0,
+                           xxh64(description)) + description
+        frame.write_bytes(head + struct.pack("<Q", xxh64(struct.pack("<Q", xxh64(head)))))
+        found = self.json("inspect", frame)
+        self.assertEqual((found["tensors"], found["recipe"]), (0, None))
+        self.works("decode", frame, self.dir / "out")
+        self.assertEqual(list((self.dir / "out").iterdir()), [])
+
+    def test_claims(self):
+        """A few bytes that claim very many elements are refused at once, without the memory for them."""
+        frame = self.dir / "x.tg"
+        for recipe, ids in (("fp32", (1, 1, 1, 2, 1)), ("topk+fp32", (1, 2, 1, 2, 1)),
+                            ("randomblock@1e-15,coords=own+fp32", (1, 5, 1, 2, 1))):
+            for dims in ([2 ** 60], [2 ** 33], [2 ** 32, 2 ** 32], [2 ** 64 - 1, 0], [2 ** 63, 2]):
+                frame.write_bytes(crafted(recipe, ids, [(b"w", 0, dims)], [bytes(6)]))
+                self.fails(1, "inspect", frame)
+                self.fails(1, "decode", frame, self.dir / "out.npy")
+
+
+class Output(Case):
+    """What is printed: JSON keys that scripts rely on, and help."""
+
+    def test_encode_decode_inspect(self):
+        source = self.save("in.npy", gradient(1000).reshape(10, 100))
+        encoded = self.json("encode", "--recipe", "ef+topk@0.1+fp16", "--step", 12, "--rank", 2, source, self.dir / "x.tg")
+        decoded = self.json("decode", self.dir / "x.tg", self.dir / "back.npy")
+        found = self.json("inspect", self.dir / "x.tg")
+        size = (self.dir / "x.tg").stat().st_size
+        for result in (encoded, decoded, found):
+            self.assertEqual((result["recipe"], result["step"], result["rank"], result["tensors"], result["elements"]),
+                             ("ef+topk@0.1+fp16", 12, 2, 1, 1000))
+            self.assertEqual((result["entries"], result["gradient_bytes"], result["frame_bytes"]), (100, 4000, size))
+            self.assertEqual(result["payload_bytes"] + result["header_bytes"], size)
+            self.assertEqual(result["payload_bytes"] - result["index_bytes"], 200)
+            self.assertAlmostEqual(result["ratio"], 4000 / size)
+            self.assertAlmostEqual(result["bits_per_value"], size * 8 / 1000)
+        self.assertEqual((found["version"], found["checksum_ok"]), (1, True))
+        self.assertEqual(found["checksum"], "%016x" % struct.unpack("<Q", (self.dir / "x.tg").read_bytes()[-8:]))
+        self.assertEqual(found["tensor_list"], [
+            {"name": "in", "shape": [10, 100], "dtype": "fp32", "kind": "other", "recipe": "ef+topk@0.1+fp16"}])
+
+    def test_nothing_has_no_ratio(self):
+        found = self.json("encode", "--recipe", "dense", self.save("in.npy", gradient(0)), self.dir / "x.tg")
+        self.assertEqual((found["elements"], found["ratio"], found["bits_per_value"]), (0, None, None))
+
+    def test_names_that_need_escapes(self):
+        for stem in ("quote\"back\\slash", "tab\tline\nfeed", "\u00fcml\u00e4ut \U0001f600", "a\x7f\x1b[31m"):
+            source = self.save(f"{stem}.npy", gradient(3))
+            self.works("encode", "--recipe", "dense", source, self.dir / "x.tg")
+            self.assertEqual(self.json("inspect", self.dir / "x.tg")["tensor_list"][0]["name"], stem)
+            self.assertNotIn("\x1b", self.works("inspect", self.dir / "x.tg"))
+        path = os.path.join(os.fsencode(self.dir), b"latin\xe9.npy")
+        shutil.copyfile(self.save("x.npy", gradient(3)), path)
+        self.works("encode", "--recipe", "dense", os.fsdecode(path), self.dir / "x.tg")
+        self.assertEqual(self.json("inspect", self.dir / "x.tg")["tensor_list"][0]["name"], "latin\ufffd")
+
+    def test_recipes(self):
+        found = self.json("recipes")
+        stages = ("feedback", "select", "quantize", "pack (indices)", "pack (symbols)")
+        names = {part["name"] for part in found["parts"]}
+        self.assertTrue({"none", "ef", "all", "topk", "threshold", "randomk", "randomblock", "fp32", "fp16", "bf16",
+                         "bitmap", "gaps", "bits"} <= names)
+        self.assertIn("dense", {preset["name"] for preset in found["presets"]})
+        for row in found["parts"] + found["presets"]:
+            self.assertTrue(row["summary"])
+            self.assertIn(row["stage"], stages if "id" in row else ("preset",))
+            for parameter in row["parameters"]:
+                self.assertEqual(set(parameter), {"name", "summary", "range", "default", "main"})
+        for preset in found["presets"]:
+            self.assertTrue(preset["expansion"])
+        text = self.works("recipes")
+        for name in names:
+            self.assertIn(name, text)
+
+    def test_canonical_text(self):
+        self.assertEqual(self.works("recipes", "fp16+topk@ratio=0.010+ef"), "ef+topk@0.01+fp16\n"
+                         if self.works("recipes", "topk") != "topk+fp32\n" else "ef+topk+fp16\n")
+        found = self.json("recipes", "ef")
+        self.assertEqual(found, {"recipe": "ef", "canonical": "ef+fp32"})
+        for recipe in RECIPES:
+            canonical = self.works("recipes", recipe).strip()
+            self.assertEqual(self.works("recipes", canonical).strip(), canonical)
+
+    def test_bench(self):
+        keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "memcpy_gbps", "encode_vs_memcpy",
+                "decode_vs_memcpy", "bits_per_value", "ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
+        short = ("--seconds", "0.02")
+        for recipe in RECIPES + ["randomk@0.1,unbiased=yes+fp16", "randomblock@0.1,unbiased=yes"]:
+            for dtype in ("fp32", "fp16", "bf16"):
+                with self.subTest(recipe=recipe, dtype=dtype):
+                    found = self.json("bench", "--recipe", recipe, "--n", 3000, "--dtype", dtype, "--threads", 2, *short)
+                    self.assertTrue(keys <= set(found))
+                    self.assertEqual((found["n"], found["threads"], found["dtype"]), (3000, 2, dtype))
+                    self.assertGreater(min(found[k] for k in keys if k.endswith(("gbps", "memcpy"))), 0)
+                    self.assertGreaterEqual(found["nmse"], 0)
+        for n in (1, 2):
+            self.assertEqual(self.json("bench", "--recipe", "dense", "--n", n, *short)["nmse"], 0)
+        source = self.save("in.npy", gradient(500, np.float16).reshape(5, 100))
+        found = self.json("bench", "--recipe", "ef+topk@0.1", "--input", source, *short)
+        self.assertEqual((found["n"], found["dtype"], found["input"]), (500, "fp16", str(source)))
+        found = self.json("bench", "--recipe", "topk@0.1", "--input", self.save("z.npy", np.zeros(9, np.float32)), *short)
+        self.assertIsNone(found["nmse"])
+        special = np.array([np.nan, np.inf, 1, 1e30, 1e-45, -70000, 0, -2], np.float32)
+        for policy in ("zero", "pass"):
+            for recipe in ("dense", "fp16", "bf16", "ef+topk@0.5+fp16", "ef+fp16", "topk@0.5"):
+                self.json("bench", "--recipe", recipe, "--nonfinite", policy, "--input", self.save("s.npy", special), *short)
+        self.assertIn("memcpy", self.works("bench", "--recipe", "fp16", "--n", 1000, *short))
+
+    def test_demo(self):
+        found = self.json("demo", "--steps", 3, "--workers", 3, "--recipes", "dense;ef+topk@0.05", "--recipe", "randomblock@0.1")
+        self.assertEqual([r["recipe"] for r in found["results"]], ["dense", "ef+topk@0.05", "randomblock@0.1"])
+        self.assertIs(found["replicas_identical"], True)
+        for result in found["results"]:
+            self.assertGreater(result["wire_bytes_per_step"], 0)
+            self.assertIs(result["replicas_identical"], True)
+        self.assertLess(found["results"][0]["step_nmse"], 1e-12)
+        self.assertGreater(found["results"][1]["ratio"], 2)
+        self.assertIn("replicas", self.works("demo", "--steps", 1, "--workers", 1, "--recipe", "dense"))
+
+    def test_help_and_version(self):
+        self.assertRegex(self.works("--version"), r"^tersegrad \d+\.\d+\.\d+\n$")
+        commands = ("recipes", "encode", "decode", "inspect", "bench", "demo")
+        text = self.works("--help")
+        for command in commands:
+            self.assertIn(f"\n  {command} ", text)
+            for flag in ("--help", "-h"):
+                about = self.works(command, flag)
+                self.assertTrue(about.startswith(f"Usage: tersegrad {command} "))
+                self.assertIn("--json", about)
+                self.assertIn(f"\n  tersegrad {command}", about)
+            self.assertLessEqual(max(map(len, about.splitlines())), 120)
+
+
+class SecondDecoder(Case):
+    """The decoder that was written from the format page alone gives the same bits."""
+
+    def reference(self, frame, out):
+        done = subprocess.run([sys.executable, str(REFERENCE), str(frame), str(out)], capture_output=True, text=True,
+                              timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def loaded(self, path):
+        """Name -> array of a directory of .npy files, or of a single file."""
+        if path.is_dir():
+            return {p.stem if p.suffix == ".npy" else p.name: np.load(p) for p in sorted(path.iterdir())}
+        return {"": np.load(path)}
+
+    def compare(self, *encode):
+        frame, ours, theirs = self.dir / "x.tg", self.dir / "ours", self.dir / "theirs"
+        self.works("encode", *encode, frame)
+        self.works("decode", frame, ours)
+        self.reference(frame, theirs)
+        a, b = self.loaded(ours), self.loaded(theirs)
+        self.assertEqual(sorted(a), sorted(b))
+        for name in a:
+            self.assertEqual((a[name].dtype, a[name].shape), (b[name].dtype, b[name].shape))
+            self.assertEqual(a[name].tobytes(), b[name].tobytes(), name)
+        for path in (ours, theirs):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def test_models(self):
+        for i, (name, n) in enumerate({"a": 5000, "b": 300, "c": 1, "d": 0, "e": 262144 * 2 + 5}.items()):
+            self.save(f"m/{name}.npy", gradient(n, np.float16 if i % 2 else np.float32, seed=i))
+        for recipe in RECIPES:
+            with self.subTest(recipe=recipe):
+                self.compare("--recipe", recipe, "--seed", 99, "--step", 2 ** 40 + 1, "--rank", 3, "--kind", "c=bias",
+                             self.dir / "m")
+
+    def test_single_tensors(self):
+        cases = {
+            "zeros": np.zeros(1000, np.float32), "scalar": np.float32(0.5), "none": gradient(0),
+            "denormal": np.arange(1000, dtype=np.float32) * np.float32(1e-45), "large": gradient(1000) * np.float32(1e30),
+            "half": gradient(1000, np.float16),
+        }
+        for name, array in cases.items():
+            source = self.save(f"{name}.npy", array)
+            for recipe in ("topk@0.3+fp16", "fp16", "randomk@0.2"):
+                with self.subTest(name=name, recipe=recipe):
+                    self.compare("--recipe", recipe, source)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,578 @@
+#!/usr/bin/env python3
+"""Unit tests of tersegrad_ref.py, with a small writer of frames of their own.
+
+Like the decoder, written from docs/format.md alone; kept apart from the C code on purpose. The writer here takes the
+plainest way through every rule, one element and one bit at a time, so that it shares no trick with the decoder.
+"""
+
+import contextlib
+import io
+import json
+import os
+import random
+import struct
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tersegrad_ref as ref  # noqa: E402
+
+CHUNK = 262144
+IDS = {"none": 1, "ef": 2, "all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5,
+       "fp32": 1, "fp16": 2, "bf16": 3, "bitmap": 1, "gaps": 2, "bits": 1}
+STAGES = [("none", "ef"), ("all", "topk", "threshold", "randomk", "randomblock"), ("fp32", "fp16", "bf16"),
+          ("bitmap", "gaps"), ("bits",)]
+DEFAULT_IDS = [1, 1, 0, 2, 1]
+
+
+# ---- Writer ----------------------------------------------------------------------------------------------------------
+
+def pack_bits(bits):
+    raw = bytearray((len(bits) + 7) // 8)
+    for i, bit in enumerate(bits):
+        raw[i // 8] |= bit << i % 8
+    return bytes(raw)
+
+
+def write_rice(positions, k):
+    bits, before = [], -1
+    for position in positions:
+        gap, before = position - before - 1, position
+        bits += [1] * (gap >> k) + [0] + [gap >> i & 1 for i in range(k)]
+    return pack_bits(bits)
+
+
+def write_bitmap(positions, m):
+    sent = set(positions)
+    return pack_bits([int(i in sent) for i in range(m)])
+
+
+def write_varint(number):
+    raw = bytearray()
+    while number > 127:
+        raw.append(number & 127 | 128)
+        number >>= 7
+    return bytes(raw) + bytes([number])
+
+
+def write_runs(positions):
+    runs = []
+    for position in positions:
+        if runs and runs[-1][1] == position:
+            runs[-1][1] += 1
+        else:
+            runs.append([position, position + 1])
+    raw, end = b"", 0
+    for start, stop in runs:
+        raw += write_varint(start - end) + write_varint(stop - start - 1)
+        end = stop
+    return raw
+
+
+def chunk_header(count, mode, index_len):
+    return struct.pack("<IH", count | mode << 24, index_len)
+
+
+def write_chunk(mode, positions, m, symbols):
+    if not positions:
+        return chunk_header(0, 0, 0)
+    if mode == ref.BITMAP:
+        indices = write_bitmap(positions, m)
+    elif mode == ref.RUNS:
+        indices = write_runs(positions)
+    elif mode == ref.EVERY:
+        indices = b""
+    else:
+        indices = write_rice(positions, mode)
+    return chunk_header(len(positions), mode, len(indices)) + symbols + indices
+
+
+def ids_of(text):
+    ids = list(DEFAULT_IDS)
+    for part in text.split("+"):
+        name = part.split("@")[0]
+        for stage, names in enumerate(STAGES):
+            if name in names:
+                ids[stage] = IDS[name]
+    return bytes(ids)
+
+
+def write_recipe(text, ids=None):
+    return struct.pack("<H", len(text)) + text.encode("latin-1") + (ids_of(text) if ids is None else bytes(ids))
+
+
+def write_tensor(name, shape, recipe=0, dtype=0, kind=0):
+    name = name.encode()
+    return (struct.pack("<H", len(name)) + name + struct.pack("<BBHB", kind, dtype, recipe, len(shape)) +
+            struct.pack(f"<{len(shape)}Q", *shape))
+
+
+def write_description(recipes, tensors, seed=None):
+    recipes = [write_recipe(r) if isinstance(r, str) else r for r in recipes]
+    tensors = [write_tensor(*t) if isinstance(t, tuple) else t for t in tensors]
+    return (struct.pack("<BQ", seed is not None, seed or 0) + struct.pack("<H", len(recipes)) + b"".join(recipes) +
+            struct.pack("<I", len(tensors)) + b"".join(tensors))
+
+
+def write_frame(description, chunks, step=0, tail=b"", **changes):
+    head = dict(magic=b"TGFR", version=1, flags=7, zero=0, rank=3, slice=0, slices=1,
+                description_len=len(description), frame_len=48 + len(description) + len(b"".join(chunks) + tail) + 8,
+                step=step, fingerprint=ref.xxh64(description))
+    head.update(changes)
+    opening = struct.pack("<4sBBHIIIIQQQ", *head.values()) + description
+    hashes = [ref.xxh64(opening)] + [ref.xxh64(chunk) for chunk in chunks]
+    checksum = ref.xxh64(b"".join(struct.pack("<Q", h) for h in hashes))
+    return opening + b"".join(chunks) + tail + struct.pack("<Q", checksum)
+
+
+def single(recipe, shape, chunks, seed=None, dtype=0, **more):
+    """A frame of one tensor `w`."""
+    return write_frame(write_description([recipe], [("w", shape, 0, dtype)], seed), chunks, **more)
+
+
+def floats(values):
+    return np.array(values, "<f4").tobytes()
+
+
+def draw_plainly(select, seed, step, unit, n, ratio):
+    """Section 5 word by word."""
+    def p64(key, *counter):
+        words = ref.philox(key, *counter)
+        return words[0] + 2 ** 32 * words[1]
+
+    stream = p64(seed, step % 2 ** 32, step // 2 ** 32, unit, 0)
+
+    def below(i, m):
+        return p64(stream, i % 2 ** 32, i // 2 ** 32, 0, 0) * m // 2 ** 64
+
+    b = min(n, max(1, int(ratio * n + 0.5))) if n else 0
+    if select == "randomblock":
+        return sorted((below(0, n) + j) % n for j in range(b))
+    taken = set()
+    for i in range(b):
+        j = n - b + i
+        t = below(i, j + 1)
+        taken.add(j if t in taken else t)
+    return sorted(taken)
+
+
+# ---- Helpers ---------------------------------------------------------------------------------------------------------
+
+class Hash(unittest.TestCase):
+    def test_known_answers(self):
+        for text, answer in ((b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999),
+                             (b"Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1)):
+            self.assertEqual(ref.xxh64(text), answer)
+
+
+class Draws(unittest.TestCase):
+    def test_philox_known_answers(self):
+        self.assertEqual(ref.philox(0, 0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8))
+        ones = 2 ** 32 - 1
+        self.assertEqual(ref.philox(2 ** 64 - 1, ones, ones, ones, ones),
+                         (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD))
+
+    def test_below_of_arrays_and_ints_agree_with_wide_product(self):
+        for m in (1, 2, 1000, 2 ** 32 - 1, 2 ** 32, 2 ** 33 + 5, 2 ** 60):
+            many = ref.below(0x0123456789ABCDEF, np.arange(50, dtype=np.uint64), np.full(50, m, np.uint64))
+            for i in range(50):
+                o0, o1, _, _ = ref.philox(0x0123456789ABCDEF, i, 0, 0, 0)
+                self.assertEqual((o0 + 2 ** 32 * o1) * m >> 64, ref.below(0x0123456789ABCDEF, i, m))
+                self.assertEqual(int(many[i]), ref.below(0x0123456789ABCDEF, i, m))
+
+    def test_draw_size(self):
+        self.assertEqual([ref.draw_size(0.01, n) for n in (0, 1, 49, 149, 150, 1000)], [0, 1, 1, 1, 2, 10])
+        self.assertEqual(ref.draw_size(1.0, 7), 7)
+
+    def test_random_k(self):
+        for n, b in ((0, 0), (1, 1), (2, 1), (10, 3), (10, 10), (5000, 700)):
+            for step in range(4):
+                drawn = ref.draw_k(ref.stream_of(9, step, 2), n, b).tolist()
+                self.assertEqual(drawn, draw_plainly("randomk", 9, step, 2, n, b / n if n else 0))
+                self.assertEqual(len(set(drawn)), b)
+                self.assertTrue(all(0 <= i < n for i in drawn))
+
+    def test_random_k_of_more_than_one_batch(self):
+        with mock.patch.object(ref, "CHUNK", 16):
+            self.assertEqual(ref.draw_k(ref.stream_of(1, 2 ** 40 + 1, 0), 100, 50).tolist(),
+                             draw_plainly("randomk", 1, 2 ** 40 + 1, 0, 100, 0.5))
+
+    def test_random_block_is_cyclic(self):
+        wrapped = 0
+        for step in range(40):
+            drawn = ref.draw_block(ref.stream_of(5, step, 0), 20, 6).tolist()
+            self.assertEqual(drawn, draw_plainly("randomblock", 5, step, 0, 20, 0.3))
+            ends = [i for i in drawn if (i + 1) % 20 not in drawn]
+            self.assertEqual((len(set(drawn)), len(ends)), (6, 1))
+            wrapped += drawn[0] == 0 and drawn[-1] == 19
+        self.assertTrue(wrapped)
+        self.assertEqual(ref.draw_block(ref.stream_of(5, 0, 0), 20, 20).tolist(), list(range(20)))
+        self.assertEqual(ref.draw_block(0, 0, 0).tolist(), [])
+
+
+class Indices(unittest.TestCase):
+    def cases(self):
+        rng = random.Random(1)
+        for m in (1, 7, 8, 9, 1000, 5000):
+            for share in (0.002, 0.1, 0.5, 0.95, 1):
+                positions = [i for i in range(m) if rng.random() < share] or [m - 1]
+                yield m, positions
+
+    def check(self, mode, raw, positions, m):
+        self.assertEqual(ref.read_positions(raw, mode, len(positions), m).tolist(), positions)
+
+    def test_round_trips(self):
+        for m, positions in self.cases():
+            for k in range(19):
+                self.check(k, write_rice(positions, k), positions, m)
+            self.check(ref.BITMAP, write_bitmap(positions, m), positions, m)
+            self.check(ref.RUNS, write_runs(positions), positions, m)
+        self.check(ref.EVERY, b"", list(range(12)), 12)
+
+    def test_widest_chunk(self):
+        for positions in ([CHUNK - 1], [0, CHUNK - 1], list(range(CHUNK))):
+            for k in (0, 4, 18) if len(positions) < 3 else (0,):
+                self.check(k, write_rice(positions, k), positions, CHUNK)
+            self.check(ref.RUNS, write_runs(positions), positions, CHUNK)
+            self.check(ref.BITMAP, write_bitmap(positions, CHUNK), positions, CHUNK)
+
+    def refuse(self, words, reader, *arguments):
+        with self.assertRaisesRegex(ref.FormatError, words):
+            reader(*arguments)
+
+    def test_bad_rice(self):
+        good = write_rice([3, 9], 1)
+        self.assertEqual(good, bytes([0b01011101]))
+        self.refuse("past its bytes", ref.read_rice, good, 1, 3, 10)
+        self.refuse("past its bytes", ref.read_rice, b"\xff", 0, 1, 10)
+        self.refuse("past its bytes", ref.read_rice, b"\x7f", 3, 1, 1000)
+        self.refuse("more bytes", ref.read_rice, good + b"\0", 1, 2, 10)
+        self.refuse("behind its last", ref.read_rice, bytes([good[0] | 128]), 1, 2, 10)
+        self.refuse("outside", ref.read_rice, good, 1, 2, 9)
+
+    def test_bad_bitmap(self):
+        self.refuse("behind its last", ref.read_bitmap, b"\x21", 2, 5)
+        self.refuse("count is 3", ref.read_bitmap, b"\x11", 3, 5)
+
+    def test_bad_runs(self):
+        for words, raw, count, m in (
+                ("inside a number", b"\x00\x80", 1, 9), ("inside a pair", b"\x00", 1, 9),
+                ("longer than", b"\x80\x00\x00", 1, 9), ("longer than", b"\x00\x81\x80\x00", 1, 9),
+                ("two runs touch", b"\x00\x00\x00\x00", 2, 9), ("outside", b"\x02\x07", 8, 9),
+                ("outside", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00", 1, 9), ("count is 2", b"\x02\x00", 2, 9)):
+            self.refuse(words, ref.read_runs, raw, count, m)
+
+
+class Rounding(unittest.TestCase):
+    def bf16(self, *bits):
+        return ref.to_bf16(np.array(bits, np.uint32).view(np.float32)).tolist()
+
+    def test_bf16(self):
+        self.assertEqual(self.bf16(0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x80000001, 0x00018000),
+                         [0x3F80, 0x3F82, 0x3F81, 0x3F80, 0x8000, 0x0002])
+        self.assertEqual(self.bf16(0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000), [0x7F80, 0xFF80, 0x7F80, 0xFF80])
+        for bits in self.bf16(0x7F800001, 0xFFFFFFFF, 0x7FC00000):
+            self.assertTrue(bits & 0x7F80 == 0x7F80 and bits & 0x7F)
+
+    def test_fp16(self):
+        values = np.array([65504, 65519, 65520, -1e9, 2049, 2051, 2 ** -25, 1.5 * 2 ** -24], np.float32)
+        self.assertEqual(ref.to_dtype(values, "fp16").tolist(),
+                         [65504, 65504, np.inf, -np.inf, 2048, 2052, 0, 2 ** -23])
+
+
+# ---- Whole frames ----------------------------------------------------------------------------------------------------
+
+class Frames(unittest.TestCase):
+    def check(self, frame, expected):
+        info, arrays = ref.decode(frame)
+        self.assertEqual(len(arrays), 1)
+        self.assertEqual(arrays[0][0], "w")
+        np.testing.assert_array_equal(arrays[0][1].reshape(-1), expected)
+        return info, arrays[0][1]
+
+    def test_every_mode(self):
+        m = 40
+        for mode in list(range(19)) + [ref.BITMAP, ref.RUNS, ref.EVERY]:
+            positions = list(range(m)) if mode == ref.EVERY else [0, 1, 2, 17, 30, 31, 39]
+            values = [i + 0.5 for i in range(len(positions))]
+            expected = np.zeros(m, np.float32)
+            expected[positions] = values
+            chunk = write_chunk(mode, positions, m, floats(values))
+            info, array = self.check(single("ef+topk@0.2+fp32", (5, 8), [chunk], step=2 ** 40), expected)
+            self.assertEqual((array.shape, array.dtype), ((5, 8), np.float32))
+            self.assertEqual((info["entries"], info["step"], info["rank"]), (len(positions), 2 ** 40, 3))
+            self.assertEqual(info["recipes"], ["ef+topk@0.2+fp32"])
+
+    def test_bitmap_pack(self):
+        chunk = write_chunk(ref.BITMAP, [2, 9], 11, floats([1, -2]))
+        self.check(single("threshold+fp32+bitmap", (11,), [chunk]), [0, 0, 1] + [0] * 6 + [-2, 0])
+        self.check(single("threshold+fp32+bitmap", (11,), [chunk_header(0, 0, 0)]), [0] * 11)
+
+    def test_quantizers_and_dtypes(self):
+        self.check(single("fp16", (2,), [struct.pack("<2e", 1.5, -0.25)]), [1.5, -0.25])
+        self.check(single("bf16", (2,), [struct.pack("<2H", 0x3FC0, 0xC000)]), [1.5, -2])
+        _, array = self.check(single("fp32", (2,), [floats([70000, 1 / 3])], dtype=1), np.array([np.inf, 1 / 3], "f2"))
+        self.assertEqual(array.dtype, np.float16)
+        info, array = self.check(single("fp32", (2,), [floats([1.00390625, -2])], dtype=2), [0x3F80, 0xC000])
+        self.assertEqual((array.dtype, info["tensors"][0]["dtype"]), (np.uint16, "bf16"))
+
+    def test_shapes(self):
+        _, array = self.check(single("fp32", (), [floats([4])]), [4])
+        self.assertEqual(array.shape, ())
+        _, array = self.check(single("topk+fp32", (3, 0), []), [])
+        self.assertEqual(array.shape, (3, 0))
+        self.assertEqual(ref.decode(write_frame(write_description([], []), []))[1], [])
+
+    def test_many_chunks(self):
+        n = 2 * CHUNK + 5
+        expected = np.zeros(n, np.float32)
+        expected[[7, CHUNK - 1, 2 * CHUNK + 4]] = [1, 2, 3]
+        chunks = [write_chunk(10, [7, CHUNK - 1], CHUNK, floats([1, 2])), chunk_header(0, 0, 0),
+                  write_chunk(0, [4], 5, floats([3]))]
+        self.check(single("topk+fp32", (n,), chunks), expected)
+        dense = np.arange(n, dtype=np.float32)
+        self.check(single("fp32", (n,), [dense[i:i + CHUNK].tobytes() for i in range(0, n, CHUNK)]), dense)
+
+    def test_drawn(self):
+        n, seed, step = CHUNK + 1000, 0xFEDCBA9876543210, 77
+        for select, ratio in (("randomk", 0.01), ("randomk", 0.00001), ("randomblock", 0.01), ("randomblock", 0.9)):
+            coordinates = draw_plainly(select, seed, step, 0, n, ratio)
+            expected = np.zeros(n, np.float32)
+            expected[coordinates] = np.arange(len(coordinates)) + 1
+            chunks = [expected[[i for i in coordinates if i // CHUNK == c]].tobytes() for c in (0, 1)]
+            main = "" if ratio == 0.01 else f"{ratio},"
+            info, _ = self.check(single(f"{select}@{main}coords=shared+fp32", (n,), chunks, seed, step=step), expected)
+            self.assertEqual((info["entries"], info["seed"]), (len(coordinates), seed))
+
+    def test_random_with_coordinates_of_its_own(self):
+        chunk = write_chunk(2, [1, 3], 6, floats([8, 9]))
+        self.check(single("randomk@0.5,coords=own+fp32", (6,), [chunk], 0), [0, 8, 0, 9, 0, 0])
+
+    def test_units(self):
+        """Two recipes of scope model, woven into each other and a third; the units number 0 (a, d), 1 (b), 2 (c, e)."""
+        recipes = ["topk@scope=model+fp32", "fp16", "randomk@0.5,scope=model,coords=shared+fp32"]
+        tensors = [("a", (2, 2), 0), ("b", (2,), 1, 1), ("c", (3,), 2, 2), ("d", (2,), 0), ("e", (5,), 2)]
+        drawn = draw_plainly("randomk", 6, 1, 2, 8, 0.5)
+        unit = np.zeros(8, np.float32)
+        unit[drawn] = [1, 2, 3, 4]
+        chunks = [write_chunk(0, [3, 5], 6, floats([5, 6])), struct.pack("<2e", 7, 8), unit[drawn].tobytes()]
+        info, arrays = ref.decode(write_frame(write_description(recipes, tensors, 6), chunks, step=1))
+        self.assertEqual([name for name, _ in arrays], list("abcde"))
+        arrays = dict(arrays)
+        self.assertEqual(arrays["a"].tolist(), [[0, 0], [0, 5]])
+        self.assertEqual(arrays["b"].tolist(), [7, 8])
+        self.assertEqual(arrays["d"].tolist(), [0, 6])
+        self.assertEqual((arrays["c"].astype(np.uint32) << 16).view(np.float32).tolist(), unit[:3].tolist())
+        self.assertEqual(arrays["e"].tolist(), unit[3:].tolist())
+        self.assertEqual(info["entries"], 8)
+
+
+class Refusals(unittest.TestCase):
+    def refuse(self, words, frame):
+        with self.assertRaisesRegex(ref.FormatError, words) as caught:
+            ref.decode(frame)
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_header(self):
+        chunk = floats([1])
+        for words, changes in (
+                ("magic", dict(magic=b"TGFQ")), ("version 2", dict(version=2)), ("flag", dict(flags=15)),
+                ("neither", dict(flags=1)), ("both", dict(flags=3)), ("both", dict(flags=5)),
+                ("has a description", dict(flags=6)), ("zero field", dict(zero=1)),
+                ("0 slices", dict(slices=0)), ("slice 2 of 2", dict(slice=2, slices=2)),
+                ("slice 0 of 1", dict(slice=1, slices=2)), ("frame_len", dict(frame_len=99)),
+                ("not fit", dict(description_len=2 ** 32 - 1)), ("fingerprint", dict(fingerprint=5))):
+            self.refuse(words, single("fp32", (1,), [chunk], **changes))
+        self.refuse("described", write_frame(b"", [], flags=6))
+        self.refuse("at least 56", b"")
+        self.refuse("frame_len", single("fp32", (1,), [chunk]) + b"\0")
+        self.refuse("behind its last chunk", single("fp32", (1,), [chunk], tail=b"\0"))
+        good = single("fp32", (1,), [chunk])
+        self.refuse("checksum", good[:-1] + bytes([good[-1] ^ 1]))
+        self.refuse("checksum", single("fp32", (1,), [chunk[:2], chunk[2:]]))
+
+    def test_description(self):
+        one, tensor = ["fp32"], ("w", (1,))
+        for words, description in (
+                ("ends inside", b""), ("ends inside", write_description(one, [tensor])[:-1]),
+                ("has_seed", b"\2" + write_description(one, [tensor])[1:]),
+                ("seed is not 0", b"\0\1" + write_description(one, [tensor])[2:]),
+                ("behind its last tensor", write_description(one, [tensor]) + b"\0"),
+                ("recipe number 0 of 0", write_description([], [tensor])),
+                ("recipe number 1 of 1", write_description(one, [("w", (1,), 1)])),
+                ("used by no tensor", write_description(["fp32", "fp16"], [tensor])),
+                ("used by no tensor", write_description(one, [])),
+                ("order of their first use", write_description(["fp32", "fp16"], [("w", (1,), 1), ("v", (1,), 0)])),
+                ("same text", write_description(["fp32", "fp32"], [("w", (1,), 0), ("v", (1,), 1)])),
+                ("same name", write_description(one, [tensor, tensor])),
+                ("0 bytes long", write_description(one, [("", (1,))])),
+                ("256 bytes long", write_description(one, [("x" * 256, (1,))])),
+                ("byte 0", write_description(one, [("a\0b", (1,))])),
+                ("dtype 3", write_description(one, [("w", (1,), 0, 3)])),
+                ("kind 7", write_description(one, [("w", (1,), 0, 0, 7)])),
+                ("65 dimensions", write_description(one, [("w", (1,) * 65)])),
+                (r"2\^60", write_description(one, [("w", (2 ** 60 + 1,))])),
+                (r"2\^60", write_description(one, [("w", (2 ** 59,)), ("v", (2 ** 59 + 1,))])),
+                (r"2\^60", write_description(one, [("w", (2 ** 63, 2 ** 63, 4))]))):
+            self.refuse(words, write_frame(description, [floats([1])]))
+
+    def test_recipe_text(self):
+        for words, text in (
+                ("empty", ""), ("printable", "fp32\n"), ("printable", "fp\xe932"), ("unknown part", "fp64"),
+                ("unknown part", "fp32+"), ("unknown part", "+fp32"), ("out of order", "fp32+topk"),
+                ("two of one stage", "topk+threshold+fp32"), ("no quantizer", "topk"),
+                ("default part 'none'", "none+fp32"), ("default part 'all'", "all+fp32"),
+                ("default part 'gaps'", "fp32+gaps"), ("default part 'bits'", "fp32+bits"),
+                ("malformed", "topk@+fp32"), ("malformed", "topk@0.1,+fp32"), ("malformed", "topk@a=b=c+fp32"),
+                ("without key behind", "topk@scope=model,0.1+fp32"), ("twice", "topk@scope=model,scope=model+fp32"),
+                ("default scope", "topk@scope=tensor+fp32"), ("scope=world", "topk@scope=world+fp32"),
+                ("default coords", "threshold@coords=own+fp32"), ("coords=auto", "topk@coords=auto+fp32"),
+                ("coords=auto", "randomk+fp32"), ("coords=auto", "randomk@coords=auto+fp32"),
+                ("default ratio", "randomk@0.01,coords=own+fp32"), ("with a key", "randomk@ratio=0.1,coords=own+fp32"),
+                ("ratio outside", "randomblock@0,coords=own+fp32"), ("ratio outside", "randomblock@1.5,coords=own+fp32"),
+                ("canonical", "randomk@.5,coords=own+fp32"), ("canonical", "randomk@0.50,coords=own+fp32"),
+                ("canonical", "randomk@00.5,coords=own+fp32"), ("canonical", "randomk@nan,coords=own+fp32"),
+                ("shortest", "randomk@0.10000000000000001,coords=own+fp32"), ("canonical", "topk@0.10+fp32"),
+                ("beyond", "topk@1e999+fp32"), ("no seed", "randomk@coords=shared+fp32")):
+            self.refuse(words, single(text, (1,), [floats([1])]))
+
+    def test_recipe_ids(self):
+        for stage in range(5):
+            ids = bytearray(ids_of("ef+topk+fp16+bitmap"))
+            for other in {0, 1, 2, 3, 6, 255} - {ids[stage]}:
+                ids[stage] = other
+                self.refuse(ref.STAGES[stage] + " id", single(write_recipe("ef+topk+fp16+bitmap", ids), (1,), []))
+
+    def test_chunks(self):
+        value = floats([1])
+        for words, recipe, chunk in (
+                ("count 9", "topk+fp32", chunk_header(9, 34, 0)), ("count 0", "topk+fp32", chunk_header(0, 34, 0)),
+                ("count 0", "topk+fp32", chunk_header(0, 0, 1) + b"\0"),
+                ("mode 19", "topk+fp32", chunk_header(1, 19, 1) + value + b"\0"),
+                ("mode 31", "topk+fp32", chunk_header(1, 31, 1) + value + b"\0"),
+                ("mode 35", "topk+fp32", chunk_header(1, 35, 1) + value + b"\0"),
+                ("does not allow", "topk+fp32+bitmap", chunk_header(1, 0, 1) + value + b"\0"),
+                ("does not allow", "topk+fp32+bitmap", chunk_header(8, 34, 0) + value * 8),
+                ("bitmap of 8", "topk+fp32", chunk_header(1, 32, 2) + value + b"\1\0"),
+                ("but count 1", "topk+fp32", chunk_header(1, 34, 0) + value),
+                ("mode 34 has index", "topk+fp32", chunk_header(8, 34, 1) + value * 8 + b"\0"),
+                ("no index bytes", "topk+fp32", chunk_header(1, 0, 0) + value),
+                ("no index bytes", "topk+fp32", chunk_header(1, 33, 0) + value),
+                ("inside a chunk's header", "topk+fp32", b"\0\0"),
+                ("inside a chunk's symbols", "topk+fp32", chunk_header(1, 0, 1) + b"\0"),
+                ("inside a chunk's indices", "topk+fp32", chunk_header(1, 0, 2) + value + b"\0"),
+                ("inside a chunk's symbols", "fp32", value * 7),
+                ("inside a chunk's symbols", "randomk@0.5,coords=shared+fp32", value * 3),
+                ("behind its last chunk", "randomk@0.5,coords=shared+fp32", value * 5),
+                ("Rice code has more", "topk+fp32", chunk_header(1, 0, 2) + value + b"\0\0"),
+                ("bits set", "topk+fp32", chunk_header(1, 32, 1) + value + b"\3"),
+                ("two runs touch", "topk+fp32", chunk_header(2, 33, 4) + value * 2 + b"\0\0\0\0")):
+            self.refuse(words, single(recipe, (8,), [chunk], 0))
+
+    def test_hostile_sizes(self):
+        for recipe in ("fp32", "topk+fp32", "randomk@coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
+            self.refuse("too many", single(recipe, (2 ** 59,), [floats([1])], 0))
+            self.refuse("frame ends", single(recipe, (2 ** 28,), [], 0))
+        with contextlib.suppress(ref.Unsupported):  # NumPy before 2 has at most 32 dimensions
+            ref.decode(single("fp32", (1,) * 64, [floats([1])]))
+        self.refuse("NumPy", single("fp32", (0, 2 ** 63), []))
+        with self.assertRaises(ref.Unsupported):
+            ref.decode(single("fp32", (3,), [floats([1, 2, 3])]), limit=2)
+
+    def small_frame(self):
+        chunks = [write_chunk(1, [0, 5], 12, floats([1, 2])), write_chunk(ref.RUNS, [1, 2, 3], 9, b"\0\0" * 3),
+                  write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2])]
+        recipes = ["topk@scope=model+fp32", "ef+threshold@coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
+        tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2)]
+        return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
+
+    def test_every_truncation_and_bit_flip(self):
+        frame = self.small_frame()
+        self.assertEqual(ref.decode(frame)[0]["entries"], 9)
+        for size in range(len(frame)):
+            self.refuse("", frame[:size])
+        for bit in range(8 * len(frame)):
+            flipped = bytearray(frame)
+            flipped[bit // 8] ^= 1 << bit % 8
+            self.refuse("", bytes(flipped))
+
+    def test_only_format_errors_escape_when_hashes_hold(self):
+        """With every hash 0, so that damage reaches what hashes would have kept it from."""
+        rng = random.Random(7)
+        with mock.patch.object(ref, "xxh64", return_value=0):
+            frame = self.small_frame()
+            ref.decode(frame)
+            decoded = refused = 0
+            for _ in range(6000):
+                bad = bytearray(frame)
+                for _ in range(rng.choice((1, 1, 2, 4))):
+                    at = rng.randrange(48, len(bad) - 8)
+                    what = rng.randrange(4)
+                    if what == 0:
+                        bad[at] ^= 1 << rng.randrange(8)
+                    elif what == 1:
+                        bad[at] = rng.choice((0, 1, 127, 128, 255))
+                    elif what == 2:
+                        bad.insert(at, rng.randrange(256))
+                    else:
+                        del bad[at]
+                bad[24:32] = struct.pack("<Q", len(bad))
+                try:
+                    ref.decode(bytes(bad), limit=1 << 20)
+                    decoded += 1
+                except ref.FormatError:
+                    refused += 1
+        self.assertTrue(decoded and refused)
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name, data=None):
+        path = os.path.join(self.folder, name)
+        if data is not None:
+            with open(path, "wb") as file:
+                file.write(data)
+        return path
+
+    def call(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = ref.main(list(arguments))
+        return status, out.getvalue(), err.getvalue()
+
+    def test_one_tensor(self):
+        frame = self.path("one.tg", single("fp32", (2,), [floats([1, 2])]))
+        self.assertEqual(self.call(frame, self.path("one")), (0, "", ""))
+        self.assertEqual(np.load(self.path("one")).tolist(), [1, 2])
+
+    def test_two_tensors(self):
+        description = write_description(["fp32"], [("layer/w", (2,)), ("b", (1,))])
+        frame = self.path("two.tg", write_frame(description, [floats([1, 2]), floats([3])]))
+        self.assertEqual(self.call(frame, self.path("two"))[0], 0)
+        self.assertEqual(sorted(os.listdir(self.path("two"))), ["b.npy", "layer_w.npy"])
+        self.assertEqual(np.load(self.path("two/layer_w.npy")).tolist(), [1, 2])
+
+    def test_info(self):
+        status, out, _ = self.call("--info", self.path("one.tg", single("fp32", (2,), [floats([1, 2])], step=5)))
+        info = json.loads(out)
+        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 1, 5, 2))
+        self.assertEqual((info["recipes"], info["tensors"][0]["shape"]), (["fp32"], [2]))
+
+    def test_bad_input(self):
+        for path in (self.path("bad.tg", b"TGFR"), self.path("missing.tg")):
+            status, out, err = self.call(path, self.path("out"))
+            self.assertEqual((status, out, err.count("\n")), (1, "", 1))
+            self.assertTrue(err.startswith("tersegrad_ref: "))
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
+if __name__ == "__main__":
+    unittest.main()
