@@ -231,8 +231,7 @@ static const flag_row rows[CLI_FLAG_N_OF] = {
     [CLI_FLAG_KIND] = {"kind", "'PATTERN=KIND'", 1, set_kind,
                        "the kind of tensors whose name matches: conv, dense, recurrent, embedding, norm,\n"
                        "bias, other; norm and bias travel uncompressed; may be repeated"},
-    [CLI_FLAG_DENSE_BELOW] = {"dense-below", "N", 0, set_dense_below,
-                              "tensors of fewer elements travel uncompressed"},
+    [CLI_FLAG_DENSE_BELOW] = {"dense-below", "N", 0, set_dense_below, "tensors of fewer elements travel uncompressed"},
     [CLI_FLAG_NONFINITE] = {"nonfinite", "POLICY", 0, set_nonfinite,
                             "what to do with NaN and Inf: error (refuse), zero (take as 0), pass"},
     [CLI_FLAG_SEED] = {"seed", "N", 0, set_seed, "the seed that all workers share"},
@@ -349,8 +348,8 @@ int cli_args_parse(cli_args *out, const cli_command *command, int argc, char *co
         }
     }
     if (out->files.n < command->file_min || out->files.n > command->file_max) {
-        return cli_fail(CLI_MISUSE, "usage: tersegrad %s %s; see 'tersegrad %s --help'", command->name,
-                        command->usage, command->name);
+        return cli_fail(CLI_MISUSE, "usage: tersegrad %s %s; see 'tersegrad %s --help'", command->name, command->usage,
+                        command->name);
     }
     int code = set_standards(out, command);
     return code != CLI_OK ? code : build_rules(out);

@@ -110,8 +110,7 @@ static tg_status run_once(bench *b, int op, tg_detail *why)
         /* A copy that nobody reads could be left out by the compiler. */
         __asm__ volatile("" : : "r"(b->copy) : "memory");
         return TG_OK;
-    case OP_ENCODE:
-        return tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, b->step++, grads, why);
+    case OP_ENCODE: return tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, b->step++, grads, why);
     default:
         b->weight = -b->weight; /* so that the sums stay where they are, however often this runs */
         return tg_decode_add(b->codec, sums, b->weight, b->frame, b->frame_len, why);

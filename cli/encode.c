@@ -41,8 +41,8 @@ static int encode_model(encoded *out, const cli_args *args, const cli_model *mod
     if (out->frame == NULL) {
         return cli_fail_memory();
     }
-    status = tg_encode(&out->frame_len, out->codec, out->frame, bound, args->step, (const void *const *)model->grads,
-                       &why);
+    status =
+        tg_encode(&out->frame_len, out->codec, out->frame, bound, args->step, (const void *const *)model->grads, &why);
     if (status == TG_OK) {
         status = tg_frame_inspect(&out->info, out->codec, out->frame, out->frame_len, &why);
     }

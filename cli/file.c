@@ -244,8 +244,7 @@ int cli_folder_open(cli_folder *out, const char *path)
     struct stat about;
     if (stat(path, &about) == 0) {
         if (!S_ISDIR(about.st_mode)) {
-            return cli_fail(CLI_FAILED, "cannot write %s: several tensors need a directory, and this is a file",
-                            path);
+            return cli_fail(CLI_FAILED, "cannot write %s: several tensors need a directory, and this is a file", path);
         }
         if (has_entries(path)) {
             return cli_fail(CLI_FAILED, "cannot write %s: the directory is not empty; give a new one", path);

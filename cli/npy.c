@@ -239,8 +239,8 @@ static int locate_header(cli_npy *out, cursor *text, const uint8_t *src, size_t 
     }
     uint8_t version = src[MAGIC_LEN];
     if (version < 1 || version > 3 || src[MAGIC_LEN + 1] != 0) {
-        snprintf(why, CLI_NPY_WHY, "it is .npy version %u.%u, but only 1.0, 2.0 and 3.0 can be read",
-                 (unsigned)version, (unsigned)src[MAGIC_LEN + 1]);
+        snprintf(why, CLI_NPY_WHY, "it is .npy version %u.%u, but only 1.0, 2.0 and 3.0 can be read", (unsigned)version,
+                 (unsigned)src[MAGIC_LEN + 1]);
         return -1;
     }
     size_t field_len = version == 1 ? 2 : 4;

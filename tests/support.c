@@ -46,8 +46,8 @@ test_model test_model_new(const uint64_t *lens, size_t tensor_n, tg_dtype dtype)
     for (size_t t = 0; t < tensor_n; t++) {
         (void)snprintf(m.names + NAME_CAP * t, NAME_CAP, "t%zu", t);
         m.dims[t] = lens[t];
-        m.tensors[t] =
-            (tg_tensor){.name = m.names + NAME_CAP * t, .dims = &m.dims[t], .dim_n = 1, .kind = TG_DENSE, .dtype = dtype};
+        m.tensors[t] = (tg_tensor){
+            .name = m.names + NAME_CAP * t, .dims = &m.dims[t], .dim_n = 1, .kind = TG_DENSE, .dtype = dtype};
         m.grads[t] = calloc((size_t)lens[t] + 1, tg_dtype_len(dtype));
         assert_non_null(m.grads[t]);
     }

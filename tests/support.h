@@ -13,28 +13,28 @@
 #include <cmocka.h>
 
 /* Fails the test with the sentence if `call` fails. */
-#define MUST(call)                                                                                             \
-    do {                                                                                                       \
-        tg_detail must_why = {""};                                                                             \
-        tg_detail *why = &must_why;                                                                            \
-        tg_status must_status = (call);                                                                        \
-        if (must_status != TG_OK) {                                                                            \
-            fail_msg("%s: %s: %s", #call, tg_status_text(must_status), must_why.text);                         \
-        }                                                                                                      \
-        (void)why;                                                                                             \
+#define MUST(call)                                                                     \
+    do {                                                                               \
+        tg_detail must_why = {""};                                                     \
+        tg_detail *why = &must_why;                                                    \
+        tg_status must_status = (call);                                                \
+        if (must_status != TG_OK) {                                                    \
+            fail_msg("%s: %s: %s", #call, tg_status_text(must_status), must_why.text); \
+        }                                                                              \
+        (void)why;                                                                     \
     } while (0)
 
 /* Fails the test unless `call`, which passes `why` on, fails with `expected` and a sentence that contains `part`. */
-#define MUST_FAIL(expected, part, call)                                                                        \
-    do {                                                                                                       \
-        tg_detail must_why = {""};                                                                             \
-        tg_detail *why = &must_why;                                                                            \
-        tg_status must_status = (call);                                                                        \
-        if (must_status != (expected) || strstr(must_why.text, part) == NULL) {                                \
-            fail_msg("%s: got '%s' with '%s', expected '%s' with '%s'", #call, tg_status_text(must_status),    \
-                     must_why.text, tg_status_text(expected), part);                                           \
-        }                                                                                                      \
-        (void)why;                                                                                             \
+#define MUST_FAIL(expected, part, call)                                                                     \
+    do {                                                                                                    \
+        tg_detail must_why = {""};                                                                          \
+        tg_detail *why = &must_why;                                                                         \
+        tg_status must_status = (call);                                                                     \
+        if (must_status != (expected) || strstr(must_why.text, part) == NULL) {                             \
+            fail_msg("%s: got '%s' with '%s', expected '%s' with '%s'", #call, tg_status_text(must_status), \
+                     must_why.text, tg_status_text(expected), part);                                        \
+        }                                                                                                   \
+        (void)why;                                                                                          \
     } while (0)
 
 /* Random numbers of a test's own, unrelated to the library's. */

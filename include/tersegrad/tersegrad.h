@@ -48,20 +48,20 @@ TG_API const char *tg_simd(void);
 
 typedef enum tg_status {
     TG_OK = 0,
-    TG_MORE = 1,           /* no failure: tg_exchange_next has handed out an operation to carry out */
-    TG_E_ARGUMENT = -1,    /* the caller broke a rule of this header */
-    TG_E_RECIPE = -2,      /* the recipe is not understood or makes no sense */
-    TG_E_MEMORY = -3,      /* an allocation failed */
-    TG_E_SPACE = -4,       /* the destination is smaller than the bound */
-    TG_E_NONFINITE = -5,   /* a gradient holds NaN or Inf and the policy is to refuse it */
-    TG_E_FRAME = -6,       /* the bytes are not an intact frame */
-    TG_E_VERSION = -7,     /* the bytes come from a version or use a part that this library does not know */
-    TG_E_MISMATCH = -8,    /* made for other tensors, another recipe, seed, step or slice */
-    TG_E_PEER = -9,        /* another rank failed; the detail names it and gives its reason */
-    TG_E_LINK = -10,       /* the link lost a rank, timed out or was aborted */
-    TG_E_DIVERGED = -11,   /* ranks hold different averaged gradients */
-    TG_E_STATE = -12,      /* the bytes are not an intact saved state */
-    TG_E_NO_EFFECT = -13   /* the recipe compresses, but not one tensor would be compressed */
+    TG_MORE = 1,         /* no failure: tg_exchange_next has handed out an operation to carry out */
+    TG_E_ARGUMENT = -1,  /* the caller broke a rule of this header */
+    TG_E_RECIPE = -2,    /* the recipe is not understood or makes no sense */
+    TG_E_MEMORY = -3,    /* an allocation failed */
+    TG_E_SPACE = -4,     /* the destination is smaller than the bound */
+    TG_E_NONFINITE = -5, /* a gradient holds NaN or Inf and the policy is to refuse it */
+    TG_E_FRAME = -6,     /* the bytes are not an intact frame */
+    TG_E_VERSION = -7,   /* the bytes come from a version or use a part that this library does not know */
+    TG_E_MISMATCH = -8,  /* made for other tensors, another recipe, seed, step or slice */
+    TG_E_PEER = -9,      /* another rank failed; the detail names it and gives its reason */
+    TG_E_LINK = -10,     /* the link lost a rank, timed out or was aborted */
+    TG_E_DIVERGED = -11, /* ranks hold different averaged gradients */
+    TG_E_STATE = -12,    /* the bytes are not an intact saved state */
+    TG_E_NO_EFFECT = -13 /* the recipe compresses, but not one tensor would be compressed */
 } tg_status;
 
 /* A few words for a status, never NULL. */
@@ -114,8 +114,7 @@ typedef struct tg_part_info {
 
 /* Lists parts in the order of the pipe, then presets: index 0, 1, ... until TG_E_ARGUMENT. */
 TG_API tg_status tg_part_list(tg_part_info *out, size_t index, tg_detail *why) TG_CHECKED;
-TG_API tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t parameter,
-                                   tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t parameter, tg_detail *why) TG_CHECKED;
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
@@ -131,9 +130,9 @@ typedef enum tg_kind {
     TG_BIAS = 6
 } tg_kind;
 
-TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "fp32"; NULL if there is none such */
-TG_API size_t tg_dtype_len(tg_dtype dtype);         /* 4 or 2; 0 if there is none such */
-TG_API const char *tg_kind_name(tg_kind kind);      /* "conv"; NULL if there is none such */
+TG_API const char *tg_dtype_name(tg_dtype dtype); /* "fp32"; NULL if there is none such */
+TG_API size_t tg_dtype_len(tg_dtype dtype);       /* 4 or 2; 0 if there is none such */
+TG_API const char *tg_kind_name(tg_kind kind);    /* "conv"; NULL if there is none such */
 
 /* A tensor of the model. Names are 1 to 255 bytes of text and differ from each other; at most 64
  * dimensions, and none means a single element. Everything is copied by whoever is given it. */
@@ -170,20 +169,23 @@ typedef struct tg_options {
     const tg_allocator *allocator; /* NULL: malloc and free */
     const tg_rule *rules;
     size_t rule_n;
-    uint64_t seed;         /* the seed that all ranks share, if has_seed */
-    uint64_t dense_below;  /* tensors of fewer elements travel uncompressed */
-    uint32_t has_seed;     /* 0: no shared seed; random coordinates are then each rank's own */
-    uint32_t threads;      /* threads that share the work of one call; 0 counts as 1 */
+    uint64_t seed;        /* the seed that all ranks share, if has_seed */
+    uint64_t dense_below; /* tensors of fewer elements travel uncompressed */
+    uint32_t has_seed;    /* 0: no shared seed; random coordinates are then each rank's own */
+    uint32_t threads;     /* threads that share the work of one call; 0 counts as 1 */
     tg_nonfinite nonfinite;
     /* of a codec alone */
-    uint32_t rank;         /* whose own random coordinates to draw, and whom frames name as their author */
-    uint32_t describe;     /* 1: frames carry their description, so that tg_codec_from_frame can read them */
+    uint32_t rank;     /* whose own random coordinates to draw, and whom frames name as their author */
+    uint32_t describe; /* 1: frames carry their description, so that tg_codec_from_frame can read them */
     /* of an exchange alone */
     const char *exchange;  /* "allreduce", "gather", "shard", "server"; NULL: chosen by recipe and world */
     uint64_t verify_every; /* compare a hash of the averages on all ranks every so many steps; 0: never */
 } tg_options;
 
-#define TG_OPTIONS_INIT {sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0}
+#define TG_OPTIONS_INIT                                                         \
+    {                                                                           \
+        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0 \
+    }
 
 /* ---- codec: gradients to a frame and back ------------------------------------------------------------- */
 
@@ -208,8 +210,7 @@ TG_API tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, co
                                tg_detail *why) TG_CHECKED;
 
 /* Writes the decoded gradient of tensor t into out[t], in its dtype; entries that were not sent are 0. */
-TG_API tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len,
-                           tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len, tg_detail *why) TG_CHECKED;
 
 /* The canonical recipe that tensor t travels by, after rules and policy; valid as long as the codec. */
 TG_API const char *tg_codec_recipe(const tg_codec *c, size_t tensor);
@@ -285,16 +286,14 @@ typedef struct tg_meter {
 } tg_meter;
 
 /* An exchange for rank `rank` of `world`. All ranks must be given the same recipe, tensors and options. */
-TG_API tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors,
-                                 size_t tensor_n, uint32_t rank, uint32_t world, const tg_options *opt,
-                                 tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                                 uint32_t rank, uint32_t world, const tg_options *opt, tg_detail *why) TG_CHECKED;
 TG_API void tg_exchange_free(tg_exchange *x);
 
 /* Starts a step. grads[t] are tensor t's elements in its dtype; they must stay in place until the step ends
  * and are replaced by the averages over all ranks when it succeeds. All else that goes wrong on this rank
  * (a NaN, say) is told to the others and comes back from tg_exchange_next on every rank. */
-TG_API tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads,
-                                   tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
 /* TG_MORE: carry out *op, then call again. TG_OK: the step is done. Anything else: the step has failed on
  * every rank, gradients and residuals are as they were before it, and the next step may begin.
@@ -308,8 +307,7 @@ TG_API const char *tg_exchange_name(const tg_exchange *x);
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
 /* The residual of this rank's tensor t, as tg_codec_residual. */
-TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor,
-                                      tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* ---- saved state --------------------------------------------------------------------------------------- */
 
@@ -320,8 +318,7 @@ TG_API tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, 
 /* Restores state. With the same world the state of this rank is enough, and what follows is the same to the
  * bit. With another world give the states of all old ranks: residuals are then shared out so that their
  * mean over the ranks, which is what the model still has to receive, stays the same. */
-TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n,
-                               tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n, tg_detail *why) TG_CHECKED;
 
 /* ---- links: those who carry operations out --------------------------------------------------------------- */
 
@@ -335,14 +332,13 @@ struct tg_link {
 };
 
 /* A whole step: begin, then next and carry until it is done. */
-TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads,
-                           tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
 /* N ranks that are threads of this process. A rank that does not come to an operation within timeout_ms
  * fails it for all with a sentence that names it. */
 typedef struct tg_threads tg_threads;
-TG_API tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms,
-                                const tg_allocator *allocator, tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms, const tg_allocator *allocator,
+                                tg_detail *why) TG_CHECKED;
 TG_API tg_link *tg_threads_link(tg_threads *t, uint32_t rank); /* NULL if rank is not of this world */
 TG_API void tg_threads_free(tg_threads *t);
 
@@ -361,9 +357,8 @@ typedef struct tg_tap {
 
 /* One step of `world` ranks in the calling thread: ranks[r] with grads[r]. `outcomes` (world of them) and
  * `tap` may be NULL. Returns the outcome of the first rank that failed. */
-TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world,
-                                    uint64_t step, void *const *const *grads, const tg_tap *tap,
-                                    tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
+                                    void *const *const *grads, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 
 #ifdef __cplusplus
 }

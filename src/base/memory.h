@@ -10,8 +10,7 @@
 tg_allocator tg_allocator_or_standard(const tg_allocator *custom);
 
 /* Writes count elements of element_len bytes, zeroed, to *out; NULL if that is no bytes. */
-tg_status tg_acquire(void *out, const tg_allocator *a, uint64_t count, size_t element_len, tg_detail *why)
-    TG_CHECKED;
+tg_status tg_acquire(void *out, const tg_allocator *a, uint64_t count, size_t element_len, tg_detail *why) TG_CHECKED;
 
 /* Writes len bytes to *out, never NULL and not zeroed: pages that are never used are then never touched. */
 tg_status tg_acquire_room(void *out, const tg_allocator *a, uint64_t len, tg_detail *why) TG_CHECKED;

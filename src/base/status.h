@@ -11,12 +11,12 @@
 #endif
 
 /* Returns from the calling function when `call` fails. */
-#define TG_TRY(call)                                                                                           \
-    do {                                                                                                       \
-        tg_status tg_try_status = (call);                                                                      \
-        if (tg_try_status < 0) {                                                                               \
-            return tg_try_status;                                                                              \
-        }                                                                                                      \
+#define TG_TRY(call)                      \
+    do {                                  \
+        tg_status tg_try_status = (call); \
+        if (tg_try_status < 0) {          \
+            return tg_try_status;         \
+        }                                 \
     } while (0)
 
 /* Writes the sentence (cut to fit) unless `why` is NULL, and returns `status`, so that a failure is one

@@ -216,8 +216,9 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
 static tg_status check_options(const tg_options *opt, tg_detail *why)
 {
     if (opt->size != sizeof *opt) {
-        return tg_fail(TG_E_ARGUMENT, why, "tg_options has size %zu, not the %zu of this library; start from TG_OPTIONS_INIT",
-                       opt->size, sizeof *opt);
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "tg_options has size %zu, not the %zu of this library; start from TG_OPTIONS_INIT", opt->size,
+                       sizeof *opt);
     }
     if (opt->rule_n > 0 && opt->rules == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no rules are given, though rule_n says %zu", opt->rule_n);

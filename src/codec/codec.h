@@ -53,12 +53,12 @@ typedef struct tg_view {
 
 /* A unit as this codec works on it. */
 typedef struct tg_work {
-    uint64_t lo, hi;   /* its part of the domain */
-    uint64_t flat_at;  /* of that part in the domain laid end to end */
+    uint64_t lo, hi;    /* its part of the domain */
+    uint64_t flat_at;   /* of that part in the domain laid end to end */
     uint64_t memory_at; /* of that part in the memory */
-    void *scratch;     /* of the select part */
-    uint64_t *led;     /* mask of the coordinates that a leader gave, for units that are led */
-    uint32_t lanes;    /* of the measuring pass */
+    void *scratch;      /* of the select part */
+    uint64_t *led;      /* mask of the coordinates that a leader gave, for units that are led */
+    uint32_t lanes;     /* of the measuring pass */
     uint64_t lane_n;
     float gain;
     bool remembers;
@@ -85,24 +85,24 @@ struct tg_codec {
     tg_nonfinite nonfinite;
     uint32_t rank;
     uint32_t describe;
-    bool only_decodes; /* made from a frame: has nothing that encoding needs */
+    bool only_decodes;      /* made from a frame: has nothing that encoding needs */
     uint32_t slice, slices; /* the domain: 0 of 1 is the whole model */
     tg_work *works;         /* one a unit */
     uint64_t flat_n;        /* elements of the domain */
     uint64_t memory_n;
-    float *memory[2];       /* current and next */
+    float *memory[2]; /* current and next */
     tg_lane_job *lane_jobs;
-    size_t *lane_bad;       /* as bad_tensor, one a lane job */
+    size_t *lane_bad; /* as bad_tensor, one a lane job */
     size_t lane_job_n;
     tg_written *written;    /* one a chunk of the grid */
     uint32_t *known_count;  /* coordinates in a chunk where they are known without a frame */
     struct tg_body *bodies; /* one a slice, while frames are written */
     tg_view *views;         /* of one frame, one a chunk */
     uint64_t *view_hashes;
-    tg_desk *desks;         /* one a worker */
-    uint64_t step;          /* of the coordinates that are drawn */
+    tg_desk *desks; /* one a worker */
+    uint64_t step;  /* of the coordinates that are drawn */
     bool drawn;
-    bool led_given;         /* led units use the coordinates of the leader */
+    bool led_given; /* led units use the coordinates of the leader */
 };
 
 /* A codec whose frames are cut into `slices`. The layout is the codec's from here on, also on failure. */
@@ -149,8 +149,8 @@ typedef struct tg_body {
 
 /* Writes the body of every slice of `grid` from `from` up to but not `to` to bodies[slice - from], and what became of
  * its chunks into c->written. A grid other than the codec's own is for indices alone. */
-tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to,
-                         unsigned holds, const tg_source *source, tg_detail *why) TG_CHECKED;
+tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
+                         const tg_source *source, tg_detail *why) TG_CHECKED;
 
 void tg_codec_commit(tg_codec *c);
 

@@ -131,8 +131,9 @@ static tg_status take_recipe(tg_recipe *out, reader *r, bool has_seed, tg_detail
     const uint8_t *ids = take(r, TG_STAGE_N);
     for (tg_stage stage = 0; stage < TG_STAGE_N && !r->short_of; stage++) {
         if (part_by_id(stage, ids[stage]) == NULL) {
-            return tg_fail(TG_E_VERSION, why, "recipe '%.100s' uses %s part number %u, which this version does not know",
-                           text, tg_stage_name(stage), ids[stage]);
+            return tg_fail(TG_E_VERSION, why,
+                           "recipe '%.100s' uses %s part number %u, which this version does not know", text,
+                           tg_stage_name(stage), ids[stage]);
         }
     }
     tg_detail reason = {""};

@@ -362,8 +362,8 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
     written->bad_tensor = to.bad_tensor;
 }
 
-tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to,
-                         unsigned holds, const tg_source *source, tg_detail *why)
+tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
+                         const tg_source *source, tg_detail *why)
 {
     /* Every chunk gets a place that is certainly large enough; then they are moved together. */
     for (uint32_t s = from; s < to; s++) {

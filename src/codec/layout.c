@@ -161,8 +161,8 @@ static tg_status form_units(tg_layout *l, tg_detail *why)
         }
         const tg_select_part *select = tg_recipe_select(unit->recipe);
         if (select->n_max != 0 && unit->n > select->n_max) {
-            return tg_fail(TG_E_ARGUMENT, why, "'%s' spans %" PRIu64 " elements from tensor '%.60s' on; %" PRIu64
-                           " are the most",
+            return tg_fail(TG_E_ARGUMENT, why,
+                           "'%s' spans %" PRIu64 " elements from tensor '%.60s' on; %" PRIu64 " are the most",
                            select->part.name, unit->n, l->tensors[t].name, select->n_max);
         }
         l->unit_n++;
@@ -170,8 +170,7 @@ static tg_status form_units(tg_layout *l, tg_detail *why)
     return TG_OK;
 }
 
-static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, const tg_recipe *recipes,
-                      tg_detail *why)
+static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, const tg_recipe *recipes, tg_detail *why)
 {
     if (tensor_n > 0 && tensors == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no tensors are given");

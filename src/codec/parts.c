@@ -17,8 +17,7 @@ const size_t tg_part_n = sizeof tg_parts / sizeof *tg_parts;
 
 const char *tg_stage_name(tg_stage stage)
 {
-    static const char *const names[TG_STAGE_N] = {"feedback", "select", "quantize", "pack (indices)",
-                                                  "pack (symbols)"};
+    static const char *const names[TG_STAGE_N] = {"feedback", "select", "quantize", "pack (indices)", "pack (symbols)"};
     return names[stage];
 }
 
@@ -41,8 +40,7 @@ uint8_t tg_part_id(const tg_part *part)
 const tg_part *tg_part_standard(tg_stage stage)
 {
     static const tg_part *const standard[TG_STAGE_N] = {
-        &tg_feedback_none.part, &tg_select_all.part, &tg_quantize_fp32.part, &tg_index_gaps.part,
-        &tg_symbol_bits.part,
+        &tg_feedback_none.part, &tg_select_all.part, &tg_quantize_fp32.part, &tg_index_gaps.part, &tg_symbol_bits.part,
     };
     return standard[stage];
 }

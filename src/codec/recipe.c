@@ -296,14 +296,12 @@ tg_recipe tg_recipe_dense(tg_dtype dtype)
 
 bool tg_recipe_spans_model(const tg_recipe *r)
 {
-    return tg_recipe_select(r)->by != TG_BY_NOTHING &&
-           r->value[TG_STAGE_select][TG_SELECT_SCOPE] == TG_SCOPE_MODEL;
+    return tg_recipe_select(r)->by != TG_BY_NOTHING && r->value[TG_STAGE_select][TG_SELECT_SCOPE] == TG_SCOPE_MODEL;
 }
 
 bool tg_recipe_is_led(const tg_recipe *r)
 {
-    return tg_recipe_select(r)->by == TG_BY_DATA &&
-           r->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_SHARED;
+    return tg_recipe_select(r)->by == TG_BY_DATA && r->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_SHARED;
 }
 
 /* ---- canonical text ------------------------------------------------------------------------------------------- */

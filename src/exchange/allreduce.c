@@ -34,10 +34,11 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     for (size_t u = 0; u < layout->unit_n; u++) {
         const tg_recipe *recipe = layout->units[u].recipe;
         const tg_select_part *select = tg_recipe_select(recipe);
-        if (select->by != TG_BY_NOTHING &&
-            recipe->value[TG_STAGE_select][TG_SELECT_COORDS] != TG_COORDS_SHARED) {
-            return tg_fail(TG_E_RECIPE, why, "allreduce needs coordinates that all ranks share, but '%s' of tensor '%.60s' has each rank's own",
-                           select->part.name, layout->tensors[layout->units[u].pieces[0].tensor].name);
+        if (select->by != TG_BY_NOTHING && recipe->value[TG_STAGE_select][TG_SELECT_COORDS] != TG_COORDS_SHARED) {
+            return tg_fail(
+                TG_E_RECIPE, why,
+                "allreduce needs coordinates that all ranks share, but '%s' of tensor '%.60s' has each rank's own",
+                select->part.name, layout->tensors[layout->units[u].pieces[0].tensor].name);
         }
         if (!tg_recipe_quantize(recipe)->adds_up) {
             return tg_fail(TG_E_RECIPE, why, "allreduce needs values that add up, and '%s' does not",

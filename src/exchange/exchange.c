@@ -232,9 +232,9 @@ static tg_status send_messages(tg_exchange *x, tg_op *op, tg_detail *why)
         bool intact = true;
         uint64_t len = p == x->rank ? 0 : ballot_of(x, p, &intact).number;
         if (len > x->in_cap) {
-            return end_step(x, tg_fail(TG_E_LINK, why, "rank %u announces a message of %" PRIu64
-                                       " bytes, more than any can have",
-                                       p, len));
+            return end_step(x, tg_fail(TG_E_LINK, why,
+                                       "rank %u announces a message of %" PRIu64 " bytes, more than any can have", p,
+                                       len));
         }
         x->in[p].len = (size_t)len;
         x->recvs[p] = (tg_span){x->in[p].data, len};
@@ -276,16 +276,10 @@ static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
     tg_status status = TG_OK;
     switch (x->phase) {
     case TG_SAYING: return begin_round(x, op);
-    case TG_VOTING:
-        status = heed_ballots(x, op, why);
-        return status == TG_OK ? send_messages(x, op, why) : status;
+    case TG_VOTING: status = heed_ballots(x, op, why); return status == TG_OK ? send_messages(x, op, why) : status;
     case TG_TALKING: return hear_messages(x, op);
-    case TG_CLOSING:
-        status = heed_ballots(x, op, why);
-        return status == TG_OK ? finish_step(x, op) : status;
-    case TG_AUDIT:
-        status = heed_ballots(x, op, why);
-        return status == TG_OK ? compare_averages(x, why) : status;
+    case TG_CLOSING: status = heed_ballots(x, op, why); return status == TG_OK ? finish_step(x, op) : status;
+    case TG_AUDIT: status = heed_ballots(x, op, why); return status == TG_OK ? compare_averages(x, why) : status;
     case TG_REASON: return give_reason(x, why);
     case TG_IDLE: break;
     }

@@ -58,9 +58,9 @@ typedef struct tg_message {
 struct tg_exchange {
     tg_allocator allocator;
     const tg_protocol *protocol;
-    tg_codec *codec;   /* of this rank's gradients */
-    tg_codec *answer;  /* of the slice that this rank owns, NULL if it owns none */
-    tg_grid *whole;    /* for the indices of a leader, NULL if nothing is led */
+    tg_codec *codec;  /* of this rank's gradients */
+    tg_codec *answer; /* of the slice that this rank owns, NULL if it owns none */
+    tg_grid *whole;   /* for the indices of a leader, NULL if nothing is led */
     uint32_t rank, world;
     uint64_t verify_every;
     uint64_t logical;   /* bytes of the gradients */
@@ -78,8 +78,8 @@ struct tg_exchange {
     uint32_t root;
     const uint8_t *self; /* what this rank has said to itself */
     size_t self_len;
-    tg_span *sends, *recvs;  /* of the message */
-    size_t *send_payload;    /* the part of each that is payload */
+    tg_span *sends, *recvs;             /* of the message */
+    size_t *send_payload;               /* the part of each that is payload */
     tg_span *small_sends, *small_recvs; /* of ballots and reasons */
     uint8_t *ballots_out, *ballots_in;
     char reason[sizeof(tg_detail)];

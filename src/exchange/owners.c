@@ -8,7 +8,8 @@ tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why)
         const tg_recipe *recipe = layout->units[u].recipe;
         const char *name = recipe->part[TG_STAGE_select]->name;
         if (tg_recipe_is_led(recipe)) {
-            return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can", name);
+            return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can",
+                           name);
         }
         if (tg_recipe_select(recipe)->by == TG_BY_SEED &&
             recipe->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_OWN) {

@@ -36,8 +36,8 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
         found = strcmp(protocols[i]->name, name) == 0 ? protocols[i] : found;
     }
     if (found == NULL) {
-        return tg_fail(TG_E_ARGUMENT, why, "there is no exchange '%.60s'; there are allreduce, gather, shard and server",
-                       name);
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "there is no exchange '%.60s'; there are allreduce, gather, shard and server", name);
     }
     TG_TRY(found->suits(layout, why));
     *out = found;

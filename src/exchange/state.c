@@ -107,7 +107,8 @@ static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t wo
     uint64_t n = 0;
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
-        if (x->protocol->answers(rank) && x->protocol->answer_remembers && tg_recipe_feedback(unit->recipe)->remembers) {
+        if (x->protocol->answers(rank) && x->protocol->answer_remembers &&
+            tg_recipe_feedback(unit->recipe)->remembers) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
         }
@@ -175,7 +176,8 @@ static void move_answer(tg_exchange *x, const state *from)
 static tg_status check_complete(const state *states, size_t state_n, uint32_t world, tg_detail *why)
 {
     if (state_n != world) {
-        return tg_fail(TG_E_MISMATCH, why, "the state is of a world of %u ranks; to go on with another number, give all %u"
+        return tg_fail(TG_E_MISMATCH, why,
+                       "the state is of a world of %u ranks; to go on with another number, give all %u"
                        " states, not %zu",
                        world, world, state_n);
     }

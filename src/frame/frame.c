@@ -166,8 +166,8 @@ static tg_status check_header(const header *h, const tg_codec *c, const tg_expec
                        h->slices, e->slice, e->grid->slices);
     }
     if (e->check_author && (h->rank != e->rank || h->step != e->step)) {
-        return tg_fail(TG_E_MISMATCH, why, "the frame is of rank %u at step %" PRIu64 ", and rank %u at step %" PRIu64
-                       " is expected",
+        return tg_fail(TG_E_MISMATCH, why,
+                       "the frame is of rank %u at step %" PRIu64 ", and rank %u at step %" PRIu64 " is expected",
                        h->rank, h->step, e->rank, e->step);
     }
     return TG_OK;
@@ -277,7 +277,8 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     }
     TG_TRY(get_header(&h, src, src_len, why));
     if ((h.flags & DESCRIBED) == 0) {
-        return tg_fail(TG_E_MISMATCH, why, "the frame does not describe itself; only the ranks that exchange it can read it");
+        return tg_fail(TG_E_MISMATCH, why,
+                       "the frame does not describe itself; only the ranks that exchange it can read it");
     }
     tg_allocator a = tg_allocator_or_standard(own.allocator);
     const uint8_t *description = (const uint8_t *)src + TG_FRAME_HEADER;

@@ -15,31 +15,31 @@ extern const char *const tg_coords_choices[];      /* of parts that look at the 
 extern const char *const tg_coords_auto_choices[]; /* of parts that draw: `auto` shares if there is a seed */
 extern const char *const tg_no_yes_choices[];
 
-#define TG_SELECT_SCOPE_PARAM                                                                                  \
-    {                                                                                                          \
-        .name = "scope", .summary = "whether a selection spans a tensor or the whole model",                   \
-        .choices = tg_scope_choices, .standard = TG_SCOPE_TENSOR                                               \
+#define TG_SELECT_SCOPE_PARAM                                                                \
+    {                                                                                        \
+        .name = "scope", .summary = "whether a selection spans a tensor or the whole model", \
+        .choices = tg_scope_choices, .standard = TG_SCOPE_TENSOR                             \
     }
-#define TG_SELECT_COORDS_PARAM                                                                                 \
-    {                                                                                                          \
+#define TG_SELECT_COORDS_PARAM                                                                                    \
+    {                                                                                                             \
         .name = "coords", .summary = "whether each rank sends its own coordinates or all send those of a leader", \
-        .choices = tg_coords_choices, .standard = TG_COORDS_OWN                                                \
+        .choices = tg_coords_choices, .standard = TG_COORDS_OWN                                                   \
     }
-#define TG_SELECT_COORDS_AUTO_PARAM                                                                            \
-    {                                                                                                          \
-        .name = "coords", .summary = "whether ranks draw alike; auto: they do if they share a seed",           \
-        .choices = tg_coords_auto_choices, .standard = TG_COORDS_AUTO                                          \
+#define TG_SELECT_COORDS_AUTO_PARAM                                                                  \
+    {                                                                                                \
+        .name = "coords", .summary = "whether ranks draw alike; auto: they do if they share a seed", \
+        .choices = tg_coords_auto_choices, .standard = TG_COORDS_AUTO                                \
     }
-#define TG_SELECT_RATIO_PARAM                                                                                  \
-    {                                                                                                          \
-        .name = "ratio", .summary = "share of the elements that is sent", .lowest = 0, .highest = 1,           \
-        .above_lowest = true, .is_main = true, .standard = 0.01                                                \
+#define TG_SELECT_RATIO_PARAM                                                                        \
+    {                                                                                                \
+        .name = "ratio", .summary = "share of the elements that is sent", .lowest = 0, .highest = 1, \
+        .above_lowest = true, .is_main = true, .standard = 0.01                                      \
     }
 
-#define TG_SELECT_UNBIASED_PARAM                                                                               \
-    {                                                                                                          \
-        .name = "unbiased", .summary = "scale what is sent so that its expectation is the gradient",           \
-        .choices = tg_no_yes_choices, .standard = 0                                                            \
+#define TG_SELECT_UNBIASED_PARAM                                                                     \
+    {                                                                                                \
+        .name = "unbiased", .summary = "scale what is sent so that its expectation is the gradient", \
+        .choices = tg_no_yes_choices, .standard = 0                                                  \
     }
 
 /* Where coordinates come from. */

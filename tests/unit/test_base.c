@@ -137,8 +137,9 @@ static void numbers_are_shortest_and_read_back(void **state)
     static const struct {
         double value;
         const char *text;
-    } cases[] = {{0.01, "0.01"}, {1, "1"}, {0.1 + 0.2, "0.30000000000000004"}, {1e-5, "1e-5"}, {1e20, "1e20"},
-                 {0, "0"},       {1e100, "1e100"}, {0.001, "0.001"}};
+    } cases[] = {{0.01, "0.01"},   {1, "1"},        {0.1 + 0.2, "0.30000000000000004"},
+                 {1e-5, "1e-5"},   {1e20, "1e20"},  {0, "0"},
+                 {1e100, "1e100"}, {0.001, "0.001"}};
     char text[TG_NUMBER_CAP];
     double back = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -192,16 +193,11 @@ static void hash_lists_hash_the_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(draws_below_a_limit_are_exact),
-        cmocka_unit_test(streams_differ),
-        cmocka_unit_test(fp16_all_patterns),
-        cmocka_unit_test(bf16_all_patterns),
-        cmocka_unit_test(halves_round_to_even),
-        cmocka_unit_test(masks_match_single_bits),
-        cmocka_unit_test(numbers_are_shortest_and_read_back),
-        cmocka_unit_test(pool_does_every_job_once),
-        cmocka_unit_test(hash_lists_hash_the_bytes),
+        cmocka_unit_test(philox_known_answers),     cmocka_unit_test(draws_below_a_limit_are_exact),
+        cmocka_unit_test(streams_differ),           cmocka_unit_test(fp16_all_patterns),
+        cmocka_unit_test(bf16_all_patterns),        cmocka_unit_test(halves_round_to_even),
+        cmocka_unit_test(masks_match_single_bits),  cmocka_unit_test(numbers_are_shortest_and_read_back),
+        cmocka_unit_test(pool_does_every_job_once), cmocka_unit_test(hash_lists_hash_the_bytes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -140,10 +140,10 @@ static void strictness(void **state)
     /* Runs: skip 2, length 3. */
     assert_true(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 2}, 2, 8, 3));
     assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 2}, 2, 8, 2));
-    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){0x82, 0, 2}, 3, 8, 3));    /* a long 2 */
-    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 0, 0, 1}, 4, 8, 3));    /* runs that touch */
-    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 6}, 2, 8, 7));          /* past the end */
-    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2}, 1, 8, 3));             /* half a pair */
+    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){0x82, 0, 2}, 3, 8, 3)); /* a long 2 */
+    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 0, 0, 1}, 4, 8, 3)); /* runs that touch */
+    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2, 6}, 2, 8, 7));       /* past the end */
+    assert_false(tg_index_gaps.read(mask, 33, (const uint8_t[]){2}, 1, 8, 3));          /* half a pair */
     /* Bitmap of 3 elements. */
     assert_true(tg_index_gaps.read(mask, 32, (const uint8_t[]){5}, 1, 3, 2));
     assert_false(tg_index_gaps.read(mask, 32, (const uint8_t[]){13}, 1, 3, 3));
@@ -175,9 +175,12 @@ static void symbols_round_trip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(indices_round_trip), cmocka_unit_test(blocks_are_cheap),
-        cmocka_unit_test(gaps_come_near_the_bound), cmocka_unit_test(damaged_indices_are_refused_or_sound),
-        cmocka_unit_test(strictness), cmocka_unit_test(symbols_round_trip),
+        cmocka_unit_test(indices_round_trip),
+        cmocka_unit_test(blocks_are_cheap),
+        cmocka_unit_test(gaps_come_near_the_bound),
+        cmocka_unit_test(damaged_indices_are_refused_or_sound),
+        cmocka_unit_test(strictness),
+        cmocka_unit_test(symbols_round_trip),
     };
     return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }

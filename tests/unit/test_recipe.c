@@ -1,6 +1,6 @@
 /* Recipes: grammar, presets, canonical text, and one clear sentence for every mistake. */
-#include "codec/recipe.h"
 #include "codec/presets.h"
+#include "codec/recipe.h"
 #include "support.h"
 
 #include <stdio.h>
@@ -177,9 +177,9 @@ static void lists_hold_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(canonical_texts),           cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(every_combination),         cmocka_unit_test(coordinates_are_decided_by_the_seed),
-        cmocka_unit_test(names_and_ids_are_unique),  cmocka_unit_test(lists_hold_everything),
+        cmocka_unit_test(canonical_texts),          cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(every_combination),        cmocka_unit_test(coordinates_are_decided_by_the_seed),
+        cmocka_unit_test(names_and_ids_are_unique), cmocka_unit_test(lists_hold_everything),
     };
     return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);
 }

@@ -76,8 +76,8 @@ static void topk_is_what_sorting_gives(void **state)
             case 0: u[j] = test_gaussian(&r); break;
             case 1: u[j] = (float)(test_bits(&r) % 5) - 2; break; /* many ties */
             case 2: u[j] = 0; break;
-            case 3: u[j] = (float)j; break;                      /* ascending: every element beats the last */
-            default: u[j] = (float)(n - j) * 1e-44f; break;      /* denormals, descending */
+            case 3: u[j] = (float)j; break;                 /* ascending: every element beats the last */
+            default: u[j] = (float)(n - j) * 1e-44f; break; /* denormals, descending */
             }
         }
         bool *expected = test_room(n * sizeof *expected);
@@ -194,8 +194,8 @@ static void ratios_round_and_stay_in_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(topk_is_what_sorting_gives),  cmocka_unit_test(threshold_is_inclusive),
-        cmocka_unit_test(draws_follow_the_definition), cmocka_unit_test(draws_are_fair),
+        cmocka_unit_test(topk_is_what_sorting_gives),     cmocka_unit_test(threshold_is_inclusive),
+        cmocka_unit_test(draws_follow_the_definition),    cmocka_unit_test(draws_are_fair),
         cmocka_unit_test(ratios_round_and_stay_in_range),
     };
     return cmocka_run_group_tests_name("select", tests, NULL, NULL);
