@@ -1,5 +1,6 @@
 /* fp16 and bf16 to and from fp32, bit patterns in integers; rounding to nearest, ties to even.
- * A NaN stays a NaN (its upper payload bits kept, made quiet); beyond the largest finite value comes infinity. */
+ * A NaN stays a NaN (its upper payload bits kept, made quiet), and a finite value stays finite: beyond the range comes
+ * the largest value of the same sign, since an infinity would end a training run that a clipped gradient does not. */
 #ifndef TG_BASE_HALF_H
 #define TG_BASE_HALF_H
 
@@ -31,6 +32,9 @@ static inline uint16_t tg_float_to_bf16(float value)
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         return (uint16_t)(bits >> 16 | 0x40u);
     }
+    if ((bits & 0x7fffffffu) > 0x7f7f0000u && (bits & 0x7fffffffu) < 0x7f800000u) {
+        return (uint16_t)((bits >> 16 & 0x8000u) | 0x7f7fu);
+    }
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -57,8 +61,8 @@ static inline uint16_t tg_float_to_fp16(float value)
     if (rest > 0x7f800000u) { /* NaN */
         return (uint16_t)(sign | 0x7e00u | ((rest >> 13) & 0x3ffu));
     }
-    if (rest >= 0x477ff000u) { /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
+    if (rest >= 0x477fe000u) { /* 65504 and beyond */
+        return (uint16_t)(sign | (rest == 0x7f800000u ? 0x7c00u : 0x7bffu));
     }
     if (rest >= 0x38800000u) { /* normal; a carry out of the mantissa moves into the exponent, as it should */
         uint32_t rebased = rest - (112u << 23);

@@ -93,10 +93,13 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
                    .done_step = tg_get64(at + 40),
                    .memory_n = memory_n,
                    .answer_n = answer_n,
-                   .any_done = at[5] != 0,
+                   .any_done = at[5] == 1,
                    .memory = at + STATE_HEADER,
                    .answer = at + STATE_HEADER + 4 * memory_n};
     memcpy(out->name, at + 24, NAME_LEN);
+    if (at[5] > 1 || tg_get16(at + 6) != 0 || tg_get64(at + 64) != 0 || (at[5] == 0 && out->done_step != 0)) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged: its header makes no sense");
+    }
     return TG_OK;
 }
 
@@ -116,17 +119,28 @@ static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t wo
     return n;
 }
 
-static tg_status check(const tg_exchange *x, const state *s, uint32_t world, tg_detail *why)
+/* Whether a state fits this exchange and the first of the states that are given with it. */
+static tg_status check(const tg_exchange *x, const state *s, const state *first, tg_detail *why)
 {
+    char name[NAME_LEN + 1] = {0}; /* with the zeros behind it, which must be there too */
+    memcpy(name, x->protocol->name, strlen(x->protocol->name));
     if (s->fingerprint != x->codec->layout->fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the state was saved with other tensors, another recipe or another seed");
     }
-    if (strcmp(s->name, x->protocol->name) != 0) {
-        return tg_fail(TG_E_MISMATCH, why, "the state was saved by exchange '%s', and this one is '%s'", s->name,
+    if (memcmp(s->name, name, NAME_LEN) != 0) {
+        return tg_fail(TG_E_MISMATCH, why, "the state was saved by another exchange than '%s', which this one is",
                        x->protocol->name);
     }
-    if (s->world != world || s->rank >= world || world > TG_WORLD_MAX) {
-        return tg_fail(TG_E_MISMATCH, why, "the states are of worlds of %u and of %u ranks", s->world, world);
+    if (s->rank >= s->world || s->world > TG_WORLD_MAX) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it is of rank %u of %u", s->rank, s->world);
+    }
+    if (s->world != first->world) {
+        return tg_fail(TG_E_MISMATCH, why, "the states are of worlds of %u and of %u ranks", first->world, s->world);
+    }
+    if (s->any_done != first->any_done || s->done_step != first->done_step) {
+        return tg_fail(TG_E_MISMATCH, why,
+                       "the states of ranks %u and %u were saved after steps %" PRIu64 " and %" PRIu64, first->rank,
+                       s->rank, first->done_step, s->done_step);
     }
     if (s->memory_n != x->codec->memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
@@ -208,7 +222,7 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
     const state *own = NULL;
     for (size_t i = 0; i < state_n; i++) {
         TG_TRY(parse(&states[i], &spans[i], why));
-        TG_TRY(check(x, &states[i], states[0].world, why));
+        TG_TRY(check(x, &states[i], &states[0], why));
         own = states[i].world == x->world && states[i].rank == x->rank ? &states[i] : own;
     }
     if (states[0].world == x->world) {

@@ -6,9 +6,6 @@ static void encode(uint32_t *symbols, float *decoded, const float *values, size_
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t half = tg_float_to_fp16(values[i]);
-        if ((half & 0x7fffu) == 0x7c00u && (tg_float_bits(values[i]) & 0x7fffffffu) < 0x7f800000u) {
-            half = (uint16_t)(half - 1u); /* infinity to the largest finite value of the same sign */
-        }
         symbols[i] = half;
         decoded[i] = tg_fp16_to_float(half);
     }

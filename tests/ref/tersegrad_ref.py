@@ -497,11 +497,15 @@ def to_bf16(values):
     return np.where(nan, upper | np.uint32(0x40), rounded).astype(np.uint16)
 
 
+LARGEST = {"fp16": np.float32(65504), "bf16": np.uint32(0x7F7F0000).view(np.float32)}
+
+
 def to_dtype(values, dtype):
-    if dtype == "bf16":
-        return to_bf16(values)
-    with np.errstate(all="ignore"):
-        return values.astype({"fp32": np.float32, "fp16": np.float16}[dtype])
+    if dtype == "fp32":
+        return values
+    largest = LARGEST[dtype]
+    values = np.where(np.isfinite(values), np.clip(values, -largest, largest), values)
+    return to_bf16(values) if dtype == "bf16" else values.astype(np.float16)
 
 
 def decode_view(view, limit):

@@ -89,8 +89,16 @@ static void halves_round_to_even(void **state)
     (void)state;
     check_rounding(tg_float_to_fp16, tg_fp16_to_float, 0x7bff);
     check_rounding(tg_float_to_bf16, tg_bf16_to_float, 0x7f7f);
-    assert_int_equal(tg_float_to_fp16(65519.996f), 0x7bff);
-    assert_int_equal(tg_float_to_fp16(65520.0f), 0x7c00);
+    /* Finite stays finite. */
+    static const float beyond[] = {65519.996f, 65520.0f, 1e6f, 3.4028234663852886e38f};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        assert_int_equal(tg_float_to_fp16(beyond[i]), 0x7bff);
+        assert_int_equal(tg_float_to_fp16(-beyond[i]), 0xfbff);
+    }
+    assert_int_equal(tg_float_to_bf16(beyond[3]), 0x7f7f);
+    assert_int_equal(tg_float_to_bf16(-beyond[3]), 0xff7f);
+    assert_int_equal(tg_float_to_fp16(-INFINITY), 0xfc00);
+    assert_int_equal(tg_float_to_bf16(INFINITY), 0x7f80);
     assert_int_equal(tg_float_to_fp16(0x1p-25f), 0);
     assert_int_equal(tg_float_to_fp16(nextafterf(0x1p-25f, 1)), 1);
 }

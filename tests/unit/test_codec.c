@@ -1,0 +1,606 @@
+/* The codec through its public face: what goes in, what comes out, what is remembered. */
+#include "support.h"
+
+#include "base/half.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every part at least once, with seed 7. */
+static const char *const recipes[] = {
+    "fp32",
+    "fp16",
+    "bf16",
+    "ef+fp16",
+    "ef@decay=0.5+bf16",
+    "topk@0.1",
+    "ef+topk@0.03+fp16",
+    "ef@decay=0.9+topk@0.2,scope=model+bf16+bitmap",
+    "threshold@1.5",
+    "ef+threshold@1.5,scope=model+fp16",
+    "randomk@0.1",
+    "ef+randomk@0.1,coords=own,scope=model",
+    "randomk@0.2,unbiased=yes+fp16",
+    "ef+randomblock@0.1+fp16",
+    "randomblock@0.3,coords=own,scope=model+bf16",
+    "ef+topk@0.1,coords=shared",
+};
+enum { RECIPE_N = sizeof recipes / sizeof *recipes };
+
+static const tg_options with_seed = {.size = sizeof(tg_options), .has_seed = 1, .seed = 7, .describe = 1};
+
+/* A frame in memory that is exactly as long as it is. */
+typedef struct frame {
+    uint8_t *bytes;
+    size_t len;
+} frame;
+
+static frame encode(tg_codec *c, uint64_t step, const test_model *m)
+{
+    size_t bound = tg_encode_bound(c);
+    uint8_t *room = test_room(bound);
+    frame f = {.len = 0};
+    MUST(tg_encode(&f.len, c, room, bound, step, (const void *const *)m->grads, why));
+    assert_true(f.len <= bound);
+    f.bytes = test_room(f.len);
+    memcpy(f.bytes, room, f.len);
+    free(room);
+    return f;
+}
+
+static void decode(test_model *out, const frame *f)
+{
+    tg_codec *c = NULL;
+    tg_frame_info info;
+    MUST(tg_codec_from_frame(&c, &info, f->bytes, f->len, NULL, why));
+    assert_int_equal(info.header_len + info.payload_len, f->len);
+    MUST(tg_decode(c, out->grads, f->bytes, f->len, why));
+    tg_codec_free(c);
+}
+
+static void residuals(float *out, const tg_codec *c, const test_model *m)
+{
+    for (size_t t = 0; t < m->tensor_n; t++) {
+        MUST(tg_codec_residual(c, out, t, why));
+        out += m->dims[t];
+    }
+}
+
+static float round_by(const char *recipe, float value)
+{
+    if (strstr(recipe, "fp16") != NULL) {
+        return tg_fp16_to_float(tg_float_to_fp16(value));
+    }
+    return strstr(recipe, "bf16") != NULL ? tg_bf16_to_float(tg_float_to_bf16(value)) : value;
+}
+
+/* ---- what is decoded is what was chosen, rounded ---------------------------------------------------------------- */
+
+static void check_values(const char *recipe, const test_model *in, const test_model *out)
+{
+    float gain = strstr(recipe, "unbiased") != NULL ? 5.0f : 1.0f;
+    for (size_t t = 0; t < in->tensor_n; t++) {
+        for (uint64_t i = 0; i < in->dims[t]; i++) {
+            float sent = test_model_get(out, t, i);
+            float value = round_by(recipe, gain * test_model_get(in, t, i));
+            value = in->tensors[t].dtype == TG_FP16 ? tg_fp16_to_float(tg_float_to_fp16(value)) : value;
+            value = in->tensors[t].dtype == TG_BF16 ? tg_bf16_to_float(tg_float_to_bf16(value)) : value;
+            if (sent != 0 && sent != value) {
+                fail_msg("%s: element %llu of tensor %zu came as %g, not %g", recipe, (unsigned long long)i, t,
+                         (double)sent, (double)value);
+            }
+        }
+    }
+}
+
+static uint64_t count_nonzero(const test_model *m)
+{
+    uint64_t n = 0;
+    for (size_t t = 0; t < m->tensor_n; t++) {
+        for (uint64_t i = 0; i < m->dims[t]; i++) {
+            n += test_model_get(m, t, i) != 0;
+        }
+    }
+    return n;
+}
+
+static void every_recipe_at_every_size(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 1, 2, 7, 8, 9, 31, 33, 63, 65, 1023, 4096, 4099, 262144, 262147};
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            tg_dtype dtype = (tg_dtype)((r + s) % 3);
+            test_random random = {1000 * r + s};
+            uint64_t lens[] = {sizes[s], 5, sizes[s] / 2};
+            test_model m = test_model_new(lens, 3, dtype), back = test_model_new(lens, 3, dtype);
+            test_model_fill(&m, &random);
+            tg_codec *c = NULL;
+            MUST(tg_codec_new(&c, recipes[r], m.tensors, 3, &with_seed, why));
+            frame f = encode(c, s, &m);
+            decode(&back, &f);
+            if (strstr(recipes[r], "unbiased") == NULL || sizes[s] % 10 == 0) { /* else gains differ by tensor */
+                check_values(recipes[r], &m, &back);
+            }
+            tg_frame_info info;
+            MUST(tg_frame_inspect(&info, c, f.bytes, f.len, why));
+            assert_true(count_nonzero(&back) <= info.entry_n);
+            assert_int_equal(info.element_n, test_model_elements(&m));
+            if (strstr(recipes[r], "threshold") == NULL) { /* which may find nothing */
+                assert_true(info.entry_n > 0);
+            }
+            free(f.bytes);
+            tg_codec_free(c);
+            test_model_free(&back);
+            test_model_free(&m);
+        }
+    }
+}
+
+/* Top-k of a model is top-k of its tensors laid end to end. */
+static void a_selection_spans_the_model(void **state)
+{
+    (void)state;
+    uint64_t lens[] = {300, 0, 7, 1000, 1}, all = 1308;
+    test_random random = {5};
+    test_model m = test_model_new(lens, 5, TG_FP32), back = test_model_new(lens, 5, TG_FP32);
+    test_model whole = test_model_new(&all, 1, TG_FP32), whole_back = test_model_new(&all, 1, TG_FP32);
+    test_model_fill(&m, &random);
+    float *at = whole.grads[0];
+    for (size_t t = 0; t < 5; t++) {
+        memcpy(at, m.grads[t], lens[t] * sizeof *at);
+        at += lens[t];
+    }
+    static const char *const same[] = {"topk@0.1", "threshold@1.7", "randomk@0.1", "randomblock@0.3"};
+    for (size_t r = 0; r < sizeof same / sizeof *same; r++) {
+        char recipe[64];
+        (void)snprintf(recipe, sizeof recipe, "%s,scope=model", same[r]);
+        tg_codec *c = NULL, *c_whole = NULL;
+        MUST(tg_codec_new(&c, recipe, m.tensors, 5, &with_seed, why));
+        MUST(tg_codec_new(&c_whole, same[r], whole.tensors, 1, &with_seed, why));
+        frame f = encode(c, 3, &m), f_whole = encode(c_whole, 3, &whole);
+        decode(&back, &f);
+        decode(&whole_back, &f_whole);
+        at = whole_back.grads[0];
+        for (size_t t = 0; t < 5; t++) {
+            assert_memory_equal(at, back.grads[t], lens[t] * sizeof *at);
+            at += lens[t];
+        }
+        free(f.bytes);
+        free(f_whole.bytes);
+        tg_codec_free(c);
+        tg_codec_free(c_whole);
+    }
+    test_model_free(&m);
+    test_model_free(&back);
+    test_model_free(&whole);
+    test_model_free(&whole_back);
+}
+
+/* ---- nothing is lost --------------------------------------------------------------------------------------------- */
+
+/* gradient + decay * old residual = decoded + new residual. Each side is rounded once to fp32, so they differ by at most
+ * one unit in the last place of the larger term: 2^-23 of |gradient| + |residual|. */
+static void the_residual_is_what_the_decoder_misses(void **state)
+{
+    (void)state;
+    uint64_t lens[] = {5000, 3, 0, 411}, n = 5414;
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        bool remembers = strncmp(recipes[r], "ef", 2) == 0;
+        const char *decay_at = strstr(recipes[r], "decay=");
+        double decay = !remembers ? 0 : decay_at != NULL ? atof(decay_at + 6) : 1;
+        test_random random = {r};
+        test_model m = test_model_new(lens, 4, TG_FP32), back = test_model_new(lens, 4, TG_FP32);
+        float *old = test_room(n * sizeof *old), *now = test_room(n * sizeof *now);
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, recipes[r], m.tensors, 4, &with_seed, why));
+        for (uint64_t step = 0; step < 30; step++) {
+            test_model_fill(&m, &random);
+            residuals(old, c, &m);
+            frame f = encode(c, step, &m);
+            residuals(now, c, &m);
+            decode(&back, &f);
+            size_t e = 0;
+            for (size_t t = 0; t < 4; t++) {
+                for (uint64_t i = 0; i < lens[t]; i++, e++) {
+                    double g = (double)test_model_get(&m, t, i), d = (double)test_model_get(&back, t, i);
+                    double lost = g + decay * (double)old[e] - (d + (double)now[e]);
+                    if (!remembers) {
+                        assert_true(now[e] == 0);
+                    } else if (fabs(lost) > 0x1p-23 * (fabs(g) + fabs((double)old[e]))) {
+                        fail_msg("%s, step %d: %g of %g is lost", recipes[r], (int)step, lost, g);
+                    }
+                }
+            }
+            free(f.bytes);
+        }
+        tg_codec_free(c);
+        free(old);
+        free(now);
+        test_model_free(&back);
+        test_model_free(&m);
+    }
+}
+
+/* ---- one result for any number of threads ------------------------------------------------------------------------- */
+
+static void threads_do_not_change_a_byte(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1, 2, 3, 8};
+    uint64_t lens[] = {700001, 17, 300000, 0, 4097};
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        frame first[2] = {{NULL, 0}, {NULL, 0}};
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+            test_random random = {99};
+            test_model m = test_model_new(lens, 5, TG_FP32), back = test_model_new(lens, 5, TG_FP32);
+            tg_options opt = with_seed;
+            opt.threads = counts[k];
+            tg_codec *c = NULL;
+            MUST(tg_codec_new(&c, recipes[r], m.tensors, 5, &opt, why));
+            for (uint64_t step = 0; step < 2; step++) {
+                test_model_fill(&m, &random);
+                frame f = encode(c, step, &m);
+                if (k == 0) {
+                    first[step] = f;
+                    continue;
+                }
+                assert_int_equal(f.len, first[step].len);
+                assert_memory_equal(f.bytes, first[step].bytes, f.len);
+                free(f.bytes);
+            }
+            MUST(tg_decode(c, back.grads, first[1].bytes, first[1].len, why));
+            decode(&m, &first[1]); /* with one thread */
+            assert_true(test_model_equal(&m, &back));
+            tg_codec_free(c);
+            test_model_free(&back);
+            test_model_free(&m);
+        }
+        free(first[0].bytes);
+        free(first[1].bytes);
+    }
+}
+
+/* ---- NaN and Inf ------------------------------------------------------------------------------------------------------ */
+
+static void nonfinite_is_refused_and_leaves_no_trace(void **state)
+{
+    (void)state;
+    uint64_t lens[] = {900, 1300};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        test_random random = {r};
+        test_model m = test_model_new(lens, 2, TG_FP32);
+        tg_codec *c = NULL, *twin = NULL;
+        MUST(tg_codec_new(&c, recipes[r], m.tensors, 2, &with_seed, why));
+        MUST(tg_codec_new(&twin, recipes[r], m.tensors, 2, &with_seed, why));
+        size_t bound = tg_encode_bound(c), len = 77;
+        uint8_t *room = test_room(bound);
+        for (uint64_t step = 0; step < 3; step++) {
+            test_model_fill(&m, &random);
+            float kept = test_model_get(&m, 1, 1299);
+            test_model_set(&m, 1, 1299, bad[step]);
+            MUST_FAIL(TG_E_NONFINITE, "'t1'", tg_encode(&len, c, room, bound, step, (const void *const *)m.grads, why));
+            assert_int_equal(len, 77);
+            test_model_set(&m, 1, 1299, kept);
+            frame f = encode(c, step, &m), f_twin = encode(twin, step, &m);
+            assert_int_equal(f.len, f_twin.len);
+            assert_memory_equal(f.bytes, f_twin.bytes, f.len);
+            free(f.bytes);
+            free(f_twin.bytes);
+        }
+        free(room);
+        tg_codec_free(c);
+        tg_codec_free(twin);
+        test_model_free(&m);
+    }
+}
+
+static void nonfinite_is_taken_as_zero(void **state)
+{
+    (void)state;
+    uint64_t n = 300;
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        test_random random = {r};
+        test_model bad = test_model_new(&n, 1, TG_FP32), zeroed = test_model_new(&n, 1, TG_FP32);
+        test_model_fill(&bad, &random);
+        test_model_copy(&zeroed, &bad);
+        for (uint64_t i = 0; i < n; i += 3) {
+            test_model_set(&bad, 0, i, i % 2 == 0 ? NAN : -INFINITY);
+            test_model_set(&zeroed, 0, i, 0);
+        }
+        tg_options opt = with_seed;
+        opt.nonfinite = TG_NONFINITE_ZERO;
+        tg_codec *c = NULL, *twin = NULL;
+        MUST(tg_codec_new(&c, recipes[r], bad.tensors, 1, &opt, why));
+        MUST(tg_codec_new(&twin, recipes[r], bad.tensors, 1, &opt, why));
+        frame f = encode(c, 0, &bad), f_twin = encode(twin, 0, &zeroed);
+        assert_int_equal(f.len, f_twin.len);
+        assert_memory_equal(f.bytes, f_twin.bytes, f.len);
+        free(f.bytes);
+        free(f_twin.bytes);
+        tg_codec_free(c);
+        tg_codec_free(twin);
+        test_model_free(&bad);
+        test_model_free(&zeroed);
+    }
+}
+
+static void nonfinite_passes_but_is_not_remembered(void **state)
+{
+    (void)state;
+    uint64_t n = 1000;
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        test_random random = {r};
+        test_model m = test_model_new(&n, 1, TG_FP32), back = test_model_new(&n, 1, TG_FP32);
+        test_model_fill(&m, &random);
+        test_model_set(&m, 0, 400, NAN);
+        test_model_set(&m, 0, 401, INFINITY);
+        tg_options opt = with_seed;
+        opt.nonfinite = TG_NONFINITE_PASS;
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, recipes[r], m.tensors, 1, &opt, why));
+        frame f = encode(c, 0, &m);
+        decode(&back, &f);
+        if (strstr(recipes[r], "random") == NULL) { /* NaN and Inf count as the largest magnitudes */
+            assert_true(isnan(test_model_get(&back, 0, 400)));
+            assert_true(test_model_get(&back, 0, 401) == INFINITY);
+        }
+        float *residual = test_room(n * sizeof *residual);
+        residuals(residual, c, &m);
+        for (uint64_t i = 0; i < n; i++) {
+            assert_true(isfinite(residual[i]));
+        }
+        free(residual);
+        free(f.bytes);
+        tg_codec_free(c);
+        test_model_free(&back);
+        test_model_free(&m);
+    }
+}
+
+/* ---- every half through every quantizer --------------------------------------------------------------------------------- */
+
+static void all_halves_through_all_quantizers(void **state)
+{
+    (void)state;
+    uint64_t n = 65536;
+    static const char *const quantizers[] = {"fp32", "fp16", "bf16"};
+    for (int k = 0; k < 6; k++) {
+        const char *quantizer = quantizers[k / 2];
+        tg_dtype dtype = k % 2 == 0 ? TG_FP16 : TG_BF16;
+        bool exact = k / 2 == 0 || (k / 2 == 1 && dtype == TG_FP16) || (k / 2 == 2 && dtype == TG_BF16);
+        test_model m = test_model_new(&n, 1, dtype), back = test_model_new(&n, 1, dtype);
+        uint16_t *in = m.grads[0], *out = back.grads[0];
+        for (uint32_t i = 0; i < n; i++) {
+            in[i] = (uint16_t)i;
+        }
+        tg_options opt = with_seed;
+        opt.nonfinite = TG_NONFINITE_PASS;
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, quantizer, m.tensors, 1, &opt, why));
+        frame f = encode(c, 0, &m);
+        decode(&back, &f);
+        for (uint32_t i = 0; i < n; i++) {
+            float given = test_model_get(&m, 0, i), got = test_model_get(&back, 0, i);
+            if (isnan(given)) {
+                assert_true(isnan(got));
+            } else if (exact) {
+                assert_int_equal(out[i], in[i]);
+            } else if (isinf(given)) {
+                assert_true(got == given);
+            } else {
+                /* Rounded twice, on the wire and back into the tensor's dtype: half a unit in the last place each, and
+                 * half of the least fp16. Beyond the range of fp16, its end. */
+                double expected = k / 2 == 1 ? fmin(fmax((double)given, -65504), 65504) : (double)given;
+                double room = fabs(expected) * (0x1p-8 + 0x1p-11) + 0x1p-25;
+                assert_true(fabs((double)got - expected) <= room);
+                assert_true((signbit(got) != 0) == (signbit(given) != 0));
+            }
+        }
+        free(f.bytes);
+        tg_codec_free(c);
+        test_model_free(&back);
+        test_model_free(&m);
+    }
+}
+
+static void bits_survive_untouched(void **state)
+{
+    (void)state;
+    static const uint32_t patterns[] = {0x00000000, 0x80000000, 0x00000001, 0x807fffff,
+                                        0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000};
+    uint64_t n = sizeof patterns / sizeof *patterns;
+    test_model m = test_model_new(&n, 1, TG_FP32), back = test_model_new(&n, 1, TG_FP32);
+    memcpy(m.grads[0], patterns, sizeof patterns);
+    static const char *const exact[] = {"fp32", "topk@1", "randomblock@1", "randomk@1+bitmap", "threshold@0"};
+    for (size_t r = 0; r < sizeof exact / sizeof *exact; r++) {
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, exact[r], m.tensors, 1, &with_seed, why));
+        frame f = encode(c, 0, &m);
+        decode(&back, &f);
+        assert_memory_equal(back.grads[0], patterns, sizeof patterns);
+        free(f.bytes);
+        tg_codec_free(c);
+    }
+    test_model_free(&back);
+    test_model_free(&m);
+}
+
+/* All zero and all equal: a full selection all the same, ties to the lower index. */
+static void constants_select_the_first(void **state)
+{
+    (void)state;
+    uint64_t n = 1000;
+    for (int k = 0; k < 2; k++) {
+        test_model m = test_model_new(&n, 1, TG_FP32), back = test_model_new(&n, 1, TG_FP32);
+        for (uint64_t i = 0; i < n; i++) {
+            test_model_set(&m, 0, i, (float)k);
+        }
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, "topk@0.05", m.tensors, 1, &with_seed, why));
+        frame f = encode(c, 0, &m);
+        decode(&back, &f);
+        for (uint64_t i = 0; i < n; i++) {
+            assert_true(test_model_get(&back, 0, i) == (i < 50 ? (float)k : 0));
+        }
+        free(f.bytes);
+        tg_codec_free(c);
+        test_model_free(&back);
+        test_model_free(&m);
+    }
+}
+
+/* ---- adding ---------------------------------------------------------------------------------------------------------- */
+
+static void decode_add_adds_what_decode_gives(void **state)
+{
+    (void)state;
+    uint64_t lens[] = {5000, 0, 77};
+    for (size_t r = 0; r < RECIPE_N; r++) {
+        test_random random = {r};
+        test_model m = test_model_new(lens, 3, TG_FP32), back = test_model_new(lens, 3, TG_FP32);
+        test_model sums = test_model_new(lens, 3, TG_FP32), before = test_model_new(lens, 3, TG_FP32);
+        test_model_fill(&m, &random);
+        test_model_fill(&sums, &random);
+        test_model_copy(&before, &sums);
+        tg_codec *c = NULL;
+        MUST(tg_codec_new(&c, recipes[r], m.tensors, 3, &with_seed, why));
+        frame f = encode(c, 0, &m);
+        decode(&back, &f);
+        MUST(tg_decode_add(c, (float *const *)sums.grads, 0.25f, f.bytes, f.len, why));
+        for (size_t t = 0; t < 3; t++) {
+            for (uint64_t i = 0; i < lens[t]; i++) {
+                float expected = test_model_get(&before, t, i) + 0.25f * test_model_get(&back, t, i);
+                assert_true(test_model_get(&sums, t, i) == expected);
+            }
+        }
+        free(f.bytes);
+        tg_codec_free(c);
+        test_model_free(&before);
+        test_model_free(&sums);
+        test_model_free(&back);
+        test_model_free(&m);
+    }
+}
+
+/* ---- policy ------------------------------------------------------------------------------------------------------------ */
+
+static void tensors_travel_by_kind_size_and_rule(void **state)
+{
+    (void)state;
+    static const uint64_t large[] = {100, 10}, small[] = {10}, none[] = {0};
+    const tg_tensor tensors[] = {
+        {"conv1.weight", large, 2, TG_CONV, TG_FP32}, {"conv1.bias", small, 1, TG_BIAS, TG_FP32},
+        {"bn.weight", small, 1, TG_NORM, TG_FP16},    {"fc.weight", large, 2, TG_DENSE, TG_BF16},
+        {"scale", NULL, 0, TG_OTHER, TG_FP32},        {"fc.bias", small, 1, TG_BIAS, TG_FP32},
+        {"nothing", none, 1, TG_OTHER, TG_FP32},
+    };
+    const tg_rule rules[] = {{"fc.?ias", "bf16"}, {"fc.*", "fp16"}, {"fc.weight", "fp32"}};
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.rules = rules;
+    opt.rule_n = 3;
+    opt.dense_below = 2;
+    tg_codec *c = NULL;
+    MUST(tg_codec_new(&c, "ef+topk@0.1", tensors, 7, &opt, why));
+    static const char *const expected[] = {"ef+topk@0.1+fp32", "fp32", "fp16", "fp16", "fp32", "bf16", "fp32"};
+    for (size_t t = 0; t < 7; t++) {
+        assert_string_equal(tg_codec_recipe(c, t), expected[t]);
+        tg_tensor got;
+        MUST(tg_codec_tensor(&got, c, t, why));
+        assert_string_equal(got.name, tensors[t].name);
+        assert_int_equal(got.dim_n, tensors[t].dim_n);
+    }
+    assert_null(tg_codec_recipe(c, 7));
+    assert_int_equal(tg_codec_tensors(c), 7);
+    tg_codec_free(c);
+    /* A recipe that would compress nothing says so. */
+    opt.rule_n = 0;
+    opt.dense_below = 100000;
+    c = NULL;
+    MUST_FAIL(TG_E_NO_EFFECT, "would compress nothing", tg_codec_new(&c, "topk@0.1", tensors, 7, &opt, why));
+    assert_null(c);
+    MUST(tg_codec_new(&c, "dense", tensors, 7, &opt, why));
+    tg_codec_free(c);
+}
+
+/* ---- misuse ------------------------------------------------------------------------------------------------------------ */
+
+static void misuse_is_named(void **state)
+{
+    (void)state;
+    uint64_t lens[] = {100, 20};
+    test_random random = {1};
+    test_model m = test_model_new(lens, 2, TG_FP32);
+    test_model_fill(&m, &random);
+    const void *const *grads = (const void *const *)m.grads;
+    const void *hole[] = {m.grads[0], NULL};
+    tg_codec *c = NULL, *reader = NULL;
+    MUST(tg_codec_new(&c, "topk@0.1", m.tensors, 2, &with_seed, why));
+    size_t bound = tg_encode_bound(c), len = 0;
+    uint8_t *room = test_room(bound);
+    MUST_FAIL(TG_E_SPACE, "may need", tg_encode(&len, c, room, bound - 1, 0, grads, why));
+    MUST_FAIL(TG_E_ARGUMENT, "no elements are given for tensor 't1'", tg_encode(&len, c, room, bound, 0, hole, why));
+    MUST_FAIL(TG_E_ARGUMENT, "no elements", tg_encode(&len, c, room, bound, 0, NULL, why));
+    MUST_FAIL(TG_E_ARGUMENT, "no frame", tg_decode(c, m.grads, NULL, 0, why));
+    MUST(tg_encode(&len, c, room, bound, 0, grads, why));
+    MUST(tg_codec_from_frame(&reader, NULL, room, len, NULL, why));
+    MUST_FAIL(TG_E_ARGUMENT, "only decodes", tg_encode(&len, reader, room, bound, 0, grads, why));
+    tg_codec_free(reader);
+    tg_codec_free(c);
+    tg_codec_free(NULL);
+    free(room);
+
+    c = NULL;
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.size = 8;
+    MUST_FAIL(TG_E_ARGUMENT, "TG_OPTIONS_INIT", tg_codec_new(&c, "fp32", m.tensors, 2, &opt, why));
+    MUST_FAIL(TG_E_RECIPE, "seed", tg_codec_new(&c, "randomk@0.1,coords=shared", m.tensors, 2, NULL, why));
+    MUST_FAIL(TG_E_ARGUMENT, "no tensors", tg_codec_new(&c, "fp32", NULL, 2, NULL, why));
+    m.tensors[1].name = m.tensors[0].name;
+    MUST_FAIL(TG_E_ARGUMENT, "two tensors are called 't0'", tg_codec_new(&c, "fp32", m.tensors, 2, NULL, why));
+    m.tensors[1].name = "";
+    MUST_FAIL(TG_E_ARGUMENT, "0 bytes", tg_codec_new(&c, "fp32", m.tensors, 2, NULL, why));
+    m.tensors[1].name = NULL;
+    const tg_rule rule = {"*", "fp32"};
+    tg_options with_rule = TG_OPTIONS_INIT;
+    with_rule.rules = &rule;
+    with_rule.rule_n = 1;
+    MUST_FAIL(TG_E_ARGUMENT, "no name", tg_codec_new(&c, "fp32", m.tensors, 2, &with_rule, why));
+    m.tensors[1].name = "b";
+    m.dims[1] = UINT64_C(1) << 61;
+    MUST_FAIL(TG_E_ARGUMENT, "2^60", tg_codec_new(&c, "fp32", m.tensors, 2, NULL, why));
+    m.dims[1] = UINT64_C(1) << 59;
+    MUST_FAIL(TG_E_MEMORY, "", tg_codec_new(&c, "ef+fp32", m.tensors, 2, NULL, why));
+    assert_null(c);
+    m.dims[1] = 20;
+    test_model_free(&m);
+    /* No tensors at all is a model too. */
+    MUST(tg_codec_new(&c, "topk@0.1", NULL, 0, &with_seed, why));
+    uint8_t empty[256];
+    MUST(tg_encode(&len, c, empty, sizeof empty, 0, NULL, why));
+    MUST(tg_decode(c, NULL, empty, len, why));
+    tg_codec_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_recipe_at_every_size),
+        cmocka_unit_test(a_selection_spans_the_model),
+        cmocka_unit_test(the_residual_is_what_the_decoder_misses),
+        cmocka_unit_test(threads_do_not_change_a_byte),
+        cmocka_unit_test(nonfinite_is_refused_and_leaves_no_trace),
+        cmocka_unit_test(nonfinite_is_taken_as_zero),
+        cmocka_unit_test(nonfinite_passes_but_is_not_remembered),
+        cmocka_unit_test(all_halves_through_all_quantizers),
+        cmocka_unit_test(bits_survive_untouched),
+        cmocka_unit_test(constants_select_the_first),
+        cmocka_unit_test(decode_add_adds_what_decode_gives),
+        cmocka_unit_test(tensors_travel_by_kind_size_and_rule),
+        cmocka_unit_test(misuse_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
