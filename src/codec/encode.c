@@ -197,7 +197,9 @@ static uint64_t chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned h
     }
     const tg_unit *unit = &c->layout->units[chunk->unit];
     const tg_select_part *select = tg_recipe_select(unit->recipe);
-    uint64_t n = select->by == TG_BY_DATA ? c->works[chunk->unit].hi - c->works[chunk->unit].lo : unit->n;
+    /* What is chosen in the domain alone is bounded by it; what is drawn or led may all fall into one slice. */
+    bool chosen_here = select->by == TG_BY_DATA && !tg_recipe_is_led(unit->recipe);
+    uint64_t n = chosen_here ? c->works[chunk->unit].hi - c->works[chunk->unit].lo : unit->n;
     uint64_t most = select->most(unit->recipe->value[TG_STAGE_select], n);
     uint64_t count = most < chunk->n ? most : chunk->n;
     uint64_t len = 0;

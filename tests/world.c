@@ -1,0 +1,121 @@
+/* A world of ranks in one thread. */
+#include "world.h"
+
+#include "exchange/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tg_options test_setup_options(const test_setup *setup)
+{
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.has_seed = 1;
+    opt.seed = 7;
+    opt.exchange = setup->exchange;
+    opt.verify_every = setup->verify_every;
+    opt.threads = setup->threads;
+    opt.allocator = setup->allocator;
+    return opt;
+}
+
+test_world test_world_new(uint32_t n, const test_setup *setup)
+{
+    test_world w = {.n = n,
+                    .ranks = calloc(n, sizeof(tg_exchange *)),
+                    .models = calloc(n, sizeof *w.models),
+                    .grads = calloc(n, sizeof *w.grads),
+                    .outcomes = calloc(n, sizeof *w.outcomes),
+                    .sent = calloc(n, sizeof *w.sent)};
+    tg_options opt = test_setup_options(setup);
+    for (uint32_t r = 0; r < n; r++) {
+        w.models[r] = test_model_new(setup->lens, setup->tensor_n, setup->dtype);
+        w.grads[r] = w.models[r].grads;
+        tg_detail reason = {""};
+        tg_status status =
+            tg_exchange_new(&w.ranks[r], setup->recipe, w.models[r].tensors, setup->tensor_n, r, n, &opt, &reason);
+        if (status != TG_OK && status != TG_E_RECIPE) {
+            fail_msg("%s by %s: %s", setup->recipe, setup->exchange, reason.text);
+        }
+    }
+    return w;
+}
+
+bool test_world_exists(const test_world *w)
+{
+    return w->ranks[0] != NULL;
+}
+
+void test_world_free(test_world *w)
+{
+    for (uint32_t r = 0; r < w->n; r++) {
+        tg_exchange_free(w->ranks[r]);
+        test_model_free(&w->models[r]);
+    }
+    free(w->sent);
+    free(w->outcomes);
+    free((void *)w->grads);
+    free(w->models);
+    free(w->ranks);
+}
+
+void test_world_fill(test_world *w, uint64_t step)
+{
+    for (uint32_t r = 0; r < w->n; r++) {
+        test_random random = {step * 1000 + r};
+        test_model_fill(&w->models[r], &random);
+    }
+}
+
+/* Counts what was sent on its way to the tap that a test gave. */
+typedef struct counter {
+    test_world *world;
+    const tg_tap *next;
+} counter;
+
+static tg_status count(void *context, tg_op_kind kind, uint32_t from, uint32_t to, void *data, uint64_t len)
+{
+    counter *c = context;
+    assert_true(from != to); /* what a rank says to itself never travels */
+    c->world->sent[from] += len;
+    return c->next == NULL ? TG_OK : c->next->message(c->next->context, kind, from, to, data, len);
+}
+
+tg_status test_world_reduce(test_world *w, uint64_t step, const tg_tap *tap, tg_detail *why)
+{
+    counter c = {w, tap};
+    tg_tap counting = {count, &c};
+    return tg_lockstep_reduce(w->outcomes, w->ranks, w->n, step, w->grads, &counting, why);
+}
+
+void test_world_step(test_world *w, uint64_t step)
+{
+    test_world_fill(w, step);
+    MUST(test_world_reduce(w, step, NULL, why));
+    assert_true(test_world_identical(w));
+}
+
+bool test_world_identical(const test_world *w)
+{
+    for (uint32_t r = 1; r < w->n; r++) {
+        if (!test_model_equal(&w->models[0], &w->models[r])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool same_memory(const tg_codec *a, const tg_codec *b)
+{
+    return a == NULL || a->memory_n == 0 || memcmp(a->memory[0], b->memory[0], a->memory_n * sizeof(float)) == 0;
+}
+
+bool test_world_same(const test_world *a, const test_world *b)
+{
+    for (uint32_t r = 0; r < a->n; r++) {
+        if (!test_model_equal(&a->models[r], &b->models[r]) || !same_memory(a->ranks[r]->codec, b->ranks[r]->codec) ||
+            !same_memory(a->ranks[r]->answer, b->ranks[r]->answer)) {
+            return false;
+        }
+    }
+    return true;
+}
