@@ -124,6 +124,29 @@ uint64_t test_model_elements(const test_model *m)
     return n;
 }
 
+test_frame test_encode(tg_codec *c, uint64_t step, const test_model *m)
+{
+    size_t bound = tg_encode_bound(c);
+    uint8_t *room = test_room(bound);
+    test_frame f = {.len = 0};
+    MUST(tg_encode(&f.len, c, room, bound, step, (const void *const *)m->grads, why));
+    assert_true(f.len <= bound);
+    f.bytes = test_room(f.len);
+    memcpy(f.bytes, room, f.len);
+    free(room);
+    return f;
+}
+
+void test_decode(test_model *out, const test_frame *f)
+{
+    tg_codec *c = NULL;
+    tg_frame_info info;
+    MUST(tg_codec_from_frame(&c, &info, f->bytes, f->len, NULL, why));
+    assert_int_equal(info.header_len + info.payload_len, f->len);
+    MUST(tg_decode(c, out->grads, f->bytes, f->len, why));
+    tg_codec_free(c);
+}
+
 static void *acquire(void *context, size_t len)
 {
     test_allocator *a = context;

@@ -65,6 +65,16 @@ float test_model_get(const test_model *m, size_t tensor, uint64_t element);
 void test_model_set(test_model *m, size_t tensor, uint64_t element, float value);
 uint64_t test_model_elements(const test_model *m);
 
+/* A frame in memory that is exactly as long as it is. */
+typedef struct test_frame {
+    uint8_t *bytes;
+    size_t len;
+} test_frame;
+
+test_frame test_encode(tg_codec *c, uint64_t step, const test_model *m);
+/* Reads a described frame as a stranger would. */
+void test_decode(test_model *out, const test_frame *f);
+
 /* Fails the nth acquisition (from 1; 0: none), once or from then on, and counts what is held. */
 typedef struct test_allocator {
     tg_allocator allocator;

@@ -157,7 +157,8 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
     TG_TRY(tg_acquire(&c->bodies, a, c->grid->slices, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->views, a, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->view_hashes, a, chunks, sizeof *c->view_hashes, why));
-    return tg_acquire(&c->desks, a, tg_pool_workers(c->pool), sizeof *c->desks, why);
+    /* Large, and written before it is read: nothing that needs clearing. */
+    return tg_acquire_room(&c->desks, a, (uint64_t)tg_pool_workers(c->pool) * sizeof *c->desks, why);
 }
 
 static tg_status finish(tg_codec **out, tg_codec *c, tg_status status)

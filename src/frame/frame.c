@@ -289,9 +289,11 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     tg_codec *c = NULL;
     TG_TRY(tg_layout_from_description(&layout, description, h.description_len, &a, why));
     if (layout->element_n / ELEMENTS_PER_BYTE > src_len) {
+        tg_status refused =
+            tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which no real one does",
+                    layout->element_n, src_len);
         tg_layout_free(layout);
-        return tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which no real one does",
-                       layout->element_n, src_len);
+        return refused;
     }
     TG_TRY(tg_codec_make(&c, layout, 1, true, &own, why));
     tg_status status = read_whole(info, c, src, src_len, why);

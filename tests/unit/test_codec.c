@@ -31,35 +31,6 @@ enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 static const tg_options with_seed = {.size = sizeof(tg_options), .has_seed = 1, .seed = 7, .describe = 1};
 
-/* A frame in memory that is exactly as long as it is. */
-typedef struct frame {
-    uint8_t *bytes;
-    size_t len;
-} frame;
-
-static frame encode(tg_codec *c, uint64_t step, const test_model *m)
-{
-    size_t bound = tg_encode_bound(c);
-    uint8_t *room = test_room(bound);
-    frame f = {.len = 0};
-    MUST(tg_encode(&f.len, c, room, bound, step, (const void *const *)m->grads, why));
-    assert_true(f.len <= bound);
-    f.bytes = test_room(f.len);
-    memcpy(f.bytes, room, f.len);
-    free(room);
-    return f;
-}
-
-static void decode(test_model *out, const frame *f)
-{
-    tg_codec *c = NULL;
-    tg_frame_info info;
-    MUST(tg_codec_from_frame(&c, &info, f->bytes, f->len, NULL, why));
-    assert_int_equal(info.header_len + info.payload_len, f->len);
-    MUST(tg_decode(c, out->grads, f->bytes, f->len, why));
-    tg_codec_free(c);
-}
-
 static void residuals(float *out, const tg_codec *c, const test_model *m)
 {
     for (size_t t = 0; t < m->tensor_n; t++) {
@@ -119,8 +90,8 @@ static void every_recipe_at_every_size(void **state)
             test_model_fill(&m, &random);
             tg_codec *c = NULL;
             MUST(tg_codec_new(&c, recipes[r], m.tensors, 3, &with_seed, why));
-            frame f = encode(c, s, &m);
-            decode(&back, &f);
+            test_frame f = test_encode(c, s, &m);
+            test_decode(&back, &f);
             if (strstr(recipes[r], "unbiased") == NULL || sizes[s] % 10 == 0) { /* else gains differ by tensor */
                 check_values(recipes[r], &m, &back);
             }
@@ -160,9 +131,9 @@ static void a_selection_spans_the_model(void **state)
         tg_codec *c = NULL, *c_whole = NULL;
         MUST(tg_codec_new(&c, recipe, m.tensors, 5, &with_seed, why));
         MUST(tg_codec_new(&c_whole, same[r], whole.tensors, 1, &with_seed, why));
-        frame f = encode(c, 3, &m), f_whole = encode(c_whole, 3, &whole);
-        decode(&back, &f);
-        decode(&whole_back, &f_whole);
+        test_frame f = test_encode(c, 3, &m), f_whole = test_encode(c_whole, 3, &whole);
+        test_decode(&back, &f);
+        test_decode(&whole_back, &f_whole);
         at = whole_back.grads[0];
         for (size_t t = 0; t < 5; t++) {
             assert_memory_equal(at, back.grads[t], lens[t] * sizeof *at);
@@ -199,9 +170,9 @@ static void the_residual_is_what_the_decoder_misses(void **state)
         for (uint64_t step = 0; step < 30; step++) {
             test_model_fill(&m, &random);
             residuals(old, c, &m);
-            frame f = encode(c, step, &m);
+            test_frame f = test_encode(c, step, &m);
             residuals(now, c, &m);
-            decode(&back, &f);
+            test_decode(&back, &f);
             size_t e = 0;
             for (size_t t = 0; t < 4; t++) {
                 for (uint64_t i = 0; i < lens[t]; i++, e++) {
@@ -221,45 +192,6 @@ static void the_residual_is_what_the_decoder_misses(void **state)
         free(now);
         test_model_free(&back);
         test_model_free(&m);
-    }
-}
-
-/* ---- one result for any number of threads ------------------------------------------------------------------------- */
-
-static void threads_do_not_change_a_byte(void **state)
-{
-    (void)state;
-    static const uint32_t counts[] = {1, 2, 3, 8};
-    uint64_t lens[] = {700001, 17, 300000, 0, 4097};
-    for (size_t r = 0; r < RECIPE_N; r++) {
-        frame first[2] = {{NULL, 0}, {NULL, 0}};
-        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
-            test_random random = {99};
-            test_model m = test_model_new(lens, 5, TG_FP32), back = test_model_new(lens, 5, TG_FP32);
-            tg_options opt = with_seed;
-            opt.threads = counts[k];
-            tg_codec *c = NULL;
-            MUST(tg_codec_new(&c, recipes[r], m.tensors, 5, &opt, why));
-            for (uint64_t step = 0; step < 2; step++) {
-                test_model_fill(&m, &random);
-                frame f = encode(c, step, &m);
-                if (k == 0) {
-                    first[step] = f;
-                    continue;
-                }
-                assert_int_equal(f.len, first[step].len);
-                assert_memory_equal(f.bytes, first[step].bytes, f.len);
-                free(f.bytes);
-            }
-            MUST(tg_decode(c, back.grads, first[1].bytes, first[1].len, why));
-            decode(&m, &first[1]); /* with one thread */
-            assert_true(test_model_equal(&m, &back));
-            tg_codec_free(c);
-            test_model_free(&back);
-            test_model_free(&m);
-        }
-        free(first[0].bytes);
-        free(first[1].bytes);
     }
 }
 
@@ -285,7 +217,7 @@ static void nonfinite_is_refused_and_leaves_no_trace(void **state)
             MUST_FAIL(TG_E_NONFINITE, "'t1'", tg_encode(&len, c, room, bound, step, (const void *const *)m.grads, why));
             assert_int_equal(len, 77);
             test_model_set(&m, 1, 1299, kept);
-            frame f = encode(c, step, &m), f_twin = encode(twin, step, &m);
+            test_frame f = test_encode(c, step, &m), f_twin = test_encode(twin, step, &m);
             assert_int_equal(f.len, f_twin.len);
             assert_memory_equal(f.bytes, f_twin.bytes, f.len);
             free(f.bytes);
@@ -316,7 +248,7 @@ static void nonfinite_is_taken_as_zero(void **state)
         tg_codec *c = NULL, *twin = NULL;
         MUST(tg_codec_new(&c, recipes[r], bad.tensors, 1, &opt, why));
         MUST(tg_codec_new(&twin, recipes[r], bad.tensors, 1, &opt, why));
-        frame f = encode(c, 0, &bad), f_twin = encode(twin, 0, &zeroed);
+        test_frame f = test_encode(c, 0, &bad), f_twin = test_encode(twin, 0, &zeroed);
         assert_int_equal(f.len, f_twin.len);
         assert_memory_equal(f.bytes, f_twin.bytes, f.len);
         free(f.bytes);
@@ -342,8 +274,8 @@ static void nonfinite_passes_but_is_not_remembered(void **state)
         opt.nonfinite = TG_NONFINITE_PASS;
         tg_codec *c = NULL;
         MUST(tg_codec_new(&c, recipes[r], m.tensors, 1, &opt, why));
-        frame f = encode(c, 0, &m);
-        decode(&back, &f);
+        test_frame f = test_encode(c, 0, &m);
+        test_decode(&back, &f);
         if (strstr(recipes[r], "random") == NULL) { /* NaN and Inf count as the largest magnitudes */
             assert_true(isnan(test_model_get(&back, 0, 400)));
             assert_true(test_model_get(&back, 0, 401) == INFINITY);
@@ -381,8 +313,8 @@ static void all_halves_through_all_quantizers(void **state)
         opt.nonfinite = TG_NONFINITE_PASS;
         tg_codec *c = NULL;
         MUST(tg_codec_new(&c, quantizer, m.tensors, 1, &opt, why));
-        frame f = encode(c, 0, &m);
-        decode(&back, &f);
+        test_frame f = test_encode(c, 0, &m);
+        test_decode(&back, &f);
         for (uint32_t i = 0; i < n; i++) {
             float given = test_model_get(&m, 0, i), got = test_model_get(&back, 0, i);
             if (isnan(given)) {
@@ -419,8 +351,8 @@ static void bits_survive_untouched(void **state)
     for (size_t r = 0; r < sizeof exact / sizeof *exact; r++) {
         tg_codec *c = NULL;
         MUST(tg_codec_new(&c, exact[r], m.tensors, 1, &with_seed, why));
-        frame f = encode(c, 0, &m);
-        decode(&back, &f);
+        test_frame f = test_encode(c, 0, &m);
+        test_decode(&back, &f);
         assert_memory_equal(back.grads[0], patterns, sizeof patterns);
         free(f.bytes);
         tg_codec_free(c);
@@ -441,8 +373,8 @@ static void constants_select_the_first(void **state)
         }
         tg_codec *c = NULL;
         MUST(tg_codec_new(&c, "topk@0.05", m.tensors, 1, &with_seed, why));
-        frame f = encode(c, 0, &m);
-        decode(&back, &f);
+        test_frame f = test_encode(c, 0, &m);
+        test_decode(&back, &f);
         for (uint64_t i = 0; i < n; i++) {
             assert_true(test_model_get(&back, 0, i) == (i < 50 ? (float)k : 0));
         }
@@ -468,8 +400,8 @@ static void decode_add_adds_what_decode_gives(void **state)
         test_model_copy(&before, &sums);
         tg_codec *c = NULL;
         MUST(tg_codec_new(&c, recipes[r], m.tensors, 3, &with_seed, why));
-        frame f = encode(c, 0, &m);
-        decode(&back, &f);
+        test_frame f = test_encode(c, 0, &m);
+        test_decode(&back, &f);
         MUST(tg_decode_add(c, (float *const *)sums.grads, 0.25f, f.bytes, f.len, why));
         for (size_t t = 0; t < 3; t++) {
             for (uint64_t i = 0; i < lens[t]; i++) {
@@ -591,7 +523,6 @@ int main(void)
         cmocka_unit_test(every_recipe_at_every_size),
         cmocka_unit_test(a_selection_spans_the_model),
         cmocka_unit_test(the_residual_is_what_the_decoder_misses),
-        cmocka_unit_test(threads_do_not_change_a_byte),
         cmocka_unit_test(nonfinite_is_refused_and_leaves_no_trace),
         cmocka_unit_test(nonfinite_is_taken_as_zero),
         cmocka_unit_test(nonfinite_passes_but_is_not_remembered),

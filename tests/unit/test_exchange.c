@@ -247,30 +247,6 @@ static void small_models_and_halves(void **state)
     }
 }
 
-/* Chunks beyond the first, threads inside each rank. */
-static void large_models_in_slices(void **state)
-{
-    (void)state;
-    static const uint64_t large[] = {600001, 300};
-    static const char *const few[] = {"ef+topk@0.01+fp16", "ef+randomk@0.01", "bf16"};
-    for (size_t k = 0; k < 3; k++) {
-        for (int p = 0; p < PROTOCOL_N; p++) {
-            test_setup setup = {few[k], protocols[p], large, 2, TG_FP32, 1, 1, NULL};
-            test_world one = test_world_new(2, &setup);
-            setup.threads = 3;
-            test_world more = test_world_new(2, &setup);
-            for (uint64_t step = 0; step < 2 && test_world_exists(&one); step++) {
-                test_world_step(&one, step);
-                test_world_step(&more, step);
-                assert_true(test_world_same(&one, &more));
-                assert_memory_equal(one.sent, more.sent, 2 * sizeof *one.sent);
-            }
-            test_world_free(&more);
-            test_world_free(&one);
-        }
-    }
-}
-
 /* ---- compression is real, and grows or not with the world as the protocol says ----------------------------------------- */
 
 static uint64_t bytes_a_step(const char *recipe, const char *protocol, uint32_t n)
@@ -357,10 +333,13 @@ static void misuse_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_averages_are_exact),  cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
-        cmocka_unit_test(promises_hold_everywhere),  cmocka_unit_test(small_models_and_halves),
-        cmocka_unit_test(large_models_in_slices),    cmocka_unit_test(bytes_are_those_of_the_recipe),
-        cmocka_unit_test(the_rule_picks_a_protocol), cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(dense_averages_are_exact),
+        cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
+        cmocka_unit_test(promises_hold_everywhere),
+        cmocka_unit_test(small_models_and_halves),
+        cmocka_unit_test(bytes_are_those_of_the_recipe),
+        cmocka_unit_test(the_rule_picks_a_protocol),
+        cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

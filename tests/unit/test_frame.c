@@ -120,7 +120,7 @@ static void seal(uint8_t *bytes, size_t len, size_t front, const size_t *chunk_l
     tg_put64(bytes + at, tg_hash_list_end(&hashes));
 }
 
-/* Every value of every byte of header, description and first chunk, with all hashes put right: either refused, or what
+/* Changes of every byte of header, description and first chunk, with all hashes put right: either refused, or what
  * comes out has the claimed number of elements. A sanitizer watches. */
 static void sealed_damage_is_survived(void **state)
 {
@@ -132,11 +132,12 @@ static void sealed_damage_is_survived(void **state)
     memcpy(bytes, s.bytes, s.len);
     seal(bytes, s.len, front, chunks, 2);
     assert_memory_equal(bytes, s.bytes, s.len); /* the test seals as the library does */
+    static const uint8_t changes[] = {1, 2, 3, 4, 7, 8, 16, 32, 64, 127, 128, 255};
     size_t accepted = 0;
     for (size_t at = 0; at < front + chunks[0]; at++) {
-        for (unsigned change = 1; change < 256; change++) {
+        for (size_t k = 0; k < sizeof changes; k++) {
             memcpy(bytes, s.bytes, s.len);
-            bytes[at] ^= (uint8_t)change;
+            bytes[at] ^= changes[k];
             seal(bytes, s.len, front, chunks, 2);
             tg_codec *c = NULL;
             tg_frame_info info;
