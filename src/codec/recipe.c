@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "codec/presets.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,7 +97,9 @@ static void describe_range(char *out, size_t cap, const tg_param *param)
         char lowest[TG_NUMBER_CAP], highest[TG_NUMBER_CAP];
         tg_number_write(lowest, param->lowest);
         tg_number_write(highest, param->highest);
-        (void)snprintf(out, cap, "%c%s, %s]", param->above_lowest ? '(' : '[', lowest, highest);
+        const char *end = param->highest == (double)FLT_MAX ? "inf)" : NULL; /* whatever a gradient can hold */
+        (void)snprintf(out, cap, "%c%s, %s%s", param->above_lowest ? '(' : '[', lowest, end != NULL ? end : highest,
+                       end != NULL ? "" : "]");
         return;
     }
     out[0] = '\0';
