@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "fail.h"
-#include "text.h"
 
 /* A flag, for the whole program. `set` stores a value or reports why it cannot. */
 typedef struct flag_row {
@@ -393,7 +392,7 @@ tg_kind cli_args_kind(const cli_args *a, const char *name, tg_kind standard)
 {
     tg_kind kind = standard;
     for (size_t i = 0; i + 1 < a->kinds.n; i += 2) {
-        if (cli_text_matches(a->kinds.items[i], name) && find_kind(&kind, a->kinds.items[i + 1])) {
+        if (tg_name_matches(a->kinds.items[i], name) && find_kind(&kind, a->kinds.items[i + 1])) {
             break;
         }
     }

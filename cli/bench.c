@@ -12,7 +12,6 @@
 #include "clock.h"
 #include "commands.h"
 #include "fail.h"
-#include "half.h"
 #include "json.h"
 #include "model.h"
 #include "synth.h"
@@ -68,7 +67,7 @@ static int make_synthetic(subject *s, const cli_args *args)
         return cli_fail_memory();
     }
     cli_synth_gradient(values, s->n, args->seed);
-    cli_half_narrow(s->made, values, s->n, args->dtype);
+    tg_narrow(s->made, values, args->dtype, s->n);
     free(values);
     return CLI_OK;
 }

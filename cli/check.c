@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "fail.h"
-#include "half.h"
 
 enum { STEP_N = 2 }; /* the second step has a residual from the first */
 
@@ -180,7 +179,7 @@ static int check_typed(const trial *t)
     for (size_t i = 0; i < t->check->n; i++) {
         float value;
         double want = (double)t->decoded[i];
-        cli_half_widen(&value, (const uint8_t *)t->typed + i * element_len, 1, dtype);
+        tg_widen(&value, (const uint8_t *)t->typed + i * element_len, dtype, 1);
         if (!isfinite(value) || !isfinite(want)) {
             continue;
         }
@@ -245,7 +244,7 @@ static int start_trial(trial *t, const cli_check *check)
         t->residual == NULL || t->typed == NULL) {
         return cli_fail_memory();
     }
-    cli_half_widen(t->grad, check->grad, check->n, check->tensor->dtype);
+    tg_widen(t->grad, check->grad, check->tensor->dtype, check->n);
     for (size_t i = 0; i < check->n && check->opt->nonfinite == TG_NONFINITE_ZERO; i++) {
         if (!isfinite(t->grad[i])) {
             t->grad[i] = 0;

@@ -9,7 +9,6 @@
 #include "commands.h"
 #include "fail.h"
 #include "file.h"
-#include "half.h"
 #include "npy.h"
 #include "summary.h"
 #include "text.h"
@@ -70,7 +69,8 @@ static void widen(const decoded *d, size_t t)
     for (size_t i = d->lens[t] / sizeof(float); i-- > 0;) {
         uint16_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        float value = cli_half_from_bf16(bits);
+        float value;
+        tg_widen(&value, &bits, TG_BF16, 1);
         memcpy(bytes + i * sizeof value, &value, sizeof value);
     }
 }

@@ -1,4 +1,4 @@
-/* Readable numbers and name patterns; see text.h. */
+/* Readable numbers; see text.h. */
 #include "text.h"
 
 #include <inttypes.h>
@@ -43,29 +43,4 @@ const char *cli_text_short(char out[CLI_NUMBER_CAP], double value)
     }
     snprintf(out, CLI_NUMBER_CAP, "%.2e", value);
     return out;
-}
-
-/* Linear in time for each '*', because only the last one seen is ever taken back. */
-int cli_text_matches(const char *pattern, const char *name)
-{
-    const char *star = NULL;
-    const char *resume = NULL;
-    while (*name != '\0') {
-        if (*pattern == '*') {
-            star = pattern++;
-            resume = name;
-        } else if (*pattern == '?' || *pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star != NULL) {
-            pattern = star + 1;
-            name = ++resume;
-        } else {
-            return 0;
-        }
-    }
-    while (*pattern == '*') {
-        pattern++;
-    }
-    return *pattern == '\0';
 }

@@ -1,4 +1,4 @@
-/* Small pieces of text that several commands need: numbers that a person can read, and name patterns. */
+/* Small pieces of text that several commands need: numbers that a person can read. */
 #ifndef CLI_TEXT_H
 #define CLI_TEXT_H
 
@@ -14,8 +14,5 @@ const char *cli_text_number(char out[CLI_NUMBER_CAP], double value, int digits);
 
 /* With about three digits whatever its size, such as 0.00123, 1.23 or 4.5e-09; "-" if not finite. */
 const char *cli_text_short(char out[CLI_NUMBER_CAP], double value);
-
-/* Does `name` match `pattern`, where '*' is any run of bytes and '?' any one? */
-int cli_text_matches(const char *pattern, const char *name);
 
 #endif

@@ -147,6 +147,10 @@ typedef struct tg_tensor {
 /* Elements in a tensor. */
 TG_API tg_status tg_tensor_elements(uint64_t *out, const tg_tensor *tensor, tg_detail *why) TG_CHECKED;
 
+/* n elements of a dtype to fp32, and back: to nearest, ties to even, finite values stay finite. */
+TG_API void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n);
+TG_API void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n);
+
 /* ---- options --------------------------------------------------------------------------------------- */
 
 /* What to do with NaN and Inf in a gradient. */
@@ -162,6 +166,9 @@ typedef struct tg_rule {
     const char *pattern;
     const char *recipe;
 } tg_rule;
+
+/* Whether a name matches such a pattern: 1 or 0. */
+TG_API int tg_name_matches(const char *pattern, const char *name);
 
 /* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it. */
 typedef struct tg_options {
@@ -295,9 +302,10 @@ TG_API void tg_exchange_free(tg_exchange *x);
  * (a NaN, say) is told to the others and comes back from tg_exchange_next on every rank. */
 TG_API tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* TG_MORE: carry out *op, then call again. TG_OK: the step is done. Anything else: the step has failed on
- * every rank, gradients and residuals are as they were before it, and the next step may begin.
- * (Only when ranks have DIVERGED are the gradients already replaced.) */
+/* TG_MORE: carry out *op, then call again. TG_OK: the step is done. Anything else but TG_E_LINK: the step has
+ * failed on every rank, gradients and residuals are as they were before it, and the next step may begin.
+ * (Only when ranks have DIVERGED are the gradients already replaced.) TG_E_LINK: what came over the link cannot
+ * be understood, and other ranks may see it otherwise; give the link up, as tg_reduce does. */
 TG_API tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why) TG_CHECKED;
 
 /* Gives up the step in progress, as when the link has failed; nothing changes. */

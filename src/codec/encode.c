@@ -39,7 +39,7 @@ static size_t load_block(float *u, const tg_codec *c, uint32_t unit_number, cons
         } else {
             tg_dtype dtype = c->layout->tensors[piece->tensor].dtype;
             const char *grad = source->grads[piece->tensor];
-            tg_load(u + done, grad + from * tg_dtype_len(dtype), dtype, m);
+            tg_widen(u + done, grad + from * tg_dtype_len(dtype), dtype, m);
         }
         if (!admit(c, u + done, m)) {
             return piece->tensor + 1;

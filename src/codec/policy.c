@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Whether `name` matches `pattern`: '*' any run of characters, '?' any one. On a mismatch only the last '*' needs to
+/* On a mismatch only the last '*' needs to
  * take one character more, so the time is at most the product of the lengths. */
-static bool matches(const char *pattern, const char *name)
+int tg_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *retry = NULL;
     while (*name != '\0') {
@@ -21,7 +21,7 @@ static bool matches(const char *pattern, const char *name)
             pattern = star + 1;
             name = ++retry;
         } else {
-            return false;
+            return 0;
         }
     }
     while (*pattern == '*') {
@@ -39,7 +39,7 @@ static tg_status parse_resolved(tg_recipe *out, const char *recipe, bool has_see
 static const tg_rule *find_rule(const tg_options *opt, const char *name)
 {
     for (size_t i = 0; i < opt->rule_n; i++) {
-        if (matches(opt->rules[i].pattern, name)) {
+        if (tg_name_matches(opt->rules[i].pattern, name)) {
             return &opt->rules[i];
         }
     }

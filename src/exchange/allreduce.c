@@ -88,21 +88,15 @@ static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
     switch (stage_of(x, round)) {
     case LEAD: return say_lead(x, why);
     case SHOW: x->op_kind = TG_ALLGATHERV; return tg_owners_answer(x, why);
-    default: break;
+    default: return tg_owners_send_slices(x, why);
     }
-    TG_TRY(tg_owners_write(x, why));
-    x->op_kind = TG_ALLTOALLV;
-    for (uint32_t p = 0; p < x->world; p++) {
-        tg_exchange_send(x, p, x->out_frames[p], &x->framed[p]);
-    }
-    return TG_OK;
 }
 
 static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (stage_of(x, round)) {
     case LEAD: return hear_lead(x, why);
-    case SHOW: return tg_owners_hear(x, why);
+    case SHOW: return tg_owners_hear_answers(x, why);
     default: return tg_owners_take(x, why);
     }
 }

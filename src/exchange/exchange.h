@@ -120,8 +120,14 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
 /* Whether an owner's answer can carry a sum: not by random coordinates of its own, which would drop most of it. */
 tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why) TG_CHECKED;
 
+/* Their rounds: all say to owners, owners answer. */
+uint32_t tg_owners_rounds(const tg_exchange *x);
+
 /* Writes one frame a slice into x->out. */
 tg_status tg_owners_write(tg_exchange *x, tg_detail *why) TG_CHECKED;
+
+/* Writes, and says to rank s what is in slice s. */
+tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why) TG_CHECKED;
 
 /* An owner: checks the frames of all ranks for its slice and takes their mean. */
 tg_status tg_owners_take(tg_exchange *x, tg_detail *why) TG_CHECKED;
@@ -130,7 +136,10 @@ tg_status tg_owners_take(tg_exchange *x, tg_detail *why) TG_CHECKED;
 tg_status tg_owners_answer(tg_exchange *x, tg_detail *why) TG_CHECKED;
 
 /* Everyone: checks the answers, slice s from rank s, and at the end decodes them into the gradients. */
-tg_status tg_owners_hear(tg_exchange *x, tg_detail *why) TG_CHECKED;
+tg_status tg_owners_hear_answers(tg_exchange *x, tg_detail *why) TG_CHECKED;
 void tg_owners_finish(tg_exchange *x);
+
+/* The two rounds as a protocol hears them: an owner takes, everyone hears the answers. */
+tg_status tg_owners_hear(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 
 #endif

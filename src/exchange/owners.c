@@ -21,6 +21,12 @@ tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why)
     return TG_OK;
 }
 
+uint32_t tg_owners_rounds(const tg_exchange *x)
+{
+    (void)x;
+    return 2;
+}
+
 tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
 {
     tg_source source = {.grads = (const void *const *)x->grads};
@@ -30,6 +36,16 @@ tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
     }
     return tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
                           &source, why);
+}
+
+tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why)
+{
+    TG_TRY(tg_owners_write(x, why));
+    x->op_kind = TG_ALLTOALLV;
+    for (uint32_t p = 0; p < x->world; p++) {
+        tg_exchange_send(x, p, x->out_frames[p], &x->framed[p]);
+    }
+    return TG_OK;
 }
 
 tg_status tg_owners_take(tg_exchange *x, tg_detail *why)
@@ -62,13 +78,18 @@ tg_status tg_owners_answer(tg_exchange *x, tg_detail *why)
     return TG_OK;
 }
 
-tg_status tg_owners_hear(tg_exchange *x, tg_detail *why)
+tg_status tg_owners_hear_answers(tg_exchange *x, tg_detail *why)
 {
     const tg_grid *grid = x->codec->grid;
     for (uint32_t s = 0; s < grid->slices; s++) {
         TG_TRY(tg_exchange_read(x->views + grid->first[s], x, s, grid, s, x->protocol->holds, why));
     }
     return TG_OK;
+}
+
+tg_status tg_owners_hear(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    return round == 0 ? tg_owners_take(x, why) : tg_owners_hear_answers(x, why);
 }
 
 void tg_owners_finish(tg_exchange *x)

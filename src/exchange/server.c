@@ -9,17 +9,6 @@
  */
 #include "exchange/exchange.h"
 
-static uint32_t rounds(const tg_exchange *x)
-{
-    (void)x;
-    return 2;
-}
-
-static tg_status suits(const tg_layout *layout, tg_detail *why)
-{
-    return tg_owners_can_answer(layout, why);
-}
-
 static uint32_t slices(uint32_t world)
 {
     (void)world;
@@ -44,20 +33,15 @@ static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
     return TG_OK;
 }
 
-static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
-{
-    return round == 0 ? tg_owners_take(x, why) : tg_owners_hear(x, why);
-}
-
 const tg_protocol tg_protocol_server = {
     .name = "server",
-    .rounds = rounds,
-    .suits = suits,
+    .rounds = tg_owners_rounds,
+    .suits = tg_owners_can_answer,
     .slices = slices,
     .answers = answers,
     .answer_remembers = true,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,
     .say = say,
-    .hear = hear,
+    .hear = tg_owners_hear,
     .finish = tg_owners_finish,
 };

@@ -9,17 +9,6 @@
  */
 #include "exchange/exchange.h"
 
-static uint32_t rounds(const tg_exchange *x)
-{
-    (void)x;
-    return 2;
-}
-
-static tg_status suits(const tg_layout *layout, tg_detail *why)
-{
-    return tg_owners_can_answer(layout, why);
-}
-
 static uint32_t slices(uint32_t world)
 {
     return world;
@@ -37,28 +26,18 @@ static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
         x->op_kind = TG_ALLGATHERV;
         return tg_owners_answer(x, why);
     }
-    TG_TRY(tg_owners_write(x, why));
-    x->op_kind = TG_ALLTOALLV;
-    for (uint32_t p = 0; p < x->world; p++) {
-        tg_exchange_send(x, p, x->out_frames[p], &x->framed[p]);
-    }
-    return TG_OK;
-}
-
-static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
-{
-    return round == 0 ? tg_owners_take(x, why) : tg_owners_hear(x, why);
+    return tg_owners_send_slices(x, why);
 }
 
 const tg_protocol tg_protocol_shard = {
     .name = "shard",
-    .rounds = rounds,
-    .suits = suits,
+    .rounds = tg_owners_rounds,
+    .suits = tg_owners_can_answer,
     .slices = slices,
     .answers = answers,
     .answer_remembers = true,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,
     .say = say,
-    .hear = hear,
+    .hear = tg_owners_hear,
     .finish = tg_owners_finish,
 };

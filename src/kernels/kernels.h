@@ -6,8 +6,7 @@
 
 #include <stdbool.h>
 
-/* Elements of a gradient to fp32. */
-void tg_load(float *out, const void *source, tg_dtype dtype, size_t n);
+/* tg_widen and tg_narrow of the public header are two of them. */
 
 /* Elements, each divided by `divisor`, from fp32 to a gradient. */
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);

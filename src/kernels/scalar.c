@@ -10,13 +10,13 @@ const char *tg_simd(void)
     return "scalar";
 }
 
-void tg_load(float *out, const void *source, tg_dtype dtype, size_t n)
+void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
 {
     if (dtype == TG_FP32) {
-        memcpy(out, source, n * sizeof *out);
+        memcpy(out, src, n * sizeof *out);
         return;
     }
-    const uint16_t *halves = source;
+    const uint16_t *halves = src;
     if (dtype == TG_FP16) {
         for (size_t i = 0; i < n; i++) {
             out[i] = tg_fp16_to_float(halves[i]);
@@ -47,6 +47,11 @@ void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, siz
     for (size_t i = 0; i < n; i++) {
         halves[i] = tg_float_to_bf16(values[i] / divisor);
     }
+}
+
+void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
+{
+    tg_store(out, dtype, src, 1.0f, n); /* a division by 1 changes no bit */
 }
 
 static bool is_finite(float value)

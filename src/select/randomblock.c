@@ -2,8 +2,6 @@
 #include "base/bits.h"
 #include "select/select.h"
 
-enum { RATIO = TG_SELECT_OWN, UNBIASED };
-
 static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_AUTO_PARAM,
@@ -15,16 +13,6 @@ static const tg_param params[] = {
 typedef struct block {
     uint64_t from[2], to[2];
 } block;
-
-static uint64_t most(const double *p, uint64_t n)
-{
-    return tg_ratio_entries(p[RATIO], n);
-}
-
-static double gain(const double *p, uint64_t n)
-{
-    return tg_unbiased_gain(p[UNBIASED], most(p, n), n);
-}
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
@@ -38,7 +26,7 @@ static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_
 static void draw(void *scratch, const double *p, uint64_t n, const tg_stream *stream)
 {
     block *b = scratch;
-    uint64_t entries = most(p, n);
+    uint64_t entries = tg_ratio_most(p, n);
     uint64_t start = tg_stream_below(stream, 0, n);
     uint64_t before_end = n - start < entries ? n - start : entries;
     *b = (block){.from = {start, 0}, .to = {start + before_end, entries - before_end}};
@@ -62,8 +50,8 @@ const tg_select_part tg_select_randomblock = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_SEED,
-    .most = most,
-    .gain = gain,
+    .most = tg_ratio_most,
+    .gain = tg_unbiased_gain,
     .scratch_len = scratch_len,
     .draw = draw,
     .mark = mark,

@@ -5,24 +5,12 @@
 
 #include <string.h>
 
-enum { RATIO = TG_SELECT_OWN, UNBIASED };
-
 static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_AUTO_PARAM,
     TG_SELECT_RATIO_PARAM,
     TG_SELECT_UNBIASED_PARAM,
 };
-
-static uint64_t most(const double *p, uint64_t n)
-{
-    return tg_ratio_entries(p[RATIO], n);
-}
-
-static double gain(const double *p, uint64_t n)
-{
-    return tg_unbiased_gain(p[UNBIASED], most(p, n), n);
-}
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
@@ -36,7 +24,7 @@ static void draw(void *scratch, const double *p, uint64_t n, const tg_stream *st
 {
     uint64_t *taken = scratch;
     memset(taken, 0, tg_words(n) * sizeof *taken);
-    uint64_t first = n - most(p, n);
+    uint64_t first = n - tg_ratio_most(p, n);
     for (uint64_t j = first; j < n; j++) {
         uint64_t t = tg_stream_below(stream, j - first, j + 1);
         if (taken[t / 64] >> t % 64 & 1) {
@@ -59,8 +47,8 @@ const tg_select_part tg_select_randomk = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_SEED,
-    .most = most,
-    .gain = gain,
+    .most = tg_ratio_most,
+    .gain = tg_unbiased_gain,
     .scratch_len = scratch_len,
     .draw = draw,
     .mark = mark,

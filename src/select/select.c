@@ -22,9 +22,14 @@ uint64_t tg_ratio_entries(double ratio, uint64_t n)
     return entries >= (double)n ? n : (uint64_t)entries;
 }
 
-double tg_unbiased_gain(double unbiased, uint64_t entries, uint64_t n)
+uint64_t tg_ratio_most(const double *p, uint64_t n)
 {
-    return unbiased != 0.0 && entries > 0 ? (double)n / (double)entries : 1.0;
+    return tg_ratio_entries(p[TG_SELECT_RATIO], n);
+}
+
+double tg_unbiased_gain(const double *p, uint64_t n)
+{
+    return p[TG_SELECT_UNBIASED] != 0.0 && n > 0 ? (double)n / (double)tg_ratio_most(p, n) : 1.0;
 }
 
 uint32_t tg_magnitude_key(float value)

@@ -7,6 +7,8 @@
 
 /* Every part but `all` starts its parameters with these two, at these places. */
 enum { TG_SELECT_SCOPE = 0, TG_SELECT_COORDS = 1, TG_SELECT_OWN = 2 /* a part's own parameters from here */ };
+/* Those that take a ratio have it here, and behind it whether they are unbiased. */
+enum { TG_SELECT_RATIO = TG_SELECT_OWN, TG_SELECT_UNBIASED };
 enum { TG_SCOPE_TENSOR = 0, TG_SCOPE_MODEL = 1 };
 enum { TG_COORDS_OWN = 0, TG_COORDS_SHARED = 1, TG_COORDS_AUTO = 2 };
 
@@ -78,8 +80,11 @@ typedef struct tg_select_part {
 /* max(1, round(ratio * n)), 0 for n = 0: how many of n elements a ratio means. */
 uint64_t tg_ratio_entries(double ratio, uint64_t n);
 
-/* n / entries if `unbiased`, else 1: the gain of a part that draws entries of n elements. */
-double tg_unbiased_gain(double unbiased, uint64_t entries, uint64_t n);
+/* `most` of parts that take a ratio. */
+uint64_t tg_ratio_most(const double *params, uint64_t n);
+
+/* `gain` of parts that may be unbiased: elements over entries if they are, else 1. */
+double tg_unbiased_gain(const double *params, uint64_t n);
 
 /* Order of magnitudes as an integer: |a| < |b| exactly if key(a) < key(b); NaN above all. */
 uint32_t tg_magnitude_key(float value);

@@ -53,7 +53,7 @@ static uint64_t *candidates_of(topk *t, uint32_t l)
 
 static topk layout(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
-    topk t = {.k = tg_ratio_entries(p[RATIO], n), .lanes = lanes};
+    topk t = {.k = tg_ratio_most(p, n), .lanes = lanes};
     t.lane_k = least(t.k, lane_n);
     t.lane_cap = least(lane_n, t.lane_k + t.lane_k / 2 + 64);
     return t;
@@ -89,11 +89,6 @@ static uint64_t keep_largest(uint64_t *a, uint64_t n, uint64_t k)
         }
     }
     return a[k - 1];
-}
-
-static uint64_t most(const double *p, uint64_t n)
-{
-    return tg_ratio_entries(p[RATIO], n);
 }
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
@@ -159,7 +154,7 @@ const tg_select_part tg_select_topk = {
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,
     .n_max = (UINT64_C(1) << INDEX_BITS) - 1, /* so that no rank is 0, which is below all */
-    .most = most,
+    .most = tg_ratio_most,
     .scratch_len = scratch_len,
     .start = start,
     .measure = measure,
