@@ -74,7 +74,7 @@ static int take_text(cursor *c, char *out, size_t cap)
     }
     uint8_t quote = *c->at++;
     size_t len = 0;
-    while (c->at < c->end && *c->at != quote && *c->at != '\\' && *c->at != '\n') {
+    while (c->at < c->end && *c->at != quote && *c->at != '\\' && *c->at >= 0x20 && *c->at != 0x7f) {
         if (len + 1 < cap) {
             out[len++] = (char)*c->at;
         }

@@ -37,7 +37,7 @@ bool tg_number_read(double *out, const char *text, size_t len)
     if (end != copy + len || !isfinite(value)) {
         return false;
     }
-    *out = value;
+    *out = value == 0.0 ? 0.0 : value; /* -0 means the same and must not get a text of its own */
     return true;
 }
 

@@ -34,6 +34,12 @@ tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...)
         /* A sentence that is cut is still a sentence; the result is not needed. */
         (void)vsnprintf(why->text, sizeof why->text, format, arguments);
         va_end(arguments);
+        /* Names and texts come from files and from peers: none may break the line or steer a terminal. */
+        for (char *c = why->text; *c != '\0'; c++) {
+            if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+                *c = '?';
+            }
+        }
     }
     return status;
 }

@@ -76,6 +76,9 @@ static tg_status expand(char out[TEXT_CAP], const char *recipe, tg_detail *why)
         bool has_argument = false;
         text name = cut(&argument, '@', &has_argument);
         const tg_preset *preset = tg_preset_find(name.at, name.len);
+        if (preset != NULL && has_argument && argument.len == 0) {
+            return tg_fail(TG_E_RECIPE, why, "'%s@' has no value behind the '@'", preset->name);
+        }
         if (preset != NULL) {
             TG_TRY(append_preset(out, &len, preset, has_argument ? argument : (text){"", 0}, why));
         } else if (!append(out, &len, item.at, item.len)) {

@@ -152,9 +152,6 @@ static tg_status give_reason(tg_exchange *x, tg_detail *why)
     if (x->rank == x->failed_rank) {
         return end_step(x, tg_fail(x->status, why, "%s", x->why.text));
     }
-    for (char *c = x->reason; *c != '\0'; c++) { /* it came over the link: one printable line, whatever it was */
-        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
-    }
     return end_step(x, tg_fail(TG_E_PEER, why, "rank %u: %.230s", x->failed_rank, x->reason));
 }
 

@@ -260,6 +260,27 @@ tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_l
     return TG_OK;
 }
 
+/* The least that a body of the whole model has: the values of units whose coordinates need not be told, and the headers of
+ * all other chunks. Known before memory is taken or anything is drawn, so that a short frame can not ask for long work. */
+static uint64_t least_body_len(const tg_layout *l)
+{
+    uint64_t len = 0;
+    for (size_t u = 0; u < l->unit_n; u++) {
+        const tg_recipe *recipe = l->units[u].recipe;
+        const tg_select_part *select = tg_recipe_select(recipe);
+        const double *params = recipe->value[TG_STAGE_select];
+        uint64_t n = l->units[u].n;
+        bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
+        if (drawn || select->by == TG_BY_NOTHING) {
+            uint64_t count = drawn ? select->most(params, n) : n;
+            len += tg_recipe_symbol(recipe)->len(count, tg_recipe_quantize(recipe)->symbol_len);
+        } else {
+            len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
+        }
+    }
+    return len;
+}
+
 /* What a frame may claim to hold before it is taken for a bomb: no gradient worth sending is that sparse. */
 #define ELEMENTS_PER_BYTE (UINT64_C(1) << 24)
 
@@ -288,10 +309,10 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     tg_layout *layout = NULL;
     tg_codec *c = NULL;
     TG_TRY(tg_layout_from_description(&layout, description, h.description_len, &a, why));
-    if (layout->element_n / ELEMENTS_PER_BYTE > src_len) {
-        tg_status refused =
-            tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which no real one does",
-                    layout->element_n, src_len);
+    bool too_short = least_body_len(layout) > src_len;
+    if (too_short || layout->element_n / ELEMENTS_PER_BYTE > src_len) {
+        tg_status refused = tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which %s",
+                                    layout->element_n, src_len, too_short ? "cannot hold them" : "no real one does");
         tg_layout_free(layout);
         return refused;
     }

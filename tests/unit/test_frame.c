@@ -220,37 +220,44 @@ static void foreign_frames_are_refused(void **state)
     free_sample(&s);
 }
 
-/* A short frame that claims a model of 2^60 elements must not make the reader take memory for it. */
-static void bombs_are_refused(void **state)
+/* A short frame that claims a huge model must not make the reader take memory or draw coordinates for it. */
+static void refuse_bomb(const char *text, uint8_t select_id, uint64_t n, const char *sentence)
 {
-    (void)state;
-    uint64_t dims[] = {UINT64_C(1) << 59};
-    tg_tensor tensor = {"huge", dims, 1, TG_DENSE, TG_FP32};
     uint8_t bytes[512] = {'T', 'G', 'F', 'R', 1, 7};
-    static const char text[] = "threshold@1+fp32";
+    size_t text_len = strlen(text);
+    bytes[TG_FRAME_HEADER] = 1; /* has a seed */
     uint8_t *at = bytes + TG_FRAME_HEADER + 9;
     tg_put16(at, 1); /* recipes */
-    tg_put16(at + 2, sizeof text - 1);
-    memcpy(at + 4, text, sizeof text - 1);
-    at += 4 + sizeof text - 1;
-    static const uint8_t ids[] = {1, 3, 1, 2, 1};
+    tg_put16(at + 2, (uint16_t)text_len);
+    memcpy(at + 4, text, text_len);
+    at += 4 + text_len;
+    const uint8_t ids[] = {1, select_id, 1, 2, 1};
     memcpy(at, ids, 5);
     tg_put32(at + 5, 1); /* tensors */
     tg_put16(at + 9, 4);
-    memcpy(at + 11, tensor.name, 4);
+    memcpy(at + 11, "huge", 4);
     at[15] = TG_DENSE;
     at[16] = TG_FP32;
     tg_put16(at + 17, 0);
     at[19] = 1;
-    tg_put64(at + 20, dims[0]);
+    tg_put64(at + 20, n);
     size_t front = (size_t)(at + 28 - bytes), len = front + TG_FRAME_CHECKSUM;
     tg_put32(bytes + 16, 1);
     tg_put32(bytes + 20, (uint32_t)(front - TG_FRAME_HEADER));
     tg_put64(bytes + 24, len);
     seal(bytes, len, front, NULL, 0);
     tg_codec *c = NULL;
-    MUST_FAIL(TG_E_FRAME, "no real one does", tg_codec_from_frame(&c, NULL, bytes, len, NULL, why));
+    MUST_FAIL(TG_E_FRAME, sentence, tg_codec_from_frame(&c, NULL, bytes, len, NULL, why));
     assert_null(c);
+}
+
+static void bombs_are_refused(void **state)
+{
+    (void)state;
+    refuse_bomb("threshold@1+fp32", 3, UINT64_C(1) << 59, "cannot hold them");
+    refuse_bomb("fp32", 1, 1000, "cannot hold them");
+    refuse_bomb("randomk@1,coords=shared+fp32", 4, UINT64_C(1) << 30, "cannot hold them");
+    refuse_bomb("randomblock@1e-300,coords=shared+fp32", 5, UINT64_C(1) << 59, "no real one does");
 }
 
 int main(void)

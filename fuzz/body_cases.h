@@ -1,0 +1,20 @@
+/* The codecs that the target `body` reads with: every way in which coordinates are known, whole and in slices. */
+#ifndef TG_FUZZ_BODY_CASES_H
+#define TG_FUZZ_BODY_CASES_H
+
+#include "codec/codec.h"
+
+typedef struct fuzz_body_case {
+    tg_codec *codec;
+    tg_grid *whole;       /* for what a leader says, which is not cut into slices */
+    void **zeros, **ones; /* two rooms for the elements of all tensors, each in its dtype */
+} fuzz_body_case;
+
+extern const size_t fuzz_body_case_n;
+
+enum { FUZZ_BODY_CASE_LED = 4 }; /* the case in which a leader tells the coordinates of every tensor by itself */
+
+/* Case number `index`, made at its first use and kept as long as the program. */
+const fuzz_body_case *fuzz_body_case_at(size_t index);
+
+#endif

@@ -1,0 +1,92 @@
+/* Any bytes as a frame whose header, fingerprint and checksum are made right first, so that what lies below them is
+ * reached: the description, the chunks, their indices. docs/format.md sections 1 and 6 say what is repaired. */
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "frame/frame.h"
+#include "frame_check.h"
+
+#include <string.h>
+
+enum { DESCRIBED = 1, FLAGS = DESCRIBED | TG_HAS_INDICES | TG_HAS_VALUES };
+
+/* Where a frame's parts lie. */
+typedef struct parts {
+    uint8_t *frame, *description, *body;
+    size_t len, description_len, body_len;
+} parts;
+
+/* All of the header but rank, step and the length of the description, which any frame may choose. */
+static void repair_header(const parts *p)
+{
+    memcpy(p->frame, "TGFR", 4);
+    p->frame[4] = TG_FRAME_VERSION;
+    p->frame[5] = FLAGS;
+    tg_put16(p->frame + 6, 0);
+    tg_put32(p->frame + 12, 0); /* slice 0 ... */
+    tg_put32(p->frame + 16, 1); /* ... of 1 */
+    tg_put64(p->frame + 24, p->len);
+    tg_put64(p->frame + 40, tg_hash(p->description, p->description_len));
+}
+
+static uint64_t checksum_of(const parts *p, const uint64_t *chunk_hashes, size_t chunk_n)
+{
+    tg_hash_list hashes;
+    tg_hash_list_start(&hashes);
+    tg_hash_list_append(&hashes, tg_hash(p->frame, TG_FRAME_HEADER + p->description_len));
+    for (size_t i = 0; i < chunk_n; i++) {
+        tg_hash_list_append(&hashes, chunk_hashes[i]);
+    }
+    return tg_hash_list_end(&hashes);
+}
+
+/* Writes the checksum if the body is sound, which it must be for its chunks to be known; whether it is. */
+static bool seal(const parts *p, tg_codec *c)
+{
+    tg_codec_draw_shared(c, tg_get64(p->frame + 32));
+    if (tg_body_read(c->views, c->view_hashes, c, c->grid, 0, TG_HAS_INDICES | TG_HAS_VALUES, p->body, p->body_len,
+                     NULL) != TG_OK) {
+        return false;
+    }
+    tg_put64(p->body + p->body_len, checksum_of(p, c->view_hashes, tg_grid_chunks(c->grid, 0)));
+    return true;
+}
+
+static void reseal_and_check(const parts *p)
+{
+    fuzz_budget budget;
+    fuzz_budget_start(&budget, fuzz_frame_budget());
+    tg_options options = TG_OPTIONS_INIT;
+    options.allocator = &budget.allocator;
+    tg_layout *layout = NULL;
+    tg_codec *c = NULL;
+    bool sealed = false;
+    if (tg_layout_from_description(&layout, p->description, p->description_len, &budget.allocator, NULL) == TG_OK) {
+        if (layout->element_n > FUZZ_ELEMENT_MAX) { /* to be refused or not, but never to be slow over */
+            tg_layout_free(layout);
+            (void)fuzz_check_frame(p->frame, p->len);
+            return;
+        }
+        sealed = tg_codec_make(&c, layout, 1, true, &options, NULL) == TG_OK && seal(p, c);
+    }
+    tg_codec_free(c);
+    PROMISE(fuzz_check_frame(p->frame, p->len) == sealed, "a frame is accepted exactly if its chunks are sound");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len < TG_FRAME_HEADER + TG_FRAME_CHECKSUM) {
+        return 0;
+    }
+    size_t room = len - TG_FRAME_HEADER - TG_FRAME_CHECKSUM;
+    parts p = {.frame = fuzz_room(len, 0), .len = len, .description_len = tg_get32(data + 20)};
+    memcpy(p.frame, data, len);
+    if (p.description_len <= room) {
+        p.description = p.frame + TG_FRAME_HEADER;
+        p.body = p.description + p.description_len;
+        p.body_len = room - p.description_len;
+        repair_header(&p);
+        reseal_and_check(&p);
+    }
+    free(p.frame);
+    return 0;
+}

@@ -1,0 +1,24 @@
+/* Ranks of small worlds with some steps behind them, for what deals with saved states. */
+#ifndef TG_FUZZ_WORLDS_H
+#define TG_FUZZ_WORLDS_H
+
+#include "tersegrad/tersegrad.h"
+
+/* A rank of some exchange, and the state in which its last step left it. */
+typedef struct fuzz_rank {
+    tg_exchange *exchange;
+    uint32_t rank, world;
+    uint8_t *saved;
+    size_t saved_len;
+} fuzz_rank;
+
+/* Every exchange, each in worlds of 1 and of 2 ranks: those of a world stand together, and worlds of one exchange too. */
+enum { FUZZ_RANK_N = 12 };
+
+/* All of them, made at the first use and kept as long as the program. */
+const fuzz_rank *fuzz_ranks(void);
+
+/* One more step of a world of one rank, which may fail. */
+tg_status fuzz_step_alone(const fuzz_rank *rank, uint64_t step, tg_detail *why);
+
+#endif
