@@ -1,0 +1,28 @@
+/* What writes seeds: an input put together from pieces, and the groups of them. */
+#ifndef TG_FUZZ_SEEDS_H
+#define TG_FUZZ_SEEDS_H
+
+#include "support.h"
+
+enum { SEED_CAP = 4096, NAME_CAP = 64 };
+
+typedef struct draft {
+    uint8_t bytes[SEED_CAP];
+    size_t len;
+} draft;
+
+void add_bytes(draft *d, const void *bytes, size_t len);
+void add8(draft *d, unsigned value);
+void add16(draft *d, size_t value);
+void add32(draft *d, size_t value);
+
+/* Where seeds go: write_seed gives DIRECTORY/TARGET/NAME. */
+void set_directory(const char *path);
+void write_seed(const char *target, const char *name, const void *bytes, size_t len);
+
+/* seeds_plain.c: the inputs that no codec has to make. */
+void write_packs(void);
+void write_recipes(void);
+void write_arrays(void);
+
+#endif

@@ -1,0 +1,185 @@
+/* Seeds of the targets whose input no codec has to make: packs, recipes, .npy files. */
+#include "base/bits.h"
+#include "codec/codec.h"
+#include "npy.h"
+#include "seeds.h"
+
+#include <string.h>
+
+/* ---- packs ------------------------------------------------------------------------------------------------------------ */
+
+static void write_packed(const char *name, unsigned mode, size_t n, size_t count, const void *bytes, size_t len)
+{
+    draft d = {.len = 0};
+    add8(&d, mode);
+    add32(&d, n - 1); /* the target adds the one back, as no chunk is empty */
+    add32(&d, count);
+    add_bytes(&d, bytes, len);
+    write_seed("unpack", name, d.bytes, d.len);
+}
+
+/* A mask of every `stride`th run of `run` elements, by every index part. */
+static void write_mask(size_t n, size_t stride, size_t run)
+{
+    uint64_t *mask = fuzz_room(tg_words(n) * sizeof *mask, 0);
+    uint8_t *bytes = fuzz_room(tg_bitmap_len(n), 0);
+    for (size_t at = stride / 2; at < n; at += stride) {
+        tg_mask_fill(mask, at, at + run < n ? at + run : n);
+    }
+    size_t count = (size_t)tg_mask_count(mask, n);
+    for (size_t i = 0; i < tg_part_n; i++) {
+        if (tg_parts[i].stage == TG_STAGE_index) {
+            const tg_index_part *part = (const void *)tg_parts[i].part;
+            uint8_t mode = 0;
+            size_t len = part->write(bytes, &mode, mask, n, count);
+            char name[NAME_CAP];
+            (void)snprintf(name, sizeof name, "%s_%zu_of_%zu", part->part.name, count, n);
+            if (len < SEED_CAP / 4) {
+                write_packed(name, mode, n, count, bytes, len);
+            }
+        }
+    }
+    free(bytes);
+    free(mask);
+}
+
+void write_packs(void)
+{
+    write_mask(1, 1, 1);
+    write_mask(64, 3, 1);
+    write_mask(65, 40, 20);
+    write_mask(1000, 90, 1);
+    write_mask(5000, 2500, 900);
+    write_mask(20000, 1999, 1);
+    write_mask(TG_CHUNK, 50021, 1);
+    write_mask(TG_CHUNK, 100000, 77);
+    write_packed("rice_bit_behind_end", 0, 8, 1, (const uint8_t[]){0x05}, 1);
+    write_packed("rice_byte_behind_end", 0, 8, 1, (const uint8_t[]){0x01, 0x00}, 2);
+    write_packed("rice_without_end", 0, 8, 1, (const uint8_t[]){0xff}, 1);
+    write_packed("rice_beyond_n", 0, 1, 1, (const uint8_t[]){0x01}, 1);
+    write_packed("rice_widest", TG_MODE_RICE_MAX, TG_CHUNK, 1, (const uint8_t[]){0xfe, 0xff, 0x07}, 3);
+    write_packed("rice_too_wide", TG_MODE_RICE_MAX + 1, TG_CHUNK, 1, (const uint8_t[]){0xfe, 0xff, 0x0f}, 3);
+    write_packed("runs_long_number", TG_MODE_RUNS, 8, 3, (const uint8_t[]){0x82, 0, 2}, 3);
+    write_packed("runs_too_long_number", TG_MODE_RUNS, 8, 3, (const uint8_t[]){0x82, 0x80, 0x80, 1, 2}, 5);
+    write_packed("runs_that_touch", TG_MODE_RUNS, 8, 3, (const uint8_t[]){2, 0, 0, 1}, 4);
+    write_packed("runs_beyond_n", TG_MODE_RUNS, 8, 7, (const uint8_t[]){2, 6}, 2);
+    write_packed("runs_half_a_pair", TG_MODE_RUNS, 8, 3, (const uint8_t[]){2}, 1);
+    write_packed("bitmap_bit_behind_end", TG_MODE_BITMAP, 3, 3, (const uint8_t[]){13}, 1);
+    write_packed("every_but_one", TG_MODE_EVERY, 3, 2, NULL, 0);
+    write_packed("one_more_than_every", TG_MODE_EVERY, 3, 4, NULL, 0);
+}
+
+/* ---- recipes ---------------------------------------------------------------------------------------------------------- */
+
+void write_recipes(void)
+{
+    static const char *const texts[] = {
+        "fp32",
+        "dense",
+        "dense@1",
+        "ef-topk@0.05,scope=model",
+        "random-k",
+        "random-block@0.25+bf16",
+        "ef+topk@0.01+fp16",
+        "bitmap+bf16+topk@ratio=0.5,coords=shared,scope=model+ef",
+        "threshold@1e-30+fp32+gaps+bits",
+        "threshold@1e20",
+        "threshold@0",
+        "threshold@-0",
+        "threshold",
+        "randomk@0.1,unbiased=yes,coords=own",
+        "ef+randomk@0.1,unbiased=yes",
+        "randomblock@1,coords=auto",
+        "topk@0.30000000000000004",
+        "topk@1e-300",
+        "topk@0",
+        "topk@1.5",
+        "topk@nan",
+        "topk@0.1,0.2",
+        "topk@0.1,ratio=0.2",
+        "topk@scope=planet",
+        "topk@",
+        "topk+randomk",
+        "all+bitmap",
+        "+",
+        "fp32+",
+        "fp8",
+        "topk@0.1\n+fp16",
+        "\033[2Jtopk",
+        "",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char name[NAME_CAP];
+        (void)snprintf(name, sizeof name, "text_%02zu", i);
+        write_seed("recipe", name, texts[i], strlen(texts[i]));
+    }
+    char preset[600] = "ef-topk@0."; /* longer than any recipe may be */
+    memset(preset + strlen(preset), '1', sizeof preset - 12);
+    write_seed("recipe", "too_long", preset, strlen(preset));
+}
+
+/* ---- .npy files ------------------------------------------------------------------------------------------------------- */
+
+static void write_array(const char *name, tg_dtype dtype, const uint64_t *dims, uint32_t dim_n, size_t element_n)
+{
+    uint8_t header[CLI_NPY_HEADER_CAP];
+    size_t header_len = cli_npy_header(header, dtype, dims, dim_n);
+    draft d = {.len = 0};
+    add_bytes(&d, header, header_len);
+    for (size_t i = 0; i < element_n * tg_dtype_len(dtype); i++) {
+        add8(&d, (unsigned)i * 7);
+    }
+    write_seed("npy", name, d.bytes, d.len);
+}
+
+/* A file with this header text, which may hold a 0, and `data_len` bytes behind it. */
+static void write_text_array(const char *name, unsigned version, const char *text, size_t text_len, size_t data_len)
+{
+    draft d = {.len = 0};
+    add_bytes(&d, "\x93NUMPY", 6);
+    add8(&d, version);
+    add8(&d, 0);
+    add16(&d, text_len);
+    if (version > 1) {
+        add16(&d, 0);
+    }
+    add_bytes(&d, text, text_len);
+    for (size_t i = 0; i < data_len; i++) {
+        add8(&d, (unsigned)i);
+    }
+    write_seed("npy", name, d.bytes, d.len);
+}
+
+void write_arrays(void)
+{
+    static const uint64_t ones[CLI_NPY_DIMS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    write_array("vector", TG_FP32, (const uint64_t[]){5}, 1, 5);
+    write_array("matrix", TG_FP16, (const uint64_t[]){3, 4}, 2, 12);
+    write_array("scalar", TG_FP32, NULL, 0, 1);
+    write_array("empty", TG_FP32, (const uint64_t[]){7, 0, UINT64_MAX}, 3, 0);
+    write_array("most_dimensions", TG_FP16, ones, CLI_NPY_DIMS, 1);
+    write_array("too_short", TG_FP32, (const uint64_t[]){5}, 1, 4);
+    write_array("overflow", TG_FP32, (const uint64_t[]){UINT64_MAX, 2}, 2, 0);
+    write_array("overflow_to_zero", TG_FP32, (const uint64_t[]){UINT64_C(1) << 32, UINT64_C(1) << 32}, 2, 0);
+    write_array("overflow_bytes", TG_FP32, (const uint64_t[]){UINT64_C(1) << 62}, 1, 0);
+#define TEXT_ARRAY(name, version, text, data_len) write_text_array(name, version, text, sizeof text - 1, data_len)
+    TEXT_ARRAY("other_order", 1, "{\"shape\":(2,),\"fortran_order\":False,\"descr\":\"<f4\"}", 8);
+    TEXT_ARRAY("version_2", 2, "{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }\n", 4);
+    TEXT_ARRAY("version_3", 3, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2), }\n", 8);
+    TEXT_ARRAY("version_4", 4, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", 4);
+    TEXT_ARRAY("column_major", 1, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", 16);
+    TEXT_ARRAY("big_endian", 1, "{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", 4);
+    TEXT_ARRAY("structured", 1, "{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", 4);
+    TEXT_ARRAY("not_a_tuple", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1), }", 4);
+    TEXT_ARRAY("leading_zero", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (01,), }", 4);
+    TEXT_ARRAY("negative", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", 4);
+    TEXT_ARRAY("key_twice", 1, "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 4);
+    TEXT_ARRAY("key_missing", 1, "{'descr': '<f4', 'shape': (1,), }", 4);
+    TEXT_ARRAY("more_behind", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), } x", 4);
+    TEXT_ARRAY("zero_in_dtype", 1, "{'descr': '<f4\0x', 'fortran_order': False, 'shape': (1,), }", 4);
+    TEXT_ARRAY("zero_in_key", 1, "{'descr\0x': '<f4', 'fortran_order': False, 'shape': (1,), }", 4);
+    TEXT_ARRAY("escape_in_dtype", 1, "{'descr': '\033[2J', 'fortran_order': False, 'shape': (1,), }", 4);
+#undef TEXT_ARRAY
+}
