@@ -183,46 +183,95 @@ PARTS = (
 )
 DEFAULTS = ("none", "all", None, "gaps", "bits")
 STAGE_OF = {name: stage for stage, parts in enumerate(PARTS) for name in parts}
+MAX_RECIPES = 255
+MAX_TEXT = 255
+
+# A parameter's values are choices, or the numbers from `low` (itself only if `closed`) to `high`.
+Parameter = namedtuple("Parameter", "key choices default low high closed", defaults=(None, None, None, None))
+SCOPE = Parameter("scope", ("tensor", "model"), "tensor")
+RATIO = Parameter("ratio", None, "0.01", 0, 1, False)
+RANDOM = (RATIO, SCOPE, Parameter("coords", ("own", "shared"), "auto"), Parameter("unbiased", ("no", "yes"), "no"))
+COORDS = Parameter("coords", ("own", "shared"), "own")
+MAIN = ("ratio", "T")
+PARAMETERS = {  # in canonical order
+    "ef": (Parameter("decay", None, "1", 0, 1, True),),
+    "topk": (RATIO, SCOPE, COORDS),
+    "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True), SCOPE, COORDS),
+    "randomk": RANDOM,
+    "randomblock": RANDOM,
+}
 
 Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio")
 
 
+def write_number(value):
+    """A number as canonical text has it: "%.*g" in the fewest digits that read back the same."""
+    for digits in range(1, 18):
+        text = "%.*g" % (digits, value)
+        if float(text) == value:
+            break
+    mantissa, e, exponent = text.partition("e")
+    return mantissa + e + (str(int(exponent)) if e else "")
+
+
 def parse_number(text):
-    """A number of a canonical recipe: no digit more than it needs to read back as the same binary64."""
-    found = re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?(e-?[0-9]+)?", text)
-    require(found, f"recipe number '{text}' is not in canonical form")
-    value = float(text)
-    require(math.isfinite(value), f"recipe number '{text}' is beyond binary64")
-    shortest = repr(abs(value)).split("e")[0].replace(".", "").strip("0")
-    written = (found[1] + (found[2] or "")).replace(".", "").strip("0")
-    require(written == shortest, f"recipe number '{text}' is not the shortest for its value")
+    require(re.fullmatch(r"-?[0-9.]+(e-?[0-9]+)?", text), f"recipe number '{text}' is not in canonical form")
+    try:
+        value = float(text) + 0.0  # of -0 comes 0, so that it is not canonical
+    except ValueError:
+        value = math.nan
+    require(math.isfinite(value), f"recipe number '{text}' is none, or beyond binary64")
+    canonical = write_number(value)
+    require(text == canonical, f"recipe number '{text}' is not in canonical form, which is '{canonical}'")
     return value
+
+
+def check_value(part, parameter, value):
+    if parameter.choices:
+        require(value in parameter.choices + (parameter.default,), f"recipe part '{part}' has {parameter.key}={value}")
+        return
+    number = parse_number(value)
+    inside = parameter.low <= number <= parameter.high and (parameter.closed or number > parameter.low)
+    require(inside, f"recipe part '{part}' has {parameter.key} outside its range: {value}")
 
 
 def parse_parameters(part, text):
-    """The parameters of a part by key; the main one has the key ''. Those that the page does not list are let pass."""
-    parameters = {}
+    """The parameters of a part that are given, by key."""
+    known = PARAMETERS.get(part, ())
+    keys = [parameter.key for parameter in known]
+    given, last = {}, -1
     for place, item in enumerate(text.split(",")):
-        found = re.fullmatch(r"(?:([a-z][a-z0-9_]*)=)?([A-Za-z0-9._-]+)", item)
+        found = re.fullmatch(r"(?:([A-Za-z0-9.-]+)=)?([A-Za-z0-9.-]+)", item)
         require(found, f"recipe part '{part}' has the malformed parameter '{item}'")
-        key, value = found[1] or "", found[2]
-        require(key or not place, f"recipe part '{part}' has a value without key behind its first parameter")
-        require(key not in parameters, f"recipe part '{part}' gives '{key}' twice")
-        if re.fullmatch(r"-?[0-9.]+([eE].*)?", value):
-            parse_number(value)
-        parameters[key] = value
-    return parameters
+        key, value = found[1], found[2]
+        require(key or place == 0, f"recipe part '{part}' has a value without key behind its first parameter")
+        require(key not in MAIN, f"recipe part '{part}' gives its main parameter with a key")
+        require(key or keys[:1] and keys[0] in MAIN, f"recipe part '{part}' has no main parameter")
+        key = key or keys[0]
+        require(key in keys, f"recipe part '{part}' has the unknown parameter '{key}'")
+        require(key not in given, f"recipe part '{part}' gives '{key}' twice")
+        require(keys.index(key) > last, f"recipe part '{part}' has its parameters out of order")
+        last = keys.index(key)
+        check_value(part, known[last], value)
+        given[key] = value
+        if key not in MAIN:  # which may stand at its default
+            require(value != known[last].default, f"recipe part '{part}' spells out the default {key}={value}")
+    return given
 
 
-def read_choice(part, parameters, key, choices, default):
-    value = parameters.get(key, default)
-    require(value in choices, f"recipe part '{part}' has {key}={value}, which no frame may have")
-    require(key not in parameters or value != default, f"recipe part '{part}' spells out the default {key}={value}")
-    return value
+def parameters_of(part, at, text):
+    """All parameters of a part by key, at their defaults if they are not given."""
+    values = {parameter.key: parameter.default for parameter in PARAMETERS.get(part, ())}
+    if at:
+        values.update(parse_parameters(part, text))
+    require("T" not in values or values["T"], f"recipe part '{part}' needs its T")
+    require(values.get("coords") != "auto", f"recipe part '{part}' has coords=auto, which no frame may have")
+    return values
 
 
 def parse_recipe(raw, ids):
     text = bytes(raw).decode("latin-1")
+    require(len(text) <= MAX_TEXT, f"a recipe text has {len(text)} bytes, more than {MAX_TEXT}")
     require(re.fullmatch("[!-~]+", text), "a recipe text is empty or not of printable ASCII")
     names, parameters, last = list(DEFAULTS), {}, -1
     for part in text.split("+"):
@@ -232,25 +281,16 @@ def parse_recipe(raw, ids):
         require(stage > last, f"recipe '{text}' has its parts out of order or two of one stage")
         require(name != DEFAULTS[stage], f"recipe '{text}' spells out the default part '{name}'")
         names[stage], last = name, stage
-        if at:
-            parameters[stage] = parse_parameters(name, rest)
+        parameters[stage] = parameters_of(name, at, rest)
     require(names[2], f"recipe '{text}' names no quantizer")
+    require(names[1] != "all" or names[3] == "gaps", f"recipe '{text}' has an index pack but no indices")
     for stage, name in enumerate(names):
         require(ids[stage] == PARTS[stage][name],
                 f"recipe '{text}' goes with {STAGES[stage]} id {ids[stage]}, not {PARTS[stage][name]} of '{name}'")
 
-    select, given = names[1], parameters.get(1, {})
-    scope, coords, ratio = "tensor", "own", None
-    if select != "all":
-        scope = read_choice(select, given, "scope", ("tensor", "model"), "tensor")
-        random = select in DRAWS
-        coords = read_choice(select, given, "coords", ("own", "shared"), "auto" if random else "own")
-        if random:
-            require("ratio" not in given, f"recipe part '{select}' gives its main parameter with a key")
-            ratio = parse_number(given.get("", "0.01"))
-            require("" not in given or ratio != 0.01, f"recipe part '{select}' spells out its default ratio")
-            require(0 < ratio <= 1, f"recipe part '{select}' has a ratio outside (0, 1]")
-    return Recipe(text, select, names[2], names[3], scope, coords == "shared", ratio)
+    given = parameters.get(1, {})
+    ratio = parse_number(given["ratio"]) if names[1] in DRAWS else None
+    return Recipe(text, names[1], names[2], names[3], given.get("scope"), given.get("coords") == "shared", ratio)
 
 
 # ---- Section 2: description ------------------------------------------------------------------------------------------
@@ -269,8 +309,9 @@ def parse_description(view):
     seed = cursor.number(8, "the seed")
     require(has_seed or seed == 0, "the seed is not 0 although has_seed is 0")
 
-    recipes = []
-    for _ in range(cursor.number(2, "the number of recipes")):
+    recipes, recipe_n = [], cursor.number(2, "the number of recipes")
+    require(recipe_n <= MAX_RECIPES, f"the description has {recipe_n} recipes, more than {MAX_RECIPES}")
+    for _ in range(recipe_n):
         text = cursor.take(cursor.number(2, "a recipe's length"), "a recipe's text")
         recipes.append(parse_recipe(text, bytes(cursor.take(5, "a recipe's ids"))))
     require(len({recipe.text for recipe in recipes}) == len(recipes), "two recipes have the same text")
@@ -394,7 +435,8 @@ def read_header(cursor, index_pack, m):
         require(mode == 0 and index_len == 0, "a chunk of count 0 has another mode than 0 or index bytes")
         return count, mode, index_len
     require(mode <= MAX_RICE or mode in (BITMAP, RUNS, EVERY), f"a chunk has the unknown mode {mode}")
-    require(mode == BITMAP or index_pack == "gaps", f"a chunk has mode {mode}, which index pack 'bitmap' does not allow")
+    require(mode == BITMAP or index_pack == "gaps",
+            f"a chunk has mode {mode}, which index pack 'bitmap' does not allow")
     if mode == BITMAP:
         require(index_len == (m + 7) // 8, f"a bitmap of {m} elements has {index_len} bytes")
     elif mode == EVERY:
@@ -501,6 +543,8 @@ LARGEST = {"fp16": np.float32(65504), "bf16": np.uint32(0x7F7F0000).view(np.floa
 
 
 def to_dtype(values, dtype):
+    bits = values.view(np.uint32)
+    values = np.where(np.isnan(values), bits | np.uint32(0x400000), bits).view(np.float32)  # every NaN is made quiet
     if dtype == "fp32":
         return values
     largest = LARGEST[dtype]

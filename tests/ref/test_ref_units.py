@@ -19,8 +19,9 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tersegrad_ref as ref  # noqa: E402
-from frame_writer import (chunk_header, floats, ids_of, single, write_bitmap, write_chunk, write_description,  # noqa: E402
-                          write_frame, write_recipe, write_rice, write_runs)
+from frame_writer import (  # noqa: E402
+    chunk_header, floats, ids_of, single, write_bitmap, write_chunk, write_description, write_frame, write_recipe,
+    write_rice, write_runs)
 
 CHUNK = 262144
 
@@ -196,8 +197,8 @@ class Frames(unittest.TestCase):
 
     def test_bitmap_pack(self):
         chunk = write_chunk(ref.BITMAP, [2, 9], 11, floats([1, -2]))
-        self.check(single("threshold+fp32+bitmap", (11,), [chunk]), [0, 0, 1] + [0] * 6 + [-2, 0])
-        self.check(single("threshold+fp32+bitmap", (11,), [chunk_header(0, 0, 0)]), [0] * 11)
+        self.check(single("threshold@1+fp32+bitmap", (11,), [chunk]), [0, 0, 1] + [0] * 6 + [-2, 0])
+        self.check(single("threshold@1+fp32+bitmap", (11,), [chunk_header(0, 0, 0)]), [0] * 11)
 
     def test_quantizers_and_dtypes(self):
         self.check(single("fp16", (2,), [struct.pack("<2e", 1.5, -0.25)]), [1.5, -0.25])
@@ -231,7 +232,7 @@ class Frames(unittest.TestCase):
             expected = np.zeros(n, np.float32)
             expected[coordinates] = np.arange(len(coordinates)) + 1
             chunks = [expected[[i for i in coordinates if i // CHUNK == c]].tobytes() for c in (0, 1)]
-            main = "" if ratio == 0.01 else f"{ratio},"
+            main = "" if ratio == 0.01 else ref.write_number(ratio) + ","
             info, _ = self.check(single(f"{select}@{main}coords=shared+fp32", (n,), chunks, seed, step=step), expected)
             self.assertEqual((info["entries"], info["seed"]), (len(coordinates), seed))
 
@@ -317,13 +318,23 @@ class Refusals(unittest.TestCase):
                 ("malformed", "topk@+fp32"), ("malformed", "topk@0.1,+fp32"), ("malformed", "topk@a=b=c+fp32"),
                 ("without key behind", "topk@scope=model,0.1+fp32"), ("twice", "topk@scope=model,scope=model+fp32"),
                 ("default scope", "topk@scope=tensor+fp32"), ("scope=world", "topk@scope=world+fp32"),
-                ("default coords", "threshold@coords=own+fp32"), ("coords=auto", "topk@coords=auto+fp32"),
+                ("default coords", "threshold@1,coords=own+fp32"), ("coords=auto", "topk@coords=auto+fp32"),
                 ("coords=auto", "randomk+fp32"), ("coords=auto", "randomk@coords=auto+fp32"),
-                ("default ratio", "randomk@0.01,coords=own+fp32"), ("with a key", "randomk@ratio=0.1,coords=own+fp32"),
-                ("ratio outside", "randomblock@0,coords=own+fp32"), ("ratio outside", "randomblock@1.5,coords=own+fp32"),
+                ("with a key", "randomk@ratio=0.1,coords=own+fp32"), ("no main", "ef@0.5+fp32"), ("no main", "fp32@1"),
+                ("needs its T", "threshold+fp32"), ("unknown parameter", "topk@0.1,unbiased=yes+fp32"),
+                ("order", "topk@0.1,coords=shared,scope=model+fp32"),
+                ("default unbiased", "randomk@coords=own,unbiased=no+fp32"),
+                ("default decay", "ef@decay=1+fp32"), ("decay outside", "ef@decay=1.5+fp32"),
+                ("T outside", "threshold@1e39+fp32"), ("T outside", "threshold@-1+fp32"),
+                ("canonical", "threshold@-0+fp32"),
+                ("no indices", "fp32+bitmap"), ("more than 255", "topk@0." + "1" * 250 + "+fp32"),
+                ("canonical", "topk@1e-05+fp32"), ("canonical", "topk@0.00001+fp32"), ("canonical", "topk@5e-1+fp32"),
+                ("canonical", "threshold@100+fp32"), ("none, or", "topk@0.1.1+fp32"),
+                ("ratio outside", "randomblock@0,coords=own+fp32"),
+                ("ratio outside", "randomblock@1.5,coords=own+fp32"),
                 ("canonical", "randomk@.5,coords=own+fp32"), ("canonical", "randomk@0.50,coords=own+fp32"),
                 ("canonical", "randomk@00.5,coords=own+fp32"), ("canonical", "randomk@nan,coords=own+fp32"),
-                ("shortest", "randomk@0.10000000000000001,coords=own+fp32"), ("canonical", "topk@0.10+fp32"),
+                ("canonical", "randomk@0.10000000000000001,coords=own+fp32"), ("canonical", "topk@0.10+fp32"),
                 ("beyond", "topk@1e999+fp32"), ("no seed", "randomk@coords=shared+fp32")):
             self.refuse(words, single(text, (1,), [floats([1])]))
 
@@ -373,7 +384,7 @@ class Refusals(unittest.TestCase):
     def small_frame(self):
         chunks = [write_chunk(1, [0, 5], 12, floats([1, 2])), write_chunk(ref.RUNS, [1, 2, 3], 9, b"\0\0" * 3),
                   write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2])]
-        recipes = ["topk@scope=model+fp32", "ef+threshold@coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
+        recipes = ["topk@scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
         tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2)]
         return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
 

@@ -1,0 +1,580 @@
+"""The frames of this folder.
+
+A bad one breaks one rule of docs/format.md; lengths, fingerprint and checksum are those of the bytes that are there,
+except where they are the point, so that this rule is what refuses it. A good one is odd but breaks none: no encoder
+would write most of them.
+"""
+
+import hashlib
+import pathlib
+import struct
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ref"))
+import meaning  # noqa: E402
+import tersegrad_ref as ref  # noqa: E402
+from frame_writer import (  # noqa: E402
+    BITMAP, EVERY, IDS, RUNS, chunk_header, floats, ids_of, raw_chunk, single, write_bitmap, write_chunk,
+    write_description, write_frame, write_recipe, write_rice, write_runs, write_tensor)
+
+CHUNK = 262144
+BAD, GOOD = {}, {}
+
+
+def bad(name, rule, program, reference, frame):
+    """`program` and `reference` are words of the sentences with which they refuse the frame."""
+    assert name not in BAD
+    BAD[name] = {"file": f"bad/{name}.tg", "rule": rule, "program": program, "reference": reference}, frame
+
+
+def good(name, about, frame, beyond_numpy=False, **arrays):
+    """`arrays` are what its tensors decode to, bf16 as uint16."""
+    assert name not in GOOD
+    row = {"file": f"good/{name}.tg", "about": about,
+           "tensors": {tensor: hashlib.sha256(array.tobytes()).hexdigest() for tensor, array in arrays.items()}}
+    if beyond_numpy:
+        row["beyond_numpy"] = True
+    GOOD[name] = row, frame
+
+
+def placed(n, positions, values, dtype="<f4"):
+    array = np.zeros(n, dtype)
+    array[positions] = values
+    return array
+
+
+def changed(frame, at, byte):
+    frame = bytearray(frame)
+    assert frame[at] != byte
+    frame[at] = byte
+    return bytes(frame)
+
+
+# ---- Section 1: layout -----------------------------------------------------------------------------------------------
+
+one = floats([1.5])
+plain = single("fp32", (1,), [one])
+good("plain", "the plainest frame: most in bad/ are this one but for one thing", plain, w=placed(1, 0, 1.5))
+good("largest-header", "the largest rank and step", single("fp32", (1,), [one], rank=2 ** 32 - 1, step=2 ** 64 - 1),
+     w=placed(1, 0, 1.5))
+
+bad("nothing", "a frame has a header", "not a Tersegrad frame", "at least 56", b"")
+bad("magic-alone", "a frame has a header", "inside its header", "at least 56", plain[:4])
+bad("header-cut", "a frame has a header", "inside its header", "at least 56", plain[:47])
+bad("header-alone", "a frame has a description and a checksum", "inside its header", "at least 56", plain[:48])
+bad("cut-in-description", "frame_len is the length of the frame", "its header says", "frame_len", plain[:60])
+bad("cut-by-one", "frame_len is the length of the frame", "its header says", "frame_len", plain[:-1])
+bad("one-more", "frame_len is the length of the frame", "its header says", "frame_len", plain + b"\0")
+bad("twice", "a file holds one frame", "its header says", "frame_len", plain + plain)
+for number, value in enumerate((0, len(plain) - 1, len(plain) + 1, 2 ** 64 - 1)):
+    bad(f"frame-len-{number}", "frame_len is the length of the frame", "its header says", "frame_len",
+        single("fp32", (1,), [one], frame_len=value))
+bad("magic", "the magic is TGFR", "not a Tersegrad frame", "magic", single("fp32", (1,), [one], magic=b"TGFS"))
+for version in (0, 2, 255):
+    bad(f"version-{version}", "the version is 1", "version", "version", single("fp32", (1,), [one], version=version))
+for bit in (3, 7):
+    bad(f"flag-{bit}", "flags other than bits 0 to 2 are 0", "header", "flag",
+        single("fp32", (1,), [one], flags=7 | 1 << bit))
+bad("neither", "a frame has indices or values", "header", "neither", single("fp32", (1,), [one], flags=1))
+for number, value in enumerate((1, 0x8000)):
+    bad(f"zero-{number}", "the zero field is 0", "header", "zero", single("fp32", (1,), [one], zero=value))
+bad("slices-0", "there is at least one slice", "header", "0 slices", single("fp32", (1,), [one], slices=0))
+bad("slice-1-of-1", "slice is below slices", "header", "slice 1 of 1", single("fp32", (1,), [one], slice=1))
+bad("slice-0-of-2", "a file holds slice 0 of 1", "slice 0 of 2", "slice 0 of 1",
+    single("fp32", (3,), [floats([1, 2])], slices=2))
+bad("slice-1-of-2", "a file holds slice 0 of 1", "slice 1 of 2", "slice 0 of 1",
+    single("fp32", (3,), [floats([3])], slice=1, slices=2))
+bad("values-alone", "a file holds a frame with indices and values", "frame", "both",
+    single("fp32", (1,), [one], flags=5))
+bad("indices-alone", "a file holds a frame with indices and values", "frame", "both",
+    single("topk@0.5,coords=shared+fp32", (8,), [chunk_header(1, 0, 1) + write_rice([2], 0)], flags=3))
+bad("not-described", "a file holds a described frame", "does not describe itself", "described",
+    write_frame(b"", [one], flags=6, fingerprint=ref.xxh64(write_description(["fp32"], [("w", (1,))]))))
+bad("not-described-but", "description_len is 0 unless described", "header", "has a description",
+    single("fp32", (1,), [one], flags=6))
+bad("description-len-0", "a description holds at least has_seed, the seed and two numbers", "description",
+    "description ends", write_frame(b"", [one]))
+bad("description-len-long", "the description lies in the frame", "header", "does not fit",
+    single("fp32", (1,), [one], description_len=len(plain) - 48 - 8 + 1))
+bad("description-len-longest", "the description lies in the frame", "header", "does not fit",
+    single("fp32", (1,), [one], description_len=2 ** 32 - 1))
+bad("fingerprint", "the fingerprint is that of the description", "fingerprint", "fingerprint",
+    single("fp32", (1,), [one], fingerprint=ref.xxh64(write_description(["fp32"], [("v", (1,))]))))
+bad("description-flip", "the fingerprint is that of the description", "fingerprint", "fingerprint",
+    changed(plain, plain.index(b"fp32"), ord("g")))
+
+# ---- Section 2: description ------------------------------------------------------------------------------------------
+
+W = ("w", (1,))
+described = write_description(["fp32"], [W])
+
+
+def of_description(description):
+    return write_frame(description, [one])
+
+
+good("seed-0", "seed 0 is a seed, and a recipe that draws nothing may have one", single("fp32", (1,), [one], 0),
+     w=placed(1, 0, 1.5))
+good("seed-largest", "the largest seed", single("fp32", (1,), [one], 2 ** 64 - 1), w=placed(1, 0, 1.5))
+bad("has-seed-2", "has_seed is 0 or 1", "canonical form", "has_seed", of_description(b"\2" + described[1:]))
+bad("has-seed-255", "has_seed is 0 or 1", "canonical form", "has_seed", of_description(b"\xff" + described[1:]))
+bad("seed-without", "the seed is 0 if has_seed is 0", "canonical form", "seed is not 0",
+    of_description(b"\0\1" + described[2:]))
+
+good("no-tensors", "a frame of no tensors has no recipes", write_frame(write_description([], []), []))
+bad("recipes-0", "there is a recipe if there is a tensor", "recipe number 0 of 0", "recipe number 0 of 0",
+    of_description(write_description([], [W])))
+bad("recipes-more", "the description has as many recipes as it says", "description", "recipe text",
+    of_description(described[:9] + b"\2" + described[10:]))
+bad("recipes-65535", "the description has as many recipes as it says", "description", "65535 recipes",
+    of_description(described[:9] + b"\xff\xff" + described[11:]))
+bad("recipe-text-long", "a recipe's text lies in the description", "recipe", "description ends",
+    of_description(described[:11] + b"\xff\x00" + described[13:]))
+bad("recipe-text-longest", "a recipe's text lies in the description", "recipe", "description ends",
+    of_description(described[:11] + b"\xff\xff" + described[13:]))
+bad("recipe-unused", "every recipe is used", "canonical form", "used by no tensor",
+    of_description(write_description(["fp32", "fp16"], [W])))
+bad("recipe-unused-first", "every recipe is used", "canonical form", "order",
+    of_description(write_description(["fp16", "fp32"], [("w", (1,), 1)])))
+bad("recipe-without-tensors", "every recipe is used", "canonical form", "used by no tensor",
+    write_frame(write_description(["fp32"], []), []))
+bad("recipes-order", "recipes stand in the order of their first use", "canonical form", "order",
+    write_frame(write_description(["fp32", "fp16"], [("w", (1,), 1), ("v", (1,), 0)]), [b"\0\0", one]))
+bad("recipes-alike", "no two recipes have the same text", "canonical form", "same text",
+    write_frame(write_description(["fp32", "fp32"], [("w", (1,), 0), ("v", (1,), 1)]), [one, one]))
+bad("recipe-number", "a tensor's recipe is one of the description's", "recipe number 1 of 1", "recipe number 1 of 1",
+    of_description(write_description(["fp32"], [("w", (1,), 1)])))
+
+
+def tensors_counted(count):
+    """A description of one tensor that says it has `count`."""
+    return write_description(["fp32"], [])[:-4] + struct.pack("<I", count) + write_tensor(*W)
+
+
+several = [f"threshold@{i}.5+fp32" for i in range(256)]
+crowd = [(f"t{i}", (1,), i) for i in range(256)]
+good("recipes-255", "as many recipes as there may be",
+     write_frame(write_description(several[:255], crowd[:255]), [raw_chunk(1, EVERY, one, b"")] * 255),
+     **{f"t{i}": placed(1, 0, 1.5) for i in range(255)})
+bad("recipes-256", "there are at most 255 recipes", "255", "256 recipes",
+    write_frame(write_description(several, crowd), [raw_chunk(1, EVERY, one, b"")] * 256))
+
+bad("tensors-more", "the description has as many tensors as it says", "description", "description ends",
+    of_description(tensors_counted(2)))
+bad("tensors-most", "the description has as many tensors as it says", "description", "description ends",
+    of_description(tensors_counted(2 ** 32 - 1)))
+bad("description-behind", "nothing stands behind the last tensor", "behind its end", "behind its last tensor",
+    of_description(described + b"\0"))
+for number, cut in enumerate((1, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19)):
+    bad(f"description-cut-{number}", "the description is whole", "description", "description ends",
+        of_description(described[:-cut]))
+
+good("name-longest", "a name of 255 bytes", of_description(write_description(["fp32"], [("x" * 255, (1,))])),
+     **{"x" * 255: placed(1, 0, 1.5)})
+good("name-bytes", "a name that is not UTF-8", of_description(write_description(["fp32"], [(b"\xff/\n", (1,))])),
+     **{b"\xff/\n".decode("utf-8", "surrogateescape"): placed(1, 0, 1.5)})
+bad("name-empty", "a name has at least 1 byte", "name", "0 bytes",
+    of_description(write_description(["fp32"], [("", (1,))])))
+bad("name-256", "a name has at most 255 bytes", "name", "256 bytes",
+    of_description(write_description(["fp32"], [("x" * 256, (1,))])))
+bad("name-byte-0", "a name has no byte 0", "name", "byte 0",
+    of_description(write_description(["fp32"], [("w\0", (1,))])))
+bad("names-alike", "names differ", "two tensors are called 'w'", "same name",
+    write_frame(write_description(["fp32"], [W, ("v", (1,)), W]), [one] * 3))
+bad("kind-7", "kinds are 0 to 6", "unknown kind", "kind 7",
+    of_description(write_description(["fp32"], [("w", (1,), 0, 0, 7)])))
+bad("kind-255", "kinds are 0 to 6", "unknown kind", "kind 255",
+    of_description(write_description(["fp32"], [("w", (1,), 0, 0, 255)])))
+bad("dtype-3", "dtypes are 0 to 2", "dtype", "dtype 3", single("fp32", (1,), [one], dtype=3))
+bad("dtype-255", "dtypes are 0 to 2", "dtype", "dtype 255", single("fp32", (1,), [one], dtype=255))
+good("kinds", "every kind",
+     write_frame(write_description(["fp32"], [(f"k{k}", (1,), 0, 0, k) for k in range(7)]), [one] * 7),
+     **{f"k{k}": placed(1, 0, 1.5) for k in range(7)})
+
+good("dimensions-32", "32 dimensions", single("fp32", (1,) * 32, [one]), w=placed(1, 0, 1.5))
+good("dimensions-64", "64 dimensions", single("fp32", (1,) * 64, [one]), beyond_numpy=True, w=placed(1, 0, 1.5))
+good("dimensions-0", "no dimension: one element", single("fp32", (), [one]), w=placed(1, 0, 1.5))
+good("dimension-of-0", "no element: no chunk", single("topk@0.5+fp32", (5, 0), []), w=placed(0, [], []))
+good("dimension-of-0-and-more", "no element, whatever the other dimensions are",
+     single("fp32", (2 ** 63, 2 ** 63, 0, 5), []),
+     beyond_numpy=True, w=placed(0, [], []))
+bad("dimensions-65", "a tensor has at most 64 dimensions", "64", "65 dimensions", single("fp32", (1,) * 65, [one]))
+bad("dimensions-255", "a tensor has at most 64 dimensions", "64", "255 dimensions", single("fp32", (1,) * 255, [one]))
+for number, shape in enumerate(((2 ** 60 + 1,), (2 ** 64 - 1,), (2 ** 30, 2 ** 30, 2))):
+    bad(f"elements-{number}", "a tensor has at most 2^60 elements", "2^60 elements", "2^60",
+        single("fp32", shape, [one]))
+bad("elements-overflow-to-0", "a product beyond 64 bits is not 0", "2^60 elements", "2^60",
+    single("fp32", (2 ** 32, 2 ** 32), []))
+bad("elements-overflow-to-1", "a product beyond 64 bits is not 1", "2^60 elements", "2^60",
+    single("fp32", (274177, 67280421310721), [one]))  # 2^64 + 1
+bad("elements-together", "all tensors have at most 2^60 elements", "2^60 elements together", "2^60",
+    of_description(write_description(["fp32"], [("w", (2 ** 59,)), ("v", (2 ** 59 + 1,))])))
+
+# ---- Sections 7 and 8: recipes ---------------------------------------------------------------------------------------
+
+half = raw_chunk(4, BITMAP, floats([1, 2, 3, 4]), b"\x55")  # of 8 elements
+halves = placed(8, [0, 2, 4, 6], [1, 2, 3, 4])
+
+
+def of_recipe(text, ids=None, seed=None):
+    """A frame of 8 elements by a recipe; its chunk is right for a selection that is told."""
+    return write_frame(write_description([write_recipe(text, ids)], [("w", (8,))], seed), [half])
+
+
+stages = ("feedback", "select", "quantize", "pack (indices)", "pack (symbols)")
+rich = "ef+topk@0.5+fp32+bitmap"
+good("recipe-rich", "a recipe that names a part of all stages but one", of_recipe(rich), w=halves)
+for stage, words in enumerate(stages):
+    known = set(IDS[stage].values())
+    for other in (0, max(known) + 1, 255):
+        ids = bytearray(ids_of(rich))
+        ids[stage] = other
+        bad(f"id-{stage}-{other}", f"{words} has no part {other}", f"{words} part number {other}", f"id {other}",
+            of_recipe(rich, ids))
+    for other in sorted(known - {ids_of(rich)[stage]}):
+        ids = bytearray(ids_of(rich))
+        ids[stage] = other
+        bad(f"id-{stage}-{other}-of-another", "text and ids name the same parts", "canonical form", f"id {other}",
+            of_recipe(rich, ids))
+bad("part-of-the-future", "a part that version 1 does not have", "part number 9", "unknown part",
+    of_recipe("best@0.5+fp32", (1, 9, 1, 2, 1)))
+bad("part-unknown", "a part that version 1 does not have", "no part or preset 'best'", "unknown part",
+    of_recipe("best@0.5+fp32", (1, 2, 1, 2, 1)))
+
+TOPK = (1, 2, 1, 2, 1)
+THRESHOLD = (1, 3, 1, 2, 1)
+OWN = (1, 4, 1, 2, 1)
+EF = (2, 2, 1, 2, 1)
+NOT_CANONICAL = (
+    # name, rule, text, ids, words of the program and of the reference decoder
+    ("empty", "a recipe has a part", "", (1, 1, 1, 2, 1), "empty", "empty"),
+    ("preset", "presets are for people", "dense", (1, 1, 1, 2, 1), "canonical form", "unknown part"),
+    ("no-quantizer", "the quantizer is always named", "topk@0.5", TOPK, "canonical form", "no quantizer"),
+    ("order", "parts stand in the order of their stages", "fp32+topk@0.5", TOPK, "canonical form", "order"),
+    ("two-of-a-stage", "one part of each stage", "topk@0.5+threshold@1+fp32", TOPK, "stage", "two of one stage"),
+    ("same-twice", "one part of each stage", "topk@0.5+fp32+fp32", TOPK, "stage", "two of one stage"),
+    ("none", "`none` is left out", "none+topk@0.5+fp32", TOPK, "canonical form", "default part"),
+    ("all", "`all` is left out", "all+fp32", (1, 1, 1, 2, 1), "canonical form", "default part"),
+    ("gaps", "`gaps` is left out", "topk@0.5+fp32+gaps", TOPK, "canonical form", "default part"),
+    ("bits", "`bits` is left out", "topk@0.5+fp32+bits", TOPK, "canonical form", "default part"),
+    ("plus-behind", "no part is empty", "topk@0.5+fp32+", TOPK, "part is missing", "unknown part"),
+    ("plus-before", "no part is empty", "+topk@0.5+fp32", TOPK, "part is missing", "unknown part"),
+    ("plus-twice", "no part is empty", "topk@0.5++fp32", TOPK, "part is missing", "unknown part"),
+    ("capital", "names are in small letters", "topk@0.5+FP32", TOPK, "no part", "unknown part"),
+    ("space", "no spaces", "topk@0.5+fp32 ", TOPK, "no part", "printable"),
+    ("byte-0", "no byte 0", "topk@0.5+fp32\0", TOPK, "recipe", "printable"),
+    ("not-ascii", "no letters beyond ASCII", "topk@0.5+fp\xb332", TOPK, "no part", "printable"),
+    ("at-nothing", "no parameter is empty", "topk@+fp32", TOPK, "ratio", "malformed"),
+    ("comma-behind", "no parameter is empty", "topk@0.5,+fp32", TOPK, "topk", "malformed"),
+    ("equals-twice", "a parameter is key=value", "topk@0.5,scope=model=model+fp32", TOPK, "scope", "malformed"),
+    ("key-empty", "a key is not empty", "topk@=0.5+fp32", TOPK, "topk", "malformed"),
+    ("main-with-key", "the main parameter has no key", "randomk@ratio=0.5,coords=own+fp32",
+     OWN, "canonical form", "key"),
+    ("main-not-first", "the main parameter comes first", "randomk@coords=own,0.5+fp32",
+     OWN, "needs a key", "without key"),
+    ("main-twice", "a parameter is given once", "randomk@0.5,0.5,coords=own+fp32", OWN, "needs a key", "without key"),
+    ("scope-default", "parameters at their default are left out", "topk@0.5,scope=tensor+fp32", TOPK, "canonical form",
+     "default scope"),
+    ("coords-default", "parameters at their default are left out", "topk@0.5,coords=own+fp32", TOPK, "canonical form",
+     "default coords"),
+    ("scope-unknown", "a scope is tensor or model", "topk@0.5,scope=layer+fp32", TOPK, "scope", "scope=layer"),
+    ("scope-twice", "a parameter is given once", "topk@0.5,scope=model,scope=model+fp32", TOPK, "twice", "twice"),
+    ("coords-unknown", "coords are own or shared", "topk@0.5,coords=theirs+fp32", TOPK, "coords", "coords=theirs"),
+    ("coords-auto", "coords are decided", "randomk@0.5,coords=auto+fp32", OWN, "canonical form", "coords=auto"),
+    ("coords-left-out", "coords are decided", "randomk@0.5+fp32", OWN, "canonical form", "coords=auto"),
+    ("ratio-0", "a ratio is above 0", "randomk@0,coords=own+fp32", OWN, "ratio", "ratio"),
+    ("ratio-above-1", "a ratio is at most 1", "randomk@1.5,coords=own+fp32", OWN, "ratio", "ratio"),
+    ("ratio-negative", "a ratio is above 0", "randomk@-0.5,coords=own+fp32", OWN, "ratio", "ratio"),
+    ("number-0-behind", "numbers are the shortest", "randomk@0.50,coords=own+fp32", OWN, "canonical form", "canonical"),
+    ("number-0-before", "numbers are the shortest", "randomk@00.5,coords=own+fp32", OWN, "canonical form", "canonical"),
+    ("number-no-0", "numbers are the shortest", "randomk@.5,coords=own+fp32", OWN, "canonical form", "canonical"),
+    ("number-point", "numbers are the shortest", "randomk@1.,coords=own+fp32", OWN, "canonical form", "canonical"),
+    ("number-digits", "numbers are the shortest", "randomk@0.50000000000000001,coords=own+fp32", OWN, "canonical form",
+     "canonical"),
+    ("number-capital", "numbers are the shortest", "randomk@5E-1,coords=own+fp32", OWN, "canonical form", "canonical"),
+    ("number-nan", "numbers are finite", "randomk@nan,coords=own+fp32", OWN, "ratio", "canonical"),
+    ("number-inf", "numbers are finite", "randomk@1e999,coords=own+fp32", OWN, "ratio", "beyond"),
+    ("number-exponent", "numbers are as printf writes them", "randomk@5e-1,coords=own+fp32", OWN, "canonical form",
+     "canonical"),
+    ("number-exponent-0", "numbers are as printf writes them, less zeros", "topk@1e-05+fp32", TOPK, "canonical form",
+     "canonical"),
+    ("number-no-exponent", "numbers are as printf writes them", "topk@0.00001+fp32", TOPK, "canonical form",
+     "canonical"),
+    ("number-100", "numbers are as printf writes them, in the fewest digits", "threshold@100+fp32", THRESHOLD,
+     "canonical form", "canonical"),
+    ("number-minus-0", "0 has no sign", "threshold@-0+fp32", THRESHOLD, "canonical form", "canonical"),
+    ("number-two-points", "a number has one point", "topk@0.5.5+fp32", TOPK, "ratio", "none"),
+    ("topk-ratio-0", "a ratio is above 0", "topk@0+fp32", TOPK, "ratio", "ratio"),
+    ("topk-ratio-2", "a ratio is at most 1", "topk@2+fp32", TOPK, "ratio", "ratio"),
+    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs its T", "needs its T"),
+    ("threshold-negative", "T is at least 0", "threshold@-1+fp32", THRESHOLD, "T must be", "T outside"),
+    ("threshold-large", "T is finite as a binary32", "threshold@1e39+fp32", THRESHOLD, "T must be", "T outside"),
+    ("decay-default", "parameters at their default are left out", "ef@decay=1+topk@0.5+fp32", EF, "canonical form",
+     "default decay"),
+    ("decay-large", "a decay is at most 1", "ef@decay=2+topk@0.5+fp32", EF, "decay", "decay outside"),
+    ("decay-without-key", "a decay has a key", "ef@0.5+topk@0.5+fp32", EF, "bare value", "no main"),
+    ("unbiased-default", "parameters at their default are left out", "randomk@0.5,coords=own,unbiased=no+fp32", OWN,
+     "canonical form", "default unbiased"),
+    ("unbiased-unknown", "unbiased is no or yes", "randomk@0.5,coords=own,unbiased=so+fp32", OWN, "unbiased",
+     "unbiased=so"),
+    ("unbiased-topk", "topk knows no unbiased", "topk@0.5,unbiased=yes+fp32", TOPK, "no parameter",
+     "unknown parameter"),
+    ("parameter-unknown", "parameters are those of the table", "topk@0.5,sort=no+fp32", TOPK, "no parameter",
+     "unknown parameter"),
+    ("parameter-of-fp32", "fp32 has no parameters", "topk@0.5+fp32@bits=8", TOPK, "no parameter", "unknown parameter"),
+    ("parameter-order", "parameters stand in the order of the table", "topk@0.5,coords=shared,scope=model+fp32", TOPK,
+     "canonical form", "order"),
+    ("all-with-bitmap", "select `all` has no index pack", "fp32+bitmap", (1, 1, 1, 1, 1), "bitmap", "no indices"),
+    ("text-256", "a recipe text has at most 255 bytes", "topk@0." + "1" * 244 + "+fp32", TOPK, "recipe", "256 bytes"),
+    ("number-hex", "numbers are decimal", "randomk@0x1p-1,coords=own+fp32", OWN, "ratio", "canonical"),
+)
+for name, rule, text, ids, program, reference in NOT_CANONICAL:
+    chunk = floats(range(8)) if ids[1] == 1 else half
+    frame = write_frame(write_description([write_recipe(text, ids)], [("w", (8,))]), [chunk])
+    bad(f"recipe-{name}", rule, program, reference, frame)
+NUMBERS = ("0", "1", "1e1", "99", "1e2", "101", "0.0001", "1e-5", "1.5e-5", "1e20", "123456789", "0.1",
+           "0.30000000000000004", "3.4028234663852886e38", "5e-324", "5.9604644775390625e-8")
+good("recipe-topk", "the recipe of the ones that are not canonical, in canonical form",
+     of_recipe("topk@0.5+fp32"), w=halves)
+good("recipe-own", "the same for a random part", of_recipe("randomk@0.5,coords=own+fp32"), w=halves)
+good("recipe-numbers", "numbers as printf writes them in the fewest digits",
+     write_frame(write_description([f"threshold@{number}+fp32" for number in NUMBERS],
+                                   [(f"t{i}", (8,), i) for i in range(len(NUMBERS))]), [half] * len(NUMBERS)),
+     **{f"t{i}": halves for i in range(len(NUMBERS))})
+good("recipe-parameters", "parameters that a decoder does not need",
+     of_recipe("ef@decay=0.25+topk@0.5,scope=model+fp32"),
+     w=halves)
+bad("shared-without-seed-k", "coordinates that are shared are drawn from a seed", "seed", "seed",
+    single("randomk@0.5,coords=shared+fp32", (8,), [floats([1, 2, 3, 4])]))
+bad("shared-without-seed-block", "coordinates that are shared are drawn from a seed", "seed", "seed",
+    single("randomblock@0.5,coords=shared+fp32", (8,), [floats([1, 2, 3, 4])]))
+
+# ---- Section 3: units and chunks -------------------------------------------------------------------------------------
+
+SECOND = CHUNK + 1
+good("two-chunks", "an element in each of two chunks",
+     single("topk@1e-5+fp32", (SECOND,), [write_chunk(18, [CHUNK - 1], CHUNK, one), write_chunk(EVERY, [0], 1, one)]),
+     w=placed(SECOND, [CHUNK - 1, CHUNK], 1.5))
+good("chunks-of-count-0", "nothing was sent", single("threshold@1+fp16", (SECOND,), [chunk_header(0, 0, 0)] * 2),
+     w=placed(SECOND, [], []))
+good("units", "units stand where their first tensor stands; tensors of a unit lie end to end",
+     write_frame(write_description(["topk@0.5,scope=model+fp32", "fp16", "threshold@1,scope=model+fp32"],
+                                   [("a", (2,), 0), ("b", (1,), 1), ("c", (0,), 0), ("d", (2,), 2), ("e", (2,), 0),
+                                    ("f", (1,), 2)]),
+                 [write_chunk(0, [1, 3], 4, floats([1, 2])), b"\0\x3c", write_chunk(0, [2], 3, floats([5]))]),
+     a=placed(2, 1, 1), b=placed(1, 0, 1), c=placed(0, [], []), d=placed(2, [], []), e=placed(2, 1, 2),
+     f=placed(1, 0, 5))
+bad("chunk-missing", "a unit has all its chunks", "tensor 'w'", "frame ends",
+    single("topk@1e-5+fp32", (SECOND,), [write_chunk(18, [CHUNK - 1], CHUNK, one)]))
+bad("chunk-too-many", "a unit has no more chunks", "longer than", "behind its last chunk",
+    single("topk@0.5+fp32", (8,), [half, chunk_header(0, 0, 0)]))
+bad("chunk-too-long", "a chunk has at most 262,144 elements", "tensor 'w'", "outside",
+    single("topk@1e-5+fp32", (SECOND,), [raw_chunk(1, 18, one, write_rice([CHUNK], 18)), chunk_header(0, 0, 0)]))
+bad("chunk-of-no-elements", "a unit of no elements has no chunk", "longer than", "behind its last chunk",
+    single("topk@0.5+fp32", (0,), [chunk_header(0, 0, 0)]))
+bad("chunks-of-tensors", "tensors of a recipe of scope=model have one chunk together",
+    "longer than", "behind its last chunk",
+    write_frame(write_description(["topk@0.5,scope=model+fp32"], [("a", (2,)), ("b", (2,))]),
+                [write_chunk(0, [1], 2, one), write_chunk(0, [0], 2, one)]))
+bad("chunk-of-model", "tensors of a recipe of scope=tensor have chunks of their own", "tensor 'b'", "frame ends",
+    write_frame(write_description(["topk@0.5+fp32"], [("a", (2,)), ("b", (2,))]),
+                [write_chunk(0, [1, 2], 4, floats([1, 2]))]))
+bad("symbol-missing", "select `all` has a symbol for every element", "tensor 'w'", "frame ends",
+    single("fp32", (3,), [floats([1, 2])]))
+bad("symbol-too-many", "select `all` has no more symbols", "longer than", "behind its last chunk",
+    single("fp32", (3,), [floats([1, 2, 3, 4])]))
+bad("symbol-cut", "symbols are whole", "tensor 'w'", "frame ends", single("fp32", (3,), [floats([1, 2, 3])[:-1]]))
+bad("symbols-of-16", "symbols have the quantizer's width, not the tensor's", "tensor 'w'", "frame ends",
+    single("fp32", (2,), [b"\0\x3c\0\x3c"], dtype=1))
+bad("all-with-header", "a chunk of select `all` has no header", "longer than", "behind its last chunk",
+    single("fp32", (3,), [raw_chunk(3, EVERY, floats([1, 2, 3]), b"")]))
+
+# ---- Section 4: a chunk ----------------------------------------------------------------------------------------------
+
+some = [0, 1, 2, 17, 30, 31, 39]
+sevens = floats(range(1, 8))
+
+
+def told(chunk, recipe="topk@0.2+fp32", n=40):
+    return single(recipe, (n,), [chunk])
+
+
+def good_chunk(name, about, mode, positions, n=40, recipe="topk@0.2+fp32"):
+    """A chunk that says where its values are, which are 1, 2, 3 …"""
+    values = range(1, len(positions) + 1)
+    good(name, about, told(write_chunk(mode, positions, n, floats(values)), recipe, n), w=placed(n, positions, values))
+
+
+def bad_chunk(name, rule, reference, chunk, n=40, recipe="topk@0.2+fp32"):
+    bad(name, rule, "tensor 'w'", reference, told(chunk, recipe, n))
+
+
+everywhere = list(range(40))
+packed = "topk@0.2+fp32+bitmap"
+for mode in [*range(19), BITMAP, RUNS]:
+    good_chunk(f"mode-{mode}", f"mode {mode} by index pack `gaps`", mode, some)
+good_chunk("mode-34", "mode 34", EVERY, everywhere)
+for mode in (0, BITMAP, RUNS):
+    good_chunk(f"every-by-{mode}", f"every element, though by mode {mode}", mode, everywhere)
+good_chunk("bitmap-32", "mode 32 by index pack `bitmap`", BITMAP, some, recipe=packed)
+good_chunk("bitmap-every", "every element by index pack `bitmap`", BITMAP, everywhere, recipe=packed)
+good_chunk("bitmap-0", "count 0 has mode 0 by index pack `bitmap` as well", 0, [], recipe=packed)
+good_chunk("bitmap-tail", "a bitmap whose last byte is not full", BITMAP, [0, 8], n=9)
+good_chunk("led", "coords=shared of a selection by value: told, in a file",
+           2, some, recipe="topk@0.2,coords=shared+fp32")
+good_chunk("rice-far", "a Rice code of many ones", 8, [0, CHUNK - 1], n=CHUNK)
+good_chunk("runs-far", "numbers of three bytes", RUNS, [0, CHUNK - 1], n=CHUNK)
+
+bad_chunk("count-above", "count is at most m", "count 41", raw_chunk(41, EVERY, floats(range(41)), b""))
+bad_chunk("count-largest", "count is at most m", "count 16777215", chunk_header(2 ** 24 - 1, 0, 0))
+for mode in (1, BITMAP, RUNS, EVERY):
+    bad_chunk(f"count-0-mode-{mode}", "count 0 has mode 0", "count 0", chunk_header(0, mode, 0))
+bad_chunk("count-0-bitmap", "count 0 has mode 0 by index pack `bitmap` as well", "count 0",
+          raw_chunk(0, BITMAP, b"", bytes(5)), recipe=packed)
+bad_chunk("count-0-index", "count 0 has no indices", "count 0", raw_chunk(0, 0, b"", b"\0"))
+for mode in (19, 31, 35, 64, 128, 255):
+    bad_chunk(f"mode-{mode}", f"there is no mode {mode}", f"mode {mode}",
+              raw_chunk(7, mode, sevens, write_rice(some, min(mode, 18))))
+for mode in (0, 3, RUNS):
+    bad_chunk(f"bitmap-mode-{mode}", "index pack `bitmap` allows mode 32 alone", "does not allow",
+              write_chunk(mode, some, 40, sevens), recipe=packed)
+bad_chunk("bitmap-mode-34", "index pack `bitmap` allows mode 32 alone", "does not allow",
+          write_chunk(EVERY, everywhere, 40, floats(range(40))), recipe=packed)
+bad_chunk("chunk-header-cut", "a chunk has a header", "header", chunk_header(0, 0, 0)[:5])
+bad_chunk("chunk-symbols-cut", "a chunk has count symbols", "symbols", chunk_header(7, 0, 5) + sevens[:-1])
+bad_chunk("chunk-indices-cut", "a chunk has index_len bytes of indices", "indices",
+          chunk_header(7, BITMAP, 5) + sevens + write_bitmap(some, 40)[:-1])
+
+rice = write_rice(some, 2)
+bad_chunk("rice-empty", "a Rice code has the bytes that it needs", "no index bytes", raw_chunk(7, 2, sevens, b""))
+bad_chunk("rice-short", "a Rice code has the bytes that it needs", "past its bytes", raw_chunk(7, 2, sevens, rice[:-1]))
+bad_chunk("rice-long", "a Rice code has no more bytes than it needs", "more bytes",
+          raw_chunk(7, 2, sevens, rice + b"\0"))
+bad_chunk("rice-long-set", "a Rice code has no more bytes than it needs", "more bytes",
+          raw_chunk(7, 2, sevens, rice + b"\1"))
+bad_chunk("rice-bit-behind", "bits behind the last are 0", "behind its last",
+          raw_chunk(7, 2, sevens, rice[:-1] + bytes([rice[-1] | 0x80])))
+bad_chunk("rice-outside", "positions are below m", "outside", raw_chunk(7, 2, sevens, write_rice(some[:-1] + [40], 2)))
+bad_chunk("rice-far-outside", "positions are below m", "outside", raw_chunk(1, 18, one, write_rice([2 ** 22], 18)))
+bad_chunk("rice-endless", "a Rice code's ones end", "past its bytes", raw_chunk(1, 0, one, b"\xff" * 5))
+bad_chunk("rice-endless-long", "a Rice code's ones end", "past its bytes", raw_chunk(1, 18, one, b"\xff" * 300))
+bad_chunk("rice-low-bits-cut", "a Rice code has its low bits", "past its bytes", raw_chunk(1, 9, one, b"\0"))
+bad_chunk("rice-count-more", "a Rice code has count positions", "past its bytes",
+          raw_chunk(9, 2, floats(range(9)), rice))
+bad_chunk("rice-count-less", "a Rice code has count positions", "more bytes", raw_chunk(2, 2, sevens[:8], rice))
+
+bitmap = write_bitmap(some, 40)
+bad_chunk("bitmap-short", "a bitmap has (m+7)/8 bytes", "bitmap of 40", raw_chunk(7, BITMAP, sevens, bitmap[:-1]))
+bad_chunk("bitmap-long", "a bitmap has (m+7)/8 bytes", "bitmap of 40", raw_chunk(7, BITMAP, sevens, bitmap + b"\0"))
+bad_chunk("bitmap-empty", "a bitmap has (m+7)/8 bytes", "bitmap of 40", raw_chunk(7, BITMAP, sevens, b""))
+bad_chunk("bitmap-more", "a bitmap has count bits set", "bits set",
+          raw_chunk(7, BITMAP, sevens, write_bitmap(some + [20], 40)))
+bad_chunk("bitmap-less", "a bitmap has count bits set", "bits set",
+          raw_chunk(7, BITMAP, sevens, write_bitmap(some[1:], 40)))
+bad_chunk("bitmap-bit-behind", "bits behind the last are 0", "behind its last",
+          raw_chunk(2, BITMAP, floats([1, 2]), b"\1\2"), n=9)
+bad_chunk("bitmap-bit-behind-more", "bits behind the last are 0", "behind its last",
+          raw_chunk(2, BITMAP, floats([1, 2]), b"\1\x81"), n=9)
+bad_chunk("bitmap-pack-long", "a bitmap has (m+7)/8 bytes", "bitmap of 40",
+          raw_chunk(7, BITMAP, sevens, bitmap + b"\0"), recipe=packed)
+bad_chunk("bitmap-pack-less", "a bitmap has count bits set", "bits set",
+          raw_chunk(7, BITMAP, sevens, write_bitmap(some[1:], 40)), recipe=packed)
+
+runs = write_runs(some)  # 0 2, 14 0, 12 1, 7 0
+bad_chunk("runs-empty", "runs have the bytes that they need", "no index bytes", raw_chunk(7, RUNS, sevens, b""))
+bad_chunk("runs-number-cut", "a number ends", "inside a number", raw_chunk(7, RUNS, sevens, runs[:-1] + b"\x80"))
+bad_chunk("runs-pair-cut", "runs are pairs", "inside a pair", raw_chunk(7, RUNS, sevens, runs[:-1]))
+bad_chunk("runs-pair-begun", "runs are pairs", "inside a pair", raw_chunk(7, RUNS, sevens, runs + b"\0"))
+bad_chunk("runs-skip-long", "no number is longer than it needs to be", "longer",
+          raw_chunk(7, RUNS, sevens, b"\x80\0" + runs[1:]))
+bad_chunk("runs-length-long", "no number is longer than it needs to be", "longer",
+          raw_chunk(7, RUNS, sevens, runs[:1] + b"\x82\0" + runs[2:]))
+bad_chunk("runs-touch", "runs are apart", "touch", raw_chunk(7, RUNS, sevens, b"\0\2\0\3"))
+bad_chunk("runs-less", "runs have count elements", "count is 7", raw_chunk(7, RUNS, sevens, runs[:-2]))
+bad_chunk("runs-more", "runs have count elements", "count is 6", raw_chunk(6, RUNS, sevens[:-4], runs))
+bad_chunk("runs-end-outside", "runs end inside the chunk", "outside", raw_chunk(7, RUNS, sevens, b"\x22\6"))
+bad_chunk("runs-start-outside", "runs end inside the chunk", "outside", raw_chunk(1, RUNS, one, b"\x28\0"))
+bad_chunk("runs-skip-far", "runs end inside the chunk", "outside", raw_chunk(1, RUNS, one, b"\xff\xff\xff\x7f\0"))
+bad_chunk("runs-skip-2-64", "a number that overflows is none", "outside",
+          raw_chunk(1, RUNS, one, b"\x80" * 9 + b"\2\0"))
+bad_chunk("runs-length-2-64", "a number that overflows is none", "outside",
+          raw_chunk(1, RUNS, one, b"\0" + b"\xff" * 9 + b"\1"))
+
+bad_chunk("every-less", "mode 34 has count = m", "count 7", raw_chunk(7, EVERY, sevens, b""))
+bad_chunk("every-index", "mode 34 has no indices", "index bytes", raw_chunk(40, EVERY, floats(range(40)), b"\0"))
+
+# Symbols and dtypes.
+tricky = np.array([0x00000000, 0x80000000, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x7F7FFFFF],
+                  "<u4")
+good("fp32-specials", "fp32 symbols as they are", single("fp32", (8,), [tricky.tobytes()]), w=tricky)
+halfs = np.array([0x0000, 0x8000, 0x3C00, 0x7C00, 0xFC00, 0x7E00, 0x0001, 0x7BFF], "<u2")
+good("fp16-specials", "fp16 symbols, exact in fp32",
+     single("fp16", (8,), [halfs.tobytes()]), w=halfs.view("<f2").astype("<f4"))
+good("fp16-of-16", "fp16 symbols of an fp16 tensor", single("fp16", (8,), [halfs.tobytes()], dtype=1), w=halfs)
+uppers = np.array([0x0000, 0x8000, 0x3F80, 0x7F80, 0xFF80, 0x7FC0, 0x0001, 0x7F7F], "<u2")
+good("bf16-specials", "bf16 symbols, exact in fp32",
+     single("bf16", (8,), [uppers.tobytes()]), w=uppers.astype("<u4") << 16)
+good("bf16-of-bf16", "bf16 symbols of a bf16 tensor", single("bf16", (8,), [uppers.tobytes()], dtype=2), w=uppers)
+wide = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x80000001, 0x7F800000, 0xFF7FFFFF], "<u4")
+good("fp32-of-bf16", "fp32 symbols of a bf16 tensor: to nearest, ties to even; the largest stays finite",
+     single("fp32", (6,), [wide.tobytes()], dtype=2),
+     w=np.array([0x3F80, 0x3F82, 0x3F81, 0x8000, 0x7F80, 0xFF7F], "<u2"))
+good("fp32-of-16", "fp32 symbols of an fp16 tensor: to nearest, ties to even; the largest stays finite",
+     single("fp32", (6,), [floats([2049, 2051, 65519, 65520, -1e30, 3e-8])], dtype=1),
+     w=np.array([2048, 2052, 65504, 65504, -65504, 6e-8], "<f2"))
+
+loud = np.array([0x7F800001, 0xFFA00000, 0x7FBFFFFF, 0xFFFFFFFF], "<u4")
+good("nan-of-32", "a NaN is made quiet and keeps its payload", single("fp32", (4,), [loud.tobytes()]),
+     w=loud | 0x400000)
+good("nan-of-16", "a NaN of fp16 keeps what it has room for", single("fp32", (4,), [loud.tobytes()], dtype=1),
+     w=np.array([0x7E00, 0xFF00, 0x7FFF, 0xFFFF], "<u2"))
+good("nan-of-bf16", "a NaN of bf16 keeps what it has room for", single("fp32", (4,), [loud.tobytes()], dtype=2),
+     w=np.array([0x7FC0, 0xFFE0, 0x7FFF, 0xFFFF], "<u2"))
+good("nan-by-fp16", "a NaN by way of fp16 symbols", single("fp16", (2,), [b"\x01\x7c\x00\xff"]),
+     w=np.array([0x7FC02000, 0xFFE00000], "<u4"))
+good("nan-by-bf16", "a NaN by way of bf16 symbols", single("bf16", (2,), [b"\x81\x7f\xe0\xff"]),
+     w=np.array([0x7FC10000, 0xFFE00000], "<u4"))
+
+# ---- Section 5: coordinates that are drawn ---------------------------------------------------------------------------
+
+for select in ("randomk", "randomblock"):
+    recipe = f"{select}@0.5,coords=shared+fp32"
+    at = meaning.drawn(select, 0.5, 8, 7, 2 ** 40, 0, 0)
+    good(f"drawn-{select}", "symbols alone, at coordinates that are drawn",
+         single(recipe, (8,), [floats([1, 2, 3, 4])], 7, step=2 ** 40),
+         w=placed(8, at, [1, 2, 3, 4]))
+    bad(f"drawn-{select}-short", "a symbol for each coordinate", "tensor 'w'", "frame ends",
+        single(recipe, (8,), [floats([1, 2, 3])], 7))
+    bad(f"drawn-{select}-long", "no more symbols than coordinates", "longer than", "behind its last chunk",
+        single(recipe, (8,), [floats([1, 2, 3, 4, 5])], 7))
+    bad(f"drawn-{select}-told", "a chunk whose coordinates are drawn has no header",
+        "longer than", "behind its last chunk",
+        single(recipe, (8,), [half], 7))
+at, = meaning.drawn("randomblock", 1e-9, 2 * CHUNK, 7, 0, 0, 0)
+lonely = [one if at // CHUNK == c else b"" for c in (0, 1)]
+good("drawn-empty-chunk", "a chunk without bytes counts in the checksum",
+     single("randomblock@1e-9,coords=shared+fp32", (2 * CHUNK,), lonely, 7),
+     w=placed(2 * CHUNK, at, 1.5))
+
+# ---- Section 6: checksum ---------------------------------------------------------------------------------------------
+
+two = [write_chunk(0, [1], 2, one), write_chunk(0, [0], 2, one)]
+pair = write_description(["topk@0.5+fp32"], [("a", (2,)), ("b", (2,))])
+good("two-hashes", "two chunks", write_frame(pair, two), a=placed(2, 1, 1.5), b=placed(2, 0, 1.5))
+bad("checksum-zero", "the checksum holds", "checksum", "checksum", plain[:-8] + bytes(8))
+bad("checksum-last-bit", "the checksum holds", "checksum", "checksum", changed(plain, len(plain) - 1, plain[-1] ^ 0x80))
+bad("checksum-symbol", "the checksum is of the symbols", "checksum", "checksum",
+    changed(plain, len(plain) - 9, plain[-9] ^ 1))
+bad("checksum-rank", "the checksum is of the header", "checksum", "checksum", changed(plain, 8, plain[8] ^ 1))
+bad("checksum-step", "the checksum is of the header", "checksum", "checksum", changed(plain, 39, plain[39] ^ 1))
+bad("checksum-whole", "the checksum is of hashes", "checksum", "checksum",
+    plain[:-8] + struct.pack("<Q", ref.xxh64(plain[:-8])))
+bad("checksum-joined", "each chunk has a hash of its own", "checksum", "checksum",
+    write_frame(pair, two, hashed=[b"".join(two)]))
+bad("checksum-swapped", "hashes stand in the order of the chunks", "checksum", "checksum",
+    write_frame(pair, two, hashed=two[::-1]))
+bad("checksum-empty-chunk", "a chunk without bytes counts", "checksum", "checksum",
+    single("randomblock@1e-9,coords=shared+fp32", (2 * CHUNK,), lonely, 7, hashed=[one]))
+bad("checksum-turned", "the checksum is little-endian", "checksum", "checksum", plain[:-8] + plain[:-9:-1])

@@ -1,0 +1,171 @@
+"""Reads the manifest of this folder and makes its inputs; README.md says what a row holds."""
+
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+DTYPES = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
+TIMEOUT = 120
+ELEMENT_MAX = 1 << 22  # in a unit: more than any test has, and little enough to draw
+
+sys.path.insert(0, str(FOLDER.parent / "ref"))
+import tersegrad_ref as ref  # noqa: E402
+
+
+def rows():
+    return json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["frames"]
+
+
+# ---- Inputs ----------------------------------------------------------------------------------------------------------
+
+def formula(seed, shape, dtype):
+    """Elements that any language can compute: integers, then one exact product with a power of two.
+
+    x(i) = (i * 2654435761 + seed * 2246822519) mod 2^32, then x ^= x >> 15, x = x * 2246822519 mod 2^32, x ^= x >> 13
+    fp32: ((x mod 2^24) - 2^23) * 2^(-23 - (x >> 29))
+    fp16: ((x mod 2^11) - 2^10) * 2^(-10 - (x >> 29))
+    """
+    low = np.uint64(0xFFFFFFFF)
+    i = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64)
+    x = (i * np.uint64(2654435761) + np.uint64(seed * 2246822519 % 2 ** 32)) & low
+    x ^= x >> np.uint64(15)
+    x = x * np.uint64(2246822519) & low
+    x ^= x >> np.uint64(13)
+    bits = 24 if dtype == "fp32" else 11
+    whole = (x & np.uint64(2 ** bits - 1)).astype(np.int64) - 2 ** (bits - 1)
+    exponent = -(bits - 1) - (x >> np.uint64(29)).astype(np.int64)
+    return np.ldexp(whole.astype(np.float64), exponent).astype(DTYPES[dtype]).reshape(shape)
+
+
+def stored(file):
+    return np.load(FOLDER / file)
+
+
+def input_of(entry, load=stored):
+    """The array of one of a row's inputs; `load` gives those that are stored."""
+    if "file" in entry:
+        return load(entry["file"])
+    if "repeat" in entry:
+        return np.resize(load(entry["repeat"]["file"]), entry["repeat"]["shape"])
+    return formula(**entry["formula"])
+
+
+def save(path, array):
+    with open(path, "wb") as file:
+        np.save(file, array)
+    return path
+
+
+# ---- The program -----------------------------------------------------------------------------------------------------
+
+def run(program, *arguments):
+    """(exit status, stderr)"""
+    done = subprocess.run([str(program), *map(str, arguments)], capture_output=True, timeout=TIMEOUT)
+    return done.returncode, done.stderr.decode("utf-8", "backslashreplace")
+
+
+def works(program, *arguments):
+    code, err = run(program, *arguments)
+    if (code, err) != (0, ""):
+        raise AssertionError(f"tersegrad {' '.join(map(str, arguments))}: status {code}, {err.strip()}")
+
+
+def encode(program, folder, row, tensors, threads):
+    """The frame that `program` makes of the row; `folder` takes the files that it needs for that."""
+    (folder / "in").mkdir(exist_ok=True)
+    paths = [save(folder / "in" / f"{name}.npy", array) for name, array in tensors]
+    works(program, "encode", "--recipe", row["recipe"], *row["flags"], "--threads", threads, *paths, folder / "x.tg")
+    for path in paths:
+        os.unlink(path)
+    return (folder / "x.tg").read_bytes()
+
+
+def decode(program, folder, frame, threads=1):
+    """[(name, array)] as `program` decodes a frame, in the order of the frame; bf16 comes as fp32."""
+    (folder / "x.tg").write_bytes(frame)
+    names = names_of(frame)
+    with tempfile.TemporaryDirectory(dir=folder) as inner:
+        out = pathlib.Path(inner) / "out"
+        works(program, "decode", "--threads", threads, folder / "x.tg", out)
+        if len(names) == 1:
+            return [(names[0], np.load(out))]
+        files = sorted(path.name for path in out.iterdir())
+        if files != sorted(f"{name}.npy" for name in names):
+            raise AssertionError(f"decode wrote {files} for the tensors {names}")
+        return [(name, np.load(out / f"{name}.npy")) for name in names]
+
+
+# ---- Frames ----------------------------------------------------------------------------------------------------------
+
+def packed(path, data):
+    """What the file at `path` holds of data: long frames are compressed."""
+    return gzip.compress(data, mtime=0) if path.endswith(".gz") else data
+
+
+def unpacked(path, data):
+    return gzip.decompress(data) if path.endswith(".gz") else data
+
+
+def frame_of(row):
+    return unpacked(row["frame"], (FOLDER / row["frame"]).read_bytes())
+
+
+def opened(frame):
+    """(header, seed, recipes, tensors) of a sound frame, by the reference decoder's own means."""
+    view = memoryview(frame)
+    head = ref.parse_header(view)
+    return (head, *ref.parse_description(view[ref.HEADER.size:ref.HEADER.size + head.description_len]))
+
+
+def names_of(frame):
+    return [tensor.name for tensor in opened(frame)[3]]
+
+
+def chunks_of(frame, hashes):
+    """(recipe, whether its coordinates are drawn, chunk) for each chunk; their hashes are added to `hashes`."""
+    head, seed, recipes, tensors = opened(frame)
+    cursor = ref.Cursor(memoryview(frame)[ref.HEADER.size + head.description_len:-8], "the frame")
+    for number, members in enumerate(ref.form_units(recipes, tensors)):
+        recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
+        if n > ELEMENT_MAX:
+            raise ref.Unsupported("a unit has more elements than a test needs")
+        drawn = ref.draw(recipe, seed, head.step, number, n, n)
+        for chunk in ref.walk_unit(cursor, recipe, n, drawn, hashes):
+            yield recipe, drawn is not None, chunk
+
+
+def modes_of(frame):
+    """The modes of the chunks that have entries and say how their coordinates are written."""
+    return sorted({chunk.mode for recipe, is_drawn, chunk in chunks_of(frame, [])
+                   if chunk.count and not is_drawn and recipe.select != "all"})
+
+
+def digest(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def sealed(frame):
+    """The frame with the frame_len, fingerprint and checksum that belong to its bytes, as far as those can be read."""
+    frame = bytearray(frame)
+    frame[24:32] = struct.pack("<Q", len(frame))
+    body = ref.HEADER.size + int.from_bytes(frame[20:24], "little")
+    if body + 8 > len(frame):
+        return bytes(frame)
+    frame[40:48] = struct.pack("<Q", ref.xxh64(frame[ref.HEADER.size:body]))
+    hashes = [ref.xxh64(frame[:body])]
+    try:
+        for _ in chunks_of(bytes(frame), hashes):
+            pass
+    except ref.FormatError:
+        pass  # whoever reads it must see the same
+    frame[-8:] = struct.pack("<Q", ref.xxh64(struct.pack(f"<{len(hashes)}Q", *hashes)))
+    return bytes(frame)

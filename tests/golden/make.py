@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Makes the golden frames: inputs, frames, outputs and manifest.json, from the cases below and a given program.
+
+    make.py PROGRAM            makes what is new; refuses, and writes nothing, if anything that is there would change
+    make.py PROGRAM --force    lets it change (before a release of the format alone: frames are permanent)
+
+An output is written only if the program, the reference decoder and tests/ref/meaning.py agree on it.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+
+import golden
+
+import meaning  # from tests/ref, where golden.py finds the reference decoder
+import tersegrad_ref as ref
+
+STORED_LEN_MAX = 1600  # bytes of elements; a larger output is kept as its SHA-256
+PLAIN_LEN_MAX = 8000   # bytes; a larger frame is kept compressed
+CHUNK = 262144
+
+
+# ---- Inputs ----------------------------------------------------------------------------------------------------------
+
+def of_bits(dtype, *bits):
+    return np.array(bits, np.uint32 if dtype == "fp32" else np.uint16).view(golden.DTYPES[dtype])
+
+
+STORED = {
+    # Zeros, denormals and both ends of the range; halfway between two of fp16, of bf16, and a hair beside; what
+    # rounds up to the next power of two; what is beyond fp16.
+    "finite32": np.concatenate([
+        of_bits("fp32", 0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x00007FFF, 0x00008000, 0x00008001, 0x00018000,
+                0x007FFFFF, 0x00800000, 0x33000000, 0x33000001, 0x33800000, 0x33C00000, 0xB3C00000, 0x387FC000,
+                0x387FE000, 0x387FF000, 0x38800000, 0x3F800000, 0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF,
+                0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x3FFFF000, 0x3FFF8000, 0xBFFFFFFF, 0x477FE000,
+                0x477FEFFF, 0x477FF000, 0xC77FF000, 0x47800000, 0x7149F2CA, 0x7F7F0000, 0x7F7F7FFF, 0x7F7F8000,
+                0x7F7FFFFF, 0xFF7FFFFF), np.array([0.1, -0.25, 3, -1e-20, 1 / 3], "<f4")]),
+    "finite16": of_bits("fp16", 0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3BFF, 0x3C00, 0x3C01, 0x3C03, 0x3C04,
+                        0x3C05, 0x3C0C, 0xBFFF, 0x5640, 0xE7FF, 0x7800, 0x7BFF, 0xFBFF),
+    "nonfinite32": np.array([1, np.nan, -2, np.inf, 0.5, -np.inf, -0.0, 1e-40, 70000, np.nan, 3e38, -7], "<f4"),
+    "nonfinite16": np.array([1, np.nan, -2, np.inf, 0.5, -np.inf, -0.0, 6e-8, 65504, -7], "<f2"),
+    "zeros": np.tile(np.array([0, -0.0, 0, 0], "<f4"), 11)[:41],
+    "equal": np.where(np.arange(60) % 3 == 1, -0.25, 0.25).astype("<f4").reshape(3, 4, 5),
+    "denormal": np.arange(-24, 25, dtype="<f4") * np.float32(1e-45),
+    "blocks": np.repeat(np.array([0, 2, 0, -3, 0, 1, 0], "<f4"), [7, 60, 130, 1, 40, 60, 2]),
+    "empty": np.zeros(0, "<f4"),
+    "empty-16": np.zeros((3, 0, 2), "<f2"),
+    "scalar": np.array(-1.75, "<f4"),
+    "scalar-16": np.array(0.375, "<f2"),
+    "one": np.array([2.5], "<f4"),
+    "two": np.array([0.5, -8], "<f4"),
+}
+
+
+def stored(name):
+    return {"file": f"inputs/{name}.npy"}
+
+
+def repeated(name, shape):
+    return {"repeat": {"file": f"inputs/{name}.npy", "shape": list(shape)}}
+
+
+def made(seed, shape, dtype="fp32"):
+    return {"formula": {"seed": seed, "shape": list(shape), "dtype": dtype}}
+
+
+# ---- Cases -----------------------------------------------------------------------------------------------------------
+
+CASES = []
+
+
+def case(name, covers, recipe, flags, **tensors):
+    """One frame; `tensors` in the order in which they are given to the program, '__' standing for '.' in names."""
+    inputs = [{"name": tensor.replace("__", "."), **entry} for tensor, entry in tensors.items()]
+    CASES.append({"name": name, "covers": covers, "recipe": recipe, "flags": flags.split(), "inputs": inputs})
+
+
+prime = made(1, [997])
+
+# Every element, by quantizer, dtype and value.
+case("all-fp32", "every element, fp32: nothing is lost", "fp32", "", w=stored("finite32"))
+case("all-fp16", "every element, fp16: ties, denormals, saturation", "fp16", "", w=stored("finite32"))
+case("all-bf16", "every element, bf16: ties, denormals, saturation", "bf16", "", w=stored("finite32"))
+case("all-fp32-of-16", "an fp16 tensor, symbols of fp32", "fp32", "", w=stored("finite16"))
+case("all-fp16-of-16", "an fp16 tensor, symbols of fp16: nothing is lost", "fp16", "", w=stored("finite16"))
+case("all-bf16-of-16", "an fp16 tensor, symbols of bf16: the largest rounds beyond fp16", "bf16", "",
+     w=stored("finite16"))
+case("all-ef", "feedback before every element; of -0 comes 0", "ef+fp16", "", w=stored("finite32"))
+case("all-two-chunks", "every element, two chunks", "bf16", "", w=repeated("finite16", [CHUNK // 64 + 1, 64]))
+case("topk-two-chunks", "every element by topk, two chunks", "topk@1+fp16", "", w=repeated("equal", [CHUNK + 1]))
+
+# NaN and Inf.
+case("pass-fp32", "NaN and Inf let through", "fp32", "--nonfinite pass", w=stored("nonfinite32"))
+case("pass-fp16", "NaN and Inf let through as fp16", "fp16", "--nonfinite pass", w=stored("nonfinite32"))
+case("pass-bf16", "NaN and Inf let through as bf16", "bf16", "--nonfinite pass", w=stored("nonfinite32"))
+case("pass-of-16", "NaN and Inf of fp16 tensors let through", "bf16", "--nonfinite pass", w=stored("nonfinite16"))
+case("pass-topk", "a NaN is larger than Inf, and Inf than all else", "topk@0.34", "--nonfinite pass",
+     w=stored("nonfinite32"))
+case("pass-threshold", "NaN and Inf are above any threshold", "threshold@100+fp16", "--nonfinite pass",
+     w=stored("nonfinite32"))
+case("zero-topk", "NaN and Inf taken as 0", "topk@0.9", "--nonfinite zero", w=stored("nonfinite32"))
+
+# Values of which many are alike.
+case("zeros-topk", "all zero: ties go to the lower index, and a -0 stays one", "topk@0.1", "", w=stored("zeros"))
+case("zeros-threshold", "all zero, a threshold of 0 sends every element", "threshold@0", "", w=stored("zeros"))
+case("zeros-nothing", "nothing reaches the threshold: a chunk of count 0", "threshold@0.5", "", w=stored("zeros"))
+case("equal-topk", "all equal: ties go to the lower index", "topk@0.3", "", w=stored("equal"))
+case("equal-threshold", "as large as the threshold is large enough", "threshold@0.25+bf16", "", w=stored("equal"))
+case("denormal-topk", "the largest of denormals", "topk@0.2", "", w=stored("denormal"))
+case("denormal-fp16", "denormals that fp16 takes as 0", "topk@0.2+fp16", "", w=stored("denormal"))
+
+# The ways to write indices: Rice codes from dense to sparse, bitmap, runs, none.
+case("rice-half", "half of the elements", "topk@0.5", "", w=prime)
+case("rice-fifth", "a fifth of the elements", "topk@0.2+fp16", "", w=prime)
+case("rice-tenth", "a tenth of the elements", "topk@0.1+bf16", "", w=prime)
+case("rice-30th", "one in 30", "topk@0.03", "", w=prime)
+case("rice-100th", "one in 100, of fp16", "topk@0.012", "", w=made(3, [5000], "fp16"))
+case("rice-1000th", "one in 1,000", "topk@0.001+fp16", "", w=made(4, [40009]))
+case("rice-10000th", "one in 10,000, three chunks", "topk@0.0001", "", w=made(5, [600011]))
+case("rice-single", "one element of a full chunk", "topk@1e-9", "", w=made(6, [CHUNK]))
+case("ratio-digits", "a ratio of 17 digits", "topk@0.30000000000000004", "", w=prime)
+case("threshold-rice", "a threshold", "threshold@0.75", "", w=prime)
+case("threshold-most", "about two thirds of the elements", "threshold@0.03+fp16", "", w=prime)
+case("threshold-tiny", "a threshold with an exponent", "threshold@1e-5", "", w=prime)
+case("threshold-largest", "the largest threshold", "threshold@3.4028234663852886e38", "", w=stored("finite32"))
+case("runs", "blocks of elements, of lengths of one byte and two", "threshold@1", "", w=stored("blocks"))
+case("runs-two-chunks", "a run to the end of a chunk, and on from the start of the next", "randomblock@0.012+fp16",
+     "--rank 1 --step 5", w=made(7, [CHUNK + 5000], "fp16"))
+case("every-topk", "all elements by topk", "topk@1+bf16", "", w=prime)
+case("pack-bitmap", "a bitmap although it costs more", "topk@0.05+fp16+bitmap", "", w=prime)
+case("pack-bitmap-nothing", "a bitmap pack of count 0", "threshold@1e30+bitmap", "", w=prime)
+case("pack-bitmap-every", "a bitmap of all ones", "threshold@0+bitmap", "", w=stored("equal"))
+case("chunk-of-none", "three chunks, nothing sent in two of them", "topk@0.00001,scope=model", "",
+     a=stored("two"), b=stored("blocks"), c=made(9, [2 * CHUNK]))
+
+# Feedback.
+case("ef", "feedback", "ef+topk@0.05", "", w=prime)
+case("ef-decay", "feedback that fades", "ef@decay=0.9+topk@0.05+fp16", "--step 12 --rank 3", w=prime)
+case("ef-decay-0", "feedback that is off", "ef@decay=0+threshold@0.5", "", w=prime)
+
+# Coordinates that are drawn: shared, from the seed, and own, in the frame.
+case("randomk-shared", "drawn alike by all ranks", "randomk@0.1", "--seed 7", w=prime)
+case("randomk-step", "another step, of more than 32 bits", "randomk@0.1+fp16", "--seed 7 --step 1099511627777 --rank 2",
+     w=prime)
+case("randomk-seed-0", "seed 0 is a seed", "randomk@0.1,coords=shared", "--seed 0", w=prime)
+case("randomk-largest", "the largest seed and step", "randomk@0.5+bf16",
+     "--seed 18446744073709551615 --step 18446744073709551615 --rank 4294967294", w=prime)
+case("randomk-own", "without a seed: a rank's own", "randomk@0.1", "--rank 5 --step 3", w=prime)
+case("randomk-own-seed", "a rank's own, although there is a seed", "randomk@0.1,coords=own+fp16",
+     "--seed 9 --rank 4294967294", w=prime)
+case("randomk-own-bitmap", "a rank's own as a bitmap", "randomk@0.1,coords=own+bitmap", "--seed 9", w=prime)
+case("randomk-unbiased", "scaled by n/b before it is rounded", "randomk@0.3,unbiased=yes+fp16", "--seed 7", w=prime)
+case("randomk-chunks", "three chunks", "randomk@0.001", "--seed 11", w=made(10, [2 * CHUNK + 11]))
+case("randomk-one", "at least one element", "randomk@0.001", "--seed 11", w=made(10, [17]))
+case("randomk-all", "every element is drawn", "randomk@1", "--seed 11", w=made(10, [17]))
+case("randomblock-shared", "a block", "randomblock@0.2", "--seed 7 --step 1", w=prime)
+case("randomblock-wrap", "a block around the end", "randomblock@0.2", "--seed 7 --step 7", w=prime)
+case("randomblock-own", "a rank's own block: one run", "randomblock@0.2+fp16", "--rank 1 --step 0", w=prime)
+case("randomblock-own-wrap", "a rank's own block around the end: two runs", "randomblock@0.2", "--rank 1 --step 3",
+     w=prime)
+case("randomblock-chunks", "three chunks, two of them without a byte", "randomblock@0.002+fp16", "--seed 7 --step 1",
+     w=made(11, [2 * CHUNK + 12345], "fp16"))
+case("randomblock-unbiased", "scaled by n/b", "randomblock@0.3,unbiased=yes,coords=own", "--seed 7", w=prime)
+
+# Several tensors.
+model = dict(conv__weight=made(20, [8, 3, 3, 3]), conv__bias=made(21, [8]), norm=made(22, [8], "fp16"),
+             fc=made(23, [10, 72], "fp16"), none=stored("empty"))
+case("model-tensors", "each tensor selects for itself", "topk@0.05", "", **model)
+case("model-topk", "one selection spans the model", "topk@0.05,scope=model+fp16", "", **model)
+case("model-threshold", "one unit of all tensors", "threshold@0.9,scope=model", "", **model)
+case("model-randomk", "drawn from the whole model", "randomk@0.1,scope=model", "--seed 3", **model)
+case("model-randomk-units", "drawn for each tensor, by its unit's number", "randomk@0.1", "--seed 3", **model)
+case("model-randomblock", "a block across tensors", "randomblock@0.5,scope=model,coords=own+bf16", "--seed 3 --step 2",
+     **model)
+case("model-led", "coordinates of a leader, in a file like any others", "topk@0.05,scope=model,coords=shared", "",
+     **model)
+case("model-led-threshold", "the same by a threshold", "threshold@0.9,coords=shared+fp16", "", **model)
+case("kinds", "norms and biases travel uncompressed, each in its dtype", "ef+topk@0.05+fp16",
+     "--kind *bias=bias --kind norm=norm --kind conv*=conv --kind fc=dense", **model)
+case("kinds-others", "the other kinds", "topk@0.1", "--kind a=recurrent --kind b=embedding --kind c=other",
+     a=stored("equal"), b=stored("two"), c=stored("blocks"))
+case("rules", "three recipes, numbered by first use, two of scope model",
+     "topk@0.1,scope=model+bf16", "--rule *.bias=randomk@0.5,scope=model --rule n*=fp16 --seed 1 --kind fc=norm",
+     **model)
+case("rules-units", "units of scope model stand where their first tensor stands",
+     "topk@0.2,scope=model", "--rule b*=randomk@0.2,scope=model --rule ?2=fp16 --seed 5",
+     a0=made(30, [40]), b1=made(31, [50]), x2=made(32, [7]), a3=made(33, [60], "fp16"), b4=made(34, [33]),
+     x5=made(35, [9]))
+case("dense-below", "small tensors travel uncompressed", "threshold@0.5", "--dense-below 100", **model)
+
+# Shapes.
+for number, recipe in enumerate(("fp32", "topk@0.5+fp16", "threshold@1", "randomk@0.5", "randomblock@0.5,coords=own")):
+    case(f"shapes-{number}", "no element, no dimension, one element, two", recipe, "--seed 2", a=stored("empty"),
+         b=stored("empty-16"), c=stored("scalar"), d=stored("scalar-16"), e=stored("one"), f=stored("two"))
+case("empty", "one tensor without elements", "topk@0.1", "", w=stored("empty-16"))
+case("scalar", "one tensor without dimensions", "topk@0.1", "", w=stored("scalar"))
+case("dimensions", "32 dimensions", "topk@0.1", "", w=made(40, [2, 1, 3, 1] + [1] * 27 + [5]))
+case("names", "names beyond ASCII, with spaces, and long", "fp16", "",
+     **{"größe 重み": stored("one"), "a b\tc": stored("one"), "n" * 250: stored("two")})
+
+
+# ---- Making ----------------------------------------------------------------------------------------------------------
+
+def options_of(flags):
+    """Flags of `tersegrad encode` as arguments of meaning.expected."""
+    options = {"rules": [], "kinds": []}
+    for flag, value in zip(flags[::2], flags[1::2]):
+        if flag in ("--rule", "--kind"):
+            options[flag[2:] + "s"].append(tuple(value.split("=", 1)))
+        else:
+            options[flag[2:].replace("-", "_")] = value if flag == "--nonfinite" else int(value)
+    return options
+
+
+def make_row(program, folder, source):
+    """(row of the manifest, files to write as {path: bytes})"""
+    row = dict(source)
+    tensors = [(entry["name"], golden.input_of(entry, in_cases)) for entry in row["inputs"]]
+    frame = golden.encode(program, folder, row, tensors, 1)
+    assert frame == golden.encode(program, folder, row, tensors, 3), f"{row['name']}: other bytes with three threads"
+    info, theirs = ref.decode(frame)
+    ours = golden.decode(program, folder, frame)
+    meant = meaning.expected(tensors, row["recipe"], **options_of(row["flags"]))
+    path = f"frames/{row['name']}.tg" if len(frame) <= PLAIN_LEN_MAX else f"frames/{row['name']}.tg.gz"
+    files = {path: golden.packed(path, frame)}
+    outputs = []
+    for number, ((name, array), (_, other), third) in enumerate(zip(ours, theirs, meant)):
+        what = f"{row['name']}, tensor '{name}'"
+        assert array.tobytes() == other.tobytes(), f"{what}: program and reference decoder differ"
+        assert meaning.agree(array, third), f"{what}: it is not what the recipe means"
+        entry = {"name": name, "dtype": "fp32" if array.dtype == np.float32 else "fp16", "shape": list(array.shape)}
+        if array.nbytes <= STORED_LEN_MAX:
+            entry["file"] = f"outputs/{row['name']}.{number}.npy"
+            files[entry["file"]] = npy(folder, array)
+        else:
+            entry["sha256"] = golden.digest(array)
+        outputs.append(entry)
+    row.update(frame=path, canonical=info["recipes"], modes=golden.modes_of(frame), outputs=outputs)
+    return row, files
+
+
+def in_cases(file):
+    return STORED[pathlib.PurePath(file).stem]
+
+
+def npy(folder, array):
+    return golden.save(folder / "array.npy", array).read_bytes()
+
+
+def changes_of(files):
+    """What would change or go, other than the manifest, which follows from the rest."""
+    there = {str(path.relative_to(golden.FOLDER)): path.read_bytes()
+             for kind in ("frames", "inputs", "outputs") for path in (golden.FOLDER / kind).glob("*")}
+    other = [path for path in there if path in files and
+             golden.unpacked(path, files[path]) != golden.unpacked(path, there[path])]
+    return ([f"{path} would change" for path in sorted(other)] +
+            [f"{path} would go" for path in sorted(set(there) - set(files))], there)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Make the golden frames.")
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("--force", action="store_true", help="let frames change that are there already")
+    options = parser.parse_args()
+
+    rows, files = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, array in STORED.items():
+            files[f"inputs/{name}.npy"] = npy(folder, array)
+        for source in CASES:
+            row, made_files = make_row(pathlib.Path(options.program).resolve(), folder, source)
+            rows.append(row)
+            files.update(made_files)
+    assert len({row["name"] for row in rows}) == len(rows), "two cases have the same name"
+
+    changes, there = changes_of(files)
+    if changes and not options.force:
+        print("\n".join(changes), "golden frames are permanent; nothing was written", sep="\n", file=sys.stderr)
+        return 1
+    for path in set(there) - set(files):
+        (golden.FOLDER / path).unlink()
+    for path, data in files.items():
+        (golden.FOLDER / path).parent.mkdir(exist_ok=True)
+        if there.get(path) != data:
+            (golden.FOLDER / path).write_bytes(data)
+    text = json.dumps({"frames": rows}, indent=1, ensure_ascii=False) + "\n"
+    (golden.FOLDER / "manifest.json").write_text(text, encoding="utf-8")
+    print(f"{len(rows)} frames, {sum(len(data) for data in files.values()) + len(text)} bytes, "
+          f"{len(set(files) - set(there))} files new")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""Frames that nobody has seen: the program, the reference decoder and the meaning of the recipe agree on all of them.
+
+Random recipes, shapes and values with fixed seeds, encoded by the program, decoded by both, and computed by meaning.py;
+random frames that no encoder would write; and frames that were damaged, which both decoders refuse. In damage behind
+correct hashes, which not every damage breaks, both decoders take or refuse the same frames.
+
+Needs NumPy. The program is build/release/tersegrad unless the environment variable TERSEGRAD names another.
+"""
+
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "release" / "tersegrad"))
+
+sys.path[:0] = [str(ROOT / "tests" / "ref"), str(ROOT / "tests" / "golden")]
+import golden  # noqa: E402
+import meaning  # noqa: E402
+import tersegrad_ref as ref  # noqa: E402
+from frame_writer import BITMAP, EVERY, RUNS, write_chunk, write_description, write_frame  # noqa: E402
+
+CHUNK = 262144
+SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 31, 63, 64, 65, 127, 251, 997, 1000)
+LARGE = (CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 17, 700001)
+
+
+# ---- Random cases ----------------------------------------------------------------------------------------------------
+
+def random_ratio(rng):
+    return rng.choice(("1", "0.5", "0.3", "0.1", "0.05", "0.01", "0.003", "1e-6", "5.9604644775390625e-8",
+                       repr(rng.uniform(0.001, 1))))
+
+
+def random_recipe(rng, has_seed):
+    parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}"))]
+    select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock"))
+    if select not in ("", "all"):
+        is_random = select in meaning.RANDOM
+        threshold = rng.choice(("0", "1e-30", "0.1", "0.5", "0.7", "1", "3", "1e20", repr(rng.uniform(0, 2))))
+        given = [threshold if select == "threshold" else random_ratio(rng)]
+        if rng.random() < 0.3:
+            given.append(f"scope={rng.choice(('model', 'model', 'tensor'))}")
+        if rng.random() < 0.4:
+            given.append("coords=" + rng.choice(("own",) + ("shared",) * (has_seed or not is_random) +
+                                                ("auto",) * is_random))
+        if is_random and "ef" not in parts[0] and rng.random() < 0.3:
+            given.append("unbiased=yes")
+        select += "@" + ",".join(given)
+        parts.append(rng.choice(("", "", "gaps", "bitmap")))
+    parts += [select, rng.choice(("", "fp32", "fp16", "bf16")), rng.choice(("", "", "bits"))]
+    rng.shuffle(parts)
+    return "+".join(filter(None, parts)) or "fp32"
+
+
+def random_values(rng, n, may_be_infinite):
+    numbers = np.random.default_rng(rng.randrange(2 ** 32))
+    normal = numbers.standard_normal(n)
+    values = {
+        "heavy": lambda: normal / (0.05 + numbers.random(n)),
+        "few": lambda: numbers.integers(-3, 4, n) * 0.25,
+        "sparse": lambda: np.where(numbers.random(n) < 0.03, normal, 0),
+        "blocks": lambda: np.where(np.arange(n) // 40 % 3 == 1, normal, 0),
+        "zeros": lambda: np.where(numbers.random(n) < 0.5, 0.0, -0.0),
+        "equal": lambda: np.full(n, rng.choice((1.0, -0.5, 70000.0))),
+        "tiny": lambda: normal * 10.0 ** numbers.uniform(-46, -36, n),
+        "huge": lambda: normal * 10.0 ** numbers.uniform(3, 38, n),
+        "halves": lambda: 1 + numbers.integers(0, 1 << 12, n) / 2.0 ** 12,  # many lie halfway between two of fp16
+    }[rng.choice(("heavy", "heavy", "few", "sparse", "blocks", "zeros", "equal", "tiny", "huge", "halves"))]()
+    if may_be_infinite and n:
+        at = numbers.integers(0, n, 1 + n // 50)
+        values[at] = numbers.choice([np.nan, np.inf, -np.inf], len(at))
+    return values
+
+
+def random_array(rng, size, may_be_infinite):
+    shape, rest = [], size
+    for divisor in (2, 3, 5, 1):
+        if rest and rest % divisor == 0 and rng.random() < 0.3:
+            shape.append(divisor)
+            rest //= divisor
+    shape.insert(rng.randint(0, len(shape)), rest)
+    values = random_values(rng, size, may_be_infinite)
+    dtype = rng.choice((np.float32, np.float32, np.float16))
+    largest = np.finfo(dtype).max
+    values = np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(dtype)
+    return values.reshape(() if size == 1 and rng.random() < 0.3 else shape)
+
+
+def random_case(seed, sizes, tensors_max):
+    """(tensors, arguments of meaning.expected, flags of `tersegrad encode`)"""
+    rng = random.Random(seed)
+    options = {"seed": rng.choice((None, 0, 7, rng.randrange(2 ** 64))), "dense_below": 0, "rules": [], "kinds": [],
+               "step": rng.choice((0, 1, rng.randrange(2 ** 64))),
+               "rank": rng.choice((0, 1, rng.randrange(2 ** 32 - 1))),
+               "nonfinite": rng.choice(("error", "pass", "zero"))}
+    count = rng.choice((1, 1, rng.randint(2, tensors_max)))
+    tensors = [(f"t{i}", random_array(rng, rng.choice(sizes), options["nonfinite"] != "error")) for i in range(count)]
+    has_seed = options["seed"] is not None
+    recipe = random_recipe(rng, has_seed)
+    if count > 1 and rng.random() < 0.6:  # the first tensor keeps the recipe, so that it has an effect
+        options["kinds"] = [(f"t{i}", rng.choice(("conv", "dense", "bias", "norm"))) for i in range(1, count)]
+        options["rules"] = [(f"t{i}", random_recipe(rng, has_seed)) for i in range(1, count) if rng.random() < 0.3]
+        options["dense_below"] = rng.choice((0, tensors[0][1].size))
+    flags = []
+    for key, value in options.items():
+        if key in ("rules", "kinds"):
+            for pattern, what in value:
+                flags += [f"--{key[:-1]}", f"{pattern}={what}"]
+        elif value is not None:
+            flags += [f"--{key.replace('_', '-')}", str(value)]
+    return tensors, {"recipe": recipe, **options}, flags
+
+
+def random_frame(rng):
+    """A frame that is right but that no encoder would write: any positions, any mode, any symbols, any dtype."""
+    texts = rng.sample(("topk@0.2+fp32", "threshold@0.5,scope=model+fp16", "ef+topk@0.5,coords=shared+bf16",
+                        "randomk@0.5,coords=shared+fp16", "randomblock@0.3,scope=model,coords=shared+fp32",
+                        "randomk@0.1,coords=own+fp32+bitmap", "fp32", "bf16", "fp16",
+                        "ef@decay=0.5+threshold@2+fp32+bitmap", "randomblock@0.3,coords=own,unbiased=yes+fp16"),
+                       rng.randint(1, 3))
+    shapes = ((), (1,), (5,), (3, 4), (2, 0), (40,), (9,), (17,), (300,))
+    tensors = [(f"t{i}", rng.choice(shapes), i if i < len(texts) else rng.randrange(len(texts)), rng.randrange(3),
+                rng.randrange(7)) for i in range(len(texts) + rng.randint(0, 2))]
+    seed, step = rng.choice((0, 5, 2 ** 63)), rng.choice((0, 1, 2 ** 40))
+    description = write_description(texts, tensors, seed)
+    _, recipes, parsed = ref.parse_description(memoryview(description))
+    chunks = []
+    for number, members in enumerate(ref.form_units(recipes, parsed)):
+        recipe, n = recipes[parsed[members[0]].recipe], sum(parsed[t].size for t in members)
+        width = ref.WIDTHS[recipe.quantize]
+        if n and recipe.select == "all":
+            chunks.append(rng.randbytes(n * width))
+        elif n and recipe.shared and recipe.select in meaning.RANDOM:
+            chunks.append(rng.randbytes(meaning.entries(recipe.ratio, n) * width))
+        elif n:
+            positions = sorted(rng.sample(range(n), rng.randint(0, n)))
+            modes = [BITMAP] if recipe.index_pack == "bitmap" else [0, 1, 2, 5, 9, 18, BITMAP, RUNS]
+            modes += [EVERY] * 8 * (len(positions) == n and recipe.index_pack != "bitmap")
+            chunks.append(write_chunk(rng.choice(modes), positions, n, rng.randbytes(len(positions) * width)))
+    return write_frame(description, chunks, step=step)
+
+
+def damaged(rng, frame):
+    """The frame with a few bytes of description and chunks changed, gone or added; description_len most often right."""
+    frame, size = bytearray(frame), len(frame)
+    description_len = int.from_bytes(frame[20:24], "little")
+    end = rng.choice((48 + description_len, len(frame) - 8))
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at = rng.randrange(48, min(end, len(frame) - 8))
+        what = rng.randrange(4)
+        if what == 0:
+            frame[at] ^= 1 << rng.randrange(8)
+        elif what == 1:
+            frame[at] = rng.choice((0, 1, 2, 32, 33, 34, 127, 128, 255))
+        elif what == 2:
+            frame.insert(at, rng.randrange(256))
+        else:
+            del frame[at]
+    if end == 48 + description_len and rng.random() < 0.8:
+        frame[20:24] = (description_len + len(frame) - size).to_bytes(4, "little")
+    return bytes(frame)
+
+
+# ---- Tests -----------------------------------------------------------------------------------------------------------
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tersegrad-test-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def encode(self, tensors, recipe, flags, threads=1):
+        return golden.encode(PROGRAM, self.dir, {"recipe": recipe, "flags": flags}, tensors, threads)
+
+    def same_bits(self, ours, theirs):
+        self.assertEqual([name for name, _ in ours], [name for name, _ in theirs])
+        for (name, array), (_, other) in zip(ours, theirs):
+            if other.dtype == np.uint16:  # bf16, which the program writes as fp32
+                other = (other.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            self.assertEqual((array.dtype, array.shape), (other.dtype, other.shape), name)
+            self.assertTrue(array.tobytes() == other.tobytes(), f"{name}: the program and the reference decoder differ")
+
+    def program_refuses(self, frame):
+        (self.dir / "bad.tg").write_bytes(frame)
+        code, err = golden.run(PROGRAM, "inspect", self.dir / "bad.tg")
+        self.assertIn(code, (0, 1), err)
+        if code == 1:
+            self.assertTrue(err.startswith("tersegrad: ") and len(err.splitlines()) == 1, err)
+        return code == 1
+
+    def reference_refuses(self, frame):
+        try:
+            ref.decode(frame, golden.ELEMENT_MAX)
+        except ref.FormatError:
+            return True
+        return False
+
+
+class Encoded(Case):
+    def check(self, seed, sizes, tensors_max):
+        tensors, options, flags = random_case(seed, sizes, tensors_max)
+        with self.subTest(seed=seed, recipe=options["recipe"], flags=" ".join(flags)):
+            rng = random.Random(seed)
+            frame = self.encode(tensors, options["recipe"], flags, rng.choice((1, 2, 3, 5)))
+            info, theirs = ref.decode(frame)
+            self.same_bits(golden.decode(PROGRAM, self.dir, frame, rng.choice((1, 2, 3))), theirs)
+            for key in ("step", "rank", "seed"):
+                self.assertEqual(info[key], options[key])
+            for (name, array), meant in zip(theirs, meaning.expected(tensors, **options)):
+                self.assertTrue(meaning.agree(array, meant), f"{name} is not what the recipe means")
+
+    def test_small(self):
+        for seed in range(320):
+            self.check(seed, SIZES, 5)
+
+    def test_large(self):
+        for seed in range(1000, 1014):
+            self.check(seed, LARGE, 2)
+
+
+class Written(Case):
+    def test_frames_that_no_encoder_writes(self):
+        rng = random.Random(1)
+        for number in range(80):
+            with self.subTest(number=number):
+                frame = random_frame(rng)
+                self.same_bits(golden.decode(PROGRAM, self.dir, frame), ref.decode(frame)[1])
+
+
+class Damaged(Case):
+    def test_every_flipped_bit_and_cut_is_refused(self):
+        rng = random.Random(2)
+        for seed in range(2000, 2030):
+            tensors, options, flags = random_case(seed, (1, 9, 64, 251), 3)
+            frame = self.encode(tensors, options["recipe"], flags)
+            for number in range(10):
+                with self.subTest(seed=seed, number=number):
+                    bad = bytearray(frame)
+                    if number < 7:
+                        bit = rng.randrange(8 * len(bad))
+                        bad[bit // 8] ^= 1 << bit % 8
+                    else:
+                        del bad[rng.randrange(len(bad)):]
+                    self.assertTrue(self.program_refuses(bytes(bad)) and self.reference_refuses(bytes(bad)))
+
+    def test_damage_behind_correct_hashes(self):
+        rng = random.Random(3)
+        taken = refused = 0
+        while taken + refused < 300:
+            bad = golden.sealed(damaged(rng, random_frame(rng)))
+            try:
+                _, theirs = ref.decode(bad, golden.ELEMENT_MAX)
+            except ref.Unsupported:
+                continue
+            except ref.FormatError:
+                theirs = None
+            with self.subTest(number=taken + refused):
+                self.assertEqual(self.program_refuses(bad), theirs is None)
+                if theirs is not None:
+                    self.check_bits(bad, theirs)
+            taken, refused = taken + (theirs is not None), refused + (theirs is None)
+        self.assertGreater(min(taken, refused), 30)
+
+    def check_bits(self, frame, theirs):
+        """Damage may have made names that are not those of files, and shapes without elements that np.load refuses."""
+        names = [name for name, _ in theirs if len(theirs) > 1]
+        if all("/" not in name and name not in (".", "..") for name in names) and all(
+                max(array.shape, default=0) <= golden.ELEMENT_MAX for _, array in theirs):
+            self.same_bits(golden.decode(PROGRAM, self.dir, frame), theirs)
+
+
+if __name__ == "__main__":
+    unittest.main()
