@@ -3,6 +3,7 @@
 
 #include "base/bits.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- grid ---------------------------------------------------------------------------------------------------------- */
@@ -214,6 +215,21 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
     return finish(out, c, acquire_all(c, remembers, why));
 }
 
+/* What is decoded may be longer than what a part can choose from. */
+static tg_status check_lengths(const tg_layout *l, tg_detail *why)
+{
+    for (size_t u = 0; u < l->unit_n; u++) {
+        const tg_unit *unit = &l->units[u];
+        const tg_select_part *select = tg_recipe_select(unit->recipe);
+        if (select->n_max != 0 && unit->n > select->n_max) {
+            return tg_fail(TG_E_ARGUMENT, why,
+                           "'%s' spans %" PRIu64 " elements from tensor '%.60s' on; %" PRIu64 " are the most",
+                           select->part.name, unit->n, l->tensors[unit->pieces[0].tensor].name, select->n_max);
+        }
+    }
+    return TG_OK;
+}
+
 static tg_status check_options(const tg_options *opt, tg_detail *why)
 {
     if (opt->size != sizeof *opt) {
@@ -223,6 +239,9 @@ static tg_status check_options(const tg_options *opt, tg_detail *why)
     }
     if (opt->rule_n > 0 && opt->rules == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no rules are given, though rule_n says %zu", opt->rule_n);
+    }
+    if (opt->rank == UINT32_MAX) {
+        return tg_fail(TG_E_ARGUMENT, why, "a rank is at most 2^32 - 2");
     }
     if (opt->nonfinite < TG_NONFINITE_ERROR || opt->nonfinite > TG_NONFINITE_PASS) {
         return tg_fail(TG_E_ARGUMENT, why, "unknown policy for NaN and Inf");
@@ -245,6 +264,13 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
         status = tg_layout_new(out, tensors, tensor_n, recipes, opt->has_seed != 0, opt->seed, &a, why);
     }
     tg_release(&a, recipes);
+    if (status == TG_OK) {
+        status = check_lengths(*out, why);
+        if (status != TG_OK) {
+            tg_layout_free(*out);
+            *out = NULL;
+        }
+    }
     return status;
 }
 

@@ -277,9 +277,7 @@ static void write_values(progress *to, const tg_codec *c, uint32_t unit, tg_desk
         values = desk->values;
     }
     if (w->gain != 1.0f) {
-        for (size_t i = 0; i < count; i++) {
-            desk->values[i] = values[i] * w->gain;
-        }
+        tg_scale(desk->values, values, w->gain, count);
         values = desk->values;
     }
     quantize->encode(desk->symbols, desk->decoded, values, count);

@@ -1,7 +1,6 @@
 /* Builds the layout: copies the tensors, numbers the recipes, forms the units. */
 #include "codec/layout.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 const char *tg_dtype_name(tg_dtype dtype)
@@ -138,7 +137,7 @@ static tg_status number_recipes(tg_layout *l, const tg_recipe *recipes, tg_detai
     return TG_OK;
 }
 
-static tg_status form_units(tg_layout *l, tg_detail *why)
+static void form_units(tg_layout *l)
 {
     bool opened[TG_RECIPE_MAX] = {false};
     tg_piece *piece = l->pieces;
@@ -159,15 +158,8 @@ static tg_status form_units(tg_layout *l, tg_detail *why)
                 l->tensor_unit[j] = (uint32_t)l->unit_n;
             }
         }
-        const tg_select_part *select = tg_recipe_select(unit->recipe);
-        if (select->n_max != 0 && unit->n > select->n_max) {
-            return tg_fail(TG_E_ARGUMENT, why,
-                           "'%s' spans %" PRIu64 " elements from tensor '%.60s' on; %" PRIu64 " are the most",
-                           select->part.name, unit->n, l->tensors[t].name, select->n_max);
-        }
         l->unit_n++;
     }
-    return TG_OK;
 }
 
 static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, const tg_recipe *recipes, tg_detail *why)
@@ -189,7 +181,7 @@ static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, c
     TG_TRY(tg_acquire(&l->pieces, a, tensor_n, sizeof *l->pieces, why));
     TG_TRY(copy_tensors(l, tensors, why));
     TG_TRY(number_recipes(l, recipes, why));
-    TG_TRY(form_units(l, why));
+    form_units(l);
     return tg_layout_describe(l, why);
 }
 

@@ -61,7 +61,7 @@ static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detai
     }
     bool described = (h.flags & DESCRIBED) != 0;
     if ((h.flags & ~(DESCRIBED | HAS_BOTH)) != 0 || (h.flags & HAS_BOTH) == 0 || tg_get16(at + 6) != 0 ||
-        h.slice >= h.slices || (!described && h.description_len != 0) ||
+        h.rank == UINT32_MAX || h.slice >= h.slices || (!described && h.description_len != 0) ||
         h.description_len > len - TG_FRAME_HEADER - TG_FRAME_CHECKSUM) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its header makes no sense");
     }
@@ -156,12 +156,21 @@ tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uin
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
+static const char *held(unsigned flags)
+{
+    return flags == HAS_BOTH ? "indices and values" : flags == TG_HAS_INDICES ? "indices alone" : "values alone";
+}
+
 static tg_status check_header(const header *h, const tg_codec *c, const tg_expected *e, tg_detail *why)
 {
     if (h->fingerprint != c->layout->fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the frame was made for other tensors, another recipe or another seed");
     }
-    if (h->slice != e->slice || h->slices != e->grid->slices || (h->flags & HAS_BOTH) != (int)e->holds) {
+    if ((h->flags & HAS_BOTH) != (int)e->holds) {
+        return tg_fail(TG_E_MISMATCH, why, "the frame holds %s, and %s expected", held(h->flags & HAS_BOTH),
+                       e->holds == HAS_BOTH ? "indices and values are" : "something else is");
+    }
+    if (h->slice != e->slice || h->slices != e->grid->slices) {
         return tg_fail(TG_E_MISMATCH, why, "the frame is slice %u of %u, and slice %u of %u is expected", h->slice,
                        h->slices, e->slice, e->grid->slices);
     }

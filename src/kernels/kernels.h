@@ -11,6 +11,9 @@
 /* Elements, each divided by `divisor`, from fp32 to a gradient. */
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
 
+/* out[i] = factor * values[i]; a finite value stays finite. `out` may be `values`. */
+void tg_scale(float *out, const float *values, float factor, size_t n);
+
 bool tg_all_finite(const float *values, size_t n);
 void tg_zero_nonfinite(float *values, size_t n);
 

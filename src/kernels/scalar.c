@@ -3,6 +3,8 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 const char *tg_simd(void)
@@ -57,6 +59,15 @@ void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
 static bool is_finite(float value)
 {
     return (tg_float_bits(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+void tg_scale(float *out, const float *values, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = factor * values[i];
+        bool overflows = !is_finite(scaled) && is_finite(values[i]);
+        out[i] = overflows ? copysignf(FLT_MAX, scaled) : scaled;
+    }
 }
 
 bool tg_all_finite(const float *values, size_t n)

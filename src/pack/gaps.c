@@ -1,6 +1,6 @@
 /* Sorted indices by the gaps between them, in the cheapest of four ways: a Rice code, which comes within 2% of the
- * bound H(p)/p on random sets; runs, for blocks; nothing at all when every element is there; a bitmap otherwise,
- * so that it never takes more than one. Which way was taken is the mode, in the chunk's header. */
+ * bound H(p)/p on random sets; runs, for blocks; nothing at all when every element is there; a bitmap when none of
+ * these is shorter, because it is the fastest to read. Which way was taken is the mode, in the chunk's header. */
 #include "base/bits.h"
 #include "pack/pack.h"
 
@@ -242,15 +242,15 @@ static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n,
     }
     costs c = measure(mask, n, count);
     uint64_t rice_len = (c.rice_bits + 7) / 8;
-    if (rice_len <= c.runs_len && rice_len <= tg_bitmap_len(n)) {
-        *mode = (uint8_t)c.rice;
-        return write_rice(out, mask, n, c.rice);
+    if (rice_len >= tg_bitmap_len(n) && c.runs_len >= tg_bitmap_len(n)) {
+        return tg_index_bitmap.write(out, mode, mask, n, count);
     }
-    if (c.runs_len <= tg_bitmap_len(n)) {
+    if (c.runs_len < rice_len) {
         *mode = TG_MODE_RUNS;
         return write_runs(out, mask, n);
     }
-    return tg_index_bitmap.write(out, mode, mask, n, count);
+    *mode = (uint8_t)c.rice;
+    return write_rice(out, mask, n, c.rice);
 }
 
 static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)

@@ -57,7 +57,7 @@ def changed(frame, at, byte):
 one = floats([1.5])
 plain = single("fp32", (1,), [one])
 good("plain", "the plainest frame: most in bad/ are this one but for one thing", plain, w=placed(1, 0, 1.5))
-good("largest-header", "the largest rank and step", single("fp32", (1,), [one], rank=2 ** 32 - 1, step=2 ** 64 - 1),
+good("largest-header", "the largest rank and step", single("fp32", (1,), [one], rank=2 ** 32 - 2, step=2 ** 64 - 1),
      w=placed(1, 0, 1.5))
 
 bad("nothing", "a frame has a header", "not a Tersegrad frame", "at least 56", b"")
@@ -86,9 +86,10 @@ bad("slice-0-of-2", "a file holds slice 0 of 1", "slice 0 of 2", "slice 0 of 1",
     single("fp32", (3,), [floats([1, 2])], slices=2))
 bad("slice-1-of-2", "a file holds slice 0 of 1", "slice 1 of 2", "slice 0 of 1",
     single("fp32", (3,), [floats([3])], slice=1, slices=2))
-bad("values-alone", "a file holds a frame with indices and values", "frame", "both",
+bad("rank-beyond", "a rank is at most 2^32-2", "header", "rank", single("fp32", (1,), [one], rank=2 ** 32 - 1))
+bad("values-alone", "a file holds a frame with indices and values", "holds values alone", "both",
     single("fp32", (1,), [one], flags=5))
-bad("indices-alone", "a file holds a frame with indices and values", "frame", "both",
+bad("indices-alone", "a file holds a frame with indices and values", "holds indices alone", "both",
     single("topk@0.5,coords=shared+fp32", (8,), [chunk_header(1, 0, 1) + write_rice([2], 0)], flags=3))
 bad("not-described", "a file holds a described frame", "does not describe itself", "described",
     write_frame(b"", [one], flags=6, fingerprint=ref.xxh64(write_description(["fp32"], [("w", (1,))]))))
@@ -308,7 +309,12 @@ NOT_CANONICAL = (
     ("number-two-points", "a number has one point", "topk@0.5.5+fp32", TOPK, "ratio", "none"),
     ("topk-ratio-0", "a ratio is above 0", "topk@0+fp32", TOPK, "ratio", "ratio"),
     ("topk-ratio-2", "a ratio is at most 1", "topk@2+fp32", TOPK, "ratio", "ratio"),
-    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs its T", "needs its T"),
+    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs its T", "lacks its main"),
+    ("topk-without", "the main parameter always stands", "topk+fp32", TOPK, "canonical form", "lacks its main"),
+    ("randomk-without", "the main parameter always stands", "randomk@coords=own+fp32", OWN, "canonical form",
+     "lacks its main"),
+    ("unbiased-with-feedback", "unbiased goes without feedback", "ef+randomk@0.5,coords=own,unbiased=yes+fp32",
+     (2,) + OWN[1:], "without feedback", "has feedback"),
     ("threshold-negative", "T is at least 0", "threshold@-1+fp32", THRESHOLD, "T must be", "T outside"),
     ("threshold-large", "T is finite as a binary32", "threshold@1e39+fp32", THRESHOLD, "T must be", "T outside"),
     ("decay-default", "parameters at their default are left out", "ef@decay=1+topk@0.5+fp32", EF, "canonical form",

@@ -116,6 +116,9 @@ case("denormal-topk", "the largest of denormals", "topk@0.2", "", w=stored("deno
 case("denormal-fp16", "denormals that fp16 takes as 0", "topk@0.2+fp16", "", w=stored("denormal"))
 
 # The ways to write indices: Rice codes from dense to sparse, bitmap, runs, none.
+case("ratio-standard", "a main parameter at its default stands all the same", "topk", "", w=prime)
+case("unbiased-overflow", "a finite value stays finite, however much it is scaled", "randomblock@0.3,unbiased=yes",
+     "--seed 5", w=stored("finite32"))
 case("rice-half", "half of the elements", "topk@0.5", "", w=prime)
 case("rice-fifth", "a fifth of the elements", "topk@0.2+fp16", "", w=prime)
 case("rice-tenth", "a tenth of the elements", "topk@0.1+bf16", "", w=prime)

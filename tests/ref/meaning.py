@@ -147,8 +147,11 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
         sent = coordinates(chosen, values, seed, step, rank, unit)
         picked = values[sent]
         if chosen.unbiased and len(sent):
+            finite = np.isfinite(picked)
             with np.errstate(over="ignore"):
                 picked = picked * np.float32(len(values) / len(sent))
+            largest = np.finfo(np.float32).max
+            picked = np.where(finite, np.clip(picked, -largest, largest), picked).astype(np.float32)
         out = np.zeros(len(values), np.float32)
         out[sent] = QUANTIZE[chosen.quantize](picked)
         ends = np.cumsum([tensors[t][1].size for t in members])

@@ -254,7 +254,7 @@ def parse_parameters(part, text):
         last = keys.index(key)
         check_value(part, known[last], value)
         given[key] = value
-        if key not in MAIN:  # which may stand at its default
+        if key not in MAIN:  # which always stands
             require(value != known[last].default, f"recipe part '{part}' spells out the default {key}={value}")
     return given
 
@@ -262,9 +262,9 @@ def parse_parameters(part, text):
 def parameters_of(part, at, text):
     """All parameters of a part by key, at their defaults if they are not given."""
     values = {parameter.key: parameter.default for parameter in PARAMETERS.get(part, ())}
-    if at:
-        values.update(parse_parameters(part, text))
-    require("T" not in values or values["T"], f"recipe part '{part}' needs its T")
+    given = parse_parameters(part, text) if at else {}
+    require(all(key in given for key in MAIN if key in values), f"recipe part '{part}' lacks its main parameter")
+    values.update(given)
     require(values.get("coords") != "auto", f"recipe part '{part}' has coords=auto, which no frame may have")
     return values
 
@@ -284,6 +284,8 @@ def parse_recipe(raw, ids):
         parameters[stage] = parameters_of(name, at, rest)
     require(names[2], f"recipe '{text}' names no quantizer")
     require(names[1] != "all" or names[3] == "gaps", f"recipe '{text}' has an index pack but no indices")
+    unbiased = parameters.get(1, {}).get("unbiased") == "yes"
+    require(names[0] == "none" or not unbiased, f"recipe '{text}' is unbiased and has feedback")
     for stage, name in enumerate(names):
         require(ids[stage] == PARTS[stage][name],
                 f"recipe '{text}' goes with {STAGES[stage]} id {ids[stage]}, not {PARTS[stage][name]} of '{name}'")
@@ -462,6 +464,7 @@ def parse_header(view):
     require(head.flags < 8, "a flag is set that version 1 does not know")
     require(head.flags & (INDICES | VALUES), "the frame has neither indices nor values")
     require(head.zero == 0, "the zero field is not 0")
+    require(head.rank < MASK32, "the rank is beyond the largest")
     require(head.slices >= 1, "the frame is of 0 slices")
     require(head.slice < head.slices, f"the frame is slice {head.slice} of {head.slices}")
     require(head.flags & DESCRIBED or head.description_len == 0, "a frame that is not described has a description")

@@ -211,7 +211,7 @@ class Frames(unittest.TestCase):
     def test_shapes(self):
         _, array = self.check(single("fp32", (), [floats([4])]), [4])
         self.assertEqual(array.shape, ())
-        _, array = self.check(single("topk+fp32", (3, 0), []), [])
+        _, array = self.check(single("topk@0.01+fp32", (3, 0), []), [])
         self.assertEqual(array.shape, (3, 0))
         self.assertEqual(ref.decode(write_frame(write_description([], []), []))[1], [])
 
@@ -221,7 +221,7 @@ class Frames(unittest.TestCase):
         expected[[7, CHUNK - 1, 2 * CHUNK + 4]] = [1, 2, 3]
         chunks = [write_chunk(10, [7, CHUNK - 1], CHUNK, floats([1, 2])), chunk_header(0, 0, 0),
                   write_chunk(0, [4], 5, floats([3]))]
-        self.check(single("topk+fp32", (n,), chunks), expected)
+        self.check(single("topk@0.01+fp32", (n,), chunks), expected)
         dense = np.arange(n, dtype=np.float32)
         self.check(single("fp32", (n,), [dense[i:i + CHUNK].tobytes() for i in range(0, n, CHUNK)]), dense)
 
@@ -232,8 +232,8 @@ class Frames(unittest.TestCase):
             expected = np.zeros(n, np.float32)
             expected[coordinates] = np.arange(len(coordinates)) + 1
             chunks = [expected[[i for i in coordinates if i // CHUNK == c]].tobytes() for c in (0, 1)]
-            main = "" if ratio == 0.01 else ref.write_number(ratio) + ","
-            info, _ = self.check(single(f"{select}@{main}coords=shared+fp32", (n,), chunks, seed, step=step), expected)
+            text = f"{select}@{ref.write_number(ratio)},coords=shared+fp32"
+            info, _ = self.check(single(text, (n,), chunks, seed, step=step), expected)
             self.assertEqual((info["entries"], info["seed"]), (len(coordinates), seed))
 
     def test_random_with_coordinates_of_its_own(self):
@@ -242,7 +242,7 @@ class Frames(unittest.TestCase):
 
     def test_units(self):
         """Two recipes of scope model, woven into each other and a third; the units number 0 (a, d), 1 (b), 2 (c, e)."""
-        recipes = ["topk@scope=model+fp32", "fp16", "randomk@0.5,scope=model,coords=shared+fp32"]
+        recipes = ["topk@0.01,scope=model+fp32", "fp16", "randomk@0.5,scope=model,coords=shared+fp32"]
         tensors = [("a", (2, 2), 0), ("b", (2,), 1, 1), ("c", (3,), 2, 2), ("d", (2,), 0), ("e", (5,), 2)]
         drawn = draw_plainly("randomk", 6, 1, 2, 8, 0.5)
         unit = np.zeros(8, np.float32)
@@ -312,18 +312,20 @@ class Refusals(unittest.TestCase):
         for words, text in (
                 ("empty", ""), ("printable", "fp32\n"), ("printable", "fp\xe932"), ("unknown part", "fp64"),
                 ("unknown part", "fp32+"), ("unknown part", "+fp32"), ("out of order", "fp32+topk"),
-                ("two of one stage", "topk+threshold+fp32"), ("no quantizer", "topk"),
+                ("two of one stage", "topk@0.01+threshold@1+fp32"), ("no quantizer", "topk@0.1"),
                 ("default part 'none'", "none+fp32"), ("default part 'all'", "all+fp32"),
                 ("default part 'gaps'", "fp32+gaps"), ("default part 'bits'", "fp32+bits"),
                 ("malformed", "topk@+fp32"), ("malformed", "topk@0.1,+fp32"), ("malformed", "topk@a=b=c+fp32"),
-                ("without key behind", "topk@scope=model,0.1+fp32"), ("twice", "topk@scope=model,scope=model+fp32"),
-                ("default scope", "topk@scope=tensor+fp32"), ("scope=world", "topk@scope=world+fp32"),
-                ("default coords", "threshold@1,coords=own+fp32"), ("coords=auto", "topk@coords=auto+fp32"),
-                ("coords=auto", "randomk+fp32"), ("coords=auto", "randomk@coords=auto+fp32"),
+                ("without key behind", "topk@0.01,scope=model,0.1+fp32"),
+                ("twice", "topk@0.01,scope=model,scope=model+fp32"),
+                ("default scope", "topk@0.01,scope=tensor+fp32"), ("scope=world", "topk@0.01,scope=world+fp32"),
+                ("default coords", "threshold@1,coords=own+fp32"), ("coords=auto", "topk@0.01,coords=auto+fp32"),
+                ("coords=auto", "randomk@0.01+fp32"), ("coords=auto", "randomk@0.01,coords=auto+fp32"),
                 ("with a key", "randomk@ratio=0.1,coords=own+fp32"), ("no main", "ef@0.5+fp32"), ("no main", "fp32@1"),
-                ("needs its T", "threshold+fp32"), ("unknown parameter", "topk@0.1,unbiased=yes+fp32"),
+                ("lacks its main", "threshold+fp32"), ("lacks its main", "topk+fp32"),
+                ("lacks its main", "randomk@coords=own+fp32"), ("has feedback", "ef+randomk@0.1,coords=own,unbiased=yes+fp32"), ("unknown parameter", "topk@0.1,unbiased=yes+fp32"),
                 ("order", "topk@0.1,coords=shared,scope=model+fp32"),
-                ("default unbiased", "randomk@coords=own,unbiased=no+fp32"),
+                ("default unbiased", "randomk@0.01,coords=own,unbiased=no+fp32"),
                 ("default decay", "ef@decay=1+fp32"), ("decay outside", "ef@decay=1.5+fp32"),
                 ("T outside", "threshold@1e39+fp32"), ("T outside", "threshold@-1+fp32"),
                 ("canonical", "threshold@-0+fp32"),
@@ -335,44 +337,44 @@ class Refusals(unittest.TestCase):
                 ("canonical", "randomk@.5,coords=own+fp32"), ("canonical", "randomk@0.50,coords=own+fp32"),
                 ("canonical", "randomk@00.5,coords=own+fp32"), ("canonical", "randomk@nan,coords=own+fp32"),
                 ("canonical", "randomk@0.10000000000000001,coords=own+fp32"), ("canonical", "topk@0.10+fp32"),
-                ("beyond", "topk@1e999+fp32"), ("no seed", "randomk@coords=shared+fp32")):
+                ("beyond", "topk@1e999+fp32"), ("no seed", "randomk@0.01,coords=shared+fp32")):
             self.refuse(words, single(text, (1,), [floats([1])]))
 
     def test_recipe_ids(self):
         for stage in range(5):
-            ids = bytearray(ids_of("ef+topk+fp16+bitmap"))
+            ids = bytearray(ids_of("ef+topk@0.1+fp16+bitmap"))
             for other in {0, 1, 2, 3, 6, 255} - {ids[stage]}:
                 ids[stage] = other
-                self.refuse(ref.STAGES[stage] + " id", single(write_recipe("ef+topk+fp16+bitmap", ids), (1,), []))
+                self.refuse(ref.STAGES[stage] + " id", single(write_recipe("ef+topk@0.1+fp16+bitmap", ids), (1,), []))
 
     def test_chunks(self):
         value = floats([1])
         for words, recipe, chunk in (
-                ("count 9", "topk+fp32", chunk_header(9, 34, 0)), ("count 0", "topk+fp32", chunk_header(0, 34, 0)),
-                ("count 0", "topk+fp32", chunk_header(0, 0, 1) + b"\0"),
-                ("mode 19", "topk+fp32", chunk_header(1, 19, 1) + value + b"\0"),
-                ("mode 31", "topk+fp32", chunk_header(1, 31, 1) + value + b"\0"),
-                ("mode 35", "topk+fp32", chunk_header(1, 35, 1) + value + b"\0"),
-                ("does not allow", "topk+fp32+bitmap", chunk_header(1, 0, 1) + value + b"\0"),
-                ("does not allow", "topk+fp32+bitmap", chunk_header(8, 34, 0) + value * 8),
-                ("bitmap of 8", "topk+fp32", chunk_header(1, 32, 2) + value + b"\1\0"),
-                ("but count 1", "topk+fp32", chunk_header(1, 34, 0) + value),
-                ("mode 34 has index", "topk+fp32", chunk_header(8, 34, 1) + value * 8 + b"\0"),
-                ("no index bytes", "topk+fp32", chunk_header(1, 0, 0) + value),
-                ("no index bytes", "topk+fp32", chunk_header(1, 33, 0) + value),
-                ("inside a chunk's header", "topk+fp32", b"\0\0"),
-                ("inside a chunk's symbols", "topk+fp32", chunk_header(1, 0, 1) + b"\0"),
-                ("inside a chunk's indices", "topk+fp32", chunk_header(1, 0, 2) + value + b"\0"),
+                ("count 9", "topk@0.01+fp32", chunk_header(9, 34, 0)), ("count 0", "topk@0.01+fp32", chunk_header(0, 34, 0)),
+                ("count 0", "topk@0.01+fp32", chunk_header(0, 0, 1) + b"\0"),
+                ("mode 19", "topk@0.01+fp32", chunk_header(1, 19, 1) + value + b"\0"),
+                ("mode 31", "topk@0.01+fp32", chunk_header(1, 31, 1) + value + b"\0"),
+                ("mode 35", "topk@0.01+fp32", chunk_header(1, 35, 1) + value + b"\0"),
+                ("does not allow", "topk@0.01+fp32+bitmap", chunk_header(1, 0, 1) + value + b"\0"),
+                ("does not allow", "topk@0.01+fp32+bitmap", chunk_header(8, 34, 0) + value * 8),
+                ("bitmap of 8", "topk@0.01+fp32", chunk_header(1, 32, 2) + value + b"\1\0"),
+                ("but count 1", "topk@0.01+fp32", chunk_header(1, 34, 0) + value),
+                ("mode 34 has index", "topk@0.01+fp32", chunk_header(8, 34, 1) + value * 8 + b"\0"),
+                ("no index bytes", "topk@0.01+fp32", chunk_header(1, 0, 0) + value),
+                ("no index bytes", "topk@0.01+fp32", chunk_header(1, 33, 0) + value),
+                ("inside a chunk's header", "topk@0.01+fp32", b"\0\0"),
+                ("inside a chunk's symbols", "topk@0.01+fp32", chunk_header(1, 0, 1) + b"\0"),
+                ("inside a chunk's indices", "topk@0.01+fp32", chunk_header(1, 0, 2) + value + b"\0"),
                 ("inside a chunk's symbols", "fp32", value * 7),
                 ("inside a chunk's symbols", "randomk@0.5,coords=shared+fp32", value * 3),
                 ("behind its last chunk", "randomk@0.5,coords=shared+fp32", value * 5),
-                ("Rice code has more", "topk+fp32", chunk_header(1, 0, 2) + value + b"\0\0"),
-                ("bits set", "topk+fp32", chunk_header(1, 32, 1) + value + b"\3"),
-                ("two runs touch", "topk+fp32", chunk_header(2, 33, 4) + value * 2 + b"\0\0\0\0")):
+                ("Rice code has more", "topk@0.01+fp32", chunk_header(1, 0, 2) + value + b"\0\0"),
+                ("bits set", "topk@0.01+fp32", chunk_header(1, 32, 1) + value + b"\3"),
+                ("two runs touch", "topk@0.01+fp32", chunk_header(2, 33, 4) + value * 2 + b"\0\0\0\0")):
             self.refuse(words, single(recipe, (8,), [chunk], 0))
 
     def test_hostile_sizes(self):
-        for recipe in ("fp32", "topk+fp32", "randomk@coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
+        for recipe in ("fp32", "topk@0.01+fp32", "randomk@0.01,coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
             self.refuse("too many", single(recipe, (2 ** 59,), [floats([1])], 0))
             self.refuse("frame ends", single(recipe, (2 ** 28,), [], 0))
         with contextlib.suppress(ref.Unsupported):  # NumPy before 2 has at most 32 dimensions
@@ -384,7 +386,7 @@ class Refusals(unittest.TestCase):
     def small_frame(self):
         chunks = [write_chunk(1, [0, 5], 12, floats([1, 2])), write_chunk(ref.RUNS, [1, 2, 3], 9, b"\0\0" * 3),
                   write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2])]
-        recipes = ["topk@scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
+        recipes = ["topk@0.01,scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
         tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2)]
         return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
 

@@ -1,0 +1,42 @@
+# What a person types. The work is done by the scripts and by the presets of CMakePresets.json.
+PREFIX = /usr/local
+SECONDS = 60
+TARGET =
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check fuzz format install clean program build-deps
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+demo: program ## build the program and run its demonstration
+	build/release/tersegrad demo
+
+check: ## run all tests and checks, as continuous integration does
+	@scripts/install-deps check
+	@scripts/check
+
+fuzz: ## look for crashes: SECONDS=60 for each target, or only for TARGET=frame
+	@scripts/install-deps fuzz
+	@scripts/fuzz "$(SECONDS)" $(TARGET)
+
+format: ## lay out all C files
+	@scripts/install-deps format
+	scripts/list-files | grep '\.[ch]$$' | xargs clang-format -i
+
+install: program ## install program, libraries and header to PREFIX=/usr/local
+	cmake --build build/release --target tersegrad tersegrad_shared tersegrad_static
+	cmake --install build/release --prefix "$(abspath $(PREFIX))"
+
+clean: ## remove everything that was built
+	rm -rf build
+
+program: build-deps build/release/build.ninja
+	cmake --build build/release --target tersegrad
+
+build-deps:
+	@scripts/install-deps build
+
+# Without the tests, so that to use the program takes no test framework; `make check` turns them on.
+build/release/build.ninja: | build-deps
+	cmake --preset release -DTG_BUILD_TESTS=OFF
