@@ -186,17 +186,16 @@ STAGE_OF = {name: stage for stage, parts in enumerate(PARTS) for name in parts}
 MAX_RECIPES = 255
 MAX_TEXT = 255
 
-# A parameter's values are choices, or the numbers from `low` (itself only if `closed`) to `high`.
-Parameter = namedtuple("Parameter", "key choices default low high closed", defaults=(None, None, None, None))
+# A parameter's values are choices, or the numbers from `low` (itself only if `closed`) to `high`. A main one comes first.
+Parameter = namedtuple("Parameter", "key choices default low high closed main", defaults=(None,) * 4 + (False,))
 SCOPE = Parameter("scope", ("tensor", "model"), "tensor")
-RATIO = Parameter("ratio", None, "0.01", 0, 1, False)
+RATIO = Parameter("ratio", None, "0.01", 0, 1, False, main=True)
 RANDOM = (RATIO, SCOPE, Parameter("coords", ("own", "shared"), "auto"), Parameter("unbiased", ("no", "yes"), "no"))
 COORDS = Parameter("coords", ("own", "shared"), "own")
-MAIN = ("ratio", "T")
 PARAMETERS = {  # in canonical order
     "ef": (Parameter("decay", None, "1", 0, 1, True),),
     "topk": (RATIO, SCOPE, COORDS),
-    "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True), SCOPE, COORDS),
+    "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True, main=True), SCOPE, COORDS),
     "randomk": RANDOM,
     "randomblock": RANDOM,
 }
@@ -245,8 +244,9 @@ def parse_parameters(part, text):
         require(found, f"recipe part '{part}' has the malformed parameter '{item}'")
         key, value = found[1], found[2]
         require(key or place == 0, f"recipe part '{part}' has a value without key behind its first parameter")
-        require(key not in MAIN, f"recipe part '{part}' gives its main parameter with a key")
-        require(key or keys[:1] and keys[0] in MAIN, f"recipe part '{part}' has no main parameter")
+        require(key or known and known[0].main, f"recipe part '{part}' has no main parameter")
+        require(not key or key not in keys or not known[keys.index(key)].main,
+                f"recipe part '{part}' gives its main parameter with a key")
         key = key or keys[0]
         require(key in keys, f"recipe part '{part}' has the unknown parameter '{key}'")
         require(key not in given, f"recipe part '{part}' gives '{key}' twice")
@@ -254,8 +254,8 @@ def parse_parameters(part, text):
         last = keys.index(key)
         check_value(part, known[last], value)
         given[key] = value
-        if key not in MAIN:  # which always stands
-            require(value != known[last].default, f"recipe part '{part}' spells out the default {key}={value}")
+        require(known[last].main or value != known[last].default,  # a main one always stands
+                f"recipe part '{part}' spells out the default {key}={value}")
     return given
 
 
@@ -263,7 +263,8 @@ def parameters_of(part, at, text):
     """All parameters of a part by key, at their defaults if they are not given."""
     values = {parameter.key: parameter.default for parameter in PARAMETERS.get(part, ())}
     given = parse_parameters(part, text) if at else {}
-    require(all(key in given for key in MAIN if key in values), f"recipe part '{part}' lacks its main parameter")
+    for parameter in PARAMETERS.get(part, ()):
+        require(not parameter.main or parameter.key in given, f"recipe part '{part}' lacks its main parameter")
     values.update(given)
     require(values.get("coords") != "auto", f"recipe part '{part}' has coords=auto, which no frame may have")
     return values
