@@ -41,7 +41,8 @@ typedef struct cli_texts {
 } cli_texts;
 
 typedef struct cli_args {
-    uint32_t given; /* bit f: the command line holds flag f */
+    uint32_t given;      /* bit f: the command line holds flag f */
+    const char *program; /* as it was called, for hints that can be copied */
     cli_texts files;
     cli_texts recipes; /* of --recipe and --recipes */
     cli_texts rules;   /* PATTERN and RECIPE in turn */

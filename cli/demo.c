@@ -56,10 +56,10 @@ static int print_text(const cli_args *args, const cli_demo_run *d, const cli_dem
          "            where a step delivers what earlier steps held back\n"
          "sum error   the same of all steps added up, which is what the model moves by: here feedback pays\n"
          "\n"
-         "Try next:\n"
-         "  tersegrad recipes                               the parts that a recipe is made of\n"
-         "  tersegrad demo --recipe ef+topk@0.05+fp16       a recipe of your own\n"
-         "  tersegrad bench --recipe ef+topk@0.01+fp16      how fast it is on this machine");
+         "Try next:");
+    printf("  %s recipes                              the parts that a recipe is made of\n", args->program);
+    printf("  %s demo --recipe ef+topk@0.05+fp16      a recipe of your own\n", args->program);
+    printf("  %s bench --recipe ef+topk@0.01+fp16     how fast it is on this machine\n", args->program);
     return code;
 }
 

@@ -32,10 +32,12 @@ static void print_help(void)
          "  tersegrad bench --recipe ef+topk@0.01+fp16");
 }
 
+/* argv starts with the program; the command is behind it. */
 static int run(const cli_command *command, int argc, char *const *argv)
 {
     cli_args args;
-    int code = cli_args_parse(&args, command, argc, argv);
+    int code = cli_args_parse(&args, command, argc - 2, argv + 2);
+    args.program = argv[0];
     if (code == CLI_OK && args.help) {
         cli_args_help(stdout, command);
     } else if (code == CLI_OK) {
@@ -60,7 +62,7 @@ static int dispatch(int argc, char *const *argv)
     }
     for (size_t i = 0; i < COMMAND_N; i++) {
         if (strcmp(argv[1], commands[i]->name) == 0) {
-            return run(commands[i], argc - 2, argv + 2);
+            return run(commands[i], argc, argv);
         }
     }
     return cli_fail(CLI_MISUSE, "there is no command '%s'; 'tersegrad --help' lists them", argv[1]);
