@@ -114,6 +114,7 @@ static const damage frame_damages[] = {
     {"not_described", FROM_START, 5, 1, {6}},
     {"values_alone", FROM_START, 5, 1, {5}},
     {"zero_set", FROM_START, 6, 1, {1}},
+    {"rank_beyond", FROM_START, 8, 4, {255, 255, 255, 255}},
     {"slice_one_of_two", FROM_START, 12, 5, {1, 0, 0, 0, 2}},
     {"no_slices", FROM_START, 16, 1, {0}},
     {"description_too_long", FROM_START, 20, 4, {255, 255, 255, 255}},

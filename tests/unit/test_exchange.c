@@ -6,6 +6,7 @@
 #include "exchange/exchange.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,7 +181,8 @@ static void run_world(const char *recipe, const char *protocol, uint32_t n, int 
         }
         tg_detail reason = {""};
         if (test_world_reduce(&w, step, NULL, &reason) != TG_OK) {
-            fail_msg("%s by %s, %u ranks, step %d: %s", recipe, protocol, n, (int)step, reason.text);
+            fail_msg("%s by %s, %u ranks, step %d: %s", recipe, tg_exchange_name(w.ranks[0]), n, (int)step,
+                     reason.text);
         }
         assert_true(test_world_identical(&w));
         e = 0;
@@ -193,13 +195,14 @@ static void run_world(const char *recipe, const char *protocol, uint32_t n, int 
     check_meter(&w);
     /* Nothing lost: the sum of the mean gradients is the sum of the averages and what is owed. Allreduce rounds the mean
      * to the type on the wire and has no residual for it, so it is held to this only where that type is fp32. */
-    bool rounds_mean = strcmp(protocol, "allreduce") == 0 && strstr(recipe, "16") != NULL;
+    bool rounds_mean = strcmp(tg_exchange_name(w.ranks[0]), "allreduce") == 0 && strstr(recipe, "16") != NULL;
     size_t e = 0;
     for (size_t t = 0; remembers && !rounds_mean && t < TENSOR_N; t++) {
         for (uint64_t i = 0; i < lens[t]; i++, e++) {
             double lost = given[e] - got[e] - owed(&w, t, i);
             if (fabs(lost) > STEPS * 16 * 0x1p-23) {
-                fail_msg("%s by %s, %u ranks: %g of %g is lost", recipe, protocol, n, lost, given[e]);
+                fail_msg("%s by %s, %u ranks: %g of %g is lost", recipe, tg_exchange_name(w.ranks[0]), n, lost,
+                         given[e]);
             }
         }
     }
@@ -222,6 +225,24 @@ static void promises_hold_everywhere(void **state)
     /* 3 dense by four; 3 topk or threshold of one's own by three; 2 led by one; 3 shared random by four; 2 random of
      * one's own by gather alone. */
     assert_int_equal(carried, WORLD_N * (3 * 4 + 3 * 3 + 2 * 1 + 3 * 4 + 2 * 1));
+}
+
+/* Every question of the study of sparse communication is a recipe that runs: which entries, feedback or not, by tensor
+ * or by model, the ranks' own coordinates or shared ones. */
+static void the_whole_grid_runs(void **state)
+{
+    (void)state;
+    static const char *const selects[] = {"topk", "randomk", "randomblock"};
+    int carried = 0;
+    for (unsigned k = 0; k < 3 * 8; k++) {
+        char recipe[80];
+        (void)snprintf(recipe, sizeof recipe, "%s+%s@0.1,scope=%s,coords=%s", k & 1 ? "ef" : "none", selects[k / 8],
+                       k & 2 ? "model" : "tensor", k & 4 ? "shared" : "own");
+        for (size_t n = 0; n < WORLD_N; n++) {
+            run_world(recipe, NULL, worlds[n], &carried);
+        }
+    }
+    assert_int_equal(carried, 3 * 8 * WORLD_N);
 }
 
 /* ---- halves, fewer elements than ranks, no elements -------------------------------------------------------------------- */
@@ -333,13 +354,10 @@ static void misuse_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_averages_are_exact),
-        cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
-        cmocka_unit_test(promises_hold_everywhere),
-        cmocka_unit_test(small_models_and_halves),
-        cmocka_unit_test(bytes_are_those_of_the_recipe),
-        cmocka_unit_test(the_rule_picks_a_protocol),
-        cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(dense_averages_are_exact),  cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
+        cmocka_unit_test(promises_hold_everywhere),  cmocka_unit_test(the_whole_grid_runs),
+        cmocka_unit_test(small_models_and_halves),   cmocka_unit_test(bytes_are_those_of_the_recipe),
+        cmocka_unit_test(the_rule_picks_a_protocol), cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
