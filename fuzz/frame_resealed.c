@@ -22,7 +22,7 @@ static void repair_header(const parts *p)
     p->frame[4] = TG_FRAME_VERSION;
     p->frame[5] = FLAGS;
     tg_put16(p->frame + 6, 0);
-    p->frame[11] &= 0x7f; /* ranks end before 2^32 */
+    p->frame[11] &= 0x7f;       /* ranks end before 2^32 */
     tg_put32(p->frame + 12, 0); /* slice 0 ... */
     tg_put32(p->frame + 16, 1); /* ... of 1 */
     tg_put64(p->frame + 24, p->len);
