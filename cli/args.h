@@ -30,6 +30,25 @@ typedef enum cli_flag {
     CLI_FLAG_THREADS,
     CLI_FLAG_WORKERS,
     CLI_FLAG_STEPS,
+    CLI_FLAG_EPOCHS,
+    CLI_FLAG_MODEL,
+    CLI_FLAG_DATA,
+    CLI_FLAG_BATCH,
+    CLI_FLAG_EXCHANGE,
+    CLI_FLAG_OPTIMIZER,
+    CLI_FLAG_RATE,
+    CLI_FLAG_MOMENTUM,
+    CLI_FLAG_NESTEROV,
+    CLI_FLAG_WEIGHT_DECAY,
+    CLI_FLAG_SCHEDULE,
+    CLI_FLAG_WARMUP,
+    CLI_FLAG_AUGMENT,
+    CLI_FLAG_TEST_EVERY,
+    CLI_FLAG_VERIFY_EVERY,
+    CLI_FLAG_LOG,
+    CLI_FLAG_CHECKPOINT,
+    CLI_FLAG_CHECKPOINT_EVERY,
+    CLI_FLAG_RESUME,
     CLI_FLAG_JSON,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
@@ -41,21 +60,21 @@ typedef struct cli_texts {
 } cli_texts;
 
 typedef struct cli_args {
-    uint32_t given;      /* bit f: the command line holds flag f */
+    uint64_t given;      /* bit f: the command line holds flag f */
     const char *program; /* as it was called, for hints that can be copied */
     cli_texts files;
     cli_texts recipes; /* of --recipe and --recipes */
     cli_texts rules;   /* PATTERN and RECIPE in turn */
     cli_texts kinds;   /* PATTERN and KIND in turn */
     tg_rule *rule_list;
-    tg_nonfinite nonfinite;
-    tg_dtype dtype;
-    const char *input;
-    uint64_t dense_below, seed, step, n, steps;
+    /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
+    int nonfinite, dtype, optimizer, schedule;
+    const char *input, *model, *data, *exchange, *log, *checkpoint;
+    uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every;
     uint32_t rank, threads, workers;
-    double seconds;
-    int has_seed;
-    int json;
+    double seconds, epochs, rate, momentum, weight_decay;
+    int nesterov, augment, resume, json;
+    int has_seed; /* --seed is given or has a default */
     int help;
 } cli_args;
 

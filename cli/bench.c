@@ -51,14 +51,14 @@ typedef struct bench {
 
 static int make_synthetic(subject *s, const cli_args *args)
 {
-    size_t element_len = tg_dtype_len(args->dtype);
+    size_t element_len = tg_dtype_len((tg_dtype)args->dtype);
     if (args->n > SIZE_MAX / sizeof(float)) {
         return cli_fail_memory();
     }
     s->n = (size_t)args->n;
     s->len = s->n * element_len;
     s->dim = args->n;
-    s->tensor = (tg_tensor){"synthetic", &s->dim, 1, TG_DENSE, args->dtype};
+    s->tensor = (tg_tensor){"synthetic", &s->dim, 1, TG_DENSE, (tg_dtype)args->dtype};
     float *values = malloc(s->n * sizeof *values);
     s->made = malloc(s->len);
     s->grad = s->made;
@@ -67,7 +67,7 @@ static int make_synthetic(subject *s, const cli_args *args)
         return cli_fail_memory();
     }
     cli_synth_gradient(values, s->n, args->seed);
-    tg_narrow(s->made, values, args->dtype, s->n);
+    tg_narrow(s->made, values, (tg_dtype)args->dtype, s->n);
     free(values);
     return CLI_OK;
 }

@@ -1,0 +1,78 @@
+/* The flags; see flags.h. A flag has one name, one meaning, one range and one line of help wherever it appears. */
+#include "flags.h"
+
+#define AT(member) offsetof(cli_args, member)
+
+static const char *const nonfinites[] = {"error", "zero", "pass", NULL};
+static const char *const dtypes[] = {"fp32", "fp16", "bf16", NULL};
+static const char *const kinds[] = {"other", "conv", "dense", "recurrent", "embedding", "norm", "bias", NULL};
+static const char *const optimizers[] = {"sgd", "adam", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", NULL};
+
+/* Counts are read exactly; their limits stand here as doubles, of which UINT64_MAX is the one that is rounded, up. */
+static const double any = 18446744073709551615.0;
+
+#define COUNT(member, least, most) .type = CLI_COUNT, .at = AT(member), .min = (least), .max = (most)
+#define COUNT32(member, least, most) .type = CLI_COUNT32, .at = AT(member), .min = (least), .max = (most)
+#define REAL(member, least, most, closed) \
+    .type = CLI_REAL, .at = AT(member), .min = (least), .max = (most), .min_allowed = (closed)
+
+const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
+    [CLI_FLAG_RECIPE] = {"recipe", "R", CLI_LIST, AT(recipes), .help = "the recipe, such as ef+topk@0.01+fp16"},
+    [CLI_FLAG_RECIPES] = {"recipes", "'A;B;C'", CLI_LISTS, AT(recipes), .help = "recipes with ';' between them"},
+    [CLI_FLAG_RULE] = {"rule", "'PATTERN=RECIPE'", CLI_PAIRS, AT(rules), .repeats = 1,
+                       .help = "another recipe for tensors whose name matches ('*' any run, '?' any one character);\n"
+                               "may be repeated, the first that matches counts"},
+    [CLI_FLAG_KIND] = {"kind", "'PATTERN=KIND'", CLI_PAIRS, AT(kinds), .repeats = 1, .choices = kinds,
+                       .help = "the kind of tensors whose name matches: conv, dense, recurrent, embedding, norm,\n"
+                               "bias, other; norm and bias travel uncompressed; may be repeated"},
+    [CLI_FLAG_DENSE_BELOW] = {"dense-below", "N", COUNT(dense_below, 0, any),
+                              .help = "tensors of fewer elements travel uncompressed"},
+    [CLI_FLAG_NONFINITE] = {"nonfinite", "POLICY", CLI_CHOICE, AT(nonfinite), .choices = nonfinites,
+                            .help = "what to do with NaN and Inf: error (refuse), zero (take as 0), pass"},
+    [CLI_FLAG_SEED] = {"seed", "N", COUNT(seed, 0, any), .help = "the seed that all workers share"},
+    [CLI_FLAG_STEP] = {"step", "N", COUNT(step, 0, any), .help = "the training step"},
+    [CLI_FLAG_RANK] = {"rank", "N", COUNT32(rank, 0, 4294967294.0), .help = "the worker whose gradient this is"},
+    [CLI_FLAG_N] = {"n", "N", COUNT(n, 1, 1099511627776.0), .help = "elements of a synthetic gradient"},
+    [CLI_FLAG_INPUT] = {"input", "FILE.npy", CLI_TEXT, AT(input),
+                        .help = "take this gradient instead of a synthetic one"},
+    [CLI_FLAG_DTYPE] = {"dtype", "TYPE", CLI_CHOICE, AT(dtype), .choices = dtypes,
+                        .help = "of a synthetic gradient: fp32, fp16, bf16"},
+    [CLI_FLAG_SECONDS] = {"seconds", "S", REAL(seconds, 0, 3600, 0), .help = "time to spend on each measurement"},
+    [CLI_FLAG_THREADS] = {"threads", "T", COUNT32(threads, 1, 256), .help = "threads that share the work, 1 to 256"},
+    [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX),
+                          .help = "workers, each a thread, 1 to 64"},
+    [CLI_FLAG_STEPS] = {"steps", "N", COUNT(steps, 1, 1e9), .help = "training steps"},
+    [CLI_FLAG_EPOCHS] = {"epochs", "E", REAL(epochs, 0, 1e6, 0), .help = "passes over the training data"},
+    [CLI_FLAG_MODEL] = {"model", "NAME", CLI_TEXT, AT(model), .help = "mlp, lenet, resnet8, resnet20 or charlstm"},
+    [CLI_FLAG_DATA] = {"data", "WHAT", CLI_TEXT, AT(data),
+                       .help = "fashion, fashion:DIR, mnist:DIR, cifar10:DIR, text:FILE or glyphs"},
+    [CLI_FLAG_BATCH] = {"batch", "N", COUNT(batch, 1, 65536), .help = "samples a worker and step"},
+    [CLI_FLAG_EXCHANGE] = {"exchange", "NAME", CLI_TEXT, AT(exchange),
+                           .help = "allreduce, gather, shard or server [default: by recipe and workers]"},
+    [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
+                            .help = "sgd or adam"},
+    [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),
+                       .help = "learning rate [default: 0.05 for sgd, 0.001 for adam]"},
+    [CLI_FLAG_MOMENTUM] = {"momentum", "X", REAL(momentum, 0, 1, 1), .help = "of sgd"},
+    [CLI_FLAG_NESTEROV] = {"nesterov", NULL, CLI_SWITCH, AT(nesterov), .help = "of sgd: Nesterov's form of momentum"},
+    [CLI_FLAG_WEIGHT_DECAY] = {"weight-decay", "X", REAL(weight_decay, 0, 1, 1), .help = "of all but norms and biases"},
+    [CLI_FLAG_SCHEDULE] = {"schedule", "NAME", CLI_CHOICE, AT(schedule), .choices = schedules,
+                           .help = "of the learning rate: constant, step (a tenth after each third), cosine"},
+    [CLI_FLAG_WARMUP] = {"warmup", "N", COUNT(warmup, 0, 1e9),
+                         .help = "steps in which the learning rate grows to its value"},
+    [CLI_FLAG_AUGMENT] = {"augment", NULL, CLI_SWITCH, AT(augment),
+                          .help = "shift images, and mirror those that may be"},
+    [CLI_FLAG_TEST_EVERY] = {"test-every", "N", COUNT(test_every, 0, 1e9),
+                             .help = "steps between tests; 0: only at the end [default: once an epoch]"},
+    [CLI_FLAG_VERIFY_EVERY] = {"verify-every", "N", COUNT(verify_every, 0, 1e9),
+                               .help = "steps between comparisons of all workers' weights; 0: only at the end"},
+    [CLI_FLAG_LOG] = {"log", "FILE.jsonl", CLI_TEXT, AT(log), .help = "write a line of JSON for every step and test"},
+    [CLI_FLAG_CHECKPOINT] = {"checkpoint", "FILE", CLI_TEXT, AT(checkpoint),
+                             .help = "save the run there from time to time"},
+    [CLI_FLAG_CHECKPOINT_EVERY] = {"checkpoint-every", "N", COUNT(checkpoint_every, 1, 1e9),
+                                   .help = "steps between saves"},
+    [CLI_FLAG_RESUME] = {"resume", NULL, CLI_SWITCH, AT(resume),
+                         .help = "go on from --checkpoint if it is there; the end is the same to the bit"},
+    [CLI_FLAG_JSON] = {"json", NULL, CLI_SWITCH, AT(json), .help = "print one JSON object instead of text"},
+};

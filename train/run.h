@@ -1,0 +1,81 @@
+/* A training run: N workers, each a thread with a model of its own, that average their gradients through an exchange and
+ * stay the same to the bit. It reads no file and writes none: what there is to tell or to keep goes to hooks. */
+#ifndef TR_RUN_H
+#define TR_RUN_H
+
+#include "optimizer.h"
+
+typedef struct tr_settings {
+    const char *model;
+    const char *recipe;
+    const char *exchange; /* NULL: chosen by recipe and world */
+    const tg_rule *rules;
+    size_t rule_n;
+    uint64_t dense_below;
+    tg_nonfinite nonfinite;
+    uint32_t workers;
+    size_t batch; /* samples a worker and step */
+    uint64_t steps;
+    uint64_t seed;
+    int augment;
+    tr_optimizer_options optimizer;
+    uint64_t test_every;   /* steps between tests; 0: only at the end */
+    uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end */
+    uint64_t save_every;   /* steps between calls of `save`; 0: never */
+} tr_settings;
+
+/* Seconds that a step takes on a worker, the mean over workers. */
+typedef struct tr_times {
+    double compute;  /* batch, forward, backward */
+    double encode;   /* gradient to frame */
+    double exchange; /* the link: copying, and waiting for others */
+    double decode;   /* frames to average; where ranks own slices, their answers too */
+    double update;   /* the optimizer */
+} tr_times;
+
+/* A step that is done. */
+typedef struct tr_step {
+    uint64_t step;         /* from 0 */
+    double loss, accuracy; /* of the workers' batches, before the update */
+    double rate;
+    tg_meter bytes; /* of this step, summed over workers */
+    tr_times times;
+    const tr_model *model;  /* for names ... */
+    const double *residual; /* ... and for each parameter the norm of worker 0's residual */
+} tr_step;
+
+typedef struct tr_test {
+    uint64_t step; /* steps done */
+    double loss, accuracy;
+} tr_test;
+
+/* Called between steps, in the thread of worker 0, while all others wait. Not 0: the run ends as failed, with what the hook
+ * has put into `why`. */
+typedef struct tr_hooks {
+    void *context;
+    int (*step)(void *context, const tr_step *step, char why[TR_WHY]);
+    int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
+    /* All that the run needs to go on from `steps` steps done. */
+    int (*save)(void *context, uint64_t steps, const void *bytes, size_t len, char why[TR_WHY]);
+} tr_hooks;
+
+/* What a run came to. Bytes are what one worker sends in a step, the mean over workers and steps. */
+typedef struct tr_result {
+    double train_loss; /* of the last steps, up to 50 */
+    tr_test test;
+    double dense_bytes, wire_bytes;
+    tr_times times; /* mean over steps done now */
+    uint64_t weights_hash;
+    char exchange[16];
+    char recipe[TG_RECIPE_CAP]; /* of the largest parameter */
+} tr_result;
+
+/* Runs from the start, or from what `save` was given. 0, or -1 and one sentence in `why`. */
+int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
+           size_t saved_len, char why[TR_WHY]);
+
+/* The number of steps done that saved bytes stand for; -1 and a sentence if they are damaged or of other settings. */
+int tr_saved_steps(uint64_t *out, const tr_settings *s, const tr_data *data, const void *saved, size_t saved_len,
+                   char why[TR_WHY]);
+
+#endif
