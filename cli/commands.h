@@ -10,5 +10,6 @@ extern const cli_command cli_decode;
 extern const cli_command cli_inspect;
 extern const cli_command cli_bench;
 extern const cli_command cli_demo;
+extern const cli_command cli_train;
 
 #endif

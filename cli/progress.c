@@ -20,7 +20,7 @@ void cli_progress_show(const char *label, uint64_t done, uint64_t total)
         bar[i] = i < full ? '#' : '.';
     }
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K%s %.48s", bar, label);
+    fprintf(stderr, "\r\033[K%s %.120s", bar, label);
     fflush(stderr);
     shown = 1;
 }

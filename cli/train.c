@@ -1,0 +1,318 @@
+/* `tersegrad train`: trains a built-in model with N workers, compressed, and says what it cost and what it saved. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "commands.h"
+#include "fail.h"
+#include "json.h"
+#include "progress.h"
+#include "table.h"
+#include "text.h"
+#include "train_log.h"
+
+/* A run, for the hooks. */
+typedef struct session {
+    cli_train_log files;
+    const tr_settings *settings;
+    double start, last_line;
+    uint64_t first_step;
+    double loss, accuracy, test_accuracy; /* as far as they are known */
+    uint64_t dense, sent;
+} session;
+
+/* ---- progress ------------------------------------------------------------------------------------------------------ */
+
+static void describe(char *out, size_t cap, const session *s, uint64_t done)
+{
+    double spent = cli_clock_now() - s->start, here = (double)(done - s->first_step);
+    double left = here > 0 ? spent / here * (double)(s->settings->steps - done) : 0;
+    char test[32] = "";
+    if (s->test_accuracy >= 0) {
+        snprintf(test, sizeof test, ", test %.2f%%", 100 * s->test_accuracy);
+    }
+    snprintf(out, cap, "%" PRIu64 "/%" PRIu64 "  loss %.4f, accuracy %.1f%%%s, ratio %.1f, %.0f s left", done,
+             s->settings->steps, s->loss, 100 * s->accuracy, test,
+             s->sent == 0 ? 1.0 : (double)s->dense / (double)s->sent, left);
+}
+
+/* On a terminal a bar that moves; elsewhere a plain line every ten seconds. */
+static void show(session *s, uint64_t done)
+{
+    enum { QUIET_SECONDS = 10 };
+    char text[160];
+    double now = cli_clock_now();
+    int terminal = isatty(STDERR_FILENO);
+    if (now - s->last_line < (terminal ? 0.1 : QUIET_SECONDS)) {
+        return;
+    }
+    s->last_line = now;
+    describe(text, sizeof text, s, done);
+    if (terminal) {
+        cli_progress_show(text, done, s->settings->steps);
+    } else {
+        fprintf(stderr, "step %s\n", text);
+    }
+}
+
+/* ---- hooks --------------------------------------------------------------------------------------------------------- */
+
+static int on_step(void *context, const tr_step *step, char why[TR_WHY])
+{
+    session *s = context;
+    double share = step->step == s->first_step ? 1 : 0.05; /* a little smoothed */
+    s->loss += share * (step->loss - s->loss);
+    s->accuracy += share * (step->accuracy - s->accuracy);
+    s->dense += step->bytes.dense;
+    s->sent += step->bytes.payload + step->bytes.header;
+    show(s, step->step + 1);
+    return cli_train_log_step(&s->files, step, why);
+}
+
+static int on_test(void *context, const tr_test *test, char why[TR_WHY])
+{
+    session *s = context;
+    s->test_accuracy = test->accuracy;
+    return cli_train_log_test(&s->files, test, why);
+}
+
+static int on_save(void *context, uint64_t steps, const void *bytes, size_t len, char why[TR_WHY])
+{
+    session *s = context;
+    (void)steps;
+    return cli_train_save(&s->files, bytes, len, why);
+}
+
+/* ---- settings ------------------------------------------------------------------------------------------------------ */
+
+static tr_settings settings_of(const cli_args *a, const tr_data *data)
+{
+    uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
+    epoch = epoch == 0 ? 1 : epoch;
+    uint64_t steps = cli_args_has(a, CLI_FLAG_STEPS) ? a->steps : (uint64_t)ceil(a->epochs * (double)epoch);
+    tr_settings s = {.model = a->model,
+                     .recipe = a->recipes.items[0],
+                     .exchange = a->exchange,
+                     .rules = a->rule_list,
+                     .rule_n = a->rules.n / 2,
+                     .dense_below = a->dense_below,
+                     .nonfinite = (tg_nonfinite)a->nonfinite,
+                     .workers = a->workers,
+                     .batch = (size_t)a->batch,
+                     .steps = steps,
+                     .seed = a->seed,
+                     .augment = a->augment,
+                     .optimizer = tr_optimizer_standard(),
+                     .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
+                     .verify_every = a->verify_every,
+                     .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0};
+    tr_optimizer_options *o = &s.optimizer;
+    o->rule = (tr_rule)a->optimizer;
+    o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.05;
+    o->momentum = a->momentum;
+    o->nesterov = a->nesterov;
+    o->weight_decay = a->weight_decay;
+    o->decline = (tr_decline)a->schedule;
+    o->warmup = a->warmup;
+    o->steps = steps;
+    o->drop = 0.1;
+    o->drop_every = steps / 3 + 1;
+    return s;
+}
+
+static int check_flags(const cli_args *args)
+{
+    if (args->recipes.n == 0) {
+        return cli_fail(CLI_MISUSE,
+                        "train needs --recipe; 'dense' sends everything, 'tersegrad recipes' lists the rest");
+    }
+    if (args->resume && args->checkpoint == NULL) {
+        return cli_fail(CLI_MISUSE, "--resume needs --checkpoint, which says where to go on from");
+    }
+    if (cli_args_has(args, CLI_FLAG_STEPS) && cli_args_has(args, CLI_FLAG_EPOCHS)) {
+        return cli_fail(CLI_MISUSE, "--steps and --epochs both say how long to train; give one");
+    }
+    return CLI_OK;
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------- */
+
+static void print_json(const cli_args *args, const tr_settings *s, const tr_result *r, double seconds)
+{
+    cli_json j;
+    cli_json_begin(&j, stdout);
+    cli_json_text(&j, "recipe", r->recipe);
+    cli_json_text(&j, "exchange", r->exchange);
+    cli_json_text(&j, "model", s->model);
+    cli_json_text(&j, "data", args->data);
+    cli_json_count(&j, "workers", s->workers);
+    cli_json_count(&j, "batch", s->batch);
+    cli_json_count(&j, "steps", s->steps);
+    cli_json_count(&j, "seed", s->seed);
+    cli_json_number(&j, "train_loss", r->train_loss);
+    cli_json_number(&j, "test_loss", r->test.loss);
+    cli_json_number(&j, "test_accuracy", r->test.accuracy);
+    cli_json_number(&j, "dense_bytes_per_step", r->dense_bytes);
+    cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
+    cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
+    cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
+    cli_json_hex(&j, "weights_hash", r->weights_hash);
+    cli_json_number(&j, "seconds", seconds);
+    cli_json_number(&j, "compute_seconds_per_step", r->times.compute);
+    cli_json_number(&j, "encode_seconds_per_step", r->times.encode);
+    cli_json_number(&j, "exchange_seconds_per_step", r->times.exchange);
+    cli_json_number(&j, "decode_seconds_per_step", r->times.decode);
+    cli_json_number(&j, "update_seconds_per_step", r->times.update);
+    cli_json_finish(&j);
+}
+
+static void add_line(cli_table *table, const char *name, const char *format, ...) CLI_PRINTF(3, 4);
+
+static void add_line(cli_table *table, const char *name, const char *format, ...)
+{
+    char text[160];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cli_table_row(table, name, text);
+}
+
+static int print_text(const cli_args *args, const tr_settings *s, const tr_result *r, double seconds)
+{
+    char a[CLI_NUMBER_CAP], b[CLI_NUMBER_CAP];
+    double ms = 1e3;
+    cli_table table;
+    cli_table_init(&table, "ll");
+    add_line(&table, "trained", "%s on %s: %u workers, batch %zu each, %" PRIu64 " steps, seed %" PRIu64, s->model,
+             args->data, s->workers, s->batch, s->steps, s->seed);
+    add_line(&table, "recipe", "%s, by %s", r->recipe, r->exchange);
+    add_line(&table, "loss", "%.4f training, %.4f test", r->train_loss, r->test.loss);
+    add_line(&table, "accuracy", "%.2f%% test", 100 * r->test.accuracy);
+    if (s->workers > 1) {
+        add_line(&table, "sent", "%s bytes a worker and step, of %s uncompressed: ratio %.1f",
+                 cli_text_count(a, (uint64_t)(r->wire_bytes + 0.5)),
+                 cli_text_count(b, (uint64_t)(r->dense_bytes + 0.5)), r->dense_bytes / r->wire_bytes);
+    }
+    add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",
+             ms * r->times.compute, ms * r->times.encode, ms * r->times.exchange, ms * r->times.decode,
+             ms * r->times.update);
+    add_line(&table, "weights", "%016" PRIx64 ", the same on all workers", r->weights_hash);
+    add_line(&table, "time", "%.1f s", seconds);
+    int code = cli_table_print(&table, stdout, 0);
+    cli_table_free(&table);
+    return code;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------------------- */
+
+static int train(tr_result *result, session *s, const cli_args *args, const tr_data *data)
+{
+    uint8_t *saved = NULL;
+    size_t saved_len = 0;
+    uint64_t log_len = 0;
+    char why[TR_WHY] = "";
+    int code = cli_train_load(&saved, &saved_len, &log_len, args);
+    if (code == CLI_OK && saved != NULL &&
+        tr_saved_steps(&s->first_step, s->settings, data, saved, saved_len, why) != 0) {
+        code = cli_fail(CLI_FAILED, "cannot go on from %s: %s", args->checkpoint, why);
+    }
+    if (code == CLI_OK) {
+        code = cli_train_open(&s->files, args, saved != NULL, log_len);
+    }
+    if (code != CLI_OK) {
+        free(saved);
+        return code;
+    }
+    int failed = saved == NULL ? cli_train_log_settings(&s->files, s->settings, args->data, why) : 0;
+    tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save};
+    failed = failed != 0 ? failed : tr_run(result, s->settings, data, &hooks, saved, saved_len, why);
+    cli_progress_clear();
+    if (failed != 0) {
+        code = why[0] != '\0' ? cli_fail(CLI_FAILED, "%s", why) : CLI_FAILED;
+    }
+    free(saved);
+    int closed = cli_train_close(&s->files);
+    return code != CLI_OK ? code : closed;
+}
+
+static int run(const cli_args *args)
+{
+    int code = check_flags(args);
+    if (code != CLI_OK) {
+        return code;
+    }
+    char canonical[TG_RECIPE_CAP], why[TR_WHY] = "";
+    tg_detail reason = {""};
+    tg_status status = tg_recipe_canonical(canonical, args->recipes.items[0], &reason);
+    if (status != TG_OK) {
+        return cli_fail_status(NULL, status, &reason);
+    }
+    tr_data *data = NULL;
+    if (tr_data_open(&data, args->data, why) != 0) {
+        return cli_fail(CLI_FAILED, "%s", why);
+    }
+    tr_settings settings = settings_of(args, data);
+    tr_result result = {0};
+    session s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1};
+    s.last_line = s.start;
+    code = train(&result, &s, args, data);
+    if (code == CLI_OK && args->json) {
+        print_json(args, &settings, &result, cli_clock_now() - s.start);
+    } else if (code == CLI_OK) {
+        code = print_text(args, &settings, &result, cli_clock_now() - s.start);
+    }
+    tr_data_free(data);
+    return code;
+}
+
+static const cli_flag_use flags[] = {
+    {CLI_FLAG_MODEL, "lenet"},
+    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},
+    {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},
+    {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_WORKERS, "4"},
+    {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},
+    {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},
+    {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},
+    {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},
+    {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"},
+    {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},
+    {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},
+    {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},
+    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},
+    {CLI_FLAG_JSON, NULL},
+};
+
+const cli_command cli_train = {
+    .name = "train",
+    .summary = "a built-in model with N workers, compressed",
+    .usage = "--recipe R [flags]",
+    .about = "Trains a model with N workers, each a thread with its own share of the data, that average their\n"
+             "gradients by a recipe. All workers hold the same weights to the bit, or the run fails. A run that is\n"
+             "killed and started again with --resume ends in the same bits as one that was not.",
+    .examples =
+        "tersegrad train --recipe dense\n"
+        "tersegrad train --recipe ef+topk@0.01+fp16 --workers 8 --epochs 3\n"
+        "tersegrad train --recipe random-block@0.1 --data glyphs --log run.jsonl --checkpoint run.ck --resume\n",
+    .flags = flags,
+    .flag_n = sizeof flags / sizeof *flags,
+    .file_min = 0,
+    .file_max = 0,
+    .run = run,
+};
