@@ -49,6 +49,7 @@ typedef enum cli_flag {
     CLI_FLAG_CHECKPOINT,
     CLI_FLAG_CHECKPOINT_EVERY,
     CLI_FLAG_RESUME,
+    CLI_FLAG_SEEDS,
     CLI_FLAG_JSON,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
@@ -71,7 +72,7 @@ typedef struct cli_args {
     int nonfinite, dtype, optimizer, schedule;
     const char *input, *model, *data, *exchange, *log, *checkpoint;
     uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every;
-    uint32_t rank, threads, workers;
+    uint32_t rank, threads, workers, seeds;
     double seconds, epochs, rate, momentum, weight_decay;
     int nesterov, augment, resume, json;
     int has_seed; /* --seed is given or has a default */

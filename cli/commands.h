@@ -11,5 +11,6 @@ extern const cli_command cli_inspect;
 extern const cli_command cli_bench;
 extern const cli_command cli_demo;
 extern const cli_command cli_train;
+extern const cli_command cli_compare;
 
 #endif

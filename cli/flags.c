@@ -74,5 +74,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                                    .help = "steps between saves"},
     [CLI_FLAG_RESUME] = {"resume", NULL, CLI_SWITCH, AT(resume),
                          .help = "go on from --checkpoint if it is there; the end is the same to the bit"},
+    [CLI_FLAG_SEEDS] = {"seeds", "N", COUNT32(seeds, 1, 100),
+                        .help = "runs of every recipe, with seeds from --seed on"},
     [CLI_FLAG_JSON] = {"json", NULL, CLI_SWITCH, AT(json), .help = "print one JSON object instead of text"},
 };

@@ -13,6 +13,7 @@
 #include "table.h"
 #include "text.h"
 #include "train_log.h"
+#include "train_settings.h"
 
 /* A run, for the hooks. */
 typedef struct session {
@@ -86,42 +87,7 @@ static int on_save(void *context, uint64_t steps, const void *bytes, size_t len,
     return cli_train_save(&s->files, bytes, len, why);
 }
 
-/* ---- settings ------------------------------------------------------------------------------------------------------ */
-
-static tr_settings settings_of(const cli_args *a, const tr_data *data)
-{
-    uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
-    epoch = epoch == 0 ? 1 : epoch;
-    uint64_t steps = cli_args_has(a, CLI_FLAG_STEPS) ? a->steps : (uint64_t)ceil(a->epochs * (double)epoch);
-    tr_settings s = {.model = a->model,
-                     .recipe = a->recipes.items[0],
-                     .exchange = a->exchange,
-                     .rules = a->rule_list,
-                     .rule_n = a->rules.n / 2,
-                     .dense_below = a->dense_below,
-                     .nonfinite = (tg_nonfinite)a->nonfinite,
-                     .workers = a->workers,
-                     .batch = (size_t)a->batch,
-                     .steps = steps,
-                     .seed = a->seed,
-                     .augment = a->augment,
-                     .optimizer = tr_optimizer_standard(),
-                     .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
-                     .verify_every = a->verify_every,
-                     .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0};
-    tr_optimizer_options *o = &s.optimizer;
-    o->rule = (tr_rule)a->optimizer;
-    o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.05;
-    o->momentum = a->momentum;
-    o->nesterov = a->nesterov;
-    o->weight_decay = a->weight_decay;
-    o->decline = (tr_decline)a->schedule;
-    o->warmup = a->warmup;
-    o->steps = steps;
-    o->drop = 0.1;
-    o->drop_every = steps / 3 + 1;
-    return s;
-}
+/* ---- flags --------------------------------------------------------------------------------------------------------- */
 
 static int check_flags(const cli_args *args)
 {
@@ -132,10 +98,7 @@ static int check_flags(const cli_args *args)
     if (args->resume && args->checkpoint == NULL) {
         return cli_fail(CLI_MISUSE, "--resume needs --checkpoint, which says where to go on from");
     }
-    if (cli_args_has(args, CLI_FLAG_STEPS) && cli_args_has(args, CLI_FLAG_EPOCHS)) {
-        return cli_fail(CLI_MISUSE, "--steps and --epochs both say how long to train; give one");
-    }
-    return CLI_OK;
+    return cli_train_check(args, (const char *const *)args->recipes.items, args->recipes.n);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------------------- */
@@ -245,17 +208,12 @@ static int run(const cli_args *args)
     if (code != CLI_OK) {
         return code;
     }
-    char canonical[TG_RECIPE_CAP], why[TR_WHY] = "";
-    tg_detail reason = {""};
-    tg_status status = tg_recipe_canonical(canonical, args->recipes.items[0], &reason);
-    if (status != TG_OK) {
-        return cli_fail_status(NULL, status, &reason);
-    }
+    char why[TR_WHY] = "";
     tr_data *data = NULL;
     if (tr_data_open(&data, args->data, why) != 0) {
         return cli_fail(CLI_FAILED, "%s", why);
     }
-    tr_settings settings = settings_of(args, data);
+    tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
     tr_result result = {0};
     session s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1};
     s.last_line = s.start;

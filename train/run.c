@@ -437,6 +437,12 @@ static void conclude(tr_result *out, tr_team *t)
     }
     out->dense_bytes = (double)t->total.dense / shares;
     out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
+    for (uint32_t r = 0; r < s->workers; r++) {
+        tg_meter sent;
+        tg_exchange_meter(t->workers[r].exchange, NULL, &sent);
+        double bytes = (double)(sent.payload + sent.header) / (now_done > 0 ? now_done : 1);
+        out->busiest_bytes = bytes > out->busiest_bytes ? bytes : out->busiest_bytes;
+    }
     add_times(&out->times, &t->times, now_done > 0 ? 1 / now_done : 0);
     const float *weights = tr_model_weights(first->model, &n);
     out->weights_hash = tr_hash(weights, n * sizeof *weights);

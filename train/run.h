@@ -64,7 +64,8 @@ typedef struct tr_result {
     double train_loss; /* of the last steps, up to 50 */
     tr_test test;
     double dense_bytes, wire_bytes;
-    tr_times times; /* mean over steps done now */
+    double busiest_bytes; /* of the worker that sends most, over the steps done now */
+    tr_times times;       /* mean over steps done now */
     uint64_t weights_hash;
     char exchange[16];
     char recipe[TG_RECIPE_CAP]; /* of the largest parameter */

@@ -1,0 +1,57 @@
+/* The settings of a training run; see train_settings.h. */
+#include "train_settings.h"
+
+#include <math.h>
+
+#include "fail.h"
+
+int cli_train_check(const cli_args *args, const char *const *recipes, size_t recipe_n)
+{
+    if (cli_args_has(args, CLI_FLAG_STEPS) && cli_args_has(args, CLI_FLAG_EPOCHS)) {
+        return cli_fail(CLI_MISUSE, "--steps and --epochs both say how long to train; give one");
+    }
+    for (size_t i = 0; i < recipe_n; i++) {
+        char canonical[TG_RECIPE_CAP];
+        tg_detail why = {""};
+        tg_status status = tg_recipe_canonical(canonical, recipes[i], &why);
+        if (status != TG_OK) {
+            return cli_fail_status(NULL, status, &why);
+        }
+    }
+    return CLI_OK;
+}
+
+tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const char *recipe, uint64_t seed)
+{
+    uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
+    epoch = epoch == 0 ? 1 : epoch;
+    uint64_t steps = cli_args_has(a, CLI_FLAG_STEPS) ? a->steps : (uint64_t)ceil(a->epochs * (double)epoch);
+    tr_settings s = {.model = a->model,
+                     .recipe = recipe,
+                     .exchange = a->exchange,
+                     .rules = a->rule_list,
+                     .rule_n = a->rules.n / 2,
+                     .dense_below = a->dense_below,
+                     .nonfinite = (tg_nonfinite)a->nonfinite,
+                     .workers = a->workers,
+                     .batch = (size_t)a->batch,
+                     .steps = steps,
+                     .seed = seed,
+                     .augment = a->augment,
+                     .optimizer = tr_optimizer_standard(),
+                     .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
+                     .verify_every = a->verify_every,
+                     .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0};
+    tr_optimizer_options *o = &s.optimizer;
+    o->rule = (tr_rule)a->optimizer;
+    o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.05;
+    o->momentum = a->momentum;
+    o->nesterov = a->nesterov;
+    o->weight_decay = a->weight_decay;
+    o->decline = (tr_decline)a->schedule;
+    o->warmup = a->warmup;
+    o->steps = steps;
+    o->drop = 0.1;
+    o->drop_every = steps / 3 + 1;
+    return s;
+}

@@ -1,0 +1,14 @@
+/* From flags to the settings of a training run, for the commands that train. */
+#ifndef CLI_TRAIN_SETTINGS_H
+#define CLI_TRAIN_SETTINGS_H
+
+#include "args.h"
+#include "run.h"
+
+/* Reports flags that contradict each other and recipes that are not understood: before any data is read. */
+int cli_train_check(const cli_args *args, const char *const *recipes, size_t recipe_n);
+
+/* The settings as the flags say, with this recipe and seed; they point into `args`. */
+tr_settings cli_train_settings(const cli_args *args, const tr_data *data, const char *recipe, uint64_t seed);
+
+#endif
