@@ -314,6 +314,10 @@ TG_API void tg_exchange_cancel(tg_exchange *x);
 TG_API const char *tg_exchange_name(const tg_exchange *x);
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
+/* Bytes that tensor t took in the frames that this rank made of its own gradients in the last step: once, however many
+ * peers they went to. Where one selection spans several tensors, t's share of them by elements. */
+TG_API tg_status tg_exchange_tensor_len(uint64_t *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
+
 /* The residual of this rank's tensor t, as tg_codec_residual. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 

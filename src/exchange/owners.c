@@ -2,6 +2,8 @@
  * fp32, and answer with the mean encoded once more. */
 #include "exchange/exchange.h"
 
+#include <string.h>
+
 tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why)
 {
     for (size_t u = 0; u < layout->unit_n; u++) {
@@ -34,8 +36,13 @@ tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
     if (!c->led_given) {
         TG_TRY(tg_codec_select(c, x->step, &source, why));
     }
-    return tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
-                          &source, why);
+    TG_TRY(tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
+                          &source, why));
+    memset(x->unit_len, 0, c->layout->unit_n * sizeof *x->unit_len);
+    for (size_t i = 0; i < c->grid->first[c->grid->slices]; i++) {
+        x->unit_len[c->grid->chunks[i].unit] += c->written[i].len;
+    }
+    return TG_OK;
 }
 
 tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why)

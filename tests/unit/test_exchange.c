@@ -298,6 +298,31 @@ static void bytes_are_those_of_the_recipe(void **state)
 
 /* ---- choosing ---------------------------------------------------------------------------------------------------------- */
 
+/* What tensors took is what was sent but for frame headers. */
+static void bytes_are_known_by_tensor(void **state)
+{
+    (void)state;
+    static const char *const some[] = {"ef+topk@0.05+fp16", "fp16", "topk@0.1,scope=model"};
+    for (size_t k = 0; k < 3; k++) {
+        test_setup setup = {some[k], "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_world w = test_world_new(2, &setup);
+        test_world_step(&w, 0);
+        uint64_t sum = 0;
+        for (size_t t = 0; t < TENSOR_N; t++) {
+            uint64_t len = 0;
+            MUST(tg_exchange_tensor_len(&len, w.ranks[0], t, why));
+            assert_true((len > 0) == (lens[t] > 0));
+            sum += len;
+        }
+        tg_meter last;
+        tg_exchange_meter(w.ranks[0], &last, NULL);
+        assert_in_range(sum, last.payload, last.payload + 6 * TENSOR_N + 1); /* with the headers of chunks */
+        uint64_t none = 7;
+        MUST_FAIL(TG_E_ARGUMENT, "no tensor number 5", tg_exchange_tensor_len(&none, w.ranks[0], TENSOR_N, why));
+        test_world_free(&w);
+    }
+}
+
 static void the_rule_picks_a_protocol(void **state)
 {
     (void)state;
@@ -357,7 +382,8 @@ int main(void)
         cmocka_unit_test(dense_averages_are_exact),  cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
         cmocka_unit_test(promises_hold_everywhere),  cmocka_unit_test(the_whole_grid_runs),
         cmocka_unit_test(small_models_and_halves),   cmocka_unit_test(bytes_are_those_of_the_recipe),
-        cmocka_unit_test(the_rule_picks_a_protocol), cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(bytes_are_known_by_tensor), cmocka_unit_test(the_rule_picks_a_protocol),
+        cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
