@@ -50,6 +50,7 @@ typedef enum cli_flag {
     CLI_FLAG_CHECKPOINT_EVERY,
     CLI_FLAG_RESUME,
     CLI_FLAG_SEEDS,
+    CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
@@ -70,7 +71,7 @@ typedef struct cli_args {
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule;
-    const char *input, *model, *data, *exchange, *log, *checkpoint;
+    const char *input, *model, *data, *exchange, *log, *checkpoint, *page;
     uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every;
     uint32_t rank, threads, workers, seeds;
     double seconds, epochs, rate, momentum, weight_decay;

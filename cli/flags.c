@@ -76,5 +76,6 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                          .help = "go on from --checkpoint if it is there; the end is the same to the bit"},
     [CLI_FLAG_SEEDS] = {"seeds", "N", COUNT32(seeds, 1, 100),
                         .help = "runs of every recipe, with seeds from --seed on"},
+    [CLI_FLAG_PAGE] = {"page", "FILE.html", CLI_TEXT, AT(page), .help = "write a page with curves and charts there"},
     [CLI_FLAG_JSON] = {"json", NULL, CLI_SWITCH, AT(json), .help = "print one JSON object instead of text"},
 };

@@ -45,7 +45,7 @@ static void write_text(FILE *out, const char *text)
             at++;
         } else if (*at == '"' || *at == '\\') {
             fprintf(out, "\\%c", *at++);
-        } else if (*at < 0x20 || *at == 0x7f) {
+        } else if (*at < 0x20 || *at == 0x7f || *at == '<') { /* '<' could end the script of a page */
             fprintf(out, "\\u%04x", *at++);
         } else {
             fwrite(at, 1, len, out);

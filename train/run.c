@@ -144,11 +144,12 @@ static void add_times(tr_times *to, const tr_times *from, double share)
     to->update += from->update * share;
 }
 
-static int measure_residuals(tr_team *t, char why[TR_WHY])
+static int measure_tensors(tr_team *t, char why[TR_WHY])
 {
     for (size_t p = 0; p < t->tensor_n; p++) {
         tg_detail reason = {""};
-        if (tg_exchange_residual(t->workers[0].exchange, t->residual, p, &reason) != TG_OK) {
+        if (tg_exchange_residual(t->workers[0].exchange, t->residual, p, &reason) != TG_OK ||
+            tg_exchange_tensor_len(&t->lens[p], t->workers[0].exchange, p, &reason) != TG_OK) {
             (void)snprintf(why, TR_WHY, "%s", reason.text);
             return -1;
         }
@@ -169,7 +170,8 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                     .accuracy = (double)score.correct / (double)score.count,
                     .rate = tr_optimizer_rate(&t->settings->optimizer, step),
                     .model = t->workers[0].model,
-                    .residual = t->residual_norms};
+                    .residual = t->residual_norms,
+                    .len = t->lens};
     for (uint32_t r = 0; r < t->settings->workers; r++) {
         tg_meter last;
         tg_exchange_meter(t->workers[r].exchange, &last, NULL);
@@ -184,7 +186,7 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                        (unsigned long long)step);
         return -1;
     }
-    return measure_residuals(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
+    return measure_tensors(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
 }
 
 static int tell_test(tr_team *t, char why[TR_WHY])
@@ -314,7 +316,8 @@ static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
     t->tensor_n = tr_model_param_n(m);
     t->tensors = calloc(t->tensor_n, sizeof *t->tensors);
     t->residual_norms = calloc(t->tensor_n, sizeof *t->residual_norms);
-    if (t->tensors == NULL || t->residual_norms == NULL) {
+    t->lens = calloc(t->tensor_n, sizeof *t->lens);
+    if (t->tensors == NULL || t->residual_norms == NULL || t->lens == NULL) {
         (void)snprintf(why, TR_WHY, "there is not enough memory");
         return -1;
     }
@@ -403,6 +406,7 @@ static void dismiss_team(tr_team *t)
     free(t->workers);
     free(t->residual);
     free(t->residual_norms);
+    free(t->lens);
     free(t->tensors);
     tr_gate_destroy(&t->gate);
 }

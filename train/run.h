@@ -41,7 +41,8 @@ typedef struct tr_step {
     tg_meter bytes; /* of this step, summed over workers */
     tr_times times;
     const tr_model *model;  /* for names ... */
-    const double *residual; /* ... and for each parameter the norm of worker 0's residual */
+    const double *residual; /* ... and for each parameter the norm of worker 0's residual ... */
+    const uint64_t *len;    /* ... and its bytes in worker 0's frame */
 } tr_step;
 
 typedef struct tr_test {

@@ -34,6 +34,7 @@ typedef struct tr_team {
     size_t tensor_n;
     float *residual; /* room for the largest parameter */
     double *residual_norms;
+    uint64_t *lens;      /* bytes of each parameter in worker 0's frame */
     uint64_t first_step; /* of this run: 0, or where the saved one stopped */
     uint64_t done;       /* steps done */
     tg_meter total;      /* over all workers and steps */

@@ -1,0 +1,144 @@
+/* Compared runs as a JSON object, for scripts and for the page; see compare_run.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "compare_run.h"
+#include "fail.h"
+#include "file.h"
+#include "json.h"
+#include "page_bytes.h"
+
+const double cli_run_links[CLI_LINK_N] = {100e6, 1e9, 10e9};
+
+double cli_run_step(const tr_times *t)
+{
+    return t->compute + t->encode + t->exchange + t->decode + t->update;
+}
+
+double cli_run_predict(const cli_run *r, double bits)
+{
+    return r->times.compute + r->times.encode + r->times.decode + r->times.update + 8 * r->busiest_bytes / bits;
+}
+
+static void put_machine(cli_json *j)
+{
+    struct utsname name;
+    char text[300];
+    if (uname(&name) != 0) {
+        return;
+    }
+    snprintf(text, sizeof text, "%s, %ld processors", name.machine, sysconf(_SC_NPROCESSORS_ONLN));
+    cli_json_text(j, "machine", text);
+}
+
+static void put_curves(cli_json *j, const cli_run *r)
+{
+    cli_json_array(j, "curve");
+    for (size_t i = 0; i < r->curve_n; i++) {
+        cli_json_object(j, NULL);
+        cli_json_number(j, "step", r->curve[i].step);
+        cli_json_number(j, "loss", r->curve[i].loss);
+        cli_json_number(j, "bytes", r->curve[i].bytes);
+        cli_json_end(j);
+    }
+    cli_json_end(j);
+    cli_json_array(j, "tests");
+    for (size_t i = 0; i < r->test_n; i++) {
+        cli_json_object(j, NULL);
+        cli_json_number(j, "step", r->tests[i].step);
+        cli_json_number(j, "accuracy", r->tests[i].accuracy);
+        cli_json_number(j, "bytes", r->tests[i].bytes);
+        cli_json_end(j);
+    }
+    cli_json_end(j);
+}
+
+static void put_layers(cli_json *j, const cli_run *r)
+{
+    cli_json_array(j, "layers");
+    for (size_t i = 0; i < r->layer_n; i++) {
+        const cli_layer *l = &r->layers[i];
+        cli_json_object(j, NULL);
+        cli_json_text(j, "name", l->name);
+        cli_json_count(j, "elements", l->elements);
+        cli_json_number(j, "ratio", l->len > 0 ? 4 * (double)l->elements / (double)l->len : NAN);
+        cli_json_end(j);
+    }
+    cli_json_end(j);
+}
+
+void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
+{
+    static const char *const names[CLI_LINK_N] = {"step_seconds_100mbit", "step_seconds_1gbit", "step_seconds_10gbit"};
+    cli_json j;
+    cli_json_begin(&j, out);
+    cli_json_text(&j, "version", tg_version());
+    cli_json_text(&j, "model", args->model);
+    cli_json_text(&j, "data", args->data);
+    cli_json_count(&j, "workers", args->workers);
+    cli_json_count(&j, "batch", args->batch);
+    cli_json_count(&j, "steps", s->steps);
+    cli_json_text(&j, "optimizer", s->optimizer.rule == TR_SGD ? "sgd" : "adam");
+    cli_json_number(&j, "rate", s->optimizer.rate);
+    put_machine(&j);
+    cli_json_count(&j, "seed", args->seed);
+    cli_json_count(&j, "seeds", args->seeds);
+    cli_json_array(&j, "results");
+    for (size_t i = 0; i < n; i++) {
+        const cli_run *r = &runs[i];
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "recipe", r->recipe);
+        cli_json_text(&j, "canonical", r->canonical);
+        cli_json_text(&j, "exchange", r->exchange);
+        cli_json_number(&j, "test_accuracy", r->accuracy);
+        cli_json_number(&j, "test_accuracy_spread", r->spread);
+        cli_json_number(&j, "test_loss", r->loss);
+        cli_json_number(&j, "train_loss", r->train_loss);
+        cli_json_number(&j, "dense_bytes_per_step", r->dense_bytes);
+        cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
+        cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
+        cli_json_number(&j, "step_seconds", cli_run_step(&r->times));
+        cli_json_number(&j, "compute_seconds", r->times.compute);
+        cli_json_number(&j, "encode_seconds", r->times.encode);
+        cli_json_number(&j, "exchange_seconds", r->times.exchange);
+        cli_json_number(&j, "decode_seconds", r->times.decode);
+        cli_json_number(&j, "update_seconds", r->times.update);
+        for (int k = 0; k < CLI_LINK_N; k++) {
+            cli_json_number(&j, names[k], cli_run_predict(r, cli_run_links[k]));
+        }
+        cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
+        cli_json_number(&j, "seconds", r->seconds);
+        if (whole) {
+            put_curves(&j, r);
+            put_layers(&j, r);
+        }
+        cli_json_end(&j);
+    }
+    cli_json_end(&j);
+    cli_json_finish(&j);
+}
+
+int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s)
+{
+    static const char hole[] = "@DATA@";
+    const char *page = (const char *)cli_page_bytes, *at = strstr(page, hole);
+    char *json = NULL;
+    size_t json_len = 0;
+    FILE *memory = open_memstream(&json, &json_len);
+    if (memory == NULL || at == NULL) {
+        return cli_fail_memory();
+    }
+    cli_run_json(memory, args, runs, n, s, 1);
+    if (fclose(memory) != 0) {
+        free(json);
+        return cli_fail_memory();
+    }
+    cli_piece pieces[] = {
+        {page, (size_t)(at - page)}, {json, json_len}, {at + strlen(hole), strlen(at + strlen(hole))}};
+    int code = cli_file_write(path, pieces, 3);
+    free(json);
+    return code;
+}

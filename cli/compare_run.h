@@ -1,0 +1,56 @@
+/* What the runs of one recipe came to, for the table, the JSON object and the page. */
+#ifndef CLI_COMPARE_RUN_H
+#define CLI_COMPARE_RUN_H
+
+#include <stdio.h>
+
+#include "args.h"
+#include "run.h"
+
+enum { CLI_LINK_N = 3, CLI_CURVE_MAX = 200, CLI_TEST_MAX = 16 };
+
+extern const double cli_run_links[CLI_LINK_N]; /* bits a second */
+
+typedef struct cli_curve_point {
+    double step, loss, bytes; /* bytes that one worker has sent until then, the mean over workers */
+} cli_curve_point;
+
+typedef struct cli_test_point {
+    double step, accuracy, bytes;
+} cli_test_point;
+
+typedef struct cli_layer {
+    char name[64];
+    uint64_t elements, len;
+} cli_layer;
+
+/* Means over seeds, but for the spread; curves, tests and layers are of the first seed. */
+typedef struct cli_run {
+    const char *recipe;
+    char canonical[TG_RECIPE_CAP], exchange[16];
+    double accuracy, spread; /* of the test; spread is the largest less the smallest */
+    double loss, train_loss;
+    double dense_bytes, wire_bytes, busiest_bytes;
+    tr_times times;
+    double seconds;
+    cli_curve_point curve[CLI_CURVE_MAX];
+    cli_test_point tests[CLI_TEST_MAX];
+    size_t curve_n, test_n;
+    cli_layer *layers;
+    size_t layer_n;
+} cli_run;
+
+/* A measured step. */
+double cli_run_step(const tr_times *t);
+
+/* A step over a link of so many bits a second: all but the threads' own exchange, and the bytes of the worker that sends
+ * most on the wire, nothing at the same time as anything else. */
+double cli_run_predict(const cli_run *r, double bits);
+
+/* One JSON object and a line feed. `whole` adds curves and layers, for the page. */
+void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole);
+
+/* Writes the page to `path`, all of it or nothing. Reports. */
+int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s);
+
+#endif
