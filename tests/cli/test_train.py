@@ -1,0 +1,158 @@
+"""`tersegrad train` and `compare` from outside: what they print and write, kills at random moments, what they refuse.
+
+    TERSEGRAD=build/release/tersegrad python3 -m unittest discover -s tests/cli
+
+Everything runs on `glyphs`, which the program makes itself.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = str(pathlib.Path(os.environ.get("TERSEGRAD", "build/release/tersegrad")).resolve())
+KEYS = ("recipe model data workers steps train_loss test_loss test_accuracy dense_bytes_per_step wire_bytes_per_step ratio "
+        "replicas_identical seconds").split()
+QUICK = ["--model", "mlp", "--data", "glyphs", "--batch", "8"]
+
+
+def run(*arguments, **options):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def result(self, *arguments):
+        done = run("train", *QUICK, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def refuse(self, code, words, *arguments):
+        done = run("train", *QUICK, *arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("tersegrad: "))
+        self.assertIn(words, done.stderr)
+
+    def test_keys_and_learning(self):
+        result = self.result("--recipe", "ef+topk@0.05", "--steps", 150)
+        for key in KEYS:
+            self.assertIn(key, result)
+        self.assertGreater(result["test_accuracy"], 0.5)
+        self.assertGreater(result["ratio"], 5)
+        self.assertIs(result["replicas_identical"], True)
+
+    def test_any_number_of_workers_and_every_exchange(self):
+        for workers, recipe, exchange in ((1, "dense", "gather"), (2, "ef+topk@0.05+fp16", "gather"),
+                                          (3, "ef+topk@0.05", "shard"), (7, "ef+randomblock@0.1", "allreduce"),
+                                          (3, "ef+threshold@0.01", "server"), (3, "ef+topk@0.1,coords=shared", "allreduce")):
+            with self.subTest(workers=workers, recipe=recipe):
+                result = self.result("--recipe", recipe, "--workers", workers, "--steps", 6, "--exchange", exchange)
+                self.assertEqual(result["exchange"], exchange)
+
+    def test_same_seed_same_bits(self):
+        first, again, other = (self.result("--recipe", "ef+randomk@0.1", "--workers", 3, "--steps", 10, "--seed", seed)
+                               for seed in (5, 5, 6))
+        self.assertEqual(first["weights_hash"], again["weights_hash"])
+        self.assertNotEqual(first["weights_hash"], other["weights_hash"])
+
+    def test_log(self):
+        log = self.path / "run.jsonl"
+        self.result("--recipe", "ef+topk@0.05", "--workers", 2, "--steps", 12, "--test-every", 5, "--log", log)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual(lines[0]["recipe"], "ef+topk@0.05")
+        steps = [line for line in lines if "loss" in line]
+        self.assertEqual([line["step"] for line in steps], list(range(12)))
+        self.assertEqual([line["step"] for line in lines if "test_accuracy" in line], [5, 10, 12])
+        for line in steps:
+            for key in ("logical_bytes", "payload_bytes", "header_bytes", "seconds", "accuracy"):
+                self.assertIn(key, line)
+            self.assertGreater(sum(line["residual"].values()), 0)
+        self.refuse(1, "exists already", "--recipe", "dense", "--steps", 2, "--log", log)
+
+    def test_killed_and_resumed_ends_in_the_same_bits(self):
+        flags = ["--recipe", "ef+topk@0.05+fp16", "--workers", 3, "--steps", 120, "--exchange", "shard"]
+        straight = self.result(*flags)
+        generator = random.Random(7)
+        log, checkpoint = self.path / "run.jsonl", self.path / "run.ck"
+        files = ["--checkpoint", checkpoint, "--checkpoint-every", 7, "--log", log, "--resume"]
+        kills = 0
+        for _ in range(60):
+            process = subprocess.Popen([PROGRAM, "train", *QUICK, *map(str, flags + files), "--json"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                out, err = process.communicate(timeout=generator.uniform(0.05, 0.9) if kills < 20 else 300)
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                kills += 1
+        self.assertEqual(process.returncode, 0, err)
+        self.assertGreater(kills, 0)
+        resumed = json.loads(out.splitlines()[-1])
+        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "wire_bytes_per_step"):
+            self.assertEqual(resumed[key], straight[key], key)
+        steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"loss"' in line]
+        self.assertEqual(steps, list(range(120)))
+        leftovers = [p.name for p in self.path.iterdir() if p not in (log, checkpoint) and not p.name.startswith(".")]
+        self.assertEqual(leftovers, [])
+
+    def test_checkpoints_that_do_not_fit(self):
+        checkpoint = self.path / "run.ck"
+        flags = ["--recipe", "ef+topk@0.05", "--workers", 2, "--steps", 9, "--checkpoint", checkpoint, "--checkpoint-every", 3]
+        self.result(*flags)
+        self.refuse(1, "other settings", *flags, "--resume", "--rate", 0.5)
+        data = bytearray(checkpoint.read_bytes())
+        data[len(data) // 2] ^= 1
+        checkpoint.write_bytes(data)
+        self.refuse(1, "damaged", *flags, "--resume")
+        checkpoint.write_bytes(b"nonsense")
+        self.refuse(1, "not a checkpoint", *flags, "--resume")
+
+    def test_refusals(self):
+        self.refuse(2, "needs --recipe")
+        self.refuse(2, "there is no part or preset 'nope'", "--recipe", "nope")
+        self.refuse(2, "give one", "--recipe", "dense", "--steps", 3, "--epochs", 1)
+        self.refuse(2, "--resume needs --checkpoint", "--recipe", "dense", "--resume")
+        self.refuse(1, "apt-get install dataset-fashion-mnist", "--recipe", "dense", "--data", "fashion:" + str(self.path))
+        self.refuse(1, "model", "--recipe", "dense", "--model", "alexnet")
+        self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--log", self.path / "no" / "run.jsonl")
+        self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
+                    "--checkpoint-every", 1)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no full device here")
+    def test_full_disk(self):
+        self.refuse(1, "cannot write /dev/full", "--recipe", "dense", "--steps", 2, "--log", "/dev/full", "--checkpoint",
+                    self.path / "x", "--resume")
+
+
+class Compare(unittest.TestCase):
+    def test_table_json_and_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.html"
+            flags = ["compare", *QUICK, "--workers", "2", "--steps", "12", "--seeds", "2", "--recipes", "dense;ef+topk@0.05"]
+            done = run(*flags, "--page", page, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = json.loads(done.stdout.splitlines()[-1])["results"]
+            self.assertEqual([row["recipe"] for row in rows], ["dense", "ef+topk@0.05"])
+            self.assertGreater(rows[1]["ratio"], rows[0]["ratio"])
+            self.assertGreater(rows[0]["step_seconds_100mbit"], rows[1]["step_seconds_100mbit"])
+            text = page.read_text(encoding="utf-8")
+            data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+            self.assertEqual(len(data["results"][0]["curve"]), 12)
+            done = run(*flags)
+            self.assertIn("100 Mbit/s", done.stdout)
+            self.assertEqual(done.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
