@@ -34,7 +34,8 @@ static int read_open(tr_bytes *out, FILE *file, const char *path, char why[TR_WH
         free(bytes);
         return tr_data_refuse(why, "'%s' can not be read: it ends or fails before its %zu bytes are read", path, len);
     }
-    *out = (tr_bytes){bytes, len};
+    out->at = bytes;
+    out->len = len;
     return 0;
 }
 

@@ -13,7 +13,7 @@ typedef struct tr_part {
     uint8_t *labels;  /* of images: n */
     uint8_t *symbols; /* of text */
     size_t symbol_n;  /* symbols there are */
-    size_t usual_n;   /* samples that the set has where it is whole; 0 where that is not known */
+    size_t usual_n;   /* of images: samples that the set has where it is whole */
 } tr_part;
 
 struct tr_data {
@@ -25,8 +25,8 @@ struct tr_data {
     int is_mirrored;                       /* whether the mirror image is of the same class too */
 };
 
-/* Each fills name, shape, parts and the last two of an empty set. 0, or -1 and a sentence; what was filled until then is
- * freed with the set. `place` is what the spec has behind its colon, or NULL. */
+/* Each fills shape and parts of an empty set, and how images may be moved. 0, or -1 and a sentence; what was filled until
+ * then is freed with the set. `place` is what the spec has behind its colon, or NULL. */
 typedef int tr_set_open(tr_data *d, const char *place, char why[TR_WHY]);
 tr_set_open tr_set_fashion, tr_set_mnist, tr_set_cifar10, tr_set_text, tr_set_glyphs;
 
