@@ -306,6 +306,7 @@ int main(int argument_n, char **arguments)
     write_packs();
     write_recipes();
     write_arrays();
+    write_datasets();
     write_all_states();
     return 0;
 }

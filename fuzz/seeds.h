@@ -25,4 +25,7 @@ void write_packs(void);
 void write_recipes(void);
 void write_arrays(void);
 
+/* seeds_dataset.c: files of data sets. */
+void write_datasets(void);
+
 #endif

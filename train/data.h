@@ -31,7 +31,8 @@ typedef struct tr_batch {
 typedef struct tr_data tr_data;
 
 /* Opens "fashion", "fashion:DIR", "mnist:DIR", "cifar10:DIR", "text:FILE" or "glyphs". 0, or -1 and one sentence in `why`
- * that says what is wrong and how to get the data. */
+ * that says what is wrong and how to get the data. Where it succeeds, `why` is empty, or a remark for whoever runs it: the
+ * set has fewer samples here than it usually has. */
 int tr_data_open(tr_data **out, const char *spec, char why[TR_WHY]);
 void tr_data_free(tr_data *d);
 
@@ -54,14 +55,15 @@ typedef struct tr_draw {
 } tr_draw;
 
 /* Steps after which every training sample has been drawn once (the rest that fills no step is left out, other samples in
- * every epoch). */
+ * every epoch). 0 where the training set does not fill a single step. */
 uint64_t tr_data_steps_per_epoch(const tr_data *d, uint32_t workers, size_t batch);
 
 /* The batch of a worker at a step of training. In an epoch no two workers or steps draw the same sample: all workers go
- * through one permutation of the training set, which depends on seed and epoch alone. */
+ * through one permutation of the training set, which depends on seed and epoch alone. The batch is valid until the loader
+ * is asked again. It is empty where there is none: no step in an epoch, a worker beyond the last, more than batch_max. */
 tr_batch tr_loader_train(tr_loader *l, const tr_draw *draw);
 
-/* Test samples [first, first + n), n at most batch_max, as they are. */
+/* Test samples [first, first + n) as they are, or as many of them as there are and as batch_max allows. */
 tr_batch tr_loader_test(tr_loader *l, size_t first, size_t n);
 
 #endif

@@ -1,0 +1,19 @@
+/* Sentences about failures. What is too long for its room is cut. */
+#include "data/refuse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int tr_data_refuse(char why[TR_WHY], const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(why, TR_WHY, format, values);
+    va_end(values);
+    return -1;
+}
+
+int tr_data_refuse_memory(char why[TR_WHY])
+{
+    return tr_data_refuse(why, "there is not enough memory for the data set");
+}
