@@ -15,7 +15,7 @@
     "get the set by 'apt-get install dataset-fashion-mnist', or give its folder as 'fashion:DIR', or use " \
     "'glyphs', which needs no files"
 #define GET_MNIST                                                                                                 \
-    "give the folder of its four files as 'mnist:DIR' (https://ossci-datasets.s3.amazonaws.com/mnist has them), " \
+    "give the folder of its four files as 'mnist:DIR', " \
     "or use 'glyphs', which needs no files"
 
 enum { PATH_CAP = 4096, USUAL_TRAIN_N = 60000, USUAL_TEST_N = 10000, SHIFT_MAX = 2 };

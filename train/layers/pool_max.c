@@ -1,0 +1,69 @@
+/* The largest number of each window. Backward finds it again rather than remember where it was. */
+#include "layers.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The place of the first largest number in the window at `at`. NaN is never larger. */
+static inline size_t find_largest(const float *plane, size_t at, size_t width, size_t window_height,
+                                  size_t window_width)
+{
+    size_t best = at;
+    for (size_t y = 0; y < window_height; y++) {
+        for (size_t x = 0; x < window_width; x++) {
+            size_t here = at + y * width + x;
+            best = plane[here] > plane[best] ? here : best;
+        }
+    }
+    return best;
+}
+
+/* The usual 2 x 2 is spelled out, so that the compiler can unroll it. */
+static inline size_t largest_of(const tr_layer *l, const float *plane, size_t at)
+{
+    const tr_window *w = &l->window;
+    return w->height == 2 && w->width == 2 ? find_largest(plane, at, l->in->width, 2, 2)
+                                           : find_largest(plane, at, l->in->width, w->height, w->width);
+}
+
+static void forward(const tr_layer *l, const tr_pass *pass)
+{
+    const tr_signal *in = l->in, *out = l->out;
+    size_t planes = pass->n * in->channels, stride = l->window.stride;
+    float *to = out->values;
+    for (size_t p = 0; p < planes; p++) {
+        const float *plane = in->values + p * tr_signal_area(in);
+        for (size_t y = 0; y < out->height; y++) {
+            for (size_t x = 0; x < out->width; x++) {
+                *to++ = plane[largest_of(l, plane, y * stride * in->width + x * stride)];
+            }
+        }
+    }
+}
+
+static void backward(const tr_layer *l, const tr_pass *pass)
+{
+    const tr_signal *in = l->in, *out = l->out;
+    size_t planes = pass->n * in->channels, stride = l->window.stride;
+    const float *from = out->slopes;
+    memset(in->slopes, 0, planes * tr_signal_area(in) * sizeof *in->slopes);
+    for (size_t p = 0; p < planes; p++) {
+        const float *plane = in->values + p * tr_signal_area(in);
+        float *slopes = in->slopes + p * tr_signal_area(in);
+        for (size_t y = 0; y < out->height; y++) {
+            for (size_t x = 0; x < out->width; x++) {
+                slopes[largest_of(l, plane, y * stride * in->width + x * stride)] += *from++;
+            }
+        }
+    }
+}
+
+tr_signal *tr_pool_max(tr_net *net, tr_signal *in, tr_window window)
+{
+    static const tr_layer_kind kind = {.forward = forward, .backward = backward};
+    assert(window.padding == 0 && in->height >= window.height && in->width >= window.width);
+    tr_signal *out = tr_net_signal(net, in->channels, (in->height - window.height) / window.stride + 1,
+                                   (in->width - window.width) / window.stride + 1, 1);
+    tr_net_layer(net, &kind, in, out)->window = window;
+    return out;
+}

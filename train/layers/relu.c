@@ -1,0 +1,28 @@
+/* max(x, 0), in place: what is needed on the way back, whether x was above 0, shows in the result. */
+#include "layers.h"
+
+static void forward(const tr_layer *l, const tr_pass *pass)
+{
+    float *x = l->out->values;
+    size_t n = pass->n * tr_signal_sample_n(l->out);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = x[i] < 0 ? 0 : x[i]; /* written so that NaN is not hidden */
+    }
+}
+
+static void backward(const tr_layer *l, const tr_pass *pass)
+{
+    const float *restrict x = l->out->values;
+    float *restrict slopes = l->out->slopes;
+    size_t n = pass->n * tr_signal_sample_n(l->out);
+    for (size_t i = 0; i < n; i++) {
+        slopes[i] = x[i] > 0 ? slopes[i] : 0;
+    }
+}
+
+tr_signal *tr_relu(tr_net *net, tr_signal *in)
+{
+    static const tr_layer_kind kind = {.forward = forward, .backward = backward};
+    (void)tr_net_layer(net, &kind, in, in);
+    return in;
+}

@@ -1,0 +1,49 @@
+/* Softmax and cross-entropy. The largest number is taken off first, so that no exponential overflows; the loss is made of
+ * logarithms alone, so that it stays finite where a probability is too small for a float. */
+#include "exponential.h"
+#include "layers.h"
+
+#include <math.h>
+
+static size_t find_largest(const float *x, size_t n)
+{
+    size_t best = 0;
+    for (size_t j = 1; j < n; j++) {
+        best = x[j] > x[best] ? j : best;
+    }
+    return best;
+}
+
+/* The loss of one prediction; `slopes` receives exponentials on the way to probabilities. */
+static double predict(float *restrict slopes, const float *restrict x, size_t n, size_t label, float largest,
+                      float share)
+{
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) {
+        slopes[j] = tr_exp(x[j] - largest);
+    }
+    for (size_t j = 0; j < n; j++) {
+        sum += (double)slopes[j];
+    }
+    float factor = (float)((double)share / sum);
+    for (size_t j = 0; j < n; j++) {
+        slopes[j] *= factor;
+    }
+    slopes[label] -= share;
+    return log(sum) - ((double)x[label] - (double)largest);
+}
+
+tr_score tr_softmax(const tr_signal *in, const tr_pass *pass)
+{
+    size_t classes = in->channels, rows = in->steps * pass->n;
+    tr_score score = {.count = rows};
+    for (size_t i = 0; i < rows; i++) {
+        const float *x = in->values + i * classes;
+        size_t step = i / pass->n, sample = i % pass->n; /* labels lie sample by sample */
+        size_t label = (size_t)pass->batch->labels[sample * in->steps + step];
+        size_t best = find_largest(x, classes);
+        score.loss += predict(in->slopes + i * classes, x, classes, label, x[best], 1.0f / (float)rows);
+        score.correct += best == label;
+    }
+    return score;
+}
