@@ -2,19 +2,30 @@
 PREFIX = /usr/local
 SECONDS = 60
 TARGET =
+DEMO_STEPS = 150
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check fuzz format install clean program build-deps
+.PHONY: help demo check check-page fuzz format install clean program build-deps
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-demo: program ## build the program and run its demonstration
-	build/release/tersegrad demo
+demo: program ## build the program, train with four workers recipe by recipe, and write a page about it
+	@scripts/install-deps demo
+	build/release/tersegrad compare --steps $(DEMO_STEPS) --page build/demo.html
+	@echo
+	@echo "Open build/demo.html in a browser. Try next:"
+	@echo "  build/release/tersegrad train --recipe ef+topk@0.001+fp16 --epochs 2    one recipe, for longer"
+	@echo "  build/release/tersegrad compare --model mlp --data glyphs --workers 8   other models, data, workers"
+	@echo "  build/release/tersegrad recipes                                         what recipes are made of"
 
 check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check
 	@scripts/check
+
+check-page: program ## open the report page in headless Chromium, and keep screenshots
+	@scripts/install-deps page
+	@/usr/bin/python3 scripts/check-page
 
 fuzz: ## look for crashes: SECONDS=60 for each target, or only for TARGET=frame
 	@scripts/install-deps fuzz

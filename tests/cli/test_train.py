@@ -36,8 +36,8 @@ class Train(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout.splitlines()[-1])
 
-    def refuse(self, code, words, *arguments):
-        done = run("train", *QUICK, *arguments)
+    def refuse(self, code, words, *arguments, quick=QUICK):
+        done = run("train", *quick, *arguments)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertTrue(done.stderr.startswith("tersegrad: "))
@@ -123,8 +123,10 @@ class Train(unittest.TestCase):
         self.refuse(2, "there is no part or preset 'nope'", "--recipe", "nope")
         self.refuse(2, "give one", "--recipe", "dense", "--steps", 3, "--epochs", 1)
         self.refuse(2, "--resume needs --checkpoint", "--recipe", "dense", "--resume")
-        self.refuse(1, "apt-get install dataset-fashion-mnist", "--recipe", "dense", "--data", "fashion:" + str(self.path))
-        self.refuse(1, "model", "--recipe", "dense", "--model", "alexnet")
+        self.refuse(1, "apt-get install dataset-fashion-mnist", "--recipe", "dense", "--data", "fashion:" + str(self.path),
+                    quick=[])
+        self.refuse(1, "alexnet", "--recipe", "dense", "--model", "alexnet", "--data", "glyphs", quick=[])
+        self.refuse(1, "text", "--recipe", "dense", "--model", "charlstm", "--data", "glyphs", quick=[])
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--log", self.path / "no" / "run.jsonl")
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
                     "--checkpoint-every", 1)
