@@ -34,32 +34,41 @@ static size_t in_row(const tr_layer *l, const place *p, size_t out_y)
     return (out_y * l->window.stride + p->y - l->window.padding) * l->in->width;
 }
 
-static void unfold_row(float *restrict to, const float *restrict row, const tr_layer *l, const place *p)
+/* Runs are often as short as 8 numbers; a call for each would cost more than the copy. */
+static inline void copy_run(float *restrict to, const float *restrict from, size_t n)
 {
-    size_t first = p->columns.first, end = p->columns.end, stride = l->window.stride;
-    for (size_t x = 0; x < first; x++) {
-        to[x] = 0;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        memcpy(to + i, from + i, 8 * sizeof *to);
     }
-    if (stride == 1 && first < end) {
-        memcpy(to + first, row + (first + p->x - l->window.padding), (end - first) * sizeof *to);
-    } else {
-        for (size_t x = first; x < end; x++) {
-            to[x] = row[x * stride + p->x - l->window.padding];
-        }
+    for (; i + 2 <= n; i += 2) {
+        memcpy(to + i, from + i, 2 * sizeof *to);
     }
-    for (size_t x = end; x < l->out->width; x++) {
-        to[x] = 0;
+    if (i < n) {
+        to[i] = from[i];
     }
 }
 
-static void unfold_plane(float *to, const float *plane, const tr_layer *l, const place *p)
+static void unfold_plane(float *restrict to, const float *restrict plane, const tr_layer *l, const place *p)
 {
-    size_t width = l->out->width;
-    memset(to, 0, p->rows.first * width * sizeof *to);
-    for (size_t y = p->rows.first; y < p->rows.end; y++) {
-        unfold_row(to + y * width, plane + in_row(l, p, y), l, p);
+    size_t width = l->out->width, stride = l->window.stride, first = p->columns.first, end = p->columns.end;
+    if (p->rows.end - p->rows.first < l->out->height || end - first < width) {
+        memset(to, 0, tr_signal_area(l->out) * sizeof *to);
     }
-    memset(to + p->rows.end * width, 0, (l->out->height - p->rows.end) * width * sizeof *to);
+    if (p->rows.first == p->rows.end || first == end) {
+        return; /* a window that sees nothing but padding from here */
+    }
+    const float *from = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
+    to += p->rows.first * width + first;
+    for (size_t y = p->rows.first; y < p->rows.end; y++, to += width, from += stride * l->in->width) {
+        if (stride == 1) {
+            copy_run(to, from, end - first);
+        } else {
+            for (size_t x = 0; x < end - first; x++) {
+                to[x] = from[x * stride];
+            }
+        }
+    }
 }
 
 void tr_unfold(float *columns, const float *images, const tr_layer *l, size_t group)
