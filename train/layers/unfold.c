@@ -41,10 +41,11 @@ static inline void copy_run(float *restrict to, const float *restrict from, size
     for (; i + 8 <= n; i += 8) {
         memcpy(to + i, from + i, 8 * sizeof *to);
     }
-    for (; i + 2 <= n; i += 2) {
-        memcpy(to + i, from + i, 2 * sizeof *to);
+    if (n & 4) {
+        memcpy(to + i, from + i, 4 * sizeof *to);
+        i += 4;
     }
-    if (i < n) {
+    for (; i < n; i++) {
         to[i] = from[i];
     }
 }
@@ -71,50 +72,71 @@ static void unfold_plane(float *restrict to, const float *restrict plane, const 
     }
 }
 
-void tr_unfold(float *columns, const float *images, const tr_layer *l, size_t group)
+/* The rows of columns for one place in the window, channel by channel. */
+static size_t row_at(const tr_layer *l, size_t channel, const place *p)
+{
+    return (channel * l->window.height + p->y) * l->window.width + p->x;
+}
+
+static void unfold_place(float *columns, const float *images, const tr_layer *l, size_t group, const place *p)
 {
     size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
     for (size_t c = 0; c < channels; c++) {
-        for (size_t y = 0; y < l->window.height; y++) {
-            for (size_t x = 0; x < l->window.width; x++) {
-                place p = find_place(l, y, x);
-                for (size_t s = 0; s < group; s++, columns += out_area) {
-                    unfold_plane(columns, images + (s * channels + c) * area, l, &p);
-                }
+        float *row = columns + row_at(l, c, p) * group * out_area;
+        for (size_t s = 0; s < group; s++) {
+            unfold_plane(row + s * out_area, images + (s * channels + c) * area, l, p);
+        }
+    }
+}
+
+void tr_unfold(float *columns, const float *images, const tr_layer *l, size_t group)
+{
+    for (size_t y = 0; y < l->window.height; y++) {
+        for (size_t x = 0; x < l->window.width; x++) {
+            place p = find_place(l, y, x);
+            unfold_place(columns, images, l, group, &p);
+        }
+    }
+}
+
+static void fold_plane(float *restrict plane, const float *restrict from, const tr_layer *l, const place *p)
+{
+    size_t width = l->out->width, stride = l->window.stride, first = p->columns.first, n = p->columns.end - first;
+    if (p->rows.first == p->rows.end || n == 0) {
+        return;
+    }
+    float *restrict to = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
+    from += p->rows.first * width + first;
+    for (size_t y = p->rows.first; y < p->rows.end; y++, from += width, to += stride * l->in->width) {
+        if (stride == 1) { /* spelled out, as only this can be made of vectors */
+            for (size_t x = 0; x < n; x++) {
+                to[x] += from[x];
+            }
+        } else {
+            for (size_t x = 0; x < n; x++) {
+                to[x * stride] += from[x];
             }
         }
     }
 }
 
-static void fold_row(float *restrict row, const float *restrict from, const tr_layer *l, const place *p)
+static void fold_place(float *images, const float *columns, const tr_layer *l, size_t group, const place *p)
 {
-    size_t stride = l->window.stride;
-    if (stride == 1) {
-        float *restrict to = row + (p->columns.first + p->x - l->window.padding);
-        for (size_t x = p->columns.first, i = 0; x < p->columns.end; x++, i++) {
-            to[i] += from[x];
+    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
+    for (size_t c = 0; c < channels; c++) {
+        const float *row = columns + row_at(l, c, p) * group * out_area;
+        for (size_t s = 0; s < group; s++) {
+            fold_plane(images + (s * channels + c) * area, row + s * out_area, l, p);
         }
-        return;
-    }
-    for (size_t x = p->columns.first; x < p->columns.end; x++) {
-        row[x * stride + p->x - l->window.padding] += from[x];
     }
 }
 
 void tr_fold_add(float *images, const float *columns, const tr_layer *l, size_t group)
 {
-    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
-    for (size_t c = 0; c < channels; c++) {
-        for (size_t y = 0; y < l->window.height; y++) {
-            for (size_t x = 0; x < l->window.width; x++) {
-                place p = find_place(l, y, x);
-                for (size_t s = 0; s < group; s++, columns += out_area) {
-                    float *plane = images + (s * channels + c) * area;
-                    for (size_t out_y = p.rows.first; out_y < p.rows.end; out_y++) {
-                        fold_row(plane + in_row(l, &p, out_y), columns + out_y * l->out->width, l, &p);
-                    }
-                }
-            }
+    for (size_t y = 0; y < l->window.height; y++) {
+        for (size_t x = 0; x < l->window.width; x++) {
+            place p = find_place(l, y, x);
+            fold_place(images, columns, l, group, &p);
         }
     }
 }
