@@ -17,7 +17,7 @@ typedef struct rig {
     float *input, *pulls; /* what goes in; what each output counts */
     float *slopes;        /* of the input, by backward */
     tr_batch batch;
-    int32_t symbols[64], labels[64];
+    int32_t symbols[64];
 } rig;
 
 static size_t below(test_random *r, size_t n)
@@ -61,7 +61,7 @@ static void rig_ready(rig *g, test_random *r)
     g->pulls = test_room(rig_out_n(g) * sizeof(float));
     fill(g->input, rig_in_n(g), r);
     fill(g->pulls, rig_out_n(g), r);
-    g->batch = (tr_batch){.n = g->n, .symbols = g->symbols, .labels = g->labels};
+    g->batch = (tr_batch){.n = g->n, .symbols = g->symbols};
 }
 
 static void rig_end(rig *g)
@@ -460,70 +460,12 @@ static void lstm_starts_open(void **state)
     rig_end(&g);
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------------------- */
-
-static void softmax_fits(void **state)
-{
-    (void)state;
-    test_random r = {14};
-    rig g;
-    rig_begin(&g, 3, 5, 1, 1, 2);
-    g.out = g.in;
-    rig_ready(&g, &r);
-    for (size_t i = 0; i < 6; i++) {
-        g.labels[i] = (int32_t)below(&r, 5);
-    }
-    tr_pass pass = {.batch = &g.batch, .n = 3};
-    float *x = g.in->values, slopes[30];
-    memcpy(x, g.input, sizeof slopes);
-    tr_score score = tr_softmax(g.in, &pass);
-    memcpy(slopes, g.in->slopes, sizeof slopes);
-    assert_int_equal(score.count, 6);
-    double loss = 0;
-    uint64_t correct = 0;
-    for (size_t i = 0; i < 30; i++) { /* row = step * 3 + sample */
-        size_t row = i / 5, label = (size_t)g.labels[row % 3 * 2 + row / 3];
-        double sum = 0;
-        bool best = true;
-        for (size_t j = 0; j < 5; j++) {
-            sum += exp((double)x[row * 5 + j]);
-            best = best && x[row * 5 + j] <= x[i];
-        }
-        double p = exp((double)x[i]) / sum;
-        assert_true(fabs((double)slopes[i] - (p - (i % 5 == label)) / 6) < 1e-6);
-        loss -= i % 5 == label ? log(p) : 0;
-        correct += i % 5 == label && best;
-    }
-    assert_true(fabs(score.loss - loss) < 1e-5);
-    assert_int_equal(score.correct, correct);
-    rig_end(&g);
-}
-
-static void softmax_survives_large_numbers(void **state)
-{
-    (void)state;
-    test_random r = {15};
-    rig g;
-    rig_begin(&g, 1, 3, 1, 1, 1);
-    g.out = g.in;
-    rig_ready(&g, &r);
-    tr_pass pass = {.batch = &g.batch, .n = 1};
-    memcpy(g.in->values, (float[]){-1e30f, 1e4f, 0}, 3 * sizeof(float));
-    g.labels[0] = 2;
-    assert_true(fabs(tr_softmax(g.in, &pass).loss - 1e4) < 1);
-    for (size_t i = 0; i < 3; i++) {
-        assert_true(isfinite(g.in->slopes[i]));
-    }
-    /* A model that has gone wrong must show. */
-    g.in->values[2] = NAN;
-    assert_true(isnan(tr_softmax(g.in, &pass).loss));
-    rig_end(&g);
-}
+/* ---- exponential --------------------------------------------------------------------------------------------------------- */
 
 static void exponential_is_close(void **state)
 {
     (void)state;
-    for (float x = -87; x < 88; x += 0.0137f) {
+    for (float x = -87; x <= 87; x += 0.0137f) {
         assert_true(fabs((double)tr_exp(x) / exp((double)x) - 1) < 3e-7);
         assert_true(fabs((double)tr_tanh(x) - tanh((double)x)) < 3e-7);
     }
@@ -548,8 +490,6 @@ int main(void)
         cmocka_unit_test(embedding_fits),
         cmocka_unit_test(lstm_fits),
         cmocka_unit_test(lstm_starts_open),
-        cmocka_unit_test(softmax_fits),
-        cmocka_unit_test(softmax_survives_large_numbers),
         cmocka_unit_test(exponential_is_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

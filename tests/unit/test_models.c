@@ -1,6 +1,8 @@
-/* Whole models: gradients along random directions, starting values, a batch learned by heart, and what is refused. */
+/* Whole models: how they are scored, gradients along random directions, starting values, a batch learned by heart, and what
+ * is refused. */
 #include "support.h"
 
+#include "layers/layers.h"
 #include "model.h"
 
 #include <math.h>
@@ -67,6 +69,56 @@ static double mean_loss(rig *g)
 {
     tr_score score = tr_model_train(g->model, &g->batch);
     return score.loss / (double)score.count;
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------------------------ */
+
+/* Two steps of three samples, five classes; rows lie step by step, labels sample by sample. */
+static void softmax_scores_by_its_definition(void **state)
+{
+    (void)state;
+    test_random r = {14};
+    float x[30], slopes[30];
+    int32_t labels[6];
+    for (size_t i = 0; i < 30; i++) {
+        x[i] = 2 * test_gaussian(&r);
+        labels[i % 6] = (int32_t)(test_bits(&r) % 5);
+    }
+    tr_batch batch = {.n = 3, .labels = labels};
+    tr_signal in = {.channels = 5, .height = 1, .width = 1, .steps = 2, .values = x, .slopes = slopes};
+    tr_score score = tr_softmax(&in, &(tr_pass){.batch = &batch, .n = 3});
+    double loss = 0;
+    uint64_t correct = 0;
+    for (size_t i = 0; i < 30; i++) {
+        size_t row = i / 5, label = (size_t)labels[row % 3 * 2 + row / 3];
+        double sum = 0;
+        bool best = true;
+        for (size_t j = 0; j < 5; j++) {
+            sum += exp((double)x[row * 5 + j]);
+            best = best && x[row * 5 + j] <= x[i];
+        }
+        double p = exp((double)x[i]) / sum;
+        assert_true(fabs((double)slopes[i] - (p - (i % 5 == label)) / 6) < 1e-6);
+        loss -= i % 5 == label ? log(p) : 0;
+        correct += i % 5 == label && best;
+    }
+    assert_true(fabs(score.loss - loss) < 1e-5);
+    assert_int_equal(score.correct, correct);
+    assert_int_equal(score.count, 6);
+}
+
+static void softmax_survives_large_numbers(void **state)
+{
+    (void)state;
+    float x[] = {-1e30f, 1e4f, 0}, slopes[3];
+    int32_t label = 2;
+    tr_batch batch = {.n = 1, .labels = &label};
+    tr_signal in = {.channels = 3, .height = 1, .width = 1, .steps = 1, .values = x, .slopes = slopes};
+    tr_pass pass = {.batch = &batch, .n = 1};
+    assert_true(fabs(tr_softmax(&in, &pass).loss - 1e4) < 1);
+    assert_true(isfinite(slopes[0]) && isfinite(slopes[1]) && isfinite(slopes[2]));
+    x[2] = NAN; /* a model that has gone wrong must show */
+    assert_true(isnan(tr_softmax(&in, &pass).loss));
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------------- */
@@ -383,6 +435,8 @@ static void refusals_are_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softmax_scores_by_its_definition),
+        cmocka_unit_test(softmax_survives_large_numbers),
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(parameters_lie_end_to_end),
         cmocka_unit_test(parameters_have_their_kinds),

@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { PLACES = 512 }; /* that a product should have at least */
+enum { PLACES = 256 }; /* that a product should have at least */
 
 static size_t taps_of(const tr_layer *l)
 {
@@ -98,9 +98,13 @@ static void backward_group(const tr_layer *l, float *columns, float *room, size_
         }
     }
     if (l->in->slopes != NULL) { /* the columns are used up: their room takes their slopes */
+        float *in_slopes = l->in->slopes + first * tr_signal_sample_n(l->in);
+        if (!l->adds) {
+            memset(in_slopes, 0, group * tr_signal_sample_n(l->in) * sizeof *in_slopes);
+        }
         tr_multiply(columns, taps, places, features, tr_turned(l->learned[0].weights, taps), tr_as_is(product, places),
                     false);
-        tr_fold_add(l->in->slopes + first * tr_signal_sample_n(l->in), columns, l, group);
+        tr_fold_add(in_slopes, columns, l, group);
     }
 }
 
@@ -111,9 +115,6 @@ static void backward(const tr_layer *l, const tr_pass *pass)
     memset(l->learned[0].grads, 0, features * taps * sizeof *columns);
     if (l->learned_n > 1) {
         memset(l->learned[1].grads, 0, features * sizeof *columns);
-    }
-    if (l->in->slopes != NULL && !l->adds) {
-        memset(l->in->slopes, 0, pass->n * tr_signal_sample_n(l->in) * sizeof *columns);
     }
     for (size_t first = 0; first < pass->n; first += group) {
         backward_group(l, columns, room, first, group < pass->n - first ? group : pass->n - first);

@@ -1,19 +1,30 @@
-/* exp, the logistic function and tanh by additions and multiplications alone: alike on every machine, and a compiler can
- * turn loops over them into vectors. Within 2 units in the last place of exp; NaN stays NaN. */
+/* exp, the logistic function and tanh by additions and multiplications alone: alike on every machine, and without
+ * branches, so that a compiler can turn loops over them into vectors. exp is within 2 units in the last place up to
+ * |x| = 87, and stays there beyond. NaN and infinities give NaN: a model that has gone wrong must show. */
 #ifndef TR_EXPONENTIAL_H
 #define TR_EXPONENTIAL_H
 
 #include <stdint.h>
 
-static inline float tr_exp(float x)
+typedef union tr_float_bits {
+    float number;
+    int32_t bits;
+} tr_float_bits;
+
+/* x, or 87 with its sign where x is larger. By integers, as compilers turn comparisons of floats into branches. */
+static inline float tr_limit(float x)
 {
-    x = x < -87.0f ? -87.0f : x; /* results stay normal numbers */
-    x = x > 88.0f ? 88.0f : x;
+    tr_float_bits limited = {x}, most = {87.0f};
+    int32_t sign = limited.bits & INT32_MIN, size = limited.bits & INT32_MAX;
+    limited.bits = sign | (size < most.bits ? size : most.bits);
+    return limited.number;
+}
+
+static inline float tr_exp(float any)
+{
+    float x = tr_limit(any);
     /* x = k ln 2 + r. Adding 1.5 * 2^23 leaves the nearest integer k in the low bits. */
-    union {
-        float number;
-        uint32_t bits;
-    } rounded = {x * 1.44269504f + 12582912.0f}, power;
+    tr_float_bits rounded = {x * 1.44269504f + 12582912.0f}, power;
     float k = rounded.number - 12582912.0f;
     float r = x - k * 0.693359375f + k * 2.12194440e-4f; /* ln 2 in two parts */
     float p = 1.9875691500e-4f;                          /* the polynomial of the Cephes library */
@@ -22,8 +33,8 @@ static inline float tr_exp(float x)
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    power.bits = (rounded.bits + 127) << 23; /* 2^k */
+    p = p * r * r + r + (1.0f + 0.0f * any);                      /* 1, or NaN */
+    power.bits = (int32_t)(((uint32_t)rounded.bits + 127) << 23); /* 2^k */
     return p * power.number;
 }
 

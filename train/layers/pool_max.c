@@ -4,15 +4,19 @@
 #include <assert.h>
 #include <string.h>
 
-/* The place of the first largest number in the window at `at`. NaN is never larger. */
+/* The place of the first largest number in the window at `at`; NaN is never larger. Where it is cannot be foreseen, so there
+ * is no branch to foresee it wrongly. */
 static inline size_t find_largest(const float *plane, size_t at, size_t width, size_t window_height,
                                   size_t window_width)
 {
     size_t best = at;
+    float top = plane[at];
     for (size_t y = 0; y < window_height; y++) {
         for (size_t x = 0; x < window_width; x++) {
             size_t here = at + y * width + x;
-            best = plane[here] > plane[best] ? here : best;
+            size_t larger = plane[here] > top;
+            top = larger ? plane[here] : top;
+            best += (here - best) * larger;
         }
     }
     return best;
@@ -46,10 +50,10 @@ static void backward(const tr_layer *l, const tr_pass *pass)
     const tr_signal *in = l->in, *out = l->out;
     size_t planes = pass->n * in->channels, stride = l->window.stride;
     const float *from = out->slopes;
-    memset(in->slopes, 0, planes * tr_signal_area(in) * sizeof *in->slopes);
     for (size_t p = 0; p < planes; p++) {
         const float *plane = in->values + p * tr_signal_area(in);
         float *slopes = in->slopes + p * tr_signal_area(in);
+        memset(slopes, 0, tr_signal_area(in) * sizeof *slopes);
         for (size_t y = 0; y < out->height; y++) {
             for (size_t x = 0; x < out->width; x++) {
                 slopes[largest_of(l, plane, y * stride * in->width + x * stride)] += *from++;

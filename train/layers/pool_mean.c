@@ -45,9 +45,9 @@ static void backward(const tr_layer *l, const tr_pass *pass)
     const tr_signal *in = l->in, *out = l->out;
     size_t planes = pass->n * in->channels, stride = l->window.stride;
     const float *from = out->slopes;
-    memset(in->slopes, 0, planes * tr_signal_area(in) * sizeof *in->slopes);
     for (size_t p = 0; p < planes; p++) {
         float *slopes = in->slopes + p * tr_signal_area(in);
+        memset(slopes, 0, tr_signal_area(in) * sizeof *slopes);
         for (size_t y = 0; y < out->height; y++) {
             for (size_t x = 0; x < out->width; x++) {
                 spread_at(l, slopes, y * stride * in->width + x * stride, *from++);

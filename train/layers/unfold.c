@@ -34,78 +34,109 @@ static size_t in_row(const tr_layer *l, const place *p, size_t out_y)
     return (out_y * l->window.stride + p->y - l->window.padding) * l->in->width;
 }
 
-static void unfold_row(float *restrict to, const float *restrict row, const tr_layer *l, const place *p)
+/* Runs are often as short as 8 numbers; a call for each would cost more than the copy. */
+static inline void copy_run(float *restrict to, const float *restrict from, size_t n)
 {
-    size_t first = p->columns.first, end = p->columns.end, stride = l->window.stride;
-    for (size_t x = 0; x < first; x++) {
-        to[x] = 0;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        memcpy(to + i, from + i, 8 * sizeof *to);
     }
-    if (stride == 1 && first < end) {
-        memcpy(to + first, row + (first + p->x - l->window.padding), (end - first) * sizeof *to);
-    } else {
-        for (size_t x = first; x < end; x++) {
-            to[x] = row[x * stride + p->x - l->window.padding];
-        }
+    if (n & 4) {
+        memcpy(to + i, from + i, 4 * sizeof *to);
+        i += 4;
     }
-    for (size_t x = end; x < l->out->width; x++) {
-        to[x] = 0;
+    for (; i < n; i++) {
+        to[i] = from[i];
     }
 }
 
-static void unfold_plane(float *to, const float *plane, const tr_layer *l, const place *p)
+static void unfold_plane(float *restrict to, const float *restrict plane, const tr_layer *l, const place *p)
 {
-    size_t width = l->out->width;
-    memset(to, 0, p->rows.first * width * sizeof *to);
-    for (size_t y = p->rows.first; y < p->rows.end; y++) {
-        unfold_row(to + y * width, plane + in_row(l, p, y), l, p);
+    size_t width = l->out->width, stride = l->window.stride, first = p->columns.first, end = p->columns.end;
+    if (p->rows.end - p->rows.first < l->out->height || end - first < width) {
+        memset(to, 0, tr_signal_area(l->out) * sizeof *to);
     }
-    memset(to + p->rows.end * width, 0, (l->out->height - p->rows.end) * width * sizeof *to);
-}
-
-void tr_unfold(float *columns, const float *images, const tr_layer *l, size_t group)
-{
-    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
-    for (size_t c = 0; c < channels; c++) {
-        for (size_t y = 0; y < l->window.height; y++) {
-            for (size_t x = 0; x < l->window.width; x++) {
-                place p = find_place(l, y, x);
-                for (size_t s = 0; s < group; s++, columns += out_area) {
-                    unfold_plane(columns, images + (s * channels + c) * area, l, &p);
-                }
+    if (p->rows.first == p->rows.end || first == end) {
+        return; /* a window that sees nothing but padding from here */
+    }
+    const float *from = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
+    to += p->rows.first * width + first;
+    for (size_t y = p->rows.first; y < p->rows.end; y++, to += width, from += stride * l->in->width) {
+        if (stride == 1) {
+            copy_run(to, from, end - first);
+        } else {
+            for (size_t x = 0; x < end - first; x++) {
+                to[x] = from[x * stride];
             }
         }
     }
 }
 
-static void fold_row(float *restrict row, const float *restrict from, const tr_layer *l, const place *p)
+/* The rows of columns for one place in the window, channel by channel. */
+static size_t row_at(const tr_layer *l, size_t channel, const place *p)
 {
-    size_t stride = l->window.stride;
-    if (stride == 1) {
-        float *restrict to = row + (p->columns.first + p->x - l->window.padding);
-        for (size_t x = p->columns.first, i = 0; x < p->columns.end; x++, i++) {
-            to[i] += from[x];
+    return (channel * l->window.height + p->y) * l->window.width + p->x;
+}
+
+static void unfold_place(float *columns, const float *images, const tr_layer *l, size_t group, const place *p)
+{
+    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
+    for (size_t c = 0; c < channels; c++) {
+        float *row = columns + row_at(l, c, p) * group * out_area;
+        for (size_t s = 0; s < group; s++) {
+            unfold_plane(row + s * out_area, images + (s * channels + c) * area, l, p);
         }
+    }
+}
+
+void tr_unfold(float *columns, const float *images, const tr_layer *l, size_t group)
+{
+    for (size_t y = 0; y < l->window.height; y++) {
+        for (size_t x = 0; x < l->window.width; x++) {
+            place p = find_place(l, y, x);
+            unfold_place(columns, images, l, group, &p);
+        }
+    }
+}
+
+static void fold_plane(float *restrict plane, const float *restrict from, const tr_layer *l, const place *p)
+{
+    size_t width = l->out->width, stride = l->window.stride, first = p->columns.first, n = p->columns.end - first;
+    if (p->rows.first == p->rows.end || n == 0) {
         return;
     }
-    for (size_t x = p->columns.first; x < p->columns.end; x++) {
-        row[x * stride + p->x - l->window.padding] += from[x];
+    float *restrict to = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
+    from += p->rows.first * width + first;
+    for (size_t y = p->rows.first; y < p->rows.end; y++, from += width, to += stride * l->in->width) {
+        if (stride == 1) { /* spelled out, as only this can be made of vectors */
+            for (size_t x = 0; x < n; x++) {
+                to[x] += from[x];
+            }
+        } else {
+            for (size_t x = 0; x < n; x++) {
+                to[x * stride] += from[x];
+            }
+        }
+    }
+}
+
+static void fold_place(float *images, const float *columns, const tr_layer *l, size_t group, const place *p)
+{
+    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
+    for (size_t c = 0; c < channels; c++) {
+        const float *row = columns + row_at(l, c, p) * group * out_area;
+        for (size_t s = 0; s < group; s++) {
+            fold_plane(images + (s * channels + c) * area, row + s * out_area, l, p);
+        }
     }
 }
 
 void tr_fold_add(float *images, const float *columns, const tr_layer *l, size_t group)
 {
-    size_t area = tr_signal_area(l->in), out_area = tr_signal_area(l->out), channels = l->in->channels;
-    for (size_t c = 0; c < channels; c++) {
-        for (size_t y = 0; y < l->window.height; y++) {
-            for (size_t x = 0; x < l->window.width; x++) {
-                place p = find_place(l, y, x);
-                for (size_t s = 0; s < group; s++, columns += out_area) {
-                    float *plane = images + (s * channels + c) * area;
-                    for (size_t out_y = p.rows.first; out_y < p.rows.end; out_y++) {
-                        fold_row(plane + in_row(l, &p, out_y), columns + out_y * l->out->width, l, &p);
-                    }
-                }
-            }
+    for (size_t y = 0; y < l->window.height; y++) {
+        for (size_t x = 0; x < l->window.width; x++) {
+            place p = find_place(l, y, x);
+            fold_place(images, columns, l, group, &p);
         }
     }
 }
