@@ -2,7 +2,7 @@
 PREFIX = /usr/local
 SECONDS = 60
 TARGET =
-DEMO_STEPS = 150
+DEMO_STEPS = 250
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-page fuzz format install clean program build-deps
@@ -12,7 +12,7 @@ help: ## list these targets
 
 demo: program ## build the program, train with four workers recipe by recipe, and write a page about it
 	@scripts/install-deps demo
-	build/release/tersegrad compare --steps $(DEMO_STEPS) --page build/demo.html
+	build/release/tersegrad compare --steps $(DEMO_STEPS) --rate 0.005 --page build/demo.html
 	@echo
 	@echo "Open build/demo.html in a browser. Try next:"
 	@echo "  build/release/tersegrad train --recipe ef+topk@0.001+fp16 --epochs 2    one recipe, for longer"

@@ -108,7 +108,7 @@ static void add_result(cli_run *r, const tr_result *one, double share)
     r->times.update += share * one->times.update;
 }
 
-static int run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_data *data, const char *recipe)
+static void run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_data *data, const char *recipe)
 {
     double lowest = INFINITY, highest = -INFINITY, start = cli_clock_now();
     *out = (cli_run){.recipe = recipe};
@@ -124,7 +124,8 @@ static int run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_dat
         tr_result result = {0};
         char why[TR_WHY] = "";
         if (tr_run(&result, &settings, data, &hooks, NULL, 0, why) != 0) {
-            return cli_fail(CLI_FAILED, "%s: %s", recipe, why);
+            snprintf(out->failed, sizeof out->failed, "%s", why);
+            return;
         }
         add_result(out, &result, 1.0 / args->seeds);
         lowest = fmin(lowest, result.test.accuracy);
@@ -134,13 +135,16 @@ static int run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_dat
     }
     out->spread = highest - lowest;
     out->seconds = cli_clock_now() - start;
-    return CLI_OK;
 }
 
 /* ---- results --------------------------------------------------------------------------------------------------------- */
 
 static void add_row(cli_table *table, const cli_run *r, uint32_t seeds)
 {
+    if (r->failed[0] != '\0') {
+        cli_table_row(table, r->recipe, "", "failed", "", "", "", "", "", "", "", "", "");
+        return;
+    }
     char accuracy[32], bytes[CLI_NUMBER_CAP], ratio[CLI_NUMBER_CAP], ms[8][CLI_NUMBER_CAP];
     if (seeds > 1) {
         snprintf(accuracy, sizeof accuracy, "%.2f ±%.2f", 100 * r->accuracy, 50 * r->spread);
@@ -185,19 +189,30 @@ static int print_text(const cli_args *args, const cli_run *rows, size_t n, uint6
 
 /* ---- the command ----------------------------------------------------------------------------------------------------- */
 
-static int run_all(cli_run *runs, const cli_args *args, const tr_data *data, const char *const *recipes, size_t n,
-                   uint64_t steps)
+static void run_all(cli_run *runs, const cli_args *args, const tr_data *data, const char *const *recipes, size_t n,
+                    uint64_t steps)
 {
     watch w = {.total = steps * n * args->seeds};
-    int code = CLI_OK;
-    for (size_t i = 0; i < n && code == CLI_OK; i++) {
-        code = run_recipe(&runs[i], &w, args, data, recipes[i]);
-        if (code == CLI_OK && !isatty(STDERR_FILENO)) {
+    for (size_t i = 0; i < n; i++) {
+        run_recipe(&runs[i], &w, args, data, recipes[i]);
+        w.done = steps * args->seeds * (i + 1); /* one that failed has not done them all */
+        if (!isatty(STDERR_FILENO) && runs[i].failed[0] == '\0') {
             fprintf(stderr, "%zu of %zu: %s, %.2f%%, %.0f s\n", i + 1, n, recipes[i], 100 * runs[i].accuracy,
                     runs[i].seconds);
         }
     }
     cli_progress_clear();
+}
+
+/* A recipe that failed does not keep the others from being shown, but it is a failure all the same. */
+static int report_failures(const cli_run *runs, size_t n)
+{
+    int code = CLI_OK;
+    for (size_t i = 0; i < n && code == CLI_OK; i++) {
+        if (runs[i].failed[0] != '\0') {
+            code = cli_fail(CLI_FAILED, "%s: %s", runs[i].recipe, runs[i].failed);
+        }
+    }
     return code;
 }
 
@@ -208,8 +223,9 @@ static int compare(const cli_args *args, const tr_data *data, const char *const 
     if (runs == NULL) {
         return cli_fail_memory();
     }
-    int code = run_all(runs, args, data, recipes, n, settings.steps);
-    if (code == CLI_OK && args->page != NULL) {
+    run_all(runs, args, data, recipes, n, settings.steps);
+    int code = CLI_OK;
+    if (args->page != NULL) {
         code = cli_run_page(args->page, args, runs, n, &settings);
     }
     if (code == CLI_OK && args->json) {
@@ -217,6 +233,7 @@ static int compare(const cli_args *args, const tr_data *data, const char *const 
     } else if (code == CLI_OK) {
         code = print_text(args, runs, n, settings.steps);
     }
+    code = code != CLI_OK ? code : report_failures(runs, n);
     for (size_t i = 0; i < n; i++) {
         free(runs[i].layers);
     }

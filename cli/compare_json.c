@@ -91,6 +91,11 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
         const cli_run *r = &runs[i];
         cli_json_object(&j, NULL);
         cli_json_text(&j, "recipe", r->recipe);
+        cli_json_text(&j, "failed", r->failed[0] != '\0' ? r->failed : NULL);
+        if (r->failed[0] != '\0') {
+            cli_json_end(&j);
+            continue;
+        }
         cli_json_text(&j, "canonical", r->canonical);
         cli_json_text(&j, "exchange", r->exchange);
         cli_json_number(&j, "test_accuracy", r->accuracy);

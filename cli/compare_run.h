@@ -27,6 +27,7 @@ typedef struct cli_layer {
 /* Means over seeds, but for the spread; curves, tests and layers are of the first seed. */
 typedef struct cli_run {
     const char *recipe;
+    char failed[TR_WHY]; /* why it failed, which the other recipes need not care about; empty if it did not */
     char canonical[TG_RECIPE_CAP], exchange[16];
     double accuracy, spread; /* of the test; spread is the largest less the smallest */
     double loss, train_loss;

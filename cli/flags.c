@@ -53,7 +53,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),
-                       .help = "learning rate [default: 0.05 for sgd, 0.001 for adam]"},
+                       .help = "learning rate [default: 0.01 for sgd, 0.001 for adam]"},
     [CLI_FLAG_MOMENTUM] = {"momentum", "X", REAL(momentum, 0, 1, 1), .help = "of sgd"},
     [CLI_FLAG_NESTEROV] = {"nesterov", NULL, CLI_SWITCH, AT(nesterov), .help = "of sgd: Nesterov's form of momentum"},
     [CLI_FLAG_WEIGHT_DECAY] = {"weight-decay", "X", REAL(weight_decay, 0, 1, 1), .help = "of all but norms and biases"},

@@ -44,7 +44,7 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0};
     tr_optimizer_options *o = &s.optimizer;
     o->rule = (tr_rule)a->optimizer;
-    o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.05;
+    o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.01;
     o->momentum = a->momentum;
     o->nesterov = a->nesterov;
     o->weight_decay = a->weight_decay;

@@ -18,11 +18,11 @@ static size_t find_largest(const float *x, size_t n)
 static double predict(float *restrict slopes, const float *restrict x, size_t n, size_t label, float largest,
                       float share)
 {
-    double sum = 0;
     for (size_t j = 0; j < n; j++) {
         slopes[j] = tr_exp(x[j] - largest);
     }
-    for (size_t j = 0; j < n; j++) {
+    double sum = (double)slopes[0]; /* there is at least one class */
+    for (size_t j = 1; j < n; j++) {
         sum += (double)slopes[j];
     }
     float factor = (float)((double)share / sum);
