@@ -14,7 +14,7 @@
 #define GET_FASHION                                                                                        \
     "get the set by 'apt-get install dataset-fashion-mnist', or give its folder as 'fashion:DIR', or use " \
     "'glyphs', which needs no files"
-#define GET_MNIST                                                                                                 \
+#define GET_MNIST                                        \
     "give the folder of its four files as 'mnist:DIR', " \
     "or use 'glyphs', which needs no files"
 
