@@ -5,7 +5,7 @@ TARGET =
 DEMO_STEPS = 400
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-page fuzz format install clean program build-deps
+.PHONY: help demo check check-page results fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -26,6 +26,10 @@ check: ## run all tests and checks, as continuous integration does
 check-page: program ## open the report page in headless Chromium, and keep screenshots
 	@scripts/install-deps page
 	@/usr/bin/python3 scripts/check-page
+
+results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
+	@scripts/install-deps results
+	@/usr/bin/python3 experiments/results.py
 
 fuzz: ## look for crashes: SECONDS=60 for each target, or only for TARGET=frame
 	@scripts/install-deps fuzz

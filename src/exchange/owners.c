@@ -2,8 +2,6 @@
  * fp32, and answer with the mean encoded once more. */
 #include "exchange/exchange.h"
 
-#include <string.h>
-
 tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why)
 {
     for (size_t u = 0; u < layout->unit_n; u++) {
@@ -38,7 +36,9 @@ tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
     }
     TG_TRY(tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
                           &source, why));
-    memset(x->unit_len, 0, c->layout->unit_n * sizeof *x->unit_len);
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        x->unit_len[u] = 0;
+    }
     for (size_t i = 0; i < c->grid->first[c->grid->slices]; i++) {
         x->unit_len[c->grid->chunks[i].unit] += c->written[i].len;
     }
