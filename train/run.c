@@ -259,6 +259,16 @@ static int compare(tr_team *t, char why[TR_WHY])
     return compare_weights(t, why);
 }
 
+/* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
+static void fail_step(tr_team *t, uint64_t step, const char *reason)
+{
+    char why[TR_WHY];
+    int diverged = strstr(reason, "NaN or Inf") != NULL;
+    (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
+                   diverged ? ": training has diverged; try a lower --rate, or --warmup" : "");
+    tr_gate_fail(&t->gate, why);
+}
+
 static int run_worker(tr_worker *w, float *kept)
 {
     tr_team *t = w->team;
@@ -266,7 +276,7 @@ static int run_worker(tr_worker *w, float *kept)
     for (uint64_t step = t->first_step; step < s->steps; step++) {
         tg_detail why = {""};
         if (do_step(w, step, &why) != TG_OK) {
-            tr_gate_fail(&t->gate, why.text);
+            fail_step(t, step, why.text);
             return -1;
         }
         if (meet_around(w, finish_step) != 0) {
