@@ -16,18 +16,18 @@
 #include "train_settings.h"
 
 /* A run, for the hooks. */
-typedef struct session {
+typedef struct training {
     cli_train_log files;
     const tr_settings *settings;
     double start, last_line;
     uint64_t first_step;
     double loss, accuracy, test_accuracy; /* as far as they are known */
     uint64_t dense, sent;
-} session;
+} training;
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */
 
-static void describe(char *out, size_t cap, const session *s, uint64_t done)
+static void describe(char *out, size_t cap, const training *s, uint64_t done)
 {
     double spent = cli_clock_now() - s->start, here = (double)(done - s->first_step);
     double left = here > 0 ? spent / here * (double)(s->settings->steps - done) : 0;
@@ -41,7 +41,7 @@ static void describe(char *out, size_t cap, const session *s, uint64_t done)
 }
 
 /* On a terminal a bar that moves; elsewhere a plain line every ten seconds. */
-static void show(session *s, uint64_t done)
+static void show(training *s, uint64_t done)
 {
     enum { QUIET_SECONDS = 10 };
     char text[160];
@@ -63,7 +63,7 @@ static void show(session *s, uint64_t done)
 
 static int on_step(void *context, const tr_step *step, char why[TR_WHY])
 {
-    session *s = context;
+    training *s = context;
     double share = step->step == s->first_step ? 1 : 0.05; /* a little smoothed */
     s->loss += share * (step->loss - s->loss);
     s->accuracy += share * (step->accuracy - s->accuracy);
@@ -75,14 +75,14 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
 
 static int on_test(void *context, const tr_test *test, char why[TR_WHY])
 {
-    session *s = context;
+    training *s = context;
     s->test_accuracy = test->accuracy;
     return cli_train_log_test(&s->files, test, why);
 }
 
 static int on_save(void *context, uint64_t steps, const void *bytes, size_t len, char why[TR_WHY])
 {
-    session *s = context;
+    training *s = context;
     (void)steps;
     return cli_train_save(&s->files, bytes, len, why);
 }
@@ -172,7 +172,7 @@ static int print_text(const cli_args *args, const tr_settings *s, const tr_resul
 
 /* ---- the command --------------------------------------------------------------------------------------------------- */
 
-static int train(tr_result *result, session *s, const cli_args *args, const tr_data *data)
+static int train(tr_result *result, training *s, const cli_args *args, const tr_data *data)
 {
     uint8_t *saved = NULL;
     size_t saved_len = 0;
@@ -215,7 +215,7 @@ static int run(const cli_args *args)
     }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
     tr_result result = {0};
-    session s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1};
+    training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1};
     s.last_line = s.start;
     code = train(&result, &s, args, data);
     if (code == CLI_OK && args->json) {
