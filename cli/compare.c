@@ -61,7 +61,7 @@ static int keep_step(watch *w, const tr_step *step)
     cli_run *r = w->run;
     w->loss += step->loss;
     if (++w->stretch_n == stretch && r->curve_n < CLI_CURVE_MAX) {
-        r->curve[r->curve_n++] = (cli_curve_point){(double)step->step + 1, w->loss / (double)w->stretch_n, w->sent};
+        r->curve[r->curve_n++] = (cli_point){(double)step->step + 1, w->loss / (double)w->stretch_n, w->sent};
         w->loss = 0;
         w->stretch_n = 0;
     }
@@ -86,7 +86,7 @@ static int on_test(void *context, const tr_test *test, char why[TR_WHY])
     watch *w = context;
     (void)why;
     if (w->keeps && w->run->test_n < CLI_TEST_MAX) {
-        w->run->tests[w->run->test_n++] = (cli_test_point){(double)test->step, test->accuracy, w->sent};
+        w->run->tests[w->run->test_n++] = (cli_point){(double)test->step, test->accuracy, w->sent};
     }
     return 0;
 }
@@ -246,14 +246,14 @@ static int run(const cli_args *args)
     int own = args->recipes.n > 0;
     size_t n = own ? args->recipes.n : sizeof standard_recipes / sizeof *standard_recipes;
     const char *const *recipes = own ? (const char *const *)args->recipes.items : standard_recipes;
-    char why[TR_WHY] = "";
     tr_data *data = NULL;
     int code = cli_train_check(args, recipes, n);
     if (code != CLI_OK) {
         return code;
     }
-    if (tr_data_open(&data, args->data, why) != 0) {
-        return cli_fail(CLI_FAILED, "%s", why);
+    code = cli_train_data(&data, args);
+    if (code != CLI_OK) {
+        return code;
     }
     code = compare(args, data, recipes, n);
     tr_data_free(data);

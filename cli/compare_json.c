@@ -34,23 +34,14 @@ static void put_machine(cli_json *j)
     cli_json_text(j, "machine", text);
 }
 
-static void put_curves(cli_json *j, const cli_run *r)
+static void put_points(cli_json *j, const char *key, const char *value_key, const cli_point *points, size_t n)
 {
-    cli_json_array(j, "curve");
-    for (size_t i = 0; i < r->curve_n; i++) {
+    cli_json_array(j, key);
+    for (size_t i = 0; i < n; i++) {
         cli_json_object(j, NULL);
-        cli_json_number(j, "step", r->curve[i].step);
-        cli_json_number(j, "loss", r->curve[i].loss);
-        cli_json_number(j, "bytes", r->curve[i].bytes);
-        cli_json_end(j);
-    }
-    cli_json_end(j);
-    cli_json_array(j, "tests");
-    for (size_t i = 0; i < r->test_n; i++) {
-        cli_json_object(j, NULL);
-        cli_json_number(j, "step", r->tests[i].step);
-        cli_json_number(j, "accuracy", r->tests[i].accuracy);
-        cli_json_number(j, "bytes", r->tests[i].bytes);
+        cli_json_number(j, "step", points[i].step);
+        cli_json_number(j, value_key, points[i].value);
+        cli_json_number(j, "bytes", points[i].bytes);
         cli_json_end(j);
     }
     cli_json_end(j);
@@ -117,7 +108,8 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
         cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
         cli_json_number(&j, "seconds", r->seconds);
         if (whole) {
-            put_curves(&j, r);
+            put_points(&j, "curve", "loss", r->curve, r->curve_n);
+            put_points(&j, "tests", "accuracy", r->tests, r->test_n);
             put_layers(&j, r);
         }
         cli_json_end(&j);

@@ -11,13 +11,10 @@ enum { CLI_LINK_N = 3, CLI_CURVE_MAX = 200, CLI_TEST_MAX = 16 };
 
 extern const double cli_run_links[CLI_LINK_N]; /* bits a second */
 
-typedef struct cli_curve_point {
-    double step, loss, bytes; /* bytes that one worker has sent until then, the mean over workers */
-} cli_curve_point;
-
-typedef struct cli_test_point {
-    double step, accuracy, bytes;
-} cli_test_point;
+/* A loss or an accuracy. */
+typedef struct cli_point {
+    double step, value, bytes; /* bytes that one worker has sent until then, the mean over workers */
+} cli_point;
 
 typedef struct cli_layer {
     char name[64];
@@ -34,8 +31,8 @@ typedef struct cli_run {
     double dense_bytes, wire_bytes, busiest_bytes;
     tr_times times;
     double seconds;
-    cli_curve_point curve[CLI_CURVE_MAX];
-    cli_test_point tests[CLI_TEST_MAX];
+    cli_point curve[CLI_CURVE_MAX]; /* losses */
+    cli_point tests[CLI_TEST_MAX];  /* accuracies */
     size_t curve_n, test_n;
     cli_layer *layers;
     size_t layer_n;

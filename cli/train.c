@@ -208,10 +208,10 @@ static int run(const cli_args *args)
     if (code != CLI_OK) {
         return code;
     }
-    char why[TR_WHY] = "";
     tr_data *data = NULL;
-    if (tr_data_open(&data, args->data, why) != 0) {
-        return cli_fail(CLI_FAILED, "%s", why);
+    code = cli_train_data(&data, args);
+    if (code != CLI_OK) {
+        return code;
     }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
     tr_result result = {0};

@@ -1,7 +1,9 @@
 /* The settings of a training run; see train_settings.h. */
 #include "train_settings.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "fail.h"
 
@@ -21,10 +23,30 @@ int cli_train_check(const cli_args *args, const char *const *recipes, size_t rec
     return CLI_OK;
 }
 
+int cli_train_data(tr_data **out, const cli_args *args)
+{
+    char why[TR_WHY] = "";
+    tr_data *data = NULL;
+    if (tr_data_open(&data, args->data, why) != 0) {
+        return cli_fail(CLI_FAILED, "%s", why);
+    }
+    if (why[0] != '\0') {
+        fprintf(stderr, "note: %s\n", why);
+    }
+    if (tr_data_steps_per_epoch(data, args->workers, (size_t)args->batch) == 0) {
+        size_t samples = tr_data_count(data, TR_TRAIN);
+        tr_data_free(data);
+        return cli_fail(CLI_FAILED,
+                        "%s has %zu training samples, fewer than the %" PRIu64 " that one step of %u workers takes",
+                        args->data, samples, args->batch * args->workers, args->workers);
+    }
+    *out = data;
+    return CLI_OK;
+}
+
 tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const char *recipe, uint64_t seed)
 {
     uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
-    epoch = epoch == 0 ? 1 : epoch;
     uint64_t steps = cli_args_has(a, CLI_FLAG_STEPS) ? a->steps : (uint64_t)ceil(a->epochs * (double)epoch);
     tr_settings s = {.model = a->model,
                      .recipe = recipe,

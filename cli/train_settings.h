@@ -8,6 +8,10 @@
 /* Reports flags that contradict each other and recipes that are not understood: before any data is read. */
 int cli_train_check(const cli_args *args, const char *const *recipes, size_t recipe_n);
 
+/* Opens the data that the flags name, shows a remark on it if there is one, and refuses a training set that does not fill
+ * one step. Reports. */
+int cli_train_data(tr_data **out, const cli_args *args);
+
 /* The settings as the flags say, with this recipe and seed; they point into `args`. */
 tr_settings cli_train_settings(const cli_args *args, const tr_data *data, const char *recipe, uint64_t seed);
 

@@ -173,8 +173,12 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                     .residual = t->residual_norms,
                     .len = t->lens};
     for (uint32_t r = 0; r < t->settings->workers; r++) {
-        tg_meter last;
-        tg_exchange_meter(t->workers[r].exchange, &last, NULL);
+        tg_meter last, total;
+        tg_exchange_meter(t->workers[r].exchange, &last, &total);
+        if (total.payload + total.header != t->workers[r].link->sent_len) {
+            (void)snprintf(why, TR_WHY, "worker %u reports other bytes than the link has carried for it", r);
+            return -1;
+        }
         add_bytes(&told.bytes, &last);
         add_times(&told.times, &t->workers[r].times, 1.0 / t->settings->workers);
     }
@@ -198,7 +202,7 @@ static int tell_test(tr_team *t, char why[TR_WHY])
     return t->hooks->test(t->hooks->context, &t->test, why);
 }
 
-static int compare_weights(const tr_team *t, char why[TR_WHY])
+static int compare_weights(tr_team *t, char why[TR_WHY])
 {
     for (uint32_t r = 1; r < t->settings->workers; r++) {
         if (t->workers[r].hash != t->workers[0].hash) {
@@ -254,11 +258,6 @@ static int finish_step(tr_team *t, char why[TR_WHY])
     return code;
 }
 
-static int compare(tr_team *t, char why[TR_WHY])
-{
-    return compare_weights(t, why);
-}
-
 /* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
 static void fail_step(tr_team *t, uint64_t step, const char *reason)
 {
@@ -285,7 +284,7 @@ static int run_worker(tr_worker *w, float *kept)
         uint64_t done = step + 1;
         if (is_due(done, s->verify_every, s->steps)) {
             hash_weights(w);
-            if (meet_around(w, compare) != 0) {
+            if (meet_around(w, compare_weights) != 0) {
                 return -1;
             }
         }

@@ -131,6 +131,12 @@ class Train(unittest.TestCase):
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
                     "--checkpoint-every", 1)
 
+    def test_a_training_set_that_fills_no_step(self):
+        text = self.path / "short.txt"
+        text.write_bytes(bytes(range(32, 96)) * 30)
+        self.refuse(1, "training samples, fewer than", "--recipe", "dense", "--model", "charlstm", "--data",
+                    f"text:{text}", "--workers", 8, "--batch", 64, quick=[])
+
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no full device here")
     def test_full_disk(self):
         self.refuse(1, "cannot write /dev/full", "--recipe", "dense", "--steps", 2, "--log", "/dev/full", "--checkpoint",

@@ -22,6 +22,9 @@ tr_signal *tr_relu(tr_net *net, tr_signal *in); /* in place */
 tr_signal *tr_pool_max(tr_net *net, tr_signal *in, tr_window window);
 tr_signal *tr_pool_mean(tr_net *net, tr_signal *in, tr_window window);
 
+/* How both are made, for pool_max.c and pool_mean.c. */
+tr_signal *tr_pool(tr_net *net, tr_signal *in, tr_window window, const tr_layer_kind *kind);
+
 /* Adds `side` to `main`, in place. */
 tr_signal *tr_add(tr_net *net, tr_signal *main, tr_signal *side);
 

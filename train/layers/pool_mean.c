@@ -1,7 +1,6 @@
 /* The mean of each window; with a window as large as the plane, the mean of the plane. */
 #include "layers.h"
 
-#include <assert.h>
 #include <string.h>
 
 static float mean_at(const tr_layer *l, const float *plane, size_t at)
@@ -59,9 +58,5 @@ static void backward(const tr_layer *l, const tr_pass *pass)
 tr_signal *tr_pool_mean(tr_net *net, tr_signal *in, tr_window window)
 {
     static const tr_layer_kind kind = {.forward = forward, .backward = backward};
-    assert(window.padding == 0 && in->height >= window.height && in->width >= window.width);
-    tr_signal *out = tr_net_signal(net, in->channels, (in->height - window.height) / window.stride + 1,
-                                   (in->width - window.width) / window.stride + 1, 1);
-    tr_net_layer(net, &kind, in, out)->window = window;
-    return out;
+    return tr_pool(net, in, window, &kind);
 }
