@@ -46,6 +46,7 @@ typedef enum cli_flag {
     CLI_FLAG_TEST_EVERY,
     CLI_FLAG_VERIFY_EVERY,
     CLI_FLAG_LOG,
+    CLI_FLAG_GRADIENTS,
     CLI_FLAG_CHECKPOINT,
     CLI_FLAG_CHECKPOINT_EVERY,
     CLI_FLAG_RESUME,
@@ -71,7 +72,7 @@ typedef struct cli_args {
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule;
-    const char *input, *model, *data, *exchange, *log, *checkpoint, *page;
+    const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page;
     uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every;
     uint32_t rank, threads, workers, seeds;
     double seconds, epochs, rate, momentum, weight_decay;

@@ -234,6 +234,7 @@ typedef struct result {
     double frame_len;
     double bits;
     double ratio;
+    double paper_ratio; /* NAN if the scheme's paper has no count of its own */
 } result;
 
 static result result_of(const bench *b, const cli_check_result *check)
@@ -244,6 +245,7 @@ static result result_of(const bench *b, const cli_check_result *check)
     }
     r.bits = r.frame_len * 8 / (double)b->subject->n;
     r.ratio = (double)b->subject->len / r.frame_len;
+    r.paper_ratio = check->paper_len > 0 ? (double)b->subject->len / (double)check->paper_len : NAN;
     return r;
 }
 
@@ -262,6 +264,7 @@ static int print_json(const cli_args *args, const bench *b, const cli_check_resu
     cli_json_number(&json, "decode_vs_memcpy", r.speeds[OP_DECODE] / r.speeds[OP_COPY]);
     cli_json_number(&json, "bits_per_value", r.bits);
     cli_json_number(&json, "ratio", r.ratio);
+    cli_json_number(&json, "paper_ratio", r.paper_ratio);
     cli_json_number(&json, "nmse", check->nmse);
     cli_json_text(&json, "simd", tg_simd());
     cli_json_number(&json, "frame_bytes", r.frame_len);
@@ -297,6 +300,11 @@ static int print_text(const cli_args *args, const bench *b, const cli_check_resu
     snprintf(line, sizeof line, "%s bytes: %s to 1, %s bits per value", cli_text_count(x, (uint64_t)r.frame_len),
              cli_text_short(y, r.ratio), cli_text_short(z, r.bits));
     cli_table_row(&facts, "frame", line);
+    if (check->paper_len > 0) {
+        snprintf(line, sizeof line, "%s bytes as the scheme's paper counts: %s to 1",
+                 cli_text_count(x, check->paper_len), cli_text_short(y, r.paper_ratio));
+        cli_table_row(&facts, "", line);
+    }
     snprintf(line, sizeof line, "%s of the energy (NMSE of one step)", cli_text_short(x, check->nmse));
     cli_table_row(&facts, "error", line);
     snprintf(line, sizeof line, "threads %u, instructions %s, median of %zu rounds", args->threads, tg_simd(),

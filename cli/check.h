@@ -17,7 +17,8 @@ typedef struct cli_check {
 
 typedef struct cli_check_result {
     char recipe[TG_RECIPE_CAP]; /* that the tensor travels by */
-    tg_frame_info info;         /* of the first step's frame */
+    tg_frame_info info;         /* of the first step's frame ... */
+    uint64_t paper_len;         /* ... and its bytes as the scheme's paper counts; 0: it does not */
     double nmse;                /* of the first step; NAN without energy or where not all values are finite */
     const char *law;            /* what was compared, in a few words */
 } cli_check_result;

@@ -13,7 +13,8 @@
 #include "text.h"
 #include "train_settings.h"
 
-static const char *const standard_recipes[] = {"dense", "fp16", "ef-topk@0.01", "random-k@0.1", "random-block@0.1"};
+static const char *const standard_recipes[] = {"dense",  "fp16", "ef-topk@0.01", "random-k@0.1", "random-block@0.1",
+                                               "adacomp"};
 
 /* The run in progress: its progress line, and what it leaves for the page. */
 typedef struct watch {
@@ -38,7 +39,7 @@ static void show(watch *w, const tr_step *step)
     }
 }
 
-static int keep_layers(cli_run *r, const tr_step *step)
+static int start_layers(cli_run *r, const tr_step *step)
 {
     r->layer_n = tr_model_param_n(step->model);
     r->layers = calloc(r->layer_n + 1, sizeof *r->layers);
@@ -49,9 +50,18 @@ static int keep_layers(cli_run *r, const tr_step *step)
         const tr_param *param = tr_model_param(step->model, p);
         snprintf(r->layers[p].name, sizeof r->layers[p].name, "%s", param->name);
         r->layers[p].elements = param->n;
-        r->layers[p].len = step->len[p];
     }
     return 0;
+}
+
+/* What each layer took in the step that makes a point. */
+static void keep_layers(cli_run *r, const tr_step *step)
+{
+    for (size_t p = 0; p < r->layer_n; p++) {
+        const tg_traffic *t = &step->traffic[p];
+        r->layers[p].len = t->len;
+        r->layers[p].rates[r->curve_n] = t->bins > 0 ? (double)t->entries / (double)t->bins : NAN;
+    }
 }
 
 /* Steps make a point of the curve together, so that there are at most CLI_CURVE_MAX. */
@@ -59,13 +69,17 @@ static int keep_step(watch *w, const tr_step *step)
 {
     uint64_t stretch = (w->settings->steps + CLI_CURVE_MAX - 1) / CLI_CURVE_MAX;
     cli_run *r = w->run;
+    if (r->layers == NULL && start_layers(r, step) != 0) {
+        return -1;
+    }
     w->loss += step->loss;
     if (++w->stretch_n == stretch && r->curve_n < CLI_CURVE_MAX) {
+        keep_layers(r, step);
         r->curve[r->curve_n++] = (cli_point){(double)step->step + 1, w->loss / (double)w->stretch_n, w->sent};
         w->loss = 0;
         w->stretch_n = 0;
     }
-    return step->step + 1 == w->settings->steps ? keep_layers(r, step) : 0;
+    return 0;
 }
 
 static int on_step(void *context, const tr_step *step, char why[TR_WHY])

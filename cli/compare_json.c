@@ -56,6 +56,13 @@ static void put_layers(cli_json *j, const cli_run *r)
         cli_json_text(j, "name", l->name);
         cli_json_count(j, "elements", l->elements);
         cli_json_number(j, "ratio", l->len > 0 ? 4 * (double)l->elements / (double)l->len : NAN);
+        if (r->curve_n > 0 && isfinite(l->rates[0])) {
+            cli_json_array(j, "entries_per_bin");
+            for (size_t k = 0; k < r->curve_n; k++) {
+                cli_json_number(j, NULL, l->rates[k]);
+            }
+            cli_json_end(j);
+        }
         cli_json_end(j);
     }
     cli_json_end(j);

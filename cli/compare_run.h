@@ -19,6 +19,7 @@ typedef struct cli_point {
 typedef struct cli_layer {
     char name[64];
     uint64_t elements, len;
+    double rates[CLI_CURVE_MAX]; /* entries a bin at each point of the curve; NAN where it has no bins */
 } cli_layer;
 
 /* Means over seeds, but for the spread; curves, tests and layers are of the first seed. */

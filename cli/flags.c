@@ -68,6 +68,8 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_VERIFY_EVERY] = {"verify-every", "N", COUNT(verify_every, 0, 1e9),
                                .help = "steps between comparisons of all workers' weights; 0: only at the end"},
     [CLI_FLAG_LOG] = {"log", "FILE.jsonl", CLI_TEXT, AT(log), .help = "write a line of JSON for every step and test"},
+    [CLI_FLAG_GRADIENTS] = {"gradients", "DIR", CLI_TEXT, AT(gradients),
+                            .help = "write worker 0's gradients there, a folder of .npy files for every step"},
     [CLI_FLAG_CHECKPOINT] = {"checkpoint", "FILE", CLI_TEXT, AT(checkpoint),
                              .help = "save the run there from time to time"},
     [CLI_FLAG_CHECKPOINT_EVERY] = {"checkpoint-every", "N", COUNT(checkpoint_every, 1, 1e9),

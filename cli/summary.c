@@ -56,6 +56,10 @@ int cli_summary_new(cli_summary *out, const tg_codec *codec)
         if (status == TG_OK) {
             status = tg_tensor_elements(&element_n, &tensor, &why);
         }
+        tg_traffic traffic = {0};
+        if (status == TG_OK) {
+            status = tg_codec_traffic(&traffic, codec, t, &why);
+        }
         if (status != TG_OK) {
             free(s.groups);
             return cli_fail_status(NULL, status, &why);
@@ -63,6 +67,8 @@ int cli_summary_new(cli_summary *out, const tg_codec *codec)
         s.groups[t] = (cli_group){tg_codec_recipe(codec, t), 1, element_n};
         s.element_n += element_n;
         s.gradient_len += element_n * tg_dtype_len(tensor.dtype);
+        s.paper_len += traffic.paper_len;
+        s.paper_gradient_len += traffic.paper_len > 0 ? element_n * tg_dtype_len(tensor.dtype) : 0;
     }
     s.group_n = merge_groups(s.groups, s.tensor_n);
     *out = s;
@@ -84,6 +90,11 @@ static double ratio_of(const cli_summary *s, const tg_frame_info *info)
 {
     double frame_len = (double)(info->header_len + info->payload_len);
     return s->element_n > 0 ? (double)s->gradient_len / frame_len : NAN;
+}
+
+double cli_summary_paper_ratio(const cli_summary *s)
+{
+    return s->paper_len > 0 ? (double)s->paper_gradient_len / (double)s->paper_len : NAN;
 }
 
 static double bits_of(const cli_summary *s, const tg_frame_info *info)
@@ -134,6 +145,11 @@ void cli_summary_rows(cli_table *table, const cli_summary *s, const tg_frame_inf
         snprintf(line, sizeof line, "%s to 1, %s bits per value", cli_text_short(a, ratio_of(s, info)),
                  cli_text_short(b, bits_of(s, info)));
         cli_table_row(table, "ratio", line);
+        if (s->paper_len > 0) {
+            snprintf(line, sizeof line, "%s to 1 as the scheme's paper counts",
+                     cli_text_short(a, cli_summary_paper_ratio(s)));
+            cli_table_row(table, "", line);
+        }
     }
 }
 
@@ -156,5 +172,6 @@ void cli_summary_json(cli_json *json, const cli_summary *s, const tg_frame_info 
     cli_json_count(json, "index_bytes", info->index_len);
     cli_json_count(json, "header_bytes", info->header_len);
     cli_json_number(json, "ratio", ratio_of(s, info));
+    cli_json_number(json, "paper_ratio", cli_summary_paper_ratio(s));
     cli_json_number(json, "bits_per_value", bits_of(s, info));
 }

@@ -20,15 +20,20 @@ typedef struct cli_summary {
     size_t group_n;
     uint64_t tensor_n;
     uint64_t element_n;
-    uint64_t gradient_len; /* bytes of gradient in the tensors' own dtypes */
+    uint64_t gradient_len;       /* bytes of gradient in the tensors' own dtypes */
+    uint64_t paper_len;          /* as the scheme's paper counts, of the tensors for which it does ... */
+    uint64_t paper_gradient_len; /* ... and bytes of their gradient */
 } cli_summary;
 
-/* Points into `codec`, which must live as long. */
+/* Of the codec's last frame. Points into `codec`, which must live as long. */
 int cli_summary_new(cli_summary *out, const tg_codec *codec);
 void cli_summary_free(cli_summary *s);
 
 /* The recipe that most elements travel by; NULL if there are no tensors. */
 const char *cli_summary_recipe(const cli_summary *s);
+
+/* Gradient over frame as the scheme's paper counts; NAN if it does not. */
+double cli_summary_paper_ratio(const cli_summary *s);
 
 /* Rows "what, value" for a table of two columns. */
 void cli_summary_rows(cli_table *table, const cli_summary *s, const tg_frame_info *info);

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "commands.h"
 #include "fail.h"
+#include "gradients.h"
 #include "json.h"
 #include "progress.h"
 #include "table.h"
@@ -18,6 +19,7 @@
 /* A run, for the hooks. */
 typedef struct training {
     cli_train_log files;
+    const char *gradients; /* where to keep them; NULL: nowhere */
     const tr_settings *settings;
     double start, last_line;
     uint64_t first_step;
@@ -73,6 +75,12 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
     return cli_train_log_step(&s->files, step, why);
 }
 
+static int on_gradients(void *context, uint64_t step, tr_model *model, char why[TR_WHY])
+{
+    const training *s = context;
+    return cli_gradients_save(s->gradients, step, model, why);
+}
+
 static int on_test(void *context, const tr_test *test, char why[TR_WHY])
 {
     training *s = context;
@@ -103,6 +111,47 @@ static int check_flags(const cli_args *args)
 
 /* ---- results ------------------------------------------------------------------------------------------------------- */
 
+/* Bytes of fp32 gradients over `len`; NAN if there is no such length. */
+static double ratio_of(uint64_t elements, uint64_t steps, uint64_t len)
+{
+    return len > 0 ? 4.0 * (double)elements * (double)steps / (double)len : NAN;
+}
+
+/* Over all parameters for which the scheme's paper has a count of its own. */
+static double paper_ratio(const tr_settings *s, const tr_result *r)
+{
+    uint64_t elements = 0, len = 0;
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        elements += r->kinds[kind].sum.paper_len > 0 ? r->kinds[kind].elements : 0;
+        len += r->kinds[kind].sum.paper_len;
+    }
+    return ratio_of(elements, s->steps, len);
+}
+
+static double entries_per_bin(const tg_traffic *t)
+{
+    return t->bins > 0 ? (double)t->entries / (double)t->bins : NAN;
+}
+
+static void put_kinds(cli_json *j, const tr_settings *s, const tr_result *r)
+{
+    cli_json_array(j, "kinds");
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        const tr_kind_traffic *k = &r->kinds[kind];
+        if (k->elements > 0) {
+            cli_json_object(j, NULL);
+            cli_json_text(j, "kind", tg_kind_name((tg_kind)kind));
+            cli_json_count(j, "elements", k->elements);
+            cli_json_number(j, "ratio", ratio_of(k->elements, s->steps, k->sum.len));
+            cli_json_number(j, "paper_ratio", ratio_of(k->elements, s->steps, k->sum.paper_len));
+            cli_json_number(j, "entries_per_step", (double)k->sum.entries / (double)s->steps);
+            cli_json_number(j, "entries_per_bin", entries_per_bin(&k->sum));
+            cli_json_end(j);
+        }
+    }
+    cli_json_end(j);
+}
+
 static void print_json(const cli_args *args, const tr_settings *s, const tr_result *r, double seconds)
 {
     cli_json j;
@@ -121,6 +170,8 @@ static void print_json(const cli_args *args, const tr_settings *s, const tr_resu
     cli_json_number(&j, "dense_bytes_per_step", r->dense_bytes);
     cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
     cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
+    cli_json_number(&j, "paper_ratio", paper_ratio(s, r));
+    put_kinds(&j, s, r);
     cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
     cli_json_hex(&j, "weights_hash", r->weights_hash);
     cli_json_number(&j, "seconds", seconds);
@@ -160,6 +211,22 @@ static int print_text(const cli_args *args, const tr_settings *s, const tr_resul
                  cli_text_count(a, (uint64_t)(r->wire_bytes + 0.5)),
                  cli_text_count(b, (uint64_t)(r->dense_bytes + 0.5)), r->dense_bytes / r->wire_bytes);
     }
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        const tr_kind_traffic *k = &r->kinds[kind];
+        char paper[64] = "", rate[64] = "";
+        if (k->sum.paper_len > 0) {
+            snprintf(paper, sizeof paper, " (%.1f as the paper counts)",
+                     ratio_of(k->elements, s->steps, k->sum.paper_len));
+        }
+        if (k->sum.bins > 0) {
+            snprintf(rate, sizeof rate, ", %.2f entries a bin", entries_per_bin(&k->sum));
+        }
+        if (k->sum.len > 0) {
+            snprintf(b, sizeof b, "  %s", tg_kind_name((tg_kind)kind));
+            add_line(&table, b, "%s values, ratio %.1f in a frame%s%s", cli_text_count(a, k->elements),
+                     ratio_of(k->elements, s->steps, k->sum.len), paper, rate);
+        }
+    }
     add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",
              ms * r->times.compute, ms * r->times.encode, ms * r->times.exchange, ms * r->times.decode,
              ms * r->times.update);
@@ -192,6 +259,7 @@ static int train(tr_result *result, training *s, const cli_args *args, const tr_
     }
     int failed = saved == NULL ? cli_train_log_settings(&s->files, s->settings, args->data, why) : 0;
     tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save};
+    hooks.gradients = s->gradients != NULL ? on_gradients : NULL;
     failed = failed != 0 ? failed : tr_run(result, s->settings, data, &hooks, saved, saved_len, why);
     cli_progress_clear();
     if (failed != 0) {
@@ -215,7 +283,7 @@ static int run(const cli_args *args)
     }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
     tr_result result = {0};
-    training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1};
+    training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
     s.last_line = s.start;
     code = train(&result, &s, args, data);
     if (code == CLI_OK && args->json) {
@@ -228,33 +296,20 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_MODEL, "lenet"},
-    {CLI_FLAG_DATA, "fashion"},
-    {CLI_FLAG_RECIPE, NULL},
-    {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_WORKERS, "4"},
-    {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_EPOCHS, "1"},
-    {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},
-    {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_OPTIMIZER, "sgd"},
-    {CLI_FLAG_RATE, NULL},
-    {CLI_FLAG_MOMENTUM, "0.9"},
-    {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"},
-    {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},
-    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_TEST_EVERY, NULL},
-    {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_LOG, NULL},
-    {CLI_FLAG_CHECKPOINT, NULL},
-    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},
-    {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_WORKERS, "4"},      {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},       {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},         {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},   {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},       {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_JSON, NULL},
 };
 
 const cli_command cli_train = {

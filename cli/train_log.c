@@ -152,6 +152,29 @@ static void put_times(cli_json *j, const tr_times *t)
     cli_json_end(j);
 }
 
+/* How many entries each parameter sent, and where they are chosen in bins, how many a bin. */
+static void put_entries(cli_json *j, const tr_step *step)
+{
+    size_t n = tr_model_param_n(step->model), in_bins = 0;
+    cli_json_object(j, "entries");
+    for (size_t p = 0; p < n; p++) {
+        cli_json_count(j, tr_model_param(step->model, p)->name, step->traffic[p].entries);
+        in_bins += step->traffic[p].bins > 0 ? 1 : 0;
+    }
+    cli_json_end(j);
+    if (in_bins == 0) {
+        return;
+    }
+    cli_json_object(j, "entries_per_bin");
+    for (size_t p = 0; p < n; p++) {
+        const tg_traffic *t = &step->traffic[p];
+        if (t->bins > 0) {
+            cli_json_number(j, tr_model_param(step->model, p)->name, (double)t->entries / (double)t->bins);
+        }
+    }
+    cli_json_end(j);
+}
+
 int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
 {
     if (l->log == NULL) {
@@ -172,6 +195,7 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
         cli_json_number(&j, tr_model_param(step->model, p)->name, step->residual[p]);
     }
     cli_json_end(&j);
+    put_entries(&j, step);
     cli_json_finish(&j);
     return check_log(l, why);
 }

@@ -2,12 +2,14 @@
 """Runs the studies of docs/results.md and puts their tables into it. What has been run is kept in build/results and not
 run again, so it can be stopped and started at any time.
 
-    experiments/results.py [PROGRAM]      all studies whose data is there
-    TG_DATA=DIR experiments/results.py    also those on DIR/cifar10 (the binary format)
+    experiments/results.py [--program FILE] [STUDY ...]    all studies whose data is there, or those that are named
+    TG_DATA=DIR experiments/results.py                     also those on DIR/cifar10 (the binary format) and
+                                                           DIR/text/tinyshakespeare.txt
 
-A table stands between <!-- NAME --> and <!-- end --> in docs/results.md.
+A table stands between <!-- STUDY --> and <!-- end --> in docs/results.md.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -20,57 +22,144 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build/results"
 PAGE = ROOT / "docs/results.md"
-SELECTS = ("topk", "randomk", "randomblock")
+DATA = pathlib.Path(os.environ.get("TG_DATA", "/nowhere"))
 
 
-def recipe_of(select, ratio, feedback, scope, coords):
-    return f"{'ef' if feedback else 'none'}+{select}@{ratio},scope={scope},coords={coords}"
+# ---- Runs ------------------------------------------------------------------------------------------------------------
+
+class Study:
+    """Runs of the program. Data is named by a word, so that kept results do not depend on where it lies."""
+
+    def __init__(self, name, program):
+        self.name, self.program = name, program
+        self.places = {"fashion": "fashion", "text": f"text:{DATA}/text/tinyshakespeare.txt"}
+
+    def place(self, data):
+        if data == "cifar" and data not in self.places:
+            self.places[data] = f"cifar10:{cifar_part(DATA / 'cifar10')}"
+        return self.places[data]
+
+    def train(self, data, flags, recipe):
+        """The result of a training run: from before if it was made already with the same flags."""
+        told = f"{data} {flags} --recipe {recipe}"
+        path = KEPT / (re.sub(r"[^A-Za-z0-9.=-]+", "_", told) + ".json")
+        if path.exists():
+            return json.loads(path.read_text())
+        start = time.monotonic()
+        command = [self.program, "train", "--data", self.place(data), *flags.split(), "--test-every", "0", "--recipe", recipe,
+                   "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 2:
+            sys.exit(done.stderr.strip())
+        result = {"failed": done.stderr.splitlines()[-1]}
+        if done.returncode == 0:
+            result = json.loads(done.stdout.splitlines()[-1])
+        KEPT.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(result))
+        temporary.replace(path)
+        said = "failed" if "failed" in result else f"{100 * result['test_accuracy']:.2f}%, loss {result['test_loss']:.4f}"
+        print(f"{self.name}: {told}: {said}, {time.monotonic() - start:.0f} s", flush=True)
+        return result
 
 
-def flags_of(study, recipe):
-    return ["train", *study["flags"], "--recipe", recipe, "--json"]
+def cifar_part(folder):
+    """A fixed 10,000 images for training: the first file, beside the test file, in a folder of their own."""
+    part = pathlib.Path(tempfile.mkdtemp(prefix="cifar-part-"))
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (part / name).symlink_to(folder / name)
+    return part
 
 
-def run(program, study, recipe):
-    """The result of a run: from before if it was made already with the same flags."""
-    name = re.sub(r"[^A-Za-z0-9.=-]+", "_", study["name"] + "_" + " ".join(study["kept_as"]) + "_" + recipe)
-    path = KEPT / (name + ".json")
-    if path.exists():
-        return json.loads(path.read_text())
-    start = time.monotonic()
-    done = subprocess.run([program, *flags_of(study, recipe)], capture_output=True, text=True)
-    if done.returncode == 2:
-        sys.exit(done.stderr.strip())
-    result = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": done.stderr.splitlines()[-1]}
-    KEPT.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(result))
-    temporary.replace(path)
-    said = f"{100 * result['test_accuracy']:.2f}%" if "failed" not in result else "failed"
-    print(f"{study['name']}: {recipe}: {said}, {time.monotonic() - start:.0f} s", flush=True)
-    return result
+HAS = {"fashion": lambda: True, "cifar": lambda: (DATA / "cifar10/data_batch_1.bin").exists(),
+       "text": lambda: (DATA / "text/tinyshakespeare.txt").exists()}
 
 
-def cell(result):
+# ---- The random-block study ------------------------------------------------------------------------------------------
+
+def grid(data, flags):
+    def lines(study):
+        ratios = ("0.1", "0.01", "0.001")
+        dense = study.train(data, flags, "dense")
+        yield (f"Dense: {100 * dense['test_accuracy']:.1f}%. Each cell: test accuracy in percent, and in brackets how many times "
+               "fewer bytes were sent.")
+        yield ""
+        yield "| select | feedback | scope | coords | " + " | ".join(f"{100 * float(r):g}%" for r in ratios) + " |"
+        yield "|---|---|---|---|" + "---|" * len(ratios)
+        for select in ("topk", "randomk", "randomblock"):
+            for feedback in ("ef", "none"):
+                for scope in ("tensor", "model"):
+                    for coords in ("shared", "own"):
+                        recipes = [f"{feedback}+{select}@{ratio},scope={scope},coords={coords}" for ratio in ratios]
+                        cells = [grid_cell(study.train(data, flags, recipe)) for recipe in recipes]
+                        yield (f"| `{select}` | {'yes' if feedback == 'ef' else 'no'} | {scope} | {coords} | "
+                               f"{' | '.join(cells)} |")
+    return data, lines
+
+
+def grid_cell(result):
     if "failed" in result:
         return "diverged"
     return f"{100 * result['test_accuracy']:.1f} ({result['ratio']:.0f}×)"
 
 
-def grid(program, study):
-    dense = run(program, study, "dense")
-    lines = [f"Dense: {100 * dense['test_accuracy']:.1f}%. Each cell: test accuracy in percent, and in brackets how many times "
-             "fewer bytes were sent.", "",
-             "| select | feedback | scope | coords | " + " | ".join(f"{100 * float(r):g}%" for r in study["ratios"]) + " |",
-             "|---|---|---|---|" + "---|" * len(study["ratios"])]
-    for select in SELECTS:
-        for feedback in (True, False):
-            for scope in ("tensor", "model"):
-                for coords in ("shared", "own"):
-                    cells = [cell(run(program, study, recipe_of(select, ratio, feedback, scope, coords)))
-                             for ratio in study["ratios"]]
-                    lines.append(f"| `{select}` | {'yes' if feedback else 'no'} | {scope} | {coords} | {' | '.join(cells)} |")
-    return lines
+# ---- AdaComp ---------------------------------------------------------------------------------------------------------
+
+SEEDS = (1, 2, 3)
+
+
+def adacomp(data, model, epochs, rates, batch, measure):
+    """Dense and AdaComp for both optimizers and 4 and 8 workers, the batch of all workers together being the same."""
+    def lines(study):
+        what, better = ("test accuracy, %", 100) if measure == "test_accuracy" else ("test loss", 1)
+        yield (f"| workers | optimizer | dense: {what} | AdaComp | difference | convolutions: ratio (as the paper counts), "
+               "entries a bin | dense, recurrent, embedding |")
+        yield "|---|---|---|---|---|---|---|"
+        for workers in (4, 8):
+            for optimizer, rate in rates.items():
+                flags = f"--model {model} --workers {workers} --batch {batch // workers} {epochs} --optimizer {optimizer} --rate {rate}"
+                runs = {recipe: [study.train(data, f"{flags} --seed {seed}", recipe) for seed in SEEDS]
+                        for recipe in ("dense", "adacomp")}
+                if any("failed" in run for both in runs.values() for run in both):
+                    yield f"| {workers} | {optimizer} | diverged | | | | |"
+                    continue
+                dense, ours = ([better * run[measure] for run in runs[recipe]] for recipe in ("dense", "adacomp"))
+                difference = mean(ours) - mean(dense)
+                told = f"{difference:+.2f}" if better == 100 else f"{100 * difference / mean(dense):+.2f}%"
+                yield (f"| {workers} | {optimizer} {rate} | {spread(dense)} | {spread(ours)} | {told} | "
+                       f"{kinds(runs['adacomp'], ('conv',))} | {kinds(runs['adacomp'], ('dense', 'recurrent', 'embedding'))} |")
+    return data, lines
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def spread(values):
+    digits = 2 if mean(values) > 10 else 4
+    return f"{mean(values):.{digits}f} ±{(max(values) - min(values)) / 2:.{digits}f}"
+
+
+def kinds(runs, names):
+    """Ratio, ratio as the paper counts and entries a bin of the parameters of these kinds, over runs."""
+    found = [kind for run in runs for kind in run["kinds"] if kind["kind"] in names]
+    if not found:
+        return "–"
+    elements = sum(kind["elements"] for kind in found)
+    ours, paper = (elements / sum(kind["elements"] / kind[key] for kind in found) for key in ("ratio", "paper_ratio"))
+    rates = [kind["entries_per_bin"] for kind in found if kind["elements"] == max(k["elements"] for k in found)]
+    return f"{ours:.0f} ({paper:.0f}), {mean(rates):.1f}"
+
+
+# ---- All of them -----------------------------------------------------------------------------------------------------
+
+STUDIES = {
+    "fashion": grid("fashion", "--model lenet --workers 4 --batch 32 --epochs 1 --rate 0.005"),
+    "cifar": grid("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
+    "adacomp-lenet": adacomp("fashion", "lenet", "--epochs 3", {"sgd": 0.02, "adam": 0.001}, 128, "test_accuracy"),
+    "adacomp-resnet8": adacomp("cifar", "resnet8", "--epochs 4", {"sgd": 0.05, "adam": 0.002}, 128, "test_accuracy"),
+    "adacomp-charlstm": adacomp("text", "charlstm", "--steps 600", {"sgd": 0.5, "adam": 0.003}, 64, "test_loss"),
+}
 
 
 def put_table(name, lines):
@@ -82,28 +171,19 @@ def put_table(name, lines):
     PAGE.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
 
 
-def cifar_part(folder):
-    """A fixed 10,000 images for training: the first file, beside the test file, in a folder of their own."""
-    part = pathlib.Path(tempfile.mkdtemp(prefix="cifar-part-"))
-    for name in ("data_batch_1.bin", "test_batch.bin"):
-        (part / name).symlink_to(folder / name)
-    return part
-
-
-def studies():
-    fashion = ["--model", "lenet", "--data", "fashion", "--workers", "4", "--batch", "32", "--epochs", "1", "--rate", "0.005"]
-    yield {"name": "fashion", "flags": fashion, "kept_as": fashion, "ratios": ("0.1", "0.01", "0.001")}
-    folder = pathlib.Path(os.environ.get("TG_DATA", "/nowhere")) / "cifar10"
-    if (folder / "data_batch_1.bin").exists():
-        flags = ["--model", "resnet8", "--workers", "4", "--batch", "32", "--epochs", "4", "--rate", "0.02"]
-        yield {"name": "cifar", "flags": [*flags, "--data", f"cifar10:{cifar_part(folder)}"], "kept_as": flags,
-               "ratios": ("0.1", "0.01")}
-
-
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/release/tersegrad")
-    for study in studies():
-        put_table(study["name"], grid(program, study))
+    parser = argparse.ArgumentParser(description="Run the studies of docs/results.md.")
+    parser.add_argument("studies", metavar="STUDY", nargs="*", help=f"{', '.join(STUDIES)} [default: all whose data is there]")
+    parser.add_argument("--program", default=str(ROOT / "build/release/tersegrad"))
+    options = parser.parse_args()
+    for name in options.studies or STUDIES:
+        if name not in STUDIES:
+            parser.error(f"there is no study '{name}'; there are {', '.join(STUDIES)}")
+        data, lines = STUDIES[name]
+        if HAS[data]():
+            put_table(name, list(lines(Study(name, options.program))))
+        elif options.studies:
+            sys.exit(f"{name} needs data that TG_DATA does not have")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ static const row rows[] = {
     {"randomk@0.3,coords=shared+fp16", false, 2},
     {"randomblock@0.0005,coords=shared,scope=model+bf16", true, 2},
     {"randomk@0.1,coords=own+fp32", false, 1},
+    {"adabins@20+sign@scale=meanmax", false, 2},
+    {"adabins@50+sign+adacomp8", false, 2},
+    {"adabins@300,scope=model+sign+adacomp16", false, 1},
+    {"sign", false, 2},
 };
 
 enum { ROW_N = sizeof rows / sizeof *rows };

@@ -55,6 +55,10 @@ static const frame_case frame_cases[] = {
     {"randomblock", "randomblock@0.1+bf16", 200, 30, true, false, false},
     {"randomblock_model", "ef+randomblock@0.2,scope=model+fp16", 90, 60, true, true, false},
     {"randomblock_own", "randomblock@0.3+fp16", 100, 30, false, false, false},
+    {"adacomp", "ef+adabins@50+sign@scale=meanmax", 400, 30, false, true, false},
+    {"adacomp8", "ef+adabins@50,scope=model+sign@scale=meanmax+adacomp8", 400, 30, false, false, false},
+    {"adacomp16", "adabins@60+sign+adacomp16", 3000, 1, false, false, false},
+    {"sign", "sign", 30, 5, false, false, false},
 };
 
 /* The frame of a case, as tg_encode writes it. */

@@ -10,7 +10,7 @@ static void check_resolved(const char *canonical, bool has_seed)
     tg_recipe recipe;
     char resolved[TG_RECIPE_CAP], again[TG_RECIPE_CAP];
     PROMISE(tg_recipe_parse(&recipe, canonical, NULL) == TG_OK, "canonical text is understood");
-    if (tg_recipe_resolve(&recipe, has_seed, NULL) == TG_OK) {
+    if (tg_recipe_resolve(&recipe, has_seed, TG_CONV, NULL) == TG_OK) {
         tg_recipe_write(resolved, &recipe);
         PROMISE(tg_recipe_canonical(again, resolved, NULL) == TG_OK, "resolved text is understood");
         PROMISE(strcmp(again, resolved) == 0, "resolved text is canonical");

@@ -28,8 +28,8 @@ static void write_mask(size_t n, size_t stride, size_t run)
     }
     size_t count = (size_t)tg_mask_count(mask, n);
     for (size_t i = 0; i < tg_part_n; i++) {
-        if (tg_parts[i].stage == TG_STAGE_index) {
-            const tg_index_part *part = (const void *)tg_parts[i].part;
+        const tg_index_part *part = (const void *)tg_parts[i].part;
+        if (tg_parts[i].stage == TG_STAGE_index && part->cell_max == 0) { /* the others write the same bitmap */
             uint8_t mode = 0;
             size_t len = part->write(bytes, &mode, mask, n, count);
             char name[NAME_CAP];
@@ -65,6 +65,10 @@ void write_packs(void)
     write_packed("runs_beyond_n", TG_MODE_RUNS, 8, 7, (const uint8_t[]){2, 6}, 2);
     write_packed("runs_half_a_pair", TG_MODE_RUNS, 8, 3, (const uint8_t[]){2}, 1);
     write_packed("bitmap_bit_behind_end", TG_MODE_BITMAP, 3, 3, (const uint8_t[]){13}, 1);
+    write_packed("places_in_bytes", TG_MODE_ADACOMP8, 120, 4, (const uint8_t[]){0x44, 0x89, 0x02, 0x49, 0x81}, 5);
+    write_packed("places_in_pairs", TG_MODE_ADACOMP16, 900, 2, (const uint8_t[]){4, 0x40, 0, 0, 9, 0x80}, 6);
+    write_packed("places_of_no_code", TG_MODE_ADACOMP8, 120, 1, (const uint8_t[]){0xc4}, 1);
+    write_packed("places_and_a_skip", TG_MODE_ADACOMP8, 120, 1, (const uint8_t[]){0x44, 0x00}, 2);
     write_packed("every_but_one", TG_MODE_EVERY, 3, 2, NULL, 0);
     write_packed("one_more_than_every", TG_MODE_EVERY, 3, 4, NULL, 0);
 }
@@ -104,6 +108,10 @@ void write_recipes(void)
         "+",
         "fp32+",
         "fp8",
+        "adacomp@conv=64,other=1000",
+        "adabins@auto,weight=3+sign@scale=meanmax+adacomp8",
+        "adabins@5e1+sign+adacomp16",
+        "adabins@0.5",
         "topk@0.1\n+fp16",
         "\033[2Jtopk",
         "",

@@ -43,12 +43,36 @@ static void check_index(const tg_index_part *part, const chunk *c)
     free(mask);
 }
 
+/* Places and signs as one. */
+static void check_joint(const tg_index_part *part, const chunk *c, uint32_t cell)
+{
+    size_t mask_len = tg_words(c->n) * sizeof(uint64_t), signs_len = (c->count + 7) / 8;
+    uint64_t *mask = fuzz_room(mask_len, 0xff), *back = fuzz_room(mask_len, 0xff);
+    uint8_t *signs = fuzz_room(signs_len, 0xff), *signs_back = fuzz_room(signs_len, 0xff);
+    if (c->count > 0 && part->read_joint(mask, signs, c->mode, c->bytes, c->len, c->n, c->count, cell)) {
+        PROMISE(tg_mask_count(mask, c->n) == c->count, "a mask has as many bits as were announced");
+        PROMISE(c->n % 64 == 0 || mask[c->n / 64] >> c->n % 64 == 0, "a mask has no bits beyond its elements");
+        uint8_t mode = UINT8_MAX, *bytes = fuzz_room(tg_bitmap_len(c->n) + signs_len, 0);
+        size_t len = part->write_joint(bytes, &mode, mask, signs, c->n, c->count, cell);
+        PROMISE(len <= c->len, "what is written is no longer than what was read");
+        PROMISE(len == 0 || part->read_joint(back, signs_back, mode, bytes, len, c->n, c->count, cell),
+                "what was written can be read");
+        PROMISE(len == 0 || (memcmp(back, mask, mask_len) == 0 && memcmp(signs_back, signs, signs_len) == 0),
+                "what was written is read back");
+        free(bytes);
+    }
+    free(signs_back);
+    free(signs);
+    free(back);
+    free(mask);
+}
+
 /* ---- symbols -------------------------------------------------------------------------------------------------------- */
 
-static void check_symbol(const tg_symbol_part *part, const chunk *c, uint32_t symbol_len)
+static void check_symbol(const tg_symbol_part *part, const chunk *c, uint32_t bits)
 {
     size_t n = c->len / 4; /* what every width has bytes for, at its plain width */
-    size_t len = (size_t)part->len(n, symbol_len);
+    size_t len = (size_t)part->len(n, bits);
     PROMISE(len <= n * 4, "symbols take no more than their plain width");
     uint8_t *bytes = fuzz_room(len, 0);
     uint8_t *written = fuzz_room(len, 0);
@@ -57,12 +81,14 @@ static void check_symbol(const tg_symbol_part *part, const chunk *c, uint32_t sy
     if (len > 0) {
         memcpy(bytes, c->bytes, len);
     }
-    part->read(symbols, bytes, n, symbol_len);
+    part->read(symbols, bytes, 0, n, bits);
     for (size_t i = 0; i < n; i++) {
-        PROMISE((uint64_t)symbols[i] >> 8 * symbol_len == 0, "a symbol is no wider than it says");
+        PROMISE((uint64_t)symbols[i] >> bits == 0, "a symbol is no wider than it says");
     }
-    part->write(written, symbols, n, symbol_len);
-    part->read(back, written, n, symbol_len);
+    part->write(written, 0, symbols, n / 3, bits);
+    part->write(written, n / 3, symbols + n / 3, n - n / 3, bits);
+    part->read(back, written, 0, n, bits);
+    PROMISE(len == 0 || part->check(written, n, bits), "symbols that were written are sound");
     PROMISE(memcmp(back, symbols, n * sizeof *symbols) == 0, "symbols that were written are read back");
     free(back);
     free(symbols);
@@ -82,10 +108,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     for (size_t i = 0; i < tg_part_n; i++) {
         const void *part = tg_parts[i].part; /* the first member of what each stage has */
         if (tg_parts[i].stage == TG_STAGE_index) {
-            check_index(part, &c);
+            const tg_index_part *index = part;
+            check_index(index, &c);
+            if (index->cell_max > 0) {
+                check_joint(index, &c, 1 + (uint32_t)(c.len + c.n) % index->cell_max);
+            }
         }
-        for (uint32_t width = 1; tg_parts[i].stage == TG_STAGE_symbol && width <= 4; width++) {
-            check_symbol(part, &c, width);
+        for (uint32_t bits = 1; tg_parts[i].stage == TG_STAGE_symbol && bits <= 32; bits *= 2) {
+            check_symbol(part, &c, bits);
         }
     }
     free(bytes);

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { PATIENCE_MS = 600000, TEST_BATCH = 100 };
-
 static double now(void)
 {
     struct timespec t;
@@ -66,6 +64,13 @@ static tg_status do_step(tr_worker *w, uint64_t step, tg_detail *why)
     tr_batch batch = tr_loader_train(w->loader, &draw);
     w->score = tr_model_train(w->model, &batch);
     w->times.compute = now() - start;
+    const tr_hooks *hooks = w->team->hooks;
+    char reason[TR_WHY] = "";
+    if (w->rank == 0 && hooks->gradients != NULL && hooks->gradients(hooks->context, step, w->model, reason) != 0) {
+        tr_gate_fail(&w->team->gate, reason);
+        w->link->abort(w->link, "worker 0 has failed");
+        return TG_E_LINK;
+    }
     tg_status status = reduce(w, step, why);
     if (status != TG_OK) {
         return status;
@@ -90,11 +95,11 @@ static void test_share(tr_worker *w, float *kept)
         memcpy(kept, buffers, n * sizeof *kept);
         memcpy(buffers, leading, n * sizeof *kept);
     }
-    size_t batches = (samples + TEST_BATCH - 1) / TEST_BATCH;
+    size_t batches = (samples + TR_TEST_BATCH - 1) / TR_TEST_BATCH;
     w->score = (tr_score){0};
     for (size_t b = w->rank; b < batches; b += t->settings->workers) {
-        size_t first = b * TEST_BATCH, left = samples - first;
-        tr_batch batch = tr_loader_test(w->loader, first, left < TEST_BATCH ? left : TEST_BATCH);
+        size_t first = b * TR_TEST_BATCH, left = samples - first;
+        tr_batch batch = tr_loader_test(w->loader, first, left < TR_TEST_BATCH ? left : TR_TEST_BATCH);
         tr_score score = tr_model_test(w->model, &batch);
         w->score.loss += score.loss;
         w->score.correct += score.correct;
@@ -144,12 +149,20 @@ static void add_times(tr_times *to, const tr_times *from, double share)
     to->update += from->update * share;
 }
 
+static void add_traffic(tg_traffic *to, const tg_traffic *from)
+{
+    to->len += from->len;
+    to->entries += from->entries;
+    to->bins += from->bins;
+    to->paper_len += from->paper_len;
+}
+
 static int measure_tensors(tr_team *t, char why[TR_WHY])
 {
     for (size_t p = 0; p < t->tensor_n; p++) {
         tg_detail reason = {""};
         if (tg_exchange_residual(t->workers[0].exchange, t->residual, p, &reason) != TG_OK ||
-            tg_exchange_tensor_len(&t->lens[p], t->workers[0].exchange, p, &reason) != TG_OK) {
+            tg_exchange_traffic(&t->traffic[p], t->workers[0].exchange, p, &reason) != TG_OK) {
             (void)snprintf(why, TR_WHY, "%s", reason.text);
             return -1;
         }
@@ -158,6 +171,7 @@ static int measure_tensors(tr_team *t, char why[TR_WHY])
             sum += (double)t->residual[i] * (double)t->residual[i];
         }
         t->residual_norms[p] = sqrt(sum);
+        add_traffic(&t->kinds[tr_model_param(t->workers[0].model, p)->kind].sum, &t->traffic[p]);
     }
     return 0;
 }
@@ -171,7 +185,7 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                     .rate = tr_optimizer_rate(&t->settings->optimizer, step),
                     .model = t->workers[0].model,
                     .residual = t->residual_norms,
-                    .len = t->lens};
+                    .traffic = t->traffic};
     for (uint32_t r = 0; r < t->settings->workers; r++) {
         tg_meter last, total;
         tg_exchange_meter(t->workers[r].exchange, &last, &total);
@@ -317,108 +331,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* ---- the team ------------------------------------------------------------------------------------------------------------ */
-
-static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
-{
-    size_t largest = 0;
-    t->tensor_n = tr_model_param_n(m);
-    t->tensors = calloc(t->tensor_n, sizeof *t->tensors);
-    t->residual_norms = calloc(t->tensor_n, sizeof *t->residual_norms);
-    t->lens = calloc(t->tensor_n, sizeof *t->lens);
-    if (t->tensors == NULL || t->residual_norms == NULL || t->lens == NULL) {
-        (void)snprintf(why, TR_WHY, "there is not enough memory");
-        return -1;
-    }
-    for (size_t p = 0; p < t->tensor_n; p++) {
-        const tr_param *param = tr_model_param(m, p);
-        t->tensors[p] = (tg_tensor){param->name, param->dims, param->dim_n, param->kind, TG_FP32};
-        largest = param->n > largest ? param->n : largest;
-    }
-    t->residual = malloc((largest + 1) * sizeof *t->residual);
-    if (t->residual == NULL) {
-        (void)snprintf(why, TR_WHY, "there is not enough memory");
-        return -1;
-    }
-    return 0;
-}
-
-static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
-{
-    const tr_settings *s = t->settings;
-    tr_shape shape = tr_data_shape(t->data);
-    size_t batch_max = s->batch > TEST_BATCH ? s->batch : TEST_BATCH, n = 0;
-    if (tr_model_new(&w->model, s->model, &shape, batch_max, s->seed, why) != 0 ||
-        tr_optimizer_new(&w->optimizer, w->model, &s->optimizer, why) != 0 ||
-        tr_loader_new(&w->loader, t->data, batch_max, why) != 0 ||
-        (t->tensors == NULL && describe(t, w->model, why) != 0)) {
-        return -1;
-    }
-    w->grads = calloc(t->tensor_n + 1, sizeof *w->grads);
-    if (w->grads == NULL) {
-        (void)snprintf(why, TR_WHY, "there is not enough memory");
-        return -1;
-    }
-    float *grads = tr_model_grads(w->model, &n);
-    for (size_t p = 0; p < t->tensor_n; p++) {
-        w->grads[p] = grads + tr_model_param(w->model, p)->at;
-    }
-    tg_options opt = TG_OPTIONS_INIT;
-    opt.rules = s->rules;
-    opt.rule_n = s->rule_n;
-    opt.has_seed = 1;
-    opt.seed = s->seed;
-    opt.dense_below = s->dense_below;
-    opt.nonfinite = s->nonfinite;
-    opt.exchange = s->exchange;
-    opt.verify_every = s->verify_every;
-    tg_detail reason = {""};
-    if (tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason) !=
-        TG_OK) {
-        (void)snprintf(why, TR_WHY, "%s", reason.text);
-        return -1;
-    }
-    w->link = tg_threads_link(t->hub, w->rank);
-    return 0;
-}
-
-static int gather_team(tr_team *t, char why[TR_WHY])
-{
-    tg_detail reason = {""};
-    uint32_t n = t->settings->workers;
-    t->workers = calloc(n, sizeof *t->workers);
-    if (t->workers == NULL || tg_threads_new(&t->hub, n, PATIENCE_MS, NULL, &reason) != TG_OK) {
-        (void)snprintf(why, TR_WHY, "%s", t->workers == NULL ? "there is not enough memory" : reason.text);
-        return -1;
-    }
-    for (uint32_t r = 0; r < n; r++) {
-        t->workers[r].team = t;
-        t->workers[r].rank = r;
-        if (hire(t, &t->workers[r], why) != 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static void dismiss_team(tr_team *t)
-{
-    for (uint32_t r = 0; t->workers != NULL && r < t->settings->workers; r++) {
-        tr_worker *w = &t->workers[r];
-        tg_exchange_free(w->exchange);
-        free(w->grads);
-        tr_loader_free(w->loader);
-        tr_optimizer_free(w->optimizer);
-        tr_model_free(w->model);
-    }
-    tg_threads_free(t->hub);
-    free(t->workers);
-    free(t->residual);
-    free(t->residual_norms);
-    free(t->lens);
-    free(t->tensors);
-    tr_gate_destroy(&t->gate);
-}
+/* ---- the run ------------------------------------------------------------------------------------------------------------- */
 
 static int work(tr_team *t, char why[TR_WHY])
 {
@@ -445,6 +358,7 @@ static void conclude(tr_result *out, tr_team *t)
     double shares = (double)s->workers * (double)t->done, now_done = (double)(t->done - t->first_step);
     size_t largest = 0, n = 0;
     *out = (tr_result){.test = t->test};
+    memcpy(out->kinds, t->kinds, sizeof out->kinds);
     for (uint64_t i = 0; i < recent_n; i++) {
         out->train_loss += t->recent[i] / (double)recent_n;
     }
@@ -471,7 +385,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
 {
     tr_team t = {.settings = s, .data = data, .hooks = hooks};
     tr_gate_init(&t.gate, s->workers);
-    int code = gather_team(&t, why);
+    int code = tr_team_gather(&t, why);
     if (code == 0 && saved != NULL) {
         code = tr_saved_read(&t, saved, saved_len, why);
     }
@@ -481,6 +395,6 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
     if (code == 0) {
         conclude(out, &t);
     }
-    dismiss_team(&t);
+    tr_team_dismiss(&t);
     return code;
 }

@@ -33,6 +33,14 @@ typedef struct tr_times {
     double update;   /* the optimizer */
 } tr_times;
 
+#define TR_KIND_N (TG_BIAS + 1)
+
+/* What the parameters of one kind took in worker 0's frames, over all steps. */
+typedef struct tr_kind_traffic {
+    uint64_t elements; /* in one step */
+    tg_traffic sum;
+} tr_kind_traffic;
+
 /* A step that is done. */
 typedef struct tr_step {
     uint64_t step;         /* from 0 */
@@ -40,9 +48,9 @@ typedef struct tr_step {
     double rate;
     tg_meter bytes; /* of this step, summed over workers */
     tr_times times;
-    const tr_model *model;  /* for names ... */
-    const double *residual; /* ... and for each parameter the norm of worker 0's residual ... */
-    const uint64_t *len;    /* ... and its bytes in worker 0's frame */
+    const tr_model *model;     /* for names ... */
+    const double *residual;    /* ... and for each parameter the norm of worker 0's residual ... */
+    const tg_traffic *traffic; /* ... and what it took in worker 0's frame */
 } tr_step;
 
 typedef struct tr_test {
@@ -54,6 +62,8 @@ typedef struct tr_test {
  * has put into `why`. */
 typedef struct tr_hooks {
     void *context;
+    /* Worker 0's gradients, before they are averaged; the others go on. NULL: nobody wants them. */
+    int (*gradients)(void *context, uint64_t step, tr_model *model, char why[TR_WHY]);
     int (*step)(void *context, const tr_step *step, char why[TR_WHY]);
     int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
     /* All that the run needs to go on from `steps` steps done. */
@@ -66,7 +76,8 @@ typedef struct tr_result {
     tr_test test;
     double dense_bytes, wire_bytes;
     double busiest_bytes; /* of the worker that sends most, over the steps done now */
-    tr_times times;       /* mean over steps done now */
+    tr_kind_traffic kinds[TR_KIND_N];
+    tr_times times; /* mean over steps done now */
     uint64_t weights_hash;
     char exchange[16];
     char recipe[TG_RECIPE_CAP]; /* of the largest parameter */

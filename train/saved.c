@@ -2,7 +2,7 @@
  * pure function of seed and step, so nothing else is needed to go on with the same bits.
  *
  *     "TGTR", version u32, hash of the settings u64, steps done u64, bytes so far (dense, payload, header, logical) u64,
- *     recent losses, the last test, weights, moments, then for each worker its buffers and its exchange's state; XXH64 of all of it
+ *     traffic of each kind so far (bytes, entries, bins, bytes as papers count) u64, recent losses, the last test, weights, moments, then for each worker its buffers and its exchange's state; XXH64 of all of it
  *
  * An array is its length in bytes as u64, then its bytes. Numbers are little-endian, as the machines are that this runs on. */
 #include "team.h"
@@ -18,7 +18,7 @@
 #error "saved runs are written as they lie in memory, which needs a little-endian machine"
 #endif
 
-enum { VERSION = 1, TEXT_CAP = 4096, CHECKSUM_LEN = 8 };
+enum { VERSION = 2, TEXT_CAP = 4096, CHECKSUM_LEN = 8 };
 
 static const char magic[4] = {'T', 'G', 'T', 'R'};
 
@@ -100,6 +100,9 @@ static int put_all(writer *w, const tr_team *t, char why[TR_WHY])
     put64(w, t->total.payload);
     put64(w, t->total.header);
     put64(w, t->total.logical);
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        put(w, &t->kinds[kind].sum, sizeof t->kinds[kind].sum);
+    }
     put(w, t->recent, sizeof t->recent);
     put64(w, t->test.step);
     put(w, &t->test.loss, sizeof t->test.loss);
@@ -257,7 +260,11 @@ int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WH
     t->total.payload = get64(&r);
     t->total.header = get64(&r);
     t->total.logical = get64(&r);
-    int sound = get(&r, t->recent, sizeof t->recent) == 0;
+    int sound = 1;
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        sound = get(&r, &t->kinds[kind].sum, sizeof t->kinds[kind].sum) == 0 && sound;
+    }
+    sound = get(&r, t->recent, sizeof t->recent) == 0 && sound;
     t->test.step = get64(&r);
     sound = get(&r, &t->test.loss, sizeof t->test.loss) == 0 &&
             get(&r, &t->test.accuracy, sizeof t->test.accuracy) == 0 && sound;

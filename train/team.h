@@ -5,6 +5,7 @@
 #include "gate.h"
 #include "run.h"
 
+#define TR_TEST_BATCH 100
 #define TR_RECENT 50 /* steps that train_loss is the mean of */
 
 typedef struct tr_worker {
@@ -34,14 +35,19 @@ typedef struct tr_team {
     size_t tensor_n;
     float *residual; /* room for the largest parameter */
     double *residual_norms;
-    uint64_t *lens;      /* bytes of each parameter in worker 0's frame */
+    tg_traffic *traffic; /* of each parameter in worker 0's frame */
     uint64_t first_step; /* of this run: 0, or where the saved one stopped */
     uint64_t done;       /* steps done */
     tg_meter total;      /* over all workers and steps */
-    tr_times times;      /* summed over the steps of this run */
+    tr_kind_traffic kinds[TR_KIND_N];
+    tr_times times; /* summed over the steps of this run */
     double recent[TR_RECENT];
     tr_test test; /* the last one */
 } tr_team;
+
+/* team.c: a model, data, optimizer and exchange for every worker; dismiss in any case. */
+int tr_team_gather(tr_team *t, char why[TR_WHY]);
+void tr_team_dismiss(tr_team *t);
 
 /* saved.c: the team between two steps as bytes, and back. */
 size_t tr_saved_len(const tr_team *t);

@@ -225,6 +225,17 @@ TG_API const char *tg_codec_recipe(const tg_codec *c, size_t tensor);
 /* Copies the residual of tensor t to out (its number of elements); zeros where there is no feedback. */
 TG_API tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
+/* What one tensor took in a frame. Where one selection spans several tensors, its share by elements. */
+typedef struct tg_traffic {
+    uint64_t len;       /* bytes, the headers of its chunks included */
+    uint64_t entries;   /* values sent */
+    uint64_t bins;      /* bins that they were chosen in; 0 for recipes without bins */
+    uint64_t paper_len; /* bytes by the count of the scheme's paper; 0 for recipes without such a count */
+} tg_traffic;
+
+/* What tensor t took in the last frame that this codec has encoded, decoded or inspected; zeros before there was one. */
+TG_API tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why) TG_CHECKED;
+
 /* ---- frames in files ---------------------------------------------------------------------------------- */
 
 /* What a described frame says of itself. Sizes in bytes; header_len + payload_len is the frame's length. */
@@ -314,9 +325,10 @@ TG_API void tg_exchange_cancel(tg_exchange *x);
 TG_API const char *tg_exchange_name(const tg_exchange *x);
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
-/* Bytes that tensor t took in the frames that this rank made of its own gradients in the last step: once, however many
- * peers they went to. Where one selection spans several tensors, t's share of them by elements. */
-TG_API tg_status tg_exchange_tensor_len(uint64_t *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
+
+/* What tensor t took in the frames that this rank made of its own gradients in the last step: once, however many peers
+ * they went to. */
+TG_API tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* The residual of this rank's tensor t, as tg_codec_residual. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;

@@ -37,3 +37,16 @@ void tg_mask_extract(uint64_t *out, const uint64_t *source, uint64_t from, size_
         out[n / 64] &= (UINT64_C(1) << n % 64) - 1;
     }
 }
+
+void tg_mask_insert(uint64_t *out, uint64_t to, const uint64_t *source, size_t n)
+{
+    unsigned shift = (unsigned)(to % 64);
+    uint64_t *at = out + to / 64;
+    size_t last = n == 0 ? 0 : (size_t)((shift + n - 1) / 64); /* the last word of `at` that may be written */
+    for (size_t w = 0; w < tg_words(n); w++) {
+        at[w] |= source[w] << shift;
+        if (shift > 0 && w < last) {
+            at[w + 1] |= source[w] >> (64 - shift);
+        }
+    }
+}

@@ -29,4 +29,7 @@ void tg_mask_fill(uint64_t *mask, uint64_t from, uint64_t to);
 /* Copies elements [from, from + n) of `source` to the start of `out`. */
 void tg_mask_extract(uint64_t *out, const uint64_t *source, uint64_t from, size_t n);
 
+/* Sets those of elements [to, to + n) of `out` that are set in the first n of `source`. */
+void tg_mask_insert(uint64_t *out, uint64_t to, const uint64_t *source, size_t n);
+
 #endif

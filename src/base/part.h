@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TG_PARAM_CAP 4 /* parameters that a part may have */
+#define TG_PARAM_CAP 6 /* parameters that a part may have */
 
 /* A parameter: a number in a range, or a choice, whose value is its position in the list. */
 typedef struct tg_param {
@@ -14,9 +14,11 @@ typedef struct tg_param {
     const char *const *choices; /* ends with NULL; NULL for a number */
     double lowest, highest;     /* of a number, both allowed ... */
     bool above_lowest;          /* ... but `lowest` itself only if this is false */
+    bool is_whole;              /* a number without a fraction */
     bool required;              /* has no standard value */
     bool is_main;               /* set by a bare value; at most one in a part */
     double standard;
+    const char *word; /* of a number: stands for `standard`, which lies outside of the range; NULL: none */
 } tg_param;
 
 typedef struct tg_part {

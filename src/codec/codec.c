@@ -83,6 +83,8 @@ static void plan_works(tg_codec *c, bool remembers)
         w->remembers = remembers && tg_recipe_feedback(unit->recipe)->remembers;
         w->memory_at = c->memory_n;
         c->memory_n += w->remembers ? n : 0;
+        w->bin = tg_recipe_bin(unit->recipe);
+        c->any_scale = c->any_scale || tg_recipe_quantize(unit->recipe)->has_scale;
         w->gain = 1.0f;
         if (c->parent == NULL && select->gain != NULL) {
             w->gain = (float)select->gain(unit->recipe->value[TG_STAGE_select], unit->n);
@@ -105,6 +107,9 @@ static tg_status acquire_scratch(tg_codec *c, tg_detail *why)
             w->led = c->parent->works[u].led;
         } else if (tg_recipe_is_led(unit->recipe)) {
             TG_TRY(tg_acquire(&w->led, &c->allocator, tg_words(unit->n), sizeof *w->led, why));
+        }
+        if (!c->only_decodes && tg_recipe_scale_of_bins(unit->recipe)) {
+            TG_TRY(tg_acquire(&w->maxima, &c->allocator, tg_work_bins(w), sizeof *w->maxima, why));
         }
         if (select->scratch_len == NULL || (c->only_decodes && select->by == TG_BY_DATA)) {
             continue;
@@ -296,6 +301,7 @@ void tg_codec_free(tg_codec *c)
     }
     for (size_t u = 0; c->works != NULL && u < c->layout->unit_n; u++) {
         const tg_work *w = &c->works[u];
+        tg_release(&a, w->maxima);
         if (owns || w->scratch != c->parent->works[u].scratch) {
             tg_release(&a, w->scratch);
         }
@@ -402,6 +408,24 @@ tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_det
         piece++;
     }
     memcpy(out, c->memory[0] + w->memory_at + piece->at, n * sizeof *out);
+    return TG_OK;
+}
+
+tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why)
+{
+    const tg_layout *l = c->layout;
+    if (tensor >= l->tensor_n) {
+        return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, l->tensor_n);
+    }
+    const tg_unit *unit = &l->units[l->tensor_unit[tensor]];
+    const tg_work *w = &c->works[l->tensor_unit[tensor]];
+    double share = unit->n == 0 ? 0 : (double)l->tensor_elements[tensor] / (double)unit->n;
+    *out = (tg_traffic){.len = (uint64_t)((double)w->sent_len * share + 0.5),
+                        .entries = (uint64_t)((double)w->sent_n * share + 0.5),
+                        .bins = (uint64_t)((double)tg_work_bins(w) * share + 0.5)};
+    if (w->bin > 0 && tg_recipe_quantize(unit->recipe)->symbol_bits == 1) { /* AdaComp's count, scale included */
+        out->paper_len = out->entries * (w->bin <= 64 ? 1 : 2) + sizeof(float);
+    }
     return TG_OK;
 }
 

@@ -33,23 +33,26 @@ typedef struct tg_grid {
     uint32_t slices;
 } tg_grid;
 
-/* What a chunk became when it was written. */
-typedef struct tg_written {
-    size_t at; /* in the body's buffer */
-    size_t len;
-    size_t payload_len; /* without its header */
-    uint64_t hash;
-    size_t bad_tensor; /* a tensor with a NaN or Inf that may not be there, plus 1; 0: none */
-} tg_written;
-
-/* A chunk as it lies in a body that was read. */
+/* A chunk as it lies in a body. */
 typedef struct tg_view {
+    const uint8_t *side; /* its scale, if the quantizer has one */
     const uint8_t *symbols, *indices;
     uint32_t count;
     uint16_t index_len;
     uint8_t mode;
     bool told; /* its coordinates are in `indices`, not known otherwise */
 } tg_view;
+
+/* What a chunk became when it was written. */
+typedef struct tg_written {
+    size_t at; /* in the body's buffer */
+    size_t len;
+    size_t payload_len; /* without its header */
+    tg_view view;       /* before chunks are moved together */
+    double magnitudes;  /* their sum over what was sent, where a scale needs it */
+    uint64_t hash;
+    size_t bad_tensor; /* a tensor with a NaN or Inf that may not be there, plus 1; 0: none */
+} tg_written;
 
 /* A unit as this codec works on it. */
 typedef struct tg_work {
@@ -60,9 +63,20 @@ typedef struct tg_work {
     uint64_t *led;      /* mask of the coordinates that a leader gave, for units that are led */
     uint32_t lanes;     /* of the measuring pass */
     uint64_t lane_n;
+    uint32_t bin;  /* elements of the select part's bins; 0: it has none */
+    float *maxima; /* of each bin, where a scale needs them */
     float gain;
     bool remembers;
+    uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read */
+    double magnitudes;
+    float scale;
 } tg_work;
+
+/* Bins of the unit's part of the domain; 0 if the select part has none. */
+static inline uint64_t tg_work_bins(const tg_work *w)
+{
+    return w->bin == 0 ? 0 : (w->hi - w->lo + w->bin - 1) / w->bin;
+}
 
 typedef struct tg_lane_job {
     uint32_t unit, lane;
@@ -70,9 +84,11 @@ typedef struct tg_lane_job {
 
 /* One thread's own space. */
 typedef struct tg_desk {
-    float u[TG_BLOCK], values[TG_BLOCK], decoded[TG_BLOCK];
-    uint32_t symbols[TG_BLOCK];
+    float g[TG_BIN_MAX], u[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
+    uint32_t symbols[TG_BIN_MAX];
+    uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
+    uint8_t signs[TG_CHUNK / 8];
     float sum[TG_CHUNK];
 } tg_desk;
 
@@ -85,6 +101,7 @@ struct tg_codec {
     tg_nonfinite nonfinite;
     uint32_t rank;
     uint32_t describe;
+    bool any_scale;         /* a quantizer has a scale of the whole unit */
     bool only_decodes;      /* made from a frame: has nothing that encoding needs */
     uint32_t slice, slices; /* the domain: 0 of 1 is the whole model */
     tg_work *works;         /* one a unit */
@@ -137,8 +154,16 @@ uint64_t tg_body_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, u
 /* Bytes that the body of a slice may have once its chunks are moved together, as whoever receives it must expect. */
 uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
 
-/* Chooses the coordinates of this step: draws, and measures unless a leader has given the led ones. */
+/* choose.c: chooses the coordinates of this step: draws, and measures unless a leader has given the led ones. */
 tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+/* choose.c: whether the unit's coordinates are those of a leader, who has given them. */
+bool tg_codec_is_given(const tg_codec *c, uint32_t unit);
+
+/* Elements [at, at + n) of a unit, at most TG_BIN_MAX, into desk->u with what is remembered of them, and into desk->g
+ * without it if the select part has bins. Returns the first tensor that is refused, plus 1. */
+size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
+tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 
 /* Where a body goes, which must have room for tg_body_bound, and what it came to. */
 typedef struct tg_body {
@@ -156,7 +181,7 @@ void tg_codec_commit(tg_codec *c);
 
 /* ---- decoding -------------------------------------------------------------------------------------------------- */
 
-/* Makes coordinates known that are drawn alike by all ranks at this step. */
+/* choose.c: makes coordinates known that are drawn alike by all ranks at this step. */
 void tg_codec_draw_shared(tg_codec *c, uint64_t step);
 
 /* Finds the chunks of a slice in a body and checks all of it: lengths, indices, nothing left over. Hashes of the
@@ -164,7 +189,7 @@ void tg_codec_draw_shared(tg_codec *c, uint64_t step);
 tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
                        unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why) TG_CHECKED;
 
-/* Takes the coordinates of led units from the views of slice 0 of `grid`, which has one slice. */
+/* choose.c: takes the coordinates of led units from the views of slice 0 of `grid`, which has one slice. */
 void tg_codec_take_led(tg_codec *c, const tg_grid *grid, const tg_view *views);
 
 /* Where sums go. Exactly one of the three is set. */
@@ -174,6 +199,13 @@ typedef struct tg_sink {
     float *const *added;   /* by tensor in fp32: `weight` times the value is added */
     float divisor, weight;
 } tg_sink;
+
+/* Adds weight times the values of one chunk to out, its elements; or sets those that were sent where `set`. */
+void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,
+                     float weight);
+
+/* Notes what was sent of each unit, by the views of the chunks of a slice. */
+void tg_codec_note(tg_codec *c, uint32_t slice, const tg_view *views);
 
 /* Sums the values of `frame_n` bodies of a slice, in order; views of frame f start at views[f * chunks of slice]. */
 void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t frame_n, const tg_sink *sink);
@@ -200,6 +232,18 @@ bool tg_codec_carries(const tg_codec *c, uint32_t unit, unsigned holds);
 
 /* Marks the coordinates of a stretch of a unit where they are drawn or led; clears the mask first. */
 void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_known known, uint64_t at, size_t n);
+
+/* Bytes of the scale that a chunk with entries carries, and of it with `count` symbols. */
+static inline size_t tg_scale_len(const tg_recipe *r)
+{
+    return tg_recipe_quantize(r)->has_scale ? sizeof(float) : 0;
+}
+
+static inline uint64_t tg_values_len(const tg_recipe *r, uint64_t count)
+{
+    uint64_t symbols_len = tg_recipe_symbol(r)->len(count, tg_recipe_quantize(r)->symbol_bits);
+    return count == 0 ? 0 : tg_scale_len(r) + symbols_len;
+}
 
 /* Start of slice s of S of n elements. */
 static inline uint64_t tg_slice_start(uint64_t n, uint32_t s, uint32_t slices)

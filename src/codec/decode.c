@@ -5,6 +5,7 @@
  * whoever computes it. */
 #include "base/bits.h"
 #include "base/bytes.h"
+#include "base/half.h"
 #include "base/hash.h"
 #include "codec/codec.h"
 #include "kernels/kernels.h"
@@ -28,7 +29,7 @@ typedef struct reading {
 static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uint8_t **at, const uint8_t *end)
 {
     const tg_chunk *chunk = &r->grid->chunks[number];
-    *view = (tg_view){.symbols = *at, .indices = *at};
+    *view = (tg_view){.side = *at, .symbols = *at, .indices = *at};
     if (!tg_codec_carries(r->c, chunk->unit, r->holds)) {
         return true;
     }
@@ -50,17 +51,32 @@ static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uin
         view->count = known == TG_KNOWN_EVERY ? chunk->n : r->c->known_count[number];
     }
     const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
-    uint64_t symbols_len = 0;
-    if ((r->holds & TG_HAS_VALUES) != 0) {
-        symbols_len = tg_recipe_symbol(recipe)->len(view->count, tg_recipe_quantize(recipe)->symbol_len);
+    uint64_t values_len = 0, side_len = 0;
+    if ((r->holds & TG_HAS_VALUES) != 0 && view->count > 0) {
+        side_len = tg_scale_len(recipe);
+        values_len = tg_mode_is_joint(view->mode) ? side_len : tg_values_len(recipe, view->count);
     }
-    if ((uint64_t)(end - *at) < symbols_len + view->index_len) {
+    if ((uint64_t)(end - *at) < values_len + view->index_len) {
         return false;
     }
-    view->symbols = *at;
-    view->indices = *at + symbols_len;
+    view->side = *at;
+    view->symbols = *at + side_len;
+    view->indices = *at + values_len;
     *at = view->indices + view->index_len;
     return true;
+}
+
+/* The coordinates of a chunk that tells them, into desk->mask, and its symbols into desk->signs where they are among its
+ * indices. False if they make no sense. */
+static bool read_indices(tg_desk *desk, const tg_recipe *recipe, const tg_chunk *chunk, const tg_view *view)
+{
+    const tg_index_part *index = tg_recipe_index(recipe);
+    if (tg_mode_is_joint(view->mode)) {
+        return index->read_joint != NULL &&
+               index->read_joint(desk->mask, desk->signs, view->mode, view->indices, view->index_len, chunk->n,
+                                 view->count, tg_recipe_bin(recipe));
+    }
+    return index->read(desk->mask, view->mode, view->indices, view->index_len, chunk->n, view->count);
 }
 
 static void check_chunk(void *context, uint32_t worker, size_t i)
@@ -68,11 +84,19 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
     reading *r = context;
     const tg_view *view = &r->views[i];
     const tg_chunk *chunk = &r->grid->chunks[r->first + i];
-    const uint8_t *start = view->symbols - (view->told ? TG_CHUNK_HEADER : 0);
+    const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
+    const uint8_t *start = view->side - (view->told ? TG_CHUNK_HEADER : 0);
     r->hashes[i] = tg_hash(start, (size_t)(view->indices + view->index_len - start));
-    if (view->told && view->count > 0 &&
-        !tg_recipe_index(r->c->layout->units[chunk->unit].recipe)
-             ->read(r->c->desks[worker].mask, view->mode, view->indices, view->index_len, chunk->n, view->count)) {
+    bool sound = true;
+    if (view->told && view->count > 0) {
+        sound = (!tg_mode_is_joint(view->mode) || (r->holds & TG_HAS_VALUES) != 0) &&
+                read_indices(&r->c->desks[worker], recipe, chunk, view);
+    }
+    if (view->count > 0 && view->indices > view->symbols) { /* there are symbols */
+        sound = sound &&
+                tg_recipe_symbol(recipe)->check(view->symbols, view->count, tg_recipe_quantize(recipe)->symbol_bits);
+    }
+    if (!sound) {
         atomic_store_explicit(&r->bad, i + 1, memory_order_relaxed);
     }
 }
@@ -113,9 +137,8 @@ typedef struct summing {
     const tg_sink *sink;
 } summing;
 
-/* Adds weight times the values of one chunk of one frame to out, or sets them where `set`. */
-static void unpack_chunk(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk,
-                         bool set, float weight)
+void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,
+                     float weight)
 {
     const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
@@ -125,12 +148,13 @@ static void unpack_chunk(float *out, const tg_codec *c, const tg_chunk *chunk, c
         return;
     }
     if (view->told) {
-        (void)tg_recipe_index(recipe)->read(desk->mask, view->mode, view->indices, view->index_len, chunk->n,
-                                            view->count); /* was checked by tg_body_read */
+        (void)read_indices(desk, recipe, chunk, view); /* was checked by tg_body_read */
     } else if (known != TG_KNOWN_EVERY) {
         tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
     }
-    const uint8_t *symbols = view->symbols;
+    const uint8_t *symbols = tg_mode_is_joint(view->mode) ? desk->signs : view->symbols;
+    float scale = quantize->has_scale ? tg_bits_float(tg_get32(view->side)) : 0.0f;
+    uint64_t at = 0; /* the symbol that is next */
     for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
         size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
         const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
@@ -138,9 +162,9 @@ static void unpack_chunk(float *out, const tg_codec *c, const tg_chunk *chunk, c
         if (count == 0) {
             continue;
         }
-        symbol->read(desk->symbols, symbols, count, quantize->symbol_len);
-        symbols += symbol->len(count, quantize->symbol_len);
-        quantize->decode(desk->values, desk->symbols, count);
+        symbol->read(desk->symbols, symbols, at, count, quantize->symbol_bits);
+        at += count;
+        quantize->decode(desk->values, desk->symbols, count, scale);
         if (set) {
             tg_expand_set(out + done, mask, desk->values, n);
         } else {
@@ -184,14 +208,15 @@ static void sum_chunk(void *context, uint32_t worker, size_t i)
         const tg_piece *piece = tg_unit_piece(&s->c->layout->units[chunk->unit], chunk->at);
         uint64_t from = chunk->at - piece->at;
         if (piece->n - from >= chunk->n) { /* all in one tensor: add in place, at the cost of what was sent */
-            unpack_chunk(s->sink->added[piece->tensor] + from, s->c, chunk, &s->views[i], desk, false, s->sink->weight);
+            tg_codec_unpack(s->sink->added[piece->tensor] + from, s->c, chunk, &s->views[i], desk, false,
+                            s->sink->weight);
             return;
         }
     }
     memset(desk->sum, 0, chunk->n * sizeof *desk->sum);
     for (size_t f = 0; f < s->frame_n; f++) {
         /* The first frame's values are set, not added, so that a -0 arrives as it was. */
-        unpack_chunk(desk->sum, s->c, chunk, &s->views[f * s->chunk_n + i], desk, f == 0, 1.0f);
+        tg_codec_unpack(desk->sum, s->c, chunk, &s->views[f * s->chunk_n + i], desk, f == 0, 1.0f);
     }
     deliver_chunk(s, chunk, desk->sum);
 }
@@ -205,4 +230,18 @@ void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t fram
                  .chunk_n = tg_grid_chunks(c->grid, slice),
                  .sink = sink};
     tg_pool_run(c->pool, s.chunk_n, sum_chunk, &s);
+}
+
+void tg_codec_note(tg_codec *c, uint32_t slice, const tg_view *views)
+{
+    const tg_grid *grid = c->grid;
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        c->works[u].sent_len = c->works[u].sent_n = 0;
+    }
+    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
+        const tg_view *view = &views[i - grid->first[slice]];
+        tg_work *w = &c->works[grid->chunks[i].unit];
+        w->sent_len += (view->told ? TG_CHUNK_HEADER : 0) + (uint64_t)(view->indices - view->side) + view->index_len;
+        w->sent_n += view->count;
+    }
 }

@@ -137,7 +137,7 @@ static tg_status take_recipe(tg_recipe *out, reader *r, bool has_seed, tg_detail
         }
     }
     tg_detail reason = {""};
-    if (tg_recipe_parse(out, text, &reason) != TG_OK || tg_recipe_resolve(out, has_seed, &reason) != TG_OK) {
+    if (tg_recipe_parse(out, text, &reason) != TG_OK || tg_recipe_resolve(out, has_seed, TG_OTHER, &reason) != TG_OK) {
         return tg_fail(TG_E_FRAME, why, "%s", reason.text);
     }
     return TG_OK;

@@ -1,10 +1,11 @@
 /* The way in: gradients through feedback, select, quantize and pack into the bodies of frames.
  *
- * At most two passes over the gradient. The measuring pass, for parts that must see a whole unit before they can
- * choose, shares each unit among lanes. The writing pass takes chunk by chunk and block by block; a chunk's bytes
- * depend on nothing but its elements and the choice, so they are the same for any number of threads. */
+ * The writing pass takes chunk by chunk and block by block; a chunk's bytes depend on nothing but its elements and what
+ * was chosen before, so they are the same for any number of threads. A quantizer with a scale that only the whole unit
+ * tells is closed behind the pass, at the cost of what was sent. */
 #include "base/bits.h"
 #include "base/bytes.h"
+#include "base/half.h"
 #include "base/hash.h"
 #include "codec/codec.h"
 #include "kernels/kernels.h"
@@ -24,13 +25,13 @@ static bool admit(const tg_codec *c, float *u, size_t n)
     return true;
 }
 
-/* Elements [at, at + n) of a unit, with what is remembered of them. Returns the first tensor that is refused, plus 1. */
-static size_t load_block(float *u, const tg_codec *c, uint32_t unit_number, const tg_source *source, uint64_t at,
-                         size_t n)
+size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit_number, const tg_source *source, uint64_t at,
+                     size_t n)
 {
     const tg_unit *unit = &c->layout->units[unit_number];
     const tg_work *w = &c->works[unit_number];
     const tg_piece *piece = tg_unit_piece(unit, at);
+    float *u = desk->u;
     for (size_t done = 0; done < n; piece++) {
         uint64_t from = at + done - piece->at; /* in the tensor */
         size_t m = piece->n - from < n - done ? (size_t)(piece->n - from) : n - done;
@@ -46,6 +47,9 @@ static size_t load_block(float *u, const tg_codec *c, uint32_t unit_number, cons
         }
         done += m;
     }
+    if (w->bin > 0) {
+        memcpy(desk->g, u, n * sizeof *u);
+    }
     if (w->remembers) {
         tg_recipe_feedback(unit->recipe)
             ->recall(u, unit->recipe->value[TG_STAGE_feedback], c->memory[0] + w->memory_at + (at - w->lo), n);
@@ -53,142 +57,13 @@ static size_t load_block(float *u, const tg_codec *c, uint32_t unit_number, cons
     return 0;
 }
 
-static tg_status refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why)
+tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why)
 {
     return tg_fail(TG_E_NONFINITE, why, "%s of tensor '%.150s' holds NaN or Inf",
                    source->flat != NULL ? "the average" : "the gradient", c->layout->tensors[bad_tensor - 1].name);
 }
 
-/* ---- selecting ----------------------------------------------------------------------------------------------------- */
-
-static void count_known(void *context, uint32_t worker, size_t chunk_number)
-{
-    tg_codec *c = context;
-    const tg_chunk *chunk = &c->grid->chunks[chunk_number];
-    tg_known known = tg_codec_known(c, chunk->unit, TG_HAS_VALUES);
-    if (known == TG_KNOWN_DRAWN || (known == TG_KNOWN_LED && c->led_given)) {
-        uint64_t *mask = c->desks[worker].mask;
-        tg_codec_mark_known(mask, c, chunk->unit, known, chunk->at, chunk->n);
-        c->known_count[chunk_number] = (uint32_t)tg_mask_count(mask, chunk->n);
-    }
-}
-
-static void draw(tg_codec *c, uint64_t step, bool own_too)
-{
-    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        const tg_unit *unit = &c->layout->units[u];
-        const tg_select_part *select = tg_recipe_select(unit->recipe);
-        bool shared = tg_codec_known(c, u, TG_HAS_VALUES) == TG_KNOWN_DRAWN;
-        if (select->by == TG_BY_SEED && unit->n > 0 && (shared || own_too)) {
-            tg_stream stream = tg_stream_of(c->layout->seed, step, u, shared ? 0 : c->rank + 1);
-            select->draw(c->works[u].scratch, unit->recipe->value[TG_STAGE_select], unit->n, &stream);
-        }
-    }
-    c->step = step;
-    c->drawn = true;
-    tg_pool_run(c->pool, c->grid->first[c->grid->slices], count_known, c);
-}
-
-void tg_codec_draw_shared(tg_codec *c, uint64_t step)
-{
-    if (!c->drawn || c->step != step) {
-        draw(c, step, false);
-    }
-}
-
-void tg_codec_take_led(tg_codec *c, const tg_grid *grid, const tg_view *views)
-{
-    for (size_t i = 0; i < tg_grid_chunks(grid, 0); i++) {
-        const tg_chunk *chunk = &grid->chunks[i];
-        const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
-        if (!tg_recipe_is_led(recipe)) {
-            continue;
-        }
-        uint64_t *led = c->works[chunk->unit].led + chunk->at / 64; /* chunks of one slice start at whole words */
-        memset(led, 0, tg_words(chunk->n) * sizeof *led);
-        if (views[i].count > 0) {
-            (void)tg_recipe_index(recipe)->read(led, views[i].mode, views[i].indices, views[i].index_len, chunk->n,
-                                                views[i].count); /* was checked when it was read */
-        }
-    }
-    c->led_given = true;
-    tg_pool_run(c->pool, c->grid->first[c->grid->slices], count_known, c);
-}
-
-typedef struct pass {
-    tg_codec *c;
-    const tg_source *source;
-    const tg_grid *grid;
-    tg_body *bodies;
-    uint32_t from;
-    unsigned holds;
-} pass;
-
-static bool is_given(const tg_codec *c, uint32_t unit)
-{
-    const tg_codec *knows = c->parent != NULL ? c->parent : c;
-    return knows->led_given && tg_recipe_is_led(c->layout->units[unit].recipe);
-}
-
-static void measure_lane(void *context, uint32_t worker, size_t job_number)
-{
-    const pass *p = context;
-    const tg_lane_job *job = &p->c->lane_jobs[job_number];
-    const tg_work *w = &p->c->works[job->unit];
-    float *u = p->c->desks[worker].u;
-    p->c->lane_bad[job_number] = 0;
-    if (is_given(p->c, job->unit)) {
-        return;
-    }
-    uint64_t at = w->lo + job->lane * w->lane_n;
-    uint64_t end = w->hi - w->lo > (job->lane + 1) * w->lane_n ? at + w->lane_n : w->hi;
-    while (at < end) {
-        size_t n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
-        size_t bad = load_block(u, p->c, job->unit, p->source, at, n);
-        if (bad != 0) {
-            p->c->lane_bad[job_number] = bad;
-            return;
-        }
-        tg_recipe_select(p->c->layout->units[job->unit].recipe)->measure(w->scratch, job->lane, at, u, n);
-        at += n;
-    }
-}
-
-static void settle_unit(void *context, uint32_t worker, size_t u)
-{
-    const pass *p = context;
-    (void)worker;
-    const tg_select_part *select = tg_recipe_select(p->c->layout->units[u].recipe);
-    if (select->settle != NULL && p->c->works[u].lanes > 0 && !is_given(p->c, (uint32_t)u)) {
-        select->settle(p->c->works[u].scratch);
-    }
-}
-
-tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why)
-{
-    if (c->parent == NULL) {
-        draw(c, step, true);
-    }
-    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        const tg_unit *unit = &c->layout->units[u];
-        const tg_work *w = &c->works[u];
-        const tg_select_part *select = tg_recipe_select(unit->recipe);
-        if (select->start != NULL && w->lanes > 0 && !is_given(c, u)) {
-            select->start(w->scratch, unit->recipe->value[TG_STAGE_select], w->hi - w->lo, w->lanes, w->lane_n);
-        }
-    }
-    pass p = {.c = c, .source = source};
-    tg_pool_run(c->pool, c->lane_job_n, measure_lane, &p);
-    for (size_t j = 0; j < c->lane_job_n; j++) {
-        if (c->lane_bad[j] != 0) {
-            return refuse(c, c->lane_bad[j], source, why);
-        }
-    }
-    tg_pool_run(c->pool, c->lane_job_n > 0 ? c->layout->unit_n : 0, settle_unit, &p);
-    return TG_OK;
-}
-
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned holds)
 {
@@ -204,7 +79,7 @@ static uint64_t chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned h
     uint64_t count = most < chunk->n ? most : chunk->n;
     uint64_t len = 0;
     if ((holds & TG_HAS_VALUES) != 0) {
-        len += tg_recipe_symbol(unit->recipe)->len(count, tg_recipe_quantize(unit->recipe)->symbol_len);
+        len += tg_values_len(unit->recipe, count);
     }
     if (tg_codec_known(c, chunk->unit, holds) == TG_KNOWN_TOLD) {
         len += TG_CHUNK_HEADER + tg_bitmap_len(chunk->n);
@@ -234,7 +109,8 @@ uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, u
         uint64_t count = most < n ? most : n;
         uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
         if ((holds & TG_HAS_VALUES) != 0) {
-            len += tg_recipe_symbol(unit->recipe)->len(count, tg_recipe_quantize(unit->recipe)->symbol_len);
+            /* Of each chunk: a scale, and symbols rounded up to a byte. */
+            len += tg_values_len(unit->recipe, count) + (chunks - 1) * (tg_values_len(unit->recipe, 1));
         }
         if (tg_codec_known(c, u, holds) == TG_KNOWN_TOLD) {
             /* + 1: each chunk's indices are rounded up to a byte */
@@ -244,81 +120,159 @@ uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, u
     return len;
 }
 
-/* Marks a block's coordinates; u may be NULL where the part does not look at it. */
-static void mark_block(uint64_t *mask, const tg_codec *c, uint32_t unit, uint64_t at, const float *u, size_t n)
-{
-    if (is_given(c, unit)) {
-        tg_codec_mark_known(mask, c, unit, TG_KNOWN_LED, at, n);
-        return;
-    }
-    const tg_recipe *recipe = c->layout->units[unit].recipe;
-    memset(mask, 0, tg_words(n) * sizeof *mask);
-    tg_recipe_select(recipe)->mark(mask, c->works[unit].scratch, recipe->value[TG_STAGE_select], at, u, n);
-}
+/* ---- writing ------------------------------------------------------------------------------------------------------- */
 
+typedef struct pass {
+    tg_codec *c;
+    const tg_source *source;
+    const tg_grid *grid;
+    tg_body *bodies;
+    uint32_t from;
+    unsigned holds;
+} pass;
+
+/* A chunk while it is written. */
 typedef struct progress {
-    uint8_t *out; /* where the next symbols go */
-    size_t count; /* entries so far */
+    const tg_chunk *chunk;
+    tg_desk *desk;
+    uint8_t *symbols; /* where they go */
+    uint64_t count;   /* entries so far */
+    double magnitudes;
     size_t bad_tensor;
 } progress;
 
-/* What a block becomes once its coordinates are marked (NULL: all): symbols behind progress->out, and the memory. */
-static void write_values(progress *to, const tg_codec *c, uint32_t unit, tg_desk *desk, const uint64_t *mask,
-                         uint64_t at, size_t n)
+/* What a block becomes once its coordinates are marked (NULL: all): symbols, and the memory. u is [at, at + n). */
+static void write_values(progress *to, const tg_codec *c, const float *u, const uint64_t *mask, uint64_t at, size_t n)
 {
-    const tg_recipe *recipe = c->layout->units[unit].recipe;
-    const tg_work *w = &c->works[unit];
+    const tg_recipe *recipe = c->layout->units[to->chunk->unit].recipe;
+    const tg_work *w = &c->works[to->chunk->unit];
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-    const tg_symbol_part *symbol = tg_recipe_symbol(recipe);
-    const float *values = desk->u;
+    tg_desk *desk = to->desk;
+    const float *values = u;
     size_t count = n;
     if (mask != NULL) {
-        count = tg_compress(desk->values, desk->u, mask, n);
+        count = tg_compress(desk->values, u, mask, n);
         values = desk->values;
     }
     if (w->gain != 1.0f) {
         tg_scale(desk->values, values, w->gain, count);
         values = desk->values;
     }
+    if (quantize->has_scale && w->maxima == NULL) {
+        to->magnitudes += tg_sum_magnitudes(values, count);
+    }
     quantize->encode(desk->symbols, desk->decoded, values, count);
-    symbol->write(to->out, desk->symbols, count, quantize->symbol_len);
-    to->out += symbol->len(count, quantize->symbol_len);
+    tg_recipe_symbol(recipe)->write(to->symbols, to->count, desk->symbols, count, quantize->symbol_bits);
     to->count += count;
     if (w->remembers) {
         float *next = c->memory[1] + w->memory_at + (at - w->lo);
-        tg_recipe_feedback(recipe)->keep(next, desk->u, mask, desk->decoded, n);
-        if (c->nonfinite == TG_NONFINITE_PASS) {
+        tg_recipe_feedback(recipe)->keep(next, u, mask, desk->decoded, n);
+        if (c->nonfinite == TG_NONFINITE_PASS && !quantize->has_scale) {
             tg_zero_nonfinite(next, n); /* what can not be made good later is forgotten */
         }
     }
 }
 
-/* One block through the pipe; mask is the chunk's, at this block's place. */
-static void write_block(progress *to, const pass *p, const tg_chunk *chunk, tg_desk *desk, uint64_t *mask, uint64_t at,
-                        size_t n)
+/* A block whose coordinates are known, or found element by element. Returns its length. */
+static size_t write_block(progress *to, const pass *p, uint64_t at)
 {
     const tg_codec *c = p->c;
-    const tg_select_part *select = tg_recipe_select(c->layout->units[chunk->unit].recipe);
+    const tg_chunk *chunk = to->chunk;
+    tg_desk *desk = to->desk;
+    const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+    const tg_select_part *select = tg_recipe_select(recipe);
+    uint64_t left = chunk->at + chunk->n - at;
+    size_t n = left < TG_BLOCK ? (size_t)left : TG_BLOCK;
     bool every = select->by == TG_BY_NOTHING;
-    bool looks = select->by == TG_BY_DATA && !is_given(c, chunk->unit);
-    bool has_values = (p->holds & TG_HAS_VALUES) != 0;
+    bool looks = select->by == TG_BY_DATA && !tg_codec_is_given(c, chunk->unit);
+    uint64_t *mask = desk->mask + (at - chunk->at) / 64; /* blocks start at whole words */
     if (!every && !looks) {
-        mark_block(mask, c, chunk->unit, at, NULL, n);
+        tg_known known = tg_codec_is_given(c, chunk->unit) ? TG_KNOWN_LED : TG_KNOWN_DRAWN;
+        tg_codec_mark_known(mask, c, chunk->unit, known, at, n);
         bool empty = tg_mask_count(mask, n) == 0;
         if (empty && !c->works[chunk->unit].remembers && c->nonfinite != TG_NONFINITE_ERROR) {
-            return; /* nothing here is sent, remembered or refused */
+            return n; /* nothing here is sent, remembered or refused */
         }
     }
-    to->bad_tensor = load_block(desk->u, c, chunk->unit, p->source, at, n);
+    to->bad_tensor = tg_codec_load(desk, c, chunk->unit, p->source, at, n);
     if (to->bad_tensor != 0) {
-        return;
+        return n;
     }
     if (looks) {
-        mark_block(mask, c, chunk->unit, at, desk->u, n);
+        memset(mask, 0, tg_words(n) * sizeof *mask);
+        select->mark(mask, c->works[chunk->unit].scratch, recipe->value[TG_STAGE_select], at, desk->u, n);
     }
-    if (has_values) {
-        write_values(to, c, chunk->unit, desk, every ? NULL : mask, at, n);
+    if ((p->holds & TG_HAS_VALUES) != 0) {
+        write_values(to, c, desk->u, every ? NULL : mask, at, n);
     }
+    return n;
+}
+
+/* A block of whole bins, of which the first and the last may lie outside of the chunk in part. Whoever has a bin's first
+ * element notes its maximum. Returns how much of the chunk that was. */
+static size_t write_bins(progress *to, const pass *p, uint64_t at)
+{
+    const tg_codec *c = p->c;
+    const tg_chunk *chunk = to->chunk;
+    tg_desk *desk = to->desk;
+    const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+    const tg_work *w = &c->works[chunk->unit];
+    uint64_t bin = (at - w->lo) / w->bin; /* the first */
+    uint64_t lo = w->lo + bin * w->bin, wanted = w->bin > TG_BLOCK ? w->bin : TG_BLOCK / w->bin * w->bin;
+    size_t n = w->hi - lo < wanted ? (size_t)(w->hi - lo) : (size_t)wanted;
+    size_t skip = (size_t)(at - lo);
+    uint64_t left = chunk->at + chunk->n - at;
+    size_t here = left < n - skip ? (size_t)left : n - skip;
+    to->bad_tensor = tg_codec_load(desk, c, chunk->unit, p->source, lo, n);
+    if (to->bad_tensor != 0) {
+        return here;
+    }
+    memset(desk->bin_mask, 0, tg_words(n) * sizeof *desk->bin_mask);
+    tg_recipe_select(recipe)->mark_bins(desk->bin_mask, desk->values, recipe->value[TG_STAGE_select], desk->u, desk->g,
+                                        n);
+    for (uint64_t b = skip > 0 ? 1 : 0; w->maxima != NULL && b * w->bin < skip + here; b++) {
+        w->maxima[bin + b] = desk->values[b];
+    }
+    tg_mask_extract(desk->block_mask, desk->bin_mask, skip, here);
+    tg_mask_insert(desk->mask, at - chunk->at, desk->block_mask, here);
+    if ((p->holds & TG_HAS_VALUES) != 0) {
+        write_values(to, c, desk->u + skip, desk->block_mask, at, here);
+    }
+    return here;
+}
+
+/* The indices behind the symbols, or both as one; the chunk's length without its header. */
+static size_t write_indices(tg_view *view, const progress *to, const tg_recipe *recipe, unsigned holds)
+{
+    const tg_index_part *index = tg_recipe_index(recipe);
+    const tg_chunk *chunk = to->chunk;
+    uint64_t *mask = to->desk->mask;
+    view->count = (uint32_t)tg_mask_count(mask, chunk->n);
+    if (view->count == 0) {
+        return 0;
+    }
+    size_t values_len = (holds & TG_HAS_VALUES) != 0 ? (size_t)tg_values_len(recipe, view->count) : 0;
+    if (index->cell_max != 0 && values_len > 0) {
+        size_t side_len = tg_scale_len(recipe), signs_len = values_len - side_len;
+        memcpy(to->desk->signs, to->symbols, signs_len);
+        view->index_len = (uint16_t)index->write_joint(to->symbols, &view->mode, mask, to->desk->signs, chunk->n,
+                                                       view->count, tg_recipe_bin(recipe));
+        if (view->index_len > 0) {
+            return side_len + view->index_len;
+        }
+    }
+    uint8_t *out = to->symbols - (values_len > 0 ? tg_scale_len(recipe) : 0) + values_len;
+    view->index_len = (uint16_t)index->write(out, &view->mode, mask, chunk->n, view->count);
+    return values_len + view->index_len;
+}
+
+static uint8_t *chunk_start(const pass *p, size_t number)
+{
+    uint32_t slice = p->from;
+    while (p->grid->first[slice + 1] <= number) {
+        slice++;
+    }
+    return p->bodies[slice - p->from].dst + p->c->written[number].at;
 }
 
 static void write_chunk(void *context, uint32_t worker, size_t job)
@@ -328,38 +282,97 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
     size_t number = p->grid->first[p->from] + job;
     const tg_chunk *chunk = &p->grid->chunks[number];
     tg_written *written = &c->written[number];
-    uint32_t slice = p->from;
-    while (p->grid->first[slice + 1] <= number) {
-        slice++;
-    }
-    uint8_t *start = p->bodies[slice - p->from].dst + written->at;
+    uint8_t *start = chunk_start(p, number);
     if (!tg_codec_carries(c, chunk->unit, p->holds)) {
         *written = (tg_written){.at = written->at, .hash = tg_hash(start, 0)};
         return;
     }
+    const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
     bool told = tg_codec_known(c, chunk->unit, p->holds) == TG_KNOWN_TOLD;
+    bool in_bins = c->works[chunk->unit].bin > 0 && !tg_codec_is_given(c, chunk->unit);
     tg_desk *desk = &c->desks[worker];
     size_t header = told ? TG_CHUNK_HEADER : 0;
-    progress to = {.out = start + header};
-    for (uint32_t done = 0; done < chunk->n && to.bad_tensor == 0; done += TG_BLOCK) {
-        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
-        write_block(&to, p, chunk, desk, desk->mask + done / 64, chunk->at + done, n);
+    size_t side_len = (p->holds & TG_HAS_VALUES) != 0 ? tg_scale_len(recipe) : 0;
+    progress to = {.chunk = chunk, .desk = desk, .symbols = start + header + side_len};
+    if (in_bins) {
+        memset(desk->mask, 0, tg_words(chunk->n) * sizeof *desk->mask);
     }
-    if (told) {
-        uint8_t mode = 0;
-        size_t count = (size_t)tg_mask_count(desk->mask, chunk->n), index_len = 0;
-        if (count > 0 && to.bad_tensor == 0) {
-            index_len = tg_recipe_index(c->layout->units[chunk->unit].recipe)
-                            ->write(to.out, &mode, desk->mask, chunk->n, count);
+    for (uint32_t done = 0; done < chunk->n && to.bad_tensor == 0;) {
+        done += (uint32_t)(in_bins ? write_bins : write_block)(&to, p, chunk->at + done);
+    }
+    tg_view view = {.side = start + header, .symbols = to.symbols, .told = told, .count = (uint32_t)to.count};
+    size_t len = to.count > 0 ? (size_t)tg_values_len(recipe, to.count) : 0;
+    if (told && to.bad_tensor == 0) {
+        len = write_indices(&view, &to, recipe, p->holds);
+        tg_put32(start, view.count | (uint32_t)view.mode << 24);
+        tg_put16(start + 4, view.index_len);
+    }
+    view.indices = start + header + len - view.index_len;
+    *written = (tg_written){.at = written->at,
+                            .len = header + len,
+                            .payload_len = len,
+                            .view = view,
+                            .magnitudes = to.magnitudes,
+                            .bad_tensor = to.bad_tensor};
+    if (!tg_recipe_quantize(recipe)->has_scale || side_len == 0) {
+        written->hash = tg_hash(start, written->len); /* otherwise not all is there yet */
+    }
+}
+
+/* ---- closing ------------------------------------------------------------------------------------------------------- */
+
+/* What was sent of each unit, and the scale that it tells. */
+static void settle_units(tg_codec *c, const tg_grid *grid, size_t first, size_t end)
+{
+    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
+        c->works[u].sent_len = c->works[u].sent_n = 0;
+        c->works[u].magnitudes = 0;
+    }
+    for (size_t i = first; i < end; i++) {
+        tg_work *w = &c->works[grid->chunks[i].unit];
+        w->sent_len += c->written[i].len;
+        w->sent_n += c->written[i].view.count;
+        w->magnitudes += c->written[i].magnitudes;
+    }
+    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
+        tg_work *w = &c->works[u];
+        double sum = w->magnitudes, n = (double)w->sent_n;
+        if (w->maxima != NULL) {
+            uint64_t bins = tg_work_bins(w);
+            sum = 0;
+            for (uint64_t b = 0; b < bins; b++) {
+                sum += (double)w->maxima[b];
+            }
+            n = (double)bins;
         }
-        tg_put32(start, (uint32_t)count | (uint32_t)mode << 24);
-        tg_put16(start + 4, (uint16_t)index_len);
-        to.out += index_len;
+        w->scale = n > 0 ? (float)(sum / n) : 0.0f;
     }
-    written->len = (size_t)(to.out - start);
-    written->payload_len = written->len - header;
+}
+
+/* Puts the scale into a chunk, and takes what the decoder will see of it out of the memory, which has all of it so far. */
+static void close_chunk(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    tg_codec *c = p->c;
+    size_t number = p->grid->first[p->from] + job;
+    const tg_chunk *chunk = &p->grid->chunks[number];
+    const tg_work *w = &c->works[chunk->unit];
+    tg_written *written = &c->written[number];
+    if (!tg_recipe_quantize(c->layout->units[chunk->unit].recipe)->has_scale) {
+        return;
+    }
+    uint8_t *start = chunk_start(p, number);
+    if (written->view.count > 0) {
+        tg_put32(start + (written->len - written->payload_len), tg_float_bits(w->scale));
+    }
+    if (w->remembers) {
+        float *memory = c->memory[1] + w->memory_at + (chunk->at - w->lo);
+        tg_codec_unpack(memory, c, chunk, &written->view, &c->desks[worker], false, -1.0f);
+        if (c->nonfinite == TG_NONFINITE_PASS) {
+            tg_zero_nonfinite(memory, chunk->n);
+        }
+    }
     written->hash = tg_hash(start, written->len);
-    written->bad_tensor = to.bad_tensor;
 }
 
 tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
@@ -374,11 +387,16 @@ tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint
         }
     }
     pass p = {.c = c, .source = source, .grid = grid, .bodies = bodies, .from = from, .holds = holds};
-    tg_pool_run(c->pool, grid->first[to] - grid->first[from], write_chunk, &p);
+    size_t chunk_n = grid->first[to] - grid->first[from];
+    tg_pool_run(c->pool, chunk_n, write_chunk, &p);
     for (size_t i = grid->first[from]; i < grid->first[to]; i++) {
         if (c->written[i].bad_tensor != 0) {
-            return refuse(c, c->written[i].bad_tensor, source, why);
+            return tg_codec_refuse(c, c->written[i].bad_tensor, source, why);
         }
+    }
+    if ((holds & TG_HAS_VALUES) != 0) {
+        settle_units(c, grid, grid->first[from], grid->first[to]);
+        tg_pool_run(c->pool, c->any_scale ? chunk_n : 0, close_chunk, &p);
     }
     for (uint32_t s = from; s < to; s++) {
         tg_body *body = &bodies[s - from];

@@ -30,10 +30,10 @@ int tg_name_matches(const char *pattern, const char *name)
     return *pattern == '\0';
 }
 
-static tg_status parse_resolved(tg_recipe *out, const char *recipe, bool has_seed, tg_detail *why)
+static tg_status parse_resolved(tg_recipe *out, const char *recipe, bool has_seed, tg_kind kind, tg_detail *why)
 {
     TG_TRY(tg_recipe_parse(out, recipe, why));
-    return tg_recipe_resolve(out, has_seed, why);
+    return tg_recipe_resolve(out, has_seed, kind, why);
 }
 
 static const tg_rule *find_rule(const tg_options *opt, const char *name)
@@ -51,13 +51,13 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
 {
     tg_recipe wanted;
     bool has_seed = opt->has_seed != 0;
-    TG_TRY(parse_resolved(&wanted, recipe, has_seed, why));
+    TG_TRY(tg_recipe_parse(&wanted, recipe, why));
     for (size_t i = 0; i < opt->rule_n; i++) { /* a bad rule is an error even if it matches nothing */
         tg_recipe unused;
         if (opt->rules[i].pattern == NULL) {
             return tg_fail(TG_E_ARGUMENT, why, "rule %zu has no pattern", i);
         }
-        TG_TRY(parse_resolved(&unused, opt->rules[i].recipe, has_seed, why));
+        TG_TRY(tg_recipe_parse(&unused, opt->rules[i].recipe, why));
     }
     uint64_t exempt_elements = 0;
     bool all_exempt = true;
@@ -67,9 +67,11 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
         const tg_rule *rule = find_rule(opt, tensors[t].name);
         bool exempt = tensors[t].kind == TG_NORM || tensors[t].kind == TG_BIAS || n < opt->dense_below;
         if (rule != NULL) {
-            TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, why));
+            TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, tensors[t].kind, why));
+        } else if (exempt) {
+            recipes[t] = tg_recipe_dense(tensors[t].dtype);
         } else {
-            recipes[t] = exempt ? tg_recipe_dense(tensors[t].dtype) : wanted;
+            TG_TRY(parse_resolved(&recipes[t], recipe, has_seed, tensors[t].kind, why));
         }
         all_exempt = all_exempt && rule == NULL && exempt;
         exempt_elements |= n;

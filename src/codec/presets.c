@@ -9,6 +9,8 @@ const tg_preset tg_presets[] = {
     {"random-k", "a random set that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomk@$", "0.01"},
     {"random-block", "a random block that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomblock@$",
      "0.01"},
+    {"adacomp", "AdaComp: adaptive bins, signs and one scale a tensor (arXiv 1712.02679)",
+     "ef+adabins@$+sign@scale=meanmax", "auto"},
 };
 
 const size_t tg_preset_n = sizeof tg_presets / sizeof *tg_presets;

@@ -11,6 +11,7 @@
 #include "codec/presets.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,8 +102,9 @@ static void describe_range(char *out, size_t cap, const tg_param *param)
         tg_number_write(lowest, param->lowest);
         tg_number_write(highest, param->highest);
         const char *end = param->highest == (double)FLT_MAX ? "inf)" : NULL; /* whatever a gradient can hold */
-        (void)snprintf(out, cap, "%c%s, %s%s", param->above_lowest ? '(' : '[', lowest, end != NULL ? end : highest,
-                       end != NULL ? "" : "]");
+        (void)snprintf(out, cap, "%c%s, %s%s%s%s%s", param->above_lowest ? '(' : '[', lowest,
+                       end != NULL ? end : highest, end != NULL ? "" : "]", param->is_whole ? ", whole" : "",
+                       param->word != NULL ? ", or " : "", param->word != NULL ? param->word : "");
         return;
     }
     out[0] = '\0';
@@ -112,14 +114,24 @@ static void describe_range(char *out, size_t cap, const tg_param *param)
     }
 }
 
+static bool is_text(text value, const char *of)
+{
+    return strlen(of) == value.len && memcmp(of, value.at, value.len) == 0;
+}
+
 static bool read_value(double *out, const tg_param *param, text value)
 {
+    if (param->word != NULL && is_text(value, param->word)) {
+        *out = param->standard;
+        return true;
+    }
     if (param->choices == NULL) {
         return tg_number_read(out, value.at, value.len) && *out <= param->highest &&
-               (param->above_lowest ? *out > param->lowest : *out >= param->lowest);
+               (param->above_lowest ? *out > param->lowest : *out >= param->lowest) &&
+               (!param->is_whole || *out == floor(*out));
     }
     for (size_t i = 0; param->choices[i] != NULL; i++) {
-        if (strlen(param->choices[i]) == value.len && memcmp(param->choices[i], value.at, value.len) == 0) {
+        if (is_text(value, param->choices[i])) {
             *out = (double)i;
             return true;
         }
@@ -131,7 +143,7 @@ static const tg_param *find_param(const tg_part *part, text key, bool by_key)
 {
     for (size_t i = 0; i < part->param_n; i++) {
         const tg_param *param = &part->params[i];
-        if (by_key ? strlen(param->name) == key.len && memcmp(param->name, key.at, key.len) == 0 : param->is_main) {
+        if (by_key ? is_text(key, param->name) : param->is_main) {
             return param;
         }
     }
@@ -223,6 +235,15 @@ static tg_status check_sense(const tg_recipe *r, const bool *named, tg_detail *w
         return tg_fail(TG_E_RECIPE, why, "'unbiased' is for recipes without feedback: '%s' sends the rest later",
                        r->part[TG_STAGE_feedback]->name);
     }
+    if (tg_recipe_scale_of_bins(r) && tg_recipe_select(r)->bin == NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' takes its scale from bins, and '%s' has none",
+                       r->part[TG_STAGE_quantize]->name, r->part[TG_STAGE_select]->name);
+    }
+    if (tg_recipe_index(r)->cell_max != 0 &&
+        (tg_recipe_quantize(r)->symbol_bits != 1 || tg_recipe_select(r)->bin == NULL)) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' packs signs in bins, as of 'adabins' with 'sign'",
+                       r->part[TG_STAGE_index]->name);
+    }
     return TG_OK;
 }
 
@@ -276,9 +297,19 @@ tg_status tg_recipe_parse(tg_recipe *out, const char *recipe, tg_detail *why)
     return status == TG_OK ? TG_OK : tg_fail(status, why, "recipe '%.100s': %s", recipe, reason.text);
 }
 
-tg_status tg_recipe_resolve(tg_recipe *r, bool has_seed, tg_detail *why)
+tg_status tg_recipe_resolve(tg_recipe *r, bool has_seed, tg_kind kind, tg_detail *why)
 {
-    if (tg_recipe_select(r)->by != TG_BY_SEED) {
+    const tg_select_part *select = tg_recipe_select(r);
+    if (select->resolve != NULL) {
+        select->resolve(r->value[TG_STAGE_select], kind);
+    }
+    uint32_t cell_max = tg_recipe_index(r)->cell_max;
+    uint32_t bin = tg_recipe_bin(r);
+    if (cell_max != 0 && bin > cell_max) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' is for bins of at most %u elements, and tensors of kind '%s' have %u",
+                       r->part[TG_STAGE_index]->name, cell_max, tg_kind_name(kind), bin);
+    }
+    if (select->by != TG_BY_SEED) {
         return TG_OK;
     }
     double *coords = &r->value[TG_STAGE_select][TG_SELECT_COORDS];
@@ -300,6 +331,18 @@ tg_recipe tg_recipe_dense(tg_dtype dtype)
     return r;
 }
 
+bool tg_recipe_scale_of_bins(const tg_recipe *r)
+{
+    const tg_quantize_part *quantize = tg_recipe_quantize(r);
+    return quantize->has_scale && quantize->of_bins(r->value[TG_STAGE_quantize]);
+}
+
+uint32_t tg_recipe_bin(const tg_recipe *r)
+{
+    const tg_select_part *select = tg_recipe_select(r);
+    return select->bin == NULL ? 0 : select->bin(r->value[TG_STAGE_select]);
+}
+
 bool tg_recipe_spans_model(const tg_recipe *r)
 {
     return tg_recipe_select(r)->by != TG_BY_NOTHING && r->value[TG_STAGE_select][TG_SELECT_SCOPE] == TG_SCOPE_MODEL;
@@ -318,6 +361,10 @@ static void write_value(char *out, size_t cap, const tg_param *param, double val
     const char *text_of = number;
     if (param->choices != NULL) {
         text_of = param->choices[(size_t)value];
+    } else if (param->word != NULL && value == param->standard) {
+        text_of = param->word;
+    } else if (param->is_whole) {
+        (void)snprintf(number, sizeof number, "%.0f", value);
     } else {
         tg_number_write(number, value);
     }

@@ -39,15 +39,21 @@ static inline const tg_symbol_part *tg_recipe_symbol(const tg_recipe *r)
 /* Parses text, presets included. */
 tg_status tg_recipe_parse(tg_recipe *out, const char *text, tg_detail *why) TG_CHECKED;
 
-/* Decides what is left open: `coords=auto` by whether ranks share a seed. Refuses shared random coordinates
- * without one. */
-tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_detail *why) TG_CHECKED;
+/* Decides what is left open for a tensor of this kind: `coords=auto` by whether ranks share a seed, and what a part
+ * leaves to the kind. Refuses what then makes no sense. */
+tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_kind kind, tg_detail *why) TG_CHECKED;
 
 /* The canonical text. */
 void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 
 /* The recipe that sends values of this dtype as they are. */
 tg_recipe tg_recipe_dense(tg_dtype dtype);
+
+/* Whether the quantizer takes its scale from the maxima of bins. */
+bool tg_recipe_scale_of_bins(const tg_recipe *recipe);
+
+/* Elements of the select part's bins, once resolved; 0 if it has none. */
+uint32_t tg_recipe_bin(const tg_recipe *recipe);
 
 /* Whether each selection spans all tensors of the recipe. */
 bool tg_recipe_spans_model(const tg_recipe *recipe);

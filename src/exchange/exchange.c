@@ -357,16 +357,9 @@ void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
     }
 }
 
-tg_status tg_exchange_tensor_len(uint64_t *out, const tg_exchange *x, size_t tensor, tg_detail *why)
+tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
-    const tg_layout *l = x->codec->layout;
-    if (tensor >= l->tensor_n) {
-        return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, l->tensor_n);
-    }
-    const tg_unit *unit = &l->units[l->tensor_unit[tensor]];
-    double share = unit->n == 0 ? 0 : (double)l->tensor_elements[tensor] / (double)unit->n;
-    *out = (uint64_t)((double)x->unit_len[l->tensor_unit[tensor]] * share + 0.5);
-    return TG_OK;
+    return tg_codec_traffic(out, x->codec, tensor, why);
 }
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)

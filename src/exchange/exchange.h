@@ -96,7 +96,6 @@ struct tg_exchange {
     tg_op pending;   /* the operation that was handed out last */
     tg_status ended; /* what tg_exchange_next returned last */
     tg_meter last, total;
-    uint64_t *unit_len; /* bytes of each unit in this rank's own frames of the last step */
     uint64_t done_step; /* the last that succeeded, if any did */
     bool any_done;
 };

@@ -34,15 +34,8 @@ tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
     if (!c->led_given) {
         TG_TRY(tg_codec_select(c, x->step, &source, why));
     }
-    TG_TRY(tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
-                          &source, why));
-    for (size_t u = 0; u < c->layout->unit_n; u++) {
-        x->unit_len[u] = 0;
-    }
-    for (size_t i = 0; i < c->grid->first[c->grid->slices]; i++) {
-        x->unit_len[c->grid->chunks[i].unit] += c->written[i].len;
-    }
-    return TG_OK;
+    return tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
+                          &source, why);
 }
 
 tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why)

@@ -64,7 +64,6 @@ static tg_status acquire_in(tg_exchange *x, tg_detail *why)
 static tg_status acquire_spans(tg_exchange *x, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
-    TG_TRY(tg_acquire(&x->unit_len, a, x->codec->layout->unit_n, sizeof *x->unit_len, why));
     TG_TRY(tg_acquire(&x->sends, a, x->world, sizeof *x->sends, why));
     TG_TRY(tg_acquire(&x->recvs, a, x->world, sizeof *x->recvs, why));
     TG_TRY(tg_acquire(&x->send_payload, a, x->world, sizeof *x->send_payload, why));
@@ -172,7 +171,6 @@ void tg_exchange_free(tg_exchange *x)
     tg_release(&a, x->send_payload);
     tg_release(&a, x->recvs);
     tg_release(&a, x->sends);
-    tg_release(&a, x->unit_len);
     tg_codec_free(x->answer);
     tg_grid_free(x->whole, &a);
     tg_codec_free(x->codec);

@@ -193,7 +193,7 @@ static void fill_info(tg_frame_info *info, const header *h, const tg_view *views
                             .checksum = checksum,
                             .fingerprint = h->fingerprint};
     for (size_t i = 0; i < tg_grid_chunks(e->grid, e->slice); i++) {
-        info->payload_len += (uint64_t)(views[i].indices - views[i].symbols) + views[i].index_len;
+        info->payload_len += (uint64_t)(views[i].indices - views[i].side) + views[i].index_len;
         info->index_len += views[i].index_len;
         info->entry_n += views[i].count;
         info->element_n += e->grid->chunks[e->grid->first[e->slice] + i].n;
@@ -243,7 +243,9 @@ static tg_status read_whole(tg_frame_info *info, tg_codec *c, const void *src, s
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }
     tg_expected expected = {.grid = c->grid, .slice = 0, .holds = HAS_BOTH};
-    return tg_frame_read(c->views, info, c, &expected, src, src_len, why);
+    TG_TRY(tg_frame_read(c->views, info, c, &expected, src, src_len, why));
+    tg_codec_note(c, 0, c->views);
+    return TG_OK;
 }
 
 tg_status tg_frame_inspect(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
@@ -282,7 +284,7 @@ static uint64_t least_body_len(const tg_layout *l)
         bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
         if (drawn || select->by == TG_BY_NOTHING) {
             uint64_t count = drawn ? select->most(params, n) : n;
-            len += tg_recipe_symbol(recipe)->len(count, tg_recipe_quantize(recipe)->symbol_len);
+            len += tg_values_len(recipe, count);
         } else {
             len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
         }

@@ -17,6 +17,10 @@ void tg_scale(float *out, const float *values, float factor, size_t n);
 bool tg_all_finite(const float *values, size_t n);
 void tg_zero_nonfinite(float *values, size_t n);
 
+/* The sum of n magnitudes in binary64, in one order for all instruction sets: 16 sums of every 16th, then these in
+ * order. */
+double tg_sum_magnitudes(const float *values, size_t n);
+
 /* Gathers the marked values to the front of out; returns their number. */
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n);
 

@@ -86,6 +86,18 @@ void tg_zero_nonfinite(float *values, size_t n)
     }
 }
 
+double tg_sum_magnitudes(const float *values, size_t n)
+{
+    double sums[16] = {0}, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sums[i % 16] += fabs((double)values[i]);
+    }
+    for (int i = 0; i < 16; i++) {
+        sum += sums[i];
+    }
+    return sum;
+}
+
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
 {
     size_t count = 0;

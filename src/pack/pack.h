@@ -7,7 +7,14 @@
 #include <stdint.h>
 
 /* Modes 0 to TG_MODE_RICE_MAX are Rice parameters; docs/format.md section 4 defines all. */
-enum { TG_MODE_RICE_MAX = 18, TG_MODE_BITMAP = 32, TG_MODE_RUNS = 33, TG_MODE_EVERY = 34 };
+enum {
+    TG_MODE_RICE_MAX = 18,
+    TG_MODE_BITMAP = 32,
+    TG_MODE_RUNS = 33,
+    TG_MODE_EVERY = 34,
+    TG_MODE_ADACOMP8 = 35,
+    TG_MODE_ADACOMP16 = 36
+};
 
 /* Bytes of a plain bitmap, which no index pack may exceed. */
 static inline size_t tg_bitmap_len(size_t n)
@@ -28,13 +35,37 @@ typedef struct tg_index_part {
     /* The mask back. Trusts nothing: false if the bytes are not `count` indices below n in ascending order,
      * written in `mode`, with nothing left over. The mask is then meaningless. */
     bool (*read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
+
+    /* Parts that pack indices together with symbols of one bit ("signs", `count` bits, lowest first), by the place in
+     * cells of `cell` elements: the longest cell; 0 for all other parts. */
+    uint32_t cell_max;
+
+    /* Fewer bytes than a bitmap and the signs take apart; or 0, and then these are what to write. */
+    size_t (*write_joint)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint8_t *signs, size_t n,
+                          size_t count, uint32_t cell);
+
+    /* Mask and signs back, of a mode that write_joint gives. Trusts nothing, as `read`. */
+    bool (*read_joint)(uint64_t *mask, uint8_t *signs, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
+                       size_t count, uint32_t cell);
 } tg_index_part;
 
+/* Whether a chunk of this mode has its symbols among its indices. */
+static inline bool tg_mode_is_joint(uint8_t mode)
+{
+    return mode == TG_MODE_ADACOMP8 || mode == TG_MODE_ADACOMP16;
+}
+
+/* Symbols of a chunk; their width is a power of two. */
 typedef struct tg_symbol_part {
     tg_part part;
-    uint64_t (*len)(uint64_t count, uint32_t symbol_len);
-    void (*write)(uint8_t *out, const uint32_t *symbols, size_t n, uint32_t symbol_len);
-    void (*read)(uint32_t *symbols, const uint8_t *bytes, size_t n, uint32_t symbol_len);
+    uint64_t (*len)(uint64_t count, uint32_t symbol_bits);
+
+    /* Symbols number `at` and up of those that begin at `bytes`, written in ascending order. */
+    void (*write)(uint8_t *bytes, uint64_t at, const uint32_t *symbols, size_t n, uint32_t symbol_bits);
+    void (*read)(uint32_t *symbols, const uint8_t *bytes, uint64_t at, size_t n, uint32_t symbol_bits);
+
+    /* Whether these bytes are `count` symbols; any are, but for bits behind the last. */
+    bool (*check)(const uint8_t *bytes, uint64_t count, uint32_t symbol_bits);
 } tg_symbol_part;
 
 extern const tg_index_part tg_index_bitmap;

@@ -11,8 +11,9 @@ static void encode(uint32_t *symbols, float *decoded, const float *values, size_
     }
 }
 
-static void decode(float *values, const uint32_t *symbols, size_t n)
+static void decode(float *values, const uint32_t *symbols, size_t n, float scale)
 {
+    (void)scale;
     for (size_t i = 0; i < n; i++) {
         values[i] = tg_fp16_to_float((uint16_t)symbols[i]);
     }
@@ -20,7 +21,7 @@ static void decode(float *values, const uint32_t *symbols, size_t n)
 
 const tg_quantize_part tg_quantize_fp16 = {
     .part = {.name = "fp16", .summary = "IEEE half precision: 11 significant bits, up to 65504"},
-    .symbol_len = 2,
+    .symbol_bits = 16,
     .adds_up = true,
     .encode = encode,
     .decode = decode,

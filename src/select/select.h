@@ -4,6 +4,7 @@
 
 #include "base/part.h"
 #include "base/philox.h"
+#include "tersegrad/tersegrad.h"
 
 /* Every part but `all` starts its parameters with these two, at these places. */
 enum { TG_SELECT_SCOPE = 0, TG_SELECT_COORDS = 1, TG_SELECT_OWN = 2 /* a part's own parameters from here */ };
@@ -44,6 +45,8 @@ extern const char *const tg_no_yes_choices[];
         .choices = tg_no_yes_choices, .standard = 0                                                  \
     }
 
+#define TG_BIN_MAX 16384
+
 /* Where coordinates come from. */
 typedef enum tg_select_by {
     TG_BY_NOTHING, /* every element is sent */
@@ -75,6 +78,15 @@ typedef struct tg_select_part {
 
     /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED. */
     void (*mark)(uint64_t *mask, const void *scratch, const double *params, uint64_t at, const float *u, size_t n);
+
+    /* BY_DATA, both or none: parts that choose in bins of so many consecutive elements, at most TG_BIN_MAX. In place of
+     * `mark`, a part is given whole bins (the unit's last may be short): u, and the gradient g without what is
+     * remembered. It tells the largest magnitude in u of each bin. */
+    uint32_t (*bin)(const double *params);
+    void (*mark_bins)(uint64_t *mask, float *maxima, const double *params, const float *u, const float *g, size_t n);
+
+    /* Decides parameters that are left to the kind of the tensor; NULL: none are. */
+    void (*resolve)(double *params, tg_kind kind);
 } tg_select_part;
 
 /* max(1, round(ratio * n)), 0 for n = 0: how many of n elements a ratio means. */

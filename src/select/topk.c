@@ -63,9 +63,12 @@ static topk layout(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 static uint64_t keep_largest(uint64_t *a, uint64_t n, uint64_t k)
 {
     uint64_t low = 0, high = n - 1; /* the k-th largest lies in [low, high] */
+    uint64_t draw = n;              /* pivots from anywhere, so that no order of values is a bad one */
     while (low < high) {
-        uint64_t x = a[low], y = a[low + (high - low) / 2], z = a[high];
-        uint64_t pivot = x < y ? (y < z ? y : (x < z ? z : x)) : (x < z ? x : (y < z ? z : y));
+        draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint64_t at = low + (draw >> 33) % (high - low + 1), pivot = a[at];
+        a[at] = a[low]; /* a pivot in the first place makes both sides shorter than the whole */
+        a[low] = pivot;
         uint64_t i = low, j = high;
         for (;;) {
             while (a[i] > pivot) {

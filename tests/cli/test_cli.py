@@ -29,6 +29,7 @@ RECIPES = [
     "randomk@0.1", "randomk@0.1+bf16", "randomk@0.1,coords=shared", "randomk@0.1,coords=own+bitmap",
     "randomblock@0.1", "randomblock@0.1,coords=shared+fp16", "randomblock@0.1,coords=own",
     "ef+topk@0.05", "ef@decay=0.9+randomblock@0.1+fp16", "ef+fp16", "ef-topk@0.02",
+    "adacomp", "adacomp@20+adacomp8", "ef+adabins@7+fp16", "topk@0.1+sign", "ef+sign",
 ]
 
 
@@ -108,6 +109,10 @@ class RoundTrip(Case):
     def check_values(self, array, back, recipe):
         """What was sent is the input, as the quantizer rounds it; what was not is zero."""
         sent = back != 0
+        if "sign" in recipe or recipe.startswith("adacomp"):
+            self.assertLessEqual(len(set(np.abs(back[sent]))), 1)
+            self.assertTrue(np.array_equal(np.signbit(back[sent]), np.signbit(array[sent])))
+            return
         want = array[sent].astype(np.float64)
         error = np.abs(back[sent].astype(np.float64) - want)
         relative = 2.0 ** -7 if "bf16" in recipe else 2.0 ** -10 if "fp16" in recipe else 0
@@ -604,10 +609,23 @@ class Output(Case):
             self.assertEqual(result["payload_bytes"] - result["index_bytes"], 200)
             self.assertAlmostEqual(result["ratio"], 4000 / size)
             self.assertAlmostEqual(result["bits_per_value"], size * 8 / 1000)
+            self.assertIsNone(result["paper_ratio"])
         self.assertEqual((found["version"], found["checksum_ok"]), (1, True))
         self.assertEqual(found["checksum"], "%016x" % struct.unpack("<Q", (self.dir / "x.tg").read_bytes()[-8:]))
         self.assertEqual(found["tensor_list"], [
             {"name": "in", "shape": [10, 100], "dtype": "fp32", "kind": "other", "recipe": "ef+topk@0.1+fp16"}])
+
+    def test_paper_ratio(self):
+        source = self.save("in.npy", gradient(1000).reshape(10, 100))
+        for kind, bits in (("conv", 8), ("dense", 16)):
+            flags = ("--recipe", "adacomp", "--kind", f"*={kind}")
+            encoded = self.json("encode", *flags, source, self.dir / "x.tg")
+            found = self.json("inspect", self.dir / "x.tg")
+            for result in (encoded, found):
+                self.assertAlmostEqual(result["paper_ratio"], 32000 / (result["entries"] * bits + 32))
+            self.assertIn("as the scheme's paper counts", self.works("inspect", self.dir / "x.tg"))
+        found = self.json("bench", "--recipe", "adacomp@50", "--input", source, "--seconds", "0.02")
+        self.assertAlmostEqual(found["paper_ratio"], 32000 / (found["entries"] * 8 + 32))
 
     def test_nothing_has_no_ratio(self):
         found = self.json("encode", "--recipe", "dense", self.save("in.npy", gradient(0)), self.dir / "x.tg")
@@ -653,7 +671,7 @@ class Output(Case):
 
     def test_bench(self):
         keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "memcpy_gbps", "encode_vs_memcpy",
-                "decode_vs_memcpy", "bits_per_value", "ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
+                "decode_vs_memcpy", "bits_per_value", "ratio", "paper_ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
         short = ("--seconds", "0.02")
         for recipe in RECIPES + ["randomk@0.1,unbiased=yes+fp16", "randomblock@0.1,unbiased=yes"]:
             for dtype in ("fp32", "fp16", "bf16"):

@@ -54,7 +54,7 @@ class Train(unittest.TestCase):
     def test_any_number_of_workers_and_every_exchange(self):
         for workers, recipe, exchange in ((1, "dense", "gather"), (2, "ef+topk@0.05+fp16", "gather"),
                                           (3, "ef+topk@0.05", "shard"), (7, "ef+randomblock@0.1", "allreduce"),
-                                          (3, "ef+threshold@0.01", "server"), (3, "ef+topk@0.1,coords=shared", "allreduce")):
+                                          (3, "ef+threshold@0.01", "server"), (5, "adacomp", "shard"), (2, "adacomp", "gather"), (3, "ef+topk@0.1,coords=shared", "allreduce")):
             with self.subTest(workers=workers, recipe=recipe):
                 result = self.result("--recipe", recipe, "--workers", workers, "--steps", 6, "--exchange", exchange)
                 self.assertEqual(result["exchange"], exchange)
@@ -79,8 +79,30 @@ class Train(unittest.TestCase):
             self.assertGreater(sum(line["residual"].values()), 0)
         self.refuse(1, "exists already", "--recipe", "dense", "--steps", 2, "--log", log)
 
+    def test_adacomp_finds_its_rate_and_says_so(self):
+        log, gradients = self.path / "run.jsonl", self.path / "gradients"
+        result = self.result("--recipe", "adacomp", "--workers", 2, "--steps", 8, "--log", log, "--gradients", gradients)
+        kinds = {kind["kind"]: kind for kind in result["kinds"]}
+        self.assertGreater(kinds["dense"]["ratio"], kinds["dense"]["paper_ratio"])
+        self.assertAlmostEqual(result["paper_ratio"], kinds["dense"]["paper_ratio"])
+        self.assertIsNone(kinds["bias"]["paper_ratio"])
+        self.assertGreater(kinds["dense"]["entries_per_bin"], 0.5)
+        steps = [json.loads(line) for line in log.read_text().splitlines() if '"loss"' in line]
+        for line in steps:
+            rates = line["entries_per_bin"]
+            self.assertEqual(set(rates), {name for name in line["residual"] if name.endswith("weight")})
+            self.assertGreater(min(rates.values()), 0)
+            self.assertEqual(set(line["entries"]), set(line["residual"]))
+        folders = sorted(p.name for p in gradients.iterdir())
+        self.assertEqual(folders, [f"step-{step:06}" for step in range(8)])
+        self.assertEqual({p.stem for p in (gradients / folders[0]).iterdir()}, set(steps[0]["residual"]))
+        frame = self.path / "step.tg"
+        self.assertEqual(run("encode", "--recipe", "adacomp", gradients / folders[3], frame).returncode, 0)
+        self.refuse(1, "is not empty", "--recipe", "dense", "--steps", 2, "--gradients", gradients)
+        self.assertIsNone(self.result("--recipe", "dense", "--steps", 2)["paper_ratio"])
+
     def test_killed_and_resumed_ends_in_the_same_bits(self):
-        flags = ["--recipe", "ef+topk@0.05+fp16", "--workers", 3, "--steps", 120, "--exchange", "shard"]
+        flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 120, "--exchange", "shard"]
         straight = self.result(*flags)
         generator = random.Random(7)
         log, checkpoint = self.path / "run.jsonl", self.path / "run.ck"
@@ -99,7 +121,7 @@ class Train(unittest.TestCase):
         self.assertEqual(process.returncode, 0, err)
         self.assertGreater(kills, 0)
         resumed = json.loads(out.splitlines()[-1])
-        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "wire_bytes_per_step"):
+        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "wire_bytes_per_step", "paper_ratio", "kinds"):
             self.assertEqual(resumed[key], straight[key], key)
         steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"loss"' in line]
         self.assertEqual(steps, list(range(120)))

@@ -16,8 +16,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ref"))
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, IDS, RUNS, chunk_header, floats, ids_of, raw_chunk, single, write_bitmap, write_chunk,
-    write_description, write_frame, write_recipe, write_rice, write_runs, write_tensor)
+    BITMAP, EVERY, IDS, PLACES8, PLACES16, RUNS, chunk_header, floats, ids_of, pack_places, raw_chunk, signed, single,
+    write_bitmap, write_chunk, write_description, write_frame, write_places, write_recipe, write_rice, write_runs,
+    write_tensor)
 
 CHUNK = 262144
 BAD, GOOD = {}, {}
@@ -217,11 +218,14 @@ bad("elements-together", "all tensors have at most 2^60 elements", "2^60 element
 
 half = raw_chunk(4, BITMAP, floats([1, 2, 3, 4]), b"\x55")  # of 8 elements
 halves = placed(8, [0, 2, 4, 6], [1, 2, 3, 4])
+half_signed = raw_chunk(4, BITMAP, signed(1.5, [0, 1, 1, 0]), b"\x55")
+halves_signed = placed(8, [0, 2, 4, 6], [1.5, -1.5, -1.5, 1.5])
 
 
 def of_recipe(text, ids=None, seed=None):
     """A frame of 8 elements by a recipe; its chunk is right for a selection that is told."""
-    return write_frame(write_description([write_recipe(text, ids)], [("w", (8,))], seed), [half])
+    chunk = half_signed if "sign" in text else half
+    return write_frame(write_description([write_recipe(text, ids)], [("w", (8,))], seed), [chunk])
 
 
 stages = ("feedback", "select", "quantize", "pack (indices)", "pack (symbols)")
@@ -248,6 +252,8 @@ TOPK = (1, 2, 1, 2, 1)
 THRESHOLD = (1, 3, 1, 2, 1)
 OWN = (1, 4, 1, 2, 1)
 EF = (2, 2, 1, 2, 1)
+BINS = (1, 6, 4, 2, 1)
+IN_8, IN_16 = (1, 6, 4, 3, 1), (1, 6, 4, 4, 1)
 NOT_CANONICAL = (
     # name, rule, text, ids, words of the program and of the reference decoder
     ("empty", "a recipe has a part", "", (1, 1, 1, 2, 1), "empty", "empty"),
@@ -335,9 +341,67 @@ NOT_CANONICAL = (
     ("all-with-bitmap", "select `all` has no index pack", "fp32+bitmap", (1, 1, 1, 1, 1), "bitmap", "no indices"),
     ("text-256", "a recipe text has at most 255 bytes", "topk@0." + "1" * 244 + "+fp32", TOPK, "recipe", "256 bytes"),
     ("number-hex", "numbers are decimal", "randomk@0x1p-1,coords=own+fp32", OWN, "ratio", "canonical"),
+    ("bin-auto", "bins are decided", "adabins@auto+sign", BINS, "canonical form", "bin=auto"),
+    ("bin-auto-conv", "bins are decided", "adabins@auto,conv=64+sign", BINS, "canonical form", "bin=auto"),
+    ("bin-left-out", "bins are decided", "adabins+sign", BINS, "canonical form", "lacks its main"),
+    ("bin-exponent", "whole numbers are plain digits", "adabins@5e2+sign", BINS, "canonical form", "plain digits"),
+    ("bin-exponent-ten", "whole numbers are plain digits, not as printf writes ten", "adabins@1e1+sign", BINS,
+     "canonical form", "plain digits"),
+    ("bin-0-before", "whole numbers have no 0 before them", "adabins@050+sign", BINS, "canonical form",
+     "plain digits"),
+    ("bin-point", "whole numbers have no point", "adabins@50.0+sign", BINS, "canonical form", "plain digits"),
+    ("bin-part", "bins are whole", "adabins@1.5+sign", BINS, "bin", "plain digits"),
+    ("bin-0", "a bin has at least 1 element", "adabins@0+sign", BINS, "bin", "bin outside"),
+    ("bin-negative", "a bin has at least 1 element", "adabins@-1+sign", BINS, "bin", "plain digits"),
+    ("bin-16385", "a bin has at most 16384 elements", "adabins@16385+sign", BINS, "bin", "bin outside"),
+    ("bin-2-64", "a bin has at most 16384 elements", "adabins@18446744073709551617+sign", BINS, "bin", "bin outside"),
+    ("bin-word", "no word but auto stands for a bin", "adabins@all+sign", BINS, "bin", "plain digits"),
+    ("bin-with-key", "the main parameter has no key", "adabins@bin=50+sign", BINS, "canonical form", "key"),
+    ("conv", "bins are decided: nothing is left for conv to say", "adabins@50,conv=64+sign", BINS, "canonical form",
+     "has conv"),
+    ("other", "bins are decided: nothing is left for other to say", "adabins@50,other=64+sign", BINS, "canonical form",
+     "has other"),
+    ("conv-default", "parameters at their default are left out", "adabins@50,conv=50+sign", BINS, "canonical form",
+     "default conv"),
+    ("other-0", "other is at least 1", "adabins@50,other=0+sign", BINS, "other", "other outside"),
+    ("weight-default", "parameters at their default are left out", "adabins@50,weight=2+sign", BINS, "canonical form",
+     "default weight"),
+    ("weight-100", "a weight is not a whole number by the table", "adabins@50,weight=100+sign", BINS, "canonical form",
+     "canonical"),
+    ("weight-small", "a weight is at least 1", "adabins@50,weight=0.5+sign", BINS, "weight", "weight outside"),
+    ("weight-large", "a weight is at most 100", "adabins@50,weight=101+sign", BINS, "weight", "weight outside"),
+    ("weight-topk", "topk knows no weight", "topk@0.5,weight=3+fp32", TOPK, "no parameter", "unknown parameter"),
+    ("adabins-order", "parameters stand in the order of the table", "adabins@50,weight=3,scope=model+sign", BINS,
+     "canonical form", "order"),
+    ("adabins-auto-coords", "coords of adabins know no auto", "adabins@50,coords=auto+sign", BINS, "coords",
+     "coords=auto"),
+    ("scale-default", "parameters at their default are left out", "adabins@50+sign@scale=mean", BINS, "canonical form",
+     "default scale"),
+    ("scale-unknown", "a scale is mean or meanmax", "adabins@50+sign@scale=max", BINS, "scale", "scale=max"),
+    ("scale-without-key", "a scale has a key", "adabins@50+sign@meanmax", BINS, "bare value", "no main"),
+    ("scale-of-fp32", "fp32 has no scale", "topk@0.5+fp32@scale=mean", TOPK, "no parameter", "unknown parameter"),
+    ("meanmax-topk", "scale=meanmax needs bins", "topk@0.5+sign@scale=meanmax", (1, 2, 4, 2, 1), "bins", "no bins"),
+    ("meanmax-all", "scale=meanmax needs bins", "sign@scale=meanmax", (1, 1, 4, 2, 1), "bins", "no bins"),
+    ("adacomp8-65", "bins of adacomp8 have at most 64 elements", "adabins@65+sign+adacomp8", IN_8, "64", "too large"),
+    ("adacomp8-500", "bins of adacomp8 have at most 64 elements", "adabins@500+sign+adacomp8", IN_8, "64", "too large"),
+    ("adacomp8-topk", "adacomp8 goes with adabins", "topk@0.5+sign+adacomp8", (1, 2, 4, 3, 1), "adacomp8",
+     "without adabins"),
+    ("adacomp8-fp32", "adacomp8 goes with sign", "adabins@50+fp32+adacomp8", (1, 6, 1, 3, 1), "adacomp8",
+     "without sign"),
+    ("adacomp16-topk", "adacomp16 goes with adabins", "topk@0.5+sign+adacomp16", (1, 2, 4, 4, 1), "adacomp16",
+     "without adabins"),
+    ("adacomp16-bf16", "adacomp16 goes with sign", "adabins@50+bf16+adacomp16", (1, 6, 3, 4, 1), "adacomp16",
+     "without sign"),
+    ("all-with-adacomp8", "select `all` has no index pack", "sign+adacomp8", (1, 1, 4, 3, 1), "adacomp8",
+     "no indices"),
+    ("adacomp-twice", "one part of each stage", "adabins@50+sign+adacomp8+adacomp16", IN_8, "stage",
+     "two of one stage"),
+    ("preset-adacomp", "presets are for people", "adacomp@50", BINS, "canonical form", "unknown part"),
 )
 for name, rule, text, ids, program, reference in NOT_CANONICAL:
-    chunk = floats(range(8)) if ids[1] == 1 else half
+    every = {1: floats(range(8)), 4: signed(1.5, [1] * 8)}
+    told_by = {1: half, 3: raw_chunk(4, BITMAP, bytes(8), b"\x55"), 4: half_signed}
+    chunk = every[ids[2]] if ids[1] == 1 else told_by[ids[2]]
     frame = write_frame(write_description([write_recipe(text, ids)], [("w", (8,))]), [chunk])
     bad(f"recipe-{name}", rule, program, reference, frame)
 NUMBERS = ("0", "1", "1e1", "99", "1e2", "101", "0.0001", "1e-5", "1.5e-5", "1e20", "123456789", "0.1",
@@ -352,6 +416,16 @@ good("recipe-numbers", "numbers as printf writes them in the fewest digits",
 good("recipe-parameters", "parameters that a decoder does not need",
      of_recipe("ef@decay=0.25+topk@0.5,scope=model+fp32"),
      w=halves)
+WHOLE = ("1", "9", "10", "50", "64", "100", "101", "500", "1000", "16384")
+good("recipe-whole", "whole numbers in plain digits",
+     write_frame(write_description([f"adabins@{number}+sign" for number in WHOLE],
+                                   [(f"t{i}", (8,), i) for i in range(len(WHOLE))]), [half_signed] * len(WHOLE)),
+     **{f"t{i}": halves_signed for i in range(len(WHOLE))})
+for number, text in enumerate((
+        "adabins@64+sign@scale=meanmax+adacomp8",
+        "ef+adabins@16384,scope=model,coords=shared,weight=1e2+sign+adacomp16",
+        "ef@decay=0.5+adabins@7,weight=1.5+sign@scale=meanmax+bitmap")):
+    good(f"recipe-adacomp-{number}", "parts and parameters of AdaComp", of_recipe(text), w=halves_signed)
 bad("shared-without-seed-k", "coordinates that are shared are drawn from a seed", "seed", "seed",
     single("randomk@0.5,coords=shared+fp32", (8,), [floats([1, 2, 3, 4])]))
 bad("shared-without-seed-block", "coordinates that are shared are drawn from a seed", "seed", "seed",
@@ -440,9 +514,11 @@ for mode in (1, BITMAP, RUNS, EVERY):
 bad_chunk("count-0-bitmap", "count 0 has mode 0 by index pack `bitmap` as well", "count 0",
           raw_chunk(0, BITMAP, b"", bytes(5)), recipe=packed)
 bad_chunk("count-0-index", "count 0 has no indices", "count 0", raw_chunk(0, 0, b"", b"\0"))
-for mode in (19, 31, 35, 64, 128, 255):
+for mode in (19, 31, 37, 64, 128, 255):
     bad_chunk(f"mode-{mode}", f"there is no mode {mode}", f"mode {mode}",
               raw_chunk(7, mode, sevens, write_rice(some, min(mode, 18))))
+bad("mode-35", "index pack `gaps` does not allow mode 35, which has no symbols", "longer than", "mode 35",
+    told(raw_chunk(7, PLACES8, sevens, write_rice(some, 18))))
 for mode in (0, 3, RUNS):
     bad_chunk(f"bitmap-mode-{mode}", "index pack `bitmap` allows mode 32 alone", "does not allow",
               write_chunk(mode, some, 40, sevens), recipe=packed)
@@ -511,6 +587,144 @@ bad_chunk("runs-length-2-64", "a number that overflows is none", "outside",
 bad_chunk("every-less", "mode 34 has count = m", "count 7", raw_chunk(7, EVERY, sevens, b""))
 bad_chunk("every-index", "mode 34 has no indices", "index bytes", raw_chunk(40, EVERY, floats(range(40)), b"\0"))
 
+# Places and signs.
+turns = [0, 1, 1, 0, 0, 1, 0]  # of `some`
+seven_signs = signed(1.5, turns)
+scale = floats([1.5])
+some_signed = placed(40, some, [-1.5 if turn else 1.5 for turn in turns])
+in_8, in_16 = "adabins@10,weight=3+sign+adacomp8", "ef+adabins@10+sign@scale=meanmax+adacomp16"
+PACKS = ((8, PLACES8, in_8), (16, PLACES16, in_16))
+
+
+def good_places(name, about, chunk, values, recipe, **more):
+    good(name, about, single(recipe, (len(values),), [chunk], **more), w=values)
+
+
+for mode in (0, 2, BITMAP, RUNS):
+    good_places(f"sign-{mode}", "a scale, then signs, then indices", write_chunk(mode, some, 40, seven_signs),
+                some_signed, "topk@0.2+sign")
+good_places("sign-34", "a scale and signs", write_chunk(EVERY, everywhere, 40, signed(-2, [1] + [0] * 39)),
+            placed(40, everywhere, [2] + [-2] * 39), "threshold@0.5+sign")
+good_places("sign-0-told", "count 0 has no scale", chunk_header(0, 0, 0), placed(40, [], []), "topk@0.2+sign")
+good_places("sign-all", "a scale and signs of every element", signed(3, [0, 1, 0, 0, 1, 1, 0, 1, 1]),
+            placed(9, range(9), [3, -3, 3, 3, -3, -3, 3, -3, -3]), "sign")
+for bits, mode, recipe in PACKS:
+    good_places(f"places{bits}", "header, scale, places with their signs",
+                raw_chunk(7, mode, scale, write_places(some, turns, 10, mode)), some_signed, recipe)
+    good_places(f"places{bits}-bitmap", "a bitmap although places are shorter",
+                write_chunk(BITMAP, [3], 40, signed(1.5, [1])), placed(40, 3, -1.5), recipe)
+    good_places(f"places{bits}-0", "count 0 has mode 0 and no scale", chunk_header(0, 0, 0), placed(40, [], []), recipe)
+    good_places(f"places{bits}-same-place", "a place that is not larger is one of the next cell",
+                raw_chunk(3, mode, scale, pack_places([(1, 4), (2, 4), (1, 3)], mode)),
+                placed(40, [4, 14, 23], [1.5, -1.5, 1.5]), recipe)
+    good_places(f"places{bits}-skip-needless", "a cell is skipped that the place alone would skip",
+                raw_chunk(2, mode, scale, pack_places([(1, 4), (0, 0), (2, 2)], mode)),
+                placed(40, [4, 12], [1.5, -1.5]), recipe)
+    good_places(f"places{bits}-skips", "cells are skipped one by one",
+                raw_chunk(1, mode, scale, pack_places([(0, 0), (0, 0), (0, 0), (2, 9)], mode)),
+                placed(40, 39, -1.5), recipe)
+    good_places(f"places{bits}-far", "as many cells as an entry can skip, and more",
+                raw_chunk(2, mode, scale, write_places([9, CHUNK - 1], [1, 0], 3, mode)),
+                placed(CHUNK, [9, CHUNK - 1], [-1.5, 1.5]), f"adabins@3+sign+adacomp{bits}")
+    good_places(f"places{bits}-bin-1", "cells of one element",
+                raw_chunk(2, mode, scale, pack_places([(1, 0), (2, 0)], mode)), placed(40, [0, 1], [1.5, -1.5]),
+                f"adabins@1+sign+adacomp{bits}")
+    largest = 64 if bits == 8 else 16384
+    good_places(f"places{bits}-largest", "the largest place and the largest bin",
+                raw_chunk(2, mode, scale, pack_places([(2, largest - 1), (1, largest - 1)], mode)),
+                placed(2 * largest, [largest - 1, 2 * largest - 1], [-1.5, 1.5]),
+                f"adabins@{largest}+sign+adacomp{bits}")
+    good_places(f"places{bits}-bin-longer", "a cell longer than its chunk",
+                raw_chunk(1, mode, scale, pack_places([(1, 4)], mode)), placed(5, 4, 1.5), recipe)
+for name, bits in (("minus", 0xBFC00000), ("minus-0", 0x80000000), ("inf", 0x7F800000), ("nan", 0x7FA00001)):
+    raw = struct.pack("<I", bits)
+    quiet = bits | (0x400000 if name == "nan" else 0)
+    good_places(f"scale-{name}", "a scale is any binary32", raw + b"\2",
+                np.array([quiet, quiet ^ 0x80000000], "<u4"), "sign")
+    good_places(f"scale-{name}-places", "a scale is any binary32",
+                raw_chunk(2, PLACES8, raw, pack_places([(1, 0), (2, 1)], PLACES8)),
+                np.array([quiet, quiet ^ 0x80000000], "<u4"), in_8)
+good_places("scale-of-16", "a scale beyond fp16 of an fp16 tensor", signed(70000, [1, 0]),
+            np.array([-65504, 65504], "<f2"), "sign", dtype=1)
+good_places("scale-of-bf16", "a scale between two of bf16", floats([1.00390625]) + b"\2",
+            np.array([0x3F80, 0xBF80], "<u2"), "sign", dtype=2)
+good("scales-differ", "a reader does not check that the chunks of a unit have the same scale",
+     single("adabins@50+sign+adacomp8", (SECOND,),
+            [raw_chunk(1, PLACES8, floats([2]), pack_places([(1, 1)], PLACES8)),
+             write_chunk(BITMAP, [0], 1, signed(3, [1]))]),
+     w=placed(SECOND, [1, CHUNK], [2, -3]))
+
+for bits, mode, recipe in PACKS:
+    def bad_places(name, rule, reference, count, entries, n=40):
+        chunk = raw_chunk(count, mode, scale, pack_places(entries, mode))
+        bad_chunk(f"places{bits}-{name}", rule, reference, chunk, n, recipe)
+
+    bad_places("code-3", "code 3 does not occur", "code 3", 1, [(3, 2)])
+    bad_places("code-3-among", "code 3 does not occur", "code 3", 2, [(1, 2), (3, 4), (1, 5)])
+    bad_places("skip-last", "the last entry is a value", "code 0", 1, [(1, 2), (0, 0)])
+    bad_places("skip-alone", "the last entry is a value", "code 0", 1, [(0, 0)])
+    bad_places("place-l", "places are below L", "outside its cell", 1, [(1, 10)])
+    bad_places("place-l-among", "places are below L", "outside its cell", 2, [(2, 12), (1, 3)])
+    bad_places("outside", "positions are below m", "outside its chunk", 1, [(1, 5)], n=5)
+    bad_places("outside-last-cell", "positions are below m", "outside its chunk", 1, [(0, 2), (1, 8)], n=38)
+    bad_places("outside-by-skip", "positions are below m", "outside its chunk", 1, [(0, 3), (1, 0)])
+    bad_places("outside-by-place", "positions are below m", "outside its chunk", 5,
+               [(1, 9), (1, 9), (2, 9), (1, 9), (1, 9)])
+    bad_places("count-more", "count entries are values", "2 values where count is 3", 3, [(1, 2), (0, 0), (1, 3)])
+    bad_places("count-less", "count entries are values", "2 values where count is 1", 1, [(1, 2), (1, 3)])
+    bad_places("empty", "places have the bytes that they need", "no index bytes", 1, [])
+    bad_chunk(f"places{bits}-count-0", "count 0 has mode 0", "count 0", chunk_header(0, mode, 0), 40, recipe)
+    bad_chunk(f"places{bits}-no-scale", "the scale stands before the places", "frame ends",
+              raw_chunk(4, mode, b"", pack_places([(1, 1), (1, 2), (1, 3), (1, 4)], mode)), 40, recipe)
+    bad_chunk(f"places{bits}-scale-cut", "a scale is whole", "scale", chunk_header(1, mode, bits // 8) + b"\0\0\0", 40,
+              recipe)
+    bad_chunk(f"places{bits}-cut", "places lie in the frame", "indices",
+              chunk_header(2, mode, bits // 4) + scale + pack_places([(1, 1)], mode), 40, recipe)
+    other = PLACES16 if bits == 8 else PLACES8
+    for number, chunk in ((0, write_chunk(0, some, 40, seven_signs)), (3, write_chunk(3, some, 40, seven_signs)),
+                          (RUNS, write_chunk(RUNS, some, 40, seven_signs)),
+                          (EVERY, write_chunk(EVERY, everywhere, 40, signed(1, [0] * 40))),
+                          (other, raw_chunk(7, other, scale, write_places(some, turns, 10, other)))):
+        bad_chunk(f"adacomp{bits}-mode-{number}", f"index pack `adacomp{bits}` allows modes 32 and {mode}",
+                  "does not allow", chunk, recipe=recipe)
+bad_chunk("places16-half", "an entry of mode 36 is two bytes", "inside an entry",
+          raw_chunk(1, PLACES16, scale, b"\1\x40\0"), recipe=in_16)
+bad_chunk("places16-byte", "an entry of mode 36 is two bytes", "inside an entry",
+          raw_chunk(1, PLACES16, scale, b"\x40"), recipe=in_16)
+for mode in (PLACES8, PLACES16):
+    places = write_places(some, turns, 10, mode)
+    for name, recipe in (("gaps", "adabins@10+sign"), ("topk", "topk@0.2+sign")):
+        bad_chunk(f"mode-{mode}-{name}", f"index pack `gaps` does not allow mode {mode}", f"mode {mode}",
+                  raw_chunk(7, mode, scale, places), recipe=recipe)
+    for name, recipe in (("fp32", "adabins@10+fp32"), ("topk-fp32", "topk@0.2+fp32")):
+        bad_chunk(f"mode-{mode}-{name}", f"index pack `gaps` does not allow mode {mode}", f"mode {mode}",
+                  raw_chunk(7, mode, b"", places), recipe=recipe)
+    bad_chunk(f"mode-{mode}-bitmap", "index pack `bitmap` allows mode 32 alone", "does not allow",
+              raw_chunk(7, mode, scale, places), recipe="adabins@10+sign+bitmap")
+bad("places8-symbols", "symbols are among the places, and nowhere else", "longer than", "behind its last chunk",
+    told(raw_chunk(7, PLACES8, scale, write_places(some, turns, 10, PLACES8)) + b"\0", in_8))
+
+# Signs.
+bad_chunk("sign-scale-cut", "a scale is whole", "scale", chunk_header(1, 0, 1) + b"\0\0\0", recipe="topk@0.2+sign")
+bad_chunk("sign-scale-none", "a chunk of signs has a scale", "frame ends", raw_chunk(7, 2, b"\0", write_rice(some, 2)),
+          recipe="topk@0.2+sign")
+bad_chunk("sign-symbols-cut", "a chunk has a sign for each value", "symbols", chunk_header(9, EVERY, 0) + scale + b"\0",
+          9, "topk@0.2+sign")
+bad_chunk("sign-all-scale-cut", "a scale is whole", "scale", scale[:3], 3, "sign")
+bad_chunk("sign-all-cut", "a chunk has a sign for each element", "symbols", scale + b"\0", 9, "sign")
+bad("sign-all-none", "a chunk of signs has a scale", "longer than", "behind its last chunk",
+    told(signed(1, [0] * 8) + b"\0", "sign", 8))
+bad("sign-0-scale", "count 0 has no scale", "longer than", "behind its last chunk",
+    told(chunk_header(0, 0, 0) + scale, "topk@0.2+sign"))
+bad_chunk("sign-bit-behind", "bits behind the last are 0", "behind their last",
+          raw_chunk(7, 2, scale + b"\x80", write_rice(some, 2)), recipe="topk@0.2+sign")
+bad_chunk("sign-bit-behind-bitmap", "bits behind the last are 0", "behind their last",
+          raw_chunk(7, BITMAP, scale + b"\xff", write_bitmap(some, 40)), recipe=in_8)
+bad_chunk("sign-bit-behind-every", "bits behind the last are 0", "behind their last",
+          raw_chunk(9, EVERY, scale + b"\xff\2", b""), 9, "topk@0.2+sign")
+bad_chunk("sign-all-bit-behind", "bits behind the last are 0", "behind their last", scale + b"\x08", 3, "sign")
+bad_chunk("sign-all-bit-behind-far", "bits behind the last are 0", "behind their last", scale + b"\0\x80", 9, "sign")
+
 # Symbols and dtypes.
 tricky = np.array([0x00000000, 0x80000000, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x7F7FFFFF],
                   "<u4")
@@ -558,11 +772,26 @@ for select in ("randomk", "randomblock"):
     bad(f"drawn-{select}-told", "a chunk whose coordinates are drawn has no header",
         "longer than", "behind its last chunk",
         single(recipe, (8,), [half], 7))
+    recipe = f"{select}@0.5,coords=shared+sign"
+    at = meaning.drawn(select, 0.5, 8, 7, 5, 0, 0)
+    good(f"drawn-{select}-sign", "a scale and signs, at coordinates that are drawn",
+         single(recipe, (8,), [signed(2, [1, 0, 0, 1])], 7, step=5), w=placed(8, at, [-2, 2, 2, -2]))
+    bad(f"drawn-{select}-sign-behind", "bits behind the last are 0", "tensor 'w'", "behind their last",
+        single(recipe, (8,), [signed(2, [1, 0, 0, 1, 1])], 7))
+    bad(f"drawn-{select}-sign-cut", "a scale is whole", "tensor 'w'", "frame ends",
+        single(recipe, (8,), [scale[:3]], 7))
+    bad(f"drawn-{select}-sign-none", "a sign for each coordinate", "tensor 'w'", "frame ends",
+        single(recipe, (8,), [scale], 7))
 at, = meaning.drawn("randomblock", 1e-9, 2 * CHUNK, 7, 0, 0, 0)
 lonely = [one if at // CHUNK == c else b"" for c in (0, 1)]
 good("drawn-empty-chunk", "a chunk without bytes counts in the checksum",
      single("randomblock@1e-9,coords=shared+fp32", (2 * CHUNK,), lonely, 7),
      w=placed(2 * CHUNK, at, 1.5))
+lonely_signed = [signed(1.5, [1]) if at // CHUNK == c else b"" for c in (0, 1)]
+good("drawn-empty-chunk-sign", "a chunk without coordinates has no scale",
+     single("randomblock@1e-9,coords=shared+sign", (2 * CHUNK,), lonely_signed, 7), w=placed(2 * CHUNK, at, -1.5))
+bad("drawn-empty-chunk-scale", "a chunk without coordinates has no scale", "longer than", "behind its last chunk",
+    single("randomblock@1e-9,coords=shared+sign", (2 * CHUNK,), [chunk or scale for chunk in lonely_signed], 7))
 
 # ---- Section 6: checksum ---------------------------------------------------------------------------------------------
 

@@ -197,8 +197,109 @@ case("rules-units", "units of scope model stand where their first tensor stands"
      x5=made(35, [9]))
 case("dense-below", "small tensors travel uncompressed", "threshold@0.5", "--dense-below 100", **model)
 
+# Signs and one scale, behind every way to select.
+case("sign-all", "every element by its sign; of 0 comes the scale, of -0 its negative", "sign", "",
+     w=stored("finite32"))
+case("sign-all-of-16", "an fp16 tensor, a scale of fp32", "sign", "--nonfinite zero", w=stored("nonfinite16"))
+case("sign-all-ef", "feedback before signs; of -0 comes 0", "ef+sign", "", w=stored("zeros"))
+case("sign-all-chunks", "every element, two chunks, each with the scale", "sign", "",
+     w=repeated("finite16", [CHUNK + 9]))
+case("sign-topk", "signs of the largest", "topk@0.1+sign", "", w=prime)
+case("sign-topk-ef", "signs of the largest, with feedback", "ef+topk@0.05+sign", "", w=made(50, [2003], "fp16"))
+case("sign-bitmap", "signs and a bitmap", "threshold@0.7+sign+bitmap", "", w=prime)
+case("sign-nothing", "a chunk of count 0 has no scale", "threshold@1e30+sign", "", w=prime)
+case("sign-every", "signs of all elements by topk", "topk@1+sign", "", w=prime)
+case("sign-runs", "signs of blocks", "threshold@1+sign", "", w=stored("blocks"))
+case("sign-randomk", "signs at coordinates that are drawn", "randomk@0.1+sign", "--seed 7", w=prime)
+case("sign-randomk-own", "signs at a rank's own coordinates", "randomk@0.1+sign", "--rank 5 --step 3", w=prime)
+case("sign-randomk-unbiased", "the scale is of what is sent, so by n/b larger", "randomk@0.3,unbiased=yes+sign",
+     "--seed 7", w=prime)
+case("sign-randomblock-chunks", "three chunks, two of them without a byte, and so without a scale",
+     "randomblock@0.002+sign", "--seed 7 --step 1", w=made(11, [2 * CHUNK + 12345], "fp16"))
+case("sign-pass", "a scale of NaN and the signs of NaN and Inf", "sign", "--nonfinite pass", w=stored("nonfinite32"))
+case("sign-model", "one scale spans the model", "topk@0.05,scope=model+sign", "", **model)
+
+# Bins.
+adacomp = "ef+adabins@{}+sign@scale=meanmax"
+case("adacomp", "AdaComp", adacomp.format(50), "", w=prime)
+case("adacomp-500", "AdaComp, a short last bin", adacomp.format(500), "--step 9 --rank 2", w=prime)
+case("adacomp-bin-1", "bins of one: every element but zeros", adacomp.format(1), "--nonfinite zero",
+     w=stored("nonfinite32"))
+case("adacomp-bin-whole", "a bin as long as the tensor", adacomp.format(997), "", w=prime)
+case("adacomp-bin-longer", "bins longer than the tensor", adacomp.format(16384), "", w=prime)
+case("adacomp-last-of-1", "a last bin of one element", adacomp.format(12), "", w=prime)
+case("adacomp-zeros", "all zero: nothing is sent", adacomp.format(10), "", w=stored("zeros"))
+case("adacomp-zero-bin", "bins of zeros send nothing but count in the scale", adacomp.format(7), "",
+     w=stored("blocks"))
+case("adacomp-equal", "all equal: every element is the largest of its bin", adacomp.format(8), "", w=stored("equal"))
+case("adacomp-denormal", "denormals", adacomp.format(10), "", w=stored("denormal"))
+case("adacomp-finite", "sums beyond the largest finite value", adacomp.format(6), "", w=stored("finite32"))
+case("adacomp-of-16", "an fp16 tensor", adacomp.format(50), "", w=made(51, [5000], "fp16"))
+case("adacomp-finite-of-16", "an fp16 tensor: denormals and the largest", adacomp.format(4), "", w=stored("finite16"))
+case("adacomp-chunks", "a bin across the border of two chunks", adacomp.format(500), "", w=made(52, [CHUNK + 1234]))
+case("adacomp-chunks-sparse", "three chunks, nothing sent in the second",
+     "ef+adabins@16384,scope=model+sign@scale=meanmax", "", a=made(53, [CHUNK - 100]),
+     b=repeated("zeros", [CHUNK + 20000]), c=made(54, [999], "fp16"))
+case("adacomp-weight-1", "weight 1: the largest of each bin alone", "ef+adabins@50,weight=1+sign@scale=meanmax", "",
+     w=prime)
+case("adacomp-weight-3", "weight 3", "ef+adabins@50,weight=3+sign@scale=meanmax", "", w=prime)
+case("adacomp-weight-whole", "the largest weight, in its canonical form", "adabins@100,weight=100+sign", "", w=prime)
+case("adacomp-weight-part", "a weight that is not whole", "ef@decay=0.5+adabins@20,weight=1.25+sign", "", w=prime)
+case("adacomp-pass", "NaN and Inf let through: a NaN is the largest of its bin", adacomp.format(4), "--nonfinite pass",
+     w=stored("nonfinite32"))
+case("adacomp-pass-weight-1", "the same with weight 1", "ef+adabins@4,weight=1+fp32", "--nonfinite pass",
+     w=stored("nonfinite32"))
+case("adacomp-pass-of-16", "NaN and Inf of an fp16 tensor", "adabins@3,weight=3+sign@scale=meanmax",
+     "--nonfinite pass", w=stored("nonfinite16"))
+case("adacomp-zero", "NaN and Inf taken as 0", adacomp.format(4), "--nonfinite zero", w=stored("nonfinite32"))
+case("adabins-fp32", "bins, values as they are", "adabins@50", "", w=prime)
+case("adabins-fp16", "bins, values of fp16", "ef+adabins@50+fp16", "", w=prime)
+case("adabins-bf16", "bins, values of bf16", "ef+adabins@100+bf16", "", w=made(3, [5000], "fp16"))
+case("adabins-bitmap", "bins and a bitmap", "adabins@50,weight=1+sign+bitmap", "", w=prime)
+case("adabins-mean", "bins, a scale of what is sent", "ef+adabins@50+sign", "", w=prime)
+case("adacomp-model", "bins across tensors, one scale", "ef+adabins@50,scope=model+sign@scale=meanmax", "", **model)
+case("adacomp-led", "coordinates of a leader, in a file like any others",
+     "ef+adabins@50,coords=shared+sign@scale=meanmax", "", **model)
+case("adacomp-auto", "bins by kind: 50 for a convolution, 500 for all else", "ef+adabins+sign@scale=meanmax",
+     "--kind *bias=bias --kind norm=norm --kind conv*=conv --kind fc=dense", **model)
+case("adacomp-auto-model", "the same: two units of scope model",
+     "ef+adabins@auto,scope=model+sign@scale=meanmax", "--kind conv*=conv --kind fc=dense", **model)
+case("adacomp-auto-other", "bins by kind, of other sizes; kinds count for rules as well",
+     "ef+adabins@conv=9,other=64,weight=1+sign@scale=meanmax+adacomp8",
+     "--kind conv*=conv --kind fc=dense --rule *.bias=adabins@conv=3+bf16", **model)
+
+# Places and signs.
+sparse = dict(a=stored("two"), b=repeated("zeros", [50000]), c=made(55, [700]), d=repeated("zeros", [3000]),
+              e=stored("one"))
+case("adacomp8", "places and signs in bytes", "ef+adabins@50,weight=1+sign@scale=meanmax+adacomp8", "", w=prime)
+case("adacomp8-64", "the longest bins that bytes have room for", "adabins@64,weight=1+sign+adacomp8", "",
+     w=made(56, [6400]))
+case("adacomp8-bin-1", "bins of one: no place but 0", "adabins@1+sign+adacomp8", "", w=stored("one"))
+case("adacomp8-skips", "cells that are skipped, by several bytes where one is not enough",
+     "adabins@7,scope=model,weight=1+sign+adacomp8", "", **sparse)
+case("adacomp8-bitmap", "many values: the bitmap is shorter", "ef+adabins@8+sign@scale=meanmax+adacomp8", "", w=prime)
+case("adacomp8-zeros", "nothing is sent", "ef+adabins@50+sign@scale=meanmax+adacomp8", "", w=stored("zeros"))
+case("adacomp8-of-16", "an fp16 tensor", "ef+adabins@40,weight=1+sign@scale=meanmax+adacomp8", "",
+     w=made(57, [3001], "fp16"))
+case("adacomp8-chunks", "cells start anew in each chunk, bins do not",
+     "ef+adabins@50,weight=1+sign@scale=meanmax+adacomp8", "", w=made(58, [CHUNK + 321]))
+case("adacomp8-pass", "places, signs and a scale of NaN", "adabins@64,weight=1+sign+adacomp8", "--nonfinite pass",
+     w=stored("nonfinite32"), v=made(59, [640]))
+case("adacomp16", "places and signs in pairs of bytes", "ef+adabins@500,weight=1+sign@scale=meanmax+adacomp16", "",
+     w=made(4, [40009]))
+case("adacomp16-16384", "the longest bins", "adabins@16384,weight=1.0625+sign+adacomp16", "", w=made(60, [100003]))
+case("adacomp16-skips", "cells that are skipped, by several pairs of bytes where one is not enough",
+     "adabins@1,scope=model+sign+adacomp16", "", **{**sparse, "c": stored("scalar-16")})
+case("adacomp16-bitmap", "many values: the bitmap is shorter", "ef+adabins@500+sign@scale=meanmax+adacomp16", "",
+     w=made(3, [5000], "fp16"))
+case("adacomp16-chunks", "cells start anew in each chunk, bins do not",
+     "ef+adabins@1000,weight=1.5+sign@scale=meanmax+adacomp16", "", w=made(61, [CHUNK + 4321], "fp16"))
+case("adacomp16-led", "coordinates of a leader, in a file", "adabins@100,coords=shared,weight=1+sign+adacomp16", "",
+     w=made(62, [3000]))
+
 # Shapes.
-for number, recipe in enumerate(("fp32", "topk@0.5+fp16", "threshold@1", "randomk@0.5", "randomblock@0.5,coords=own")):
+for number, recipe in enumerate(("fp32", "topk@0.5+fp16", "threshold@1", "randomk@0.5", "randomblock@0.5,coords=own",
+                                 "ef+adabins@2+sign@scale=meanmax", "adabins@2+sign+adacomp8", "sign")):
     case(f"shapes-{number}", "no element, no dimension, one element, two", recipe, "--seed 2", a=stored("empty"),
          b=stored("empty-16"), c=stored("scalar"), d=stored("scalar-16"), e=stored("one"), f=stored("two"))
 case("empty", "one tensor without elements", "topk@0.1", "", w=stored("empty-16"))

@@ -11,12 +11,12 @@ import numpy as np
 
 import tersegrad_ref as ref
 
-BITMAP, RUNS, EVERY = 32, 33, 34
+BITMAP, RUNS, EVERY, PLACES8, PLACES16 = 32, 33, 34, 35, 36
 IDS = (
     {"none": 1, "ef": 2},
-    {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5},
-    {"fp32": 1, "fp16": 2, "bf16": 3},
-    {"bitmap": 1, "gaps": 2},
+    {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
+    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4},
+    {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1},
 )
 DEFAULT_IDS = (1, 1, 0, 2, 1)
@@ -66,10 +66,36 @@ def write_runs(positions):
     return raw
 
 
+def pack_places(entries, mode):
+    """Entries are pairs of code and place."""
+    bits, size = (6, 1) if mode == PLACES8 else (14, 2)
+    return b"".join((code << bits | place).to_bytes(size, "little") for code, place in entries)
+
+
+def write_places(positions, signs, cell, mode):
+    """Cells are skipped only where they must be."""
+    most = 64 if mode == PLACES8 else 16384  # cells that one entry can skip
+    entries, at, before = [], 0, -1
+    for position, sign in zip(positions, signs):
+        place, far = position % cell, position // cell - at
+        if far != (place <= before):
+            while far > 0:
+                entries.append((0, min(far, most) - 1))
+                far -= most
+        entries.append((1 + sign, place))
+        at, before = position // cell, place
+    return pack_places(entries, mode)
+
+
 # ---- Chunks ----------------------------------------------------------------------------------------------------------
 
 def floats(values):
     return np.array(values, "<f4").tobytes()
+
+
+def signed(scale, bits):
+    """Scale and symbols of quantizer `sign`."""
+    return floats([scale]) + pack_bits(bits)
 
 
 def chunk_header(count, mode, index_len):

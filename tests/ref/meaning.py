@@ -13,35 +13,48 @@ from collections import namedtuple
 
 import numpy as np
 
-Recipe = namedtuple("Recipe", "feedback decay select main scope coords unbiased quantize")
+Recipe = namedtuple("Recipe", "feedback decay select main weight scope coords unbiased quantize scale")
 
 STAGES = {"none": "feedback", "ef": "feedback", "all": "select", "topk": "select", "threshold": "select",
-          "randomk": "select", "randomblock": "select", "fp32": "quantize", "fp16": "quantize", "bf16": "quantize",
-          "bitmap": "index pack", "gaps": "index pack", "bits": "symbol pack"}
+          "randomk": "select", "randomblock": "select", "adabins": "select",
+          "fp32": "quantize", "fp16": "quantize", "bf16": "quantize", "sign": "quantize",
+          "bitmap": "index pack", "gaps": "index pack", "adacomp8": "index pack", "adacomp16": "index pack",
+          "bits": "symbol pack"}
+MAIN_KEYS = ("ratio", "T", "bin")
 RANDOM = ("randomk", "randomblock")
 FP32, FP16 = np.dtype("<f4"), np.dtype("<f2")
 
 
 # ---- Recipes ---------------------------------------------------------------------------------------------------------
 
-def parse(text, has_seed):
+def bin_of(parameters, kind):
+    """How many elements a bin has: as given, or by the kind of the tensor."""
+    size = parameters.get("main", "auto")
+    if size == "auto":
+        size = parameters.get("conv", 50) if kind == "conv" else parameters.get("other", 500)
+    return int(float(size))
+
+
+def parse(text, has_seed, kind="other"):
     found, parameters = {}, {}
     for part in text.split("+"):
         name, _, rest = part.partition("@")
         found[STAGES[name]] = name
         for item in filter(None, rest.split(",")):
             key, equals, value = item.rpartition("=")
-            parameters[key if equals and key not in ("ratio", "T") else "main"] = value
+            parameters[key if equals and key not in MAIN_KEYS else "main"] = value
     select = found.get("select", "all")
     coords = parameters.get("coords", "auto" if select in RANDOM else "own")
     if coords == "auto":
         coords = "shared" if has_seed else "own"
     main = parameters.get("main", None if select in ("all", "threshold") else "0.01")
+    if select == "adabins":
+        main = bin_of(parameters, kind)
     # The index pack is no part of it: it changes bytes, not values, but two recipes that differ in it are two units.
     return found.get("index pack", "gaps"), Recipe(
         found.get("feedback", "none"), float(parameters.get("decay", 1)), select, None if main is None else float(main),
-        parameters.get("scope", "tensor"), coords, parameters.get("unbiased", "no") == "yes",
-        found.get("quantize", "fp32"))
+        float(parameters.get("weight", 2)), parameters.get("scope", "tensor"), coords,
+        parameters.get("unbiased", "no") == "yes", found.get("quantize", "fp32"), parameters.get("scale", "mean"))
 
 
 def matches(pattern, name):
@@ -49,13 +62,13 @@ def matches(pattern, name):
 
 
 def recipe_of(name, array, recipe, rules, kinds, dense_below, has_seed):
+    kind = next((kind for pattern, kind in kinds if matches(pattern, name)), "other")
     for pattern, other in rules:
         if matches(pattern, name):
-            return parse(other, has_seed)
-    kind = next((kind for pattern, kind in kinds if matches(pattern, name)), "other")
+            return parse(other, has_seed, kind)
     if kind in ("norm", "bias") or array.size < dense_below:
         return parse("fp32" if array.dtype == FP32 else "fp16", has_seed)
-    return parse(recipe, has_seed)
+    return parse(recipe, has_seed, kind)
 
 
 # ---- Coordinates -----------------------------------------------------------------------------------------------------
@@ -93,15 +106,35 @@ def drawn(select, ratio, n, seed, step, unit, who):
     return sorted(taken)
 
 
-def coordinates(recipe, values, seed, step, rank, unit):
+def magnitude(values):
+    """A number that ascends with the magnitude; a NaN is above all."""
+    return values.view(np.uint32) & np.uint32(0x7FFFFFFF)
+
+
+def largest_of_bins(values, recipe):
+    """The largest magnitude of each bin, as such numbers."""
+    return np.maximum.reduceat(magnitude(values), np.arange(0, len(values), int(recipe.main)))
+
+
+def pushed(recipe, gradient, values):
+    """What adabins sends: that which the gradient, counted once more, brings up to the largest of its bin."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        ahead = values + np.float32(recipe.weight - 1) * gradient
+    largest = np.repeat(largest_of_bins(values, recipe), int(recipe.main))[:len(values)]
+    return np.flatnonzero((magnitude(ahead) >= largest) & (values != 0))
+
+
+def coordinates(recipe, gradient, values, seed, step, rank, unit):
     n = len(values)
-    size = values.view(np.uint32) & np.uint32(0x7FFFFFFF)  # ascends with the magnitude; a NaN is above all
+    size = magnitude(values)
     if recipe.select == "all" or n == 0:
         return np.arange(n)
     if recipe.select == "topk":
         return np.sort(np.argsort(-size.astype(np.int64), kind="stable")[:entries(recipe.main, n)])
     if recipe.select == "threshold":  # against T as a binary32
         return np.flatnonzero(size >= np.float32(recipe.main).view(np.uint32))
+    if recipe.select == "adabins":
+        return pushed(recipe, gradient, values)
     who = 0 if recipe.coords == "shared" else rank + 1
     return np.array(drawn(recipe.select, recipe.main, n, seed or 0, step, unit, who))
 
@@ -126,6 +159,41 @@ def to_bf16(values):
     return np.where(finite, rounded, values)
 
 
+def sum_of(numbers):
+    """A sum in binary64, from the first to the last."""
+    total = 0.0
+    for number in numbers.view(np.float32).tolist():
+        total += number
+    return total
+
+
+def sum_by(sizes, numbers, positions):
+    """The same of sums: over parts of sizes[0] elements, in these over parts of sizes[1] elements, and so on."""
+    if not sizes or not len(numbers):
+        return sum_of(numbers)
+    firsts = np.flatnonzero(np.diff(positions // sizes[0])) + 1
+    total = 0.0
+    for part, at in zip(np.split(numbers, firsts), np.split(positions, firsts)):
+        total += sum_by(sizes[1:], part, at)
+    return total
+
+
+def scale_of(recipe, values, sent, picked):
+    """The one magnitude that signs stand for: a mean. What is sent is summed by chunk, and there by 4,096 elements."""
+    if recipe.scale == "meanmax":
+        largest = largest_of_bins(values, recipe)
+        total, count = sum_of(largest), len(largest)
+    else:
+        total, count = sum_by((262144, 4096), magnitude(picked), sent), len(picked)
+    return np.float32(total / count if count else 0)
+
+
+def quantized(recipe, values, sent, picked):
+    if recipe.quantize == "sign":
+        return np.copysign(scale_of(recipe, values, sent, picked), picked)
+    return QUANTIZE[recipe.quantize](picked)
+
+
 QUANTIZE = {"fp32": lambda values: values, "fp16": to_fp16, "bf16": to_bf16}
 
 
@@ -142,9 +210,10 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
         values = np.concatenate([tensors[t][1].reshape(-1).astype(np.float32) for t in members])
         if nonfinite == "zero":
             values[~np.isfinite(values)] = 0
+        gradient = values
         if chosen.feedback == "ef":
             values = values + np.float32(0)  # of -0 and a residual of 0 comes 0
-        sent = coordinates(chosen, values, seed, step, rank, unit)
+        sent = coordinates(chosen, gradient, values, seed, step, rank, unit)
         picked = values[sent]
         if chosen.unbiased and len(sent):
             finite = np.isfinite(picked)
@@ -153,7 +222,7 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
             largest = np.finfo(np.float32).max
             picked = np.where(finite, np.clip(picked, -largest, largest), picked).astype(np.float32)
         out = np.zeros(len(values), np.float32)
-        out[sent] = QUANTIZE[chosen.quantize](picked)
+        out[sent] = quantized(chosen, values, sent, picked)
         ends = np.cumsum([tensors[t][1].size for t in members])
         for t, flat in zip(members, np.split(out, ends[:-1])):
             array = tensors[t][1]

@@ -33,8 +33,9 @@ MAX_ELEMENTS = 1 << 60    # in all tensors of a frame together
 DEFAULT_LIMIT = 1 << 28   # elements this decoder is willing to hold, unless told otherwise
 
 DESCRIBED, INDICES, VALUES = 1, 2, 4
-BITMAP, RUNS, EVERY = 32, 33, 34
+BITMAP, RUNS, EVERY, PLACES8, PLACES16 = 32, 33, 34, 35, 36
 MAX_RICE = 18
+PLACES = {PLACES8: 6, PLACES16: 14}  # bits of a place
 
 MASK32 = (1 << 32) - 1
 MASK64 = (1 << 64) - 1
@@ -176,9 +177,9 @@ DRAWS = {"randomk": draw_k, "randomblock": draw_block}
 STAGES = ("feedback", "select", "quantize", "index pack", "symbol pack")
 PARTS = (
     {"none": 1, "ef": 2},
-    {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5},
-    {"fp32": 1, "fp16": 2, "bf16": 3},
-    {"bitmap": 1, "gaps": 2},
+    {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
+    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4},
+    {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1},
 )
 DEFAULTS = ("none", "all", None, "gaps", "bits")
@@ -186,21 +187,28 @@ STAGE_OF = {name: stage for stage, parts in enumerate(PARTS) for name in parts}
 MAX_RECIPES = 255
 MAX_TEXT = 255
 
-# A parameter's values are choices, or the numbers from `low` (itself only if `closed`) to `high`. A main one comes first.
-Parameter = namedtuple("Parameter", "key choices default low high closed main", defaults=(None,) * 4 + (False,))
+# A parameter's values are choices, or the numbers from `low` (itself only if `closed`) to `high`, or the whole ones of
+# them. A main one comes first.
+Parameter = namedtuple("Parameter", "key choices default low high closed main whole",
+                       defaults=(None,) * 4 + (False,) * 2)
 SCOPE = Parameter("scope", ("tensor", "model"), "tensor")
 RATIO = Parameter("ratio", None, "0.01", 0, 1, False, main=True)
 RANDOM = (RATIO, SCOPE, Parameter("coords", ("own", "shared"), "auto"), Parameter("unbiased", ("no", "yes"), "no"))
 COORDS = Parameter("coords", ("own", "shared"), "own")
+BIN = Parameter("bin", None, "auto", 1, 16384, True, main=True, whole=True)
+SPLIT = (BIN._replace(key="conv", default="50", main=False), BIN._replace(key="other", default="500", main=False))
 PARAMETERS = {  # in canonical order
     "ef": (Parameter("decay", None, "1", 0, 1, True),),
     "topk": (RATIO, SCOPE, COORDS),
     "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True, main=True), SCOPE, COORDS),
     "randomk": RANDOM,
     "randomblock": RANDOM,
+    "adabins": (BIN, SCOPE, COORDS, *SPLIT, Parameter("weight", None, "2", 1, 100, True)),
+    "sign": (Parameter("scale", ("mean", "meanmax"), "mean"),),
 }
+LARGEST_BIN = {"adacomp8": 64, "adacomp16": 16384}
 
-Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio")
+Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio bin")
 
 
 def write_number(value):
@@ -225,11 +233,17 @@ def parse_number(text):
     return value
 
 
+def parse_whole(text):
+    require(re.fullmatch("0|[1-9][0-9]*", text), f"recipe number '{text}' is not a whole number in plain digits")
+    return int(text)
+
+
 def check_value(part, parameter, value):
+    require(value != "auto", f"recipe part '{part}' has {parameter.key}=auto, which no frame may have")
     if parameter.choices:
         require(value in parameter.choices + (parameter.default,), f"recipe part '{part}' has {parameter.key}={value}")
         return
-    number = parse_number(value)
+    number = parse_whole(value) if parameter.whole else parse_number(value)
     inside = parameter.low <= number <= parameter.high and (parameter.closed or number > parameter.low)
     require(inside, f"recipe part '{part}' has {parameter.key} outside its range: {value}")
 
@@ -267,7 +281,21 @@ def parameters_of(part, at, text):
         require(not parameter.main or parameter.key in given, f"recipe part '{part}' lacks its main parameter")
     values.update(given)
     require(values.get("coords") != "auto", f"recipe part '{part}' has coords=auto, which no frame may have")
+    for parameter in SPLIT:
+        require(parameter.key not in given, f"recipe part '{part}' has {parameter.key}, although its bin is decided")
     return values
+
+
+def check_signs(text, names, parameters):
+    """Parts and parameters that go with signs or bins alone."""
+    require(parameters.get(2, {}).get("scale") != "meanmax" or names[1] == "adabins",
+            f"recipe '{text}' has a scale that is taken of bins but has no bins")
+    if names[3] not in LARGEST_BIN:
+        return
+    require(names[1] == "adabins" and names[2] == "sign",
+            f"recipe '{text}' has index pack '{names[3]}' without adabins or without sign")
+    require(parse_whole(parameters[1]["bin"]) <= LARGEST_BIN[names[3]],
+            f"recipe '{text}' has bins too large for index pack '{names[3]}'")
 
 
 def parse_recipe(raw, ids):
@@ -287,13 +315,15 @@ def parse_recipe(raw, ids):
     require(names[1] != "all" or names[3] == "gaps", f"recipe '{text}' has an index pack but no indices")
     unbiased = parameters.get(1, {}).get("unbiased") == "yes"
     require(names[0] == "none" or not unbiased, f"recipe '{text}' is unbiased and has feedback")
+    check_signs(text, names, parameters)
     for stage, name in enumerate(names):
         require(ids[stage] == PARTS[stage][name],
                 f"recipe '{text}' goes with {STAGES[stage]} id {ids[stage]}, not {PARTS[stage][name]} of '{name}'")
 
     given = parameters.get(1, {})
     ratio = parse_number(given["ratio"]) if names[1] in DRAWS else None
-    return Recipe(text, names[1], names[2], names[3], given.get("scope"), given.get("coords") == "shared", ratio)
+    return Recipe(text, names[1], names[2], names[3], given.get("scope"), given.get("coords") == "shared", ratio,
+                  int(given["bin"]) if names[1] == "adabins" else None)
 
 
 # ---- Section 2: description ------------------------------------------------------------------------------------------
@@ -349,11 +379,31 @@ def parse_description(view):
 
 # ---- Section 4: a chunk ----------------------------------------------------------------------------------------------
 
-WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
+BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "sign": 1}  # of a symbol
+SCALE_LEN = {"sign": 4}
+MODES = {"bitmap": (BITMAP,), "gaps": (*range(MAX_RICE + 1), BITMAP, RUNS, EVERY), "adacomp8": (BITMAP, PLACES8),
+         "adacomp16": (BITMAP, PLACES16)}
 
 
-def read_symbols(quantize, view):
+def symbols_len(quantize, count):
+    return (count * BITS[quantize] + 7) // 8
+
+
+def read_signs(view, count):
+    bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
+    require(not bits[count:].any(), "the symbols have a bit set behind their last")
+    return bits[:count]
+
+
+def turn(scale, signs):
+    """The scale, with its sign bit turned for each sign that is 1."""
+    return (np.frombuffer(scale, "<u4") ^ signs.astype(np.uint32) << np.uint32(31)).view(np.float32)
+
+
+def read_symbols(quantize, count, scale, view):
     """Symbols as binary32."""
+    if quantize == "sign":
+        return turn(scale, read_signs(view, count))
     if quantize == "fp32":
         return np.frombuffer(view, "<f4")
     if quantize == "fp16":
@@ -419,6 +469,25 @@ def read_runs(view, count, m):
     return np.repeat(stops - lengths - before, lengths) + np.arange(count)
 
 
+def read_places(view, mode, count, m, cell):
+    """(positions, signs)"""
+    bits = PLACES[mode]
+    require(mode == PLACES8 or len(view) % 2 == 0, "the places end inside an entry")
+    entries = np.frombuffer(view, np.uint8 if mode == PLACES8 else "<u2").astype(np.int64)
+    codes, places = entries >> bits, entries & (1 << bits) - 1
+    require(not np.any(codes == 3), "a place has code 3")
+    require(codes[-1] != 0, "the last place has code 0")
+    sent = codes != 0
+    require(sent.sum() == count, f"the places have {sent.sum()} values where count is {count}")
+    require(places[sent].max() < cell, "a place is outside its cell")
+    # How many cells each entry goes on by: those that it skips, or one if its place does not ascend.
+    onward = np.where(sent, 0, places + 1)
+    onward[1:] += sent[1:] & sent[:-1] & (places[1:] <= places[:-1])
+    positions = (np.cumsum(onward) * cell + places)[sent]
+    require(positions[-1] < m, "a place is outside its chunk")
+    return positions, codes[sent] - 1
+
+
 def read_positions(view, mode, count, m):
     if count == 0:
         return np.zeros(0, np.int64)
@@ -437,9 +506,8 @@ def read_header(cursor, index_pack, m):
     if count == 0:
         require(mode == 0 and index_len == 0, "a chunk of count 0 has another mode than 0 or index bytes")
         return count, mode, index_len
-    require(mode <= MAX_RICE or mode in (BITMAP, RUNS, EVERY), f"a chunk has the unknown mode {mode}")
-    require(mode == BITMAP or index_pack == "gaps",
-            f"a chunk has mode {mode}, which index pack 'bitmap' does not allow")
+    require(any(mode in modes for modes in MODES.values()), f"a chunk has the unknown mode {mode}")
+    require(mode in MODES[index_pack], f"a chunk has mode {mode}, which index pack '{index_pack}' does not allow")
     if mode == BITMAP:
         require(index_len == (m + 7) // 8, f"a bitmap of {m} elements has {index_len} bytes")
     elif mode == EVERY:
@@ -453,7 +521,7 @@ def read_header(cursor, index_pack, m):
 # ---- Sections 1, 3 and 6: the frame ----------------------------------------------------------------------------------
 
 Header = namedtuple("Header", "magic version flags zero rank slice slices description_len frame_len step fingerprint")
-Chunk = namedtuple("Chunk", "base m mode count symbols indices")
+Chunk = namedtuple("Chunk", "base m mode count scale symbols indices")
 HEADER = struct.Struct("<4sBBHIIIIQQQ")
 
 
@@ -511,10 +579,11 @@ def walk_unit(cursor, recipe, n, coordinates, hashes):
             count, mode = int(np.subtract(*np.searchsorted(coordinates, [base + m, base]))), None
         elif recipe.select != "all":
             count, mode, index_len = read_header(cursor, recipe.index_pack, m)
-        symbols = cursor.take(count * WIDTHS[recipe.quantize], "a chunk's symbols")
+        scale = cursor.take(SCALE_LEN.get(recipe.quantize, 0) if count else 0, "a chunk's scale")
+        symbols = cursor.take(0 if mode in PLACES else symbols_len(recipe.quantize, count), "a chunk's symbols")
         indices = cursor.take(index_len, "a chunk's indices")
         hashes.append(xxh64(cursor.view[start:cursor.at]))
-        chunks.append(Chunk(base, m, mode, count, symbols, indices))
+        chunks.append(Chunk(base, m, mode, count, scale, symbols, indices))
     return chunks
 
 
@@ -525,11 +594,15 @@ def decode_unit(recipe, n, coordinates, chunks):
     for chunk in chunks:
         if not chunk.count:
             continue
+        if chunk.mode in PLACES:
+            positions, signs = read_places(chunk.indices, chunk.mode, chunk.count, chunk.m, recipe.bin)
+            values[chunk.base + positions] = turn(chunk.scale, signs)
+            continue
         if coordinates is not None:
             positions = coordinates[sent:sent + chunk.count]
         else:
             positions = chunk.base + read_positions(chunk.indices, chunk.mode, chunk.count, chunk.m)
-        values[positions] = read_symbols(recipe.quantize, chunk.symbols)
+        values[positions] = read_symbols(recipe.quantize, chunk.count, chunk.scale, chunk.symbols)
         sent += chunk.count
     return values
 
@@ -570,7 +643,7 @@ def decode_view(view, limit):
     cursor = Cursor(view[body:-8], "the frame")
     for number, members in enumerate(units):
         recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
-        room = cursor.left() // WIDTHS[recipe.quantize]
+        room = cursor.left() * 8 // BITS[recipe.quantize]
         coordinates = draw(recipe, seed, head.step, number, n, room)
         walked.append((recipe, n, coordinates, walk_unit(cursor, recipe, n, coordinates, hashes)))
     require(not cursor.left(), "the frame has bytes behind its last chunk")

@@ -24,7 +24,9 @@ sys.path[:0] = [str(ROOT / "tests" / "ref"), str(ROOT / "tests" / "golden")]
 import golden  # noqa: E402
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
-from frame_writer import BITMAP, EVERY, RUNS, write_chunk, write_description, write_frame  # noqa: E402
+from frame_writer import (  # noqa: E402
+    BITMAP, EVERY, PLACES8, PLACES16, RUNS, pack_bits, raw_chunk, write_chunk, write_description, write_frame,
+    write_places)
 
 CHUNK = 262144
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 31, 63, 64, 65, 127, 251, 997, 1000)
@@ -38,13 +40,29 @@ def random_ratio(rng):
                        repr(rng.uniform(0.001, 1))))
 
 
+def random_bins(rng):
+    """(parameters of adabins, the largest bin that may come of them)"""
+    size, conv, other = (rng.choice((1, 2, 3, 7, 50, 64, 64, 500, 1000, 16384)) for _ in range(3))
+    weight = rng.choice(([], [], ["weight=1"], ["weight=3"], ["weight=1.3"], ["weight=100"]))
+    if rng.random() < 0.6:
+        return [str(size)] + weight, size
+    return [f"conv={conv}", f"other={other}"] + weight, max(conv, other)
+
+
 def random_recipe(rng, has_seed):
     parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}"))]
-    select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock"))
+    select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock") +
+                        ("adabins",) * 4)
+    quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign"))
     if select not in ("", "all"):
-        is_random = select in meaning.RANDOM
+        is_random, packs = select in meaning.RANDOM, ["", "", "gaps", "bitmap"]
         threshold = rng.choice(("0", "1e-30", "0.1", "0.5", "0.7", "1", "3", "1e20", repr(rng.uniform(0, 2))))
         given = [threshold if select == "threshold" else random_ratio(rng)]
+        if select == "adabins":
+            given, largest = random_bins(rng)
+            if quantize == "sign":
+                packs += ["adacomp8"] * 4 * (largest <= 64) + ["adacomp16"] * 2
+                quantize += rng.choice(("", "@scale=mean", "@scale=meanmax"))
         if rng.random() < 0.3:
             given.append(f"scope={rng.choice(('model', 'model', 'tensor'))}")
         if rng.random() < 0.4:
@@ -53,8 +71,8 @@ def random_recipe(rng, has_seed):
         if is_random and "ef" not in parts[0] and rng.random() < 0.3:
             given.append("unbiased=yes")
         select += "@" + ",".join(given)
-        parts.append(rng.choice(("", "", "gaps", "bitmap")))
-    parts += [select, rng.choice(("", "fp32", "fp16", "bf16")), rng.choice(("", "", "bits"))]
+        parts.append(rng.choice(packs))
+    parts += [select, quantize, rng.choice(("", "", "bits"))]
     rng.shuffle(parts)
     return "+".join(filter(None, parts)) or "fp32"
 
@@ -118,12 +136,34 @@ def random_case(seed, sizes, tensors_max):
     return tensors, {"recipe": recipe, **options}, flags
 
 
+def random_symbols(rng, quantize, count):
+    if quantize != "sign":
+        return rng.randbytes(count * {"fp32": 4, "fp16": 2, "bf16": 2}[quantize])
+    return rng.randbytes(4) + pack_bits([rng.randrange(2) for _ in range(count)]) if count else b""
+
+
+def random_chunk(rng, recipe, m):
+    """A chunk that says where its values are."""
+    positions = sorted(rng.sample(range(m), rng.randint(0, m)))
+    modes = {"gaps": [0, 1, 2, 5, 9, 18, BITMAP, RUNS], "bitmap": [BITMAP], "adacomp8": [BITMAP, PLACES8, PLACES8],
+             "adacomp16": [BITMAP, PLACES16, PLACES16]}[recipe.index_pack]
+    modes += [EVERY] * 8 * (len(positions) == m and recipe.index_pack == "gaps")
+    mode = rng.choice(modes)
+    if mode in (PLACES8, PLACES16) and positions:
+        signs = [rng.randrange(2) for _ in positions]
+        return raw_chunk(len(positions), mode, rng.randbytes(4), write_places(positions, signs, recipe.bin, mode))
+    return write_chunk(mode, positions, m, random_symbols(rng, recipe.quantize, len(positions)))
+
+
 def random_frame(rng):
     """A frame that is right but that no encoder would write: any positions, any mode, any symbols, any dtype."""
     texts = rng.sample(("topk@0.2+fp32", "threshold@0.5,scope=model+fp16", "ef+topk@0.5,coords=shared+bf16",
                         "randomk@0.5,coords=shared+fp16", "randomblock@0.3,scope=model,coords=shared+fp32",
                         "randomk@0.1,coords=own+fp32+bitmap", "fp32", "bf16", "fp16",
-                        "ef@decay=0.5+threshold@2+fp32+bitmap", "randomblock@0.3,coords=own,unbiased=yes+fp16"),
+                        "ef@decay=0.5+threshold@2+fp32+bitmap", "randomblock@0.3,coords=own,unbiased=yes+fp16",
+                        "sign", "adabins@7+sign+adacomp8", "ef+adabins@3,weight=1.5+sign@scale=meanmax+adacomp16",
+                        "adabins@500,scope=model+sign", "randomk@0.4,coords=shared+sign",
+                        "adabins@64,coords=shared+sign+adacomp8", "adabins@5+fp16"),
                        rng.randint(1, 3))
     shapes = ((), (1,), (5,), (3, 4), (2, 0), (40,), (9,), (17,), (300,))
     tensors = [(f"t{i}", rng.choice(shapes), i if i < len(texts) else rng.randrange(len(texts)), rng.randrange(3),
@@ -134,16 +174,12 @@ def random_frame(rng):
     chunks = []
     for number, members in enumerate(ref.form_units(recipes, parsed)):
         recipe, n = recipes[parsed[members[0]].recipe], sum(parsed[t].size for t in members)
-        width = ref.WIDTHS[recipe.quantize]
         if n and recipe.select == "all":
-            chunks.append(rng.randbytes(n * width))
+            chunks.append(random_symbols(rng, recipe.quantize, n))
         elif n and recipe.shared and recipe.select in meaning.RANDOM:
-            chunks.append(rng.randbytes(meaning.entries(recipe.ratio, n) * width))
+            chunks.append(random_symbols(rng, recipe.quantize, meaning.entries(recipe.ratio, n)))
         elif n:
-            positions = sorted(rng.sample(range(n), rng.randint(0, n)))
-            modes = [BITMAP] if recipe.index_pack == "bitmap" else [0, 1, 2, 5, 9, 18, BITMAP, RUNS]
-            modes += [EVERY] * 8 * (len(positions) == n and recipe.index_pack != "bitmap")
-            chunks.append(write_chunk(rng.choice(modes), positions, n, rng.randbytes(len(positions) * width)))
+            chunks.append(random_chunk(rng, recipe, n))
     return write_frame(description, chunks, step=step)
 
 
@@ -158,7 +194,7 @@ def damaged(rng, frame):
         if what == 0:
             frame[at] ^= 1 << rng.randrange(8)
         elif what == 1:
-            frame[at] = rng.choice((0, 1, 2, 32, 33, 34, 127, 128, 255))
+            frame[at] = rng.choice((0, 1, 2, 32, 33, 34, 35, 36, 64, 127, 128, 255))
         elif what == 2:
             frame.insert(at, rng.randrange(256))
         else:
@@ -253,7 +289,7 @@ class Damaged(Case):
     def test_damage_behind_correct_hashes(self):
         rng = random.Random(3)
         taken = refused = 0
-        while taken + refused < 300:
+        while taken + refused < 500:
             bad = golden.sealed(damaged(rng, random_frame(rng)))
             try:
                 _, theirs = ref.decode(bad, golden.ELEMENT_MAX)

@@ -76,7 +76,7 @@ class Golden(Case):
             self.assertEqual(golden.modes_of(frame), row["modes"], row["name"])
             modes.update(row["modes"])
         self.assertLessEqual({(part["stage"], part["id"]) for part in listed["parts"]}, there)
-        self.assertLessEqual({ref.BITMAP, ref.RUNS, ref.EVERY}, modes)
+        self.assertLessEqual({ref.BITMAP, ref.RUNS, ref.EVERY, ref.PLACES8, ref.PLACES16}, modes)
         self.assertGreaterEqual(len([mode for mode in modes if mode <= ref.MAX_RICE]), 8)
 
 

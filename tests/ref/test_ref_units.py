@@ -20,8 +20,8 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    chunk_header, floats, ids_of, single, write_bitmap, write_chunk, write_description, write_frame, write_recipe,
-    write_rice, write_runs)
+    chunk_header, floats, ids_of, pack_places, raw_chunk, signed, single, write_bitmap, write_chunk, write_description,
+    write_frame, write_places, write_recipe, write_rice, write_runs)
 
 CHUNK = 262144
 
@@ -128,6 +128,36 @@ class Indices(unittest.TestCase):
             self.check(ref.RUNS, write_runs(positions), positions, CHUNK)
             self.check(ref.BITMAP, write_bitmap(positions, CHUNK), positions, CHUNK)
 
+    def test_places(self):
+        rng = random.Random(2)
+        for m, positions in self.cases():
+            signs = [rng.randrange(2) for _ in positions]
+            for cell in (1, 2, 7, 50, 64, 500, 16384):
+                for mode in (ref.PLACES8, ref.PLACES16) if cell <= 64 else (ref.PLACES16,):
+                    raw = write_places(positions, signs, cell, mode)
+                    found, codes = ref.read_places(raw, mode, len(positions), m, cell)
+                    self.assertEqual((found.tolist(), codes.tolist()), (positions, signs))
+
+    def test_places_by_hand(self):
+        """One rule of the page a line: cell 0 first, larger, not larger, skipped, none before, not larger."""
+        for entries, positions in (
+                ([(1, 3)], [3]), ([(1, 3), (1, 4)], [3, 4]), ([(1, 3), (2, 3)], [3, 13]), ([(2, 3), (1, 2)], [3, 12]),
+                ([(0, 0), (1, 3)], [13]), ([(0, 4), (1, 3)], [53]), ([(1, 3), (0, 0), (1, 2)], [3, 12]),
+                ([(1, 3), (0, 0), (1, 4)], [3, 14]), ([(0, 0), (0, 1), (1, 0)], [30]),
+                ([(1, 9), (0, 1), (2, 9), (1, 9)], [9, 29, 39])):
+            for mode in (ref.PLACES8, ref.PLACES16):
+                found, signs = ref.read_places(pack_places(entries, mode), mode, len(positions), 60, 10)
+                self.assertEqual(found.tolist(), positions)
+                self.assertEqual(signs.tolist(), [code - 1 for code, _ in entries if code])
+        self.assertEqual(pack_places([(1, 3), (2, 63)], ref.PLACES8), b"\x43\xbf")
+        self.assertEqual(pack_places([(1, 3), (2, 16383)], ref.PLACES16), b"\x03\x40\xff\xbf")
+
+    def test_places_of_the_widest_chunk(self):
+        for positions, cell in (([CHUNK - 1], 1), ([0, CHUNK - 1], 64), ([5, 70000, CHUNK - 2], 50)):
+            for mode in (ref.PLACES8, ref.PLACES16):
+                raw = write_places(positions, [1] * len(positions), cell, mode)
+                self.assertEqual(ref.read_places(raw, mode, len(positions), CHUNK, cell)[0].tolist(), positions)
+
     def refuse(self, words, reader, *arguments):
         with self.assertRaisesRegex(ref.FormatError, words):
             reader(*arguments)
@@ -153,6 +183,24 @@ class Indices(unittest.TestCase):
                 ("two runs touch", b"\x00\x00\x00\x00", 2, 9), ("outside", b"\x02\x07", 8, 9),
                 ("outside", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00", 1, 9), ("count is 2", b"\x02\x00", 2, 9)):
             self.refuse(words, ref.read_runs, raw, count, m)
+
+
+    def test_bad_places(self):
+        for mode in (ref.PLACES8, ref.PLACES16):
+            for words, entries, count, m in (
+                    ("code 3", [(3, 0)], 1, 40), ("code 3", [(1, 0), (3, 5), (1, 2)], 2, 40),
+                    ("last place has code 0", [(1, 0), (0, 0)], 1, 40), ("last place has code 0", [(0, 0)], 1, 40),
+                    ("outside its cell", [(1, 10)], 1, 40), ("outside its cell", [(1, 11), (1, 2)], 2, 40),
+                    ("outside its chunk", [(1, 5)], 1, 5), ("outside its chunk", [(0, 3), (1, 0)], 1, 40),
+                    ("outside its chunk", [(1, 9)] * 5, 5, 40), ("outside its chunk", [(0, 63)] * 60 + [(1, 0)], 1, 40),
+                    ("count is 2", [(1, 1)], 2, 40), ("count is 1", [(1, 1), (1, 2)], 1, 40)):
+                self.refuse(words, ref.read_places, pack_places(entries, mode), mode, count, m, 10)
+        self.refuse("inside an entry", ref.read_places, b"\x01\x40\x00", ref.PLACES16, 1, 40, 10)
+
+    def test_signs(self):
+        self.assertEqual(ref.read_signs(b"\x05\x02", 10).tolist(), [1, 0, 1, 0, 0, 0, 0, 0, 0, 1])
+        self.refuse("behind their last", ref.read_signs, b"\x08", 3)
+        self.refuse("behind their last", ref.read_signs, b"\xff\x80", 9)
 
 
 class Rounding(unittest.TestCase):
@@ -207,6 +255,51 @@ class Frames(unittest.TestCase):
         self.assertEqual(array.dtype, np.float16)
         info, array = self.check(single("fp32", (2,), [floats([1.00390625, -2])], dtype=2), [0x3F80, 0xC000])
         self.assertEqual((array.dtype, info["tensors"][0]["dtype"]), (np.uint16, "bf16"))
+
+    def test_signs(self):
+        self.check(single("sign", (9,), [signed(1.5, [0, 1, 0, 0, 0, 0, 0, 0, 1])]), [1.5, -1.5] + [1.5] * 6 + [-1.5])
+        chunk = write_chunk(2, [1, 3, 4], 6, signed(-0.5, [1, 0, 1]))
+        self.check(single("ef+topk@0.5+sign", (6,), [chunk]), [0, 0.5, 0, -0.5, 0.5, 0])
+        self.check(single("topk@0.5+sign", (6,), [chunk_header(0, 0, 0)]), [0] * 6)
+        at = draw_plainly("randomk", 4, 0, 0, 20, 0.25)
+        expected = np.zeros(20)
+        expected[at] = [2, 2, -2, 2, -2]
+        self.check(single("randomk@0.25,coords=shared+sign", (20,), [signed(2, [0, 0, 1, 0, 1])], 4), expected)
+        _, array = self.check(single("sign", (2,), [signed(70000, [0, 1])], dtype=1), [65504, -65504])
+        self.assertEqual(array.dtype, np.float16)
+
+    def test_any_scale(self):
+        for bits in (0, 0x80000000, 1, 0x7F800000, 0xFF7FFFFF):
+            _, array = ref.decode(single("sign", (2,), [struct.pack("<I", bits) + b"\2"]))[1][0]
+            self.assertEqual(array.view(np.uint32).tolist(), [bits, bits ^ 0x80000000])
+        _, array = ref.decode(single("sign", (2,), [struct.pack("<I", 0x7F800001) + b"\2"]))[1][0]
+        self.assertEqual(array.view(np.uint32).tolist(), [0x7FC00001, 0xFFC00001])
+
+    def test_places(self):
+        expected = np.zeros(40)
+        expected[[0, 1, 17, 30, 39]] = [3, -3, -3, 3, 3]
+        for text, mode in (("ef+adabins@10+sign@scale=meanmax+adacomp8", ref.PLACES8),
+                           ("adabins@10,weight=1.5+sign+adacomp16", ref.PLACES16)):
+            places = write_places([0, 1, 17, 30, 39], [0, 1, 1, 0, 0], 10, mode)
+            info, _ = self.check(single(text, (40,), [raw_chunk(5, mode, floats([3]), places)]), expected)
+            self.assertEqual((info["entries"], info["recipes"]), (5, [text]))
+            chunk = write_chunk(ref.BITMAP, [0, 1, 17, 30, 39], 40, signed(3, [0, 1, 1, 0, 0]))
+            self.check(single(text, (40,), [chunk]), expected)
+            self.check(single(text, (40,), [chunk_header(0, 0, 0)]), [0] * 40)
+
+    def test_cells_start_anew_in_each_chunk(self):
+        expected = np.zeros(CHUNK + 40)
+        expected[[CHUNK - 1, CHUNK + 3, CHUNK + 33]] = [-2, 5, -5]
+        chunks = [raw_chunk(1, ref.PLACES8, floats([2]), write_places([CHUNK - 1], [1], 30, ref.PLACES8)),
+                  raw_chunk(2, ref.PLACES8, floats([5]), write_places([3, 33], [0, 1], 30, ref.PLACES8))]
+        self.check(single("adabins@30+sign+adacomp8", (CHUNK + 40,), chunks), expected)
+
+    def test_bins_of_any_quantizer_and_pack(self):
+        chunk = write_chunk(2, [1, 3], 6, floats([8, 9]))
+        for text in ("adabins@1+fp32", "ef+adabins@16384,scope=model,coords=shared,weight=1e2+fp32"):
+            self.check(single(text, (6,), [chunk]), [0, 8, 0, 9, 0, 0])
+        chunk = write_chunk(ref.BITMAP, [1, 3], 6, signed(1, [0, 1]))
+        self.check(single("adabins@500+sign@scale=meanmax+bitmap", (6,), [chunk]), [0, 1, 0, -1, 0, 0])
 
     def test_shapes(self):
         _, array = self.check(single("fp32", (), [floats([4])]), [4])
@@ -340,6 +433,36 @@ class Refusals(unittest.TestCase):
                 ("beyond", "topk@1e999+fp32"), ("no seed", "randomk@0.01,coords=shared+fp32")):
             self.refuse(words, single(text, (1,), [floats([1])]))
 
+    def test_recipe_text_of_bins_and_signs(self):
+        for words, text in (
+                ("bin=auto", "adabins@auto+sign"), ("lacks its main", "adabins+sign"),
+                ("lacks its main", "adabins@weight=3+sign"), ("with a key", "adabins@bin=50+sign"),
+                ("plain digits", "adabins@5e2+sign"), ("plain digits", "adabins@1e1+sign"),
+                ("plain digits", "adabins@050+sign"), ("plain digits", "adabins@50.0+sign"),
+                ("plain digits", "adabins@1.5+sign"), ("plain digits", "adabins@-1+sign"),
+                ("plain digits", "adabins@50.+sign"), ("plain digits", "adabins@nan+sign"),
+                ("bin outside", "adabins@0+sign"), ("bin outside", "adabins@16385+sign"),
+                ("bin outside", "adabins@" + "9" * 200 + "+sign"),
+                ("has conv", "adabins@50,conv=64+sign"), ("has other", "adabins@50,other=64+sign"),
+                ("default conv", "adabins@50,conv=50+sign"), ("default other", "adabins@50,other=500+sign"),
+                ("plain digits", "adabins@50,conv=6e1+sign"), ("other outside", "adabins@50,other=0+sign"),
+                ("conv=auto", "adabins@50,conv=auto+sign"), ("default weight", "adabins@50,weight=2+sign"),
+                ("canonical", "adabins@50,weight=100+sign"), ("canonical", "adabins@50,weight=3.0+sign"),
+                ("weight outside", "adabins@50,weight=0.5+sign"), ("weight outside", "adabins@50,weight=101+sign"),
+                ("out of order", "adabins@50,weight=3,scope=model+sign"),
+                ("coords=auto", "adabins@50,coords=auto+sign"),
+                ("default scope", "adabins@50,scope=tensor+sign"), ("unknown parameter", "topk@0.5,bin=50+sign"),
+                ("default scale", "adabins@50+sign@scale=mean"), ("scale=max", "adabins@50+sign@scale=max"),
+                ("no main", "adabins@50+sign@meanmax"), ("unknown parameter", "topk@0.5+fp32@scale=mean"),
+                ("no bins", "topk@0.5+sign@scale=meanmax"), ("no bins", "sign@scale=meanmax"),
+                ("too large", "adabins@65+sign+adacomp8"), ("too large", "adabins@16384+sign+adacomp8"),
+                ("without adabins", "topk@0.5+sign+adacomp8"), ("without sign", "adabins@50+fp32+adacomp8"),
+                ("without adabins", "topk@0.5+sign+adacomp16"), ("without sign", "adabins@50+bf16+adacomp16"),
+                ("no indices", "sign+adacomp8"), ("two of one stage", "adabins@50+sign+adacomp8+adacomp16"),
+                ("two of one stage", "topk@0.5+adabins@50+sign"), ("no quantizer", "ef+adabins@50"),
+                ("unknown part", "adacomp")):
+            self.refuse(words, single(text, (1,), [raw_chunk(1, ref.BITMAP, signed(1, [1]), b"\1")]))
+
     def test_recipe_ids(self):
         for stage in range(5):
             ids = bytearray(ids_of("ef+topk@0.1+fp16+bitmap"))
@@ -373,8 +496,41 @@ class Refusals(unittest.TestCase):
                 ("two runs touch", "topk@0.01+fp32", chunk_header(2, 33, 4) + value * 2 + b"\0\0\0\0")):
             self.refuse(words, single(recipe, (8,), [chunk], 0))
 
+    def test_chunks_of_signs(self):
+        scale, eight, sixteen = floats([1]), "adabins@4+sign+adacomp8", "adabins@4+sign+adacomp16"
+        for words, recipe, chunk in (
+                ("chunk's scale", "sign", b"\0\0\0"), ("chunk's symbols", "sign", scale),
+                ("behind their last", "topk@0.5+sign", raw_chunk(3, 32, scale + b"\x0f", b"\7")),
+                ("behind their last", eight, raw_chunk(3, 32, scale + b"\x08", b"\7")),
+                ("behind their last", "randomk@0.5,coords=shared+sign", scale + b"\x1f"),
+                ("chunk's scale", "topk@0.5+sign", chunk_header(1, 0, 1) + b"\0\0\0"),
+                ("chunk's scale", eight, chunk_header(1, 35, 1) + b"\0\0\0"),
+                ("chunk's indices", eight, chunk_header(1, 35, 2) + scale + b"\x40"),
+                ("frame ends", eight, chunk_header(1, 35, 1) + b"\x40"),
+                ("behind its last chunk", eight, raw_chunk(1, 35, scale, b"\x40") + b"\0"),
+                ("behind its last chunk", eight, chunk_header(0, 0, 0) + scale),
+                ("count 0", eight, chunk_header(0, 35, 0)), ("no index bytes", eight, raw_chunk(1, 35, scale, b"")),
+                ("no index bytes", sixteen, raw_chunk(1, 36, scale, b"")),
+                ("inside an entry", sixteen, raw_chunk(1, 36, scale, b"\x40")),
+                ("does not allow", "adabins@4+sign", raw_chunk(1, 35, scale, b"\x40")),
+                ("does not allow", "adabins@4+sign", raw_chunk(1, 36, scale, b"\0\x40")),
+                ("does not allow", "adabins@4+sign+bitmap", raw_chunk(1, 35, scale, b"\x40")),
+                ("does not allow", sixteen, raw_chunk(1, 35, scale, b"\x40")),
+                ("does not allow", eight, raw_chunk(1, 36, scale, b"\0\x40")),
+                ("does not allow", eight, raw_chunk(1, 0, scale + b"\0", b"\0")),
+                ("does not allow", eight, raw_chunk(1, 33, scale + b"\0", b"\0\0")),
+                ("does not allow", eight, raw_chunk(8, 34, scale + b"\0", b"")),
+                ("unknown mode 37", eight, raw_chunk(1, 37, scale, b"\x40")),
+                ("code 3", eight, raw_chunk(1, 35, scale, b"\xc0")),
+                ("code 0", eight, raw_chunk(1, 35, scale, b"\x40\0")),
+                ("outside its cell", eight, raw_chunk(1, 35, scale, b"\x44")),
+                ("outside its chunk", eight, raw_chunk(1, 35, scale, b"\1\x40")),
+                ("count is 2", eight, raw_chunk(2, 35, scale, b"\x40"))):
+            self.refuse(words, single(recipe, (8,), [chunk], 0))
+
     def test_hostile_sizes(self):
-        for recipe in ("fp32", "topk@0.01+fp32", "randomk@0.01,coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
+        for recipe in ("sign", "adabins@50+sign+adacomp8", "randomk@0.5,coords=shared+sign", "fp32", "topk@0.01+fp32",
+                       "randomk@0.01,coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
             self.refuse("too many", single(recipe, (2 ** 59,), [floats([1])], 0))
             self.refuse("frame ends", single(recipe, (2 ** 28,), [], 0))
         with contextlib.suppress(ref.Unsupported):  # NumPy before 2 has at most 32 dimensions
@@ -385,14 +541,19 @@ class Refusals(unittest.TestCase):
 
     def small_frame(self):
         chunks = [write_chunk(1, [0, 5], 12, floats([1, 2])), write_chunk(ref.RUNS, [1, 2, 3], 9, b"\0\0" * 3),
-                  write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2])]
-        recipes = ["topk@0.01,scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32"]
-        tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2)]
+                  write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2]),
+                  raw_chunk(3, ref.PLACES8, floats([1]), write_places([1, 4, 30], [0, 1, 1], 5, ref.PLACES8)),
+                  raw_chunk(2, ref.PLACES16, floats([1]), write_places([1, 30], [0, 1], 5, ref.PLACES16)),
+                  signed(1, [1, 0, 1])]
+        recipes = ["topk@0.01,scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32",
+                   "ef+adabins@5+sign@scale=meanmax+adacomp8", "adabins@5+sign+adacomp16", "sign"]
+        tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2),
+                   ("f", (33,), 3), ("g", (33,), 4, 1), ("h", (3,), 5)]
         return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
 
     def test_every_truncation_and_bit_flip(self):
         frame = self.small_frame()
-        self.assertEqual(ref.decode(frame)[0]["entries"], 9)
+        self.assertEqual(ref.decode(frame)[0]["entries"], 17)
         for size in range(len(frame)):
             self.refuse("", frame[:size])
         for bit in range(8 * len(frame)):

@@ -30,6 +30,11 @@ static const char *const recipes[] = {
     "randomk@0.1,unbiased=yes",
     "ef+randomblock@0.1+bf16",
     "ef+randomblock@0.1,scope=model,coords=own",
+    "ef+adabins@50+fp16",
+    "ef+adabins@50,coords=shared",
+    "ef+adabins@20,scope=model+sign@scale=meanmax",
+    "ef+adabins@7+sign@scale=meanmax+adacomp8",
+    "ef+sign",
 };
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
@@ -222,9 +227,9 @@ static void promises_hold_everywhere(void **state)
             }
         }
     }
-    /* 3 dense by four; 3 topk or threshold of one's own by three; 2 led by one; 3 shared random by four; 2 random of
-     * one's own by gather alone. */
-    assert_int_equal(carried, WORLD_N * (3 * 4 + 3 * 3 + 2 * 1 + 3 * 4 + 2 * 1));
+    /* 3 dense by four; 6 of one's own choice by three; 3 led by one; 3 shared random by four; 2 random of one's own by
+     * gather alone; 1 dense that does not add up by three. */
+    assert_int_equal(carried, WORLD_N * (3 * 4 + 6 * 3 + 3 * 1 + 3 * 4 + 2 * 1 + 1 * 3));
 }
 
 /* Every question of the study of sparse communication is a recipe that runs: which entries, feedback or not, by tensor
@@ -309,16 +314,17 @@ static void bytes_are_known_by_tensor(void **state)
         test_world_step(&w, 0);
         uint64_t sum = 0;
         for (size_t t = 0; t < TENSOR_N; t++) {
-            uint64_t len = 0;
-            MUST(tg_exchange_tensor_len(&len, w.ranks[0], t, why));
-            assert_true(k == 2 || (len > 0) == (lens[t] > 0));
-            sum += len;
+            tg_traffic traffic;
+            MUST(tg_exchange_traffic(&traffic, w.ranks[0], t, why));
+            assert_true(k == 2 || (traffic.len > 0) == (lens[t] > 0));
+            assert_true(traffic.paper_len == 0 && traffic.bins == 0);
+            sum += traffic.len;
         }
         tg_meter last;
         tg_exchange_meter(w.ranks[0], &last, NULL);
         assert_in_range(sum, last.payload, last.payload + 6 * TENSOR_N + 1); /* with the headers of chunks */
-        uint64_t none = 7;
-        MUST_FAIL(TG_E_ARGUMENT, "no tensor number 5", tg_exchange_tensor_len(&none, w.ranks[0], TENSOR_N, why));
+        tg_traffic none;
+        MUST_FAIL(TG_E_ARGUMENT, "no tensor number 5", tg_exchange_traffic(&none, w.ranks[0], TENSOR_N, why));
         test_world_free(&w);
     }
 }

@@ -21,6 +21,8 @@ static const struct {
     {"ef+topk@0.1+bf16", "server"},
     {"ef+randomblock@0.1", "allreduce"},
     {"ef+topk@0.1,coords=shared", "allreduce"},
+    {"ef+adabins@50+sign@scale=meanmax", "gather"},
+    {"ef+adabins@50+sign@scale=meanmax+adacomp8", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 

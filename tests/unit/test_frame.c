@@ -45,8 +45,15 @@ static void free_sample(sample *s)
     test_model_free(&s->model);
 }
 
-static const char *const recipes[] = {"topk@0.1", "randomk@0.2+fp16", "ef+topk@0.2+bitmap", "bf16"};
-enum { RECIPE_N = 4 };
+static const char *const recipes[] = {"topk@0.1",
+                                      "randomk@0.2+fp16",
+                                      "ef+topk@0.2+bitmap",
+                                      "bf16",
+                                      "ef+adabins@20+sign@scale=meanmax",
+                                      "adabins@60+sign+adacomp8",
+                                      "adabins@60+sign+adacomp16",
+                                      "sign"};
+enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* Both ways of reading refuse with a sentence, and outputs keep every byte. */
 static void must_refuse(sample *s, const uint8_t *bytes, size_t len)

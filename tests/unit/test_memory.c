@@ -8,8 +8,12 @@
 static const uint64_t lens[] = {5000, 3, 0, 700};
 enum { TENSOR_N = 4, WORLD = 3 };
 
-static const char *const recipes[] = {"dense", "ef+topk@0.05,scope=model+fp16", "ef+randomk@0.1",
-                                      "ef+threshold@1,coords=shared", "randomblock@0.1,coords=own+bf16+bitmap"};
+static const char *const recipes[] = {"dense",
+                                      "ef+topk@0.05,scope=model+fp16",
+                                      "ef+randomk@0.1",
+                                      "ef+threshold@1,coords=shared",
+                                      "randomblock@0.1,coords=own+bf16+bitmap",
+                                      "ef+adabins+sign@scale=meanmax"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* A scenario returns the first status that is not TG_OK, and has released all that it took. */

@@ -9,6 +9,7 @@
 
 extern const tg_index_part tg_index_gaps;
 extern const tg_symbol_part tg_symbol_bits;
+extern const tg_index_part tg_index_adacomp8, tg_index_adacomp16;
 
 enum { N = TG_CHUNK };
 
@@ -156,20 +157,130 @@ static void symbols_round_trip(void **state)
 {
     (void)state;
     test_random r = {14};
-    for (uint32_t symbol_len = 1; symbol_len <= 4; symbol_len++) {
+    for (uint32_t bits = 1; bits <= 32; bits *= 2) {
         for (size_t n = 0; n < 70; n += 3) {
             uint32_t symbols[70], back[70];
             for (size_t i = 0; i < n; i++) {
-                symbols[i] = (uint32_t)test_bits(&r) & (UINT32_MAX >> (32 - 8 * symbol_len));
+                symbols[i] = (uint32_t)test_bits(&r) & (UINT32_MAX >> (32 - bits));
             }
-            uint8_t *bytes = test_room(n * symbol_len);
-            assert_int_equal(tg_symbol_bits.len(n, symbol_len), n * symbol_len);
-            tg_symbol_bits.write(bytes, symbols, n, symbol_len);
-            tg_symbol_bits.read(back, bytes, n, symbol_len);
+            size_t len = (n * bits + 7) / 8;
+            uint8_t *bytes = test_room(len);
+            assert_int_equal(tg_symbol_bits.len(n, bits), len);
+            for (size_t at = 0, step = 1; at < n; at += step, step = n - at < 5 ? n - at : 5) { /* in pieces */
+                tg_symbol_bits.write(bytes, at, symbols + at, step, bits);
+            }
+            assert_true(tg_symbol_bits.check(bytes, n, bits));
+            tg_symbol_bits.read(back, bytes, 0, n, bits);
             assert_memory_equal(back, symbols, n * sizeof *symbols);
+            for (size_t at = 0; at < n; at++) {
+                tg_symbol_bits.read(back, bytes, at, 1, bits);
+                assert_int_equal(back[0], symbols[at]);
+            }
+            if (n * bits % 8 != 0) {
+                bytes[len - 1] |= 0x80;
+                assert_false(tg_symbol_bits.check(bytes, n, bits));
+            }
             free(bytes);
         }
     }
+}
+
+/* ---- places and signs as one ----------------------------------------------------------------------------------------- */
+
+/* What the layout of format.md costs, counted without writing it: 0 where it is no less than a bitmap and signs. */
+static size_t joint_cost(const uint64_t *mask, size_t n, size_t count, uint32_t cell, unsigned place_bits)
+{
+    size_t entries = 0, bin = 0, farthest = (size_t)1 << place_bits;
+    long before = -1;
+    for (size_t i = 0; i < n; i++) {
+        if ((mask[i / 64] >> i % 64 & 1) == 0) {
+            continue;
+        }
+        size_t to = i / cell;
+        long place = (long)(i % cell);
+        if (to > bin && (to > bin + 1 || place > before)) {
+            entries += (to - bin + farthest - 1) / farthest;
+        }
+        bin = to;
+        before = place;
+        entries++;
+    }
+    size_t len = entries * (place_bits + 2) / 8;
+    return len < (n + 7) / 8 + (count + 7) / 8 ? len : 0;
+}
+
+static void joint_round_trip(void **state)
+{
+    (void)state;
+    static const tg_index_part *const parts[] = {&tg_index_adacomp8, &tg_index_adacomp16};
+    static const size_t sizes[] = {1, 2, 63, 64, 65, 997, 20011, 262144};
+    static const double densities[] = {0.00002, 0.001, 0.02, 0.1, 0.5, 1};
+    static const uint32_t cells[2][5] = {{1, 7, 50, 63, 64}, {1, 50, 500, 4097, 16384}};
+    test_random r = {15};
+    for (size_t k = 0; k < 2 * 8 * 6 * 5; k++) {
+        const tg_index_part *part = parts[k % 2];
+        size_t n = sizes[k / 2 % 8], words = (n + 63) / 64;
+        uint32_t cell = cells[k % 2][k / 96];
+        double density = densities[k / 16 % 6];
+        uint64_t *mask = test_room(words * 8), *back = test_room(words * 8);
+        memset(mask, 0, words * 8);
+        size_t count = 0;
+        for (size_t i = 0; i < n; i++) {
+            bool set = test_uniform(&r) < density || (i == n - 1 && count == 0);
+            mask[i / 64] |= (uint64_t)set << i % 64;
+            count += set;
+        }
+        size_t signs_len = (count + 7) / 8;
+        uint8_t *signs = test_room(signs_len), *signs_back = test_room(signs_len + 1); /* for one more, too */
+        for (size_t i = 0; i < signs_len; i++) {
+            signs[i] = (uint8_t)test_bits(&r);
+        }
+        if (count % 8 != 0) {
+            signs[signs_len - 1] &= (uint8_t)((1 << count % 8) - 1);
+        }
+        size_t room = (n + 7) / 8 + signs_len;
+        uint8_t *bytes = test_room(room), mode = 0;
+        size_t len = part->write_joint(bytes, &mode, mask, signs, n, count, cell);
+        assert_int_equal(len, joint_cost(mask, n, count, cell, k % 2 == 0 ? 6 : 14));
+        if (len > 0) {
+            assert_int_equal(mode, 35 + k % 2);
+            assert_true(part->read_joint(back, signs_back, mode, bytes, len, n, count, cell));
+            assert_memory_equal(back, mask, words * 8);
+            assert_memory_equal(signs_back, signs, signs_len);
+            assert_false(part->read_joint(back, signs_back, mode, bytes, len - 1, n, count, cell));
+            assert_false(part->read_joint(back, signs_back, mode, bytes, len, n, count + 1, cell));
+            assert_false(part->read_joint(back, signs_back, (uint8_t)(71 - mode), bytes, len, n, count, cell));
+        }
+        free(bytes);
+        free(signs_back);
+        free(signs);
+        free(back);
+        free(mask);
+    }
+}
+
+static void joint_strictness(void **state)
+{
+    (void)state;
+    uint64_t mask[4];
+    uint8_t signs[4];
+    enum { PLUS = 1 << 6, MINUS = 2 << 6, NEITHER = 3 << 6 };
+#define READ(count, n, ...)                                                                                            \
+    tg_index_adacomp8.read_joint(mask, signs, 35, (const uint8_t[]){__VA_ARGS__}, sizeof((uint8_t[]){__VA_ARGS__}), n, \
+                                 count, 50)
+    assert_true(READ(3, 120, PLUS | 4, MINUS | 9, PLUS | 9)); /* the next bin, as 9 is not behind 9 */
+    assert_true((mask[0] >> 4 & 1) && (mask[0] >> 9 & 1) && (mask[0] >> 59 & 1) && signs[0] == 2);
+    assert_true(READ(2, 120, PLUS | 4, 0 | 1, MINUS | 19));   /* two bins on: element 119, the last */
+    assert_false(READ(2, 119, PLUS | 4, 0 | 1, MINUS | 19));  /* there is none */
+    assert_false(READ(1, 120, PLUS | 50));                    /* a bin has 50 places */
+    assert_false(READ(1, 120, NEITHER | 4));                  /* no such code */
+    assert_false(READ(1, 120, PLUS | 4, 0 | 0));              /* nothing is skipped at the end */
+    assert_false(READ(1, 120, PLUS | 4, PLUS | 5));           /* more than announced */
+    assert_false(READ(3, 120, PLUS | 4, PLUS | 5));           /* fewer */
+    assert_false(READ(1, 120, 63, 63, 63, 63, 63, PLUS | 4)); /* far beyond the end */
+#undef READ
+    assert_false(tg_index_adacomp16.read_joint(mask, signs, 36, (const uint8_t[]){4, 64, 5}, 3, 120, 1, 500));
+    assert_true(tg_index_adacomp16.read_joint(mask, signs, 36, (const uint8_t[]){4, 64}, 2, 120, 1, 500));
 }
 
 int main(void)
@@ -181,6 +292,8 @@ int main(void)
         cmocka_unit_test(damaged_indices_are_refused_or_sound),
         cmocka_unit_test(strictness),
         cmocka_unit_test(symbols_round_trip),
+        cmocka_unit_test(joint_round_trip),
+        cmocka_unit_test(joint_strictness),
     };
     return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }

@@ -11,7 +11,11 @@ static const char *const recipes[] = {"fp16",
                                       "ef+threshold@1.5,scope=model",
                                       "ef+randomk@0.01,coords=own,scope=model",
                                       "ef+randomblock@0.1",
-                                      "ef+topk@0.01,coords=shared"};
+                                      "ef+topk@0.01,coords=shared",
+                                      "ef+adabins@500+sign@scale=meanmax",
+                                      "ef+adabins@50,scope=model+sign@scale=meanmax+adacomp8",
+                                      "ef+adabins@16384+bf16",
+                                      "ef+sign"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 static const tg_options with_seed = {.size = sizeof(tg_options), .has_seed = 1, .seed = 7, .describe = 1};
@@ -59,7 +63,8 @@ static void large_models_in_slices(void **state)
     (void)state;
     static const uint64_t large[] = {600001, 300};
     static const char *const protocols[] = {"allreduce", "gather", "shard", "server"};
-    static const char *const few[] = {"ef+topk@0.01+fp16", "ef+randomk@0.01", "bf16"};
+    static const char *const few[] = {"ef+topk@0.01+fp16", "ef+randomk@0.01", "bf16",
+                                      "ef+adabins@500+sign@scale=meanmax"};
     for (size_t k = 0; k < 3; k++) {
         for (int p = 0; p < 4; p++) {
             test_setup setup = {few[k], protocols[p], large, 2, TG_FP32, 1, 1, NULL};

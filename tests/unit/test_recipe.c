@@ -32,6 +32,11 @@ static void canonical_texts(void **state)
         {"threshold@1e+20", NULL}, /* '+' ends a part */
         {"threshold@1e20", "threshold@1e20+fp32"},
         {"threshold@0", "threshold@0+fp32"},
+        {"adacomp", "ef+adabins@auto+sign@scale=meanmax"},
+        {"adacomp@100", "ef+adabins@100+sign@scale=meanmax"},
+        {"adacomp@conv=64,other=1e3", "ef+adabins@auto,conv=64,other=1000+sign@scale=meanmax"},
+        {"adabins", "adabins@auto+fp32"},
+        {"adabins@weight=2+sign@scale=mean+adacomp8", "adabins@auto+sign+adacomp8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[TG_RECIPE_CAP], again[TG_RECIPE_CAP];
@@ -77,6 +82,12 @@ static void mistakes_are_named(void **state)
         {"ef+randomk@0.1,unbiased=yes", "without feedback"},
         {"dense@3", "takes no value"},
         {"random-block@7", "ratio must be in"},
+        {"adabins@0", "bin must be in [1, 16384], whole, or auto, not '0'"},
+        {"adabins@50.5", "bin must be in"},
+        {"adabins@16385", "bin must be in"},
+        {"topk+sign@scale=meanmax", "'sign' takes its scale from bins, and 'topk' has none"},
+        {"adabins+fp16+adacomp8", "'adacomp8' packs signs in bins"},
+        {"topk+sign+adacomp16", "'adacomp16' packs signs in bins"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tg_detail why = {""};
@@ -100,13 +111,14 @@ static void every_combination(void **state)
 {
     (void)state;
     static const char *const feedbacks[] = {"none", "ef", "ef@decay=0.5"};
-    static const char *const selects[] = {"all", "topk@0.1", "threshold@0.5", "randomk@0.1", "randomblock@0.1"};
+    static const char *const selects[] = {"all",         "topk@0.1",        "threshold@0.5",
+                                          "randomk@0.1", "randomblock@0.1", "adabins@50"};
     static const char *const scopes[] = {"", ",scope=model"}, *const coords[] = {"", ",coords=own", ",coords=shared"};
-    static const char *const quantizers[] = {"fp32", "fp16", "bf16"};
+    static const char *const quantizers[] = {"fp32", "fp16", "bf16", "sign"};
     static const char *const packs[] = {"", "+gaps", "+bitmap"};
     int understood = 0;
-    for (int i = 0; i < 3 * 5 * 2 * 3 * 3 * 3; i++) {
-        int f = i % 3, s = i / 3 % 5, sc = i / 15 % 2, co = i / 30 % 3, q = i / 90 % 3, p = i / 270;
+    for (int i = 0; i < 3 * 6 * 2 * 3 * 4 * 3; i++) {
+        int f = i % 3, s = i / 3 % 6, sc = i / 18 % 2, co = i / 36 % 3, q = i / 108 % 4, p = i / 432;
         char given[128], text[TG_RECIPE_CAP], again[TG_RECIPE_CAP];
         bool sparse = s != 0;
         (void)snprintf(given, sizeof given, "%s+%s%s%s+%s%s", feedbacks[f], selects[s], sparse ? scopes[sc] : "",
@@ -120,7 +132,7 @@ static void every_combination(void **state)
         assert_string_equal(again, text);
         understood++;
     }
-    assert_int_equal(understood, 3 * 3 * (4 * 2 * 3 * 3 + 2 * 3));
+    assert_int_equal(understood, 3 * 4 * (5 * 2 * 3 * 3 + 2 * 3));
 }
 
 static void coordinates_are_decided_by_the_seed(void **state)
@@ -129,15 +141,45 @@ static void coordinates_are_decided_by_the_seed(void **state)
     tg_recipe r;
     char text[TG_RECIPE_CAP];
     MUST(tg_recipe_parse(&r, "randomk@0.1", why));
-    MUST(tg_recipe_resolve(&r, true, why));
+    MUST(tg_recipe_resolve(&r, true, TG_OTHER, why));
     tg_recipe_write(text, &r);
     assert_string_equal(text, "randomk@0.1,coords=shared+fp32");
     MUST(tg_recipe_parse(&r, "randomk@0.1", why));
-    MUST(tg_recipe_resolve(&r, false, why));
+    MUST(tg_recipe_resolve(&r, false, TG_OTHER, why));
     tg_recipe_write(text, &r);
     assert_string_equal(text, "randomk@0.1,coords=own+fp32");
     MUST(tg_recipe_parse(&r, "randomblock@0.1,coords=shared", why));
-    MUST_FAIL(TG_E_RECIPE, "needs a seed", tg_recipe_resolve(&r, false, why));
+    MUST_FAIL(TG_E_RECIPE, "needs a seed", tg_recipe_resolve(&r, false, TG_OTHER, why));
+}
+
+static void bins_are_decided_by_the_kind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given;
+        tg_kind kind;
+        const char *resolved;
+    } cases[] = {
+        {"adacomp", TG_CONV, "ef+adabins@50+sign@scale=meanmax"},
+        {"adacomp", TG_DENSE, "ef+adabins@500+sign@scale=meanmax"},
+        {"adacomp", TG_EMBEDDING, "ef+adabins@500+sign@scale=meanmax"},
+        {"adacomp@conv=64,other=1000", TG_CONV, "ef+adabins@64+sign@scale=meanmax"},
+        {"adacomp@conv=64,other=1000", TG_RECURRENT, "ef+adabins@1000+sign@scale=meanmax"},
+        {"adacomp@9,conv=64", TG_CONV, "ef+adabins@9+sign@scale=meanmax"},
+        {"adabins@weight=3+fp16", TG_OTHER, "adabins@500,weight=3+fp16"},
+    };
+    tg_recipe r;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[TG_RECIPE_CAP];
+        MUST(tg_recipe_parse(&r, cases[i].given, why));
+        MUST(tg_recipe_resolve(&r, true, cases[i].kind, why));
+        tg_recipe_write(text, &r);
+        assert_string_equal(text, cases[i].resolved);
+    }
+    MUST(tg_recipe_parse(&r, "adabins+sign+adacomp8", why));
+    MUST_FAIL(TG_E_RECIPE, "bins of at most 64", tg_recipe_resolve(&r, true, TG_DENSE, why));
+    MUST(tg_recipe_parse(&r, "adabins+sign+adacomp8", why));
+    MUST(tg_recipe_resolve(&r, true, TG_CONV, why));
 }
 
 /* Names are unique, so that a word means one thing; ids are unique within a stage. */
@@ -177,9 +219,13 @@ static void lists_hold_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(canonical_texts),          cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(every_combination),        cmocka_unit_test(coordinates_are_decided_by_the_seed),
-        cmocka_unit_test(names_and_ids_are_unique), cmocka_unit_test(lists_hold_everything),
+        cmocka_unit_test(canonical_texts),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(every_combination),
+        cmocka_unit_test(coordinates_are_decided_by_the_seed),
+        cmocka_unit_test(bins_are_decided_by_the_kind),
+        cmocka_unit_test(names_and_ids_are_unique),
+        cmocka_unit_test(lists_hold_everything),
     };
     return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);
 }

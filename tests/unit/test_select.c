@@ -180,6 +180,30 @@ static void draws_are_fair(void **state)
     }
 }
 
+/* Orders in which simple pivots take quadratic time, which at this size would be hours. */
+static void no_order_is_a_bad_one(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    float *u = test_room(N * sizeof *u);
+    uint64_t *mask = test_room(N / 8);
+    for (int order = 0; order < 4; order++) {
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t distance = i < N / 2 ? i : N - i;
+            u[i] = order == 0   ? (i < N - 2 ? 0x1p-54f : (float)(i - N + 3)) /* all equal, then two that are larger */
+                   : order == 1 ? (float)i
+                   : order == 2 ? (float)(N - i)
+                                : (float)distance;
+        }
+        for (int k = 0; k < 2; k++) {
+            run_topk(mask, u, N, k == 0 ? 1 : 0.5, 1);
+            assert_int_equal(tg_mask_count(mask, N), k == 0 ? N : N / 2);
+        }
+    }
+    free(mask);
+    free(u);
+}
+
 static void ratios_round_and_stay_in_range(void **state)
 {
     (void)state;
@@ -196,7 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(topk_is_what_sorting_gives),     cmocka_unit_test(threshold_is_inclusive),
         cmocka_unit_test(draws_follow_the_definition),    cmocka_unit_test(draws_are_fair),
-        cmocka_unit_test(ratios_round_and_stay_in_range),
+        cmocka_unit_test(ratios_round_and_stay_in_range), cmocka_unit_test(no_order_is_a_bad_one),
     };
     return cmocka_run_group_tests_name("select", tests, NULL, NULL);
 }

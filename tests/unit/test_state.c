@@ -18,6 +18,8 @@ static const struct {
             {"ef+randomk@0.1+bf16", "shard"},
             {"ef+randomblock@0.1", "allreduce"},
             {"ef+topk@0.05,coords=shared", "allreduce"},
+            {"ef+adabins@50+sign@scale=meanmax", "gather"},
+            {"ef+adabins@50+sign@scale=meanmax", "shard"},
             {"dense", "allreduce"}};
 enum { RUN_N = sizeof runs / sizeof *runs };
 

@@ -1,0 +1,133 @@
+/* Choosing coordinates: what is drawn, what a leader gave, and the measuring pass for parts that must see a whole unit
+ * before they can choose. The pass shares each unit among lanes, and what they find does not depend on their number. */
+#include "base/bits.h"
+#include "codec/codec.h"
+
+#include <string.h>
+
+/* ---- coordinates that are known ---------------------------------------------------------------------------------------- */
+
+static void count_known(void *context, uint32_t worker, size_t chunk_number)
+{
+    tg_codec *c = context;
+    const tg_chunk *chunk = &c->grid->chunks[chunk_number];
+    tg_known known = tg_codec_known(c, chunk->unit, TG_HAS_VALUES);
+    if (known == TG_KNOWN_DRAWN || (known == TG_KNOWN_LED && c->led_given)) {
+        uint64_t *mask = c->desks[worker].mask;
+        tg_codec_mark_known(mask, c, chunk->unit, known, chunk->at, chunk->n);
+        c->known_count[chunk_number] = (uint32_t)tg_mask_count(mask, chunk->n);
+    }
+}
+
+static void draw(tg_codec *c, uint64_t step, bool own_too)
+{
+    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_unit *unit = &c->layout->units[u];
+        const tg_select_part *select = tg_recipe_select(unit->recipe);
+        bool shared = tg_codec_known(c, u, TG_HAS_VALUES) == TG_KNOWN_DRAWN;
+        if (select->by == TG_BY_SEED && unit->n > 0 && (shared || own_too)) {
+            tg_stream stream = tg_stream_of(c->layout->seed, step, u, shared ? 0 : c->rank + 1);
+            select->draw(c->works[u].scratch, unit->recipe->value[TG_STAGE_select], unit->n, &stream);
+        }
+    }
+    c->step = step;
+    c->drawn = true;
+    tg_pool_run(c->pool, c->grid->first[c->grid->slices], count_known, c);
+}
+
+void tg_codec_draw_shared(tg_codec *c, uint64_t step)
+{
+    if (!c->drawn || c->step != step) {
+        draw(c, step, false);
+    }
+}
+
+void tg_codec_take_led(tg_codec *c, const tg_grid *grid, const tg_view *views)
+{
+    for (size_t i = 0; i < tg_grid_chunks(grid, 0); i++) {
+        const tg_chunk *chunk = &grid->chunks[i];
+        const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+        if (!tg_recipe_is_led(recipe)) {
+            continue;
+        }
+        uint64_t *led = c->works[chunk->unit].led + chunk->at / 64; /* chunks of one slice start at whole words */
+        memset(led, 0, tg_words(chunk->n) * sizeof *led);
+        if (views[i].count > 0) {
+            (void)tg_recipe_index(recipe)->read(led, views[i].mode, views[i].indices, views[i].index_len, chunk->n,
+                                                views[i].count); /* was checked when it was read */
+        }
+    }
+    c->led_given = true;
+    tg_pool_run(c->pool, c->grid->first[c->grid->slices], count_known, c);
+}
+
+bool tg_codec_is_given(const tg_codec *c, uint32_t unit)
+{
+    const tg_codec *knows = c->parent != NULL ? c->parent : c;
+    return knows->led_given && tg_recipe_is_led(c->layout->units[unit].recipe);
+}
+
+/* ---- the measuring pass ---------------------------------------------------------------------------------------------- */
+
+typedef struct pass {
+    tg_codec *c;
+    const tg_source *source;
+} pass;
+
+static void measure_lane(void *context, uint32_t worker, size_t job_number)
+{
+    const pass *p = context;
+    const tg_lane_job *job = &p->c->lane_jobs[job_number];
+    const tg_work *w = &p->c->works[job->unit];
+    tg_desk *desk = &p->c->desks[worker];
+    p->c->lane_bad[job_number] = 0;
+    if (tg_codec_is_given(p->c, job->unit)) {
+        return;
+    }
+    uint64_t at = w->lo + job->lane * w->lane_n;
+    uint64_t end = w->hi - w->lo > (job->lane + 1) * w->lane_n ? at + w->lane_n : w->hi;
+    while (at < end) {
+        size_t n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
+        size_t bad = tg_codec_load(desk, p->c, job->unit, p->source, at, n);
+        if (bad != 0) {
+            p->c->lane_bad[job_number] = bad;
+            return;
+        }
+        tg_recipe_select(p->c->layout->units[job->unit].recipe)->measure(w->scratch, job->lane, at, desk->u, n);
+        at += n;
+    }
+}
+
+static void settle_unit(void *context, uint32_t worker, size_t u)
+{
+    const pass *p = context;
+    (void)worker;
+    const tg_select_part *select = tg_recipe_select(p->c->layout->units[u].recipe);
+    if (select->settle != NULL && p->c->works[u].lanes > 0 && !tg_codec_is_given(p->c, (uint32_t)u)) {
+        select->settle(p->c->works[u].scratch);
+    }
+}
+
+tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why)
+{
+    if (c->parent == NULL) {
+        draw(c, step, true);
+    }
+    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_unit *unit = &c->layout->units[u];
+        const tg_work *w = &c->works[u];
+        const tg_select_part *select = tg_recipe_select(unit->recipe);
+        if (select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u)) {
+            select->start(w->scratch, unit->recipe->value[TG_STAGE_select], w->hi - w->lo, w->lanes, w->lane_n);
+        }
+    }
+    pass p = {.c = c, .source = source};
+    tg_pool_run(c->pool, c->lane_job_n, measure_lane, &p);
+    for (size_t j = 0; j < c->lane_job_n; j++) {
+        if (c->lane_bad[j] != 0) {
+            return tg_codec_refuse(c, c->lane_bad[j], source, why);
+        }
+    }
+    tg_pool_run(c->pool, c->lane_job_n > 0 ? c->layout->unit_n : 0, settle_unit, &p);
+    return TG_OK;
+}

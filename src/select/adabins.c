@@ -1,0 +1,98 @@
+/* AdaComp's bins (arXiv 1712.02679): in every bin, what this step's gradient would push beyond the bin's largest.
+ *
+ *     G = u, what is remembered and the gradient together;  H = G + (weight - 1) g
+ *     sent is what has |H| >= the largest |G| of its bin, which finds by itself how much that is
+ *
+ * A bin of zeros sends nothing; nor does an element with G = 0, as there is nothing to say of it. */
+#include "select/select.h"
+
+#include "base/half.h"
+
+enum { BIN = TG_SELECT_OWN, CONV, OTHER, WEIGHT };
+enum { BY_KIND = 0, CONV_STANDARD = 50, OTHER_STANDARD = 500 };
+
+static const tg_param params[] = {
+    TG_SELECT_SCOPE_PARAM,
+    TG_SELECT_COORDS_PARAM,
+    {.name = "bin",
+     .summary = "elements in a bin; auto: by the kind of the tensor",
+     .lowest = 1,
+     .highest = TG_BIN_MAX,
+     .is_whole = true,
+     .is_main = true,
+     .standard = BY_KIND,
+     .word = "auto"},
+    {.name = "conv",
+     .summary = "with auto: elements in a bin of a convolution",
+     .lowest = 1,
+     .highest = TG_BIN_MAX,
+     .is_whole = true,
+     .standard = CONV_STANDARD},
+    {.name = "other",
+     .summary = "with auto: elements in a bin of any other tensor",
+     .lowest = 1,
+     .highest = TG_BIN_MAX,
+     .is_whole = true,
+     .standard = OTHER_STANDARD},
+    {.name = "weight",
+     .summary = "how often the gradient counts in what is held against the largest",
+     .lowest = 1,
+     .highest = 100,
+     .standard = 2},
+};
+
+static void resolve(double *p, tg_kind kind)
+{
+    p[BIN] = p[BIN] != BY_KIND ? p[BIN] : kind == TG_CONV ? p[CONV] : p[OTHER];
+    p[CONV] = CONV_STANDARD;
+    p[OTHER] = OTHER_STANDARD;
+}
+
+static uint64_t most(const double *p, uint64_t n)
+{
+    (void)p;
+    return n;
+}
+
+static uint32_t bin(const double *p)
+{
+    return (uint32_t)p[BIN];
+}
+
+static uint32_t largest_of(const float *u, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t key = tg_float_bits(u[i]) & 0x7fffffffu;
+        largest = key > largest ? key : largest;
+    }
+    return largest;
+}
+
+static void mark_bins(uint64_t *mask, float *maxima, const double *p, const float *u, const float *g, size_t n)
+{
+    float more = (float)(p[WEIGHT] - 1.0);
+    size_t bin_n = bin(p);
+    for (size_t at = 0; at < n; at += bin_n) {
+        size_t m = n - at < bin_n ? n - at : bin_n;
+        uint32_t largest = largest_of(u + at, m);
+        *maxima++ = tg_bits_float(largest);
+        for (size_t i = at; largest > 0 && i < at + m; i++) {
+            uint32_t reach = tg_float_bits(u[i] + more * g[i]) & 0x7fffffffu;
+            bool sent = reach >= largest && (tg_float_bits(u[i]) & 0x7fffffffu) != 0;
+            mask[i / 64] |= (uint64_t)sent << i % 64;
+        }
+    }
+}
+
+const tg_select_part tg_select_adabins = {
+    .part = {.name = "adabins",
+             .summary = "AdaComp: in every bin, what the gradient pushes beyond the bin's largest",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .by = TG_BY_DATA,
+    .most = most,
+    .bin = bin,
+    .mark_bins = mark_bins,
+    .resolve = resolve,
+};

@@ -1,0 +1,109 @@
+/* The team of a run: what every worker has, taken before the first step and given back after the last. */
+#include "team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PATIENCE_MS = 600000 };
+
+static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
+{
+    size_t largest = 0;
+    t->tensor_n = tr_model_param_n(m);
+    t->tensors = calloc(t->tensor_n, sizeof *t->tensors);
+    t->residual_norms = calloc(t->tensor_n, sizeof *t->residual_norms);
+    t->traffic = calloc(t->tensor_n, sizeof *t->traffic);
+    if (t->tensors == NULL || t->residual_norms == NULL || t->traffic == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory");
+        return -1;
+    }
+    for (size_t p = 0; p < t->tensor_n; p++) {
+        const tr_param *param = tr_model_param(m, p);
+        t->tensors[p] = (tg_tensor){param->name, param->dims, param->dim_n, param->kind, TG_FP32};
+        t->kinds[param->kind].elements += param->n;
+        largest = param->n > largest ? param->n : largest;
+    }
+    t->residual = malloc((largest + 1) * sizeof *t->residual);
+    if (t->residual == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory");
+        return -1;
+    }
+    return 0;
+}
+
+static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
+{
+    const tr_settings *s = t->settings;
+    tr_shape shape = tr_data_shape(t->data);
+    size_t batch_max = s->batch > TR_TEST_BATCH ? s->batch : TR_TEST_BATCH, n = 0;
+    if (tr_model_new(&w->model, s->model, &shape, batch_max, s->seed, why) != 0 ||
+        tr_optimizer_new(&w->optimizer, w->model, &s->optimizer, why) != 0 ||
+        tr_loader_new(&w->loader, t->data, batch_max, why) != 0 ||
+        (t->tensors == NULL && describe(t, w->model, why) != 0)) {
+        return -1;
+    }
+    w->grads = calloc(t->tensor_n + 1, sizeof *w->grads);
+    if (w->grads == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory");
+        return -1;
+    }
+    float *grads = tr_model_grads(w->model, &n);
+    for (size_t p = 0; p < t->tensor_n; p++) {
+        w->grads[p] = grads + tr_model_param(w->model, p)->at;
+    }
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.rules = s->rules;
+    opt.rule_n = s->rule_n;
+    opt.has_seed = 1;
+    opt.seed = s->seed;
+    opt.dense_below = s->dense_below;
+    opt.nonfinite = s->nonfinite;
+    opt.exchange = s->exchange;
+    opt.verify_every = s->verify_every;
+    tg_detail reason = {""};
+    if (tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason) !=
+        TG_OK) {
+        (void)snprintf(why, TR_WHY, "%s", reason.text);
+        return -1;
+    }
+    w->link = tg_threads_link(t->hub, w->rank);
+    return 0;
+}
+
+int tr_team_gather(tr_team *t, char why[TR_WHY])
+{
+    tg_detail reason = {""};
+    uint32_t n = t->settings->workers;
+    t->workers = calloc(n, sizeof *t->workers);
+    if (t->workers == NULL || tg_threads_new(&t->hub, n, PATIENCE_MS, NULL, &reason) != TG_OK) {
+        (void)snprintf(why, TR_WHY, "%s", t->workers == NULL ? "there is not enough memory" : reason.text);
+        return -1;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        t->workers[r].team = t;
+        t->workers[r].rank = r;
+        if (hire(t, &t->workers[r], why) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void tr_team_dismiss(tr_team *t)
+{
+    for (uint32_t r = 0; t->workers != NULL && r < t->settings->workers; r++) {
+        tr_worker *w = &t->workers[r];
+        tg_exchange_free(w->exchange);
+        free(w->grads);
+        tr_loader_free(w->loader);
+        tr_optimizer_free(w->optimizer);
+        tr_model_free(w->model);
+    }
+    tg_threads_free(t->hub);
+    free(t->workers);
+    free(t->residual);
+    free(t->residual_norms);
+    free(t->traffic);
+    free(t->tensors);
+    tr_gate_destroy(&t->gate);
+}
