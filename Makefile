@@ -23,7 +23,7 @@ check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check
 	@scripts/check
 
-check-page: program ## open the report page in headless Chromium, and keep screenshots
+check-page: program ## open the report pages in headless Chromium, and keep screenshots
 	@scripts/install-deps page
 	@/usr/bin/python3 scripts/check-page
 

@@ -74,15 +74,9 @@ static int make_synthetic(subject *s, const cli_args *args)
 
 static int load_input(subject *s, const cli_args *args)
 {
-    int code = cli_model_load(&s->model, &args->input, 1);
+    int code = cli_model_load_one(&s->model, args->input);
     if (code != CLI_OK) {
         return code;
-    }
-    if (s->model.tensor_n != 1) {
-        return cli_fail(CLI_FAILED, "%s is not one .npy file", args->input);
-    }
-    if (s->model.element_n == 0) {
-        return cli_fail(CLI_FAILED, "%s holds no elements to measure with", args->input);
     }
     s->tensor = s->model.tensors[0];
     s->grad = s->model.grads[0];

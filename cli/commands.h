@@ -9,6 +9,7 @@ extern const cli_command cli_encode;
 extern const cli_command cli_decode;
 extern const cli_command cli_inspect;
 extern const cli_command cli_bench;
+extern const cli_command cli_quality;
 extern const cli_command cli_demo;
 extern const cli_command cli_train;
 extern const cli_command cli_compare;

@@ -1,15 +1,12 @@
 /* Compared runs as a JSON object, for scripts and for the page; see compare_run.h. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "compare_run.h"
 #include "fail.h"
-#include "file.h"
 #include "json.h"
-#include "page_bytes.h"
+#include "page.h"
 
 const double cli_run_links[CLI_LINK_N] = {100e6, 1e9, 10e9};
 
@@ -127,22 +124,11 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
 
 int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s)
 {
-    static const char hole[] = "@DATA@";
-    const char *page = (const char *)cli_page_bytes, *at = strstr(page, hole);
-    char *json = NULL;
-    size_t json_len = 0;
-    FILE *memory = open_memstream(&json, &json_len);
-    if (memory == NULL || at == NULL) {
-        return cli_fail_memory();
+    cli_page page;
+    int code = cli_page_open(&page, CLI_PAGE_COMPARE);
+    if (code != CLI_OK) {
+        return code;
     }
-    cli_run_json(memory, args, runs, n, s, 1);
-    if (fclose(memory) != 0) {
-        free(json);
-        return cli_fail_memory();
-    }
-    cli_piece pieces[] = {
-        {page, (size_t)(at - page)}, {json, json_len}, {at + strlen(hole), strlen(at + strlen(hole))}};
-    int code = cli_file_write(path, pieces, 3);
-    free(json);
-    return code;
+    cli_run_json(page.data, args, runs, n, s, 1);
+    return cli_page_close(&page, path);
 }

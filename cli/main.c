@@ -9,8 +9,8 @@
 #include "commands.h"
 #include "fail.h"
 
-static const cli_command *const commands[] = {&cli_recipes, &cli_encode, &cli_decode,  &cli_inspect,
-                                              &cli_bench,   &cli_train,  &cli_compare, &cli_demo};
+static const cli_command *const commands[] = {&cli_recipes, &cli_encode, &cli_decode,  &cli_inspect, &cli_bench,
+                                              &cli_quality, &cli_train,  &cli_compare, &cli_demo};
 enum { COMMAND_N = sizeof commands / sizeof *commands };
 
 static void print_help(void)

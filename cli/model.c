@@ -217,6 +217,23 @@ int cli_model_load(cli_model *out, const char *const *paths, size_t path_n)
     return CLI_OK;
 }
 
+int cli_model_load_one(cli_model *out, const char *path)
+{
+    cli_model m = {0};
+    int code = cli_model_load(&m, &path, 1);
+    if (code == CLI_OK && m.tensor_n != 1) {
+        code = cli_fail(CLI_FAILED, "%s is not one .npy file", path);
+    } else if (code == CLI_OK && m.element_n == 0) {
+        code = cli_fail(CLI_FAILED, "%s holds no elements to measure with", path);
+    }
+    if (code != CLI_OK) {
+        cli_model_free(&m);
+        return code;
+    }
+    *out = m;
+    return CLI_OK;
+}
+
 void cli_model_free(cli_model *m)
 {
     for (size_t t = 0; t < m->tensor_n; t++) {

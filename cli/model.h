@@ -19,6 +19,10 @@ typedef struct cli_model {
 /* Loads files in the order given; a directory stands for the *.npy files in it, sorted by name, hidden ones
  * left out. Refuses two tensors of one name, and a directory without any. */
 int cli_model_load(cli_model *out, const char *const *paths, size_t path_n);
+
+/* The same for one file; refuses one without elements, with which nothing can be measured. */
+int cli_model_load_one(cli_model *out, const char *path);
+
 void cli_model_free(cli_model *m);
 
 /* The name that a tensor gets from the path of its file, "conv1" from "layers/conv1.npy"; the caller frees

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "fail.h"
 
@@ -44,6 +45,13 @@ int cli_train_data(tr_data **out, const cli_args *args)
     return CLI_OK;
 }
 
+/* Whether a recipe keeps the momentum itself, so that the optimizer must have none. */
+static int keeps_momentum(const char *recipe)
+{
+    char canonical[TG_RECIPE_CAP];
+    return tg_recipe_canonical(canonical, recipe, NULL) == TG_OK && strncmp(canonical, "momentum", 8) == 0;
+}
+
 tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const char *recipe, uint64_t seed)
 {
     uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
@@ -67,7 +75,7 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
     tr_optimizer_options *o = &s.optimizer;
     o->rule = (tr_rule)a->optimizer;
     o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.01;
-    o->momentum = a->momentum;
+    o->momentum = !cli_args_has(a, CLI_FLAG_MOMENTUM) && keeps_momentum(recipe) ? 0 : a->momentum;
     o->nesterov = a->nesterov;
     o->weight_decay = a->weight_decay;
     o->decline = (tr_decline)a->schedule;

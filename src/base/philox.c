@@ -48,3 +48,16 @@ uint64_t tg_stream_below(const tg_stream *s, uint64_t index, uint64_t limit)
     uint64_t carry = x0 * y1 + (uint32_t)middle;
     return x1 * y1 + (middle >> 32) + (carry >> 32);
 }
+
+void tg_stream_words(uint32_t *out, const tg_stream *s, uint64_t at, size_t n, uint32_t other)
+{
+    for (size_t i = 0; i < n;) {
+        uint64_t block = (at + i) / 4;
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 1, other};
+        uint32_t words[4];
+        tg_philox(words, s->key, counter);
+        for (size_t w = (size_t)((at + i) % 4); w < 4 && i < n; w++) {
+            out[i++] = words[w];
+        }
+    }
+}

@@ -3,6 +3,7 @@
 #ifndef TG_BASE_PHILOX_H
 #define TG_BASE_PHILOX_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The four output words of one block. */
@@ -19,5 +20,8 @@ tg_stream tg_stream_of(uint64_t seed, uint64_t step, uint32_t unit, uint32_t who
 /* Draw `index`: 64 random bits, or a number below `limit` (limit > 0). */
 uint64_t tg_stream_bits(const tg_stream *s, uint64_t index);
 uint64_t tg_stream_below(const tg_stream *s, uint64_t index, uint64_t limit);
+
+/* n random words for values number `at` and up, of a sequence apart from the draws above; `other` gives yet another. */
+void tg_stream_words(uint32_t *out, const tg_stream *s, uint64_t at, size_t n, uint32_t other);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "codec/codec.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- coordinates that are known ---------------------------------------------------------------------------------------- */
@@ -108,20 +109,51 @@ static void settle_unit(void *context, uint32_t worker, size_t u)
     }
 }
 
+/* How much the gradient of a unit is scaled down, where its norm is bounded. */
+static void bound_norm(void *context, uint32_t worker, size_t u)
+{
+    const pass *p = context;
+    tg_work *w = &p->c->works[u];
+    double most = w->remembers && w->feedback->norm_max != NULL ? w->feedback->norm_max(w->feedback_params) : 0;
+    w->shrink = 1.0f;
+    if (most == 0) {
+        return;
+    }
+    tg_desk *desk = &p->c->desks[worker];
+    double sum = 0;
+    w->remembers = false; /* to load the gradient alone */
+    for (uint64_t at = w->lo; at < w->hi; at += TG_BLOCK) {
+        size_t n = w->hi - at < TG_BLOCK ? (size_t)(w->hi - at) : TG_BLOCK;
+        (void)tg_codec_load(desk, p->c, (uint32_t)u, p->source, at, n); /* what is refused is found again later */
+        for (size_t i = 0; i < n; i++) {
+            sum += (double)desk->u[i] * (double)desk->u[i];
+        }
+    }
+    w->remembers = true;
+    w->shrink = sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
+}
+
 tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why)
 {
     if (c->parent == NULL) {
         draw(c, step, true);
     }
+    const tg_codec *drawing = c->parent != NULL ? c->parent : c;
+    pass p = {.c = c, .source = source};
+    tg_pool_run(c->pool, c->layout->unit_n, bound_norm, &p);
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
         const tg_unit *unit = &c->layout->units[u];
         const tg_work *w = &c->works[u];
         const tg_select_part *select = tg_recipe_select(unit->recipe);
         if (select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u)) {
-            select->start(w->scratch, unit->recipe->value[TG_STAGE_select], w->hi - w->lo, w->lanes, w->lane_n);
+            double params[TG_PARAM_CAP];
+            memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);
+            if (select->at_step != NULL) {
+                select->at_step(params, drawing->step);
+            }
+            select->start(w->scratch, params, w->hi - w->lo, w->lanes, w->lane_n);
         }
     }
-    pass p = {.c = c, .source = source};
     tg_pool_run(c->pool, c->lane_job_n, measure_lane, &p);
     for (size_t j = 0; j < c->lane_job_n; j++) {
         if (c->lane_bad[j] != 0) {

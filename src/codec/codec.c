@@ -67,6 +67,18 @@ static bool is_measured(const tg_codec *c, const tg_unit *unit)
     return !c->only_decodes && tg_recipe_select(unit->recipe)->measure != NULL;
 }
 
+/* The feedback of a unit; of an answer, where a part says so, another at its standards. */
+static void set_feedback(tg_work *w, const tg_codec *c, const tg_recipe *recipe)
+{
+    static const double standards[TG_PARAM_CAP] = {1};
+    w->feedback = tg_recipe_feedback(recipe);
+    w->feedback_params = recipe->value[TG_STAGE_feedback];
+    if (c->parent != NULL && w->feedback->answers_as != NULL) {
+        w->feedback = w->feedback->answers_as;
+        w->feedback_params = standards; /* of ef: a decay of 1 */
+    }
+}
+
 /* The part of each unit that is in the domain, and how many threads measure it. */
 static void plan_works(tg_codec *c, bool remembers)
 {
@@ -78,12 +90,15 @@ static void plan_works(tg_codec *c, bool remembers)
         w->lo = tg_slice_start(unit->n, c->slice, c->slices);
         w->hi = tg_slice_start(unit->n, c->slice + 1, c->slices);
         uint64_t n = w->hi - w->lo;
+        w->bin = tg_recipe_bin(unit->recipe);
+        w->shrink = 1.0f;
         w->flat_at = c->flat_n;
         c->flat_n += n;
-        w->remembers = remembers && tg_recipe_feedback(unit->recipe)->remembers;
+        set_feedback(w, c, unit->recipe);
+        w->remembers = remembers && w->feedback->planes > 0;
         w->memory_at = c->memory_n;
-        c->memory_n += w->remembers ? n : 0;
-        w->bin = tg_recipe_bin(unit->recipe);
+        c->memory_n += w->remembers ? n * w->feedback->planes : 0;
+        w->wants_gradient = w->bin > 0 || (w->remembers && w->feedback->wants_gradient);
         c->any_scale = c->any_scale || tg_recipe_quantize(unit->recipe)->has_scale;
         w->gain = 1.0f;
         if (c->parent == NULL && select->gain != NULL) {
@@ -108,7 +123,7 @@ static tg_status acquire_scratch(tg_codec *c, tg_detail *why)
         } else if (tg_recipe_is_led(unit->recipe)) {
             TG_TRY(tg_acquire(&w->led, &c->allocator, tg_words(unit->n), sizeof *w->led, why));
         }
-        if (!c->only_decodes && tg_recipe_scale_of_bins(unit->recipe)) {
+        if (!c->only_decodes && tg_recipe_scale_is(unit->recipe, TG_SCALE_BINS)) {
             TG_TRY(tg_acquire(&w->maxima, &c->allocator, tg_work_bins(w), sizeof *w->maxima, why));
         }
         if (select->scratch_len == NULL || (c->only_decodes && select->by == TG_BY_DATA)) {
@@ -138,6 +153,24 @@ static tg_status acquire_lanes(tg_codec *c, tg_detail *why)
     return TG_OK;
 }
 
+/* Large, and written before it is read: nothing that needs clearing. */
+static tg_status acquire_desks(tg_codec *c, tg_detail *why)
+{
+    uint64_t workers = tg_pool_workers(c->pool), room_len = 0;
+    for (size_t u = 0; u < c->layout->unit_n && !c->only_decodes; u++) {
+        const tg_recipe *recipe = c->layout->units[u].recipe;
+        const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+        uint64_t len = quantize->room_len == NULL ? 0 : quantize->room_len(recipe->value[TG_STAGE_quantize]);
+        room_len = len > room_len ? (len + 63) / 64 * 64 : room_len;
+    }
+    TG_TRY(tg_acquire_room(&c->desks, &c->allocator, workers * sizeof *c->desks, why));
+    TG_TRY(tg_acquire_room(&c->room, &c->allocator, workers * room_len, why));
+    for (uint64_t w = 0; w < workers; w++) {
+        c->desks[w].room = room_len == 0 ? NULL : (char *)c->room + w * room_len;
+    }
+    return TG_OK;
+}
+
 static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
 {
     const tg_allocator *a = &c->allocator;
@@ -163,8 +196,7 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
     TG_TRY(tg_acquire(&c->bodies, a, c->grid->slices, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->views, a, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->view_hashes, a, chunks, sizeof *c->view_hashes, why));
-    /* Large, and written before it is read: nothing that needs clearing. */
-    return tg_acquire_room(&c->desks, a, (uint64_t)tg_pool_workers(c->pool) * sizeof *c->desks, why);
+    return acquire_desks(c, why);
 }
 
 static tg_status finish(tg_codec **out, tg_codec *c, tg_status status)
@@ -286,6 +318,10 @@ tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tens
     opt = opt == NULL ? &standard : opt;
     tg_layout *layout = NULL;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
+    if (tg_layout_in_factors(layout)) {
+        tg_layout_free(layout);
+        return tg_fail(TG_E_RECIPE, why, "'lowrank' has an exchange of its own, and no frame to write to");
+    }
     return tg_codec_make(out, layout, 1, false, opt, why);
 }
 
@@ -313,6 +349,7 @@ void tg_codec_free(tg_codec *c)
     tg_release(&a, c->lane_jobs);
     tg_release(&a, c->lane_bad);
     if (owns) {
+        tg_release(&a, c->room);
         tg_release(&a, c->desks);
         tg_release(&a, c->view_hashes);
         tg_release(&a, c->views);
@@ -423,7 +460,7 @@ tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg
     *out = (tg_traffic){.len = (uint64_t)((double)w->sent_len * share + 0.5),
                         .entries = (uint64_t)((double)w->sent_n * share + 0.5),
                         .bins = (uint64_t)((double)tg_work_bins(w) * share + 0.5)};
-    if (w->bin > 0 && tg_recipe_quantize(unit->recipe)->symbol_bits == 1) { /* AdaComp's count, scale included */
+    if (w->bin > 0 && tg_recipe_quantize(unit->recipe)->has_scale) { /* AdaComp's count, scale included */
         out->paper_len = out->entries * (w->bin <= 64 ? 1 : 2) + sizeof(float);
     }
     return TG_OK;

@@ -35,7 +35,7 @@ typedef struct tg_grid {
 
 /* A chunk as it lies in a body. */
 typedef struct tg_view {
-    const uint8_t *side; /* its scale, if the quantizer has one */
+    const uint8_t *side; /* what travels with its buckets */
     const uint8_t *symbols, *indices;
     uint32_t count;
     uint16_t index_len;
@@ -58,19 +58,29 @@ typedef struct tg_written {
 typedef struct tg_work {
     uint64_t lo, hi;    /* its part of the domain */
     uint64_t flat_at;   /* of that part in the domain laid end to end */
-    uint64_t memory_at; /* of that part in the memory */
-    void *scratch;      /* of the select part */
-    uint64_t *led;      /* mask of the coordinates that a leader gave, for units that are led */
-    uint32_t lanes;     /* of the measuring pass */
+    uint64_t memory_at; /* of that part in the memory, plane by plane */
+    const tg_feedback_part *feedback;
+    const double *feedback_params;
+    void *scratch;  /* of the select part */
+    uint64_t *led;  /* mask of the coordinates that a leader gave, for units that are led */
+    uint32_t lanes; /* of the measuring pass */
     uint64_t lane_n;
     uint32_t bin;  /* elements of the select part's bins; 0: it has none */
     float *maxima; /* of each bin, where a scale needs them */
     float gain;
-    bool remembers;
+    float shrink; /* of this step's gradient, where its norm is bounded */
+    bool remembers, wants_gradient;
     uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read */
     double magnitudes;
     float scale;
 } tg_work;
+
+/* Memory of the unit's elements from `at` on. */
+static inline tg_memory tg_work_memory(const tg_work *w, float *const memory[2], uint64_t at)
+{
+    uint64_t from = w->memory_at + (at - w->lo);
+    return (tg_memory){memory[0] + from, memory[1] + from, (size_t)(w->hi - w->lo)};
+}
 
 /* Bins of the unit's part of the domain; 0 if the select part has none. */
 static inline uint64_t tg_work_bins(const tg_work *w)
@@ -85,10 +95,14 @@ typedef struct tg_lane_job {
 /* One thread's own space. */
 typedef struct tg_desk {
     float g[TG_BIN_MAX], u[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
-    uint32_t symbols[TG_BIN_MAX];
+    uint32_t words[TG_BIN_MAX];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
-    uint8_t signs[TG_CHUNK / 8];
+    /* of quantizers that have buckets */
+    float sent[TG_CHUNK]; /* values, then what they were decoded to */
+    uint16_t symbols[TG_CHUNK];
+    uint32_t draws[TG_BUCKET_MAX];
+    void *room; /* of the quantizer; NULL if none needs any */
     float sum[TG_CHUNK];
 } tg_desk;
 
@@ -116,7 +130,8 @@ struct tg_codec {
     struct tg_body *bodies; /* one a slice, while frames are written */
     tg_view *views;         /* of one frame, one a chunk */
     uint64_t *view_hashes;
-    tg_desk *desks; /* one a worker */
+    tg_desk *desks; /* one a worker ... */
+    void *room;     /* ... and what their `room` points into */
     uint64_t step;  /* of the coordinates that are drawn */
     bool drawn;
     bool led_given; /* led units use the coordinates of the leader */
@@ -161,7 +176,7 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
 bool tg_codec_is_given(const tg_codec *c, uint32_t unit);
 
 /* Elements [at, at + n) of a unit, at most TG_BIN_MAX, into desk->u with what is remembered of them, and into desk->g
- * without it if the select part has bins. Returns the first tensor that is refused, plus 1. */
+ * without it if some part wants that. Returns the first tensor that is refused, plus 1. */
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 
@@ -233,16 +248,32 @@ bool tg_codec_carries(const tg_codec *c, uint32_t unit, unsigned holds);
 /* Marks the coordinates of a stretch of a unit where they are drawn or led; clears the mask first. */
 void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_known known, uint64_t at, size_t n);
 
-/* Bytes of the scale that a chunk with entries carries, and of it with `count` symbols. */
-static inline size_t tg_scale_len(const tg_recipe *r)
+/* Values in a bucket, if `count` are in the chunk; only where the quantizer is not plain. */
+static inline uint64_t tg_bucket_n(const tg_recipe *r, uint64_t count)
 {
-    return tg_recipe_quantize(r)->has_scale ? sizeof(float) : 0;
+    const tg_quantize_part *q = tg_recipe_quantize(r);
+    return q->has_scale ? count : q->bucket(r->value[TG_STAGE_quantize]);
+}
+
+/* Bytes that travel with the buckets of a chunk of `count` values, and of them and the values together. */
+static inline uint64_t tg_side_len(const tg_recipe *r, uint64_t count)
+{
+    const tg_quantize_part *q = tg_recipe_quantize(r);
+    if (q->plain_len != 0 || count == 0) {
+        return 0;
+    }
+    uint64_t bucket = tg_bucket_n(r, count);
+    return (count + bucket - 1) / bucket * q->side_len(r->value[TG_STAGE_quantize]);
 }
 
 static inline uint64_t tg_values_len(const tg_recipe *r, uint64_t count)
 {
-    uint64_t symbols_len = tg_recipe_symbol(r)->len(count, tg_recipe_quantize(r)->symbol_bits);
-    return count == 0 ? 0 : tg_scale_len(r) + symbols_len;
+    const tg_quantize_part *q = tg_recipe_quantize(r);
+    if (q->plain_len != 0) {
+        return count * q->plain_len;
+    }
+    uint64_t base = q->base(r->value[TG_STAGE_quantize]);
+    return tg_side_len(r, count) + tg_recipe_symbol(r)->len(count, (uint32_t)base);
 }
 
 /* Start of slice s of S of n elements. */

@@ -5,7 +5,6 @@
  * whoever computes it. */
 #include "base/bits.h"
 #include "base/bytes.h"
-#include "base/half.h"
 #include "base/hash.h"
 #include "codec/codec.h"
 #include "kernels/kernels.h"
@@ -53,7 +52,7 @@ static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uin
     const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
     uint64_t values_len = 0, side_len = 0;
     if ((r->holds & TG_HAS_VALUES) != 0 && view->count > 0) {
-        side_len = tg_scale_len(recipe);
+        side_len = tg_side_len(recipe, view->count);
         values_len = tg_mode_is_joint(view->mode) ? side_len : tg_values_len(recipe, view->count);
     }
     if ((uint64_t)(end - *at) < values_len + view->index_len) {
@@ -66,17 +65,23 @@ static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uin
     return true;
 }
 
-/* The coordinates of a chunk that tells them, into desk->mask, and its symbols into desk->signs where they are among its
- * indices. False if they make no sense. */
+/* The coordinates of a chunk that tells them, into desk->mask, and its symbols into desk->symbols where they are among
+ * its indices. False if they make no sense. */
 static bool read_indices(tg_desk *desk, const tg_recipe *recipe, const tg_chunk *chunk, const tg_view *view)
 {
     const tg_index_part *index = tg_recipe_index(recipe);
     if (tg_mode_is_joint(view->mode)) {
         return index->read_joint != NULL &&
-               index->read_joint(desk->mask, desk->signs, view->mode, view->indices, view->index_len, chunk->n,
+               index->read_joint(desk->mask, desk->symbols, view->mode, view->indices, view->index_len, chunk->n,
                                  view->count, tg_recipe_bin(recipe));
     }
     return index->read(desk->mask, view->mode, view->indices, view->index_len, chunk->n, view->count);
+}
+
+static bool read_symbols(tg_desk *desk, const tg_recipe *recipe, const tg_view *view)
+{
+    uint32_t base = tg_recipe_quantize(recipe)->base(recipe->value[TG_STAGE_quantize]);
+    return tg_recipe_symbol(recipe)->read(desk->symbols, view->symbols, view->count, base);
 }
 
 static void check_chunk(void *context, uint32_t worker, size_t i)
@@ -92,9 +97,9 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
         sound = (!tg_mode_is_joint(view->mode) || (r->holds & TG_HAS_VALUES) != 0) &&
                 read_indices(&r->c->desks[worker], recipe, chunk, view);
     }
-    if (view->count > 0 && view->indices > view->symbols) { /* there are symbols */
-        sound = sound &&
-                tg_recipe_symbol(recipe)->check(view->symbols, view->count, tg_recipe_quantize(recipe)->symbol_bits);
+    bool has_symbols = (r->holds & TG_HAS_VALUES) != 0 && tg_recipe_quantize(recipe)->plain_len == 0;
+    if (has_symbols && view->count > 0 && !tg_mode_is_joint(view->mode)) {
+        sound = sound && read_symbols(&r->c->desks[worker], recipe, view);
     }
     if (!sound) {
         atomic_store_explicit(&r->bad, i + 1, memory_order_relaxed);
@@ -137,12 +142,40 @@ typedef struct summing {
     const tg_sink *sink;
 } summing;
 
+/* The values of a chunk whose quantizer has buckets, into desk->sent. */
+static void decode_buckets(tg_desk *desk, const tg_recipe *recipe, const tg_view *view)
+{
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    const double *params = recipe->value[TG_STAGE_quantize];
+    uint64_t bucket_n = tg_bucket_n(recipe, view->count);
+    const uint8_t *side = view->side;
+    if (!tg_mode_is_joint(view->mode)) {
+        (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
+    }
+    for (uint64_t at = 0; at < view->count; at += bucket_n) {
+        size_t n = (size_t)(view->count - at < bucket_n ? view->count - at : bucket_n);
+        quantize->decode_bucket(desk->sent + at, desk->symbols + at, side, n, params);
+        side += quantize->side_len(params);
+    }
+}
+
+static const float *decode_plain(tg_desk *desk, const tg_quantize_part *quantize, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; quantize->plain_len == 4 && i < n; i++) {
+        desk->words[i] = tg_get32(bytes + 4 * i);
+    }
+    for (size_t i = 0; quantize->plain_len == 2 && i < n; i++) {
+        desk->words[i] = tg_get16(bytes + 2 * i);
+    }
+    quantize->decode(desk->values, desk->words, n);
+    return desk->values;
+}
+
 void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,
                      float weight)
 {
     const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-    const tg_symbol_part *symbol = tg_recipe_symbol(recipe);
     tg_known known = tg_codec_known(c, chunk->unit, TG_HAS_VALUES);
     if (view->count == 0) {
         return;
@@ -152,9 +185,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
     } else if (known != TG_KNOWN_EVERY) {
         tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
     }
-    const uint8_t *symbols = tg_mode_is_joint(view->mode) ? desk->signs : view->symbols;
-    float scale = quantize->has_scale ? tg_bits_float(tg_get32(view->side)) : 0.0f;
-    uint64_t at = 0; /* the symbol that is next */
+    if (quantize->plain_len == 0) {
+        decode_buckets(desk, recipe, view);
+    }
+    uint64_t at = 0; /* the value that is next */
     for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
         size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
         const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
@@ -162,13 +196,14 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         if (count == 0) {
             continue;
         }
-        symbol->read(desk->symbols, symbols, at, count, quantize->symbol_bits);
+        const float *values = quantize->plain_len == 0
+                                  ? desk->sent + at
+                                  : decode_plain(desk, quantize, view->symbols + at * quantize->plain_len, count);
         at += count;
-        quantize->decode(desk->values, desk->symbols, count, scale);
         if (set) {
-            tg_expand_set(out + done, mask, desk->values, n);
+            tg_expand_set(out + done, mask, values, n);
         } else {
-            tg_expand_add(out + done, mask, desk->values, weight, n);
+            tg_expand_add(out + done, mask, values, weight, n);
         }
     }
 }

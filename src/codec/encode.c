@@ -47,12 +47,15 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit_number, con
         }
         done += m;
     }
-    if (w->bin > 0) {
+    if (w->shrink != 1.0f) {
+        tg_scale(u, u, w->shrink, n);
+    }
+    if (w->wants_gradient) {
         memcpy(desk->g, u, n * sizeof *u);
     }
     if (w->remembers) {
-        tg_recipe_feedback(unit->recipe)
-            ->recall(u, unit->recipe->value[TG_STAGE_feedback], c->memory[0] + w->memory_at + (at - w->lo), n);
+        tg_memory memory = tg_work_memory(w, c->memory, at);
+        w->feedback->recall(u, &memory, w->feedback_params, n);
     }
     return 0;
 }
@@ -109,8 +112,8 @@ uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, u
         uint64_t count = most < n ? most : n;
         uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
         if ((holds & TG_HAS_VALUES) != 0) {
-            /* Of each chunk: a scale, and symbols rounded up to a byte. */
-            len += tg_values_len(unit->recipe, count) + (chunks - 1) * (tg_values_len(unit->recipe, 1));
+            /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
+            len += tg_values_len(unit->recipe, count) + (chunks - 1) * (tg_values_len(unit->recipe, 1) + 8);
         }
         if (tg_codec_known(c, u, holds) == TG_KNOWN_TOLD) {
             /* + 1: each chunk's indices are rounded up to a byte */
@@ -135,41 +138,107 @@ typedef struct pass {
 typedef struct progress {
     const tg_chunk *chunk;
     tg_desk *desk;
-    uint8_t *symbols; /* where they go */
-    uint64_t count;   /* entries so far */
+    uint8_t *out;   /* where values go */
+    uint64_t count; /* entries so far */
     double magnitudes;
     size_t bad_tensor;
 } progress;
 
-/* What a block becomes once its coordinates are marked (NULL: all): symbols, and the memory. u is [at, at + n). */
-static void write_values(progress *to, const tg_codec *c, const float *u, const uint64_t *mask, uint64_t at, size_t n)
+static void put_words(uint8_t *out, const uint32_t *words, size_t n, uint32_t len)
+{
+    for (size_t i = 0; len == 4 && i < n; i++) {
+        tg_put32(out + 4 * i, words[i]);
+    }
+    for (size_t i = 0; len == 2 && i < n; i++) {
+        tg_put16(out + 2 * i, (uint16_t)words[i]);
+    }
+}
+
+/* What a block, [at, at + n), becomes once its coordinates are marked (NULL: all): values that are written, or that wait
+ * in desk->sent until the whole chunk is there; and the memory. What was loaded begins `skip` elements before it. */
+static void write_values(progress *to, const tg_codec *c, size_t skip, const uint64_t *mask, uint64_t at, size_t n)
 {
     const tg_recipe *recipe = c->layout->units[to->chunk->unit].recipe;
     const tg_work *w = &c->works[to->chunk->unit];
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
     tg_desk *desk = to->desk;
+    const float *u = desk->u + skip;
+    bool waits = quantize->plain_len == 0;
+    float *gathered = waits ? desk->sent + to->count : desk->values;
     const float *values = u;
     size_t count = n;
     if (mask != NULL) {
-        count = tg_compress(desk->values, u, mask, n);
-        values = desk->values;
+        count = tg_compress(gathered, u, mask, n);
+        values = gathered;
     }
-    if (w->gain != 1.0f) {
-        tg_scale(desk->values, values, w->gain, count);
-        values = desk->values;
+    if (w->gain != 1.0f || (waits && mask == NULL)) {
+        tg_scale(gathered, values, w->gain, count);
+        values = gathered;
     }
-    if (quantize->has_scale && w->maxima == NULL) {
-        to->magnitudes += tg_sum_magnitudes(values, count);
+    if (waits) {
+        to->magnitudes += quantize->has_scale && w->maxima == NULL ? tg_sum_magnitudes(values, count) : 0;
+        memset(desk->decoded, 0, count * sizeof *desk->decoded); /* nothing yet */
+    } else {
+        quantize->encode(desk->words, desk->decoded, values, count);
+        put_words(to->out + to->count * quantize->plain_len, desk->words, count, quantize->plain_len);
     }
-    quantize->encode(desk->symbols, desk->decoded, values, count);
-    tg_recipe_symbol(recipe)->write(to->symbols, to->count, desk->symbols, count, quantize->symbol_bits);
     to->count += count;
     if (w->remembers) {
-        float *next = c->memory[1] + w->memory_at + (at - w->lo);
-        tg_recipe_feedback(recipe)->keep(next, u, mask, desk->decoded, n);
-        if (c->nonfinite == TG_NONFINITE_PASS && !quantize->has_scale) {
-            tg_zero_nonfinite(next, n); /* what can not be made good later is forgotten */
+        tg_memory memory = tg_work_memory(w, c->memory, at);
+        const float *g = w->wants_gradient ? desk->g + skip : NULL;
+        w->feedback->keep(&memory, w->feedback_params, u, g, mask, desk->decoded, n);
+        for (uint32_t p = 0; c->nonfinite == TG_NONFINITE_PASS && p < w->feedback->planes; p++) {
+            if (p > 0 || !waits) {
+                tg_zero_nonfinite(memory.next + p * memory.stride, n); /* what can not be made good is forgotten */
+            }
         }
+    }
+}
+
+/* Takes what the decoder will see of a chunk, in desk->sent, out of the memory, which has all of it so far. */
+static void settle_memory(const progress *to, const tg_codec *c)
+{
+    const tg_chunk *chunk = to->chunk;
+    const tg_work *w = &c->works[chunk->unit];
+    bool every = tg_recipe_select(c->layout->units[chunk->unit].recipe)->by == TG_BY_NOTHING;
+    float *memory = c->memory[1] + w->memory_at + (chunk->at - w->lo);
+    const float *sent = to->desk->sent;
+    for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
+        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
+        const uint64_t *mask = every ? NULL : to->desk->mask + done / 64;
+        tg_expand_add(memory + done, mask, sent, -1.0f, n);
+        sent += every ? n : (size_t)tg_mask_count(mask, n);
+    }
+    if (c->nonfinite == TG_NONFINITE_PASS) {
+        tg_zero_nonfinite(memory, chunk->n);
+    }
+}
+
+/* The values that wait, as buckets. */
+static void write_buckets(const progress *to, const tg_codec *c)
+{
+    const tg_recipe *recipe = c->layout->units[to->chunk->unit].recipe;
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    const double *params = recipe->value[TG_STAGE_quantize];
+    const tg_codec *drawing = c->parent != NULL ? c->parent : c;
+    tg_stream stream = tg_stream_of(c->layout->seed, drawing->step, to->chunk->unit, c->rank + 1);
+    uint64_t bucket_n = tg_bucket_n(recipe, to->count);
+    uint32_t side_len = quantize->side_len(params);
+    tg_desk *desk = to->desk;
+    tg_bucket bucket = {.side = to->out, .draws = desk->draws, .room = desk->room};
+    for (uint64_t at = 0; at < to->count; at += bucket_n) {
+        bucket.symbols = desk->symbols + at;
+        bucket.values = desk->sent + at;
+        bucket.n = (size_t)(to->count - at < bucket_n ? to->count - at : bucket_n);
+        if (quantize->draws) {
+            tg_stream_words(desk->draws, &stream, to->chunk->at + at, bucket.n, c->parent != NULL);
+        }
+        quantize->encode_bucket(&bucket, params);
+        bucket.side += side_len;
+    }
+    tg_recipe_symbol(recipe)->write(bucket.side, desk->symbols, (size_t)to->count, quantize->base(params));
+    if (c->works[to->chunk->unit].remembers && !quantize->has_scale) {
+        settle_memory(to, c);
     }
 }
 
@@ -203,7 +272,7 @@ static size_t write_block(progress *to, const pass *p, uint64_t at)
         select->mark(mask, c->works[chunk->unit].scratch, recipe->value[TG_STAGE_select], at, desk->u, n);
     }
     if ((p->holds & TG_HAS_VALUES) != 0) {
-        write_values(to, c, desk->u, every ? NULL : mask, at, n);
+        write_values(to, c, 0, every ? NULL : mask, at, n);
     }
     return n;
 }
@@ -236,33 +305,31 @@ static size_t write_bins(progress *to, const pass *p, uint64_t at)
     tg_mask_extract(desk->block_mask, desk->bin_mask, skip, here);
     tg_mask_insert(desk->mask, at - chunk->at, desk->block_mask, here);
     if ((p->holds & TG_HAS_VALUES) != 0) {
-        write_values(to, c, desk->u + skip, desk->block_mask, at, here);
+        write_values(to, c, skip, desk->block_mask, at, here);
     }
     return here;
 }
 
-/* The indices behind the symbols, or both as one; the chunk's length without its header. */
+/* The indices behind the values, or symbols and indices as one; the chunk's length without its header. */
 static size_t write_indices(tg_view *view, const progress *to, const tg_recipe *recipe, unsigned holds)
 {
     const tg_index_part *index = tg_recipe_index(recipe);
     const tg_chunk *chunk = to->chunk;
-    uint64_t *mask = to->desk->mask;
+    const uint64_t *mask = to->desk->mask;
     view->count = (uint32_t)tg_mask_count(mask, chunk->n);
     if (view->count == 0) {
         return 0;
     }
     size_t values_len = (holds & TG_HAS_VALUES) != 0 ? (size_t)tg_values_len(recipe, view->count) : 0;
     if (index->cell_max != 0 && values_len > 0) {
-        size_t side_len = tg_scale_len(recipe), signs_len = values_len - side_len;
-        memcpy(to->desk->signs, to->symbols, signs_len);
-        view->index_len = (uint16_t)index->write_joint(to->symbols, &view->mode, mask, to->desk->signs, chunk->n,
-                                                       view->count, tg_recipe_bin(recipe));
+        size_t side_len = (size_t)tg_side_len(recipe, view->count);
+        view->index_len = (uint16_t)index->write_joint(to->out + side_len, &view->mode, mask, to->desk->symbols,
+                                                       chunk->n, view->count, tg_recipe_bin(recipe));
         if (view->index_len > 0) {
             return side_len + view->index_len;
         }
     }
-    uint8_t *out = to->symbols - (values_len > 0 ? tg_scale_len(recipe) : 0) + values_len;
-    view->index_len = (uint16_t)index->write(out, &view->mode, mask, chunk->n, view->count);
+    view->index_len = (uint16_t)index->write(to->out + values_len, &view->mode, mask, chunk->n, view->count);
     return values_len + view->index_len;
 }
 
@@ -292,16 +359,20 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
     bool in_bins = c->works[chunk->unit].bin > 0 && !tg_codec_is_given(c, chunk->unit);
     tg_desk *desk = &c->desks[worker];
     size_t header = told ? TG_CHUNK_HEADER : 0;
-    size_t side_len = (p->holds & TG_HAS_VALUES) != 0 ? tg_scale_len(recipe) : 0;
-    progress to = {.chunk = chunk, .desk = desk, .symbols = start + header + side_len};
+    progress to = {.chunk = chunk, .desk = desk, .out = start + header};
     if (in_bins) {
         memset(desk->mask, 0, tg_words(chunk->n) * sizeof *desk->mask);
     }
     for (uint32_t done = 0; done < chunk->n && to.bad_tensor == 0;) {
         done += (uint32_t)(in_bins ? write_bins : write_block)(&to, p, chunk->at + done);
     }
-    tg_view view = {.side = start + header, .symbols = to.symbols, .told = told, .count = (uint32_t)to.count};
-    size_t len = to.count > 0 ? (size_t)tg_values_len(recipe, to.count) : 0;
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    if (quantize->plain_len == 0 && to.count > 0 && to.bad_tensor == 0) {
+        write_buckets(&to, c);
+    }
+    size_t len = (size_t)tg_values_len(recipe, to.count);
+    tg_view view = {
+        .side = to.out, .symbols = to.out + tg_side_len(recipe, to.count), .told = told, .count = (uint32_t)to.count};
     if (told && to.bad_tensor == 0) {
         len = write_indices(&view, &to, recipe, p->holds);
         tg_put32(start, view.count | (uint32_t)view.mode << 24);
@@ -314,7 +385,7 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
                             .view = view,
                             .magnitudes = to.magnitudes,
                             .bad_tensor = to.bad_tensor};
-    if (!tg_recipe_quantize(recipe)->has_scale || side_len == 0) {
+    if (!quantize->has_scale || (p->holds & TG_HAS_VALUES) == 0) {
         written->hash = tg_hash(start, written->len); /* otherwise not all is there yet */
     }
 }
@@ -346,6 +417,7 @@ static void settle_units(tg_codec *c, const tg_grid *grid, size_t first, size_t 
             n = (double)bins;
         }
         w->scale = n > 0 ? (float)(sum / n) : 0.0f;
+        w->scale = tg_recipe_scale_is(c->layout->units[u].recipe, TG_SCALE_ONE) ? 1.0f : w->scale;
     }
 }
 

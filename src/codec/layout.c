@@ -234,3 +234,13 @@ const tg_piece *tg_unit_piece(const tg_unit *unit, uint64_t at)
     }
     return &unit->pieces[low];
 }
+
+bool tg_layout_in_factors(const tg_layout *l)
+{
+    for (size_t u = 0; u < l->unit_n; u++) {
+        if (tg_recipe_quantize(l->units[u].recipe)->in_factors) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -11,6 +11,16 @@ const tg_preset tg_presets[] = {
      "0.01"},
     {"adacomp", "AdaComp: adaptive bins, signs and one scale a tensor (arXiv 1712.02679)",
      "ef+adabins@$+sign@scale=meanmax", "auto"},
+    {"dgc", "Deep Gradient Compression: top-k of the momentum, for an optimizer without (arXiv 1712.01887)",
+     "momentum+topk@$", "0.001"},
+    {"powersgd", "PowerSGD: matrices as products of two thin ones, with feedback (arXiv 1905.13727)", "ef+lowrank@$",
+     "4"},
+    {"bingrad-b", "BinGrad: two means, with nothing left to chance (arXiv 2002.11082)", "bingrad@b", NULL},
+    {"bingrad-pb", "BinGrad: one magnitude and a random sign, almost without bias", "bingrad@pb", NULL},
+    {"terngrad", "TernGrad: three levels, without bias (arXiv 1705.07878)", "ternary", NULL},
+    {"signsgd", "signs, of which the majority counts (arXiv 1802.04434)", "sign@scale=one", NULL},
+    {"ef-signsgd", "signs times their mean magnitude, with feedback (arXiv 1901.09847)", "ef+sign", NULL},
+    {"onebit", "one-bit SGD: two means split at 0, with feedback", "ef+bingrad@zero", NULL},
 };
 
 const size_t tg_preset_n = sizeof tg_presets / sizeof *tg_presets;

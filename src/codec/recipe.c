@@ -231,16 +231,29 @@ static tg_status check_sense(const tg_recipe *r, const bool *named, tg_detail *w
         return tg_fail(TG_E_RECIPE, why, "'%s' packs indices, but '%s' sends none", r->part[TG_STAGE_index]->name,
                        r->part[TG_STAGE_select]->name);
     }
-    if (tg_recipe_feedback(r)->remembers && named_value(r, TG_STAGE_select, "unbiased") != 0.0) {
+    if (tg_recipe_feedback(r)->planes > 0 && named_value(r, TG_STAGE_select, "unbiased") != 0.0) {
         return tg_fail(TG_E_RECIPE, why, "'unbiased' is for recipes without feedback: '%s' sends the rest later",
                        r->part[TG_STAGE_feedback]->name);
     }
-    if (tg_recipe_scale_of_bins(r) && tg_recipe_select(r)->bin == NULL) {
+    if (tg_recipe_scale_is(r, TG_SCALE_BINS) && tg_recipe_select(r)->bin == NULL) {
         return tg_fail(TG_E_RECIPE, why, "'%s' takes its scale from bins, and '%s' has none",
                        r->part[TG_STAGE_quantize]->name, r->part[TG_STAGE_select]->name);
     }
-    if (tg_recipe_index(r)->cell_max != 0 &&
-        (tg_recipe_quantize(r)->symbol_bits != 1 || tg_recipe_select(r)->bin == NULL)) {
+    const tg_quantize_part *quantize = tg_recipe_quantize(r);
+    const char *refused = quantize->refuses == NULL ? NULL : quantize->refuses(r->value[TG_STAGE_quantize]);
+    if (refused != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'%s': %s", quantize->part.name, refused);
+    }
+    if (tg_recipe_scale_is(r, TG_SCALE_ONE) && tg_recipe_feedback(r)->planes > 0) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' with scale=one is a vote, of which no rest can be sent later",
+                       quantize->part.name);
+    }
+    bool plain_else = tg_recipe_select(r)->by == TG_BY_NOTHING && !named[TG_STAGE_index] && !named[TG_STAGE_symbol];
+    if (quantize->in_factors && (!plain_else || tg_recipe_feedback(r)->planes > 1)) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' goes with 'ef' or 'none' alone: it sends whole matrices, in factors",
+                       quantize->part.name);
+    }
+    if (tg_recipe_index(r)->cell_max != 0 && (!tg_recipe_quantize(r)->has_scale || tg_recipe_select(r)->bin == NULL)) {
         return tg_fail(TG_E_RECIPE, why, "'%s' packs signs in bins, as of 'adabins' with 'sign'",
                        r->part[TG_STAGE_index]->name);
     }
@@ -331,10 +344,10 @@ tg_recipe tg_recipe_dense(tg_dtype dtype)
     return r;
 }
 
-bool tg_recipe_scale_of_bins(const tg_recipe *r)
+bool tg_recipe_scale_is(const tg_recipe *r, tg_scale_rule rule)
 {
     const tg_quantize_part *quantize = tg_recipe_quantize(r);
-    return quantize->has_scale && quantize->of_bins(r->value[TG_STAGE_quantize]);
+    return quantize->has_scale && quantize->scale(r->value[TG_STAGE_quantize]) == rule;
 }
 
 uint32_t tg_recipe_bin(const tg_recipe *r)

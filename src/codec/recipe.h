@@ -49,8 +49,8 @@ void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 /* The recipe that sends values of this dtype as they are. */
 tg_recipe tg_recipe_dense(tg_dtype dtype);
 
-/* Whether the quantizer takes its scale from the maxima of bins. */
-bool tg_recipe_scale_of_bins(const tg_recipe *recipe);
+/* Whether the quantizer has a scale of the whole unit by this rule. */
+bool tg_recipe_scale_is(const tg_recipe *recipe, tg_scale_rule rule);
 
 /* Elements of the select part's bins, once resolved; 0 if it has none. */
 uint32_t tg_recipe_bin(const tg_recipe *recipe);

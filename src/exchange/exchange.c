@@ -4,6 +4,7 @@
  *            -> CLOSING -> (AUDIT) -> IDLE       all ranks are well: finish
  *     any ballot that tells of a failure -> REASON -> IDLE */
 #include "exchange/exchange.h"
+#include "exchange/lowrank.h"
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -264,13 +265,34 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     x->root = 0;
     x->last = (tg_meter){.logical = x->logical, .dense = dense_bytes(x)};
     x->status = tg_check_grads(x->codec, (const void *const *)grads, &x->why);
+    if (x->lowrank != NULL) {
+        TG_TRY(tg_lowrank_begin(x->lowrank, step, grads, x->status, &x->why, why));
+    }
     x->phase = TG_SAYING;
     return TG_OK;
+}
+
+/* The exchanges inside do it all, but for what this one counts. */
+static tg_status advance_lowrank(tg_exchange *x, tg_op *op, tg_detail *why)
+{
+    tg_status status = tg_lowrank_next(x->lowrank, op, why);
+    if (status == TG_OK) {
+        x->done_step = x->step;
+        x->any_done = true;
+    }
+    if (status == TG_MORE) {
+        x->pending = *op;
+        return TG_MORE;
+    }
+    return end_step(x, status);
 }
 
 static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     tg_status status = TG_OK;
+    if (x->lowrank != NULL && x->phase != TG_IDLE) {
+        return advance_lowrank(x, op, why);
+    }
     switch (x->phase) {
     case TG_SAYING: return begin_round(x, op);
     case TG_VOTING: status = heed_ballots(x, op, why); return status == TG_OK ? send_messages(x, op, why) : status;
@@ -291,6 +313,9 @@ tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why)
 
 void tg_exchange_cancel(tg_exchange *x)
 {
+    if (x->lowrank != NULL) {
+        tg_lowrank_cancel(x->lowrank);
+    }
     if (x->phase != TG_IDLE) {
         (void)end_step(x, TG_E_LINK);
     }
@@ -349,20 +374,31 @@ const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor)
 
 void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 {
+    tg_meter step = x->last, all = x->total;
+    if (x->lowrank != NULL) {
+        tg_lowrank_meter(x->lowrank, &step, &all);
+    }
     if (last != NULL) {
-        *last = x->last;
+        *last = step;
     }
     if (total != NULL) {
-        *total = x->total;
+        *total = all;
     }
 }
 
 tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
+    if (x->lowrank != NULL && tensor < x->codec->layout->tensor_n) {
+        return tg_lowrank_traffic(out, x->lowrank, tensor, why);
+    }
     return tg_codec_traffic(out, x->codec, tensor, why);
 }
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
+    if (x->lowrank != NULL && tensor < x->codec->layout->tensor_n) {
+        tg_lowrank_residual(x->lowrank, out, tensor);
+        return TG_OK;
+    }
     return tg_codec_residual(x->codec, out, tensor, why);
 }

@@ -55,8 +55,11 @@ typedef struct tg_message {
     size_t len;
 } tg_message;
 
+typedef struct tg_lowrank tg_lowrank;
+
 struct tg_exchange {
     tg_allocator allocator;
+    tg_lowrank *lowrank; /* does all the work, where the recipe is lowrank; otherwise NULL */
     const tg_protocol *protocol;
     tg_codec *codec;  /* of this rank's gradients */
     tg_codec *answer; /* of the slice that this rank owns, NULL if it owns none */

@@ -17,6 +17,10 @@ static uint32_t rounds(const tg_exchange *x)
 static tg_status suits(const tg_layout *layout, tg_detail *why)
 {
     for (size_t u = 0; u < layout->unit_n; u++) {
+        if (tg_recipe_scale_is(layout->units[u].recipe, TG_SCALE_ONE)) {
+            return tg_fail(TG_E_RECIPE, why,
+                           "'sign' with scale=one is a vote, which an owner counts: by shard or server");
+        }
         if (tg_recipe_is_led(layout->units[u].recipe)) {
             return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can",
                            layout->units[u].recipe->part[TG_STAGE_select]->name);

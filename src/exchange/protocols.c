@@ -19,10 +19,14 @@ enum { GATHER_WORLD_MAX = 4 };
 
 static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 {
+    if (tg_layout_in_factors(layout)) {
+        return &tg_protocol_lowrank;
+    }
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_allreduce;
     }
-    if (world > GATHER_WORLD_MAX && tg_protocol_shard.suits(layout, NULL) == TG_OK) {
+    bool too_many = world > GATHER_WORLD_MAX || tg_protocol_gather.suits(layout, NULL) != TG_OK;
+    if (too_many && tg_protocol_shard.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_shard;
     }
     return &tg_protocol_gather;
@@ -37,7 +41,11 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
     }
     if (found == NULL) {
         return tg_fail(TG_E_ARGUMENT, why,
-                       "there is no exchange '%.60s'; there are allreduce, gather, shard and server", name);
+                       "there is no exchange '%.60s'; there are allreduce, gather, shard, server and lowrank", name);
+    }
+    if (tg_layout_in_factors(layout) && found != &tg_protocol_lowrank) {
+        return tg_fail(TG_E_RECIPE, why, "'lowrank' has an exchange of its own, lowrank, and does not go by '%s'",
+                       found->name);
     }
     TG_TRY(found->suits(layout, why));
     *out = found;

@@ -1,6 +1,7 @@
 /* Makes exchanges: chooses the protocol and takes all the memory that steps will use, so that no step can fail for want
  * of it. Room for messages is taken at the most that a message can have; what is never used is never touched. */
 #include "exchange/exchange.h"
+#include "exchange/lowrank.h"
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -109,16 +110,20 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
         tg_layout_free(layout);
         return status;
     }
-    TG_TRY(tg_codec_make(&x->codec, layout, x->protocol->slices(x->world), false, &own, why));
+    bool in_factors = tg_layout_in_factors(layout);
+    TG_TRY(tg_codec_make(&x->codec, layout, x->protocol->slices(x->world), in_factors, &own, why));
+    for (size_t t = 0; t < tensor_n; t++) {
+        x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
+    }
+    if (in_factors) {
+        return tg_lowrank_new(&x->lowrank, x, &own, why);
+    }
     if (any_led(layout)) {
         TG_TRY(tg_grid_new(&x->whole, layout, 1, &x->allocator, why));
     }
     if (x->protocol->answers(x->rank)) {
         uint32_t slice = x->codec->grid->slices == 1 ? 0 : x->rank;
         TG_TRY(tg_codec_make_answer(&x->answer, x->codec, slice, x->protocol->answer_remembers, why));
-    }
-    for (size_t t = 0; t < tensor_n; t++) {
-        x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
     x->agreement = agree_on(x);
     TG_TRY(acquire_spans(x, why));
@@ -156,6 +161,7 @@ void tg_exchange_free(tg_exchange *x)
         return;
     }
     tg_allocator a = x->allocator;
+    tg_lowrank_free(x->lowrank);
     tg_release(&a, x->mean);
     tg_release(&a, x->views);
     tg_release(&a, x->in_room);

@@ -4,6 +4,7 @@
 #include "base/half.h"
 #include "base/hash.h"
 #include "exchange/exchange.h"
+#include "exchange/lowrank.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,6 +21,16 @@ typedef struct state {
     const uint8_t *memory, *answer; /* fp32, little-endian */
 } state;
 
+/* All that this rank remembers for itself. */
+static float *memory_of(const tg_exchange *x, uint64_t *n)
+{
+    if (x->lowrank != NULL) {
+        return tg_lowrank_memory(x->lowrank, n);
+    }
+    *n = x->codec->memory_n;
+    return x->codec->memory[0];
+}
+
 static uint64_t answer_elements(const tg_exchange *x)
 {
     return x->answer == NULL ? 0 : x->answer->memory_n;
@@ -27,7 +38,9 @@ static uint64_t answer_elements(const tg_exchange *x)
 
 size_t tg_state_len(const tg_exchange *x)
 {
-    return (size_t)(STATE_HEADER + 4 * (x->codec->memory_n + answer_elements(x)) + STATE_CHECKSUM);
+    uint64_t memory_n = 0;
+    (void)memory_of(x, &memory_n);
+    return (size_t)(STATE_HEADER + 4 * (memory_n + answer_elements(x)) + STATE_CHECKSUM);
 }
 
 static uint8_t *put_floats(uint8_t *at, const float *values, uint64_t n)
@@ -56,9 +69,11 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
     tg_put32(at + 20, x->world);
     memcpy(at + 24, x->protocol->name, strlen(x->protocol->name));
     tg_put64(at + 40, x->any_done ? x->done_step : 0);
-    tg_put64(at + 48, x->codec->memory_n);
+    uint64_t memory_n = 0;
+    const float *memory = memory_of(x, &memory_n);
+    tg_put64(at + 48, memory_n);
     tg_put64(at + 56, answer_elements(x));
-    at = put_floats(at + STATE_HEADER, x->codec->memory[0], x->codec->memory_n);
+    at = put_floats(at + STATE_HEADER, memory, memory_n);
     at = put_floats(at, x->answer == NULL ? NULL : x->answer->memory[0], answer_elements(x));
     tg_put64(at, tg_hash(dst, (size_t)(at - (uint8_t *)dst)));
     return TG_OK;
@@ -111,7 +126,7 @@ static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t wo
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
         if (x->protocol->answers(rank) && x->protocol->answer_remembers &&
-            tg_recipe_feedback(unit->recipe)->remembers) {
+            tg_recipe_feedback(unit->recipe)->planes > 0) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
         }
@@ -142,7 +157,9 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
                        "the states of ranks %u and %u were saved after steps %" PRIu64 " and %" PRIu64, first->rank,
                        s->rank, first->done_step, s->done_step);
     }
-    if (s->memory_n != x->codec->memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
+    uint64_t memory_n = 0;
+    (void)memory_of(x, &memory_n);
+    if (s->memory_n != memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
     }
     return TG_OK;
@@ -209,8 +226,10 @@ static tg_status check_complete(const state *states, size_t state_n, uint32_t wo
 
 static void restore(tg_exchange *x, const state *s)
 {
-    for (uint64_t i = 0; i < s->memory_n; i++) {
-        x->codec->memory[0][i] = get_float(s->memory, i);
+    uint64_t memory_n = 0;
+    float *memory = memory_of(x, &memory_n);
+    for (uint64_t i = 0; i < memory_n; i++) {
+        memory[i] = get_float(s->memory, i);
     }
     for (uint64_t i = 0; i < s->answer_n; i++) {
         x->answer->memory[0][i] = get_float(s->answer, i);
@@ -232,7 +251,9 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
         restore(x, own);
     } else {
         TG_TRY(check_complete(states, state_n, states[0].world, why));
-        share_memory(x->codec->memory[0], states, state_n, x->codec->memory_n);
+        uint64_t memory_n = 0;
+        float *memory = memory_of(x, &memory_n);
+        share_memory(memory, states, state_n, memory_n);
         for (size_t i = 0; i < state_n && x->answer != NULL; i++) {
             if (states[i].answer_n > 0) {
                 move_answer(x, &states[i]);

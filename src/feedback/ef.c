@@ -13,34 +13,43 @@ static const tg_param params[] = {
      .standard = 1},
 };
 
-static void recall(float *u, const double *p, const float *memory, size_t n)
+static void recall(float *u, const tg_memory *m, const double *p, size_t n)
 {
     float decay = (float)p[0];
+    const float *old = m->old;
     if (decay == 1.0f) { /* saves a multiplication an element; the result is the same */
         for (size_t i = 0; i < n; i++) {
-            u[i] += memory[i];
+            u[i] += old[i];
         }
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        u[i] += decay * memory[i];
+        u[i] += decay * old[i];
     }
 }
 
-static void keep(float *memory, const float *u, const uint64_t *mask, const float *decoded, size_t n)
+void tg_keep_residual(float *next, const float *u, const uint64_t *mask, const float *decoded, size_t n)
 {
     if (mask == NULL) {
         for (size_t i = 0; i < n; i++) {
-            memory[i] = u[i] - decoded[i];
+            next[i] = u[i] - decoded[i];
         }
         return;
     }
-    memcpy(memory, u, n * sizeof *memory);
+    memcpy(next, u, n * sizeof *next);
     for (size_t w = 0; w < tg_words(n); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            memory[w * 64 + tg_lowest(word)] -= *decoded++;
+            next[w * 64 + tg_lowest(word)] -= *decoded++;
         }
     }
+}
+
+static void keep(const tg_memory *m, const double *p, const float *u, const float *g, const uint64_t *mask,
+                 const float *decoded, size_t n)
+{
+    (void)p;
+    (void)g;
+    tg_keep_residual(m->next, u, mask, decoded, n);
 }
 
 const tg_feedback_part tg_feedback_ef = {
@@ -48,7 +57,7 @@ const tg_feedback_part tg_feedback_ef = {
              .summary = "error feedback: what was not sent is added to the next gradient",
              .params = params,
              .param_n = sizeof params / sizeof *params},
-    .remembers = true,
+    .planes = 1,
     .recall = recall,
     .keep = keep,
 };

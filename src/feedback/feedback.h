@@ -1,7 +1,7 @@
 /* Feedback: what the encoder remembers of what it did not send.
  *
- * For every block of a unit the codec calls `recall`, sends some of the result, and then `keep`. Memory is one
- * number an element; old and new memory are separate, so that a step that fails leaves no trace. */
+ * For every block of a unit the codec calls `recall`, sends some of the result, and then `keep`. Memory is one number an
+ * element, or several, in planes; old and new memory are separate, so that a step that fails leaves no trace. */
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
@@ -9,16 +9,37 @@
 
 #include <stdint.h>
 
+/* A block of memory: plane p of element i is at[p * stride + i]. Plane 0 is the residual: what is still to be sent. */
+typedef struct tg_memory {
+    const float *old;
+    float *next;
+    size_t stride;
+} tg_memory;
+
 typedef struct tg_feedback_part {
     tg_part part;
-    bool remembers; /* if not, there is no memory and neither function is called */
+    uint32_t planes; /* 0: there is no memory, and neither function is called */
 
     /* Turns the gradient in u into what should be sent, given what is remembered. */
-    void (*recall)(float *u, const double *params, const float *memory, size_t n);
+    void (*recall)(float *u, const tg_memory *m, const double *params, size_t n);
 
-    /* What to remember, given what the decoder will see: decoded values of the marked elements in order, or of
-     * all elements if mask is NULL. */
-    void (*keep)(float *memory, const float *u, const uint64_t *mask, const float *decoded, size_t n);
+    /* What to remember, given u and the gradient g, and what the decoder will see: decoded values of the marked elements
+     * in order, or of all elements if mask is NULL. */
+    void (*keep)(const tg_memory *m, const double *params, const float *u, const float *g, const uint64_t *mask,
+                 const float *decoded, size_t n);
+    bool wants_gradient; /* `keep` does; g is NULL otherwise */
+    bool of_dense_too;   /* tensors that are exempt from the recipe have this part of it all the same */
+
+    /* The largest norm that the gradient of a unit may have before it is scaled down; 0: any. NULL: any. */
+    double (*norm_max)(const double *params);
+
+    /* What stands in its place, at its standards, where an owner answers with a mean; NULL: itself. */
+    const struct tg_feedback_part *answers_as;
 } tg_feedback_part;
+
+extern const tg_feedback_part tg_feedback_ef;
+
+/* next = u less what the decoder will see: the residual. */
+void tg_keep_residual(float *next, const float *u, const uint64_t *mask, const float *decoded, size_t n);
 
 #endif

@@ -51,7 +51,7 @@ static void put(uint8_t **out, const wire *x, unsigned code, uint64_t place)
 }
 
 /* Writes, or only counts the bytes if out is NULL. */
-static size_t write_entries(uint8_t *out, const wire *x, const uint64_t *mask, const uint8_t *signs, size_t n,
+static size_t write_entries(uint8_t *out, const wire *x, const uint64_t *mask, const uint16_t *symbols, size_t n,
                             uint32_t cell)
 {
     stand s = {.place = -1};
@@ -67,8 +67,7 @@ static size_t write_entries(uint8_t *out, const wire *x, const uint64_t *mask, c
                 skip -= now;
             }
             if (out != NULL) {
-                bool minus = signs[number / 8] >> number % 8 & 1;
-                put(&out, x, minus ? MINUS : PLUS, place);
+                put(&out, x, symbols[number] != 0 ? MINUS : PLUS, place);
             }
             s = (stand){bin, (int64_t)place};
         }
@@ -76,17 +75,17 @@ static size_t write_entries(uint8_t *out, const wire *x, const uint64_t *mask, c
     return (size_t)(number + skips) * entry_len(x);
 }
 
-static size_t write_joint(const wire *x, uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint8_t *signs,
+static size_t write_joint(const wire *x, uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint16_t *symbols,
                           size_t n, size_t count, uint32_t cell)
 {
-    if (write_entries(NULL, x, mask, signs, n, cell) >= tg_bitmap_len(n) + (count + 7) / 8) {
+    if (write_entries(NULL, x, mask, symbols, n, cell) >= tg_bitmap_len(n) + (count + 7) / 8) {
         return 0;
     }
     *mode = x->mode;
-    return write_entries(out, x, mask, signs, n, cell);
+    return write_entries(out, x, mask, symbols, n, cell);
 }
 
-static bool read_joint(const wire *x, uint64_t *mask, uint8_t *signs, uint8_t mode, const uint8_t *bytes, size_t len,
+static bool read_joint(const wire *x, uint64_t *mask, uint16_t *symbols, uint8_t mode, const uint8_t *bytes, size_t len,
                        size_t n, size_t count, uint32_t cell)
 {
     stand s = {.place = -1};
@@ -96,7 +95,6 @@ static bool read_joint(const wire *x, uint64_t *mask, uint8_t *signs, uint8_t mo
         return false;
     }
     memset(mask, 0, tg_words(n) * sizeof *mask);
-    memset(signs, 0, (count + 7) / 8);
     for (size_t at = 0; at < len; at += entry_len(x)) {
         uint32_t entry = x->place_bits == 6 ? bytes[at] : tg_get16(bytes + at);
         uint64_t place = entry & ((1u << x->place_bits) - 1);
@@ -111,34 +109,33 @@ static bool read_joint(const wire *x, uint64_t *mask, uint8_t *signs, uint8_t mo
         }
         uint64_t index = s.bin * cell + place;
         mask[index / 64] |= UINT64_C(1) << index % 64;
-        signs[number / 8] |= (uint8_t)((code == MINUS ? 1 : 0) << number % 8);
-        number++;
+        symbols[number++] = code == MINUS ? 1 : 0;
     }
     return number == count && code != SKIP; /* nothing is skipped behind the last */
 }
 
-static size_t write_joint8(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint8_t *signs, size_t n,
+static size_t write_joint8(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint16_t *symbols, size_t n,
                            size_t count, uint32_t cell)
 {
-    return write_joint(&wire8, out, mode, mask, signs, n, count, cell);
+    return write_joint(&wire8, out, mode, mask, symbols, n, count, cell);
 }
 
-static size_t write_joint16(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint8_t *signs, size_t n,
+static size_t write_joint16(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint16_t *symbols, size_t n,
                             size_t count, uint32_t cell)
 {
-    return write_joint(&wire16, out, mode, mask, signs, n, count, cell);
+    return write_joint(&wire16, out, mode, mask, symbols, n, count, cell);
 }
 
-static bool read_joint8(uint64_t *mask, uint8_t *signs, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
+static bool read_joint8(uint64_t *mask, uint16_t *symbols, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
                         size_t count, uint32_t cell)
 {
-    return read_joint(&wire8, mask, signs, mode, bytes, len, n, count, cell);
+    return read_joint(&wire8, mask, symbols, mode, bytes, len, n, count, cell);
 }
 
-static bool read_joint16(uint64_t *mask, uint8_t *signs, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
+static bool read_joint16(uint64_t *mask, uint16_t *symbols, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
                          size_t count, uint32_t cell)
 {
-    return read_joint(&wire16, mask, signs, mode, bytes, len, n, count, cell);
+    return read_joint(&wire16, mask, symbols, mode, bytes, len, n, count, cell);
 }
 
 /* Where entries would take more than a bitmap, they are one. */

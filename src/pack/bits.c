@@ -1,87 +1,92 @@
-/* Symbols one after the other: those of whole bytes little-endian, those of fewer bits from the lowest bit of each byte. */
-#include "base/bytes.h"
+/* Symbols at their plain width: as many together as make best use of whole bits.
+ *
+ * A group of k symbols is one number in base `base`, the first symbol lowest, in as few bits as hold any such number;
+ * k, up to 8, is what takes the fewest bits a symbol, the smallest such k. So five of base 3 take a byte, three of base 5
+ * take 7 bits, five of base 9 take 16, and a power of two takes its own bits. Bits fill each byte from the lowest; a last
+ * group that is not full has zeros for what it lacks. */
 #include "pack/pack.h"
 
-static uint64_t len(uint64_t count, uint32_t symbol_bits)
+typedef struct grouping {
+    uint32_t symbols, bits;
+} grouping;
+
+static uint32_t bits_for(uint64_t numbers)
 {
-    return (count * symbol_bits + 7) / 8;
+    uint32_t bits = 0;
+    while (UINT64_C(1) << bits < numbers) {
+        bits++;
+    }
+    return bits;
 }
 
-/* Symbols of 1, 2 or 4 bits. */
-static void write_small(uint8_t *bytes, uint64_t at, const uint32_t *symbols, size_t n, uint32_t symbol_bits)
+static grouping group_of(uint32_t base)
 {
-    uint64_t bit = at * symbol_bits;
-    for (size_t i = 0; i < n; i++, bit += symbol_bits) {
-        uint8_t held = bit % 8 == 0 ? 0 : bytes[bit / 8];
-        bytes[bit / 8] = (uint8_t)(held | symbols[i] << bit % 8);
+    grouping best = {1, bits_for(base)};
+    uint64_t numbers = base;
+    for (uint32_t k = 2; k <= 8 && numbers <= (UINT64_C(1) << 48) / base; k++) {
+        numbers *= base;
+        uint32_t bits = bits_for(numbers);
+        if (bits * best.symbols < best.bits * k) {
+            best = (grouping){k, bits};
+        }
+    }
+    return best;
+}
+
+static uint64_t len(uint64_t count, uint32_t base)
+{
+    grouping g = group_of(base);
+    return ((count + g.symbols - 1) / g.symbols * g.bits + 7) / 8;
+}
+
+static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
+{
+    grouping g = group_of(base);
+    uint64_t held = 0;
+    uint32_t held_n = 0;
+    for (size_t at = 0; at < count; at += g.symbols) {
+        uint64_t number = 0;
+        for (size_t i = count - at < g.symbols ? count - at : g.symbols; i-- > 0;) {
+            number = number * base + symbols[at + i];
+        }
+        held |= number << held_n; /* of at most 48 + 7 bits */
+        held_n += g.bits;
+        for (; held_n >= 8; held_n -= 8, held >>= 8) {
+            *out++ = (uint8_t)held;
+        }
+    }
+    if (held_n > 0) {
+        *out = (uint8_t)held;
     }
 }
 
-static void read_small(uint32_t *symbols, const uint8_t *bytes, uint64_t at, size_t n, uint32_t symbol_bits)
+static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
 {
-    uint64_t bit = at * symbol_bits;
-    uint32_t low = (1u << symbol_bits) - 1;
-    for (size_t i = 0; i < n; i++, bit += symbol_bits) {
-        symbols[i] = (uint32_t)bytes[bit / 8] >> bit % 8 & low;
+    grouping g = group_of(base);
+    uint64_t held = 0;
+    uint32_t held_n = 0;
+    for (size_t at = 0; at < count; at += g.symbols) {
+        for (; held_n < g.bits; held_n += 8) {
+            held |= (uint64_t)*bytes++ << held_n;
+        }
+        uint64_t number = held & ((UINT64_C(1) << g.bits) - 1);
+        held >>= g.bits;
+        held_n -= g.bits;
+        size_t n = count - at < g.symbols ? count - at : g.symbols;
+        for (size_t i = 0; i < n; i++) {
+            symbols[at + i] = (uint16_t)(number % base);
+            number /= base;
+        }
+        if (number != 0) { /* beyond any such group, or more symbols than there are */
+            return false;
+        }
     }
-}
-
-static void write(uint8_t *bytes, uint64_t at, const uint32_t *symbols, size_t n, uint32_t symbol_bits)
-{
-    uint8_t *out = bytes + at * symbol_bits / 8;
-    switch (symbol_bits) {
-    case 32:
-        for (size_t i = 0; i < n; i++) {
-            tg_put32(out + 4 * i, symbols[i]);
-        }
-        return;
-    case 16:
-        for (size_t i = 0; i < n; i++) {
-            tg_put16(out + 2 * i, (uint16_t)symbols[i]);
-        }
-        return;
-    case 8:
-        for (size_t i = 0; i < n; i++) {
-            out[i] = (uint8_t)symbols[i];
-        }
-        return;
-    default: write_small(bytes, at, symbols, n, symbol_bits);
-    }
-}
-
-static void read(uint32_t *symbols, const uint8_t *bytes, uint64_t at, size_t n, uint32_t symbol_bits)
-{
-    const uint8_t *from = bytes + at * symbol_bits / 8;
-    switch (symbol_bits) {
-    case 32:
-        for (size_t i = 0; i < n; i++) {
-            symbols[i] = tg_get32(from + 4 * i);
-        }
-        return;
-    case 16:
-        for (size_t i = 0; i < n; i++) {
-            symbols[i] = tg_get16(from + 2 * i);
-        }
-        return;
-    case 8:
-        for (size_t i = 0; i < n; i++) {
-            symbols[i] = from[i];
-        }
-        return;
-    default: read_small(symbols, bytes, at, n, symbol_bits);
-    }
-}
-
-static bool check(const uint8_t *bytes, uint64_t count, uint32_t symbol_bits)
-{
-    uint64_t bits = count * symbol_bits;
-    return bits % 8 == 0 || bytes[bits / 8] >> bits % 8 == 0;
+    return held == 0;
 }
 
 const tg_symbol_part tg_symbol_bits = {
-    .part = {.name = "bits", .summary = "symbols at their plain width"},
+    .part = {.name = "bits", .summary = "symbols at their plain width, several together where that is less"},
     .len = len,
     .write = write,
     .read = read,
-    .check = check,
 };

@@ -36,16 +36,16 @@ typedef struct tg_index_part {
      * written in `mode`, with nothing left over. The mask is then meaningless. */
     bool (*read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 
-    /* Parts that pack indices together with symbols of one bit ("signs", `count` bits, lowest first), by the place in
-     * cells of `cell` elements: the longest cell; 0 for all other parts. */
+    /* Parts that pack indices together with symbols of base 2, by the place in cells of `cell` elements: the longest
+     * cell; 0 for all other parts. */
     uint32_t cell_max;
 
-    /* Fewer bytes than a bitmap and the signs take apart; or 0, and then these are what to write. */
-    size_t (*write_joint)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint8_t *signs, size_t n,
+    /* Fewer bytes than a bitmap and the symbols take apart; or 0, and then these are what to write. */
+    size_t (*write_joint)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint16_t *symbols, size_t n,
                           size_t count, uint32_t cell);
 
-    /* Mask and signs back, of a mode that write_joint gives. Trusts nothing, as `read`. */
-    bool (*read_joint)(uint64_t *mask, uint8_t *signs, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
+    /* Mask and symbols back, of a mode that write_joint gives. Trusts nothing, as `read`. */
+    bool (*read_joint)(uint64_t *mask, uint16_t *symbols, uint8_t mode, const uint8_t *bytes, size_t len, size_t n,
                        size_t count, uint32_t cell);
 } tg_index_part;
 
@@ -55,17 +55,14 @@ static inline bool tg_mode_is_joint(uint8_t mode)
     return mode == TG_MODE_ADACOMP8 || mode == TG_MODE_ADACOMP16;
 }
 
-/* Symbols of a chunk; their width is a power of two. */
+/* The symbols of a chunk: numbers below a base of 2 to 65536. */
 typedef struct tg_symbol_part {
     tg_part part;
-    uint64_t (*len)(uint64_t count, uint32_t symbol_bits);
+    uint64_t (*len)(uint64_t count, uint32_t base);
+    void (*write)(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 
-    /* Symbols number `at` and up of those that begin at `bytes`, written in ascending order. */
-    void (*write)(uint8_t *bytes, uint64_t at, const uint32_t *symbols, size_t n, uint32_t symbol_bits);
-    void (*read)(uint32_t *symbols, const uint8_t *bytes, uint64_t at, size_t n, uint32_t symbol_bits);
-
-    /* Whether these bytes are `count` symbols; any are, but for bits behind the last. */
-    bool (*check)(const uint8_t *bytes, uint64_t count, uint32_t symbol_bits);
+    /* Trusts nothing: false if the len(count, base) bytes are not such symbols. */
+    bool (*read)(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 } tg_symbol_part;
 
 extern const tg_index_part tg_index_bitmap;

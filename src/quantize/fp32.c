@@ -3,21 +3,20 @@
 
 #include <string.h>
 
-static void encode(uint32_t *symbols, float *decoded, const float *values, size_t n)
+static void encode(uint32_t *words, float *decoded, const float *values, size_t n)
 {
-    memcpy(symbols, values, n * sizeof *symbols);
+    memcpy(words, values, n * sizeof *words);
     memcpy(decoded, values, n * sizeof *decoded);
 }
 
-static void decode(float *values, const uint32_t *symbols, size_t n, float scale)
+static void decode(float *values, const uint32_t *words, size_t n)
 {
-    (void)scale;
-    memcpy(values, symbols, n * sizeof *values);
+    memcpy(values, words, n * sizeof *values);
 }
 
 const tg_quantize_part tg_quantize_fp32 = {
     .part = {.name = "fp32", .summary = "IEEE single precision: nothing is lost"},
-    .symbol_bits = 32,
+    .plain_len = 4,
     .adds_up = true,
     .encode = encode,
     .decode = decode,

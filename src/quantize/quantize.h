@@ -1,4 +1,7 @@
-/* Quantize: how a value is written, as a symbol of a number of bits. */
+/* Quantize: how a value is written.
+ *
+ * A plain part writes each value by itself, in whole bytes. All others turn values into symbols below a base, in buckets
+ * of consecutive values that have something in common, which travels beside them: a scale, or levels. */
 #ifndef TG_QUANTIZE_QUANTIZE_H
 #define TG_QUANTIZE_QUANTIZE_H
 
@@ -6,20 +9,50 @@
 
 #include <stdint.h>
 
+#define TG_BUCKET_MAX 65536
+
+/* What a scale of a whole unit is. */
+typedef enum tg_scale_rule {
+    TG_SCALE_MEAN, /* the mean magnitude of what was sent */
+    TG_SCALE_BINS, /* the mean over bins of the largest magnitude of each */
+    TG_SCALE_ONE   /* 1: what is sent is a vote, and its owner counts */
+} tg_scale_rule;
+
+/* A bucket that is encoded. */
+typedef struct tg_bucket {
+    uint16_t *symbols;     /* out: one a value */
+    uint8_t *side;         /* out: side_len bytes */
+    float *values;         /* in; out: what a decoder will make of them */
+    const uint32_t *draws; /* a random word a value, for parts that ask for them */
+    void *room;            /* room_len bytes, aligned for any type */
+    size_t n;              /* at least 1 */
+} tg_bucket;
+
 typedef struct tg_quantize_part {
     tg_part part;
-    uint32_t symbol_bits; /* 1, 2, 4, 8, 16 or 32 */
-    bool adds_up; /* the mean of decoded values can be written by the same part with nothing lost but rounding */
+    bool in_factors; /* travels by an exchange of its own and is never written to a frame; nothing below is filled in */
+    bool adds_up;    /* the mean of decoded values can be written by the same part with nothing lost but rounding */
 
-    /* A scale: one number that decoded values are in proportion to. It is of the whole unit and known only when all of
-     * that was seen, so symbols must not depend on it, and `decoded` is 0 for now. It is the mean magnitude of what
-     * was sent or, where of_bins says so, of the largest of each bin. */
+    /* Plain parts: bytes of a value, 2 or 4; 0 for all others. Values in n words, and what a decoder will make of them. */
+    uint32_t plain_len;
+    void (*encode)(uint32_t *words, float *decoded, const float *values, size_t n);
+    void (*decode)(float *values, const uint32_t *words, size_t n);
+
+    /* All others: the base, values in a bucket (0: a whole chunk), and bytes that travel with each bucket. */
+    uint32_t (*base)(const double *params);
+    uint32_t (*bucket)(const double *params);
+    uint32_t (*side_len)(const double *params);
+    uint64_t (*room_len)(const double *params); /* NULL: none */
+    bool draws;
+    /* A sentence if the parameters do not go together; NULL: they do, as a NULL function says of all. */
+    const char *(*refuses)(const double *params);
+    void (*encode_bucket)(const tg_bucket *b, const double *params);
+    void (*decode_bucket)(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *params);
+
+    /* What travels with the bucket, which is a whole chunk, is one scale, and it is of the whole unit, known only when all
+     * of that was seen: symbols must not depend on it, and what is decoded is settled then. */
     bool has_scale;
-    bool (*of_bins)(const double *params);
-
-    /* Symbols of n values, and what a decoder will make of them. */
-    void (*encode)(uint32_t *symbols, float *decoded, const float *values, size_t n);
-    void (*decode)(float *values, const uint32_t *symbols, size_t n, float scale);
+    tg_scale_rule (*scale)(const double *params);
 } tg_quantize_part;
 
 #endif

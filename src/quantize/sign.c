@@ -1,37 +1,55 @@
 /* The sign alone; all values of a unit have one magnitude, its scale. */
 #include "quantize/quantize.h"
 
+#include "base/bytes.h"
 #include "base/half.h"
 
-enum { SCALE, SCALE_MEAN = 0, SCALE_MEANMAX = 1 };
-
-static const char *const scale_choices[] = {"mean", "meanmax", NULL};
+static const char *const scale_choices[] = {"mean", "meanmax", "one", NULL}; /* as tg_scale_rule */
 
 static const tg_param params[] = {
     {.name = "scale",
-     .summary = "the magnitude: mean of what is sent, or (meanmax) mean over bins of the largest in each",
+     .summary = "the magnitude: mean of what is sent, mean over bins of the largest in each (meanmax), or 1, a vote",
      .choices = scale_choices,
-     .standard = SCALE_MEAN},
+     .standard = TG_SCALE_MEAN},
 };
 
-static bool of_bins(const double *p)
+static tg_scale_rule scale(const double *p)
 {
-    return p[SCALE] == SCALE_MEANMAX;
+    return (tg_scale_rule)p[0];
 }
 
-static void encode(uint32_t *symbols, float *decoded, const float *values, size_t n)
+static uint32_t base(const double *p)
 {
-    for (size_t i = 0; i < n; i++) {
-        symbols[i] = tg_float_bits(values[i]) >> 31;
-        decoded[i] = 0.0f;
+    (void)p;
+    return 2;
+}
+
+static uint32_t bucket(const double *p)
+{
+    (void)p;
+    return 0;
+}
+
+static uint32_t side_len(const double *p)
+{
+    (void)p;
+    return sizeof(float);
+}
+
+static void encode_bucket(const tg_bucket *b, const double *p)
+{
+    (void)p;
+    for (size_t i = 0; i < b->n; i++) {
+        b->symbols[i] = (uint16_t)(tg_float_bits(b->values[i]) >> 31);
     }
 }
 
-static void decode(float *values, const uint32_t *symbols, size_t n, float scale)
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
 {
-    uint32_t bits = tg_float_bits(scale);
+    (void)p;
+    uint32_t plus = tg_get32(side);
     for (size_t i = 0; i < n; i++) {
-        values[i] = tg_bits_float(bits ^ symbols[i] << 31);
+        values[i] = tg_bits_float(plus ^ (uint32_t)symbols[i] << 31);
     }
 }
 
@@ -40,9 +58,11 @@ const tg_quantize_part tg_quantize_sign = {
              .summary = "the sign alone, times one magnitude for the whole tensor",
              .params = params,
              .param_n = sizeof params / sizeof *params},
-    .symbol_bits = 1,
+    .base = base,
+    .bucket = bucket,
+    .side_len = side_len,
+    .encode_bucket = encode_bucket,
+    .decode_bucket = decode_bucket,
     .has_scale = true,
-    .of_bins = of_bins,
-    .encode = encode,
-    .decode = decode,
+    .scale = scale,
 };

@@ -71,6 +71,9 @@ typedef struct tg_select_part {
     /* BY_SEED: draws the coordinates of a unit of n elements. */
     void (*draw)(void *scratch, const double *params, uint64_t n, const tg_stream *stream);
 
+    /* Parameters as they are at a step; NULL: they do not change. `most` and `scratch_len` hold for all steps. */
+    void (*at_step)(double *params, uint64_t step);
+
     /* BY_DATA, all three or none: the measuring pass. */
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);

@@ -7,16 +7,37 @@
  * answer does not depend on the number of lanes. Random data fills a buffer about ln(n/k) times. */
 #include "select/select.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { RATIO = TG_SELECT_OWN };
+enum { RATIO = TG_SELECT_OWN, WARMUP };
+#define WARMUP_RATIO 0.25 /* where a warm-up begins */
 enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a 64-bit rank */
 
 static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_PARAM,
     TG_SELECT_RATIO_PARAM,
+    {.name = "warmup",
+     .summary = "steps in which the ratio falls to its value, from a quarter, by the same factor each",
+     .lowest = 0,
+     .highest = 1e9,
+     .is_whole = true,
+     .standard = 0},
 };
+
+static void at_step(double *p, uint64_t step)
+{
+    if ((double)step < p[WARMUP] && p[RATIO] < WARMUP_RATIO) {
+        p[RATIO] = WARMUP_RATIO * pow(p[RATIO] / WARMUP_RATIO, (double)step / p[WARMUP]);
+    }
+}
+
+static uint64_t most(const double *p, uint64_t n)
+{
+    bool begins_higher = p[WARMUP] > 0 && p[RATIO] < WARMUP_RATIO;
+    return tg_ratio_entries(begins_higher ? WARMUP_RATIO : p[RATIO], n);
+}
 
 typedef struct lane {
     uint64_t count;
@@ -51,9 +72,9 @@ static uint64_t *candidates_of(topk *t, uint32_t l)
     return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
 }
 
-static topk layout(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
+static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
 {
-    topk t = {.k = tg_ratio_most(p, n), .lanes = lanes};
+    topk t = {.k = k, .lanes = lanes};
     t.lane_k = least(t.k, lane_n);
     t.lane_cap = least(lane_n, t.lane_k + t.lane_k / 2 + 64);
     return t;
@@ -96,14 +117,14 @@ static uint64_t keep_largest(uint64_t *a, uint64_t n, uint64_t k)
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
-    topk t = layout(p, n, lanes, lane_n);
+    topk t = layout(most(p, n), lanes, lane_n);
     return sizeof t + lanes * (sizeof(lane) + t.lane_cap * sizeof(uint64_t));
 }
 
 static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
     topk *t = scratch;
-    *t = layout(p, n, lanes, lane_n);
+    *t = layout(tg_ratio_entries(p[RATIO], n), lanes, lane_n);
     memset(lanes_of(t), 0, lanes * sizeof(lane));
 }
 
@@ -157,7 +178,8 @@ const tg_select_part tg_select_topk = {
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,
     .n_max = (UINT64_C(1) << INDEX_BITS) - 1, /* so that no rank is 0, which is below all */
-    .most = tg_ratio_most,
+    .most = most,
+    .at_step = at_step,
     .scratch_len = scratch_len,
     .start = start,
     .measure = measure,

@@ -29,7 +29,8 @@ RECIPES = [
     "randomk@0.1", "randomk@0.1+bf16", "randomk@0.1,coords=shared", "randomk@0.1,coords=own+bitmap",
     "randomblock@0.1", "randomblock@0.1,coords=shared+fp16", "randomblock@0.1,coords=own",
     "ef+topk@0.05", "ef@decay=0.9+randomblock@0.1+fp16", "ef+fp16", "ef-topk@0.02",
-    "adacomp", "adacomp@20+adacomp8", "ef+adabins@7+fp16", "topk@0.1+sign", "ef+sign",
+    "adacomp", "adacomp@20+adacomp8", "ef+adabins@7+fp16", "topk@0.1+sign", "ef+sign", "orq@9", "ef+bingrad@b", "terngrad",
+    "onebit", "topk@0.1+qsgd@4", "natural", "dgc@0.1", "signsgd",
 ]
 
 
@@ -113,6 +114,8 @@ class RoundTrip(Case):
             self.assertLessEqual(len(set(np.abs(back[sent]))), 1)
             self.assertTrue(np.array_equal(np.signbit(back[sent]), np.signbit(array[sent])))
             return
+        if any(name in recipe for name in ("orq", "bingrad", "onebit", "terngrad", "qsgd", "natural")):
+            return  # tests/ref knows what these make of values
         want = array[sent].astype(np.float64)
         error = np.abs(back[sent].astype(np.float64) - want)
         relative = 2.0 ** -7 if "bf16" in recipe else 2.0 ** -10 if "fp16" in recipe else 0

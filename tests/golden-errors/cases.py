@@ -16,9 +16,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ref"))
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, IDS, PLACES8, PLACES16, RUNS, chunk_header, floats, ids_of, pack_places, raw_chunk, signed, single,
-    write_bitmap, write_chunk, write_description, write_frame, write_places, write_recipe, write_rice, write_runs,
-    write_tensor)
+    BITMAP, EVERY, IDS, PLACES8, PLACES16, RUNS, bucketed, chunk_header, floats, group_size, ids_of, pack_groups,
+    pack_places, raw_chunk, signed, single, write_bitmap, write_chunk, write_description, write_frame, write_groups,
+    write_places, write_recipe, write_rice, write_runs, write_tensor)
 
 CHUNK = 262144
 BAD, GOOD = {}, {}
@@ -254,6 +254,8 @@ OWN = (1, 4, 1, 2, 1)
 EF = (2, 2, 1, 2, 1)
 BINS = (1, 6, 4, 2, 1)
 IN_8, IN_16 = (1, 6, 4, 3, 1), (1, 6, 4, 4, 1)
+MOMENTUM = (3, 2, 1, 2, 1)
+SIGN, BINGRAD, ORQ, LINEAR, QSGD, TERNARY, NATURAL = ((1, 1, quantize, 2, 1) for quantize in range(4, 11))
 NOT_CANONICAL = (
     # name, rule, text, ids, words of the program and of the reference decoder
     ("empty", "a recipe has a part", "", (1, 1, 1, 2, 1), "empty", "empty"),
@@ -377,7 +379,7 @@ NOT_CANONICAL = (
      "coords=auto"),
     ("scale-default", "parameters at their default are left out", "adabins@50+sign@scale=mean", BINS, "canonical form",
      "default scale"),
-    ("scale-unknown", "a scale is mean or meanmax", "adabins@50+sign@scale=max", BINS, "scale", "scale=max"),
+    ("scale-unknown", "a scale is mean, meanmax or one", "adabins@50+sign@scale=max", BINS, "scale", "scale=max"),
     ("scale-without-key", "a scale has a key", "adabins@50+sign@meanmax", BINS, "bare value", "no main"),
     ("scale-of-fp32", "fp32 has no scale", "topk@0.5+fp32@scale=mean", TOPK, "no parameter", "unknown parameter"),
     ("meanmax-topk", "scale=meanmax needs bins", "topk@0.5+sign@scale=meanmax", (1, 2, 4, 2, 1), "bins", "no bins"),
@@ -397,11 +399,138 @@ NOT_CANONICAL = (
     ("adacomp-twice", "one part of each stage", "adabins@50+sign+adacomp8+adacomp16", IN_8, "stage",
      "two of one stage"),
     ("preset-adacomp", "presets are for people", "adacomp@50", BINS, "canonical form", "unknown part"),
+    ("momentum-without", "the main parameter always stands", "momentum+topk@0.5+fp32", MOMENTUM, "canonical form",
+     "lacks its main"),
+    ("momentum-above-1", "m is at most 1", "momentum@1.5+topk@0.5+fp32", MOMENTUM, "m must be", "m outside"),
+    ("momentum-with-key", "the main parameter has no key", "momentum@m=0.5+topk@0.5+fp32", MOMENTUM, "canonical form",
+     "key"),
+    ("momentum-clip-default", "parameters at their default are left out", "momentum@0.9,clip=0+topk@0.5+fp32", MOMENTUM,
+     "canonical form", "default clip"),
+    ("momentum-clip-large", "clip is at most 1e30", "momentum@0.9,clip=1e31+topk@0.5+fp32", MOMENTUM, "clip",
+     "clip outside"),
+    ("momentum-decay", "momentum knows no decay", "momentum@0.9,decay=0.5+topk@0.5+fp32", MOMENTUM, "no parameter",
+     "unknown parameter"),
+    ("momentum-ef", "one part of each stage", "ef+momentum@0.9+topk@0.5+fp32", MOMENTUM, "stage", "two of one stage"),
+    ("momentum-unbiased", "unbiased goes without feedback", "momentum@0.9+randomk@0.5,coords=own,unbiased=yes+fp32",
+     (3,) + OWN[1:], "without feedback", "has feedback"),
+    ("one-with-momentum", "scale=one goes without feedback", "momentum@0.9+sign@scale=one", (3,) + SIGN[1:], "vote",
+     "and feedback"),
+    ("warmup-default", "parameters at their default are left out", "topk@0.5,warmup=0+fp32", TOPK, "canonical form",
+     "default warmup"),
+    ("warmup-exponent", "whole numbers are plain digits", "topk@0.5,warmup=1e3+fp32", TOPK, "canonical form",
+     "plain digits"),
+    ("warmup-large", "a warm-up has at most 1e9 steps", "topk@0.5,warmup=1000000001+fp32", TOPK, "warmup",
+     "warmup outside"),
+    ("warmup-order", "parameters stand in the order of the table", "topk@0.5,warmup=5,scope=model+fp32", TOPK,
+     "canonical form", "order"),
+    ("warmup-randomk", "randomk knows no warmup", "randomk@0.5,coords=own,warmup=5+fp32", OWN, "no parameter",
+     "unknown parameter"),
+    ("lowrank", "lowrank is never in a frame", "lowrank@4", (1, 1, 11, 2, 1), "no frame", "unknown part"),
+    ("lowrank-ef", "lowrank is never in a frame", "ef+lowrank@2", (2, 1, 11, 2, 1), "no frame", "unknown part"),
+    ("one-with-feedback", "scale=one goes without feedback", "ef+sign@scale=one", (2,) + SIGN[1:], "vote",
+     "and feedback"),
+    ("one-with-feedback-topk", "scale=one goes without feedback", "ef@decay=0.5+topk@0.5+sign@scale=one",
+     (2, 2, 4, 2, 1), "vote", "and feedback"),
+    ("one-without-key", "a scale has a key", "sign@one", SIGN, "bare value", "no main"),
+    ("bingrad-without", "the main parameter always stands", "bingrad", BINGRAD, "canonical form", "lacks its main"),
+    ("bingrad-without-form", "the main parameter always stands", "bingrad@bucket=7", BINGRAD, "canonical form",
+     "lacks its main"),
+    ("bingrad-with-key", "the main parameter has no key", "bingrad@form=b", BINGRAD, "canonical form", "key"),
+    ("bingrad-form", "forms are b, pb and zero", "bingrad@c", BINGRAD, "form", "form=c"),
+    ("bingrad-form-number", "forms are b, pb and zero", "bingrad@2", BINGRAD, "form", "form=2"),
+    ("bingrad-form-capital", "forms are b, pb and zero", "bingrad@PB", BINGRAD, "form", "form=PB"),
+    ("bingrad-bucket-0", "a bucket has at least 1 value", "bingrad@b,bucket=0", BINGRAD, "bucket", "bucket outside"),
+    ("bingrad-bucket-65537", "a bucket has at most 65536 values", "bingrad@pb,bucket=65537", BINGRAD, "bucket",
+     "bucket outside"),
+    ("bingrad-bucket-2-64", "a bucket has at most 65536 values", "bingrad@b,bucket=18446744073709551617", BINGRAD,
+     "bucket", "bucket outside"),
+    ("bingrad-bucket-default", "parameters at their default are left out", "bingrad@b,bucket=2048", BINGRAD,
+     "canonical form", "default bucket"),
+    ("bingrad-bucket-exponent", "whole numbers are plain digits", "bingrad@b,bucket=1e3", BINGRAD, "canonical form",
+     "plain digits"),
+    ("bingrad-iters-101", "iters is at most 100", "bingrad@b,iters=101", BINGRAD, "iters", "iters outside"),
+    ("bingrad-iters-negative", "iters is at least 0", "bingrad@b,iters=-1", BINGRAD, "iters", "plain digits"),
+    ("bingrad-iters-part", "iters is whole", "bingrad@b,iters=2.5", BINGRAD, "iters", "plain digits"),
+    ("bingrad-iters-default", "parameters at their default are left out", "bingrad@b,iters=3", BINGRAD,
+     "canonical form", "default iters"),
+    ("bingrad-iters-exponent", "whole numbers are plain digits", "bingrad@b,iters=1e1", BINGRAD, "canonical form",
+     "plain digits"),
+    ("bingrad-order", "parameters stand in the order of the table", "bingrad@b,iters=4,bucket=7", BINGRAD,
+     "canonical form", "order"),
+    ("bingrad-order-clip", "parameters stand in the order of the table", "bingrad@b,clip=1,iters=4", BINGRAD,
+     "canonical form", "order"),
+    ("clip-default", "parameters at their default are left out", "bingrad@b,clip=0", BINGRAD, "canonical form",
+     "default clip"),
+    ("clip-10", "a clip is not a whole number by the table", "linear@4,clip=10", LINEAR, "canonical form",
+     "canonical"),
+    ("clip-1000", "a clip is not a whole number by the table", "qsgd@4,clip=1000", QSGD, "canonical form", "canonical"),
+    ("clip-digits", "numbers are the shortest", "ternary@clip=2.50", TERNARY, "canonical form", "canonical"),
+    ("clip-large", "a clip is at most 1000", "ternary@clip=1001", TERNARY, "clip", "clip outside"),
+    ("clip-negative", "a clip is at least 0", "orq@9,clip=-1", ORQ, "clip", "clip outside"),
+    ("orq-without", "the main parameter always stands", "orq", ORQ, "canonical form", "lacks its main"),
+    ("orq-with-key", "the main parameter has no key", "orq@S=9", ORQ, "canonical form", "key"),
+    ("orq-1", "S of orq is at least 2", "orq@1,levels=exact", ORQ, "S", "S outside"),
+    ("orq-18", "S of orq is at most 17", "orq@18,levels=exact", ORQ, "S", "S outside"),
+    ("orq-33", "S of orq is at most 17", "orq@33", ORQ, "S", "S outside"),
+    ("orq-2-greedy", "greedy levels are 3, 5, 9 or 17", "orq@2", ORQ, "greedy", "greedy levels"),
+    ("orq-4-greedy", "greedy levels are 3, 5, 9 or 17", "orq@4", ORQ, "greedy", "greedy levels"),
+    ("orq-16-greedy", "greedy levels are 3, 5, 9 or 17", "orq@16,bucket=7,half=yes", ORQ, "greedy", "greedy levels"),
+    ("orq-0-before", "whole numbers have no 0 before them", "orq@09", ORQ, "canonical form", "plain digits"),
+    ("orq-levels", "levels are greedy or exact", "orq@9,levels=best", ORQ, "levels", "levels=best"),
+    ("orq-levels-default", "parameters at their default are left out", "orq@9,levels=greedy", ORQ, "canonical form",
+     "default levels"),
+    ("orq-half", "half is no or yes", "orq@9,half=1", ORQ, "half", "half=1"),
+    ("orq-half-default", "parameters at their default are left out", "orq@9,half=no", ORQ, "canonical form",
+     "default half"),
+    ("orq-bucket-0", "a bucket has at least 1 value", "orq@9,bucket=0", ORQ, "bucket", "bucket outside"),
+    ("orq-order", "parameters stand in the order of the table", "orq@9,half=yes,levels=exact", ORQ, "canonical form",
+     "order"),
+    ("orq-order-bucket", "parameters stand in the order of the table", "orq@9,levels=exact,bucket=7", ORQ,
+     "canonical form", "order"),
+    ("orq-twice", "a parameter is given once", "orq@9,bucket=7,bucket=7", ORQ, "twice", "twice"),
+    ("orq-iters", "orq knows no iters", "orq@9,iters=4", ORQ, "no parameter", "unknown parameter"),
+    ("linear-without", "the main parameter always stands", "linear@bucket=7", LINEAR, "canonical form",
+     "lacks its main"),
+    ("linear-1", "S of linear is at least 2", "linear@1", LINEAR, "S", "S outside"),
+    ("linear-257", "S of linear is at most 256", "linear@257", LINEAR, "S", "S outside"),
+    ("linear-exponent", "whole numbers are plain digits", "linear@1.6e1", LINEAR, "canonical form", "plain digits"),
+    ("linear-exponent-20", "whole numbers are plain digits, not as printf writes 20", "linear@2e1", LINEAR,
+     "canonical form", "plain digits"),
+    ("linear-part", "S is whole", "linear@2.5", LINEAR, "S", "plain digits"),
+    ("linear-norm", "linear knows no norm", "linear@4,norm=max", LINEAR, "no parameter", "unknown parameter"),
+    ("linear-bucket", "a bucket has at most 65536 values", "linear@4,bucket=65537", LINEAR, "bucket",
+     "bucket outside"),
+    ("qsgd-without", "the main parameter always stands", "qsgd", QSGD, "canonical form", "lacks its main"),
+    ("qsgd-0", "S of qsgd is at least 1", "qsgd@0", QSGD, "S", "S outside"),
+    ("qsgd-256", "S of qsgd is at most 255", "qsgd@256", QSGD, "S", "S outside"),
+    ("qsgd-point", "whole numbers have no point", "qsgd@16.0", QSGD, "canonical form", "plain digits"),
+    ("qsgd-norm", "a norm is l2 or max", "qsgd@4,norm=l1", QSGD, "norm", "norm=l1"),
+    ("qsgd-norm-default", "parameters at their default are left out", "qsgd@4,norm=l2", QSGD, "canonical form",
+     "default norm"),
+    ("qsgd-order", "parameters stand in the order of the table", "qsgd@4,norm=max,bucket=7", QSGD, "canonical form",
+     "order"),
+    ("ternary-value", "ternary has no main parameter", "ternary@7", TERNARY, "bare value", "no main"),
+    ("ternary-levels", "ternary knows no S", "ternary@S=3", TERNARY, "no parameter", "unknown parameter"),
+    ("ternary-bucket-part", "a bucket is whole", "ternary@bucket=7.5", TERNARY, "bucket", "plain digits"),
+    ("ternary-bucket-default", "parameters at their default are left out", "ternary@bucket=2048", TERNARY,
+     "canonical form", "default bucket"),
+    ("ternary-order", "parameters stand in the order of the table", "ternary@clip=1,bucket=7", TERNARY,
+     "canonical form", "order"),
+    ("natural-bucket", "natural has no parameters", "natural@bucket=7", NATURAL, "no parameter", "unknown parameter"),
+    ("natural-value", "natural has no parameters", "natural@9", NATURAL, "natural", "no main"),
+    ("sign-bucket", "sign knows no bucket", "sign@bucket=7", SIGN, "no parameter", "unknown parameter"),
+    ("fp16-bucket", "fp16 has no parameters", "fp16@bucket=7", (1, 1, 2, 2, 1), "no parameter", "unknown parameter"),
+    ("two-quantizers", "one part of each stage", "orq@9+ternary", ORQ, "stage", "two of one stage"),
+    ("all-with-bitmap-orq", "select `all` has no index pack", "orq@9+bitmap", (1, 1, 6, 1, 1), "bitmap", "no indices"),
+    ("adacomp8-orq", "adacomp8 goes with sign", "adabins@50+orq@9+adacomp8", (1, 6, 6, 3, 1), "adacomp8",
+     "without sign"),
+    ("adacomp16-bingrad", "adacomp16 goes with sign", "adabins@50+bingrad@b+adacomp16", (1, 6, 5, 4, 1), "adacomp16",
+     "without sign"),
 )
 for name, rule, text, ids, program, reference in NOT_CANONICAL:
     every = {1: floats(range(8)), 4: signed(1.5, [1] * 8)}
     told_by = {1: half, 3: raw_chunk(4, BITMAP, bytes(8), b"\x55"), 4: half_signed}
-    chunk = every[ids[2]] if ids[1] == 1 else told_by[ids[2]]
+    chunk = every.get(ids[2], bytes(80)) if ids[1] == 1 else told_by.get(ids[2], chunk_header(0, 0, 0))
     frame = write_frame(write_description([write_recipe(text, ids)], [("w", (8,))]), [chunk])
     bad(f"recipe-{name}", rule, program, reference, frame)
 NUMBERS = ("0", "1", "1e1", "99", "1e2", "101", "0.0001", "1e-5", "1.5e-5", "1e20", "123456789", "0.1",
@@ -426,6 +555,21 @@ for number, text in enumerate((
         "ef+adabins@16384,scope=model,coords=shared,weight=1e2+sign+adacomp16",
         "ef@decay=0.5+adabins@7,weight=1.5+sign@scale=meanmax+bitmap")):
     good(f"recipe-adacomp-{number}", "parts and parameters of AdaComp", of_recipe(text), w=halves_signed)
+OF_BUCKETS = (
+    ("bingrad@b", 2, 2), ("bingrad@pb,bucket=8,iters=0,clip=1e3", 2, 1), ("bingrad@zero,bucket=65536,iters=100", 2, 2),
+    ("orq@3", 3, 3), ("orq@5,bucket=10,clip=2.5", 5, 5), ("orq@17", 17, 17), ("orq@2,levels=exact", 2, 2),
+    ("orq@16,bucket=1000,levels=exact,clip=1e1", 16, 16), ("linear@2", 2, 2), ("linear@256,bucket=16", 256, 2),
+    ("qsgd@1", 3, 1), ("qsgd@255,norm=max,clip=0.5", 511, 1), ("ternary", 3, 1), ("ternary@bucket=100", 3, 1),
+    ("natural", 512, 0))
+good("recipe-buckets", "quantizers that have buckets, and their parameters",
+     write_frame(write_description([text for text, _, _ in OF_BUCKETS],
+                                   [(f"t{i}", (8,), i) for i in range(len(OF_BUCKETS))]),
+                 [bucketed([0] * numbers, [0] * 8, base) for _, base, numbers in OF_BUCKETS]),
+     **{f"t{i}": placed(8, range(8), -0.0 if text[:3] in ("ter", "qsg") or "pb" in text else 0)
+        for i, (text, _, _) in enumerate(OF_BUCKETS)})
+good("recipe-momentum", "feedback of momentum", of_recipe("momentum@0.9,clip=1e30+topk@0.5,warmup=1000000000+fp32"),
+     w=halves)
+good("recipe-one", "signs of one", of_recipe("topk@0.5+sign@scale=one"), w=halves_signed)
 bad("shared-without-seed-k", "coordinates that are shared are drawn from a seed", "seed", "seed",
     single("randomk@0.5,coords=shared+fp32", (8,), [floats([1, 2, 3, 4])]))
 bad("shared-without-seed-block", "coordinates that are shared are drawn from a seed", "seed", "seed",
@@ -676,8 +820,8 @@ for bits, mode, recipe in PACKS:
     bad_chunk(f"places{bits}-count-0", "count 0 has mode 0", "count 0", chunk_header(0, mode, 0), 40, recipe)
     bad_chunk(f"places{bits}-no-scale", "the scale stands before the places", "frame ends",
               raw_chunk(4, mode, b"", pack_places([(1, 1), (1, 2), (1, 3), (1, 4)], mode)), 40, recipe)
-    bad_chunk(f"places{bits}-scale-cut", "a scale is whole", "scale", chunk_header(1, mode, bits // 8) + b"\0\0\0", 40,
-              recipe)
+    bad_chunk(f"places{bits}-scale-cut", "a scale is whole", "chunk's buckets",
+              chunk_header(1, mode, bits // 8) + b"\0\0\0", 40, recipe)
     bad_chunk(f"places{bits}-cut", "places lie in the frame", "indices",
               chunk_header(2, mode, bits // 4) + scale + pack_places([(1, 1)], mode), 40, recipe)
     other = PLACES16 if bits == 8 else PLACES8
@@ -705,12 +849,13 @@ bad("places8-symbols", "symbols are among the places, and nowhere else", "longer
     told(raw_chunk(7, PLACES8, scale, write_places(some, turns, 10, PLACES8)) + b"\0", in_8))
 
 # Signs.
-bad_chunk("sign-scale-cut", "a scale is whole", "scale", chunk_header(1, 0, 1) + b"\0\0\0", recipe="topk@0.2+sign")
+bad_chunk("sign-scale-cut", "a scale is whole", "chunk's buckets", chunk_header(1, 0, 1) + b"\0\0\0",
+          recipe="topk@0.2+sign")
 bad_chunk("sign-scale-none", "a chunk of signs has a scale", "frame ends", raw_chunk(7, 2, b"\0", write_rice(some, 2)),
           recipe="topk@0.2+sign")
 bad_chunk("sign-symbols-cut", "a chunk has a sign for each value", "symbols", chunk_header(9, EVERY, 0) + scale + b"\0",
           9, "topk@0.2+sign")
-bad_chunk("sign-all-scale-cut", "a scale is whole", "scale", scale[:3], 3, "sign")
+bad_chunk("sign-all-scale-cut", "a scale is whole", "chunk's buckets", scale[:3], 3, "sign")
 bad_chunk("sign-all-cut", "a chunk has a sign for each element", "symbols", scale + b"\0", 9, "sign")
 bad("sign-all-none", "a chunk of signs has a scale", "longer than", "behind its last chunk",
     told(signed(1, [0] * 8) + b"\0", "sign", 8))
@@ -724,6 +869,122 @@ bad_chunk("sign-bit-behind-every", "bits behind the last are 0", "behind their l
           raw_chunk(9, EVERY, scale + b"\xff\2", b""), 9, "topk@0.2+sign")
 bad_chunk("sign-all-bit-behind", "bits behind the last are 0", "behind their last", scale + b"\x08", 3, "sign")
 bad_chunk("sign-all-bit-behind-far", "bits behind the last are 0", "behind their last", scale + b"\0\x80", 9, "sign")
+
+# Buckets and groups.
+BUCKETS = (  # recipe, base, numbers of a bucket of 3, two buckets of them, what symbols mean in each
+    ("bingrad-b", "bingrad@b,bucket=3", 2, [-1, 2, 5, 0.25], [[-1, 2], [5, 0.25]]),
+    ("bingrad-pb", "bingrad@pb,bucket=3", 2, [1.5, -4], [[-1.5, 1.5], [4, -4]]),
+    ("bingrad-zero", "bingrad@zero,bucket=3", 2, [-1, 2, 5, 0.25], [[-1, 2], [5, 0.25]]),
+    ("orq-3", "orq@3,bucket=3", 3, [-1, 0.5, 7, 4, 3, 2], [[-1, 0.5, 7], [4, 3, 2]]),
+    ("orq-5", "orq@5,bucket=3", 5, range(10), [range(5), range(5, 10)]),
+    ("orq-17", "orq@17,bucket=3", 17, range(34), [range(17), range(17, 34)]),
+    ("orq-4-exact", "orq@4,bucket=3,levels=exact", 4, range(8), [range(4), range(4, 8)]),
+    ("linear-5", "linear@5,bucket=3", 5, [-1, 1, 8, 0], [[-1, -0.5, 0, 0.5, 1], [8, 6, 4, 2, 0]]),
+    ("qsgd-4", "qsgd@4,bucket=3", 9, [4, -8], [range(-4, 5), range(8, -9, -2)]),
+    ("ternary", "ternary@bucket=3", 3, [5, -2], [[-5, 0, 5], [2, -0.0, -2]]),
+    ("natural", "natural", 512, [], [[2.0 ** (x - 127) if x else 0 for x in range(255)]] * 2),
+)
+for name, recipe, base, numbers, means in BUCKETS:
+    symbols = [base // 2, len(means[0]) - 1, 0, 1, 0] if base < 512 else [128, 254, 0, 1, 120]
+    symbols = [min(symbol, len(means[0]) - 1) for symbol in symbols]
+    values = [float(means[i // 3][symbol]) for i, symbol in enumerate(symbols)]
+    body, size = bucketed(numbers, symbols, base), 4 * len(numbers)
+    good_places(f"buckets-{name}", "two buckets, one of them short", body, placed(5, range(5), values), recipe)
+    good_places(f"buckets-{name}-told", "the same behind a header", raw_chunk(5, BITMAP, body, b"\x5d"),
+                placed(8, [0, 2, 3, 4, 6], values), f"topk@0.5+{recipe}")
+    bad_chunk(f"buckets-{name}-cut", "there is a symbol for each value", "symbols", body[:-1], 5, recipe)
+    bad(f"buckets-{name}-long", "there is no more than a symbol for each value", "longer than",
+        "behind its last chunk", told(body + b"\0", recipe, 5))
+    if numbers:
+        bad_chunk(f"buckets-{name}-numbers-cut", "each bucket has its numbers", "chunk's buckets", body[:size - 1], 5,
+                  recipe)
+        bad_chunk(f"buckets-{name}-numbers-few", "each bucket has its numbers", "frame ends",
+                  floats(list(numbers)[:len(numbers) // 2]) + body[size:], 5, recipe)
+        bad(f"buckets-{name}-numbers-many", "a bucket has no more numbers", "longer than", "behind its last chunk",
+            told(floats([0]) + bucketed(numbers, [0] * 5, base), recipe, 5))
+        bad_chunk(f"buckets-{name}-told-numbers-cut", "each bucket has its numbers", "chunk's buckets",
+                  chunk_header(5, BITMAP, 1) + body[:size - 1], 8, f"topk@0.5+{recipe}")
+        bad(f"buckets-{name}-0", "a chunk without values has no bucket", "longer than", "behind its last chunk",
+            told(chunk_header(0, 0, 0) + floats([0] * (len(numbers) // 2)), f"topk@0.5+{recipe}", 8))
+GROUPS = (("orq@3", 3), ("orq@5", 5), ("orq@6,levels=exact", 6), ("orq@9", 9), ("orq@17", 17), ("linear@100", 100),
+          ("qsgd@50", 101), ("qsgd@255", 511), ("ternary", 3))
+for recipe, base in GROUPS:
+    each, bits = group_size(base)
+    name = "group-" + recipe.partition(",")[0].replace("@", "-")
+    ahead = floats([1] * {"orq": base, "lin": 2}.get(recipe[:3], 1))
+
+    def of_groups(groups, count):
+        return single(recipe, (count,), [ahead + pack_groups(groups, bits)])
+
+    def bad_group(what, rule, reference, groups, count):
+        bad(f"{name}-{what}", rule, "tensor 'w'", reference, of_groups(groups, count))
+
+    large = base ** each
+    bad_group("beyond", "a group is below base^k", "beyond its largest", [large], each)
+    bad_group("largest", "a group is below base^k", "beyond its largest", [2 ** bits - 1], each)
+    bad_group("beyond-among", "a group is below base^k", "beyond its largest", [0, large, 0], 3 * each)
+    bad_group("beyond-last", "a group is below base^k", "beyond its largest", [0, large], each + 1)
+    if each > 1:
+        bad_group("too-many", "a group has 0 for symbols that it lacks", "a symbol too many", [base ** (each - 1)],
+                  each - 1)
+        bad_group("too-many-behind", "a group has 0 for symbols that it lacks", "a symbol too many", [0, base],
+                  each + 1)
+        bad_group("too-many-last", "a group has 0 for symbols that it lacks", "a symbol too many", [0, large - 1],
+                  each + 1)
+    if bits % 8:
+        raw = bytearray(ahead + pack_groups([0] * 3, bits))
+        for what, bit in (("behind", 3 * bits % 8), ("behind-last", 7)):
+            raw[-1] = 1 << bit
+            bad(f"{name}-{what}", "bits behind the last group are 0", "tensor 'w'", "behind their last",
+                single(recipe, (3 * each,), [bytes(raw)]))
+for what, byte in (("behind", 0x08), ("behind-last", 0x80)):
+    bad_chunk(f"group-bingrad-{what}", "bits behind the last group are 0", "behind their last",
+              floats([1, 2]) + bytes([byte]), 3, "bingrad@b")
+    bad_chunk(f"group-natural-{what}", "bits behind the last group are 0", "behind their last",
+              b"\0\0\0" + bytes([byte]), 3, "natural")
+good_places("group-largest", "the largest groups that there are", bucketed([1], [2] * 7, 3),
+            placed(7, range(7), 1), "ternary")
+good_places("group-17", "eight symbols of base 17", bucketed(range(17), range(17), 17),
+            placed(17, range(17), range(17)), "orq@17")
+good_places("orq-half", "levels of binary16", struct.pack("<6e", -1, 0.5, 7, 65504, 2 ** -24, 2) +
+            write_groups([2, 0, 0, 1], 3), placed(4, range(4), [7, -1, 65504, 2 ** -24]), "orq@3,bucket=2,half=yes")
+bad_chunk("orq-half-cut", "levels of binary16 have two bytes", "symbols",
+          struct.pack("<3e", 1, 2, 3), 4, "orq@3,half=yes")
+bad("orq-half-long", "levels of binary16 have two bytes", "longer than", "behind its last chunk",
+    told(floats([1, 2, 3]) + b"\0", "orq@3,half=yes", 4))
+good_places("linear-64-bits", "a value is computed in binary64 and rounded once",
+            bucketed([0.1, 0.7], [0, 1, 2, 3], 4),
+            (np.float64(np.float32(0.1)) + (np.float64(np.float32(0.7)) - np.float32(0.1)) * (np.arange(4) / 3))
+            .astype("<f4"), "linear@4")
+good_places("linear-largest", "distances beyond binary32", bucketed([-3e38, 3e38], [0, 1, 2], 3),
+            placed(3, range(3), np.array([-3e38, 0, 3e38], "<f4")), "linear@3")
+good_places("linear-turned", "levels may descend", bucketed([1, -1], [0, 1, 2], 3), placed(3, range(3), [1, 0, -1]),
+            "linear@3")
+good_places("qsgd-64-bits", "a value is computed in binary64 and rounded once", bucketed([1 / 3], range(7), 7),
+            (np.float64(np.float32(1 / 3)) * (np.arange(-3, 4) / 3)).astype("<f4"), "qsgd@3")
+good_places("ternary-minus", "a negative number: of 0 comes -0", bucketed([-1], [0, 1, 2], 3),
+            np.array([0x3F800000, 0x80000000, 0xBF800000], "<u4"), "ternary")
+good_places("ternary-0", "a number of 0: of -m comes -0", bucketed([0], [0, 1, 2], 3),
+            np.array([0x80000000, 0, 0], "<u4"), "ternary")
+good_places("natural-specials", "every sign and exponent that is special",
+            write_groups([0, 256, 255, 511, 1, 257, 254, 510], 512),
+            np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x00800000, 0x80800000, 0x7F000000, 0xFF000000], "<u4"),
+            "natural")
+for name, bits in (("minus-0", 0x80000000), ("inf", 0x7F800000), ("nan", 0x7FA00001), ("denormal", 1)):
+    raw, quiet = struct.pack("<I", bits), bits | (0x400000 if name == "nan" else 0)
+    for recipe, numbers, other in (("bingrad@b", raw * 2, quiet), ("bingrad@pb", raw, quiet ^ 0x80000000),
+                                   ("orq@2,levels=exact", raw * 2, quiet)):
+        good_places(f"numbers-{name}-{recipe[:9].replace('@', '-')}", "a number is any binary32", numbers + b"\2",
+                    np.array([other, quiet], "<u4"), recipe)
+good_places("natural-buckets", "a bucket of 4096 has no numbers", write_groups([130] * 5000, 512),
+            placed(5000, range(5000), 8), "natural")
+good("buckets-chunks", "buckets start anew in each chunk",
+     single("ternary@bucket=65536", (CHUNK + 3,), [bucketed(range(1, 5), [2] * CHUNK, 3), bucketed([9], [2, 0, 1], 3)]),
+     w=placed(CHUNK + 3, range(CHUNK + 3), [*np.repeat([1, 2, 3, 4], 65536), 9, -9, 0]))
+good_places("buckets-of-16", "values beyond fp16 of an fp16 tensor", bucketed([70000], [0, 1, 2], 3),
+            np.array([-65504, 0, 65504], "<f2"), "ternary", dtype=1)
+good_places("buckets-of-bf16", "values between two of bf16", bucketed([1.00390625], [0, 1, 2], 3),
+            np.array([0xBF80, 0, 0x3F80], "<u2"), "ternary", dtype=2)
 
 # Symbols and dtypes.
 tricky = np.array([0x00000000, 0x80000000, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x7F7FFFFF],
@@ -782,6 +1043,18 @@ for select in ("randomk", "randomblock"):
         single(recipe, (8,), [scale[:3]], 7))
     bad(f"drawn-{select}-sign-none", "a sign for each coordinate", "tensor 'w'", "frame ends",
         single(recipe, (8,), [scale], 7))
+    recipe = f"{select}@0.5,coords=shared+orq@3,bucket=3"
+    levels = [1, 2, 3, 4, 5, 6]
+    good(f"drawn-{select}-orq", "two buckets, at coordinates that are drawn",
+         single(recipe, (8,), [bucketed(levels, [0, 2, 1, 2], 3)], 7, step=5), w=placed(8, at, [1, 3, 2, 6]))
+    bad(f"drawn-{select}-orq-cut", "each bucket has its numbers", "tensor 'w'", "frame ends",
+        single(recipe, (8,), [bucketed(levels[:3], [0, 2, 1, 2], 3)], 7))
+    bad(f"drawn-{select}-orq-none", "a symbol for each coordinate", "tensor 'w'", "frame ends",
+        single(recipe, (8,), [floats(levels)], 7))
+    bad(f"drawn-{select}-orq-too-many", "a group has 0 for symbols that it lacks", "tensor 'w'", "a symbol too many",
+        single(recipe, (8,), [bucketed(levels, [0, 2, 1, 2, 1], 3)], 7))
+    bad(f"drawn-{select}-orq-long", "no more symbols than coordinates", "longer than", "behind its last chunk",
+        single(recipe, (8,), [bucketed(levels, [0, 2, 1, 2], 3) + b"\0"], 7))
 at, = meaning.drawn("randomblock", 1e-9, 2 * CHUNK, 7, 0, 0, 0)
 lonely = [one if at // CHUNK == c else b"" for c in (0, 1)]
 good("drawn-empty-chunk", "a chunk without bytes counts in the checksum",

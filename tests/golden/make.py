@@ -48,6 +48,10 @@ STORED = {
     "zeros": np.tile(np.array([0, -0.0, 0, 0], "<f4"), 11)[:41],
     "equal": np.where(np.arange(60) % 3 == 1, -0.25, 0.25).astype("<f4").reshape(3, 4, 5),
     "denormal": np.arange(-24, 25, dtype="<f4") * np.float32(1e-45),
+    "alike": np.full(23, 0.1, "<f4"),
+    "alike-16": np.full((4, 9), -0.3, "<f2"),
+    "outliers": np.concatenate([np.array([1000, -3, -3000], "<f4"), np.linspace(-1, 1, 41, dtype="<f4") ** 3,
+                                np.array([500, 1e-30], "<f4")]),
     "blocks": np.repeat(np.array([0, 2, 0, -3, 0, 1, 0], "<f4"), [7, 60, 130, 1, 40, 60, 2]),
     "empty": np.zeros(0, "<f4"),
     "empty-16": np.zeros((3, 0, 2), "<f2"),
@@ -146,6 +150,12 @@ case("chunk-of-none", "three chunks, nothing sent in two of them", "topk@0.00001
 case("ef", "feedback", "ef+topk@0.05", "", w=prime)
 case("ef-decay", "feedback that fades", "ef@decay=0.9+topk@0.05+fp16", "--step 12 --rank 3", w=prime)
 case("ef-decay-0", "feedback that is off", "ef@decay=0+threshold@0.5", "", w=prime)
+
+case("momentum", "feedback of momentum; of -0 comes 0", "momentum+fp32", "", w=stored("finite32"))
+case("momentum-topk", "feedback of momentum, behind it topk", "momentum@0.5+topk@0.05+fp16", "--step 7", w=prime)
+for step in (0, 1, 5, 9, 10):
+    case(f"warmup-{step}", "a ratio that falls from a quarter", "topk@0.01,warmup=10", f"--step {step}", w=prime)
+case("warmup-none", "a ratio of a quarter or more does not fall", "topk@0.3,warmup=10", "--step 3", w=prime)
 
 # Coordinates that are drawn: shared, from the seed, and own, in the frame.
 case("randomk-shared", "drawn alike by all ranks", "randomk@0.1", "--seed 7", w=prime)
@@ -297,9 +307,111 @@ case("adacomp16-chunks", "cells start anew in each chunk, bins do not",
 case("adacomp16-led", "coordinates of a leader, in a file", "adabins@100,coords=shared,weight=1+sign+adacomp16", "",
      w=made(62, [3000]))
 
+# Buckets: every quantizer that has them.
+buckets = {
+    "bingrad-b": "bingrad@b", "bingrad-pb": "bingrad@pb", "bingrad-zero": "bingrad@zero", "orq": "orq@9",
+    "orq-exact": "orq@6,levels=exact", "linear": "linear@16", "qsgd": "qsgd@16", "qsgd-max": "qsgd@4,norm=max",
+    "ternary": "ternary"}
+
+
+def but(text, **parameters):
+    """A part with more parameters."""
+    return text + ("," if "@" in text else "@") + ",".join(f"{key}={value}" for key, value in parameters.items())
+
+
+for name, text in buckets.items():
+    case(name, "one bucket, not full", text, "", w=prime)
+    case(f"{name}-50", "buckets of 50, the last one short", but(text, bucket=50), "--seed 21", w=prime)
+    case(f"{name}-7", "buckets of 7, the last one short; an fp16 tensor", but(text, bucket=7), "--step 3 --rank 2",
+         w=made(70, [500], "fp16"))
+    case(f"{name}-1", "buckets of one", but(text, bucket=1), "", w=made(71, [29]))
+    case(f"{name}-chunks", "buckets start anew in each chunk", f"topk@0.015+{but(text, bucket=500)}", "--seed 3",
+         w=made(73, [CHUNK + 70001]))
+    case(f"{name}-alike", "all zero, all alike, two values, few", but(text, bucket=30), "", a=stored("zeros"),
+         b=stored("alike"), c=stored("alike-16"), d=stored("equal"), e=stored("blocks"))
+    if name != "orq-exact":  # where distances are equal, or many are beyond binary64, several choices are the best
+        case(f"{name}-finite", "both ends of the range, denormals", but(text, bucket=20), "", a=stored("finite32"),
+             b=stored("denormal"))
+    case(f"{name}-finite-of-16", "an fp16 tensor: denormals and the largest", but(text, bucket=6), "",
+         w=stored("finite16"))
+    case(f"{name}-pass", "a bucket with NaN or Inf is one of NaN", but(text, bucket=2), "--nonfinite pass",
+         w=stored("nonfinite32"), v=stored("nonfinite16"))
+    case(f"{name}-zero", "NaN and Inf taken as 0", but(text, bucket=5), "--nonfinite zero", w=stored("nonfinite16"))
+    case(f"{name}-clip", "values far out are clipped; without a deviation all are, to 0",
+         but(text, bucket=48, clip=2.5), "", w=stored("outliers"), v=stored("alike"))
+    case(f"{name}-clip-most", "most values are clipped", but(text, clip=0.5), "", w=prime)
+    case(f"{name}-topk", "behind topk, with feedback", f"ef+topk@0.1+{but(text, bucket=30)}", "", w=prime)
+    case(f"{name}-randomk", "at coordinates that are drawn", f"randomk@0.1+{but(text, bucket=30)}", "--seed 7", w=prime)
+    case(f"{name}-randomk-own", "at a rank's own coordinates, scaled", f"randomk@0.1,unbiased=yes+{text}",
+         "--rank 4294967294 --step 18446744073709551615", w=prime)
+    case(f"{name}-model", "across tensors", f"threshold@0.5,scope=model+{but(text, bucket=40)}", "--seed 5 --rank 1",
+         **model)
+case("buckets-standard", "two buckets of the standard size", "linear@3", "", w=made(72, [2500]))
+case("buckets-units", "each unit has chances of its own", "ternary@bucket=64", "--seed 5", **model)
+case("buckets-ef", "every element, with feedback", "ef+orq@3,bucket=100", "", w=prime)
+case("buckets-adabins", "behind bins", "ef+adabins@50+orq@5,bucket=20", "", w=prime)
+case("buckets-adabins-linear", "behind bins, a bitmap", "adabins@20,weight=1+linear@4,bucket=20+bitmap", "", w=prime)
+case("buckets-threshold", "behind a threshold", "ef@decay=0.9+threshold@0.6+qsgd@7", "--rank 1", w=prime)
+case("buckets-threshold-nothing", "nothing is sent: no bucket", "threshold@1e30+ternary", "", w=prime)
+case("buckets-threshold-chunks", "three chunks, nothing sent in the second", "threshold@0.9,scope=model+orq@3",
+     "--seed 2", a=made(74, [CHUNK - 100]), b=repeated("zeros", [CHUNK + 200]), c=made(75, [999], "fp16"))
+case("buckets-randomblock-chunks", "a block across the border of two chunks", "randomblock@0.006+qsgd@3,bucket=100",
+     "--seed 7 --step 325", w=made(76, [2 * CHUNK + 12345], "fp16"))
+case("buckets-rules", "two quantizers, two units of scope model", "topk@0.2,scope=model+bingrad@pb",
+     "--rule *.bias=randomk@0.5,scope=model+natural --rule n*=ternary --seed 1", **model)
+case("buckets-of-64-thousand", "the largest buckets, two chunks", "randomk@0.3+bingrad@b,bucket=65536", "--seed 3",
+     w=made(77, [CHUNK + 9000]))
+case("buckets-every-chunks", "every element, two chunks of five buckets and one", "bingrad@zero,bucket=60000", "",
+     w=repeated("equal", [CHUNK + 100]))
+
+
+def several(name, covers, recipes):
+    """A tensor by each recipe."""
+    rules = [f"--rule w{number}={recipe}" for number, recipe in enumerate(recipes)]
+    tensors = {f"w{number}": made(90 + number, [127]) for number in range(len(recipes))}
+    case(name, covers, recipes[0], " ".join(["--step 8", *rules]), **tensors)
+
+
+several("bingrad-iters", "steps to the best threshold", [f"bingrad@b,bucket=100,iters={i}" for i in (0, 1, 2, 3, 100)])
+several("orq-levels", "greedy levels", [f"orq@{levels},bucket=100" for levels in (3, 5, 9, 17)])
+several("orq-levels-exact", "the best levels", [f"orq@{s},bucket=100,levels=exact" for s in range(2, 18)])
+several("orq-half", "levels that travel as fp16", [f"orq@{levels},bucket=100,half=yes" for levels in (3, 5, 9, 17)] +
+        [f"orq@{s},bucket=100,levels=exact,half=yes" for s in (2, 4, 8, 16)])
+several("linear-levels", "levels at equal distances", [f"linear@{s},bucket=100" for s in (2, 3, 5, 17, 100, 255, 256)])
+several("qsgd-levels", "levels of magnitudes", [f"qsgd@{s},bucket=100,norm={norm}" for s in (1, 2, 3, 5, 100, 254, 255)
+                                                for norm in ("l2", "max")])
+case("orq-exact-large", "the best levels of many values", "orq@7,levels=exact", "", w=made(78, [1500]))
+case("orq-half-finite", "levels beyond fp16, and below it", "orq@5,bucket=9,half=yes", "", w=stored("finite32"))
+case("orq-half-of-16", "levels of an fp16 tensor as they are", "orq@5,bucket=30,half=yes", "",
+     w=made(79, [301], "fp16"))
+case("qsgd-norm-beyond", "a norm beyond the largest finite value", "qsgd@3", "", w=repeated("finite32", [200]))
+case("natural", "powers of two", "natural", "", w=prime)
+case("natural-finite", "denormals and both ends of the range", "natural", "--seed 1", a=stored("finite32"),
+     b=stored("finite16"), c=stored("denormal"), d=stored("zeros"))
+case("natural-pass", "NaN and Inf are Inf", "natural", "--nonfinite pass", w=stored("nonfinite32"),
+     v=stored("nonfinite16"))
+case("natural-zero", "NaN and Inf taken as 0", "natural", "--nonfinite zero", w=stored("nonfinite32"))
+case("natural-topk", "behind topk, with feedback", "ef+topk@0.2+natural", "--rank 9", w=prime)
+case("natural-randomk", "at coordinates that are drawn, scaled", "randomk@0.3,unbiased=yes+natural", "--seed 7",
+     w=prime)
+case("natural-chunks", "two chunks", "topk@0.01+natural", "--seed 3", w=made(73, [CHUNK + 70001]))
+case("natural-model", "across tensors", "topk@0.2,scope=model+natural", "--seed 5", **model)
+for number, flags in enumerate(("", "--seed 1", "--step 1", "--rank 1", "--step 4294967296",
+                                "--seed 18446744073709551615 --step 18446744073709551615 --rank 4294967294")):
+    case(f"chances-{number}", "seed, step and rank decide what is rounded up", "linear@2,bucket=50", flags,
+         w=made(80, [120]))
+case("sign-one", "signs alone", "sign@scale=one", "", w=stored("finite32"))
+case("sign-one-topk", "signs of the largest", "topk@0.1+sign@scale=one", "", w=prime)
+case("sign-one-randomk", "signs at coordinates that are drawn", "randomk@0.1,unbiased=yes+sign@scale=one", "--seed 7",
+     w=prime)
+case("sign-one-adacomp8", "places and signs", "adabins@50,weight=1+sign@scale=one+adacomp8", "", w=prime)
+case("sign-one-pass", "the signs of NaN and Inf", "sign@scale=one", "--nonfinite pass", w=stored("nonfinite32"))
+case("sign-one-chunks", "two chunks, an fp16 tensor", "sign@scale=one", "", w=repeated("finite16", [CHUNK + 9]))
+
 # Shapes.
 for number, recipe in enumerate(("fp32", "topk@0.5+fp16", "threshold@1", "randomk@0.5", "randomblock@0.5,coords=own",
-                                 "ef+adabins@2+sign@scale=meanmax", "adabins@2+sign+adacomp8", "sign")):
+                                 "ef+adabins@2+sign@scale=meanmax", "adabins@2+sign+adacomp8", "sign",
+                                 "sign@scale=one", "natural", *buckets.values())):
     case(f"shapes-{number}", "no element, no dimension, one element, two", recipe, "--seed 2", a=stored("empty"),
          b=stored("empty-16"), c=stored("scalar"), d=stored("scalar-16"), e=stored("one"), f=stored("two"))
 case("empty", "one tensor without elements", "topk@0.1", "", w=stored("empty-16"))
@@ -333,11 +445,11 @@ def make_row(program, folder, source):
     meant = meaning.expected(tensors, row["recipe"], **options_of(row["flags"]))
     path = f"frames/{row['name']}.tg" if len(frame) <= PLAIN_LEN_MAX else f"frames/{row['name']}.tg.gz"
     files = {path: golden.packed(path, frame)}
-    outputs = []
+    outputs, recipes = [], " ".join(info["recipes"])
     for number, ((name, array), (_, other), third) in enumerate(zip(ours, theirs, meant)):
         what = f"{row['name']}, tensor '{name}'"
         assert array.tobytes() == other.tobytes(), f"{what}: program and reference decoder differ"
-        assert meaning.agree(array, third), f"{what}: it is not what the recipe means"
+        assert meaning.agree(array, third, recipes), f"{what}: it is not what the recipe means"
         entry = {"name": name, "dtype": "fp32" if array.dtype == np.float32 else "fp16", "shape": list(array.shape)}
         if array.nbytes <= STORED_LEN_MAX:
             entry["file"] = f"outputs/{row['name']}.{number}.npy"

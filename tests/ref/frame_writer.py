@@ -13,9 +13,10 @@ import tersegrad_ref as ref
 
 BITMAP, RUNS, EVERY, PLACES8, PLACES16 = 32, 33, 34, 35, 36
 IDS = (
-    {"none": 1, "ef": 2},
+    {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
-    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4},
+    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
+     "natural": 10, "lowrank": 11},
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1},
 )
@@ -93,9 +94,39 @@ def floats(values):
     return np.array(values, "<f4").tobytes()
 
 
+def group_size(base):
+    """(symbols in a group, its bits): the first of the shortest"""
+    best = None
+    for k in range(1, 9):
+        bits = 0
+        while 2 ** bits < base ** k:
+            bits += 1
+        if base ** k <= 2 ** 48 and (best is None or bits * best[0] < best[1] * k):
+            best = k, bits
+    return best
+
+
+def pack_groups(groups, bits):
+    """Numbers of so many bits each, one behind the other."""
+    return pack_bits([group >> i & 1 for group in groups for i in range(bits)])
+
+
+def write_groups(symbols, base):
+    each, bits = group_size(base)
+    groups = [0] * -(-len(symbols) // each)
+    for i, symbol in enumerate(symbols):
+        groups[i // each] += symbol * base ** (i % each)
+    return pack_groups(groups, bits)
+
+
+def bucketed(numbers, symbols, base):
+    """Numbers of buckets and symbols of any quantizer that has buckets."""
+    return floats(numbers) + write_groups(symbols, base)
+
+
 def signed(scale, bits):
     """Scale and symbols of quantizer `sign`."""
-    return floats([scale]) + pack_bits(bits)
+    return bucketed([scale], bits, 2)
 
 
 def chunk_header(count, mode, index_len):

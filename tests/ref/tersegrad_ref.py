@@ -25,6 +25,7 @@ import re
 import struct
 import sys
 from collections import namedtuple
+from fractions import Fraction
 
 import numpy as np
 
@@ -176,9 +177,10 @@ DRAWS = {"randomk": draw_k, "randomblock": draw_block}
 
 STAGES = ("feedback", "select", "quantize", "index pack", "symbol pack")
 PARTS = (
-    {"none": 1, "ef": 2},
+    {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
-    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4},
+    {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
+     "natural": 10},  # 11, `lowrank`, is never in a frame
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1},
 )
@@ -197,18 +199,30 @@ RANDOM = (RATIO, SCOPE, Parameter("coords", ("own", "shared"), "auto"), Paramete
 COORDS = Parameter("coords", ("own", "shared"), "own")
 BIN = Parameter("bin", None, "auto", 1, 16384, True, main=True, whole=True)
 SPLIT = (BIN._replace(key="conv", default="50", main=False), BIN._replace(key="other", default="500", main=False))
+BUCKET = Parameter("bucket", None, "2048", 1, 65536, True, whole=True)
+CLIP = Parameter("clip", None, "0", 0, 1000, True)
+LEVELS = Parameter("S", None, "16", 2, 256, True, main=True, whole=True)
 PARAMETERS = {  # in canonical order
     "ef": (Parameter("decay", None, "1", 0, 1, True),),
-    "topk": (RATIO, SCOPE, COORDS),
+    "momentum": (Parameter("m", None, "0.9", 0, 1, True, main=True), CLIP._replace(high=1e30)),
+    "topk": (RATIO, SCOPE, COORDS, Parameter("warmup", None, "0", 0, 10 ** 9, True, whole=True)),
     "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True, main=True), SCOPE, COORDS),
     "randomk": RANDOM,
     "randomblock": RANDOM,
     "adabins": (BIN, SCOPE, COORDS, *SPLIT, Parameter("weight", None, "2", 1, 100, True)),
-    "sign": (Parameter("scale", ("mean", "meanmax"), "mean"),),
+    "sign": (Parameter("scale", ("mean", "meanmax", "one"), "mean"),),
+    "bingrad": (Parameter("form", ("b", "pb", "zero"), "b", main=True), BUCKET,
+                Parameter("iters", None, "3", 0, 100, True, whole=True), CLIP),
+    "orq": (LEVELS._replace(default="9", high=17), BUCKET,
+            Parameter("levels", ("greedy", "exact"), "greedy"), Parameter("half", ("no", "yes"), "no"), CLIP),
+    "linear": (LEVELS, BUCKET, CLIP),
+    "qsgd": (LEVELS._replace(low=1, high=255), BUCKET, Parameter("norm", ("l2", "max"), "l2"), CLIP),
+    "ternary": (BUCKET, CLIP),
 }
 LARGEST_BIN = {"adacomp8": 64, "adacomp16": 16384}
+GREEDY = (3, 5, 9, 17)
 
-Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio bin")
+Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio bin layout")
 
 
 def write_number(value):
@@ -286,9 +300,13 @@ def parameters_of(part, at, text):
     return values
 
 
-def check_signs(text, names, parameters):
-    """Parts and parameters that go with signs or bins alone."""
-    require(parameters.get(2, {}).get("scale") != "meanmax" or names[1] == "adabins",
+def check_together(text, names, parameters):
+    """Parts and parameters that do not go together."""
+    given = parameters[2]
+    require(given.get("levels") != "greedy" or parse_whole(given["S"]) in GREEDY,
+            f"recipe '{text}' has greedy levels, but not 3, 5, 9 or 17 of them")
+    require(given.get("scale") != "one" or names[0] == "none", f"recipe '{text}' has a scale of one and feedback")
+    require(given.get("scale") != "meanmax" or names[1] == "adabins",
             f"recipe '{text}' has a scale that is taken of bins but has no bins")
     if names[3] not in LARGEST_BIN:
         return
@@ -315,7 +333,7 @@ def parse_recipe(raw, ids):
     require(names[1] != "all" or names[3] == "gaps", f"recipe '{text}' has an index pack but no indices")
     unbiased = parameters.get(1, {}).get("unbiased") == "yes"
     require(names[0] == "none" or not unbiased, f"recipe '{text}' is unbiased and has feedback")
-    check_signs(text, names, parameters)
+    check_together(text, names, parameters)
     for stage, name in enumerate(names):
         require(ids[stage] == PARTS[stage][name],
                 f"recipe '{text}' goes with {STAGES[stage]} id {ids[stage]}, not {PARTS[stage][name]} of '{name}'")
@@ -323,7 +341,7 @@ def parse_recipe(raw, ids):
     given = parameters.get(1, {})
     ratio = parse_number(given["ratio"]) if names[1] in DRAWS else None
     return Recipe(text, names[1], names[2], names[3], given.get("scope"), given.get("coords") == "shared", ratio,
-                  int(given["bin"]) if names[1] == "adabins" else None)
+                  int(given["bin"]) if names[1] == "adabins" else None, layout_of(names[2], parameters[2]))
 
 
 # ---- Section 2: description ------------------------------------------------------------------------------------------
@@ -379,34 +397,107 @@ def parse_description(view):
 
 # ---- Section 4: a chunk ----------------------------------------------------------------------------------------------
 
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "sign": 1}  # of a symbol
-SCALE_LEN = {"sign": 4}
 MODES = {"bitmap": (BITMAP,), "gaps": (*range(MAX_RICE + 1), BITMAP, RUNS, EVERY), "adacomp8": (BITMAP, PLACES8),
          "adacomp16": (BITMAP, PLACES16)}
+PLAIN = {"fp32": 32, "fp16": 16, "bf16": 16}  # bits of a symbol
+
+# How values travel: symbols below `base`, in groups of `each` that take `bits`; `bucket` of them share `numbers`, which
+# are of `dtype`. Symbols in whole bytes have base 0, and no buckets.
+Layout = namedtuple("Layout", "quantize form base each bits bucket numbers dtype")
 
 
-def symbols_len(quantize, count):
-    return (count * BITS[quantize] + 7) // 8
+def group_of(base):
+    """(symbols in a group, its bits)"""
+    sizes = [(k, (base ** k - 1).bit_length()) for k in range(1, 9) if base ** k <= 1 << 48]
+    return min(sizes, key=lambda size: (Fraction(size[1], size[0]), size[0]))
 
 
-def read_signs(view, count):
+def layout_of(quantize, given):
+    if quantize in PLAIN:
+        return Layout(quantize, None, 0, 1, PLAIN[quantize], CHUNK, 0, "<f4")
+    form, levels, half = given.get("form"), int(given.get("S", 0)), given.get("half") == "yes"
+    base = {"sign": 2, "bingrad": 2, "orq": levels, "linear": levels, "qsgd": 2 * levels + 1, "ternary": 3,
+            "natural": 512}[quantize]
+    bucket = {"sign": CHUNK, "natural": 4096}.get(quantize) or int(given["bucket"])
+    numbers = {"sign": 1, "bingrad": 1 if form == "pb" else 2, "orq": levels, "linear": 2, "qsgd": 1, "ternary": 1,
+               "natural": 0}[quantize]
+    return Layout(quantize, form, base, *group_of(base), bucket, numbers, "<f2" if half else "<f4")
+
+
+def symbols_len(layout, count):
+    groups = (count + layout.each - 1) // layout.each
+    return (groups * layout.bits + 7) // 8
+
+
+def symbols_max(layout, size):
+    """The most symbols that `size` bytes have room for."""
+    return size * 8 // layout.bits * layout.each
+
+
+def numbers_len(layout, count):
+    buckets = (count + layout.bucket - 1) // layout.bucket
+    return buckets * layout.numbers * np.dtype(layout.dtype).itemsize
+
+
+def read_groups(view, base, each, width, count):
+    """`count` symbols below `base`, in groups of `each` that take `width` bits."""
     bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
-    require(not bits[count:].any(), "the symbols have a bit set behind their last")
-    return bits[:count]
+    groups = (count + each - 1) // each
+    require(not bits[groups * width:].any(), "the symbols have a bit set behind their last")
+    rows = bits[:groups * width].reshape(groups, width)
+    rest = np.zeros(groups, np.int64)
+    for bit in range(width):
+        rest |= rows[:, bit].astype(np.int64) << bit
+    require(not groups or rest.max() < base ** each, "a group of symbols is beyond its largest")
+    symbols = np.empty((groups, each), np.int64)
+    for place in range(each):
+        rest, symbols[:, place] = np.divmod(rest, base)
+    symbols = symbols.reshape(-1)
+    require(not symbols[count:].any(), "the last group has a symbol too many")
+    return symbols[:count]
 
 
-def turn(scale, signs):
-    """The scale, with its sign bit turned for each sign that is 1."""
-    return (np.frombuffer(scale, "<u4") ^ signs.astype(np.uint32) << np.uint32(31)).view(np.float32)
+def turned(numbers, signs):
+    """Numbers of binary32, with the sign bit turned of each whose sign is 1."""
+    return (numbers.view(np.uint32) ^ signs.astype(np.uint32) << np.uint32(31)).view(np.float32)
 
 
-def read_symbols(quantize, count, scale, view):
+def computed(layout, numbers, x):
+    """What symbols x mean where that is computed: in binary64, rounded to binary32 once."""
+    with np.errstate(invalid="ignore"):
+        numbers = numbers.astype(np.float64)
+        first, steps = numbers[:, 0], layout.base - 1
+        if layout.quantize == "linear":
+            values = first + (numbers[:, 1] - first) * (x / steps)
+        elif layout.quantize == "qsgd":
+            values = first * ((x - steps // 2) / (steps // 2))
+        else:  # ternary
+            values = np.where(x == 0, -first, np.where(x == 1, 0 * first, first))
+        return values.astype(np.float32)
+
+
+def values_of(layout, raw, x):
+    """What symbols x mean, in the buckets whose numbers are `raw`."""
+    if layout.quantize == "natural":
+        return (x << 23).astype(np.uint32).view(np.float32)
+    numbers = np.frombuffer(raw, layout.dtype).astype(np.float32).reshape(-1, layout.numbers)
+    numbers = numbers[np.arange(len(x)) // layout.bucket]
+    if layout.quantize == "sign":
+        return turned(numbers[:, 0], x)
+    if layout.form == "pb":
+        return turned(numbers[:, 0], 1 - x)
+    if layout.quantize in ("bingrad", "orq"):
+        return numbers[np.arange(len(x)), x]
+    return computed(layout, numbers, x)
+
+
+def read_symbols(layout, count, numbers, view):
     """Symbols as binary32."""
-    if quantize == "sign":
-        return turn(scale, read_signs(view, count))
-    if quantize == "fp32":
+    if layout.base:
+        return values_of(layout, numbers, read_groups(view, layout.base, layout.each, layout.bits, count))
+    if layout.quantize == "fp32":
         return np.frombuffer(view, "<f4")
-    if quantize == "fp16":
+    if layout.quantize == "fp16":
         return np.frombuffer(view, "<f2").astype(np.float32)
     return (np.frombuffer(view, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
 
@@ -521,7 +612,7 @@ def read_header(cursor, index_pack, m):
 # ---- Sections 1, 3 and 6: the frame ----------------------------------------------------------------------------------
 
 Header = namedtuple("Header", "magic version flags zero rank slice slices description_len frame_len step fingerprint")
-Chunk = namedtuple("Chunk", "base m mode count scale symbols indices")
+Chunk = namedtuple("Chunk", "base m mode count numbers symbols indices")
 HEADER = struct.Struct("<4sBBHIIIIQQQ")
 
 
@@ -579,11 +670,11 @@ def walk_unit(cursor, recipe, n, coordinates, hashes):
             count, mode = int(np.subtract(*np.searchsorted(coordinates, [base + m, base]))), None
         elif recipe.select != "all":
             count, mode, index_len = read_header(cursor, recipe.index_pack, m)
-        scale = cursor.take(SCALE_LEN.get(recipe.quantize, 0) if count else 0, "a chunk's scale")
-        symbols = cursor.take(0 if mode in PLACES else symbols_len(recipe.quantize, count), "a chunk's symbols")
+        numbers = cursor.take(numbers_len(recipe.layout, count), "the numbers of a chunk's buckets")
+        symbols = cursor.take(0 if mode in PLACES else symbols_len(recipe.layout, count), "a chunk's symbols")
         indices = cursor.take(index_len, "a chunk's indices")
         hashes.append(xxh64(cursor.view[start:cursor.at]))
-        chunks.append(Chunk(base, m, mode, count, scale, symbols, indices))
+        chunks.append(Chunk(base, m, mode, count, numbers, symbols, indices))
     return chunks
 
 
@@ -596,13 +687,13 @@ def decode_unit(recipe, n, coordinates, chunks):
             continue
         if chunk.mode in PLACES:
             positions, signs = read_places(chunk.indices, chunk.mode, chunk.count, chunk.m, recipe.bin)
-            values[chunk.base + positions] = turn(chunk.scale, signs)
+            values[chunk.base + positions] = values_of(recipe.layout, chunk.numbers, signs)
             continue
         if coordinates is not None:
             positions = coordinates[sent:sent + chunk.count]
         else:
             positions = chunk.base + read_positions(chunk.indices, chunk.mode, chunk.count, chunk.m)
-        values[positions] = read_symbols(recipe.quantize, chunk.count, chunk.scale, chunk.symbols)
+        values[positions] = read_symbols(recipe.layout, chunk.count, chunk.numbers, chunk.symbols)
         sent += chunk.count
     return values
 
@@ -643,8 +734,7 @@ def decode_view(view, limit):
     cursor = Cursor(view[body:-8], "the frame")
     for number, members in enumerate(units):
         recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
-        room = cursor.left() * 8 // BITS[recipe.quantize]
-        coordinates = draw(recipe, seed, head.step, number, n, room)
+        coordinates = draw(recipe, seed, head.step, number, n, symbols_max(recipe.layout, cursor.left()))
         walked.append((recipe, n, coordinates, walk_unit(cursor, recipe, n, coordinates, hashes)))
     require(not cursor.left(), "the frame has bytes behind its last chunk")
     require(xxh64(struct.pack(f"<{len(hashes)}Q", *hashes)) == int.from_bytes(view[-8:], "little"),

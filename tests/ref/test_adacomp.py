@@ -89,13 +89,13 @@ def pointers(arrays):
 class Codec:
     """A codec of one or several fp32 tensors, which have the given numbers of elements."""
 
-    def __init__(self, recipe, sizes, threads=1):
+    def __init__(self, recipe, sizes, threads=1, **more):
         self.library = ctypes.CDLL(str(LIBRARY))
         self.library.tg_encode_bound.restype = ctypes.c_size_t
         self.library.tg_codec_free.restype = None
         tensors = (Tensor * len(sizes))(*(Tensor(f"t{i}".encode(), (ctypes.c_uint64 * 1)(n), 1, 0, 0)
                                           for i, n in enumerate(sizes)))
-        options = Options(size=ctypes.sizeof(Options), threads=threads)
+        options = Options(size=ctypes.sizeof(Options), threads=threads, **more)
         self.codec = ctypes.c_void_p()
         self.must("tg_codec_new", ctypes.byref(self.codec), recipe.encode(), tensors, ctypes.c_size_t(len(sizes)),
                   ctypes.byref(options))

@@ -25,7 +25,7 @@ import golden  # noqa: E402
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, PLACES8, PLACES16, RUNS, pack_bits, raw_chunk, write_chunk, write_description, write_frame,
+    BITMAP, EVERY, PLACES8, PLACES16, RUNS, raw_chunk, write_chunk, write_description, write_frame, write_groups,
     write_places)
 
 CHUNK = 262144
@@ -49,11 +49,35 @@ def random_bins(rng):
     return [f"conv={conv}", f"other={other}"] + weight, max(conv, other)
 
 
-def random_recipe(rng, has_seed):
-    parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}"))]
+def random_buckets(rng, may_be_exact):
+    """A quantizer that has buckets of its own."""
+    name = rng.choice(("bingrad", "bingrad", "orq", "orq", "linear", "qsgd", "ternary", "natural"))
+    if name == "natural":
+        return name
+    given = [f"bucket={rng.choice((1, 2, 3, 7, 50, 300, 300, 2048, 65536))}"] if rng.random() < 0.8 else []
+    if name == "bingrad":
+        given += [rng.choice(("form=b", "form=pb", "form=zero")), f"iters={rng.choice((0, 1, 3, 10))}"]
+    elif name == "orq" and may_be_exact and rng.random() < 0.4:
+        given = [f"S={rng.randint(2, 17)}", f"bucket={rng.choice((1, 2, 7, 50, 200))}", "levels=exact"]
+    elif name == "orq":
+        given.append(f"S={rng.choice((3, 5, 9, 17))}")
+    elif name == "linear":
+        given.append(f"S={rng.choice((2, 3, 16, 200, 256))}")
+    elif name == "qsgd":
+        given += [f"S={rng.choice((1, 2, 16, 255))}", f"norm={rng.choice(('l2', 'max'))}"]
+    if name == "orq" and rng.random() < 0.3:
+        given.append("half=yes")
+    if rng.random() < 0.3:
+        given.append(f"clip={rng.choice(('0.3', '1', '2.5', '1000'))}")
+    return f"{name}@{','.join(given)}" if given else name
+
+
+def random_recipe(rng, has_seed, may_be_exact):
+    parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}",
+                         "momentum", f"momentum@{rng.choice(('0', '0.5', '1'))}"))]
     select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock") +
                         ("adabins",) * 4)
-    quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign"))
+    quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign") + (random_buckets(rng, may_be_exact),) * 8)
     if select not in ("", "all"):
         is_random, packs = select in meaning.RANDOM, ["", "", "gaps", "bitmap"]
         threshold = rng.choice(("0", "1e-30", "0.1", "0.5", "0.7", "1", "3", "1e20", repr(rng.uniform(0, 2))))
@@ -68,10 +92,14 @@ def random_recipe(rng, has_seed):
         if rng.random() < 0.4:
             given.append("coords=" + rng.choice(("own",) + ("shared",) * (has_seed or not is_random) +
                                                 ("auto",) * is_random))
-        if is_random and "ef" not in parts[0] and rng.random() < 0.3:
+        if select == "topk" and rng.random() < 0.2:
+            given.append(f"warmup={rng.choice((0, 1, 2, 1000))}")
+        if is_random and parts[0] in ("", "none") and rng.random() < 0.3:
             given.append("unbiased=yes")
         select += "@" + ",".join(given)
         parts.append(rng.choice(packs))
+    if quantize == "sign" and parts[0] in ("", "none") and rng.random() < 0.3:
+        quantize += "@scale=one"
     parts += [select, quantize, rng.choice(("", "", "bits"))]
     rng.shuffle(parts)
     return "+".join(filter(None, parts)) or "fp32"
@@ -111,6 +139,12 @@ def random_array(rng, size, may_be_infinite):
     return values.reshape(() if size == 1 and rng.random() < 0.3 else shape)
 
 
+def without_small(array):
+    """The array with 0 for what is far below its largest."""
+    largest = np.abs(array[np.isfinite(array)]).max(initial=0)
+    return np.where(np.abs(array) < 1e-9 * float(largest), array.dtype.type(0), array)
+
+
 def random_case(seed, sizes, tensors_max):
     """(tensors, arguments of meaning.expected, flags of `tersegrad encode`)"""
     rng = random.Random(seed)
@@ -121,11 +155,15 @@ def random_case(seed, sizes, tensors_max):
     count = rng.choice((1, 1, rng.randint(2, tensors_max)))
     tensors = [(f"t{i}", random_array(rng, rng.choice(sizes), options["nonfinite"] != "error")) for i in range(count)]
     has_seed = options["seed"] is not None
-    recipe = random_recipe(rng, has_seed)
+    may_be_exact = max(sizes) <= 1000  # else it takes too long here
+    recipe = random_recipe(rng, has_seed, may_be_exact)
     if count > 1 and rng.random() < 0.6:  # the first tensor keeps the recipe, so that it has an effect
         options["kinds"] = [(f"t{i}", rng.choice(("conv", "dense", "bias", "norm"))) for i in range(1, count)]
-        options["rules"] = [(f"t{i}", random_recipe(rng, has_seed)) for i in range(1, count) if rng.random() < 0.3]
+        options["rules"] = [(f"t{i}", random_recipe(rng, has_seed, may_be_exact)) for i in range(1, count)
+                            if rng.random() < 0.3]
         options["dense_below"] = rng.choice((0, tensors[0][1].size))
+    if "exact" in recipe + str(options["rules"]):  # costs that differ by less than binary64 can tell leave a choice
+        tensors = [(name, without_small(array)) for name, array in tensors]
     flags = []
     for key, value in options.items():
         if key in ("rules", "kinds"):
@@ -136,10 +174,19 @@ def random_case(seed, sizes, tensors_max):
     return tensors, {"recipe": recipe, **options}, flags
 
 
-def random_symbols(rng, quantize, count):
-    if quantize != "sign":
-        return rng.randbytes(count * {"fp32": 4, "fp16": 2, "bf16": 2}[quantize])
-    return rng.randbytes(4) + pack_bits([rng.randrange(2) for _ in range(count)]) if count else b""
+def random_symbols(rng, layout, count):
+    """Numbers of buckets and symbols."""
+    if not layout.base:
+        return rng.randbytes(count * layout.bits // 8)
+    symbols = [rng.choice((0, layout.base - 1, rng.randrange(layout.base))) for _ in range(count)]
+    return random_numbers(rng, layout, count) + write_groups(symbols, layout.base)
+
+
+def random_numbers(rng, layout, count):
+    numbers = np.frombuffer(rng.randbytes(ref.numbers_len(layout, count)), layout.dtype)
+    if layout.quantize in ("linear", "qsgd", "ternary"):  # which NaN comes of computing with one is nobody's rule
+        numbers = np.where(np.isfinite(numbers), numbers, 1).astype(layout.dtype)
+    return numbers.tobytes()
 
 
 def random_chunk(rng, recipe, m):
@@ -152,7 +199,7 @@ def random_chunk(rng, recipe, m):
     if mode in (PLACES8, PLACES16) and positions:
         signs = [rng.randrange(2) for _ in positions]
         return raw_chunk(len(positions), mode, rng.randbytes(4), write_places(positions, signs, recipe.bin, mode))
-    return write_chunk(mode, positions, m, random_symbols(rng, recipe.quantize, len(positions)))
+    return write_chunk(mode, positions, m, random_symbols(rng, recipe.layout, len(positions)))
 
 
 def random_frame(rng):
@@ -163,7 +210,12 @@ def random_frame(rng):
                         "ef@decay=0.5+threshold@2+fp32+bitmap", "randomblock@0.3,coords=own,unbiased=yes+fp16",
                         "sign", "adabins@7+sign+adacomp8", "ef+adabins@3,weight=1.5+sign@scale=meanmax+adacomp16",
                         "adabins@500,scope=model+sign", "randomk@0.4,coords=shared+sign",
-                        "adabins@64,coords=shared+sign+adacomp8", "adabins@5+fp16"),
+                        "adabins@64,coords=shared+sign+adacomp8", "adabins@5+fp16", "sign@scale=one",
+                        "bingrad@b,bucket=7", "topk@0.3+bingrad@pb,bucket=3", "bingrad@zero", "orq@3,bucket=9",
+                        "topk@0.2+orq@17,bucket=20,half=yes", "orq@2,bucket=1,levels=exact", "linear@5,bucket=11",
+                        "threshold@1,scope=model+linear@256", "qsgd@1,bucket=3", "randomk@0.5,coords=shared+qsgd@255",
+                        "qsgd@10,bucket=100,norm=max,clip=2.5", "ternary@bucket=6", "natural", "topk@0.5+natural",
+                        "randomblock@0.6,coords=shared+orq@9,bucket=5"),
                        rng.randint(1, 3))
     shapes = ((), (1,), (5,), (3, 4), (2, 0), (40,), (9,), (17,), (300,))
     tensors = [(f"t{i}", rng.choice(shapes), i if i < len(texts) else rng.randrange(len(texts)), rng.randrange(3),
@@ -175,9 +227,9 @@ def random_frame(rng):
     for number, members in enumerate(ref.form_units(recipes, parsed)):
         recipe, n = recipes[parsed[members[0]].recipe], sum(parsed[t].size for t in members)
         if n and recipe.select == "all":
-            chunks.append(random_symbols(rng, recipe.quantize, n))
+            chunks.append(random_symbols(rng, recipe.layout, n))
         elif n and recipe.shared and recipe.select in meaning.RANDOM:
-            chunks.append(random_symbols(rng, recipe.quantize, meaning.entries(recipe.ratio, n)))
+            chunks.append(random_symbols(rng, recipe.layout, meaning.entries(recipe.ratio, n)))
         elif n:
             chunks.append(random_chunk(rng, recipe, n))
     return write_frame(description, chunks, step=step)
@@ -250,7 +302,7 @@ class Encoded(Case):
             for key in ("step", "rank", "seed"):
                 self.assertEqual(info[key], options[key])
             for (name, array), meant in zip(theirs, meaning.expected(tensors, **options)):
-                self.assertTrue(meaning.agree(array, meant), f"{name} is not what the recipe means")
+                self.assertTrue(meaning.agree(array, meant, str(options)), f"{name} is not what the recipe means")
 
     def test_small(self):
         for seed in range(320):

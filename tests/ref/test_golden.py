@@ -71,11 +71,14 @@ class Golden(Case):
             frame = golden.frame_of(row)
             _, _, recipes, _ = golden.opened(frame)
             for recipe in recipes:
-                at = frame.index(recipe.text.encode()) + len(recipe.text)
+                text = len(recipe.text).to_bytes(2, "little") + recipe.text.encode()
+                at = frame.index(text) + len(text)
                 there.update(zip(stages, frame[at:at + 5]))
             self.assertEqual(golden.modes_of(frame), row["modes"], row["name"])
             modes.update(row["modes"])
-        self.assertLessEqual({(part["stage"], part["id"]) for part in listed["parts"]}, there)
+        listed = [part for part in listed["parts"] if part["name"] != "lowrank"]  # which is never in a frame
+        parts = {(part["stage"], part["id"]) for part in listed}
+        self.assertLessEqual(parts, there)
         self.assertLessEqual({ref.BITMAP, ref.RUNS, ref.EVERY, ref.PLACES8, ref.PLACES16}, modes)
         self.assertGreaterEqual(len([mode for mode in modes if mode <= ref.MAX_RICE]), 8)
 

@@ -20,8 +20,9 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    chunk_header, floats, ids_of, pack_places, raw_chunk, signed, single, write_bitmap, write_chunk, write_description,
-    write_frame, write_places, write_recipe, write_rice, write_runs)
+    bucketed, chunk_header, floats, group_size, ids_of, pack_groups, pack_places, raw_chunk, signed, single,
+    write_bitmap, write_chunk, write_description, write_frame, write_groups, write_places, write_recipe, write_rice,
+    write_runs)
 
 CHUNK = 262144
 
@@ -197,10 +198,56 @@ class Indices(unittest.TestCase):
                 self.refuse(words, ref.read_places, pack_places(entries, mode), mode, count, m, 10)
         self.refuse("inside an entry", ref.read_places, b"\x01\x40\x00", ref.PLACES16, 1, 40, 10)
 
-    def test_signs(self):
-        self.assertEqual(ref.read_signs(b"\x05\x02", 10).tolist(), [1, 0, 1, 0, 0, 0, 0, 0, 0, 1])
-        self.refuse("behind their last", ref.read_signs, b"\x08", 3)
-        self.refuse("behind their last", ref.read_signs, b"\xff\x80", 9)
+
+class Groups(unittest.TestCase):
+    def read(self, raw, base, count):
+        return ref.read_groups(raw, base, *ref.group_of(base), count).tolist()
+
+    def refuse(self, words, *arguments):
+        with self.assertRaisesRegex(ref.FormatError, words):
+            self.read(*arguments)
+
+    def test_sizes(self):
+        """Those that the page names, then all others by plainer means."""
+        self.assertEqual([ref.group_of(base) for base in (3, 5, 9, 17)], [(5, 8), (3, 7), (5, 16), (8, 33)])
+        for b in range(1, 10):
+            self.assertEqual(ref.group_of(2 ** b), (1, b))
+        for base in range(2, 513):
+            self.assertEqual(ref.group_of(base), group_size(base))
+
+    def test_by_hand(self):
+        self.assertEqual(self.read(b"\x05\x02", 2, 10), [1, 0, 1, 0, 0, 0, 0, 0, 0, 1])
+        self.assertEqual(self.read(bytes([0 + 3 * 1 + 9 * 2 + 27 * 2 + 81 * 1]), 3, 5), [0, 1, 2, 2, 1])
+        self.assertEqual(self.read(bytes([2 + 3 * 1]), 3, 2), [2, 1])
+        self.assertEqual(self.read(bytes([124 | 1 << 7, 0]), 5, 4), [4, 4, 4, 1])
+        self.assertEqual(self.read(struct.pack("<I", 511 | 256 << 9)[:3], 512, 2), [511, 256])
+
+    def test_round_trips(self):
+        rng = random.Random(4)
+        for base in [*range(2, 60), 255, 256, 257, 510, 511, 512]:
+            for count in (0, 1, 2, 5, 8, 9, 63, 64, 65, 300):
+                symbols = [rng.choice((0, base - 1, rng.randrange(base))) for _ in range(count)]
+                raw = write_groups(symbols, base)
+                layout = ref.Layout(None, None, base, *ref.group_of(base), 1, 0, "<f4")
+                self.assertEqual((self.read(raw, base, count), len(raw)), (symbols, ref.symbols_len(layout, count)))
+                self.assertGreaterEqual(ref.symbols_max(layout, len(raw)), count)
+                self.assertTrue(not raw or ref.symbols_max(layout, len(raw) - 1) < count)
+
+    def test_bad_groups(self):
+        for base, (each, bits) in ((base, group_size(base)) for base in (3, 5, 6, 9, 11, 17, 31, 33, 101, 511)):
+            largest = base ** each
+            self.assertEqual(self.read(pack_groups([largest - 1], bits), base, each), [base - 1] * each)
+            self.refuse("beyond its largest", pack_groups([largest], bits), base, each)
+            self.refuse("beyond its largest", pack_groups([0, 2 ** bits - 1, 0], bits), base, 3 * each)
+            for count in range(1, each):
+                self.assertEqual(self.read(pack_groups([base ** count - 1], bits), base, count), [base - 1] * count)
+                self.refuse("a symbol too many", pack_groups([base ** count], bits), base, count)
+                self.refuse("a symbol too many", pack_groups([0, largest - 1], bits), base, each + count)
+            if bits % 8:
+                self.refuse("behind their last", pack_groups([0, 1], bits)[:(bits + 7) // 8], base, each)
+                self.refuse("behind their last", pack_groups([0] * 3 + [1], bits)[:(3 * bits + 7) // 8], base, 3 * each)
+        self.refuse("behind their last", b"\x08", 2, 3)
+        self.refuse("behind their last", b"\xff\x80", 2, 9)
 
 
 class Rounding(unittest.TestCase):
@@ -274,6 +321,87 @@ class Frames(unittest.TestCase):
             self.assertEqual(array.view(np.uint32).tolist(), [bits, bits ^ 0x80000000])
         _, array = ref.decode(single("sign", (2,), [struct.pack("<I", 0x7F800001) + b"\2"]))[1][0]
         self.assertEqual(array.view(np.uint32).tolist(), [0x7FC00001, 0xFFC00001])
+
+    def test_buckets(self):
+        """Each quantizer with two buckets, the second one short."""
+        inf = float("inf")
+        for text, numbers, symbols, base, expected in (
+                ("bingrad@b,bucket=3", [-1, 2, 5, 0.25], [1, 0, 1, 0, 1], 2, [2, -1, 2, 5, 0.25]),
+                ("bingrad@zero,bucket=3", [-1, 2, 5, 0.25], [1, 0, 1, 0, 1], 2, [2, -1, 2, 5, 0.25]),
+                ("bingrad@pb,bucket=3", [1.5, -4], [1, 0, 1, 0, 1], 2, [1.5, -1.5, 1.5, 4, -4]),
+                ("orq@3,bucket=3", [-1, 0.5, 7, 4, 3, 2], [2, 0, 1, 2, 0], 3, [7, -1, 0.5, 2, 4]),
+                ("orq@2,bucket=3,levels=exact", [-1, 0.5, 7, 4], [1, 0, 1, 0, 1], 2, [0.5, -1, 0.5, 7, 4]),
+                ("linear@5,bucket=3", [-1, 1, 8, 0], [0, 4, 3, 1, 2], 5, [-1, 1, 0.5, 6, 4]),
+                ("linear@2,bucket=3", [-1, 1, 8, 0], [0, 1, 0, 1, 0], 2, [-1, 1, -1, 0, 8]),
+                ("linear@256,bucket=3", [0, 255, -255, 0], [0, 255, 7, 255, 1], 256, [0, 255, 7, 0, -254]),
+                ("qsgd@2,bucket=3", [8, -1], [0, 1, 2, 3, 4], 5, [-8, -4, 0, -0.5, -1]),
+                ("qsgd@1,bucket=3,norm=max", [3, 0], [0, 1, 2, 0, 2], 3, [-3, 0, 3, 0, 0]),
+                ("qsgd@255,bucket=3", [255, 510], [0, 510, 256, 255, 254], 511, [-255, 255, 1, 0, -2]),
+                ("ternary@bucket=3", [5, -2], [0, 1, 2, 0, 2], 3, [-5, 0, 5, 2, -2]),
+                ("ternary@bucket=3", [inf, 1], [0, 2, 2, 1, 2], 3, [-inf, inf, inf, 0, 1]),
+                ("natural", [], [127, 256 + 128, 0, 128, 511], 512, [1, -2, 0, 2, -inf])):
+            chunk = bucketed(numbers, symbols, base)
+            self.check(single(text, (5,), [chunk]), expected)
+            told = raw_chunk(5, ref.BITMAP, chunk, b"\x5d")
+            self.check(single("topk@0.5+" + text, (8,), [told]),
+                       [expected[0], 0, *expected[1:4], 0, expected[4], 0])
+            if len(numbers) > 1:
+                self.check(single(text.replace("bucket=3", "bucket=5"), (3,), [bucketed(
+                    numbers[:len(numbers) // 2], symbols[:3], base)]), expected[:3])
+
+    def test_levels_of_half(self):
+        levels = struct.pack("<6e", -1, 0.5, 7, 65504, 2 ** -24, -0.0)
+        _, array = self.check(single("orq@3,bucket=2,half=yes", (4,), [levels + write_groups([2, 0, 0, 1], 3)]),
+                              [7, -1, 65504, 2 ** -24])
+        self.assertEqual(array.dtype, np.float32)
+
+    def test_buckets_of_64_thousand_and_natural(self):
+        """Buckets start anew in each chunk."""
+        n, size = CHUNK + 3, 65536
+        counts = [CHUNK // size, 1]
+        chunks = [bucketed(range(1, counts[0] + 1), [2] * CHUNK, 3), bucketed([9], [2, 0, 1], 3)]
+        self.check(single("ternary@bucket=65536", (n,), chunks), [i // size + 1 for i in range(CHUNK)] + [9, -9, 0])
+        self.check(single("natural", (5000,), [write_groups([130] * 5000, 512)]), [8] * 5000)
+
+    def test_values_are_rounded_once(self):
+        third, large = np.float32(1 / 3), np.float32(3e38)
+        for text, numbers, symbols, base, expected in (
+                ("linear@4", [0.1, 0.7], [0, 1, 2, 3], 4,
+                 [np.float32(0.1) + (np.float64(np.float32(0.7)) - np.float32(0.1)) * (x / 3) for x in range(4)]),
+                ("linear@3", [-large, large], [0, 1, 2], 3, [-large, 0, large]),
+                ("linear@3", [1e-45, 3e-45], [0, 1, 2], 3, [1e-45, 3e-45, 3e-45]),
+                ("qsgd@3", [third], [0, 1, 2, 3, 4, 5, 6], 7, [np.float64(third) * ((x - 3) / 3) for x in range(7)])):
+            self.check(single(text, (len(symbols),), [bucketed(numbers, symbols, base)]),
+                       np.array(expected, np.float32))
+
+    def test_signs_of_zero(self):
+        for text, numbers, base, bits in (
+                ("ternary", [-1], 3, [0x3F800000, 0x80000000, 0xBF800000]), ("ternary", [0], 3, [1 << 31, 0, 0]),
+                ("qsgd@1", [0], 3, [1 << 31, 0, 0]), ("qsgd@1", [-1], 3, [0x3F800000, 1 << 31, 0xBF800000]),
+                ("orq@3", [-0.0, 0, 1], 3, [1 << 31, 0, 0x3F800000]), ("linear@3", [-0.0, -0.0], 3, [0, 0, 0]),
+                ("bingrad@pb", [0], 2, [1 << 31, 0]), ("natural", [], 512, [0, 1 << 23])):
+            _, array = ref.decode(single(text, (len(bits),), [bucketed(numbers, range(len(bits)), base)]))[1][0]
+            self.assertEqual(array.view(np.uint32).tolist(), bits)
+
+    def test_any_number(self):
+        """What is not computed keeps its bits, but for a NaN that is loud."""
+        for bits in (0, 0x80000000, 1, 0x7F800000, 0xFF7FFFFF, 0x7FC12345):
+            raw = struct.pack("<I", bits)
+            for text, numbers, other in (("bingrad@b", raw * 2, bits), ("bingrad@zero", raw * 2, bits),
+                                         ("bingrad@pb", raw, bits ^ 0x80000000), ("orq@2,levels=exact", raw * 2, bits)):
+                _, array = ref.decode(single(text, (2,), [numbers + b"\2"]))[1][0]
+                self.assertEqual(array.view(np.uint32).tolist(), [other, bits])
+        for text, numbers, base in (("linear@3", [np.nan, 1], 3), ("linear@3", [1, np.nan], 3), ("qsgd@1", [np.nan], 3),
+                                    ("ternary", [np.nan], 3), ("linear@3", [np.inf, np.inf], 3)):
+            _, array = ref.decode(single(text, (3,), [bucketed(numbers, [1, 1, 1], base)]))[1][0]
+            self.assertTrue(np.isnan(array).all())
+
+    def test_buckets_at_coordinates_that_are_drawn(self):
+        at = draw_plainly("randomk", 4, 0, 0, 20, 0.25)
+        expected = np.zeros(20)
+        expected[at] = [1, 2, -1, 4, 3]
+        chunk = bucketed([-1, 1, 2, 3, 4, 5], [1, 2, 0, 1, 0], 3)
+        self.check(single("randomk@0.25,coords=shared+orq@3,bucket=3", (20,), [chunk], 4), expected)
 
     def test_places(self):
         expected = np.zeros(40)
@@ -453,6 +581,8 @@ class Refusals(unittest.TestCase):
                 ("coords=auto", "adabins@50,coords=auto+sign"),
                 ("default scope", "adabins@50,scope=tensor+sign"), ("unknown parameter", "topk@0.5,bin=50+sign"),
                 ("default scale", "adabins@50+sign@scale=mean"), ("scale=max", "adabins@50+sign@scale=max"),
+                ("and feedback", "ef+adabins@50+sign@scale=one"), ("and feedback", "ef+sign@scale=one"),
+                ("and feedback", "ef@decay=0.5+topk@0.5+sign@scale=one"), ("scale=two", "sign@scale=two"),
                 ("no main", "adabins@50+sign@meanmax"), ("unknown parameter", "topk@0.5+fp32@scale=mean"),
                 ("no bins", "topk@0.5+sign@scale=meanmax"), ("no bins", "sign@scale=meanmax"),
                 ("too large", "adabins@65+sign+adacomp8"), ("too large", "adabins@16384+sign+adacomp8"),
@@ -462,6 +592,73 @@ class Refusals(unittest.TestCase):
                 ("two of one stage", "topk@0.5+adabins@50+sign"), ("no quantizer", "ef+adabins@50"),
                 ("unknown part", "adacomp")):
             self.refuse(words, single(text, (1,), [raw_chunk(1, ref.BITMAP, signed(1, [1]), b"\1")]))
+
+    def test_recipe_text_of_momentum_and_warmup(self):
+        for words, text in (
+                ("lacks its main", "momentum+fp32"), ("with a key", "momentum@m=0.5+fp32"),
+                ("m outside", "momentum@1.5+fp32"), ("m outside", "momentum@-0.5+fp32"),
+                ("default clip", "momentum@0.9,clip=0+fp32"), ("clip outside", "momentum@0.9,clip=1e31+fp32"),
+                ("unknown parameter", "momentum@0.9,decay=0.5+fp32"), ("two of one stage", "ef+momentum@0.9+fp32"),
+                ("has feedback", "momentum@0.9+randomk@0.1,coords=own,unbiased=yes+fp32"),
+                ("and feedback", "momentum@0.9+sign@scale=one"), ("default warmup", "topk@0.1,warmup=0+fp32"),
+                ("plain digits", "topk@0.1,warmup=1e3+fp32"), ("warmup outside", "topk@0.1,warmup=1000000001+fp32"),
+                ("out of order", "topk@0.1,warmup=5,scope=model+fp32"),
+                ("unknown parameter", "threshold@1,warmup=5+fp32"),
+                ("unknown part", "lowrank@4"), ("unknown part", "ef+lowrank@4")):
+            self.refuse(words, single(text, (1,), [floats([1])]))
+        ref.decode(single("momentum@0.9+fp32", (1,), [floats([1])]))
+        ref.decode(single("momentum@0,clip=1e30+topk@0.1,scope=model,coords=shared,warmup=1000000000+fp32", (1,),
+                          [chunk_header(0, 0, 0)]))
+
+    def test_recipe_text_of_buckets(self):
+        for words, text in (
+                ("lacks its main", "bingrad"), ("lacks its main", "bingrad@bucket=7"), ("lacks its main", "orq"),
+                ("lacks its main", "linear"), ("lacks its main", "qsgd@norm=max"), ("no main", "ternary@3"),
+                ("no main", "natural@512"), ("unknown parameter", "natural@bucket=7"), ("no main", "sign@one"),
+                ("with a key", "bingrad@form=b"), ("with a key", "orq@S=9"), ("with a key", "linear@S=4,bucket=7"),
+                ("form=c", "bingrad@c"), ("form=2", "bingrad@2"), ("form=auto", "bingrad@auto"),
+                ("levels=best", "orq@9,levels=best"), ("half=so", "orq@9,half=so"), ("norm=l1", "qsgd@4,norm=l1"),
+                ("plain digits", "linear@1.6e1"), ("plain digits", "linear@2e1"), ("plain digits", "qsgd@16.0"),
+                ("plain digits", "orq@09"), ("plain digits", "orq@-9"), ("plain digits", "linear@4,bucket=1e3"),
+                ("plain digits", "ternary@bucket=7.5"), ("plain digits", "bingrad@b,iters=1e1"),
+                ("S outside", "orq@1,levels=exact"), ("S outside", "orq@18,levels=exact"), ("S outside", "orq@33"),
+                ("S outside", "linear@1"), ("S outside", "linear@257"), ("S outside", "qsgd@0"),
+                ("S outside", "qsgd@256"), ("S outside", "linear@" + "9" * 200),
+                ("bucket outside", "bingrad@b,bucket=0"), ("bucket outside", "bingrad@pb,bucket=65537"),
+                ("bucket outside", "orq@9,bucket=0"), ("bucket outside", "ternary@bucket=65537"),
+                ("bucket outside", "linear@4,bucket=0"), ("bucket outside", "qsgd@4,bucket=99999999999999999999"),
+                ("iters outside", "bingrad@b,iters=101"), ("clip outside", "bingrad@b,clip=1001"),
+                ("clip outside", "ternary@clip=-1"), ("clip outside", "orq@9,clip=1e4"),
+                ("canonical", "linear@4,clip=10"), ("canonical", "qsgd@4,clip=1000"),
+                ("canonical", "ternary@clip=2.50"), ("canonical", "ternary@clip=-0"),
+                ("default bucket", "bingrad@b,bucket=2048"), ("default bucket", "ternary@bucket=2048"),
+                ("default iters", "bingrad@b,iters=3"), ("default clip", "linear@4,clip=0"),
+                ("default levels", "orq@9,levels=greedy"), ("default half", "orq@9,half=no"),
+                ("default norm", "qsgd@4,norm=l2"), ("out of order", "bingrad@b,iters=4,bucket=7"),
+                ("out of order", "bingrad@b,clip=1,iters=4"), ("out of order", "orq@9,half=yes,levels=exact"),
+                ("out of order", "orq@9,levels=exact,bucket=7"), ("out of order", "orq@9,clip=1,half=yes"),
+                ("out of order", "qsgd@4,clip=1,norm=max"), ("out of order", "ternary@clip=1,bucket=7"),
+                ("twice", "ternary@bucket=7,bucket=7"), ("unknown parameter", "linear@4,norm=max"),
+                ("unknown parameter", "orq@9,iters=4"), ("unknown parameter", "ternary@S=3"),
+                ("unknown parameter", "fp16@bucket=7"), ("unknown parameter", "sign@bucket=7"),
+                *(("greedy levels", f"orq@{s}") for s in set(range(2, 18)) - {3, 5, 9, 17}),
+                ("greedy levels", "orq@4,bucket=7,half=yes"), ("two of one stage", "orq@9+fp16"),
+                ("no indices", "orq@9+bitmap"), ("without adabins or without sign", "adabins@50+orq@9+adacomp8"),
+                ("without adabins or without sign", "adabins@50+natural+adacomp16"),
+                ("two of one stage", "ternary+sign")):
+            self.refuse(words, single(text, (1,), [floats([1])]))
+
+    def test_recipe_text_of_buckets_that_is_right(self):
+        for text, base, numbers in (
+                ("bingrad@b", 2, 2), ("bingrad@pb,bucket=1,iters=0,clip=1e3", 2, 1),
+                ("bingrad@zero,bucket=65536,iters=100,clip=1e-300", 2, 2), ("orq@17", 17, 17),
+                ("orq@3,half=yes", 3, 1.5),
+                *((f"orq@{s},levels=exact", s, s) for s in range(2, 18)), ("orq@5,bucket=7,clip=2.5", 5, 5),
+                ("linear@2", 2, 2), ("linear@256,bucket=10,clip=1e1", 256, 2), ("qsgd@1", 3, 1),
+                ("qsgd@255,bucket=100,norm=max,clip=0.1", 511, 1), ("ternary", 3, 1), ("natural", 512, 0),
+                ("ternary@bucket=1000,clip=2.5", 3, 1), ("ef+bingrad@zero", 2, 2), ("ef@decay=0.5+qsgd@4", 9, 1),
+                ("sign@scale=one", 2, 1)):
+            ref.decode(single(text, (1,), [bytes(int(4 * numbers)) + write_groups([0], base)]))
 
     def test_recipe_ids(self):
         for stage in range(5):
@@ -499,12 +696,12 @@ class Refusals(unittest.TestCase):
     def test_chunks_of_signs(self):
         scale, eight, sixteen = floats([1]), "adabins@4+sign+adacomp8", "adabins@4+sign+adacomp16"
         for words, recipe, chunk in (
-                ("chunk's scale", "sign", b"\0\0\0"), ("chunk's symbols", "sign", scale),
+                ("chunk's buckets", "sign", b"\0\0\0"), ("chunk's symbols", "sign", scale),
                 ("behind their last", "topk@0.5+sign", raw_chunk(3, 32, scale + b"\x0f", b"\7")),
                 ("behind their last", eight, raw_chunk(3, 32, scale + b"\x08", b"\7")),
                 ("behind their last", "randomk@0.5,coords=shared+sign", scale + b"\x1f"),
-                ("chunk's scale", "topk@0.5+sign", chunk_header(1, 0, 1) + b"\0\0\0"),
-                ("chunk's scale", eight, chunk_header(1, 35, 1) + b"\0\0\0"),
+                ("chunk's buckets", "topk@0.5+sign", chunk_header(1, 0, 1) + b"\0\0\0"),
+                ("chunk's buckets", eight, chunk_header(1, 35, 1) + b"\0\0\0"),
                 ("chunk's indices", eight, chunk_header(1, 35, 2) + scale + b"\x40"),
                 ("frame ends", eight, chunk_header(1, 35, 1) + b"\x40"),
                 ("behind its last chunk", eight, raw_chunk(1, 35, scale, b"\x40") + b"\0"),
@@ -528,8 +725,33 @@ class Refusals(unittest.TestCase):
                 ("count is 2", eight, raw_chunk(2, 35, scale, b"\x40"))):
             self.refuse(words, single(recipe, (8,), [chunk], 0))
 
+    def test_chunks_of_buckets(self):
+        three, zeros = "ternary@bucket=3", bytes(2)
+        for words, recipe, chunk in (
+                ("chunk's buckets", three, floats([1, 2, 3])[:-1]), ("chunk's symbols", three, floats([1, 2, 3])),
+                ("chunk's symbols", three, floats([1, 2, 3]) + b"\0"),
+                ("behind its last chunk", three, floats([1, 2, 3, 4]) + zeros),
+                ("beyond its largest", three, floats([1, 2, 3]) + b"\xf3\0"),
+                ("beyond its largest", three, floats([1, 2, 3]) + b"\0\xff"),
+                ("a symbol too many", three, floats([1, 2, 3]) + b"\0\x1b"),
+                ("chunk's symbols", "linear@3,bucket=3", floats(range(6))),
+                ("chunk's buckets", "orq@3,bucket=3", floats(range(8))),
+                ("chunk's buckets", "orq@3,bucket=3,half=yes", floats([1, 2, 3, 4])),
+                ("behind its last chunk", "orq@3,bucket=3,half=yes", floats(range(9)) + zeros),
+                ("chunk's symbols", "natural", bytes(8)), ("behind its last chunk", "natural", bytes(10)),
+                ("behind their last", "orq@5,bucket=8", floats(range(5)) + b"\0\0\x20"),
+                ("a symbol too many", "orq@5,bucket=8", floats(range(5)) + pack_groups([0, 0, 25], 7)),
+                ("chunk's buckets", "topk@0.5+" + three, chunk_header(4, ref.BITMAP, 1) + floats([1]) + b"\0\0\x0f"),
+                ("a symbol too many", "topk@0.5+" + three, raw_chunk(4, 32, floats([1, 2]) + b"\x51", b"\x0f")),
+                ("behind its last chunk", "topk@0.5+" + three, chunk_header(0, 0, 0) + floats([1])),
+                ("chunk's buckets", "randomk@0.5,coords=shared+" + three, floats([1]) + b"\0"),
+                ("a symbol too many", "randomk@0.5,coords=shared+" + three, floats([1, 2]) + b"\x51")):
+            self.refuse(words, single(recipe, (8,), [chunk], 0))
+
     def test_hostile_sizes(self):
         for recipe in ("sign", "adabins@50+sign+adacomp8", "randomk@0.5,coords=shared+sign", "fp32", "topk@0.01+fp32",
+                       "natural", "orq@17,bucket=1", "randomk@0.5,coords=shared+orq@17,bucket=1", "ternary",
+                       "randomblock@1,coords=shared+ternary",
                        "randomk@0.01,coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
             self.refuse("too many", single(recipe, (2 ** 59,), [floats([1])], 0))
             self.refuse("frame ends", single(recipe, (2 ** 28,), [], 0))
@@ -544,16 +766,18 @@ class Refusals(unittest.TestCase):
                   write_chunk(ref.BITMAP, [4, 7], 9, b"\0\1" * 2), floats([1, 2]),
                   raw_chunk(3, ref.PLACES8, floats([1]), write_places([1, 4, 30], [0, 1, 1], 5, ref.PLACES8)),
                   raw_chunk(2, ref.PLACES16, floats([1]), write_places([1, 30], [0, 1], 5, ref.PLACES16)),
-                  signed(1, [1, 0, 1])]
+                  signed(1, [1, 0, 1]), bucketed([1, 2, 3, 4, 5, 6], [0, 1, 2, 2], 3),
+                  write_chunk(1, [0, 5], 8, bucketed([1], [8, 0], 9)), write_groups([7, 511], 512)]
         recipes = ["topk@0.01,scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32",
-                   "ef+adabins@5+sign@scale=meanmax+adacomp8", "adabins@5+sign+adacomp16", "sign"]
+                   "ef+adabins@5+sign@scale=meanmax+adacomp8", "adabins@5+sign+adacomp16", "sign", "orq@3,bucket=3",
+                   "topk@0.5+qsgd@4", "natural"]
         tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2),
-                   ("f", (33,), 3), ("g", (33,), 4, 1), ("h", (3,), 5)]
+                   ("f", (33,), 3), ("g", (33,), 4, 1), ("h", (3,), 5), ("i", (4,), 6), ("j", (8,), 7), ("k", (2,), 8)]
         return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
 
     def test_every_truncation_and_bit_flip(self):
         frame = self.small_frame()
-        self.assertEqual(ref.decode(frame)[0]["entries"], 17)
+        self.assertEqual(ref.decode(frame)[0]["entries"], 25)
         for size in range(len(frame)):
             self.refuse("", frame[:size])
         for bit in range(8 * len(frame)):

@@ -154,8 +154,9 @@ static void finds_its_rate(void **state)
     static const struct {
         const char *recipe;
         double low, high;
-    } cases[] = {{"adacomp@50", 4.5, 5.3},           {"adacomp@500", 4.8, 6.1},          {"adacomp@50,weight=1", 0.9, 1.1},
-                 {"adacomp@500,weight=1", 0.9, 1.1}, {"adacomp@50,weight=3", 8.5, 11.5}, {"adacomp@500,weight=3", 31, 43}};
+    } cases[] = {{"adacomp@50", 4.5, 5.3},           {"adacomp@500", 4.8, 6.1},
+                 {"adacomp@50,weight=1", 0.9, 1.1},  {"adacomp@500,weight=1", 0.9, 1.1},
+                 {"adacomp@50,weight=3", 8.5, 11.5}, {"adacomp@500,weight=3", 31, 43}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double rate = entries_a_bin(cases[i].recipe);
         if (rate < cases[i].low || rate > cases[i].high) {
@@ -268,9 +269,12 @@ static void nothing_is_sent_of_zeros(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(follows_its_definition),          cmocka_unit_test(follows_it_across_chunks),
-        cmocka_unit_test(finds_its_rate),                  cmocka_unit_test(bins_work_with_other_quantizers),
-        cmocka_unit_test(signs_work_with_other_selects),   cmocka_unit_test(nothing_is_sent_of_zeros),
+        cmocka_unit_test(follows_its_definition),
+        cmocka_unit_test(follows_it_across_chunks),
+        cmocka_unit_test(finds_its_rate),
+        cmocka_unit_test(bins_work_with_other_quantizers),
+        cmocka_unit_test(signs_work_with_other_selects),
+        cmocka_unit_test(nothing_is_sent_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,11 @@ static const char *const recipes[] = {"topk@0.1",
                                       "ef+adabins@20+sign@scale=meanmax",
                                       "adabins@60+sign+adacomp8",
                                       "adabins@60+sign+adacomp16",
-                                      "sign"};
+                                      "sign",
+                                      "orq@3,bucket=50",
+                                      "linear@5",
+                                      "topk@0.2+natural",
+                                      "ternary"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* Both ways of reading refuse with a sentence, and outputs keep every byte. */

@@ -13,7 +13,8 @@ static const char *const recipes[] = {"dense",
                                       "ef+randomk@0.1",
                                       "ef+threshold@1,coords=shared",
                                       "randomblock@0.1,coords=own+bf16+bitmap",
-                                      "ef+adabins+sign@scale=meanmax"};
+                                      "ef+adabins+sign@scale=meanmax",
+                                      "ef+orq@4,levels=exact,bucket=300"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* A scenario returns the first status that is not TG_OK, and has released all that it took. */

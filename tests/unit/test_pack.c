@@ -157,32 +157,45 @@ static void symbols_round_trip(void **state)
 {
     (void)state;
     test_random r = {14};
-    for (uint32_t bits = 1; bits <= 32; bits *= 2) {
-        for (size_t n = 0; n < 70; n += 3) {
-            uint32_t symbols[70], back[70];
+    static const uint32_t bases[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 33, 100, 255, 256, 257, 512, 9999, 65536};
+    for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
+        for (size_t n = 1; n < 70; n++) {
+            uint16_t symbols[70], back[70];
             for (size_t i = 0; i < n; i++) {
-                symbols[i] = (uint32_t)test_bits(&r) & (UINT32_MAX >> (32 - bits));
+                symbols[i] = (uint16_t)(n % 3 == 0 ? bases[b] - 1 : test_bits(&r) % bases[b]);
             }
-            size_t len = (n * bits + 7) / 8;
+            size_t len = (size_t)tg_symbol_bits.len(n, bases[b]);
             uint8_t *bytes = test_room(len);
-            assert_int_equal(tg_symbol_bits.len(n, bits), len);
-            for (size_t at = 0, step = 1; at < n; at += step, step = n - at < 5 ? n - at : 5) { /* in pieces */
-                tg_symbol_bits.write(bytes, at, symbols + at, step, bits);
-            }
-            assert_true(tg_symbol_bits.check(bytes, n, bits));
-            tg_symbol_bits.read(back, bytes, 0, n, bits);
+            tg_symbol_bits.write(bytes, symbols, n, bases[b]);
+            assert_true(tg_symbol_bits.read(back, bytes, n, bases[b]));
             assert_memory_equal(back, symbols, n * sizeof *symbols);
-            for (size_t at = 0; at < n; at++) {
-                tg_symbol_bits.read(back, bytes, at, 1, bits);
-                assert_int_equal(back[0], symbols[at]);
-            }
-            if (n * bits % 8 != 0) {
-                bytes[len - 1] |= 0x80;
-                assert_false(tg_symbol_bits.check(bytes, n, bits));
-            }
             free(bytes);
         }
     }
+}
+
+/* Five ternary symbols a byte and so on, and what is beyond them refused. */
+static void symbols_take_their_size(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t base, symbols, bits;
+    } cases[] = {{2, 1, 1},   {3, 5, 8},   {4, 1, 2},   {5, 3, 7},     {9, 5, 16},
+                 {17, 8, 33}, {256, 1, 8}, {512, 1, 9}, {65536, 1, 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (uint64_t groups = 0; groups < 9; groups++) {
+            uint64_t len = (groups * cases[i].bits + 7) / 8;
+            assert_int_equal(tg_symbol_bits.len(groups * cases[i].symbols, cases[i].base), len);
+        }
+    }
+    uint16_t symbols[8];
+    assert_true(tg_symbol_bits.read(symbols, (const uint8_t[]){242}, 5, 3)); /* 22222 */
+    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){243}, 5, 3));
+    assert_true(tg_symbol_bits.read(symbols, (const uint8_t[]){26}, 3, 3)); /* 222, and nothing above it */
+    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){27}, 3, 3));
+    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0xfd}, 3, 5)); /* 125 in 7 bits, a bit behind */
+    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0x80}, 3, 5));
+    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0x10}, 4, 2));
 }
 
 /* ---- places and signs as one ----------------------------------------------------------------------------------------- */
@@ -230,30 +243,27 @@ static void joint_round_trip(void **state)
             mask[i / 64] |= (uint64_t)set << i % 64;
             count += set;
         }
-        size_t signs_len = (count + 7) / 8;
-        uint8_t *signs = test_room(signs_len), *signs_back = test_room(signs_len + 1); /* for one more, too */
-        for (size_t i = 0; i < signs_len; i++) {
-            signs[i] = (uint8_t)test_bits(&r);
+        uint16_t *symbols = test_room(count * sizeof *symbols),
+                 *symbols_back = test_room((count + 1) * sizeof *symbols);
+        for (size_t i = 0; i < count; i++) {
+            symbols[i] = (uint16_t)(test_bits(&r) % 2);
         }
-        if (count % 8 != 0) {
-            signs[signs_len - 1] &= (uint8_t)((1 << count % 8) - 1);
-        }
-        size_t room = (n + 7) / 8 + signs_len;
+        size_t room = (n + 7) / 8 + (count + 7) / 8;
         uint8_t *bytes = test_room(room), mode = 0;
-        size_t len = part->write_joint(bytes, &mode, mask, signs, n, count, cell);
+        size_t len = part->write_joint(bytes, &mode, mask, symbols, n, count, cell);
         assert_int_equal(len, joint_cost(mask, n, count, cell, k % 2 == 0 ? 6 : 14));
         if (len > 0) {
             assert_int_equal(mode, 35 + k % 2);
-            assert_true(part->read_joint(back, signs_back, mode, bytes, len, n, count, cell));
+            assert_true(part->read_joint(back, symbols_back, mode, bytes, len, n, count, cell));
             assert_memory_equal(back, mask, words * 8);
-            assert_memory_equal(signs_back, signs, signs_len);
-            assert_false(part->read_joint(back, signs_back, mode, bytes, len - 1, n, count, cell));
-            assert_false(part->read_joint(back, signs_back, mode, bytes, len, n, count + 1, cell));
-            assert_false(part->read_joint(back, signs_back, (uint8_t)(71 - mode), bytes, len, n, count, cell));
+            assert_memory_equal(symbols_back, symbols, count * sizeof *symbols);
+            assert_false(part->read_joint(back, symbols_back, mode, bytes, len - 1, n, count, cell));
+            assert_false(part->read_joint(back, symbols_back, mode, bytes, len, n, count + 1, cell));
+            assert_false(part->read_joint(back, symbols_back, (uint8_t)(71 - mode), bytes, len, n, count, cell));
         }
         free(bytes);
-        free(signs_back);
-        free(signs);
+        free(symbols_back);
+        free(symbols);
         free(back);
         free(mask);
     }
@@ -263,13 +273,13 @@ static void joint_strictness(void **state)
 {
     (void)state;
     uint64_t mask[4];
-    uint8_t signs[4];
+    uint16_t symbols[4];
     enum { PLUS = 1 << 6, MINUS = 2 << 6, NEITHER = 3 << 6 };
-#define READ(count, n, ...)                                                                                            \
-    tg_index_adacomp8.read_joint(mask, signs, 35, (const uint8_t[]){__VA_ARGS__}, sizeof((uint8_t[]){__VA_ARGS__}), n, \
-                                 count, 50)
+#define READ(count, n, ...)                                                                                           \
+    tg_index_adacomp8.read_joint(mask, symbols, 35, (const uint8_t[]){__VA_ARGS__}, sizeof((uint8_t[]){__VA_ARGS__}), \
+                                 n, count, 50)
     assert_true(READ(3, 120, PLUS | 4, MINUS | 9, PLUS | 9)); /* the next bin, as 9 is not behind 9 */
-    assert_true((mask[0] >> 4 & 1) && (mask[0] >> 9 & 1) && (mask[0] >> 59 & 1) && signs[0] == 2);
+    assert_true((mask[0] >> 4 & 1) && (mask[0] >> 9 & 1) && (mask[0] >> 59 & 1) && symbols[0] == 0 && symbols[1] == 1);
     assert_true(READ(2, 120, PLUS | 4, 0 | 1, MINUS | 19));   /* two bins on: element 119, the last */
     assert_false(READ(2, 119, PLUS | 4, 0 | 1, MINUS | 19));  /* there is none */
     assert_false(READ(1, 120, PLUS | 50));                    /* a bin has 50 places */
@@ -279,8 +289,8 @@ static void joint_strictness(void **state)
     assert_false(READ(3, 120, PLUS | 4, PLUS | 5));           /* fewer */
     assert_false(READ(1, 120, 63, 63, 63, 63, 63, PLUS | 4)); /* far beyond the end */
 #undef READ
-    assert_false(tg_index_adacomp16.read_joint(mask, signs, 36, (const uint8_t[]){4, 64, 5}, 3, 120, 1, 500));
-    assert_true(tg_index_adacomp16.read_joint(mask, signs, 36, (const uint8_t[]){4, 64}, 2, 120, 1, 500));
+    assert_false(tg_index_adacomp16.read_joint(mask, symbols, 36, (const uint8_t[]){4, 64, 5}, 3, 120, 1, 500));
+    assert_true(tg_index_adacomp16.read_joint(mask, symbols, 36, (const uint8_t[]){4, 64}, 2, 120, 1, 500));
 }
 
 int main(void)
@@ -292,6 +302,7 @@ int main(void)
         cmocka_unit_test(damaged_indices_are_refused_or_sound),
         cmocka_unit_test(strictness),
         cmocka_unit_test(symbols_round_trip),
+        cmocka_unit_test(symbols_take_their_size),
         cmocka_unit_test(joint_round_trip),
         cmocka_unit_test(joint_strictness),
     };

@@ -15,7 +15,10 @@ static const char *const recipes[] = {"fp16",
                                       "ef+adabins@500+sign@scale=meanmax",
                                       "ef+adabins@50,scope=model+sign@scale=meanmax+adacomp8",
                                       "ef+adabins@16384+bf16",
-                                      "ef+sign"};
+                                      "ef+sign",
+                                      "ef+orq@9",
+                                      "ef+adabins@50+bingrad@pb",
+                                      "natural"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 static const tg_options with_seed = {.size = sizeof(tg_options), .has_seed = 1, .seed = 7, .describe = 1};

@@ -36,6 +36,12 @@ static void canonical_texts(void **state)
         {"adacomp@100", "ef+adabins@100+sign@scale=meanmax"},
         {"adacomp@conv=64,other=1e3", "ef+adabins@auto,conv=64,other=1000+sign@scale=meanmax"},
         {"adabins", "adabins@auto+fp32"},
+        {"orq@9,levels=greedy", "orq@9"},
+        {"orq@4,bucket=1e2,levels=exact", "orq@4,bucket=100,levels=exact"},
+        {"onebit", "ef+bingrad@zero"},
+        {"terngrad", "ternary"},
+        {"signsgd", "sign@scale=one"},
+        {"ef-signsgd", "ef+sign"},
         {"adabins@weight=2+sign@scale=mean+adacomp8", "adabins@auto+sign+adacomp8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -88,6 +94,10 @@ static void mistakes_are_named(void **state)
         {"topk+sign@scale=meanmax", "'sign' takes its scale from bins, and 'topk' has none"},
         {"adabins+fp16+adacomp8", "'adacomp8' packs signs in bins"},
         {"topk+sign+adacomp16", "'adacomp16' packs signs in bins"},
+        {"orq@4", "levels=greedy halves: S is 3, 5, 9 or 17; exact takes any"},
+        {"orq@18,levels=exact", "S must be in [2, 17], whole"},
+        {"ef+sign@scale=one", "is a vote"},
+        {"bingrad@c", "form must be in b|pb|zero"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tg_detail why = {""};

@@ -20,6 +20,9 @@ static const struct {
             {"ef+topk@0.05,coords=shared", "allreduce"},
             {"ef+adabins@50+sign@scale=meanmax", "gather"},
             {"ef+adabins@50+sign@scale=meanmax", "shard"},
+            {"ef+orq@3,bucket=100", "shard"},
+            {"dgc@0.05", "gather"},
+            {"dgc@0.05", "shard"},
             {"dense", "allreduce"}};
 enum { RUN_N = sizeof runs / sizeof *runs };
 

@@ -76,7 +76,8 @@ static void threads_give_the_bits_of_lockstep(void **state)
                 {"ef+topk@0.05,coords=shared", NULL, 3},
                 {"dense", NULL, 1},
                 {"adacomp", "gather", 3},
-                {"adacomp@20", "shard", 4}};
+                {"adacomp@20", "shard", 4},
+                {"dgc@0.05+fp16", "gather", 3}};
     for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
         test_setup setup = {runs[k].recipe, runs[k].exchange, lens, TENSOR_N, TG_FP32, 2, 2, NULL};
         test_world lockstep = test_world_new(runs[k].world, &setup), threaded = test_world_new(runs[k].world, &setup);

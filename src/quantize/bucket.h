@@ -1,0 +1,46 @@
+/* What quantizers that work in buckets share: parameters, numbers that travel with a bucket, random rounding. */
+#ifndef TG_QUANTIZE_BUCKET_H
+#define TG_QUANTIZE_BUCKET_H
+
+#include "base/bytes.h"
+#include "base/half.h"
+#include "quantize/quantize.h"
+
+#define TG_BUCKET_PARAM                                                                                       \
+    {                                                                                                         \
+        .name = "bucket", .summary = "values that share their levels", .lowest = 1, .highest = TG_BUCKET_MAX, \
+        .is_whole = true, .standard = 2048                                                                    \
+    }
+#define TG_CLIP_PARAM                                                                                             \
+    {                                                                                                             \
+        .name = "clip", .summary = "values beyond so many standard deviations are clipped; 0: none", .lowest = 0, \
+        .highest = 1000, .standard = 0                                                                            \
+    }
+
+/* A random word as a number in [0, 1). */
+static inline double tg_unit(uint32_t word)
+{
+    return (double)(word >> 8) * 0x1p-24;
+}
+
+static inline void tg_put_float(uint8_t *at, float value)
+{
+    tg_put32(at, tg_float_bits(value));
+}
+
+static inline float tg_get_float(const uint8_t *at)
+{
+    return tg_bits_float(tg_get32(at));
+}
+
+/* Whether a bucket can be quantized: all of it is finite. If not, all of it travels as NaN: symbols 0, and NaN for each of
+ * the side_len / len numbers of `len` bytes beside them. */
+bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);
+
+/* Clips values to `clip` standard deviations on both sides of 0; does nothing if it is 0. */
+void tg_bucket_clip(const tg_bucket *b, double clip);
+
+/* The value of lowest rank m of n, from 0, with all smaller ones before it and all larger ones behind it. */
+float tg_partition(float *values, size_t n, size_t m);
+
+#endif

@@ -1,0 +1,78 @@
+/* S levels at equal distances from a bucket's least value to its largest, rounded to at random without bias. */
+#include "quantize/bucket.h"
+
+#include <math.h>
+
+enum { S, BUCKET, CLIP };
+enum { SIDE = 8 }; /* least, largest */
+
+static const tg_param params[] = {
+    {.name = "S", .summary = "levels", .lowest = 2, .highest = 256, .is_whole = true, .is_main = true, .standard = 16},
+    TG_BUCKET_PARAM,
+    TG_CLIP_PARAM,
+};
+
+static uint32_t base(const double *p)
+{
+    return (uint32_t)p[S];
+}
+
+static uint32_t bucket(const double *p)
+{
+    return (uint32_t)p[BUCKET];
+}
+
+static uint32_t side_len(const double *p)
+{
+    (void)p;
+    return SIDE;
+}
+
+static float level(double least, double largest, uint32_t symbol, double steps)
+{
+    return (float)(least + (largest - least) * (symbol / steps));
+}
+
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+{
+    double least = (double)tg_get_float(side), largest = (double)tg_get_float(side + 4);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = level(least, largest, symbols[i], p[S] - 1);
+    }
+}
+
+static void encode_bucket(const tg_bucket *b, const double *p)
+{
+    if (!tg_bucket_admit(b, SIDE, 4)) {
+        return;
+    }
+    tg_bucket_clip(b, p[CLIP]);
+    float least = b->values[0], largest = b->values[0];
+    for (size_t i = 1; i < b->n; i++) {
+        least = b->values[i] < least ? b->values[i] : least;
+        largest = b->values[i] > largest ? b->values[i] : largest;
+    }
+    double range = (double)largest - (double)least, steps = p[S] - 1;
+    for (size_t i = 0; i < b->n; i++) {
+        double at = range > 0 ? ((double)b->values[i] - (double)least) / range * steps : 0;
+        double below = floor(at);
+        uint32_t symbol = (uint32_t)below + (tg_unit(b->draws[i]) < at - below ? 1 : 0);
+        b->symbols[i] = (uint16_t)symbol;
+    }
+    tg_put_float(b->side, least);
+    tg_put_float(b->side + 4, largest);
+    decode_bucket(b->values, b->symbols, b->side, b->n, p);
+}
+
+const tg_quantize_part tg_quantize_linear = {
+    .part = {.name = "linear",
+             .summary = "S levels at equal distances between a bucket's ends, without bias",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .base = base,
+    .bucket = bucket,
+    .side_len = side_len,
+    .draws = true,
+    .encode_bucket = encode_bucket,
+    .decode_bucket = decode_bucket,
+};

@@ -1,0 +1,53 @@
+/* Natural compression (arXiv 1905.10988): a power of two below or above the magnitude, at random without bias: sign and
+ * exponent alone. What is below the least normal number rounds to it or to 0; beyond the largest power of two stays it. */
+#include "quantize/bucket.h"
+
+enum { BUCKET = 4096, LARGEST = 254 };
+
+static uint32_t base(const double *p)
+{
+    (void)p;
+    return 512;
+}
+
+static uint32_t bucket(const double *p)
+{
+    (void)p;
+    return BUCKET; /* nothing is common to it */
+}
+
+static uint32_t side_len(const double *p)
+{
+    (void)p;
+    return 0;
+}
+
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+{
+    (void)side;
+    (void)p;
+    for (size_t i = 0; i < n; i++) {
+        values[i] = tg_bits_float((uint32_t)symbols[i] << 23);
+    }
+}
+
+static void encode_bucket(const tg_bucket *b, const double *p)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        uint32_t bits = tg_float_bits(b->values[i]), exponent = bits >> 23 & 255;
+        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
+        bool up = exponent < LARGEST && (b->draws[i] >> 9) < (bits & 0x7fffffu);
+        b->symbols[i] = (uint16_t)((bits >> 31 << 8 | exponent) + (up ? 1 : 0));
+    }
+    decode_bucket(b->values, b->symbols, b->side, b->n, p);
+}
+
+const tg_quantize_part tg_quantize_natural = {
+    .part = {.name = "natural", .summary = "powers of two, without bias: sign and exponent alone"},
+    .base = base,
+    .bucket = bucket,
+    .side_len = side_len,
+    .draws = true,
+    .encode_bucket = encode_bucket,
+    .decode_bucket = decode_bucket,
+};

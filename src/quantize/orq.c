@@ -1,0 +1,133 @@
+/* ORQ (arXiv 2002.11082): S levels where they suit the bucket best, rounded to at random without bias. */
+#include "quantize/bucket.h"
+#include "quantize/levels.h"
+
+#include <string.h>
+
+enum { S, BUCKET, LEVELS, HALF, CLIP };
+enum { LEVELS_GREEDY = 0, S_MAX = 17 };
+
+static const char *const levels_choices[] = {"greedy", "exact", NULL};
+static const char *const half_choices[] = {"no", "yes", NULL};
+
+static const tg_param params[] = {
+    {.name = "S",
+     .summary = "levels; greedy: 3, 5, 9 or 17",
+     .lowest = 2,
+     .highest = S_MAX,
+     .is_whole = true,
+     .is_main = true,
+     .standard = 9},
+    TG_BUCKET_PARAM,
+    {.name = "levels",
+     .summary = "by the paper's rule, halving again and again, or the best there are",
+     .choices = levels_choices,
+     .standard = LEVELS_GREEDY},
+    {.name = "half", .summary = "whether levels travel as fp16", .choices = half_choices, .standard = 0},
+    TG_CLIP_PARAM,
+};
+
+static uint32_t base(const double *p)
+{
+    return (uint32_t)p[S];
+}
+
+static uint32_t bucket(const double *p)
+{
+    return (uint32_t)p[BUCKET];
+}
+
+static uint32_t level_len(const double *p)
+{
+    return p[HALF] != 0 ? 2 : 4;
+}
+
+static uint32_t side_len(const double *p)
+{
+    return base(p) * level_len(p);
+}
+
+static uint64_t room_len(const double *p)
+{
+    uint64_t len = p[LEVELS] == LEVELS_GREEDY ? 0 : tg_levels_room(base(p), bucket(p));
+    return len + bucket(p) * sizeof(float); /* a copy of the values behind it */
+}
+
+static const char *refuses(const double *p)
+{
+    bool halves = p[S] == 3 || p[S] == 5 || p[S] == 9 || p[S] == 17;
+    return p[LEVELS] != LEVELS_GREEDY || halves ? NULL : "levels=greedy halves: S is 3, 5, 9 or 17; exact takes any";
+}
+
+static void get_levels(float *levels, const uint8_t *side, const double *p)
+{
+    for (uint32_t i = 0; i < base(p); i++) {
+        levels[i] = p[HALF] != 0 ? tg_fp16_to_float(tg_get16(side + 2 * i)) : tg_get_float(side + 4 * i);
+    }
+}
+
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+{
+    float levels[S_MAX];
+    get_levels(levels, side, p);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = levels[symbols[i]];
+    }
+}
+
+/* The best levels, as they travel. */
+static void choose(float *levels, const tg_bucket *b, const double *p)
+{
+    bool greedy = p[LEVELS] == LEVELS_GREEDY;
+    float *copy = (float *)(void *)((char *)b->room + (greedy ? 0 : tg_levels_room(base(p), bucket(p))));
+    memcpy(copy, b->values, b->n * sizeof *copy);
+    if (greedy) {
+        tg_levels_greedy(levels, base(p), copy, b->n);
+    } else {
+        tg_levels_exact(levels, base(p), copy, b->n, b->room);
+    }
+    for (uint32_t i = 0; i < base(p); i++) {
+        if (p[HALF] != 0) {
+            tg_put16(b->side + 2 * i, tg_float_to_fp16(levels[i]));
+        } else {
+            tg_put_float(b->side + 4 * i, levels[i]);
+        }
+    }
+    get_levels(levels, b->side, p);
+}
+
+static void encode_bucket(const tg_bucket *b, const double *p)
+{
+    float levels[S_MAX];
+    if (!tg_bucket_admit(b, side_len(p), level_len(p))) {
+        return;
+    }
+    tg_bucket_clip(b, p[CLIP]);
+    choose(levels, b, p);
+    for (size_t i = 0; i < b->n; i++) {
+        float value = b->values[i];
+        uint32_t below = 0;
+        for (uint32_t k = 1; k + 1 < base(p); k++) {
+            below += levels[k] <= value ? 1 : 0;
+        }
+        double low = (double)levels[below], width = (double)levels[below + 1] - low;
+        double up = width > 0 ? ((double)value - low) / width : 0;
+        b->symbols[i] = (uint16_t)(below + (tg_unit(b->draws[i]) < up ? 1 : 0));
+    }
+    decode_bucket(b->values, b->symbols, b->side, b->n, p);
+}
+
+const tg_quantize_part tg_quantize_orq = {
+    .part = {.name = "orq",
+             .summary = "ORQ: S levels where they suit the bucket best, without bias",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
+    .base = base,
+    .bucket = bucket,
+    .side_len = side_len,
+    .room_len = room_len,
+    .draws = true,
+    .refuses = refuses,
+    .encode_bucket = encode_bucket,
+    .decode_bucket = decode_bucket,
+};

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Deep Gradient Compression and PowerSGD against their definitions in NumPy, through the public header.
+
+    TERSEGRAD=build/release/tersegrad python3 -m unittest discover -s tests/ref -p test_classics.py
+
+libtersegrad.so is that beside the program. Needs NumPy.
+"""
+
+import ctypes
+import struct
+import unittest
+
+import numpy as np
+
+import test_adacomp as library
+
+
+# ---- Deep Gradient Compression ---------------------------------------------------------------------------------------
+
+class Dgc:
+    """Velocity u and accumulated velocity v; where something is sent both are cleared."""
+
+    def __init__(self, n, momentum, clip):
+        self.u, self.v = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        self.momentum, self.clip = np.float32(momentum), clip
+
+    def step(self, gradient, entries):
+        norm = np.sqrt(np.sum(gradient.astype(np.float64) ** 2))
+        if self.clip and norm > self.clip:
+            gradient = np.float32(self.clip / norm) * gradient
+        self.u = self.momentum * self.u + gradient
+        self.v = self.v + self.u
+        sent = np.argsort(-np.abs(self.v), kind="stable")[:entries]
+        arrived = np.zeros_like(self.v)
+        arrived[sent] = self.v[sent]
+        self.u[sent] = self.v[sent] = 0
+        return arrived
+
+
+class DeepGradientCompression(unittest.TestCase):
+    def compare(self, recipe, momentum, clip, ratio, warmup):
+        n = 5003
+        random = np.random.default_rng(3)
+        plain = Dgc(n, momentum, clip)
+        with library.Codec(recipe, [n]) as codec:
+            for step in range(50):
+                gradient = random.standard_normal(n).astype(np.float32)
+                now = 0.25 * (ratio / 0.25) ** (step / warmup) if step < warmup else ratio
+                arrived, = codec.decode(codec.encode(step, [gradient]))
+                np.testing.assert_array_equal(arrived, plain.step(gradient, max(1, int(np.floor(now * n + 0.5)))))
+                np.testing.assert_array_equal(codec.residual(), plain.v)
+
+    def test_against_the_definition(self):
+        self.compare("dgc@0.01", 0.9, 0, 0.01, 0)
+        self.compare("momentum@0.7,clip=20+topk@0.002", 0.7, 20, 0.002, 0)
+        self.compare("dgc@0.001,warmup=30", 0.9, 0, 0.001, 30)
+
+
+# ---- PowerSGD --------------------------------------------------------------------------------------------------------
+
+def orthonormal(p):
+    """Columns made orthonormal one after the other."""
+    p = p.copy()
+    for k in range(p.shape[1]):
+        for _ in range(2):
+            p[:, k] -= p[:, :k] @ (p[:, :k].T @ p[:, k])
+        p[:, k] /= np.linalg.norm(p[:, k])
+    return p
+
+
+class Ranks:
+    """Exchanges of all ranks of a world in one thread."""
+
+    def __init__(self, recipe, shapes, world):
+        self.library = ctypes.CDLL(str(library.LIBRARY))
+        self.library.tg_state_len.restype = ctypes.c_size_t
+        self.library.tg_exchange_free.restype = None
+        tensors = (library.Tensor * len(shapes))(*(
+            library.Tensor(f"t{i}".encode(), (ctypes.c_uint64 * len(shape))(*shape), len(shape), 0, 0)
+            for i, shape in enumerate(shapes)))
+        options = library.Options(size=ctypes.sizeof(library.Options), has_seed=1, seed=7)
+        self.ranks = (ctypes.c_void_p * world)()
+        self.shapes = shapes
+        for rank in range(world):
+            made = ctypes.c_void_p()
+            self.must("tg_exchange_new", ctypes.byref(made), recipe.encode(), tensors, ctypes.c_size_t(len(shapes)),
+                      ctypes.c_uint32(rank), ctypes.c_uint32(world), ctypes.byref(options))
+            self.ranks[rank] = made
+
+    must = library.Codec.must
+
+    def close(self):
+        for rank in self.ranks:
+            self.library.tg_exchange_free(ctypes.c_void_p(rank))
+
+    def reduce(self, step, gradients):
+        """gradients[rank][tensor] become the averages."""
+        spans = [library.pointers(own) for own in gradients]
+        every = (ctypes.c_void_p * len(spans))(*(ctypes.addressof(span) for span in spans))
+        self.must("tg_lockstep_reduce", None, self.ranks, ctypes.c_uint32(len(spans)), ctypes.c_uint64(step), every, None)
+
+    def memory(self, rank):
+        """What a rank remembers, out of its saved state (docs/format.md section 9)."""
+        exchange = ctypes.c_void_p(self.ranks[rank])
+        state = np.empty(self.library.tg_state_len(exchange), np.uint8)
+        self.must("tg_state_save", exchange, ctypes.c_void_p(state.ctypes.data), ctypes.c_size_t(len(state)))
+        n, = struct.unpack_from("<Q", state, 48)
+        return state[72:72 + 4 * n].view("<f4").astype(np.float64)
+
+
+class PowerSgd(unittest.TestCase):
+    def close_to(self, ours, theirs, what):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * max(1, np.abs(theirs).max()), err_msg=what)
+
+    def test_against_the_definition(self):
+        shapes, world, rank = [(24, 3, 5), (40,), (31, 17)], 3, 2
+        matrices = {0: (24, 15), 2: (31, 17)}
+        ranks = Ranks(f"powersgd@{rank}", shapes, world)
+        self.addCleanup(ranks.close)
+        random = np.random.default_rng(5)
+
+        def split(memory):
+            """Residuals, then factors Q."""
+            parts, at = {}, 0
+            for kind in ("residual", "q"):
+                for t, (rows, columns) in matrices.items():
+                    shape = (rows, columns) if kind == "residual" else (columns, rank)
+                    size = shape[0] * shape[1]
+                    parts[kind, t] = memory[at:at + size].reshape(shape)
+                    at += size
+            self.assertEqual(at, len(memory))
+            return parts
+
+        kept = [split(ranks.memory(r)) for r in range(world)]
+        q = {t: kept[0]["q", t] for t in matrices}
+        residual = {t: [np.zeros(matrices[t])] * world for t in matrices}
+        for step in range(10):
+            # Directions that last, so that the warm start has something to find, and noise.
+            gradients = [[(np.outer(np.sin(np.arange(s[0])), np.cos(np.arange(np.prod(s[1:], dtype=int)))).reshape(s)
+                           + random.standard_normal(s)).astype(np.float32) for s in shapes] for _ in range(world)]
+            given = [[own.astype(np.float64) for own in one] for one in gradients]
+            ranks.reduce(step, gradients)
+            kept = [split(ranks.memory(r)) for r in range(world)]
+            for t, shape in matrices.items():
+                m = [given[r][t].reshape(shape) + residual[t][r] for r in range(world)]
+                p = orthonormal(sum(one @ q[t] for one in m) / world)
+                q[t] = sum(one.T @ p for one in m) / world
+                average = p @ q[t].T
+                residual[t] = [one - average for one in m]
+                for r in range(world):
+                    self.close_to(gradients[r][t].reshape(shape), average, f"step {step}: average of tensor {t}")
+                    self.close_to(kept[r]["residual", t], residual[t][r], f"step {step}: residual of tensor {t}")
+                    self.close_to(kept[r]["q", t], q[t], f"step {step}: warm start of tensor {t}")
+            # One dimension travels as it is.
+            self.close_to(gradients[0][1], sum(one[1] for one in given) / world, "tensor of one dimension")
+
+
+if __name__ == "__main__":
+    unittest.main()
