@@ -153,20 +153,37 @@ static tg_status acquire_lanes(tg_codec *c, tg_detail *why)
     return TG_OK;
 }
 
-/* Large, and written before it is read: nothing that needs clearing. */
-static tg_status acquire_desks(tg_codec *c, tg_detail *why)
+/* Bytes that a worker needs for quantizers with buckets, beside its desk: values and symbols of a chunk, random words, and
+ * what the part itself asks for. */
+enum { SENT_LEN = TG_CHUNK * sizeof(float), SYMBOLS_LEN = TG_CHUNK * sizeof(uint16_t), DRAWS_LEN = TG_BUCKET_MAX * 4 };
+
+static uint64_t room_len(const tg_codec *c)
 {
-    uint64_t workers = tg_pool_workers(c->pool), room_len = 0;
-    for (size_t u = 0; u < c->layout->unit_n && !c->only_decodes; u++) {
+    uint64_t most = 0;
+    bool any = false;
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
         const tg_recipe *recipe = c->layout->units[u].recipe;
         const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
         uint64_t len = quantize->room_len == NULL ? 0 : quantize->room_len(recipe->value[TG_STAGE_quantize]);
-        room_len = len > room_len ? (len + 63) / 64 * 64 : room_len;
+        any = any || quantize->plain_len == 0;
+        most = len > most ? len : most;
     }
+    most = c->only_decodes ? 0 : (most + 63) / 64 * 64;
+    return any ? SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + most : 0;
+}
+
+/* Large, and written before it is read: nothing that needs clearing. */
+static tg_status acquire_desks(tg_codec *c, tg_detail *why)
+{
+    uint64_t workers = tg_pool_workers(c->pool), len = room_len(c);
     TG_TRY(tg_acquire_room(&c->desks, &c->allocator, workers * sizeof *c->desks, why));
-    TG_TRY(tg_acquire_room(&c->room, &c->allocator, workers * room_len, why));
-    for (uint64_t w = 0; w < workers; w++) {
-        c->desks[w].room = room_len == 0 ? NULL : (char *)c->room + w * room_len;
+    TG_TRY(tg_acquire_room(&c->room, &c->allocator, workers * len, why));
+    for (uint64_t w = 0; len > 0 && w < workers; w++) {
+        char *at = (char *)c->room + w * len;
+        c->desks[w].sent = (float *)(void *)at;
+        c->desks[w].symbols = (uint16_t *)(void *)(at + SENT_LEN);
+        c->desks[w].draws = (uint32_t *)(void *)(at + SENT_LEN + SYMBOLS_LEN);
+        c->desks[w].room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN;
     }
     return TG_OK;
 }

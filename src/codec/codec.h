@@ -99,10 +99,10 @@ typedef struct tg_desk {
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
     /* of quantizers that have buckets */
-    float sent[TG_CHUNK]; /* values, then what they were decoded to */
-    uint16_t symbols[TG_CHUNK];
-    uint32_t draws[TG_BUCKET_MAX];
-    void *room; /* of the quantizer; NULL if none needs any */
+    float *sent;       /* values of a chunk, then what they were decoded to */
+    uint16_t *symbols; /* of a chunk */
+    uint32_t *draws;   /* of a bucket */
+    void *room;        /* of the part */
     float sum[TG_CHUNK];
 } tg_desk;
 
@@ -131,7 +131,7 @@ struct tg_codec {
     tg_view *views;         /* of one frame, one a chunk */
     uint64_t *view_hashes;
     tg_desk *desks; /* one a worker ... */
-    void *room;     /* ... and what their `room` points into */
+    void *room;     /* ... and what they need for quantizers that have buckets, if there are such */
     uint64_t step;  /* of the coordinates that are drawn */
     bool drawn;
     bool led_given; /* led units use the coordinates of the leader */
