@@ -13,8 +13,11 @@
 #include "text.h"
 #include "train_settings.h"
 
-static const char *const standard_recipes[] = {"dense",  "fp16", "ef-topk@0.01", "random-k@0.1", "random-block@0.1",
-                                               "adacomp"};
+/* One of each kind; signsgd is not among them, because its steps need a rate of their own. */
+static const char *const standard_recipes[] = {
+    "dense",   "fp16",      "ef-topk@0.01", "dgc@0.01",   "random-k@0.1", "random-block@0.1",
+    "adacomp", "bingrad-b", "terngrad",     "ef-signsgd", "powersgd@4",
+};
 
 /* The run in progress: its progress line, and what it leaves for the page. */
 typedef struct watch {

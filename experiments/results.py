@@ -191,7 +191,7 @@ STUDIES = {
     "cifar": grid("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
     "adacomp-lenet": adacomp("fashion", "lenet", "--epochs 3", {"sgd": 0.02, "adam": 0.001}, 128, "test_accuracy"),
     "adacomp-resnet8": adacomp("cifar", "resnet8", "--epochs 3", {"sgd": 0.05, "adam": 0.002}, 128, "test_accuracy"),
-    "adacomp-charlstm": adacomp("text", "charlstm", "--steps 400", {"sgd": 0.5, "adam": 0.002}, 32, "test_loss"),
+    "adacomp-charlstm": adacomp("text", "charlstm", "--steps 300", {"sgd": 0.5, "adam": 0.002}, 32, "test_loss"),
     "levels-lenet": levels("fashion", "--model lenet --workers 4 --batch 32 --steps 250 --rate 0.01"),
     "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }

@@ -39,9 +39,9 @@ static uint64_t len(uint64_t count, uint32_t base)
     return ((count + g.symbols - 1) / g.symbols * g.bits + 7) / 8;
 }
 
-static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
+/* The loops are written once and compiled for every usual base, because a division by a constant is a multiplication. */
+static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base, grouping g)
 {
-    grouping g = group_of(base);
     uint64_t held = 0;
     uint32_t held_n = 0;
     for (size_t at = 0; at < count; at += g.symbols) {
@@ -60,9 +60,8 @@ static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t 
     }
 }
 
-static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
+static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base, grouping g)
 {
-    grouping g = group_of(base);
     uint64_t held = 0;
     uint32_t held_n = 0;
     for (size_t at = 0; at < count; at += g.symbols) {
@@ -82,6 +81,30 @@ static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t
         }
     }
     return held == 0;
+}
+
+static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
+{
+    switch (base) {
+    case 2: write_in(out, symbols, count, 2, (grouping){1, 1}); return;
+    case 3: write_in(out, symbols, count, 3, (grouping){5, 8}); return;
+    case 5: write_in(out, symbols, count, 5, (grouping){3, 7}); return;
+    case 9: write_in(out, symbols, count, 9, (grouping){5, 16}); return;
+    case 512: write_in(out, symbols, count, 512, (grouping){1, 9}); return;
+    default: write_in(out, symbols, count, base, group_of(base));
+    }
+}
+
+static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
+{
+    switch (base) {
+    case 2: return read_in(symbols, bytes, count, 2, (grouping){1, 1});
+    case 3: return read_in(symbols, bytes, count, 3, (grouping){5, 8});
+    case 5: return read_in(symbols, bytes, count, 5, (grouping){3, 7});
+    case 9: return read_in(symbols, bytes, count, 9, (grouping){5, 16});
+    case 512: return read_in(symbols, bytes, count, 512, (grouping){1, 9});
+    default: return read_in(symbols, bytes, count, base, group_of(base));
+    }
 }
 
 const tg_symbol_part tg_symbol_bits = {
