@@ -2,7 +2,7 @@
 PREFIX = /usr/local
 SECONDS = 60
 TARGET =
-DEMO_STEPS = 200
+DEMO_STEPS = 150
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-page results fuzz format install clean program build-deps

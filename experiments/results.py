@@ -151,39 +151,6 @@ def kinds(runs, names):
     return f"{ours:.0f} ({paper:.0f}), {mean(rates):.1f}"
 
 
-# ---- Quantizers ------------------------------------------------------------------------------------------------------
-
-QUANTIZERS = {2: ("bingrad@b", "bingrad@pb", "bingrad@zero", "sign", "sign@scale=one"),
-              3: ("orq@3", "ternary", "ternary@clip=2.5", "qsgd@1", "linear@3"),
-              5: ("orq@5", "qsgd@2", "linear@5"),
-              9: ("orq@9", "qsgd@4", "linear@9")}
-
-
-def levels(data, flags):
-    """Every quantizer without and with feedback, over seeds."""
-    def lines(study):
-        def cell(recipe):
-            runs = [study.train(data, f"{flags} --seed {seed}", recipe) for seed in SEEDS]
-            diverged = sum("failed" in run for run in runs)
-            return "diverged" if diverged == len(runs) else f"{diverged} of {len(runs)} diverged" if diverged else spread(
-                [100 * run["test_accuracy"] for run in runs])
-
-        yield f"Dense: {cell('dense')}."
-        yield ""
-        yield "| levels | quantizer | without feedback | with feedback | frame: times smaller |"
-        yield "|---|---|---|---|---|"
-        for count, recipes in QUANTIZERS.items():
-            for recipe in recipes:
-                votes = recipe == "sign@scale=one"  # of which no rest can be sent later
-                plain, kept = cell(recipe), "–" if votes else cell(f"ef+{recipe}")
-                run = study.train(data, f"{flags} --seed 1", recipe)
-                found = run.get("kinds", [])
-                sizes = [(kind["elements"], kind["ratio"]) for kind in found if kind["kind"] in ("conv", "dense")]
-                ratio = sum(n for n, _ in sizes) / sum(n / r for n, r in sizes) if sizes else float("nan")
-                yield f"| {count} | `{recipe}` | {plain} | {kept} | {ratio:.1f} |"
-    return data, lines
-
-
 # ---- All of them -----------------------------------------------------------------------------------------------------
 
 STUDIES = {
@@ -192,8 +159,6 @@ STUDIES = {
     "adacomp-lenet": adacomp("fashion", "lenet", "--epochs 3", {"sgd": 0.02, "adam": 0.001}, 128, "test_accuracy"),
     "adacomp-resnet8": adacomp("cifar", "resnet8", "--epochs 3", {"sgd": 0.05, "adam": 0.002}, 128, "test_accuracy"),
     "adacomp-charlstm": adacomp("text", "charlstm", "--steps 300", {"sgd": 0.5, "adam": 0.002}, 32, "test_loss"),
-    "levels-lenet": levels("fashion", "--model lenet --workers 4 --batch 32 --steps 250 --rate 0.01"),
-    "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
 
