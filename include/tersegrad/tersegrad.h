@@ -185,7 +185,7 @@ typedef struct tg_options {
     uint32_t rank;     /* whose own random coordinates to draw, and whom frames name as their author */
     uint32_t describe; /* 1: frames carry their description, so that tg_codec_from_frame can read them */
     /* of an exchange alone */
-    const char *exchange;  /* "allreduce", "gather", "shard", "server"; NULL: chosen by recipe and world */
+    const char *exchange;  /* "allreduce", "gather", "shard", "server", "lowrank"; NULL: chosen by recipe, world */
     uint64_t verify_every; /* compare a hash of the averages on all ranks every so many steps; 0: never */
 } tg_options;
 

@@ -109,28 +109,29 @@ static void settle_unit(void *context, uint32_t worker, size_t u)
     }
 }
 
-/* How much the gradient of a unit is scaled down, where its norm is bounded. */
 static void bound_norm(void *context, uint32_t worker, size_t u)
 {
     const pass *p = context;
     tg_work *w = &p->c->works[u];
     double most = w->remembers && w->feedback->norm_max != NULL ? w->feedback->norm_max(w->feedback_params) : 0;
-    w->shrink = 1.0f;
-    if (most == 0) {
-        return;
-    }
     tg_desk *desk = &p->c->desks[worker];
     double sum = 0;
-    w->remembers = false; /* to load the gradient alone */
-    for (uint64_t at = w->lo; at < w->hi; at += TG_BLOCK) {
+    for (uint64_t at = w->lo; most > 0 && at < w->hi; at += TG_BLOCK) {
         size_t n = w->hi - at < TG_BLOCK ? (size_t)(w->hi - at) : TG_BLOCK;
-        (void)tg_codec_load(desk, p->c, (uint32_t)u, p->source, at, n); /* what is refused is found again later */
+        if (tg_codec_load_gradient(desk, p->c, (uint32_t)u, p->source, at, n) != 0) {
+            break; /* what is refused is found again, and reported, when it is written */
+        }
         for (size_t i = 0; i < n; i++) {
             sum += (double)desk->u[i] * (double)desk->u[i];
         }
     }
-    w->remembers = true;
-    w->shrink = sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
+    w->shrink = most > 0 && sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
+}
+
+void tg_codec_bound_norms(tg_codec *c, const tg_source *source)
+{
+    pass p = {.c = c, .source = source};
+    tg_pool_run(c->pool, c->layout->unit_n, bound_norm, &p);
 }
 
 tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, tg_detail *why)
@@ -140,7 +141,7 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
     }
     const tg_codec *drawing = c->parent != NULL ? c->parent : c;
     pass p = {.c = c, .source = source};
-    tg_pool_run(c->pool, c->layout->unit_n, bound_norm, &p);
+    tg_codec_bound_norms(c, source);
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
         const tg_unit *unit = &c->layout->units[u];
         const tg_work *w = &c->works[u];

@@ -163,10 +163,11 @@ typedef struct tg_source {
     const float *flat;
 } tg_source;
 
-/* Bytes that the body of a slice may need. */
+/* bounds.c: bytes that a chunk may need, and the body of a slice. */
+uint64_t tg_chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned holds);
 uint64_t tg_body_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
 
-/* Bytes that the body of a slice may have once its chunks are moved together, as whoever receives it must expect. */
+/* bounds.c: bytes that the body of a slice may have once its chunks are moved together, as whoever receives it must expect. */
 uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
 
 /* choose.c: chooses the coordinates of this step: draws, and measures unless a leader has given the led ones. */
@@ -175,8 +176,17 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
 /* choose.c: whether the unit's coordinates are those of a leader, who has given them. */
 bool tg_codec_is_given(const tg_codec *c, uint32_t unit);
 
-/* Elements [at, at + n) of a unit, at most TG_BIN_MAX, into desk->u with what is remembered of them, and into desk->g
- * without it if some part wants that. Returns the first tensor that is refused, plus 1. */
+/* Works out how much this step's gradients are scaled down, where a feedback bounds their norm. Before anything is loaded
+ * for this step; tg_codec_select does it by itself. */
+void tg_codec_bound_norms(tg_codec *c, const tg_source *source);
+
+/* Elements [at, at + n) of a unit's gradient, at most TG_BIN_MAX, into desk->u. Returns the first tensor that is refused,
+ * plus 1. */
+size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at,
+                              size_t n);
+
+/* The same, scaled down where its norm is bounded, with what is remembered of it; and into desk->g without that if some
+ * part wants it. */
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 
@@ -252,7 +262,10 @@ void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_kn
 static inline uint64_t tg_bucket_n(const tg_recipe *r, uint64_t count)
 {
     const tg_quantize_part *q = tg_recipe_quantize(r);
-    return q->has_scale ? count : q->bucket(r->value[TG_STAGE_quantize]);
+    if (q->has_scale) {
+        return count;
+    }
+    return q->bucket_always != 0 ? q->bucket_always : (uint64_t)r->value[TG_STAGE_quantize][q->bucket_at];
 }
 
 /* Bytes that travel with the buckets of a chunk of `count` values, and of them and the values together. */

@@ -25,12 +25,11 @@ static bool admit(const tg_codec *c, float *u, size_t n)
     return true;
 }
 
-size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit_number, const tg_source *source, uint64_t at,
-                     size_t n)
+size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at,
+                              size_t n)
 {
-    const tg_unit *unit = &c->layout->units[unit_number];
-    const tg_work *w = &c->works[unit_number];
-    const tg_piece *piece = tg_unit_piece(unit, at);
+    const tg_work *w = &c->works[unit];
+    const tg_piece *piece = tg_unit_piece(&c->layout->units[unit], at);
     float *u = desk->u;
     for (size_t done = 0; done < n; piece++) {
         uint64_t from = at + done - piece->at; /* in the tensor */
@@ -47,15 +46,25 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit_number, con
         }
         done += m;
     }
+    return 0;
+}
+
+size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n)
+{
+    const tg_work *w = &c->works[unit];
+    size_t bad_tensor = tg_codec_load_gradient(desk, c, unit, source, at, n);
+    if (bad_tensor != 0) {
+        return bad_tensor;
+    }
     if (w->shrink != 1.0f) {
-        tg_scale(u, u, w->shrink, n);
+        tg_scale(desk->u, desk->u, w->shrink, n);
     }
     if (w->wants_gradient) {
-        memcpy(desk->g, u, n * sizeof *u);
+        memcpy(desk->g, desk->u, n * sizeof *desk->u);
     }
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
-        w->feedback->recall(u, &memory, w->feedback_params, n);
+        w->feedback->recall(desk->u, &memory, w->feedback_params, n);
     }
     return 0;
 }
@@ -64,63 +73,6 @@ tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source 
 {
     return tg_fail(TG_E_NONFINITE, why, "%s of tensor '%.150s' holds NaN or Inf",
                    source->flat != NULL ? "the average" : "the gradient", c->layout->tensors[bad_tensor - 1].name);
-}
-
-/* ---- room ------------------------------------------------------------------------------------------------------------ */
-
-static uint64_t chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned holds)
-{
-    if (!tg_codec_carries(c, chunk->unit, holds)) {
-        return 0;
-    }
-    const tg_unit *unit = &c->layout->units[chunk->unit];
-    const tg_select_part *select = tg_recipe_select(unit->recipe);
-    /* What is chosen in the domain alone is bounded by it; what is drawn or led may all fall into one slice. */
-    bool chosen_here = select->by == TG_BY_DATA && !tg_recipe_is_led(unit->recipe);
-    uint64_t n = chosen_here ? c->works[chunk->unit].hi - c->works[chunk->unit].lo : unit->n;
-    uint64_t most = select->most(unit->recipe->value[TG_STAGE_select], n);
-    uint64_t count = most < chunk->n ? most : chunk->n;
-    uint64_t len = 0;
-    if ((holds & TG_HAS_VALUES) != 0) {
-        len += tg_values_len(unit->recipe, count);
-    }
-    if (tg_codec_known(c, chunk->unit, holds) == TG_KNOWN_TOLD) {
-        len += TG_CHUNK_HEADER + tg_bitmap_len(chunk->n);
-    }
-    return len;
-}
-
-uint64_t tg_body_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
-{
-    uint64_t len = 0;
-    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
-        len += chunk_bound(c, &grid->chunks[i], holds);
-    }
-    return len;
-}
-
-uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
-{
-    uint64_t len = 0;
-    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        const tg_unit *unit = &c->layout->units[u];
-        uint64_t n = tg_slice_start(unit->n, slice + 1, grid->slices) - tg_slice_start(unit->n, slice, grid->slices);
-        if (n == 0 || !tg_codec_carries(c, u, holds)) {
-            continue;
-        }
-        uint64_t most = tg_recipe_select(unit->recipe)->most(unit->recipe->value[TG_STAGE_select], unit->n);
-        uint64_t count = most < n ? most : n;
-        uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
-        if ((holds & TG_HAS_VALUES) != 0) {
-            /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
-            len += tg_values_len(unit->recipe, count) + (chunks - 1) * (tg_values_len(unit->recipe, 1) + 8);
-        }
-        if (tg_codec_known(c, u, holds) == TG_KNOWN_TOLD) {
-            /* + 1: each chunk's indices are rounded up to a byte */
-            len += chunks * (TG_CHUNK_HEADER + 1) + tg_recipe_index(unit->recipe)->limit(n, count);
-        }
-    }
-    return len;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------- */
@@ -455,7 +407,7 @@ tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint
         uint64_t at = 0;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             c->written[i].at = (size_t)at;
-            at += chunk_bound(c, &grid->chunks[i], holds);
+            at += tg_chunk_bound(c, &grid->chunks[i], holds);
         }
     }
     pass p = {.c = c, .source = source, .grid = grid, .bodies = bodies, .from = from, .holds = holds};

@@ -33,6 +33,8 @@ tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
     tg_codec *c = x->codec;
     if (!c->led_given) {
         TG_TRY(tg_codec_select(c, x->step, &source, why));
+    } else {
+        tg_codec_bound_norms(c, &source); /* of a rank that does not lead, too */
     }
     return tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
                           &source, why);

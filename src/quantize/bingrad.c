@@ -37,11 +37,6 @@ static uint32_t base(const double *p)
     return 2;
 }
 
-static uint32_t bucket(const double *p)
-{
-    return (uint32_t)p[BUCKET];
-}
-
 static uint32_t side_len(const double *p)
 {
     return p[FORM] == FORM_PB ? 4 : 8;
@@ -153,7 +148,7 @@ const tg_quantize_part tg_quantize_bingrad = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket = bucket,
+    .bucket_at = BUCKET,
     .side_len = side_len,
     .room_len = room_len,
     .draws = true,

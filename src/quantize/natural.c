@@ -10,12 +10,6 @@ static uint32_t base(const double *p)
     return 512;
 }
 
-static uint32_t bucket(const double *p)
-{
-    (void)p;
-    return BUCKET; /* nothing is common to it */
-}
-
 static uint32_t side_len(const double *p)
 {
     (void)p;
@@ -45,7 +39,7 @@ static void encode_bucket(const tg_bucket *b, const double *p)
 const tg_quantize_part tg_quantize_natural = {
     .part = {.name = "natural", .summary = "powers of two, without bias: sign and exponent alone"},
     .base = base,
-    .bucket = bucket,
+    .bucket_always = BUCKET, /* nothing is common to it */
     .side_len = side_len,
     .draws = true,
     .encode_bucket = encode_bucket,

@@ -32,11 +32,6 @@ static uint32_t base(const double *p)
     return (uint32_t)p[S];
 }
 
-static uint32_t bucket(const double *p)
-{
-    return (uint32_t)p[BUCKET];
-}
-
 static uint32_t level_len(const double *p)
 {
     return p[HALF] != 0 ? 2 : 4;
@@ -49,8 +44,8 @@ static uint32_t side_len(const double *p)
 
 static uint64_t room_len(const double *p)
 {
-    uint64_t len = p[LEVELS] == LEVELS_GREEDY ? 0 : tg_levels_room(base(p), bucket(p));
-    return len + bucket(p) * sizeof(float); /* a copy of the values behind it */
+    uint64_t len = p[LEVELS] == LEVELS_GREEDY ? 0 : tg_levels_room(base(p), (uint64_t)p[BUCKET]);
+    return len + (uint64_t)p[BUCKET] * sizeof(float); /* a copy of the values behind it */
 }
 
 static const char *refuses(const double *p)
@@ -79,7 +74,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 static void choose(float *levels, const tg_bucket *b, const double *p)
 {
     bool greedy = p[LEVELS] == LEVELS_GREEDY;
-    float *copy = (float *)(void *)((char *)b->room + (greedy ? 0 : tg_levels_room(base(p), bucket(p))));
+    float *copy = (float *)(void *)((char *)b->room + (greedy ? 0 : tg_levels_room(base(p), (uint64_t)p[BUCKET])));
     memcpy(copy, b->values, b->n * sizeof *copy);
     if (greedy) {
         tg_levels_greedy(levels, base(p), copy, b->n);
@@ -123,7 +118,7 @@ const tg_quantize_part tg_quantize_orq = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket = bucket,
+    .bucket_at = BUCKET,
     .side_len = side_len,
     .room_len = room_len,
     .draws = true,

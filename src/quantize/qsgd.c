@@ -30,11 +30,6 @@ static uint32_t base(const double *p)
     return 2 * (uint32_t)p[S] + 1;
 }
 
-static uint32_t bucket(const double *p)
-{
-    return (uint32_t)p[BUCKET];
-}
-
 static uint32_t side_len(const double *p)
 {
     (void)p;
@@ -85,7 +80,7 @@ const tg_quantize_part tg_quantize_qsgd = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket = bucket,
+    .bucket_at = BUCKET,
     .side_len = side_len,
     .draws = true,
     .encode_bucket = encode_bucket,

@@ -38,9 +38,10 @@ typedef struct tg_quantize_part {
     void (*encode)(uint32_t *words, float *decoded, const float *values, size_t n);
     void (*decode)(float *values, const uint32_t *words, size_t n);
 
-    /* All others: the base, values in a bucket (0: a whole chunk), and bytes that travel with each bucket. */
+    /* All others: the base; values in a bucket, as the parameter at this place says or always as many; and bytes that travel
+     * with each bucket. */
     uint32_t (*base)(const double *params);
-    uint32_t (*bucket)(const double *params);
+    uint32_t bucket_at, bucket_always;
     uint32_t (*side_len)(const double *params);
     uint64_t (*room_len)(const double *params); /* NULL: none */
     bool draws;

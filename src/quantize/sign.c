@@ -24,12 +24,6 @@ static uint32_t base(const double *p)
     return 2;
 }
 
-static uint32_t bucket(const double *p)
-{
-    (void)p;
-    return 0;
-}
-
 static uint32_t side_len(const double *p)
 {
     (void)p;
@@ -59,7 +53,6 @@ const tg_quantize_part tg_quantize_sign = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket = bucket,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,

@@ -1,5 +1,5 @@
 /* Momentum feedback and the warm-up of the ratio against Deep Gradient Compression as its paper has it. */
-#include "support.h"
+#include "world.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,9 +124,38 @@ static void is_plain_momentum_where_all_is_sent(void **state)
     test_model_free(&m);
 }
 
+/* Gradients are clipped on every rank, whether or not it leads: with everything sent, the average is that of clipped ones. */
+static void clips_on_ranks_that_follow(void **state)
+{
+    (void)state;
+    static const uint64_t n = 64;
+    test_setup setup = {"momentum@0,clip=2+topk@1,coords=shared", "allreduce", &n, 1, TG_FP32, 0, 0, NULL};
+    test_world w = test_world_new(3, &setup);
+    for (uint64_t step = 0; step < 3; step++) {
+        double expected[64] = {0};
+        test_world_fill(&w, step);
+        for (uint32_t r = 0; r < 3; r++) {
+            double sum = 0;
+            for (uint64_t i = 0; i < n; i++) {
+                sum += pow((double)test_model_get(&w.models[r], 0, i), 2);
+            }
+            assert_true(sqrt(sum) > 2);
+            for (uint64_t i = 0; i < n; i++) {
+                expected[i] += (double)test_model_get(&w.models[r], 0, i) * 2 / sqrt(sum) / 3;
+            }
+        }
+        MUST(test_world_reduce(&w, step, NULL, why));
+        for (uint64_t i = 0; i < n; i++) {
+            assert_true(fabs((double)test_model_get(&w.models[0], 0, i) - expected[i]) < 1e-6);
+        }
+    }
+    test_world_free(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(follows_the_paper),
+                                       cmocka_unit_test(clips_on_ranks_that_follow),
                                        cmocka_unit_test(is_plain_momentum_where_all_is_sent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

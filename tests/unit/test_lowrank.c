@@ -280,6 +280,30 @@ static void misuse_is_named(void **state)
     free(w);
 }
 
+/* Whichever allocation fails, it is said so and nothing is kept. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    world *w = test_room(sizeof *w);
+    world_open(w, 1, "powersgd@2");
+    bool made = false;
+    for (uint64_t nth = 1; !made; nth++) {
+        test_allocator a;
+        test_allocator_start(&a, nth, true);
+        tg_options opt = TG_OPTIONS_INIT;
+        opt.allocator = &a.allocator;
+        tg_exchange *x = NULL;
+        tg_detail reason = {""};
+        tg_status status = tg_exchange_new(&x, "powersgd@2", w->tensors, TENSOR_N, 0, 2, &opt, &reason);
+        assert_true(status == TG_OK || (status == TG_E_MEMORY && x == NULL && reason.text[0] != '\0'));
+        made = status == TG_OK;
+        tg_exchange_free(x);
+        assert_int_equal(a.held, 0);
+    }
+    world_close(w);
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +313,7 @@ int main(void)
         cmocka_unit_test(nan_is_refused_and_leaves_no_trace),
         cmocka_unit_test(state_goes_on_with_the_same_bits),
         cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static double least_cost(const float *sorted, size_t n, uint32_t s)
     for (uint32_t t = 1; t < s; t++) {
         for (size_t j = 0; j < n; j++) {
             least[t][j] = INFINITY;
-            for (size_t k = t == 1 ? 0 : 0; k <= (t == 1 ? 0 : j); k++) {
+            for (size_t k = 0; k <= (t == 1 ? 0 : j); k++) { /* the first level lies on the first value */
                 double cost = t == 1 ? 0 : least[t - 1][k];
                 for (size_t i = k; i <= j; i++) {
                     cost += ((double)sorted[j] - (double)sorted[i]) * ((double)sorted[i] - (double)sorted[k]);
