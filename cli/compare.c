@@ -13,10 +13,10 @@
 #include "text.h"
 #include "train_settings.h"
 
-/* One of each kind; signsgd is not among them, because its steps need a rate of their own. */
+/* Every preset, and fp16. */
 static const char *const standard_recipes[] = {
-    "dense",   "fp16",      "ef-topk@0.01", "dgc@0.01",   "random-k@0.1", "random-block@0.1",
-    "adacomp", "bingrad-b", "terngrad",     "ef-signsgd", "powersgd@4",
+    "dense",     "fp16",       "ef-topk@0.01", "dgc@0.01", "random-k@0.1", "random-block@0.1", "adacomp",
+    "bingrad-b", "bingrad-pb", "terngrad",     "signsgd",  "ef-signsgd",   "onebit",           "powersgd@4",
 };
 
 /* The run in progress: its progress line, and what it leaves for the page. */
