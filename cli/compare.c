@@ -15,8 +15,8 @@
 
 /* Every preset, and fp16. */
 static const char *const standard_recipes[] = {
-    "dense",     "fp16",       "ef-topk@0.01", "dgc@0.01", "random-k@0.1", "random-block@0.1", "adacomp",
-    "bingrad-b", "bingrad-pb", "terngrad",     "signsgd",  "ef-signsgd",   "onebit",           "powersgd@4",
+    "dense",      "fp16",     "ef-topk@0.01", "dgc@0.01",   "random-k@0.1", "random-block@0.1", "adacomp", "bingrad-b",
+    "bingrad-pb", "terngrad", "signsgd",      "ef-signsgd", "onebit",       "powersgd@4",       "co3",     "co3@fp8",
 };
 
 /* The run in progress: its progress line, and what it leaves for the page. */

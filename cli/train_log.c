@@ -4,6 +4,7 @@
 #include "train_log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -152,27 +153,53 @@ static void put_times(cli_json *j, const tr_times *t)
     cli_json_end(j);
 }
 
-/* How many entries each parameter sent, and where they are chosen in bins, how many a bin. */
-static void put_entries(cli_json *j, const tr_step *step)
+/* What a parameter's traffic tells, NAN where it tells nothing. */
+static double entries_per_bin(const tg_traffic *t)
 {
-    size_t n = tr_model_param_n(step->model), in_bins = 0;
-    cli_json_object(j, "entries");
-    for (size_t p = 0; p < n; p++) {
-        cli_json_count(j, tr_model_param(step->model, p)->name, step->traffic[p].entries);
-        in_bins += step->traffic[p].bins > 0 ? 1 : 0;
-    }
-    cli_json_end(j);
-    if (in_bins == 0) {
-        return;
-    }
-    cli_json_object(j, "entries_per_bin");
-    for (size_t p = 0; p < n; p++) {
-        const tg_traffic *t = &step->traffic[p];
-        if (t->bins > 0) {
-            cli_json_number(j, tr_model_param(step->model, p)->name, (double)t->entries / (double)t->bins);
+    return t->bins > 0 ? (double)t->entries / (double)t->bins : NAN;
+}
+
+static double shape(const tg_traffic *t)
+{
+    return t->scale > 0 ? t->shape : NAN;
+}
+
+static double scale(const tg_traffic *t)
+{
+    return t->scale > 0 ? t->scale : NAN;
+}
+
+/* An object with a number for each parameter that has one; none if no parameter has. */
+static void put_numbers(cli_json *j, const char *key, double (*number)(const tg_traffic *), const tr_step *step)
+{
+    int begun = 0;
+    for (size_t p = 0; p < tr_model_param_n(step->model); p++) {
+        double value = number(&step->traffic[p]);
+        if (isnan(value)) {
+            continue;
         }
+        if (!begun) {
+            cli_json_object(j, key);
+            begun = 1;
+        }
+        cli_json_number(j, tr_model_param(step->model, p)->name, value);
+    }
+    if (begun) {
+        cli_json_end(j);
+    }
+}
+
+/* What each parameter sent, where it is chosen in bins how much of each, and what was fitted to it. */
+static void put_traffic(cli_json *j, const tr_step *step)
+{
+    cli_json_object(j, "entries");
+    for (size_t p = 0; p < tr_model_param_n(step->model); p++) {
+        cli_json_count(j, tr_model_param(step->model, p)->name, step->traffic[p].entries);
     }
     cli_json_end(j);
+    put_numbers(j, "entries_per_bin", entries_per_bin, step);
+    put_numbers(j, "shape", shape, step);
+    put_numbers(j, "scale", scale, step);
 }
 
 int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
@@ -195,7 +222,7 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
         cli_json_number(&j, tr_model_param(step->model, p)->name, step->residual[p]);
     }
     cli_json_end(&j);
-    put_entries(&j, step);
+    put_traffic(&j, step);
     cli_json_finish(&j);
     return check_log(l, why);
 }

@@ -51,9 +51,10 @@ class Study:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 2:
             sys.exit(done.stderr.strip())
-        result = {"failed": done.stderr.splitlines()[-1]}
         if done.returncode == 0:
             result = json.loads(done.stdout.splitlines()[-1])
+        else:
+            result = {"failed": done.stderr.strip().split("\n")[-1]}
         KEPT.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(result))
@@ -151,6 +152,72 @@ def kinds(runs, names):
     return f"{ours:.0f} ({paper:.0f}), {mean(rates):.1f}"
 
 
+# ---- Quantizers ------------------------------------------------------------------------------------------------------
+
+QUANTIZERS = {2: ("bingrad@b", "bingrad@pb", "bingrad@zero", "sign", "sign@scale=one"),
+              3: ("orq@3", "ternary", "ternary@clip=2.5", "qsgd@1", "linear@3"),
+              5: ("orq@5", "qsgd@2", "linear@5"),
+              9: ("orq@9", "qsgd@4", "linear@9")}
+
+
+def levels(data, flags, leave_out=()):
+    """Every quantizer without and with feedback, over seeds."""
+    def lines(study):
+        def cell(recipe):
+            return accuracy_cell([study.train(data, f"{flags} --seed {seed}", recipe) for seed in SEEDS])
+
+        yield f"Dense: {cell('dense')}."
+        yield ""
+        yield "| levels | quantizer | without feedback | with feedback | frame: times smaller |"
+        yield "|---|---|---|---|---|"
+        for count, recipes in QUANTIZERS.items():
+            for recipe in (r for r in recipes if not r.startswith(leave_out)):
+                votes = recipe == "sign@scale=one"  # of which no rest can be sent later
+                plain, kept = cell(recipe), "–" if votes else cell(f"ef+{recipe}")
+                ratio = frame_ratio(study.train(data, f"{flags} --seed 1", recipe))
+                yield f"| {count} | `{recipe}` | {plain} | {kept} | {ratio:.1f} |"
+    return data, lines
+
+
+def accuracy_cell(runs):
+    diverged = sum("failed" in run for run in runs)
+    return "diverged" if diverged == len(runs) else f"{diverged} of {len(runs)} diverged" if diverged else spread(
+        [100 * run["test_accuracy"] for run in runs])
+
+
+def frame_ratio(run):
+    """Bytes of fp32 gradients over bytes in frames, for weights."""
+    sizes = [(kind["elements"], kind["ratio"]) for kind in run.get("kinds", []) if kind["kind"] in ("conv", "dense")]
+    return sum(n for n, _ in sizes) / sum(n / r for n, r in sizes) if sizes else float("nan")
+
+
+# ---- CO3 -------------------------------------------------------------------------------------------------------------
+
+def co3(data, flags):
+    """Each format without correction and with it, over seeds; decays; bits a value by both codes."""
+    def lines(study):
+        def runs(recipe):
+            return [study.train(data, f"{flags} --seed {seed}", recipe) for seed in SEEDS]
+
+        def bits(recipe):
+            return f"{32 / frame_ratio(study.train(data, f'{flags} --seed 1', recipe)):.2f}"
+
+        dense = runs("dense")
+        yield f"Dense: {accuracy_cell(dense)}."
+        yield ""
+        yield "| format | decay | test accuracy, % | difference to dense | bits a value, `huffman` | bits a value, `rans` |"
+        yield "|---|---|---|---|---|---|"
+        for form in ("fp8@e5m2", "fp8@e4m3", "fp4"):
+            for decay in ("none", "0.5", "0.9", "1") if form == "fp4" else ("none", "0.9"):
+                feedback = "" if decay == "none" else f"ef@decay={decay}+"
+                ours = runs(f"{feedback}{form}+huffman")
+                told = "diverged" if any("failed" in run for run in ours) else format(
+                    100 * (mean([r["test_accuracy"] for r in ours]) - mean([r["test_accuracy"] for r in dense])), "+.2f")
+                yield (f"| `{form}` | {'no correction' if decay == 'none' else decay} | {accuracy_cell(ours)} | {told} | "
+                       f"{bits(f'{feedback}{form}+huffman')} | {bits(f'{feedback}{form}+rans')} |")
+    return data, lines
+
+
 # ---- All of them -----------------------------------------------------------------------------------------------------
 
 STUDIES = {
@@ -159,6 +226,11 @@ STUDIES = {
     "adacomp-lenet": adacomp("fashion", "lenet", "--epochs 3", {"sgd": 0.02, "adam": 0.001}, 128, "test_accuracy"),
     "adacomp-resnet8": adacomp("cifar", "resnet8", "--epochs 3", {"sgd": 0.05, "adam": 0.002}, 128, "test_accuracy"),
     "adacomp-charlstm": adacomp("text", "charlstm", "--steps 300", {"sgd": 0.5, "adam": 0.002}, 32, "test_loss"),
+    "levels-lenet": levels("fashion", "--model lenet --workers 4 --batch 32 --steps 250 --rate 0.01"),
+    "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02",
+                             leave_out=("linear", "ternary@clip")),
+    "co3-lenet": co3("fashion", "--model lenet --workers 4 --batch 32 --epochs 1 --rate 0.01"),
+    "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
 

@@ -89,7 +89,7 @@ static size_t viewed_len(const tg_codec *c, uint32_t slice)
     size_t len = 0;
     for (size_t i = 0; i < tg_grid_chunks(c->grid, slice); i++) {
         const tg_view *view = &c->views[i];
-        len += (view->told ? TG_CHUNK_HEADER : 0) + (size_t)(view->indices - view->side) + view->index_len;
+        len += (size_t)(view->indices - view->start) + view->index_len;
     }
     return len;
 }

@@ -23,6 +23,13 @@ static const row rows[] = {
     {"adabins@50+sign+adacomp8", false, 2},
     {"adabins@300,scope=model+sign+adacomp16", false, 1},
     {"sign", false, 2},
+    {"fp4+huffman@model", false, 2},
+    {"fp8+rans", false, 1},
+    {"topk@0.2+fp4+rans", false, 2},
+    {"topk@0.0003,coords=shared+fp16+rans", true, 2},
+    {"randomk@0.3,coords=shared+orq@9+huffman", false, 2},
+    {"fp16+lossless", false, 2},
+    {"natural+zstd", false, 1},
 };
 
 enum { ROW_N = sizeof rows / sizeof *rows };

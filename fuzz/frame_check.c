@@ -100,13 +100,16 @@ static void check_decoding(tg_codec *c, const uint8_t *data, size_t len)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------ */
 
-/* What a frame has beside its payload: header, description, checksum, and the headers of chunks whose coordinates are told. */
+/* What a frame has beside its payload: header, description, checksum, and the headers of chunks whose coordinates are told
+ * or whose values are coded. */
 static uint64_t expected_header_len(const tg_codec *c)
 {
     uint64_t len = TG_FRAME_HEADER + c->layout->description_len + TG_FRAME_CHECKSUM;
     for (size_t i = 0; i < tg_grid_chunks(c->grid, 0); i++) {
-        bool told = tg_codec_known(c, c->grid->chunks[i].unit, TG_HAS_INDICES | TG_HAS_VALUES) == TG_KNOWN_TOLD;
-        len += told ? TG_CHUNK_HEADER : 0;
+        unsigned holds = TG_HAS_INDICES | TG_HAS_VALUES;
+        uint32_t unit = c->grid->chunks[i].unit;
+        bool told = tg_codec_known(c, unit, holds) == TG_KNOWN_TOLD;
+        len += tg_header_len(c->layout->units[unit].recipe, told, holds, c->views[i].count);
     }
     return len;
 }

@@ -58,6 +58,16 @@ static const frame_case frame_cases[] = {
     {"adacomp", "ef+adabins@50+sign@scale=meanmax", 400, 30, false, true, false},
     {"adacomp8", "ef+adabins@50,scope=model+sign@scale=meanmax+adacomp8", 400, 30, false, false, false},
     {"adacomp16", "adabins@60+sign+adacomp16", 3000, 1, false, false, false},
+    {"fp4", "ef@decay=0.9+fp4", 90, 30, false, true, false},
+    {"fp4_model", "fp4+huffman@model", 300, 30, false, true, false},
+    {"fp8_huffman", "fp8@e4m3+huffman", 900, 30, false, false, false},
+    {"fp8_rans", "fp8+rans", 900, 30, false, false, false},
+    {"topk_rans", "ef+topk@0.05+fp4+rans", 3000, 70, false, true, false},
+    {"ternary_rans", "ternary+rans", 3000, 70, false, false, false},
+    {"lossless", "bf16+lossless", 900, 70, false, true, false},
+    {"lossless_nonfinite", "fp32+lossless", 300, 2, false, false, true},
+    {"zstd", "orq@9+zstd@1", 900, 70, false, false, false},
+    {"zstd_words", "fp32+zstd", 300, 70, false, false, false},
     {"sign", "sign", 30, 5, false, false, false},
 };
 

@@ -31,7 +31,7 @@ static void write_mask(size_t n, size_t stride, size_t run)
         const tg_index_part *part = (const void *)tg_parts[i].part;
         if (tg_parts[i].stage == TG_STAGE_index && part->cell_max == 0) { /* the others write the same bitmap */
             uint8_t mode = 0;
-            size_t len = part->write(bytes, &mode, mask, n, count);
+            size_t len = (part->write_rans != NULL ? part->write_rans : part->write)(bytes, &mode, mask, n, count);
             char name[NAME_CAP];
             (void)snprintf(name, sizeof name, "%s_%zu_of_%zu", part->part.name, count, n);
             if (len < SEED_CAP / 4) {
@@ -43,8 +43,43 @@ static void write_mask(size_t n, size_t stride, size_t run)
     free(mask);
 }
 
+/* Numbers of which the small ones are frequent, by every coded pack: as symbols, and as words. */
+static void write_coded(size_t count, uint32_t base)
+{
+    uint32_t *words = fuzz_room(count * sizeof *words, 0);
+    uint16_t *symbols = fuzz_room(count * sizeof *symbols, 0);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t z = (uint32_t)((i + 1) * 0x9e3779b97f4a7c15u >> 33);
+        symbols[i] = (uint16_t)((z & z >> 7 & z >> 13) % base);
+        words[i] = (base == 2 ? 0x3f00u : 0x3f000000u) | symbols[i];
+    }
+    for (size_t i = 0; i < tg_part_n; i++) {
+        const tg_symbol_part *part = (const void *)tg_parts[i].part;
+        if (tg_parts[i].stage != TG_STAGE_symbol || (!part->codes_symbols && !part->codes_words)) {
+            continue;
+        }
+        double params[TG_PARAM_CAP] = {part->part.param_n > 0 ? part->part.params[0].standard : 0};
+        tg_coding coding = {.base = part->codes_symbols ? base : 0, .word_len = base == 2 ? 2 : 4, .params = params};
+        coding.room = fuzz_room((size_t)part->room_len(params), 0);
+        uint8_t *bytes = fuzz_room((size_t)tg_plain_len(count, &coding) + 1, 0);
+        const void *all = part->codes_symbols ? (const void *)symbols : (const void *)words;
+        size_t len = tg_coded_write(bytes, all, count, part, &coding);
+        char name[NAME_CAP];
+        (void)snprintf(name, sizeof name, "%s_%zu_below_%u", part->part.name, count, base);
+        write_packed(name, 0, count, count, bytes, len);
+        free(bytes);
+        free(coding.room);
+    }
+    free(symbols);
+    free(words);
+}
+
 void write_packs(void)
 {
+    write_coded(1, 2);
+    write_coded(700, 2);
+    write_coded(700, 9);
+    write_coded(900, 257);
     write_mask(1, 1, 1);
     write_mask(64, 3, 1);
     write_mask(65, 40, 20);
@@ -88,6 +123,15 @@ void write_recipes(void)
         "bitmap+bf16+topk@ratio=0.5,coords=shared,scope=model+ef",
         "threshold@1e-30+fp32+gaps+bits",
         "threshold@1e20",
+        "co3",
+        "co3@fp8@e4m3",
+        "fp4+huffman@model",
+        "orq@9+huffman@model",
+        "fp16+rans",
+        "topk@0.1+fp16+rans",
+        "fp8+lossless",
+        "bf16+lossless",
+        "fp32+zstd@9",
         "threshold@0",
         "threshold@-0",
         "threshold",

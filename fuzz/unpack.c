@@ -1,5 +1,5 @@
 /* Any bytes as the indices and the symbols of a chunk, for every pack part in the table. What an index part accepts is a
- * mask of the right count that survives another round; any bytes are symbols, and symbols survive a round. */
+ * mask of the right count that survives another round; symbols that are read are below their base and survive a round. */
 #include "base/bits.h"
 #include "codec/codec.h"
 #include "support.h"
@@ -15,29 +15,30 @@ typedef struct chunk {
 
 /* ---- indices -------------------------------------------------------------------------------------------------------- */
 
-static void check_written_again(const tg_index_part *part, const uint64_t *mask, const chunk *c)
+static void check_written_again(const tg_index_part *part, tg_index_read read, tg_index_write write,
+                                const uint64_t *mask, const chunk *c)
 {
     size_t mask_len = tg_words(c->n) * sizeof *mask;
     uint8_t *bytes = fuzz_room(tg_bitmap_len(c->n), 0);
     uint64_t *back = fuzz_room(mask_len, 0xff);
     uint8_t mode = UINT8_MAX;
-    size_t len = part->write(bytes, &mode, mask, c->n, c->count);
+    size_t len = write(bytes, &mode, mask, c->n, c->count);
     PROMISE(len <= tg_bitmap_len(c->n), "no indices take more than a bitmap");
     PROMISE(len <= part->limit(c->n, c->count) + 1, "no indices take more than the limit");
-    PROMISE(part->read(back, mode, bytes, len, c->n, c->count), "what was written can be read");
+    PROMISE(read(back, mode, bytes, len, c->n, c->count), "what was written can be read");
     PROMISE(memcmp(back, mask, mask_len) == 0, "a mask that was written is read back");
     free(back);
     free(bytes);
 }
 
-static void check_index(const tg_index_part *part, const chunk *c)
+static void check_index(const tg_index_part *part, tg_index_read read, tg_index_write write, const chunk *c)
 {
     uint64_t *mask = fuzz_room(tg_words(c->n) * sizeof *mask, 0xff);
-    if (part->read(mask, c->mode, c->bytes, c->len, c->n, c->count)) {
+    if (read(mask, c->mode, c->bytes, c->len, c->n, c->count)) {
         PROMISE(tg_mask_count(mask, c->n) == c->count, "a mask has as many bits as were announced");
         PROMISE(c->n % 64 == 0 || mask[c->n / 64] >> c->n % 64 == 0, "a mask has no bits beyond its elements");
         if (c->count > 0) { /* a chunk of none is not written by the part */
-            check_written_again(part, mask, c);
+            check_written_again(part, read, write, mask, c);
         }
     }
     free(mask);
@@ -69,29 +70,71 @@ static void check_joint(const tg_index_part *part, const chunk *c, uint32_t cell
 
 /* ---- symbols -------------------------------------------------------------------------------------------------------- */
 
-static void check_symbol(const tg_symbol_part *part, const chunk *c, uint32_t base)
+static void check_plain(const chunk *c, uint32_t base)
 {
     size_t n = c->len * 8; /* until there are bytes for them in any base */
-    while (part->len(n, base) > c->len) {
+    while (tg_bits_len(n, base) > c->len) {
         n /= 2;
     }
-    size_t len = (size_t)part->len(n, base);
+    size_t len = (size_t)tg_bits_len(n, base);
     uint8_t *bytes = fuzz_room(len, 0);
     uint8_t *written = fuzz_room(len, 0);
     uint16_t *symbols = fuzz_room(n * sizeof *symbols, 0xff);
     if (len > 0) {
         memcpy(bytes, c->bytes, len);
     }
-    if (part->read(symbols, bytes, n, base)) {
+    if (tg_bits_read(symbols, bytes, n, base)) {
         for (size_t i = 0; i < n; i++) {
             PROMISE(symbols[i] < base, "a symbol is below the base");
         }
-        part->write(written, symbols, n, base);
+        tg_bits_write(written, symbols, n, base);
         PROMISE(len == 0 || memcmp(written, bytes, len) == 0, "symbols are written in one way alone");
     }
     free(symbols);
     free(written);
     free(bytes);
+}
+
+/* All of the bytes as what a coded pack has written. */
+static void check_coded(const tg_symbol_part *part, const chunk *c, tg_coding coding)
+{
+    size_t width = coding.base == 0 ? sizeof(uint32_t) : sizeof(uint16_t),
+           cap = (size_t)tg_plain_len(c->count, &coding) + 1;
+    double params[TG_PARAM_CAP] = {part->part.param_n > 0 ? part->part.params[0].standard : 0};
+    uint8_t *symbols = fuzz_room(c->count * width, 0xff), *back = fuzz_room(c->count * width, 0xff);
+    uint8_t *written = fuzz_room(cap, 0);
+    coding.params = params;
+    coding.room = fuzz_room((size_t)part->room_len(params), 0xff);
+    if (tg_coded_read(symbols, c->bytes, c->len, c->count, part, &coding)) {
+        for (size_t i = 0; coding.base != 0 && i < c->count; i++) {
+            PROMISE(((const uint16_t *)(const void *)symbols)[i] < coding.base, "a symbol is below the base");
+        }
+        size_t len = tg_coded_write(written, symbols, c->count, part, &coding);
+        PROMISE(len <= cap, "no symbols take more than a byte and their plain form");
+        PROMISE(tg_coded_read(back, written, len, c->count, part, &coding), "what was written can be read");
+        PROMISE(memcmp(back, symbols, c->count * width) == 0, "symbols that were written are read back");
+    }
+    free(coding.room);
+    free(written);
+    free(back);
+    free(symbols);
+}
+
+static void check_symbols(const tg_symbol_part *part, const chunk *c)
+{
+    static const uint32_t bases[] = {2, 3, 5, 9, 16, 17, 257, 512}, coded_bases[] = {2, 9, 257};
+    for (size_t b = 0; !part->codes_symbols && !part->codes_words && b < 8; b++) {
+        check_plain(c, bases[b]);
+    }
+    if (c->count == 0 || c->count > 20000) { /* nothing that takes long */
+        return;
+    }
+    for (size_t b = 0; part->codes_symbols && b < 3; b++) {
+        check_coded(part, c, (tg_coding){.base = coded_bases[b]});
+    }
+    for (uint32_t len = 2; part->codes_words && len <= 4; len += 2) {
+        check_coded(part, c, (tg_coding){.word_len = len});
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -107,14 +150,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         const void *part = tg_parts[i].part; /* the first member of what each stage has */
         if (tg_parts[i].stage == TG_STAGE_index) {
             const tg_index_part *index = part;
-            check_index(index, &c);
+            check_index(index, index->read, index->write, &c);
+            if (index->read_rans != NULL) {
+                check_index(index, index->read_rans, index->write_rans, &c);
+            }
             if (index->cell_max > 0) {
                 check_joint(index, &c, 1 + (uint32_t)(c.len + c.n) % index->cell_max);
             }
         }
-        static const uint32_t bases[] = {2, 3, 5, 9, 16, 17, 257, 512, 65536};
-        for (size_t b = 0; tg_parts[i].stage == TG_STAGE_symbol && b < sizeof bases / sizeof *bases; b++) {
-            check_symbol(part, &c, bases[b]);
+        if (tg_parts[i].stage == TG_STAGE_symbol) {
+            check_symbols(part, &c);
         }
     }
     free(bytes);

@@ -41,7 +41,7 @@ extern "C" {
 /* "0.1.0", the version of the library that runs (the macros are the version that was compiled against). */
 TG_API const char *tg_version(void);
 
-/* The instruction set that the hot loops were chosen for: "scalar". */
+/* The best instruction set that hot loops use here: "avx512" or "scalar". TG_SIMD=scalar in the environment forbids all others. */
 TG_API const char *tg_simd(void);
 
 /* ---- status ---------------------------------------------------------------------------------------- */
@@ -231,6 +231,8 @@ typedef struct tg_traffic {
     uint64_t entries;   /* values sent */
     uint64_t bins;      /* bins that they were chosen in; 0 for recipes without bins */
     uint64_t paper_len; /* bytes by the count of the scheme's paper; 0 for recipes without such a count */
+    double shape;       /* exponent of the generalised normal that was fitted to it (2: a normal one), ... */
+    double scale;       /* ... and the scale that follows, both as means over chunks; 0 for recipes that fit none */
 } tg_traffic;
 
 /* What tensor t took in the last frame that this codec has encoded, decoded or inspected; zeros before there was one. */

@@ -17,10 +17,8 @@ uint64_t tg_chunk_bound(const tg_codec *c, const tg_chunk *chunk, unsigned holds
     if ((holds & TG_HAS_VALUES) != 0) {
         len += tg_values_len(unit->recipe, count);
     }
-    if (tg_codec_known(c, chunk->unit, holds) == TG_KNOWN_TOLD) {
-        len += TG_CHUNK_HEADER + tg_bitmap_len(chunk->n);
-    }
-    return len;
+    bool told = tg_codec_known(c, chunk->unit, holds) == TG_KNOWN_TOLD;
+    return len + tg_header_len(unit->recipe, told, holds, count) + (told ? tg_bitmap_len(chunk->n) : 0);
 }
 
 uint64_t tg_body_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
@@ -48,9 +46,11 @@ uint64_t tg_body_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, u
             /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
             len += tg_values_len(unit->recipe, count) + (chunks - 1) * (tg_values_len(unit->recipe, 1) + 8);
         }
-        if (tg_codec_known(c, u, holds) == TG_KNOWN_TOLD) {
-            /* + 1: each chunk's indices are rounded up to a byte */
-            len += chunks * (TG_CHUNK_HEADER + 1) + tg_recipe_index(unit->recipe)->limit(n, count);
+        bool told = tg_codec_known(c, u, holds) == TG_KNOWN_TOLD;
+        len += chunks * tg_header_len(unit->recipe, told, holds, count);
+        if (told) {
+            /* each chunk's indices are rounded up to a byte */
+            len += chunks + tg_recipe_index(unit->recipe)->limit(n, count);
         }
     }
     return len;

@@ -54,8 +54,8 @@ void tg_codec_take_led(tg_codec *c, const tg_grid *grid, const tg_view *views)
         uint64_t *led = c->works[chunk->unit].led + chunk->at / 64; /* chunks of one slice start at whole words */
         memset(led, 0, tg_words(chunk->n) * sizeof *led);
         if (views[i].count > 0) {
-            (void)tg_recipe_index(recipe)->read(led, views[i].mode, views[i].indices, views[i].index_len, chunk->n,
-                                                views[i].count); /* was checked when it was read */
+            (void)tg_recipe_index_read(recipe)(led, views[i].mode, views[i].indices, views[i].index_len, chunk->n,
+                                               views[i].count); /* was checked when it was read */
         }
     }
     c->led_given = true;

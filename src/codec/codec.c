@@ -153,37 +153,55 @@ static tg_status acquire_lanes(tg_codec *c, tg_detail *why)
     return TG_OK;
 }
 
-/* Bytes that a worker needs for quantizers with buckets, beside its desk: values and symbols of a chunk, random words, and
- * what the part itself asks for. */
+/* Bytes that a worker needs for quantizers with buckets and for coded values, beside its desk: values and symbols of a
+ * chunk, random words, and what the parts themselves ask for. */
 enum { SENT_LEN = TG_CHUNK * sizeof(float), SYMBOLS_LEN = TG_CHUNK * sizeof(uint16_t), DRAWS_LEN = TG_BUCKET_MAX * 4 };
 
-static uint64_t room_len(const tg_codec *c)
+typedef struct room {
+    uint64_t quantize_len, pack_len; /* of the parts themselves */
+    uint64_t len;                    /* of all; 0: nothing is needed */
+} room;
+
+static uint64_t larger_room(uint64_t len, uint64_t other)
 {
-    uint64_t most = 0;
+    return len > other ? len : (other + 63) / 64 * 64;
+}
+
+static room plan_room(const tg_codec *c)
+{
+    room r = {0};
     bool any = false;
     for (size_t u = 0; u < c->layout->unit_n; u++) {
         const tg_recipe *recipe = c->layout->units[u].recipe;
         const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-        uint64_t len = quantize->room_len == NULL ? 0 : quantize->room_len(recipe->value[TG_STAGE_quantize]);
-        any = any || quantize->plain_len == 0;
-        most = len > most ? len : most;
+        const tg_symbol_part *pack = tg_recipe_symbol(recipe);
+        any = any || quantize->plain_len == 0 || tg_recipe_is_coded(recipe);
+        if (quantize->room_len != NULL && !c->only_decodes) {
+            r.quantize_len = larger_room(r.quantize_len, quantize->room_len(recipe->value[TG_STAGE_quantize]));
+        }
+        if (pack->room_len != NULL) {
+            r.pack_len = larger_room(r.pack_len, pack->room_len(recipe->value[TG_STAGE_symbol]));
+        }
     }
-    most = c->only_decodes ? 0 : (most + 63) / 64 * 64;
-    return any ? SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + most : 0;
+    r.len = any ? SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + r.quantize_len + r.pack_len : 0;
+    return r;
 }
 
 /* Large, and written before it is read: nothing that needs clearing. */
 static tg_status acquire_desks(tg_codec *c, tg_detail *why)
 {
-    uint64_t workers = tg_pool_workers(c->pool), len = room_len(c);
+    uint64_t workers = tg_pool_workers(c->pool);
+    room r = plan_room(c);
     TG_TRY(tg_acquire_room(&c->desks, &c->allocator, workers * sizeof *c->desks, why));
-    TG_TRY(tg_acquire_room(&c->room, &c->allocator, workers * len, why));
-    for (uint64_t w = 0; len > 0 && w < workers; w++) {
-        char *at = (char *)c->room + w * len;
+    TG_TRY(tg_acquire_room(&c->room, &c->allocator, workers * r.len, why));
+    for (uint64_t w = 0; r.len > 0 && w < workers; w++) {
+        char *at = (char *)c->room + w * r.len;
         c->desks[w].sent = (float *)(void *)at;
+        c->desks[w].held = (uint32_t *)(void *)at;
         c->desks[w].symbols = (uint16_t *)(void *)(at + SENT_LEN);
         c->desks[w].draws = (uint32_t *)(void *)(at + SENT_LEN + SYMBOLS_LEN);
         c->desks[w].room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN;
+        c->desks[w].pack_room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + r.quantize_len;
     }
     return TG_OK;
 }

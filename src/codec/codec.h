@@ -14,8 +14,9 @@
 #include "codec/layout.h"
 
 #define TG_BLOCK 4096
-#define TG_CHUNK 262144
-#define TG_CHUNK_HEADER 6
+#define TG_CHUNK TG_PACK_MAX
+#define TG_CHUNK_HEADER 6u /* of a chunk that tells its coordinates */
+#define TG_CODED_HEADER 4u /* of one whose values are coded, behind that */
 
 /* What a frame holds; bits of its flags. */
 enum { TG_HAS_INDICES = 2, TG_HAS_VALUES = 4 };
@@ -35,9 +36,11 @@ typedef struct tg_grid {
 
 /* A chunk as it lies in a body. */
 typedef struct tg_view {
+    const uint8_t *start;
     const uint8_t *side; /* what travels with its buckets */
     const uint8_t *symbols, *indices;
     uint32_t count;
+    uint32_t symbol_len; /* not of plain ones, nor where they are among the indices */
     uint16_t index_len;
     uint8_t mode;
     bool told; /* its coordinates are in `indices`, not known otherwise */
@@ -70,7 +73,9 @@ typedef struct tg_work {
     float gain;
     float shrink; /* of this step's gradient, where its norm is bounded */
     bool remembers, wants_gradient;
-    uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read */
+    uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read ... */
+    double shape, fitted;      /* ... and what quantizers have fitted to them, summed over chunks */
+    uint64_t fit_n;
     double magnitudes;
     float scale;
 } tg_work;
@@ -98,11 +103,14 @@ typedef struct tg_desk {
     uint32_t words[TG_BIN_MAX];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
-    /* of quantizers that have buckets */
+    /* of quantizers that have buckets, or values that are coded */
     float *sent;       /* values of a chunk, then what they were decoded to */
+    uint32_t *held;    /* words of a chunk, in the same place: a quantizer has the one or the other */
     uint16_t *symbols; /* of a chunk */
     uint32_t *draws;   /* of a bucket */
-    void *room;        /* of the part */
+    void *room;        /* of the quantizer */
+    void *pack_room;   /* of the symbol pack */
+    uint8_t lengths[TG_BASE_MAX];
     float sum[TG_CHUNK];
 } tg_desk;
 
@@ -229,6 +237,10 @@ typedef struct tg_sink {
 void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,
                      float weight);
 
+/* facts.c: forgets what was sent of a unit; notes what a quantizer has fitted to a chunk of it. */
+void tg_work_note_nothing(tg_work *w);
+void tg_work_note_fit(tg_work *w, const tg_recipe *recipe, const tg_view *view);
+
 /* Notes what was sent of each unit, by the views of the chunks of a slice. */
 void tg_codec_note(tg_codec *c, uint32_t slice, const tg_view *views);
 
@@ -262,7 +274,7 @@ void tg_codec_mark_known(uint64_t *mask, const tg_codec *c, uint32_t unit, tg_kn
 static inline uint64_t tg_bucket_n(const tg_recipe *r, uint64_t count)
 {
     const tg_quantize_part *q = tg_recipe_quantize(r);
-    if (q->has_scale) {
+    if (q->has_scale || q->bucket_always == TG_BUCKET_CHUNK) {
         return count;
     }
     return q->bucket_always != 0 ? q->bucket_always : (uint64_t)r->value[TG_STAGE_quantize][q->bucket_at];
@@ -279,14 +291,42 @@ static inline uint64_t tg_side_len(const tg_recipe *r, uint64_t count)
     return (count + bucket - 1) / bucket * q->side_len(r->value[TG_STAGE_quantize]);
 }
 
+/* Whether values are coded: they have a length that travels before them. */
+static inline bool tg_recipe_is_coded(const tg_recipe *r)
+{
+    const tg_symbol_part *pack = tg_recipe_symbol(r);
+    return tg_recipe_quantize(r)->plain_len != 0 ? pack->codes_words : pack->codes_symbols;
+}
+
+/* What a pack needs to know of a chunk's values, given what travels with them. */
+static inline tg_coding tg_coding_of(const tg_recipe *r, tg_desk *desk, const uint8_t *side)
+{
+    const tg_quantize_part *q = tg_recipe_quantize(r);
+    const double *params = r->value[TG_STAGE_quantize];
+    bool proposes = q->lengths != NULL && q->lengths(desk->lengths, side, params);
+    return (tg_coding){.base = q->plain_len != 0 ? 0 : q->base(params),
+                       .word_len = q->plain_len,
+                       .lengths = proposes ? desk->lengths : NULL,
+                       .params = r->value[TG_STAGE_symbol],
+                       .room = desk->pack_room};
+}
+
+/* The same length: exactly, or if values are coded the most that it can be. */
 static inline uint64_t tg_values_len(const tg_recipe *r, uint64_t count)
 {
     const tg_quantize_part *q = tg_recipe_quantize(r);
+    uint64_t form_len = count > 0 && tg_recipe_is_coded(r) ? 1 : 0;
     if (q->plain_len != 0) {
-        return count * q->plain_len;
+        return count * q->plain_len + form_len;
     }
-    uint64_t base = q->base(r->value[TG_STAGE_quantize]);
-    return tg_side_len(r, count) + tg_recipe_symbol(r)->len(count, (uint32_t)base);
+    return tg_side_len(r, count) + tg_bits_len(count, q->base(r->value[TG_STAGE_quantize])) + form_len;
+}
+
+/* Bytes of a chunk's header. */
+static inline size_t tg_header_len(const tg_recipe *r, bool told, unsigned holds, uint64_t count)
+{
+    bool coded = count > 0 && (holds & TG_HAS_VALUES) != 0 && tg_recipe_is_coded(r);
+    return (told ? TG_CHUNK_HEADER : 0) + (coded ? TG_CODED_HEADER : 0);
 }
 
 /* Start of slice s of S of n elements. */

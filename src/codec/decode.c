@@ -28,7 +28,7 @@ typedef struct reading {
 static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uint8_t **at, const uint8_t *end)
 {
     const tg_chunk *chunk = &r->grid->chunks[number];
-    *view = (tg_view){.side = *at, .symbols = *at, .indices = *at};
+    *view = (tg_view){.start = *at, .side = *at, .symbols = *at, .indices = *at};
     if (!tg_codec_carries(r->c, chunk->unit, r->holds)) {
         return true;
     }
@@ -50,17 +50,25 @@ static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uin
         view->count = known == TG_KNOWN_EVERY ? chunk->n : r->c->known_count[number];
     }
     const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
-    uint64_t values_len = 0, side_len = 0;
+    uint64_t side_len = 0;
     if ((r->holds & TG_HAS_VALUES) != 0 && view->count > 0) {
+        uint64_t limit = tg_values_len(recipe, view->count);
         side_len = tg_side_len(recipe, view->count);
-        values_len = tg_mode_is_joint(view->mode) ? side_len : tg_values_len(recipe, view->count);
+        view->symbol_len = tg_mode_is_joint(view->mode) ? 0 : (uint32_t)(limit - side_len);
+        if (tg_recipe_is_coded(recipe)) {
+            if (end - *at < TG_CODED_HEADER || tg_get32(*at) > view->symbol_len) {
+                return false;
+            }
+            view->symbol_len = tg_get32(*at);
+            *at += TG_CODED_HEADER;
+        }
     }
-    if ((uint64_t)(end - *at) < values_len + view->index_len) {
+    if ((uint64_t)(end - *at) < side_len + view->symbol_len + view->index_len) {
         return false;
     }
     view->side = *at;
     view->symbols = *at + side_len;
-    view->indices = *at + values_len;
+    view->indices = view->symbols + view->symbol_len;
     *at = view->indices + view->index_len;
     return true;
 }
@@ -75,13 +83,18 @@ static bool read_indices(tg_desk *desk, const tg_recipe *recipe, const tg_chunk 
                index->read_joint(desk->mask, desk->symbols, view->mode, view->indices, view->index_len, chunk->n,
                                  view->count, tg_recipe_bin(recipe));
     }
-    return index->read(desk->mask, view->mode, view->indices, view->index_len, chunk->n, view->count);
+    return tg_recipe_index_read(recipe)(desk->mask, view->mode, view->indices, view->index_len, chunk->n, view->count);
 }
 
+/* The symbols of a chunk into desk->symbols, or its words into desk->held. */
 static bool read_symbols(tg_desk *desk, const tg_recipe *recipe, const tg_view *view)
 {
-    uint32_t base = tg_recipe_quantize(recipe)->base(recipe->value[TG_STAGE_quantize]);
-    return tg_recipe_symbol(recipe)->read(desk->symbols, view->symbols, view->count, base);
+    tg_coding coding = tg_coding_of(recipe, desk, view->side);
+    void *symbols = coding.base != 0 ? (void *)desk->symbols : (void *)desk->held;
+    if (tg_recipe_is_coded(recipe)) {
+        return tg_coded_read(symbols, view->symbols, view->symbol_len, view->count, tg_recipe_symbol(recipe), &coding);
+    }
+    return tg_plain_read(symbols, view->symbols, view->count, &coding);
 }
 
 static void check_chunk(void *context, uint32_t worker, size_t i)
@@ -90,14 +103,14 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
     const tg_view *view = &r->views[i];
     const tg_chunk *chunk = &r->grid->chunks[r->first + i];
     const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
-    const uint8_t *start = view->side - (view->told ? TG_CHUNK_HEADER : 0);
-    r->hashes[i] = tg_hash(start, (size_t)(view->indices + view->index_len - start));
+    r->hashes[i] = tg_hash(view->start, (size_t)(view->indices + view->index_len - view->start));
     bool sound = true;
     if (view->told && view->count > 0) {
         sound = (!tg_mode_is_joint(view->mode) || (r->holds & TG_HAS_VALUES) != 0) &&
                 read_indices(&r->c->desks[worker], recipe, chunk, view);
     }
-    bool has_symbols = (r->holds & TG_HAS_VALUES) != 0 && tg_recipe_quantize(recipe)->plain_len == 0;
+    bool can_be_wrong = tg_recipe_quantize(recipe)->plain_len == 0 || tg_recipe_is_coded(recipe);
+    bool has_symbols = (r->holds & TG_HAS_VALUES) != 0 && can_be_wrong;
     if (has_symbols && view->count > 0 && !tg_mode_is_joint(view->mode)) {
         sound = sound && read_symbols(&r->c->desks[worker], recipe, view);
     }
@@ -159,15 +172,18 @@ static void decode_buckets(tg_desk *desk, const tg_recipe *recipe, const tg_view
     }
 }
 
-static const float *decode_plain(tg_desk *desk, const tg_quantize_part *quantize, const uint8_t *bytes, size_t n)
+/* The values from number `at` on of a chunk whose quantizer is plain; of words that are coded, once they are read. */
+static const float *decode_plain(tg_desk *desk, const tg_recipe *recipe, const tg_view *view, uint64_t at, size_t n)
 {
-    for (size_t i = 0; quantize->plain_len == 4 && i < n; i++) {
-        desk->words[i] = tg_get32(bytes + 4 * i);
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    const uint32_t *words = desk->words;
+    if (tg_recipe_is_coded(recipe)) {
+        words = desk->held + at;
+    } else {
+        tg_coding coding = {.word_len = quantize->plain_len};
+        (void)tg_plain_read(desk->words, view->symbols + at * quantize->plain_len, n, &coding); /* always can */
     }
-    for (size_t i = 0; quantize->plain_len == 2 && i < n; i++) {
-        desk->words[i] = tg_get16(bytes + 2 * i);
-    }
-    quantize->decode(desk->values, desk->words, n);
+    quantize->decode(desk->values, words, n);
     return desk->values;
 }
 
@@ -187,6 +203,8 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
     }
     if (quantize->plain_len == 0) {
         decode_buckets(desk, recipe, view);
+    } else if (tg_recipe_is_coded(recipe)) {
+        (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
     }
     uint64_t at = 0; /* the value that is next */
     for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
@@ -196,9 +214,7 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         if (count == 0) {
             continue;
         }
-        const float *values = quantize->plain_len == 0
-                                  ? desk->sent + at
-                                  : decode_plain(desk, quantize, view->symbols + at * quantize->plain_len, count);
+        const float *values = quantize->plain_len == 0 ? desk->sent + at : decode_plain(desk, recipe, view, at, count);
         at += count;
         if (set) {
             tg_expand_set(out + done, mask, values, n);
@@ -270,13 +286,15 @@ void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t fram
 void tg_codec_note(tg_codec *c, uint32_t slice, const tg_view *views)
 {
     const tg_grid *grid = c->grid;
-    for (size_t u = 0; u < c->layout->unit_n; u++) {
-        c->works[u].sent_len = c->works[u].sent_n = 0;
+    const tg_layout *l = c->layout;
+    for (size_t u = 0; u < l->unit_n; u++) {
+        tg_work_note_nothing(&c->works[u]);
     }
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_view *view = &views[i - grid->first[slice]];
         tg_work *w = &c->works[grid->chunks[i].unit];
-        w->sent_len += (view->told ? TG_CHUNK_HEADER : 0) + (uint64_t)(view->indices - view->side) + view->index_len;
+        w->sent_len += (uint64_t)(view->indices - view->start) + view->index_len;
         w->sent_n += view->count;
+        tg_work_note_fit(w, l->units[grid->chunks[i].unit].recipe, view);
     }
 }

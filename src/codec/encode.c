@@ -96,18 +96,8 @@ typedef struct progress {
     size_t bad_tensor;
 } progress;
 
-static void put_words(uint8_t *out, const uint32_t *words, size_t n, uint32_t len)
-{
-    for (size_t i = 0; len == 4 && i < n; i++) {
-        tg_put32(out + 4 * i, words[i]);
-    }
-    for (size_t i = 0; len == 2 && i < n; i++) {
-        tg_put16(out + 2 * i, (uint16_t)words[i]);
-    }
-}
-
 /* What a block, [at, at + n), becomes once its coordinates are marked (NULL: all): values that are written, or that wait
- * in desk->sent until the whole chunk is there; and the memory. What was loaded begins `skip` elements before it. */
+ * in desk->sent, or as words in desk->held, until the whole chunk is there; and the memory. What was loaded begins `skip` elements before it. */
 static void write_values(progress *to, const tg_codec *c, size_t skip, const uint64_t *mask, uint64_t at, size_t n)
 {
     const tg_recipe *recipe = c->layout->units[to->chunk->unit].recipe;
@@ -131,8 +121,13 @@ static void write_values(progress *to, const tg_codec *c, size_t skip, const uin
         to->magnitudes += quantize->has_scale && w->maxima == NULL ? tg_sum_magnitudes(values, count) : 0;
         memset(desk->decoded, 0, count * sizeof *desk->decoded); /* nothing yet */
     } else {
-        quantize->encode(desk->words, desk->decoded, values, count);
-        put_words(to->out + to->count * quantize->plain_len, desk->words, count, quantize->plain_len);
+        bool coded = tg_recipe_is_coded(recipe);
+        uint32_t *words = coded ? desk->held + to->count : desk->words;
+        quantize->encode(words, desk->decoded, values, count);
+        if (!coded) {
+            tg_coding coding = {.word_len = quantize->plain_len};
+            tg_plain_write(to->out + to->count * quantize->plain_len, words, count, &coding);
+        }
     }
     to->count += count;
     if (w->remembers) {
@@ -188,10 +183,25 @@ static void write_buckets(const progress *to, const tg_codec *c)
         quantize->encode_bucket(&bucket, params);
         bucket.side += side_len;
     }
-    tg_recipe_symbol(recipe)->write(bucket.side, desk->symbols, (size_t)to->count, quantize->base(params));
     if (c->works[to->chunk->unit].remembers && !quantize->has_scale) {
         settle_memory(to, c);
     }
+}
+
+/* The symbols or words that wait, behind what travels with them; returns their length. */
+static size_t write_symbols(const progress *to, const tg_recipe *recipe)
+{
+    tg_desk *desk = to->desk;
+    uint8_t *out = to->out + tg_side_len(recipe, to->count);
+    tg_coding coding = tg_coding_of(recipe, desk, to->out);
+    const void *symbols = coding.base != 0 ? (const void *)desk->symbols : (const void *)desk->held;
+    if (tg_recipe_is_coded(recipe)) {
+        return tg_coded_write(out, symbols, (size_t)to->count, tg_recipe_symbol(recipe), &coding);
+    }
+    if (coding.base != 0) {
+        tg_bits_write(out, desk->symbols, (size_t)to->count, coding.base);
+    }
+    return (size_t)tg_plain_len(to->count, &coding);
 }
 
 /* A block whose coordinates are known, or found element by element. Returns its length. */
@@ -262,27 +272,28 @@ static size_t write_bins(progress *to, const pass *p, uint64_t at)
     return here;
 }
 
-/* The indices behind the values, or symbols and indices as one; the chunk's length without its header. */
-static size_t write_indices(tg_view *view, const progress *to, const tg_recipe *recipe, unsigned holds)
+/* The indices behind the values, or symbols and indices as one. */
+static void write_indices(tg_view *view, const progress *to, const tg_recipe *recipe)
 {
     const tg_index_part *index = tg_recipe_index(recipe);
     const tg_chunk *chunk = to->chunk;
     const uint64_t *mask = to->desk->mask;
     view->count = (uint32_t)tg_mask_count(mask, chunk->n);
     if (view->count == 0) {
-        return 0;
+        return;
     }
-    size_t values_len = (holds & TG_HAS_VALUES) != 0 ? (size_t)tg_values_len(recipe, view->count) : 0;
-    if (index->cell_max != 0 && values_len > 0) {
-        size_t side_len = (size_t)tg_side_len(recipe, view->count);
-        view->index_len = (uint16_t)index->write_joint(to->out + side_len, &view->mode, mask, to->desk->symbols,
-                                                       chunk->n, view->count, tg_recipe_bin(recipe));
+    uint8_t *symbols = to->out + (view->symbols - view->side);
+    if (index->cell_max != 0 && view->symbol_len > 0) {
+        view->index_len = (uint16_t)index->write_joint(symbols, &view->mode, mask, to->desk->symbols, chunk->n,
+                                                       view->count, tg_recipe_bin(recipe));
         if (view->index_len > 0) {
-            return side_len + view->index_len;
+            view->symbol_len = 0;
+            view->indices = symbols;
+            return;
         }
     }
-    view->index_len = (uint16_t)index->write(to->out + values_len, &view->mode, mask, chunk->n, view->count);
-    return values_len + view->index_len;
+    view->index_len =
+        (uint16_t)tg_recipe_index_write(recipe)(symbols + view->symbol_len, &view->mode, mask, chunk->n, view->count);
 }
 
 static uint8_t *chunk_start(const pass *p, size_t number)
@@ -310,8 +321,7 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
     bool told = tg_codec_known(c, chunk->unit, p->holds) == TG_KNOWN_TOLD;
     bool in_bins = c->works[chunk->unit].bin > 0 && !tg_codec_is_given(c, chunk->unit);
     tg_desk *desk = &c->desks[worker];
-    size_t header = told ? TG_CHUNK_HEADER : 0;
-    progress to = {.chunk = chunk, .desk = desk, .out = start + header};
+    progress to = {.chunk = chunk, .desk = desk, .out = start + tg_header_len(recipe, told, p->holds, 1)};
     if (in_bins) {
         memset(desk->mask, 0, tg_words(chunk->n) * sizeof *desk->mask);
     }
@@ -319,21 +329,30 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
         done += (uint32_t)(in_bins ? write_bins : write_block)(&to, p, chunk->at + done);
     }
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-    if (quantize->plain_len == 0 && to.count > 0 && to.bad_tensor == 0) {
-        write_buckets(&to, c);
+    tg_view view = {.start = start, .side = to.out, .symbols = to.out, .told = told, .count = (uint32_t)to.count};
+    if (to.count > 0 && to.bad_tensor == 0) {
+        if (quantize->plain_len == 0) {
+            write_buckets(&to, c);
+        }
+        view.symbols += tg_side_len(recipe, to.count);
+        view.symbol_len = (uint32_t)write_symbols(&to, recipe);
     }
-    size_t len = (size_t)tg_values_len(recipe, to.count);
-    tg_view view = {
-        .side = to.out, .symbols = to.out + tg_side_len(recipe, to.count), .told = told, .count = (uint32_t)to.count};
+    view.indices = view.symbols + view.symbol_len;
     if (told && to.bad_tensor == 0) {
-        len = write_indices(&view, &to, recipe, p->holds);
+        write_indices(&view, &to, recipe);
+    }
+    size_t header_len = tg_header_len(recipe, told, p->holds, view.count);
+    size_t payload_len = (size_t)(view.indices - view.side) + view.index_len;
+    if (told) {
         tg_put32(start, view.count | (uint32_t)view.mode << 24);
         tg_put16(start + 4, view.index_len);
     }
-    view.indices = start + header + len - view.index_len;
+    if (header_len > (told ? TG_CHUNK_HEADER : 0)) {
+        tg_put32(start + header_len - TG_CODED_HEADER, view.symbol_len);
+    }
     *written = (tg_written){.at = written->at,
-                            .len = header + len,
-                            .payload_len = len,
+                            .len = header_len + payload_len,
+                            .payload_len = payload_len,
                             .view = view,
                             .magnitudes = to.magnitudes,
                             .bad_tensor = to.bad_tensor};
@@ -348,11 +367,12 @@ static void write_chunk(void *context, uint32_t worker, size_t job)
 static void settle_units(tg_codec *c, const tg_grid *grid, size_t first, size_t end)
 {
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        c->works[u].sent_len = c->works[u].sent_n = 0;
+        tg_work_note_nothing(&c->works[u]);
         c->works[u].magnitudes = 0;
     }
     for (size_t i = first; i < end; i++) {
         tg_work *w = &c->works[grid->chunks[i].unit];
+        tg_work_note_fit(w, c->layout->units[grid->chunks[i].unit].recipe, &c->written[i].view);
         w->sent_len += c->written[i].len;
         w->sent_n += c->written[i].view.count;
         w->magnitudes += c->written[i].magnitudes;

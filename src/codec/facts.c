@@ -87,6 +87,24 @@ tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_det
     return TG_OK;
 }
 
+void tg_work_note_nothing(tg_work *w)
+{
+    w->sent_len = w->sent_n = w->fit_n = 0;
+    w->shape = w->fitted = 0;
+}
+
+void tg_work_note_fit(tg_work *w, const tg_recipe *recipe, const tg_view *view)
+{
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    if (quantize->fit != NULL && view->indices > view->symbols) {
+        double shape = 0, scale = 0;
+        quantize->fit(&shape, &scale, view->side);
+        w->shape += shape;
+        w->fitted += scale;
+        w->fit_n++;
+    }
+}
+
 tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why)
 {
     const tg_layout *l = c->layout;
@@ -99,6 +117,10 @@ tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg
     *out = (tg_traffic){.len = (uint64_t)((double)w->sent_len * share + 0.5),
                         .entries = (uint64_t)((double)w->sent_n * share + 0.5),
                         .bins = (uint64_t)((double)tg_work_bins(w) * share + 0.5)};
+    if (w->fit_n > 0) {
+        out->shape = w->shape / (double)w->fit_n;
+        out->scale = w->fitted / (double)w->fit_n;
+    }
     if (w->bin > 0 && tg_recipe_quantize(unit->recipe)->has_scale) { /* AdaComp's count, scale included */
         out->paper_len = out->entries * (w->bin <= 64 ? 1 : 2) + sizeof(float);
     }

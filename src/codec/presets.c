@@ -11,6 +11,8 @@ const tg_preset tg_presets[] = {
      "0.01"},
     {"adacomp", "AdaComp: adaptive bins, signs and one scale a tensor (arXiv 1712.02679)",
      "ef+adabins@$+sign@scale=meanmax", "auto"},
+    {"co3", "CO3: tiny floats, a prefix code and decaying feedback (arXiv 2203.09044)", "ef@decay=0.9+$+huffman",
+     "fp4"},
     {"dgc", "Deep Gradient Compression: top-k of the momentum, for an optimizer without (arXiv 1712.01887)",
      "momentum+topk@$", "0.001"},
     {"powersgd", "PowerSGD: matrices as products of two thin ones, with feedback (arXiv 1905.13727)", "ef+lowrank@$",

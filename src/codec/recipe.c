@@ -225,8 +225,42 @@ static double named_value(const tg_recipe *r, tg_stage stage, const char *name)
     return param == NULL ? 0.0 : r->value[stage][param - r->part[stage]->params];
 }
 
+static bool has_rans_indices(const tg_recipe *r)
+{
+    return tg_recipe_symbol(r) == &tg_symbol_rans && tg_recipe_index(r)->read_rans != NULL;
+}
+
+static tg_status check_symbol_pack(const tg_recipe *r, tg_detail *why)
+{
+    const tg_symbol_part *pack = tg_recipe_symbol(r);
+    const tg_quantize_part *quantize = tg_recipe_quantize(r);
+    bool is_plain = quantize->plain_len != 0, has_gaps = tg_recipe_select(r)->by != TG_BY_NOTHING;
+    if (!pack->codes_symbols && !pack->codes_words) {
+        return TG_OK;
+    }
+    if (is_plain && !pack->codes_words && !(has_rans_indices(r) && has_gaps)) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' packs symbols, and '%s' makes none; 'lossless' packs floats",
+                       pack->part.name, quantize->part.name);
+    }
+    if (!is_plain && !pack->codes_symbols) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' packs floats, and '%s' makes symbols", pack->part.name,
+                       quantize->part.name);
+    }
+    if (tg_recipe_index(r)->cell_max != 0) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' packs signs itself, and leaves nothing to '%s'",
+                       tg_recipe_index(r)->part.name, pack->part.name);
+    }
+    if (named_value(r, TG_STAGE_symbol, "table") != 0.0 && quantize->lengths == NULL) {
+        return tg_fail(TG_E_RECIPE, why,
+                       "'%s' with table=model needs a quantizer that fits one, as 'fp4' does, and not '%s'",
+                       pack->part.name, quantize->part.name);
+    }
+    return TG_OK;
+}
+
 static tg_status check_sense(const tg_recipe *r, const bool *named, tg_detail *why)
 {
+    TG_TRY(check_symbol_pack(r, why));
     if (named[TG_STAGE_index] && tg_recipe_select(r)->by == TG_BY_NOTHING) {
         return tg_fail(TG_E_RECIPE, why, "'%s' packs indices, but '%s' sends none", r->part[TG_STAGE_index]->name,
                        r->part[TG_STAGE_select]->name);
@@ -342,6 +376,16 @@ tg_recipe tg_recipe_dense(tg_dtype dtype)
     const tg_part_row *row = tg_part_find(tg_dtype_name(dtype), strlen(tg_dtype_name(dtype)));
     set_part(&r, TG_STAGE_quantize, row->part); /* every dtype has a quantizer of its name */
     return r;
+}
+
+tg_index_read tg_recipe_index_read(const tg_recipe *r)
+{
+    return has_rans_indices(r) ? tg_recipe_index(r)->read_rans : tg_recipe_index(r)->read;
+}
+
+tg_index_write tg_recipe_index_write(const tg_recipe *r)
+{
+    return has_rans_indices(r) ? tg_recipe_index(r)->write_rans : tg_recipe_index(r)->write;
 }
 
 bool tg_recipe_scale_is(const tg_recipe *r, tg_scale_rule rule)

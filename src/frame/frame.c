@@ -284,7 +284,10 @@ static uint64_t least_body_len(const tg_layout *l)
         bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
         if (drawn || select->by == TG_BY_NOTHING) {
             uint64_t count = drawn ? select->most(params, n) : n;
-            len += tg_values_len(recipe, count);
+            uint64_t chunks = drawn ? 1 : (n + TG_CHUNK - 1) / TG_CHUNK; /* that surely have values, if there are any */
+            len += !tg_recipe_is_coded(recipe) ? tg_values_len(recipe, count)
+                   : count == 0                ? 0
+                                               : tg_side_len(recipe, count) + chunks * (TG_CODED_HEADER + 1);
         } else {
             len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
         }

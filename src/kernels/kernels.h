@@ -17,9 +17,12 @@ void tg_scale(float *out, const float *values, float factor, size_t n);
 bool tg_all_finite(const float *values, size_t n);
 void tg_zero_nonfinite(float *values, size_t n);
 
-/* The sum of n magnitudes in binary64, in one order for all instruction sets: 16 sums of every 16th, then these in
- * order. */
+/* The sum of n magnitudes, or of n squares, in binary64, in one order for all instruction sets: 16 sums of every 16th,
+ * then these in order. */
 double tg_sum_magnitudes(const float *values, size_t n);
+double tg_sum_squares(const float *values, size_t n);
+
+size_t tg_count_nonzero(const float *values, size_t n);
 
 /* Gathers the marked values to the front of out; returns their number. */
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n);
@@ -27,5 +30,27 @@ size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t
 /* out[i] += weight * value for marked i, values in order; all i if mask is NULL. Or sets out[i] = value. */
 void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
 void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t n);
+
+/* Rounds of 32 symbols by the 32 states of a range coder (pack/rans_coder.h), as long as there are 64 bytes of words for
+ * each; returns the number of symbols. */
+typedef struct tg_rans_slots {
+    const uint32_t
+        *slots;       /* one for each of the low 12 bits of a state: symbol, from bit 8 on its frequency less 1, from
+                              bit 20 on how far into it the slot is */
+    uint32_t few[16]; /* frequencies of the symbols, if they are no more than so many ... */
+    bool are_few;     /* ... which this says */
+} tg_rans_slots;
+
+size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
+                      const tg_rans_slots *slots);
+
+/* ---- by instruction set ---------------------------------------------------------------------------------------------- */
+
+size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                             size_t count, const tg_rans_slots *slots);
+#if defined(__x86_64__)
+size_t tg_rans_rounds_avx512(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                             size_t count, const tg_rans_slots *slots);
+#endif
 
 #endif

@@ -1,16 +1,12 @@
 /* The hot loops in plain C: the reference that any faster version must match bit for bit. */
 #include "base/bits.h"
+#include "base/bytes.h"
 #include "base/half.h"
 #include "kernels/kernels.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-const char *tg_simd(void)
-{
-    return "scalar";
-}
 
 void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
 {
@@ -86,16 +82,40 @@ void tg_zero_nonfinite(float *values, size_t n)
     }
 }
 
-double tg_sum_magnitudes(const float *values, size_t n)
+static double sum_in_order(const double sums[16])
 {
-    double sums[16] = {0}, sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sums[i % 16] += fabs((double)values[i]);
-    }
+    double sum = 0;
     for (int i = 0; i < 16; i++) {
         sum += sums[i];
     }
     return sum;
+}
+
+double tg_sum_magnitudes(const float *values, size_t n)
+{
+    double sums[16] = {0};
+    for (size_t i = 0; i < n; i++) {
+        sums[i % 16] += fabs((double)values[i]);
+    }
+    return sum_in_order(sums);
+}
+
+double tg_sum_squares(const float *values, size_t n)
+{
+    double sums[16] = {0};
+    for (size_t i = 0; i < n; i++) {
+        sums[i % 16] += (double)values[i] * (double)values[i];
+    }
+    return sum_in_order(sums);
+}
+
+size_t tg_count_nonzero(const float *values, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += values[i] != 0 ? 1 : 0;
+    }
+    return count;
 }
 
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
@@ -135,4 +155,23 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
             out[w * 64 + tg_lowest(word)] = *values++;
         }
     }
+}
+
+size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                             size_t count, const tg_rans_slots *slots)
+{
+    const uint8_t *at = *words;
+    size_t i = 0;
+    for (; count - i >= 32 && end - at >= 64; i += 32) {
+        for (uint32_t l = 0; l < 32; l++) {
+            uint32_t slot = slots->slots[states[l] & 4095];
+            uint32_t x = ((slot >> 8 & 4095) + 1) * (states[l] >> 12) + (slot >> 20);
+            uint32_t low = x < 1u << 15 ? 1 : 0;
+            symbols[i + l] = (uint16_t)(slot & 255);
+            states[l] = low != 0 ? x << 16 | tg_get16(at) : x;
+            at += 2 * low;
+        }
+    }
+    *words = at;
+    return i;
 }

@@ -33,7 +33,7 @@ static grouping group_of(uint32_t base)
     return best;
 }
 
-static uint64_t len(uint64_t count, uint32_t base)
+uint64_t tg_bits_len(uint64_t count, uint32_t base)
 {
     grouping g = group_of(base);
     return ((count + g.symbols - 1) / g.symbols * g.bits + 7) / 8;
@@ -83,7 +83,7 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
     return held == 0;
 }
 
-static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
+void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
 {
     switch (base) {
     case 2: write_in(out, symbols, count, 2, (grouping){1, 1}); return;
@@ -95,7 +95,7 @@ static void write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t 
     }
 }
 
-static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
+bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
 {
     switch (base) {
     case 2: return read_in(symbols, bytes, count, 2, (grouping){1, 1});
@@ -109,7 +109,4 @@ static bool read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t
 
 const tg_symbol_part tg_symbol_bits = {
     .part = {.name = "bits", .summary = "symbols at their plain width, several together where that is less"},
-    .len = len,
-    .write = write,
-    .read = read,
 };

@@ -1,8 +1,9 @@
 /* Sorted indices by the gaps between them, in the cheapest of four ways: a Rice code, which comes within 2% of the
  * bound H(p)/p on random sets; runs, for blocks; nothing at all when every element is there; a bitmap when none of
- * these is shorter, because it is the fastest to read. Which way was taken is the mode, in the chunk's header. */
+ * these is shorter, because it is the fastest to read. In recipes with `rans` there is a fifth, at the bound. Which way
+ * was taken is the mode, in the chunk's header. */
 #include "base/bits.h"
-#include "pack/pack.h"
+#include "pack/geometric.h"
 
 #include <string.h>
 
@@ -269,9 +270,34 @@ static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len,
     return mode == TG_MODE_EVERY && len == 0 && count == n;
 }
 
+/* What is already there, or fewer bytes. */
+static size_t write_rans(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+{
+    size_t len = write(out, mode, mask, n, count);
+    uint8_t shorter[TG_BITMAP_LEN_MAX];
+    size_t shorter_len = len == 0 ? 0 : tg_geometric_write(shorter, len - 1, mask, n, count);
+    if (shorter_len > 0) {
+        memcpy(out, shorter, shorter_len);
+        *mode = TG_MODE_RANS;
+        return shorter_len;
+    }
+    return len;
+}
+
+static bool read_rans(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    if (mode != TG_MODE_RANS) {
+        return read(mask, mode, bytes, len, n, count);
+    }
+    memset(mask, 0, tg_words(n) * sizeof *mask);
+    return tg_geometric_read(mask, bytes, len, n, count);
+}
+
 const tg_index_part tg_index_gaps = {
     .part = {.name = "gaps", .summary = "gaps between sorted indices, near the bound and never more than a bitmap"},
     .limit = limit,
     .write = write,
     .read = read,
+    .write_rans = write_rans,
+    .read_rans = read_rans,
 };

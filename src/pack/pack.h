@@ -13,8 +13,12 @@ enum {
     TG_MODE_RUNS = 33,
     TG_MODE_EVERY = 34,
     TG_MODE_ADACOMP8 = 35,
-    TG_MODE_ADACOMP16 = 36
+    TG_MODE_ADACOMP16 = 36,
+    TG_MODE_RANS = 37
 };
+
+#define TG_PACK_MAX 262144                  /* elements of a chunk */
+#define TG_BITMAP_LEN_MAX (TG_PACK_MAX / 8) /* bytes of its plain bitmap */
 
 /* Bytes of a plain bitmap, which no index pack may exceed. */
 static inline size_t tg_bitmap_len(size_t n)
@@ -36,6 +40,10 @@ typedef struct tg_index_part {
      * written in `mode`, with nothing left over. The mask is then meaningless. */
     bool (*read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 
+    /* Both as they are where the symbol pack is `rans`, with one mode more. NULL: the same. */
+    size_t (*write_rans)(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count);
+    bool (*read_rans)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
+
     /* Parts that pack indices together with symbols of base 2, by the place in cells of `cell` elements: the longest
      * cell; 0 for all other parts. */
     uint32_t cell_max;
@@ -55,16 +63,46 @@ static inline bool tg_mode_is_joint(uint8_t mode)
     return mode == TG_MODE_ADACOMP8 || mode == TG_MODE_ADACOMP16;
 }
 
-/* The symbols of a chunk: numbers below a base of 2 to 65536. */
+#define TG_BASE_MAX 512 /* symbols are below a base of at most this */
+
+/* What is to be packed: symbols below a base (uint16_t), or words of 2 or 4 bytes (uint32_t). */
+typedef struct tg_coding {
+    uint32_t base;          /* of symbols; 0: words ... */
+    uint32_t word_len;      /* ... of so many bytes */
+    const uint8_t *lengths; /* of a prefix code that the quantizer proposes for its symbols; NULL: it does not */
+    const double *params;   /* of the pack */
+    void *room;             /* room_len bytes, aligned for any type */
+} tg_coding;
+
+/* A pack that is not coded writes symbols and words at their plain length. A coded one looks for a shorter form, whose
+ * length travels before it, and whose first byte, which is not 0, is the part's own; a 0 and the plain form stand for it
+ * where there is none. */
 typedef struct tg_symbol_part {
     tg_part part;
-    uint64_t (*len)(uint64_t count, uint32_t base);
-    void (*write)(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
+    bool codes_symbols, codes_words;
+    uint64_t (*room_len)(const double *params);
 
-    /* Trusts nothing: false if the len(count, base) bytes are not such symbols. */
-    bool (*read)(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
+    /* At most `cap` bytes; 0 if that is not enough. */
+    size_t (*encode)(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c);
+
+    /* Trusts nothing: false if these bytes, the first of which is not 0, are not such symbols with nothing left over. */
+    bool (*decode)(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c);
 } tg_symbol_part;
 
+/* bits.c: symbols at their plain length. Reading trusts nothing: false if the bytes are not such symbols. */
+uint64_t tg_bits_len(uint64_t count, uint32_t base);
+void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
+bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
+
+/* plain.c: the same for symbols or words; and either by a coded pack, at most one byte more. */
+uint64_t tg_plain_len(uint64_t count, const tg_coding *c);
+void tg_plain_write(uint8_t *out, const void *symbols, size_t count, const tg_coding *c);
+bool tg_plain_read(void *symbols, const uint8_t *bytes, size_t count, const tg_coding *c);
+size_t tg_coded_write(uint8_t *out, const void *symbols, size_t count, const tg_symbol_part *part, const tg_coding *c);
+bool tg_coded_read(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
+                   const tg_coding *c);
+
 extern const tg_index_part tg_index_bitmap;
+extern const tg_symbol_part tg_symbol_rans;
 
 #endif

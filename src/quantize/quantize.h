@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define TG_BUCKET_MAX 65536
+#define TG_BUCKET_CHUNK UINT32_MAX /* a bucket is a whole chunk, of a part that does not draw */
 
 /* What a scale of a whole unit is. */
 typedef enum tg_scale_rule {
@@ -49,6 +50,11 @@ typedef struct tg_quantize_part {
     const char *(*refuses)(const double *params);
     void (*encode_bucket)(const tg_bucket *b, const double *params);
     void (*decode_bucket)(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *params);
+
+    /* Of parts that fit a distribution, a whole chunk to a bucket: lengths of a prefix code for the symbols that follow from
+     * what travels with it, none for no code; and what was fitted. NULL: all others. */
+    bool (*lengths)(uint8_t *lengths, const uint8_t *side, const double *params);
+    void (*fit)(double *shape, double *scale, const uint8_t *side);
 
     /* What travels with the bucket, which is a whole chunk, is one scale, and it is of the whole unit, known only when all
      * of that was seen: symbols must not depend on it, and what is decoded is settled then. */

@@ -101,6 +101,16 @@ class Train(unittest.TestCase):
         self.refuse(1, "is not empty", "--recipe", "dense", "--steps", 2, "--gradients", gradients)
         self.assertIsNone(self.result("--recipe", "dense", "--steps", 2)["paper_ratio"])
 
+    def test_co3_tells_what_it_has_fitted(self):
+        log = self.path / "run.jsonl"
+        result = self.result("--recipe", "co3", "--workers", 2, "--steps", 6, "--log", log)
+        self.assertGreater(result["ratio"], 5)
+        for line in (json.loads(line) for line in log.read_text().splitlines() if '"loss"' in line):
+            self.assertEqual(set(line["shape"]), {name for name in line["residual"] if name.endswith("weight")})
+            self.assertEqual(set(line["scale"]), set(line["shape"]))
+            self.assertTrue(all(0.1 <= shape < 4 for shape in line["shape"].values()))
+            self.assertTrue(all(scale > 0 for scale in line["scale"].values()))
+
     def test_killed_and_resumed_ends_in_the_same_bits(self):
         flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 120, "--exchange", "shard"]
         straight = self.result(*flags)

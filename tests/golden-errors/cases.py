@@ -5,6 +5,7 @@ except where they are the point, so that this rule is what refuses it. A good on
 would write most of them.
 """
 
+import csv
 import hashlib
 import pathlib
 import struct
@@ -16,9 +17,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ref"))
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, IDS, PLACES8, PLACES16, RUNS, bucketed, chunk_header, floats, group_size, ids_of, pack_groups,
-    pack_places, raw_chunk, signed, single, write_bitmap, write_chunk, write_description, write_frame, write_groups,
-    write_places, write_recipe, write_rice, write_runs, write_tensor)
+    BITMAP, EVERY, GEOMETRIC, IDS, PLACES8, PLACES16, RUNS, bucketed, chunk_header, coded, fitted, floats, geometric_of,
+    group_size, ids_of, lossless, pack_groups, pack_places, pack_range, prefixed, range_form, range_of, ranged,
+    raw_chunk, signed, single, turned_left, write_bitmap, write_chunk, write_codes, write_description, write_frame,
+    write_frequencies, write_geometric, write_groups, write_lengths, write_places, write_recipe, write_rice,
+    write_runs, write_streams, write_tensor, zstd_frame)
 
 CHUNK = 262144
 BAD, GOOD = {}, {}
@@ -256,6 +259,8 @@ BINS = (1, 6, 4, 2, 1)
 IN_8, IN_16 = (1, 6, 4, 3, 1), (1, 6, 4, 4, 1)
 MOMENTUM = (3, 2, 1, 2, 1)
 SIGN, BINGRAD, ORQ, LINEAR, QSGD, TERNARY, NATURAL = ((1, 1, quantize, 2, 1) for quantize in range(4, 11))
+FP8, FP4 = (1, 1, 12, 2, 1), (1, 1, 13, 2, 1)
+HUFFMAN, RANS, LOSSLESS, ZSTD = ((1, 1, 13 if pack != 4 else 1, 2, pack) for pack in range(2, 6))  # of fp4, fp32
 NOT_CANONICAL = (
     # name, rule, text, ids, words of the program and of the reference decoder
     ("empty", "a recipe has a part", "", (1, 1, 1, 2, 1), "empty", "empty"),
@@ -526,6 +531,54 @@ NOT_CANONICAL = (
      "without sign"),
     ("adacomp16-bingrad", "adacomp16 goes with sign", "adabins@50+bingrad@b+adacomp16", (1, 6, 5, 4, 1), "adacomp16",
      "without sign"),
+    ("fp4-value", "fp4 has no parameters", "fp4@e2m1", FP4, "fp4", "no main"),
+    ("fp4-bucket", "fp4 has no parameters", "fp4@bucket=7", FP4, "no parameter", "unknown parameter"),
+    ("fp8-without", "the main parameter always stands", "fp8", FP8, "canonical form", "lacks its main"),
+    ("fp8-with-key", "the main parameter has no key", "fp8@format=e4m3", FP8, "canonical form", "key"),
+    ("fp8-format", "formats are e5m2 and e4m3", "fp8@e3m4", FP8, "format", "format=e3m4"),
+    ("fp8-format-capital", "formats are e5m2 and e4m3", "fp8@E5M2", FP8, "format", "format=E5M2"),
+    ("fp8-bucket", "fp8 knows no bucket", "fp8@e5m2,bucket=7", FP8, "no parameter", "unknown parameter"),
+    ("huffman-without", "the main parameter always stands", "fp4+huffman", HUFFMAN, "canonical form", "lacks its main"),
+    ("huffman-with-key", "the main parameter has no key", "fp4+huffman@table=model", HUFFMAN, "canonical form", "key"),
+    ("huffman-table", "a table is counts or model", "fp4+huffman@best", HUFFMAN, "table", "table=best"),
+    ("rans-value", "rans has no parameters", "fp4+rans@12", RANS, "rans", "no main"),
+    ("lossless-value", "lossless has no parameters", "fp32+lossless@12", LOSSLESS, "lossless", "no main"),
+    ("zstd-without", "the main parameter always stands", "fp4+zstd", ZSTD, "canonical form", "lacks its main"),
+    ("zstd-with-key", "the main parameter has no key", "fp4+zstd@level=3", ZSTD, "canonical form", "key"),
+    ("zstd-0", "a level is at least 1", "fp4+zstd@0", ZSTD, "level", "level outside"),
+    ("zstd-10", "a level is at most 9", "fp4+zstd@10", ZSTD, "level", "level outside"),
+    ("zstd-negative", "a level is at least 1", "fp4+zstd@-1", ZSTD, "level", "plain digits"),
+    ("zstd-part", "a level is whole", "fp4+zstd@2.5", ZSTD, "level", "plain digits"),
+    ("zstd-exponent", "whole numbers are plain digits", "fp4+zstd@3e0", ZSTD, "canonical form", "plain digits"),
+    ("huffman-fp32", "huffman codes symbols with a base", "fp32+huffman@counts", (1, 1, 1, 2, 2), "huffman",
+     "does not go with"),
+    ("huffman-topk-fp16", "huffman codes symbols with a base", "topk@0.5+fp16+huffman@counts", (1, 2, 2, 2, 2),
+     "huffman", "does not go with"),
+    ("rans-fp32", "rans codes symbols with a base, or indices", "fp32+rans", (1, 1, 1, 2, 3), "rans",
+     "does not go with"),
+    ("rans-bf16", "rans codes symbols with a base, or indices", "bf16+rans", (1, 1, 3, 2, 3), "rans",
+     "does not go with"),
+    ("rans-bitmap-fp32", "rans codes indices in gaps alone", "topk@0.5+fp32+bitmap+rans", (1, 2, 1, 1, 3), "rans",
+     "does not go with"),
+    ("lossless-sign", "lossless codes floats alone", "sign+lossless", (1, 1, 4, 2, 4), "lossless", "does not go with"),
+    ("lossless-fp4", "lossless codes floats alone", "fp4+lossless", (1, 1, 13, 2, 4), "lossless", "does not go with"),
+    ("lossless-natural", "lossless codes floats alone", "topk@0.5+natural+lossless", (1, 2, 10, 2, 4), "lossless",
+     "does not go with"),
+    ("model-sign", "table=model goes with fp4 and fp8", "sign+huffman@model", (1, 1, 4, 2, 2), "model", "model"),
+    ("model-orq", "table=model goes with fp4 and fp8", "orq@9+huffman@model", (1, 1, 6, 2, 2), "model", "model"),
+    ("model-natural", "table=model goes with fp4 and fp8", "natural+huffman@model", (1, 1, 10, 2, 2), "model", "model"),
+    ("adacomp8-rans", "adacomp8 leaves no symbols", "adabins@50+sign+adacomp8+rans", (1, 6, 4, 3, 3), "adacomp8",
+     "leaves no symbols"),
+    ("adacomp16-huffman", "adacomp16 leaves no symbols", "adabins@50+sign+adacomp16+huffman@counts", (1, 6, 4, 4, 2),
+     "adacomp16", "leaves no symbols"),
+    ("adacomp8-zstd", "adacomp8 leaves no symbols", "adabins@50+sign+adacomp8+zstd@3", (1, 6, 4, 3, 5), "adacomp8",
+     "leaves no symbols"),
+    ("two-symbol-packs", "one part of each stage", "fp4+rans+zstd@3", RANS, "stage", "two of one stage"),
+    ("packs-order", "parts stand in the order of their stages", "topk@0.5+fp4+rans+bitmap", (1, 2, 13, 1, 3),
+     "canonical form", "order"),
+    ("all-with-bitmap-rans", "select `all` has no index pack", "fp4+bitmap+rans", (1, 1, 13, 1, 3), "bitmap",
+     "no indices"),
+    ("preset-co3", "presets are for people", "co3@fp4", (2, 1, 13, 2, 2), "canonical form", "unknown part"),
 )
 for name, rule, text, ids, program, reference in NOT_CANONICAL:
     every = {1: floats(range(8)), 4: signed(1.5, [1] * 8)}
@@ -659,7 +712,8 @@ bad_chunk("count-0-bitmap", "count 0 has mode 0 by index pack `bitmap` as well",
           raw_chunk(0, BITMAP, b"", bytes(5)), recipe=packed)
 bad_chunk("count-0-index", "count 0 has no indices", "count 0", raw_chunk(0, 0, b"", b"\0"))
 for mode in (19, 31, 37, 64, 128, 255):
-    bad_chunk(f"mode-{mode}", f"there is no mode {mode}", f"mode {mode}",
+    rule = "mode 37 needs symbol pack `rans`" if mode == GEOMETRIC else f"there is no mode {mode}"
+    bad_chunk(f"mode-{mode}", rule, f"mode {mode}",
               raw_chunk(7, mode, sevens, write_rice(some, min(mode, 18))))
 bad("mode-35", "index pack `gaps` does not allow mode 35, which has no symbols", "longer than", "mode 35",
     told(raw_chunk(7, PLACES8, sevens, write_rice(some, 18))))
@@ -985,6 +1039,486 @@ good_places("buckets-of-16", "values beyond fp16 of an fp16 tensor", bucketed([7
             np.array([-65504, 0, 65504], "<f2"), "ternary", dtype=1)
 good_places("buckets-of-bf16", "values between two of bf16", bucketed([1.00390625], [0, 1, 2], 3),
             np.array([0xBF80, 0, 0x3F80], "<u2"), "ternary", dtype=2)
+
+# Tiny floats.
+TINY = (("fp4", "fp4", 11, meaning.tiny_values(2, 1, 1)), ("fp8", "fp8@e5m2", 247, meaning.tiny_values(5, 2, 15)),
+        ("fp8-e4m3", "fp8@e4m3", 239, meaning.tiny_values(4, 3, 10)))
+for name, recipe, base, values in TINY:
+    every = list(range(base))
+
+    def of_step(step):
+        largest = float(np.finfo("<f4").max)
+        return np.clip(values * float(np.float32(step)), -largest, largest).astype("<f4")
+
+    for what, step in (("1", 1), ("third", 1 / 3), ("0", 0), ("minus", -1.5), ("denormal", 1e-44), ("largest", 3e38)):
+        good_places(f"{name}-{what}", "every value of the format, times a step",
+                    fitted(step) + write_groups(every, base), of_step(step), recipe)
+    good_places(f"{name}-inf", "a step of Inf", fitted(np.inf) + write_groups([0, 1, base - 1], base),
+                placed(3, range(3), [-np.inf, -np.inf, np.inf]), recipe)
+    good_places(f"{name}-row", "a row that is not in the table, where no code is taken from it",
+                fitted(1, 255) + write_groups(every, base), of_step(1), recipe)
+    good_places(f"{name}-told", "step and row stand behind the header",
+                raw_chunk(2, BITMAP, fitted(2, 7) + write_groups([0, base - 2], base), b"\x14"),
+                placed(5, [2, 4], 2 * values[[0, base - 2]]), f"topk@0.5+{recipe}")
+    good_places(f"{name}-of-16", "values beyond fp16 of an fp16 tensor",
+                fitted(1e6) + write_groups([0, base // 2, base - 1], base), np.array([-65504, 0, 65504], "<f2"), recipe,
+                dtype=1)
+    body = fitted(1) + write_groups(every, base)
+    bad_chunk(f"{name}-cut", "there is a symbol for each value", "symbols", body[:-1], base, recipe)
+    bad(f"{name}-long", "there is no more than a symbol for each value", "longer than", "behind its last chunk",
+        told(body + b"\0", recipe, base))
+    bad_chunk(f"{name}-numbers-cut", "step and row are whole", "chunk's buckets", body[:4], 1, recipe)
+    bad_chunk(f"{name}-row-none", "step and row are whole", "symbols", body[:4] + body[5:], base, recipe)
+    each, bits = group_size(base)
+    bad_chunk(f"{name}-beyond", "a group is below base^k", "beyond its largest",
+              fitted(1) + pack_groups([base ** each], bits), each, recipe)
+    bad(f"{name}-0-numbers", "a chunk without values has no bucket", "longer than", "behind its last chunk",
+        told(chunk_header(0, 0, 0) + fitted(1), f"topk@0.5+{recipe}", 8))
+
+# Symbols that are coded: what all packs have in common.
+N = 400  # values, so that codes are shorter than the plain form
+trits = [0 if i % 29 == 3 else 2 if i % 17 == 5 else 1 for i in range(N)]  # of ternary: most are 0
+ones = placed(N, range(N), [trit - 1 for trit in trits])
+trits_plain = write_groups(trits, 3)
+halfs_in = [0x3C00 + i % 3 for i in range(N)]  # of fp16
+halfs_out = np.array(halfs_in, "<u2").view("<f2").astype("<f4")
+halfs_plain = np.array(halfs_in, "<u2").tobytes()
+CODED = (  # name, recipe, numbers, plain form, a form of its own, forms that there are not, what it means
+    ("huffman", "ternary+huffman@counts", floats([1]), trits_plain, prefixed(trits, [2, 1, 2]), (5, 16, 255), ones),
+    ("rans", "ternary+rans", floats([1]), trits_plain, ranged(trits, 3),
+     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA4, 0xA6, 0xAF, 0xF0, 0xF2, 255), ones),
+    ("lossless", "fp16+lossless", b"", halfs_plain, lossless(halfs_in, 2),
+     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA4, 0xA6, 0xAF, 0xF0, 0xF2, 255), halfs_out),
+    ("zstd", "ternary+zstd@3", floats([1]), trits_plain, b"\1" + zstd_frame((1, N)), (2, 4, 255), placed(N, [], [])),
+    ("zstd-words", "fp16+zstd@3", b"", halfs_plain, b"\1" + zstd_frame((0, 2 * N)), (2, 4, 255), placed(N, [], [])),
+)
+
+
+def bad_coded(name, rule, reference, body, recipe, numbers=b"", n=N, coded_len=None):
+    bad_chunk(name, rule, reference, coded(body, numbers, coded_len), n, recipe)
+
+
+for name, recipe, numbers, plain_form, form, unknown, means in CODED:
+    plainly, size = b"\0" + plain_form, len(plain_form)
+    values = halfs_out if plain_form is halfs_plain else ones
+    good_places(f"coded-{name}", "a form of its own", coded(form, numbers), means, recipe)
+    good_places(f"coded-{name}-plain", "the plain form", coded(plainly, numbers), values, recipe)
+    good_places(f"coded-{name}-told", "coded_len stands behind the header",
+                raw_chunk(N, BITMAP, coded(form, numbers), b"\xff" * 50 + b"\0"),
+                np.concatenate([means, np.zeros(3, "<f4")]), f"topk@0.5+{recipe}")
+    good_places(f"coded-{name}-none", "a chunk of count 0 has no coded_len", chunk_header(0, 0, 0), placed(9, [], []),
+                f"topk@0.5+{recipe}")
+    good_places(f"coded-{name}-drawn", "at coordinates that are drawn", coded(plainly, numbers), values,
+                f"randomblock@1,coords=shared+{recipe}", seed=7)
+
+    def refused(what, rule, reference, body, coded_len=None):
+        bad_coded(f"coded-{name}-{what}", rule, reference, body, recipe, numbers, N, coded_len)
+
+    refused("len-0", "coded_len is at least 1", "coded_len of 0", b"")
+    bad(f"coded-{name}-len-0-form", "coded_len is at least 1", "longer than", "coded_len of 0",
+        told(coded(form, numbers, 0), recipe, N))
+    refused("plain-long", "coded_len is at most 1 more than the plain form", f"coded_len of {size + 2}",
+            plainly + b"\0")
+    refused("len-largest", "coded_len is at most 1 more than the plain form", "coded_len of 4294967295", form,
+            2 ** 32 - 1)
+    refused("len-beyond", "coded bytes lie in the frame", "symbols", form, len(form) + 1)
+    refused("plain-short", "the plain form is whole", "plain form", plainly[:-1])
+    refused("plain-alone", "the plain form is whole", "plain form", b"\0")
+    refused("form-alone", "something follows a form", "", form[:1])
+    for number in unknown:
+        refused(f"form-{number}", f"there is no form {number}", f"unknown form {number}",
+                bytes([number]) + form[1:])
+    bad_chunk(f"coded-{name}-len-cut", "coded_len is whole", "coded_len", coded(form, numbers)[:3], N, recipe)
+    bad_chunk(f"coded-{name}-len-none", "coded symbols have a coded_len", "", numbers + form, N, recipe)
+    bad(f"coded-{name}-none-len", "a chunk of count 0 has no coded_len", "longer than", "behind its last chunk",
+        told(chunk_header(0, 0, 0) + bytes(4), f"topk@0.5+{recipe}", 9))
+    if numbers:
+        bad_chunk(f"coded-{name}-numbers-first", "numbers stand behind coded_len", "coded_len",
+                  numbers + coded(form), N, recipe)
+        raw = bytearray(plainly)
+        raw[1] = 255
+        refused("plain-beyond", "a group is below base^k", "beyond its largest", bytes(raw))
+bad("rans-floats-coded", "rans leaves symbols of fp16 as they are", "longer than", "behind its last chunk",
+    told(raw_chunk(4, BITMAP, coded(b"\0" + bytes(8)), b"\x0f"), "topk@0.5+fp16+rans", 8))
+good_places("rans-floats", "rans leaves symbols of fp16 as they are",
+            raw_chunk(4, BITMAP, halfs_plain[:8], b"\x0f"), placed(8, range(4), halfs_out[:4]), "topk@0.5+fp16+rans")
+good_places("rans-floats-drawn", "rans has nothing to do here", halfs_plain[:8], halfs_out[:4],
+            "randomk@1,coords=shared+fp16+rans", seed=7)
+good("coded-chunks", "each chunk has a form of its own",
+     single("sign+rans", (2 * CHUNK + 5,),
+            [coded(ranged([0] * CHUNK, 2, 8, 1, [256, 0]), floats([1])),
+             coded(ranged([1] * CHUNK, 2, 14, 32, [0, 1 << 14]), floats([2])), coded(b"\0\x12", floats([3]))]),
+     w=placed(2 * CHUNK + 5, range(2 * CHUNK + 5), [*np.repeat([1, -2], CHUNK), 3, -3, 3, 3, -3]))
+
+# Prefix codes.
+of_trits, first_lengths = "ternary+huffman@counts", write_lengths([2, 1, 2])
+
+
+def prefix(lengths, stream):
+    return b"\1" + write_lengths(lengths) + stream
+
+
+def bad_prefix(name, rule, reference, body, recipe=of_trits, numbers=floats([1]), n=N):
+    bad_coded(f"prefix-{name}", rule, reference, body, recipe, numbers, n)
+
+
+stream = write_codes(trits, [2, 1, 2])
+for number, lengths in enumerate(([0, 2, 2], [3, 1, 3], [12, 12, 1], [2, 2, 2], [12, 0, 0])):
+    bad_prefix(f"not-full-{number}", "codes are full", "not full", prefix(lengths, stream))
+bad_prefix("empty", "codes are full", "not full", prefix([0, 0, 0], stream))
+bad_prefix("single", "codes are full, also where one symbol occurs", "not full", prefix([0, 1, 0], bytes(50)))
+bad_prefix("over-full", "codes are not more than full", "more codes", prefix([1, 1, 1], stream))
+bad_prefix("over-full-2", "codes are not more than full", "more codes", prefix([2, 1, 1], stream))
+for length in (13, 14, 15):
+    bad_prefix(f"length-{length}", "lengths are at most 12", "above 12", prefix([length, 1, 2], stream))
+bad_prefix("half", "a half byte that is left over is 0", "half byte", b"\1" + bytes([0x12, 0x12]) + stream)
+bad_prefix("lengths-cut", "lengths are whole", "inside the lengths", b"\1" + first_lengths[:1])
+bad_prefix("lengths-alone", "there is a code for each symbol", "past its bytes", prefix([2, 1, 2], b""))
+bad_prefix("short", "there is a code for each symbol", "past its bytes", prefix([2, 1, 2], stream[:-1]))
+bad_prefix("long", "no whole byte is left over", "more bytes", prefix([2, 1, 2], stream + b"\0"))
+bad_prefix("long-set", "no whole byte is left over", "more bytes", prefix([2, 1, 2], stream + b"\xff"))
+assert not stream[-1] >> 7
+bad_prefix("behind", "bits behind the last are 0", "behind its last",
+           prefix([2, 1, 2], stream[:-1] + bytes([stream[-1] | 0x80])))
+bad_prefix("code-cut", "the last code is whole", "past its bytes", prefix([2, 1, 2], bytes(50) + b"\x80"), n=N + 8)
+bad_prefix("symbol-more", "a code has a symbol for each value", "past its bytes",
+           prefix([2, 1, 2], write_codes([1] * N, [2, 1, 2])), n=N + 1)
+bad_prefix("symbol-less", "a code has no more symbols", "more bytes",
+           prefix([2, 1, 2], write_codes([1] * (N + 8), [2, 1, 2])))
+long_lengths = [12, 12, *range(11, 0, -1), 0, 0, 0, 0]
+deep = [0, 1, 11, 12, 2, 0] + [12] * 394
+good_places("prefix-long", "codes of one bit and of twelve", coded(prefixed(deep, long_lengths), floats(range(17))),
+            placed(N, range(N), deep), "orq@17+huffman@counts")
+good_places("prefix-two", "one symbol occurs, and another has a code", coded(prefixed([1] * N, [1, 1, 0]), floats([1])),
+            placed(N, [], []), of_trits)
+sixteens = [i % 16 for i in range(2048)]
+good_places("prefix-flat", "codes of one length", coded(prefixed(sixteens, [4] * 16 + [0]), floats(range(17))),
+            placed(2048, range(2048), sixteens), "orq@17+huffman@counts")
+
+with open(meaning.SHAPES, encoding="ascii", newline="") as file:
+    SHAPES = list(csv.DictReader(file))
+MANY = 8192
+for (name, recipe, base, values), column in zip(TINY, ("fp4", "fp8", "fp8e4m3")):
+    modelled = f"{recipe}+huffman@model"
+    for row in (0, len(SHAPES) // 2, len(SHAPES) - 1):
+        lengths = [int(digit, 16) for digit in SHAPES[row][column + "_lengths"]]
+        usual = sorted(range(base), key=lambda x: lengths[x])[:4 if base == 11 else 30]
+        symbols = [usual[i * i % 41 % len(usual)] for i in range(N)]
+        good_places(f"{name}-model-{row}", "a code from the table",
+                    coded(b"\2" + write_codes(symbols, lengths), fitted(0.5, row)),
+                    placed(N, range(N), values[symbols] / 2), modelled)
+    stream, last = write_codes(symbols, lengths), fitted(1, row)
+    good_places(f"{name}-model-plain", "the plain form although there is a table, and a row that is not in it",
+                coded(b"\0" + write_groups(symbols, base), fitted(1, 255)), placed(N, range(N), values[symbols]),
+                modelled)
+    own = [0] * (base - 2) + [1, 1]
+    largest = [base - 1 - i % 2 for i in range(5 * N)]
+    good_places(f"{name}-model-own", "a code of its own although there is a table, and a row that is not in it",
+                coded(prefixed(largest, own), fitted(1, 255)), placed(5 * N, range(5 * N), values[largest]), modelled)
+    for beyond in (len(SHAPES), 255):
+        bad_prefix(f"{name}-row-{beyond}", "a code is taken from a row that there is", f"row {beyond}",
+                   b"\2" + stream, modelled, fitted(1, beyond))
+    bad_prefix(f"{name}-no-model", "form 2 needs table=model", "recipe does not", b"\2" + stream,
+               f"{recipe}+huffman@counts", last)
+    bad_prefix(f"{name}-model-short", "there is a code for each symbol", "past its bytes", b"\2" + stream[:-1],
+               modelled, last)
+    bad_prefix(f"{name}-model-long", "no whole byte is left over", "more bytes", b"\2" + stream + b"\0", modelled, last)
+    bad_prefix(f"{name}-streams-few", "four streams are for 8192 symbols and more", "four streams",
+               b"\4" + write_streams(symbols, lengths), modelled, last)
+    more = [symbols[i % N] for i in range(MANY + 1)]
+    good_places(f"{name}-model-streams", "a code from the table, four streams",
+                coded(b"\4" + write_streams(more, lengths), fitted(2, row)),
+                placed(MANY + 1, range(MANY + 1), 2 * values[more]), modelled)
+    bad_prefix(f"{name}-streams-no-model", "form 4 needs table=model", "recipe does not",
+               b"\4" + write_streams(more, lengths), f"{recipe}+huffman@counts", last, MANY + 1)
+    bad_prefix(f"{name}-streams-row", "a code is taken from a row that there is", f"row {len(SHAPES)}",
+               b"\4" + write_streams(more, lengths), modelled, fitted(1, len(SHAPES)), MANY + 1)
+bad_prefix("sign-no-model", "form 2 needs table=model", "recipe does not", b"\2" + bytes(20), "sign+huffman@counts")
+
+for n in (MANY, MANY + 1, MANY + 2, MANY + 3):
+    many = [trits[i % N] for i in range(n)]
+    means = placed(n, range(n), [trit - 1 for trit in many])
+    good_places(f"prefix-streams-{n % 4}", "four streams, the last of which may have fewer",
+                coded(b"\3" + first_lengths + write_streams(many, [2, 1, 2]), floats([1] * -(-n // 2048))), means,
+                of_trits)
+good_places("prefix-stream-of-many", "one stream however many symbols there are",
+            coded(prefixed(many, [2, 1, 2]), floats([1] * 5)), means, of_trits)
+streams = write_streams(many, [2, 1, 2])
+sizes, streams = list(struct.unpack("<3I", streams[:12])), streams[12:]
+
+
+def bad_streams(name, rule, reference, sizes, streams, n=MANY + 3):
+    bad_prefix(f"streams-{name}", rule, reference, b"\3" + first_lengths + struct.pack("<3I", *sizes) + streams,
+               numbers=floats([1] * 5), n=n)
+
+
+bad_prefix("streams-few", "four streams are for 8192 symbols and more", "four streams",
+           b"\3" + first_lengths + write_streams(trits, [2, 1, 2]))
+fewer = [trits[i % N] for i in range(MANY - 1)]
+bad_prefix("streams-one-few", "four streams are for 8192 symbols and more", "four streams",
+           b"\3" + first_lengths + write_streams(fewer, [2, 1, 2]), numbers=floats([1] * 4), n=MANY - 1)
+bad_prefix("streams-sizes-cut", "the lengths of streams are whole", "prefix code ends",
+           b"\3" + first_lengths + struct.pack("<3I", *sizes)[:-1], numbers=floats([1] * 5), n=MANY + 3)
+bad_streams("beyond", "streams lie in the chunk", "prefix code ends", [sizes[0], sizes[1], len(streams)], streams)
+bad_streams("beyond-far", "streams lie in the chunk", "prefix code ends", [2 ** 32 - 1, sizes[1], sizes[2]], streams)
+bad_streams("overflow", "lengths that overflow are none", "prefix code ends",
+            [sizes[0] + 1, 2 ** 32 - 1, sizes[2]], streams)
+bad_streams("first-short", "each stream has its codes", "", [sizes[0] - 1, sizes[1], sizes[2]], streams)
+bad_streams("first-long", "each stream has its codes alone", "more bytes", [sizes[0] + 1, sizes[1], sizes[2]],
+            streams[:sizes[0]] + b"\0" + streams[sizes[0]:])
+bad_streams("last-short", "the last stream has its codes", "past its bytes", sizes, streams[:-1])
+bad_streams("last-long", "the last stream has its codes alone", "more bytes", sizes, streams + b"\0")
+bad_streams("last-none", "the last stream has its codes", "more bytes",
+            [sizes[0], sizes[1], len(streams) - sizes[0] - sizes[1]], streams)
+for number in range(4):
+    raw, end = bytearray(streams), sum(sizes[:number + 1]) if number < 3 else len(streams)
+    if not raw[end - 1] >> 7:
+        raw[end - 1] |= 0x80
+        bad_streams(f"behind-{number}", "bits behind the last are 0", "", sizes, bytes(raw))
+
+# Range codes.
+in_range = "ternary+rans"
+
+
+def bad_range(name, rule, reference, body, n=N, recipe=in_range, numbers=floats([1])):
+    bad_coded(f"range-{name}", rule, reference, body, recipe, numbers, n)
+
+
+for bits in range(8, 15):
+    for states in (1, 4, 32):
+        body = ranged([trits[i % N] for i in range(5 * N)], 3, bits, states)
+        good_places(f"range-{bits}-{states}", "every precision and number of states", coded(body, floats([1])),
+                    np.tile(ones, 5), in_range)
+shared = [200, 3600, 296]
+good_places("range-last", "the last symbol, whose frequency is not written, has all",
+            coded(ranged([2] * 700, 3, 8, 32, [0, 0, 256]), floats([1])), placed(700, range(700), 1), in_range)
+good_places("range-one", "one symbol has all: no state ever changes", coded(ranged([1] * N, 3, 14, 1, [0, 1 << 14, 0]),
+                                                                          floats([1])), placed(N, [], []), in_range)
+good_places("range-unlike", "frequencies that are not those of the symbols",
+            coded(ranged(trits, 3, 12, 1, [1000, 2000, 1096]), floats([1])), ones, in_range)
+good_places("range-rare", "symbols of frequency 1", coded(ranged([1] * 399 + [0], 3, 14, 1, [1, (1 << 14) - 2, 1]),
+                                                        floats([1])), placed(N, N - 1, -1), in_range)
+good_places("range-unused", "a frequency for a symbol that does not occur",
+            coded(ranged([1] * N, 3, 12, 4, [96, 3900, 100]), floats([1])), placed(N, [], []), in_range)
+powers = [127 + (i % 9 == 1) for i in range(N)]
+good_places("range-512", "a base of 512", coded(ranged(powers, 512)),
+            placed(N, range(N), [2.0 ** (x - 127) for x in powers]), "natural+rans")
+good_places("range-sign", "a base of 2", coded(ranged([int(i % 50 == 7) for i in range(N)], 2), floats([1])),
+            placed(N, range(N), [-1 if i % 50 == 7 else 1 for i in range(N)]), "sign+rans")
+
+ahead = range_form(12, 1) + write_frequencies(shared[:2])
+x, words = range_of(trits, shared, 12)
+bad_range("frequencies-more", "frequencies add up to 2^B", "more than 4096",
+          range_form(12, 1) + write_frequencies([3600, 700]) + pack_range(x, words))
+bad_range("frequency-more", "frequencies add up to 2^B", "more than 4096",
+          range_form(12, 1) + write_frequencies([4097, 0]) + pack_range(x, words))
+bad_range("frequency-far", "a frequency has no more bits than the sum of all", "above the sum",
+          range_form(12, 1) + write_frequencies([8191, 0]) + pack_range(x, words))
+bad_range("frequency-endless", "a frequency's ones end", "above the sum", range_form(12, 1) + b"\xff" * 40)
+bad_range("frequencies-none", "frequencies are there", "past their bytes", range_form(12, 1) + b"\xff")
+bad_range("frequencies-cut", "frequencies are whole", "past their bytes", ahead[:-1])
+bad_range("frequencies-cut-512", "frequencies are whole", "past their bytes", range_form(12, 1) + bytes(60),
+          recipe="natural+rans", numbers=b"")
+raw = bytearray(ahead)
+assert not raw[-1] >> 7
+raw[-1] |= 0x80
+bad_range("frequencies-behind", "bits behind the last frequency are 0", "behind their last",
+          bytes(raw) + pack_range(x, words))
+bad_range("frequency-written", "the last frequency is not written", "",
+          range_form(12, 1) + write_frequencies(shared) + pack_range(x, words))
+for what, bad_x in (("0", 0), ("small", 2 ** 15 - 1), ("large", 2 ** 31), ("largest", 2 ** 32 - 1)):
+    bad_range(f"state-{what}", "a state is from 2^15 up to but not 2^31", "outside its range",
+              ahead + pack_range([bad_x], words))
+bad_range("states-cut", "states are whole", "inside its states", ahead + pack_range(x, [])[:3])
+bad_range("states-none", "states are there", "inside its states", ahead)
+bad_range("states-few", "there are as many states as the form says", "", range_form(12, 4) + ahead[1:] +
+          pack_range(x, words))
+bad_range("states-many", "there are as many states as the form says", "", ahead +
+          pack_range(*range_of(trits, shared, 12, 4)))
+bad_range("odd", "words are whole", "inside a word", ahead + pack_range(x, words) + b"\0")
+bad_range("odd-cut", "words are whole", "inside a word", ahead + pack_range(x, words)[:-1])
+bad_range("word-missing", "there are words for all states", "lacks a word", ahead + pack_range(x, words[:-1]))
+bad_range("words-missing", "there are words for all states", "lacks a word", ahead + pack_range(x, []))
+bad_range("word-more", "no word is left over", "left over", ahead + pack_range(x, words + [0]))
+bad_range("end", "every state ends in 2^15", "does not end",
+          ahead + pack_range(*range_of(trits, shared, 12, ends=[2 ** 15 + 1])))
+bad_range("end-large", "every state ends in 2^15", "does not end",
+          ahead + pack_range(*range_of(trits, shared, 12, ends=[2 ** 31 - 1])))
+bad_range("end-one", "every state ends in 2^15, also where one symbol has all", "does not end",
+          range_form(12, 1) + write_frequencies([0, 4096]) + pack_range([2 ** 15 + 1], []))
+x, words = range_of(trits, shared, 12, 4)
+for last in (0, 3):
+    ends = [2 ** 15 + (i == last) for i in range(4)]
+    bad_range(f"end-of-{last}", "every state ends in 2^15", "does not end",
+              range_form(12, 4) + write_frequencies(shared[:2]) + pack_range(*range_of(trits, shared, 12, 4, ends)))
+bad_range("end-of-31", "every state ends in 2^15", "does not end",
+          range_form(8, 32) + write_frequencies([0, 0]) + pack_range([2 ** 15] * 31 + [2 ** 15 + 1], []), n=700)
+bad_range("count-more", "a code has a symbol for each value", "", ahead + pack_range(*range_of(trits, shared, 12)),
+          n=N + 1)
+bad_range("count-less", "a code has no more symbols", "", ahead + pack_range(*range_of(trits, shared, 12)), n=N - 1)
+bad_range("swapped", "words stand in the order in which they are taken", "", range_form(12, 4) +
+          write_frequencies(shared[:2]) + pack_range(x, words[::-1]))
+
+# Floats of which nothing is lost.
+DTYPE_WORDS = (("fp32", 4, "<u4"), ("fp16", 2, "<u2"), ("bf16", 2, "<u2"))
+for name, width, kind in DTYPE_WORDS:
+    top = {"fp32": 0x3F800000, "fp16": 0x3C00, "bf16": 0x3F80}[name]
+    sign_bit = 1 << 8 * width - 1
+    words = [(top + 3 * (i % 5)) ^ (sign_bit if i % 3 == 1 else 0) for i in range(600)] + [0, sign_bit, 1, top - 1]
+    means = np.array(words, kind)
+    means = (means.view("<f4") if name == "fp32" else means.view("<f2").astype("<f4") if name == "fp16" else
+             (means.astype("<u4") << 16).view("<f4"))
+    recipe = f"{name}+lossless"
+    for states in (1, 4, 32):
+        good_places(f"lossless-{name}-{states}", "signs among the lower bytes, exponents by a range code",
+                    coded(lossless(words, width, 12, states)), means, recipe)
+    good_places(f"lossless-{name}-of-16", "an fp16 tensor", coded(lossless(words[:600], width, 8)),
+                means[:600].astype("<f2"), recipe, dtype=1)
+    good_places(f"lossless-{name}-of-bf16", "a bf16 tensor", coded(lossless(words[:600], width, 8)),
+                (meaning.to_bf16(means[:600]).view("<u4") >> 16).astype("<u2"), recipe, dtype=2)
+    lower, upper = turned_left(words, width)
+    code = ranged(upper, 256)
+
+    def bad_words(what, rule, reference, body):
+        bad_coded(f"lossless-{name}-{what}", rule, reference, body, recipe, n=len(words))
+
+    bad_words("lower-cut", "lower bytes are whole", "inside the lower bytes", code[:1] + lower[:-1])
+    bad_words("lower-alone", "a range code is behind the lower bytes", "past their bytes", code[:1] + lower)
+    bad_words("lower-none", "lower bytes are there", "", code)
+    bad_words("odd", "words are whole", "inside a word", code[:1] + lower + code[1:] + b"\0")
+    bad_words("word-more", "no word is left over", "left over", code[:1] + lower + code[1:] + b"\0\0")
+    bad_words("word-missing", "there are words for all states", "lacks a word", code[:1] + lower + code[1:-2])
+    bad_words("lower-more", "there are no more lower bytes than words need", "", code[:1] + lower + b"\0\0" + code[1:])
+
+# zstd.
+in_zstd, numbered = "ternary+zstd@3", floats([1])
+
+
+def bad_zstd(name, rule, reference, frame, recipe=in_zstd, numbers=numbered, n=N):
+    bad_coded(f"zstd-{name}", rule, reference, b"\1" + frame, recipe, numbers, n)
+
+
+ZSTD_ONES = zstd_frame((1, N))
+good_places("zstd-blocks", "several blocks", coded(b"\1" + zstd_frame((1, N - 30), bytes(trits[-30:])), numbered),
+            placed(N, range(N - 30, N), [trit - 1 for trit in trits[-30:]]), in_zstd)
+checked = bytearray(ZSTD_ONES)
+checked[4] |= 4
+good_places("zstd-checksum", "a frame with a checksum",
+            coded(b"\1" + checked + struct.pack("<Q", ref.xxh64(b"\1" * N))[:4], numbered), placed(N, [], []), in_zstd)
+good_places("zstd-window", "a window that is told",
+            coded(b"\1" + ZSTD_ONES[:4] + b"\x80\x00" + ZSTD_ONES[5:], numbered), placed(N, [], []), in_zstd)
+good_places("zstd-512", "two bytes a symbol where the base is above 256",
+            coded(b"\1" + zstd_frame((0, 2 * N - 20), struct.pack("<10H", *range(502, 512)))),
+            np.concatenate([np.zeros(N - 10, "<u4"), np.arange(502, 512, dtype="<u4") << 23]), "natural+zstd@1")
+good_places("zstd-256", "one byte a symbol where the base is 256",
+            coded(b"\1" + zstd_frame((255, N)), floats([0, 255])), placed(N, range(N), 255), "linear@256+zstd@9")
+for name, recipe, word in (("fp32", "fp32+zstd@3", 0x3F3F3F3F), ("fp16", "fp16+zstd@3", 0x3F3F),
+                           ("bf16", "bf16+zstd@3", 0x3F3F)):
+    width = 4 if name == "fp32" else 2
+    value = np.array([word << (16 if name == "bf16" else 0)], "<u4" if name != "fp16" else "<u2")
+    value = value.view("<f4" if name != "fp16" else "<f2").astype("<f4")[0]
+    good_places(f"zstd-{name}", "words", coded(b"\1" + zstd_frame((0x3F, N * width))), placed(N, range(N), value),
+                recipe)
+    bad_zstd(f"{name}-size", "the content has as many words as there are values", "content of",
+             zstd_frame((0x3F, N * width - 1)), recipe, b"")
+    bad_zstd(f"{name}-size-more", "the content has as many words as there are values", "content of",
+             zstd_frame((0x3F, N * width + width)), recipe, b"")
+bad_zstd("none", "there is a frame of zstd", "no frame", b"")
+bad_zstd("magic", "there is a frame of zstd", "no frame", b"\x27" + ZSTD_ONES[1:])
+bad_zstd("magic-alone", "a frame of zstd is whole", "", ZSTD_ONES[:4])
+bad_zstd("skippable", "a frame that is skipped is none", "no frame",
+         b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + bytes(4))
+bad_zstd("skippable-first", "there is one frame", "no frame",
+         b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + bytes(4) + ZSTD_ONES)
+bad_zstd("skippable-behind", "there is one frame", "behind its frame",
+         ZSTD_ONES + b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + bytes(4))
+bad_zstd("cut", "a frame of zstd is whole", "damaged", ZSTD_ONES[:-1])
+bad_zstd("cut-block", "a frame of zstd is whole", "damaged", ZSTD_ONES[:-2])
+bad_zstd("cut-header", "a frame of zstd is whole", "", ZSTD_ONES[:8])
+bad_zstd("behind", "nothing is behind the frame", "behind its frame", ZSTD_ONES + b"\0")
+bad_zstd("twice", "there is one frame", "", zstd_frame((1, N // 2)) * 2)
+bad_zstd("again", "there is one frame", "behind its frame", ZSTD_ONES * 2)
+bad_zstd("size-less", "the content has a byte for each symbol", f"content of {N - 1} bytes", zstd_frame((1, N - 1)))
+bad_zstd("size-more", "the content has a byte for each symbol", f"content of {N + 1} bytes", zstd_frame((1, N + 1)))
+bad_zstd("size-0", "the content has a byte for each symbol", "content of 0 bytes", zstd_frame(b""))
+bad_zstd("size-largest", "the content has a byte for each symbol", "content of", zstd_frame((1, N), size=2 ** 32 - 1))
+bad_zstd("size-false", "the content has the size that is told", "damaged", zstd_frame((1, N - 1), size=N))
+bad_zstd("size-false-more", "the content has the size that is told", "damaged", zstd_frame((1, N + 1), size=N))
+bad_zstd("size-none", "the frame tells its content's size", "does not tell",
+         ZSTD_ONES[:4] + b"\x00\x00" + ZSTD_ONES[9:])
+bad_zstd("block", "a frame of zstd is sound", "damaged", ZSTD_ONES[:9] + bytes([ZSTD_ONES[9] | 6]) + ZSTD_ONES[10:])
+bad_zstd("reserved", "a frame of zstd is sound", "", ZSTD_ONES[:4] + bytes([ZSTD_ONES[4] | 8]) + ZSTD_ONES[5:])
+bad_zstd("dictionary", "there is no dictionary", "damaged",
+         ZSTD_ONES[:4] + bytes([ZSTD_ONES[4] | 1, 5]) + ZSTD_ONES[5:])
+bad_zstd("checksum", "a checksum holds", "damaged", bytes(checked) + bytes(4))
+bad_zstd("checksum-cut", "a frame of zstd is whole", "damaged", bytes(checked) + bytes(3))
+for what, recipe, numbers, base in (("ternary", in_zstd, numbered, 3), ("sign", "sign+zstd@3", numbered, 2),
+                                    ("fp4", "fp4+zstd@3", fitted(1), 11), ("fp8", "fp8@e5m2+zstd@3", fitted(1), 247),
+                                    ("e4m3", "fp8@e4m3+zstd@3", fitted(1), 239),
+                                    ("linear", "linear@255+zstd@3", floats([1, 2]), 255)):
+    for symbol in sorted({base, 255}):
+        bad_zstd(f"symbol-{what}-{'beyond' if symbol == base else 'largest'}", "symbols are below the base",
+                 "not below its base", zstd_frame((symbol, N)), recipe, numbers)
+    bad_zstd(f"symbol-{what}-last", "symbols are below the base", "not below its base",
+             zstd_frame((0, N - 1), bytes([base])), recipe, numbers)
+bad_zstd("symbol-512", "symbols are below the base", "not below its base",
+         zstd_frame((0, 2 * N - 2), struct.pack("<H", 512)), "natural+zstd@3", b"")
+bad_zstd("symbol-511", "symbols are below the base", "not below its base",
+         zstd_frame((0, 2 * N - 2), struct.pack("<H", 511)), "qsgd@255+zstd@3", numbered)
+bad_zstd("symbol-wide", "two bytes a symbol where the base is above 256", "content of", zstd_frame((0, N)),
+         "natural+zstd@3", b"")
+bad_zstd("symbol-narrow", "one byte a symbol where the base is 256", "content of", zstd_frame((0, 2 * N)),
+         "linear@256+zstd@3", floats([1, 2]))
+
+# Geometric indices.
+in_gaps = "topk@0.2+fp32+rans"
+for name, positions, n in (
+        ("some", some, 40), ("first", [0], 40), ("last", [39], 40), ("every", everywhere, 40), ("one-of-one", [0], 1),
+        ("all-but-one", everywhere[:7] + everywhere[8:], 40), ("single", [CHUNK - 1], CHUNK),
+        ("single-first", [0], CHUNK), ("pair", [0, CHUNK - 1], CHUNK), ("far", [*range(64), CHUNK - 1], CHUNK),
+        ("thousand", list(range(7, CHUNK, 261)), CHUNK)):
+    good_chunk(f"geometric-{name}", "gaps by a range code", GEOMETRIC, positions, n, in_gaps)
+good_chunk("geometric-led", "coords=shared of a selection by value: told, in a file", GEOMETRIC, some,
+           recipe="topk@0.2,coords=shared+fp32+rans")
+good_places("geometric-coded", "indices and symbols by range codes",
+            raw_chunk(N, GEOMETRIC, coded(ranged(trits, 3), floats([1])), write_geometric(range(0, 3 * N, 3), 3 * N)),
+            placed(3 * N, range(0, 3 * N, 3), [trit - 1 for trit in trits]), "topk@0.2+ternary+rans")
+good_places("geometric-others", "rans allows the other modes of gaps as well", write_chunk(2, some, 40, sevens),
+            placed(40, some, range(1, 8)), in_gaps)
+
+
+def bad_geometric(name, rule, reference, indices, count=7, n=40, recipe=in_gaps):
+    chunk = raw_chunk(count, GEOMETRIC, floats(range(count)), indices)
+    bad_chunk(f"geometric-{name}", rule, reference, chunk, n, recipe)
+
+
+bad_geometric("empty", "a state is there", "no index bytes", b"")
+for size in (1, 2, 3):
+    bad_geometric(f"cut-{size}", "a state is whole", f"{size} bytes", write_geometric(some, 40)[:size])
+bad_geometric("odd", "words are whole", "bytes", write_geometric(some, 40) + b"\0")
+bad_geometric("word-more", "no word is left over", "left over", write_geometric(some, 40) + b"\0\0")
+x, words = geometric_of(some, 7, 40)
+assert words
+bad_geometric("word-missing", "there are words for all positions", "lacks a word", pack_range(x, words[:-1]))
+for what, bad_x in (("0", 0), ("small", 2 ** 15 - 1), ("large", 2 ** 31), ("largest", 2 ** 32 - 1)):
+    bad_geometric(f"state-{what}", "a state is from 2^15 up to but not 2^31", "outside its range",
+                  pack_range([bad_x], words))
+bad_geometric("end", "the state ends in 2^15", "does not end", pack_range(*geometric_of(some, 7, 40, 2 ** 15 + 1)))
+bad_geometric("outside", "positions are below m", "outside", pack_range(*geometric_of(some[:-1] + [40], 7, 40)))
+bad_geometric("outside-first", "positions are below m", "outside", pack_range(*geometric_of([40], 1, 40)), 1)
+bad_geometric("outside-far", "positions are below m", "outside", pack_range(*geometric_of([60000], 1, 40)), 1)
+bad_geometric("outside-chunk", "positions are below m", "outside", pack_range(*geometric_of([CHUNK], 1, CHUNK)), 1,
+              CHUNK)
+bad_geometric("count-more", "there is a position for each value", "", write_geometric(some, 40), 8)
+bad_geometric("count-less", "there is no more than a position for each value", "", write_geometric(some, 40), 6)
+for name, recipe, symbols in (("huffman", "topk@0.2+sign+huffman@counts", coded(b"\0" + bytes(1), floats([1]))),
+                              ("zstd", "topk@0.2+fp32+zstd@3", coded(b"\0" + sevens)),
+                              ("lossless", "topk@0.2+fp32+lossless", coded(b"\0" + sevens)),
+                              ("bitmap", "topk@0.2+sign+bitmap+rans", coded(b"\0" + bytes(1), floats([1]))),
+                              ("sign", "topk@0.2+sign", signed(1, [0] * 7))):
+    bad_chunk(f"geometric-{name}", "mode 37 needs index pack `gaps` and symbol pack `rans`", "does not allow",
+              raw_chunk(7, GEOMETRIC, symbols, write_geometric(some, 40)), recipe=recipe)
+bad_chunk("geometric-0", "count 0 has mode 0", "count 0", chunk_header(0, GEOMETRIC, 0), recipe=in_gaps)
 
 # Symbols and dtypes.
 tricky = np.array([0x00000000, 0x80000000, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x7F7FFFFF],

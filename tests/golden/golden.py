@@ -131,7 +131,7 @@ def names_of(frame):
 
 
 def chunks_of(frame, hashes):
-    """(recipe, whether its coordinates are drawn, chunk) for each chunk; their hashes are added to `hashes`."""
+    """(unit, recipe, whether its coordinates are drawn, chunk) for each chunk; their hashes are added to `hashes`."""
     head, seed, recipes, tensors = opened(frame)
     cursor = ref.Cursor(memoryview(frame)[ref.HEADER.size + head.description_len:-8], "the frame")
     for number, members in enumerate(ref.form_units(recipes, tensors)):
@@ -140,13 +140,19 @@ def chunks_of(frame, hashes):
             raise ref.Unsupported("a unit has more elements than a test needs")
         drawn = ref.draw(recipe, seed, head.step, number, n, n)
         for chunk in ref.walk_unit(cursor, recipe, n, drawn, hashes):
-            yield recipe, drawn is not None, chunk
+            yield number, recipe, drawn is not None, chunk
 
 
 def modes_of(frame):
     """The modes of the chunks that have entries and say how their coordinates are written."""
-    return sorted({chunk.mode for recipe, is_drawn, chunk in chunks_of(frame, [])
+    return sorted({chunk.mode for _, recipe, is_drawn, chunk in chunks_of(frame, [])
                    if chunk.count and not is_drawn and recipe.select != "all"})
+
+
+def steps_of(frame):
+    """The steps of tiny floats, by unit and chunk."""
+    return {(unit, chunk.base // ref.CHUNK): np.frombuffer(chunk.numbers, ref.FITTED)["step"][0]
+            for unit, recipe, _, chunk in chunks_of(frame, []) if chunk.count and recipe.quantize in ref.FORMATS}
 
 
 def digest(array):

@@ -11,16 +11,138 @@ import numpy as np
 
 import tersegrad_ref as ref
 
-BITMAP, RUNS, EVERY, PLACES8, PLACES16 = 32, 33, 34, 35, 36
+BITMAP, RUNS, EVERY, PLACES8, PLACES16, GEOMETRIC = 32, 33, 34, 35, 36, 37
 IDS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10, "lowrank": 11},
+     "natural": 10, "lowrank": 11, "fp8": 12, "fp4": 13},
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
-    {"bits": 1},
+    {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )
 DEFAULT_IDS = (1, 1, 0, 2, 1)
+
+
+# ---- Range codes -----------------------------------------------------------------------------------------------------
+
+STATE = 2 ** 15  # in which every state ends, and so begins here: a range code is written from its end
+
+
+def push(x, words, start, f, bits):
+    """The state from which a symbol is taken and x is left; the word that it then takes in is added to `words`."""
+    if x >= f << 31 - bits:
+        words.append(x % 2 ** 16)
+        x //= 2 ** 16
+    return (x // f << bits) + x % f + start
+
+
+def pack_range(states, words):
+    return b"".join(struct.pack("<I", x) for x in states) + b"".join(struct.pack("<H", word) for word in words)
+
+
+def range_of(symbols, frequencies, bits, states=1, ends=None):
+    """(states, words) of symbols; `ends` are the states that are left in the end, if they are not all right"""
+    x, words = list(ends or [STATE] * states), []
+    for i in range(len(symbols) - 1, -1, -1):
+        symbol = symbols[i]
+        x[i % states] = push(x[i % states], words, sum(frequencies[:symbol]), frequencies[symbol], bits)
+    return x, words[::-1]
+
+
+def write_frequencies(frequencies):
+    """Those that are given: the page leaves out the last."""
+    bits = []
+    for f in frequencies:
+        b = (f + 1).bit_length() - 1
+        bits += [1] * b + [0] + [f + 1 >> i & 1 for i in range(b)]
+    return pack_bits(bits)
+
+
+def shares(symbols, base, bits):
+    """Frequencies by the counts of symbols: at least 1 each, the rest to the one that occurs most."""
+    counts = [0] * base
+    for symbol in symbols:
+        counts[symbol] += 1
+    found = [max(1, (count << bits) // max(len(symbols), 1)) if count else 0 for count in counts]
+    most = counts.index(max(counts))
+    found[most] += (1 << bits) - sum(found)
+    assert found[most] > 0
+    return found
+
+
+def range_form(bits, states):
+    return bytes([16 * bits + {1: 0, 4: 2, 32: 5}[states]])
+
+
+def ranged(symbols, base, bits=12, states=1, frequencies=None):
+    """Symbols in a form of `rans`."""
+    frequencies = frequencies or shares(symbols, base, bits)
+    return (range_form(bits, states) + write_frequencies(frequencies[:-1]) +
+            pack_range(*range_of(symbols, frequencies, bits, states)))
+
+
+def turned_left(words, width):
+    """(lower bytes, upper bytes) of words of so many bytes"""
+    lower, upper = b"", []
+    for word in words:
+        word = (word << 1 | word >> 8 * width - 1) % 2 ** (8 * width)
+        lower += word.to_bytes(width, "little")[:-1]
+        upper.append(word >> 8 * width - 8)
+    return lower, upper
+
+
+def lossless(words, width, bits=12, states=1):
+    """Words in a form of `lossless`."""
+    lower, upper = turned_left(words, width)
+    code = ranged(upper, 256, bits, states)
+    return code[:1] + lower + code[1:]
+
+
+# ---- Prefix codes and zstd -------------------------------------------------------------------------------------------
+
+def codes_of(lengths):
+    """(code, length) of each symbol that has one"""
+    codes, code = {}, 0
+    for length in range(1, max(lengths) + 1):
+        code *= 2
+        for symbol, own in enumerate(lengths):
+            if own == length:
+                codes[symbol] = code, length
+                code += 1
+    return codes
+
+
+def write_codes(symbols, lengths):
+    codes = codes_of(lengths)
+    return pack_bits([codes[x][0] >> i & 1 for x in symbols for i in range(codes[x][1] - 1, -1, -1)])
+
+
+def write_lengths(lengths):
+    return pack_groups(lengths, 4)
+
+
+def write_streams(symbols, lengths):
+    """Four streams behind the lengths of three."""
+    each = (len(symbols) + 3) // 4
+    streams = [write_codes(symbols[i * each:(i + 1) * each], lengths) for i in range(4)]
+    return b"".join(struct.pack("<I", len(stream)) for stream in streams[:3]) + b"".join(streams)
+
+
+def prefixed(symbols, lengths):
+    """Symbols in the form of `huffman` that has its lengths, and one stream."""
+    return b"\1" + write_lengths(lengths) + write_codes(symbols, lengths)
+
+
+def zstd_frame(*blocks, size=None, more=b""):
+    """A frame of zstd of blocks that are bytes as they are, or (byte, times); `more` stands behind the last block."""
+    if size is None:
+        size = sum(len(block) if isinstance(block, bytes) else block[1] for block in blocks)
+    frame = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<I", size)  # one segment, a size of four bytes
+    for number, block in enumerate(blocks):
+        kind, length = (0, len(block)) if isinstance(block, bytes) else (1, block[1])
+        frame += (length << 3 | kind << 1 | (number == len(blocks) - 1)).to_bytes(3, "little")
+        frame += block if kind == 0 else bytes([block[0]])
+    return frame + more
 
 
 # ---- Indices ---------------------------------------------------------------------------------------------------------
@@ -65,6 +187,38 @@ def write_runs(positions):
         raw += write_varint(start - end) + write_varint(stop - start - 1)
         end = stop
     return raw
+
+
+def letters(count, m):
+    """(bits of a gap that are taken as they are, frequencies of letters)"""
+    s, k = (m - count) * 2 ** 32 // m, 0
+    while count * 2 ** (k + 4) <= m:
+        s, k = s * s // 2 ** 32, k + 1
+    a = [2 ** 12]
+    for j in range(63):
+        following = max(a[j] * s // 2 ** 32, 63 - j)
+        a.append(a[j] - 1 if following >= a[j] else following)
+    return k, [a[j] - a[j + 1] for j in range(63)] + [a[63]]
+
+
+def geometric_of(positions, count, m, end=STATE):
+    """(states, words); `count` is what letters are taken for, `end` the state that is left in the end"""
+    k, frequencies = letters(count, m)
+    taken, before = [], -1  # (start, frequency, bits) in the order in which they are taken
+    for position in positions:
+        gap, before = position - before - 1, position
+        q, rest = gap >> k, gap % 2 ** k
+        for letter in [63] * (q // 63) + [q % 63]:
+            taken.append((sum(frequencies[:letter]), frequencies[letter], 12))
+        taken.append((rest, 1, k))
+    x, words = end, []
+    for start, f, bits in taken[::-1]:
+        x = push(x, words, start, f, bits)
+    return [x], words[::-1]
+
+
+def write_geometric(positions, m):
+    return pack_range(*geometric_of(positions, len(positions), m))
 
 
 def pack_places(entries, mode):
@@ -129,6 +283,16 @@ def signed(scale, bits):
     return bucketed([scale], bits, 2)
 
 
+def fitted(step, row=0):
+    """What the values of `fp4` and `fp8` have in common."""
+    return floats([step]) + bytes([row])
+
+
+def coded(body, numbers=b"", coded_len=None):
+    """What stands where symbols are coded: coded_len, numbers of buckets, form and what follows it."""
+    return struct.pack("<I", len(body) if coded_len is None else coded_len) + numbers + body
+
+
 def chunk_header(count, mode, index_len):
     return struct.pack("<IH", count | mode << 24, index_len)
 
@@ -145,6 +309,8 @@ def write_chunk(mode, positions, m, symbols):
         indices = write_bitmap(positions, m)
     elif mode == RUNS:
         indices = write_runs(positions)
+    elif mode == GEOMETRIC:
+        indices = write_geometric(positions, m)
     elif mode == EVERY:
         indices = b""
     else:

@@ -4,32 +4,39 @@ Written from docs/format.md and the list that `tersegrad recipes` prints, and ke
 no code with them, not even the random numbers. It knows one step of a fresh encoder, so feedback has nothing to
 remember yet, and a velocity is the gradient. Presets are not known here, nor is the clip of `momentum`. Where the page
 leaves the order of a sum open, it is from the first to the last here, in binary64; where it leaves the choice among
-equally good levels open (`orq@levels=exact`), one is taken.
+equally good levels open (`orq@levels=exact`), one is taken. The steps of `fp4` and `fp8`, too, hang on the order of
+sums: `expected` may be told those of a frame, and takes them where they are as good as its own.
 
     expected(tensors, recipe, ...) -> arrays, one for each (name, array) of `tensors`, of the same dtype and shape
 """
 
+import csv
 import math
+import pathlib
 import re
 from collections import namedtuple
 
 import numpy as np
 
 Recipe = namedtuple("Recipe", "feedback decay select main warmup weight scope coords unbiased quantize how")
-How = namedtuple("How", "scale form S bucket iters levels half norm clip")  # the parameters of quantizers
+How = namedtuple("How", "scale form S bucket iters levels half norm clip format")  # the parameters of quantizers
 
 STAGES = {"none": "feedback", "ef": "feedback", "momentum": "feedback",
           "all": "select", "topk": "select", "threshold": "select",
           "randomk": "select", "randomblock": "select", "adabins": "select",
           "fp32": "quantize", "fp16": "quantize", "bf16": "quantize", "sign": "quantize", "bingrad": "quantize",
           "orq": "quantize", "linear": "quantize", "qsgd": "quantize", "ternary": "quantize", "natural": "quantize",
+          "fp4": "quantize", "fp8": "quantize",
           "bitmap": "index pack", "gaps": "index pack", "adacomp8": "index pack", "adacomp16": "index pack",
-          "bits": "symbol pack"}
+          "bits": "symbol pack", "huffman": "symbol pack", "rans": "symbol pack", "lossless": "symbol pack",
+          "zstd": "symbol pack"}
 MAIN_KEYS = {"ratio": "main", "T": "main", "bin": "main"}
-MAIN = {"momentum": "m", "bingrad": "form", "orq": "S", "linear": "S", "qsgd": "S"}
+MAIN = {"momentum": "m", "bingrad": "form", "orq": "S", "linear": "S", "qsgd": "S", "fp8": "format",
+        "huffman": "table", "zstd": "level"}
 LEVELS = {"orq": 9, "linear": 16, "qsgd": 16}
 RANDOM = ("randomk", "randomblock")
 FP32, FP16 = np.dtype("<f4"), np.dtype("<f2")
+SHAPES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "shapes.csv"
 
 
 # ---- Recipes ---------------------------------------------------------------------------------------------------------
@@ -50,7 +57,8 @@ def how_of(name, parameters):
     bucket = {"sign": 262144, "natural": 4096}.get(name) or int(number("bucket", 2048))
     return How(parameters.get("scale", "mean"), parameters.get("form", "b"), int(number("S", LEVELS.get(name, 0))),
                bucket, int(number("iters", 3)), parameters.get("levels", "greedy"), parameters.get("half") == "yes",
-               parameters.get("norm", "l2"), number("clip", 0))
+               parameters.get("norm", "l2"), number("clip", 0),
+               "fp4" if name == "fp4" else parameters.get("format", "e5m2"))
 
 
 def parse(text, has_seed, kind="other"):
@@ -68,8 +76,10 @@ def parse(text, has_seed, kind="other"):
     main = parameters.get("main", None if select in ("all", "threshold") else "0.01")
     if select == "adabins":
         main = bin_of(parameters, kind)
-    # The index pack is no part of it: it changes bytes, not values, but two recipes that differ in it are two units.
-    return found.get("index pack", "gaps"), Recipe(
+    # Packs are no part of it: they change bytes, not values, but two recipes that differ in them are two units.
+    packs = (found.get("index pack", "gaps"), found.get("symbol pack", "bits"), parameters.get("table", "counts"),
+             float(parameters.get("level", 3)))
+    return packs, Recipe(
         found.get("feedback", "none"), float(parameters.get("decay", 1)), select, None if main is None else float(main),
         float(parameters.get("warmup", 0)), float(parameters.get("weight", 2)), parameters.get("scope", "tensor"),
         coords, parameters.get("unbiased", "no") == "yes", quantize, how_of(quantize, parameters))
@@ -398,7 +408,60 @@ def to_powers(values, chances):
     return (bits & np.uint32(0x80000000) | raised.astype(np.uint32) << np.uint32(23)).view(np.float32)
 
 
-def quantized(recipe, values, sent, picked, stream):
+# ---- Tiny floats -----------------------------------------------------------------------------------------------------
+
+TINY = {"fp4": ("fp4", 2, 1, 1), "e5m2": ("fp8", 5, 2, 15), "e4m3": ("fp8e4m3", 4, 3, 10)}
+
+
+def tiny_values(bits, fraction_bits, bias):
+    """All values of a format: from 0 on in steps, which double whenever a fraction is full, on both sides."""
+    each = 2 ** fraction_bits
+    full = np.arange((2 ** bits - 1) * each - 1) // each  # how often it was full before each step
+    above = np.cumsum(2.0 ** (1 - bias - fraction_bits + np.maximum(full - 1, 0)))
+    return np.concatenate([-above[::-1], [0.0], above])
+
+
+def shapes(column):
+    """(rho, reach) of all rows"""
+    with open(SHAPES, encoding="ascii", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return (np.array([float(row[name]) for row in rows]) for name in ("rho", column + "_reach"))
+
+
+def reach_of(rho, form):
+    """Between rows, or beyond both ends of the table."""
+    column, *bits = TINY[form]
+    at, reach = shapes(column)
+    if rho < at[0]:
+        return reach[0] * rho / at[0]
+    values = tiny_values(*bits)
+    return np.interp(rho, [*at, 1], [*reach, values[values >= reach[-1]].min()])
+
+
+def step_of(v, form):
+    """The step that suits the values v."""
+    size = np.abs(v[v != 0])
+    if not len(size):
+        return 0.0
+    mean = size.sum() / len(size)
+    return float(in_32(mean / reach_of(mean * mean / ((size * size).sum() / len(size)), form)))
+
+
+def to_tiny(form, values, told):
+    """Values of a chunk; `told` is the step by a frame, or None."""
+    if not np.isfinite(values).all():
+        return np.full(len(values), np.nan, np.float32)
+    v, step = values.astype(np.float64), step_of(values.astype(np.float64), form)
+    if told is not None and abs(told - step) <= max(1e-6 * step, 2.0 ** -149):
+        step = float(told)
+    if step == 0:
+        return np.zeros(len(v), np.float32)
+    multiples = tiny_values(*TINY[form][1:]) * step
+    above = (multiples[1:] + multiples[:-1]) / 2  # all exact
+    return in_32(multiples[np.searchsorted(above, v)])
+
+
+def quantized(recipe, values, sent, picked, stream, steps):
     if recipe.quantize == "sign":
         return np.copysign(scale_of(recipe, values, sent, picked), picked)
     if recipe.quantize in QUANTIZE:
@@ -407,6 +470,9 @@ def quantized(recipe, values, sent, picked, stream):
     for chunk in np.unique(sent // 262144).tolist():
         inside = slice(*np.searchsorted(sent, [262144 * chunk, 262144 * (chunk + 1)]))
         part = picked[inside]
+        if recipe.quantize in ("fp4", "fp8"):
+            out[inside] = to_tiny(recipe.how.format, part, steps.get(chunk))
+            continue
         chances = words(stream, 262144 * chunk, len(part))
         natural = recipe.quantize == "natural"
         out[inside] = to_powers(part, chances) if natural else in_buckets(recipe, part, chances)
@@ -416,13 +482,15 @@ def quantized(recipe, values, sent, picked, stream):
 QUANTIZE = {"fp32": lambda values: values, "fp16": to_fp16, "bf16": to_bf16}
 
 
-def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, dense_below=0, nonfinite="error"):
-    """What comes out for `tensors`; arguments are those of `tersegrad encode`."""
+def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, dense_below=0, nonfinite="error",
+             steps=()):
+    """What comes out for `tensors`; arguments are those of `tersegrad encode`, and `steps` those that a frame tells,
+    by unit and chunk."""
     units = {}
     for number, (name, array) in enumerate(tensors):
-        pack, chosen = recipe_of(name, array, recipe, rules, kinds, dense_below, seed is not None)
+        packs, chosen = recipe_of(name, array, recipe, rules, kinds, dense_below, seed is not None)
         spans = chosen.select != "all" and chosen.scope == "model"
-        units.setdefault((pack, chosen) if spans else number, (chosen, []))[1].append(number)
+        units.setdefault((packs, chosen) if spans else number, (chosen, []))[1].append(number)
 
     results = [None] * len(tensors)
     for unit, (chosen, members) in enumerate(units.values()):
@@ -442,7 +510,8 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
             picked = np.where(finite, np.clip(picked, -largest, largest), picked).astype(np.float32)
         out = np.zeros(len(values), np.float32)
         stream, = p64(seed or 0, step % 2 ** 32, step // 2 ** 32, unit, rank + 1)
-        out[sent] = quantized(chosen, values, sent, picked, stream)
+        told = {chunk: value for (number, chunk), value in dict(steps).items() if number == unit}
+        out[sent] = quantized(chosen, values, sent, picked, stream, told)
         ends = np.cumsum([tensors[t][1].size for t in members])
         for t, flat in zip(members, np.split(out, ends[:-1])):
             array = tensors[t][1]

@@ -14,13 +14,17 @@ surrogate escapes for bytes that are not.
     tersegrad_ref.py FRAME.tg OUT      one tensor: OUT is a .npy file; otherwise a folder of NAME.npy ('/' becomes '_')
     tersegrad_ref.py --info FRAME.tg   what the frame says of itself, as JSON
 
-Needs Python 3.8 and NumPy, nothing else.
+Needs Python 3.8 and NumPy; docs/shapes.csv for codes that are taken from it, and libzstd for symbol pack `zstd`.
 """
 
 import argparse
+import csv
+import ctypes
+import functools
 import json
 import math
 import os
+import pathlib
 import re
 import struct
 import sys
@@ -34,7 +38,7 @@ MAX_ELEMENTS = 1 << 60    # in all tensors of a frame together
 DEFAULT_LIMIT = 1 << 28   # elements this decoder is willing to hold, unless told otherwise
 
 DESCRIBED, INDICES, VALUES = 1, 2, 4
-BITMAP, RUNS, EVERY, PLACES8, PLACES16 = 32, 33, 34, 35, 36
+BITMAP, RUNS, EVERY, PLACES8, PLACES16, GEOMETRIC = 32, 33, 34, 35, 36, 37
 MAX_RICE = 18
 PLACES = {PLACES8: 6, PLACES16: 14}  # bits of a place
 
@@ -180,9 +184,9 @@ PARTS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10},  # 11, `lowrank`, is never in a frame
+     "natural": 10, "fp8": 12, "fp4": 13},  # 11, `lowrank`, is never in a frame
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
-    {"bits": 1},
+    {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )
 DEFAULTS = ("none", "all", None, "gaps", "bits")
 STAGE_OF = {name: stage for stage, parts in enumerate(PARTS) for name in parts}
@@ -218,11 +222,14 @@ PARAMETERS = {  # in canonical order
     "linear": (LEVELS, BUCKET, CLIP),
     "qsgd": (LEVELS._replace(low=1, high=255), BUCKET, Parameter("norm", ("l2", "max"), "l2"), CLIP),
     "ternary": (BUCKET, CLIP),
+    "fp8": (Parameter("format", ("e5m2", "e4m3"), "e5m2", main=True),),
+    "huffman": (Parameter("table", ("counts", "model"), "counts", main=True),),
+    "zstd": (Parameter("level", None, "3", 1, 9, True, main=True, whole=True),),
 }
 LARGEST_BIN = {"adacomp8": 64, "adacomp16": 16384}
 GREEDY = (3, 5, 9, 17)
 
-Recipe = namedtuple("Recipe", "text select quantize index_pack scope shared ratio bin layout")
+Recipe = namedtuple("Recipe", "text select quantize index_pack symbol_pack scope shared ratio bin layout")
 
 
 def write_number(value):
@@ -308,12 +315,25 @@ def check_together(text, names, parameters):
     require(given.get("scale") != "one" or names[0] == "none", f"recipe '{text}' has a scale of one and feedback")
     require(given.get("scale") != "meanmax" or names[1] == "adabins",
             f"recipe '{text}' has a scale that is taken of bins but has no bins")
+    check_symbol_pack(text, names, parameters)
     if names[3] not in LARGEST_BIN:
         return
     require(names[1] == "adabins" and names[2] == "sign",
             f"recipe '{text}' has index pack '{names[3]}' without adabins or without sign")
     require(parse_whole(parameters[1]["bin"]) <= LARGEST_BIN[names[3]],
             f"recipe '{text}' has bins too large for index pack '{names[3]}'")
+
+
+def check_symbol_pack(text, names, parameters):
+    quantize, pack = names[2], names[4]
+    if pack == "bits":
+        return
+    require(names[3] not in LARGEST_BIN, f"recipe '{text}' has index pack '{names[3]}', which leaves no symbols")
+    with_indices = pack == "rans" and names[1] != "all" and names[3] == "gaps"
+    require(pack == "zstd" or with_indices or (quantize in PLAIN) == (pack == "lossless"),
+            f"recipe '{text}' has symbol pack '{pack}', which does not go with '{quantize}'")
+    require(parameters[4].get("table") != "model" or quantize in FORMATS,
+            f"recipe '{text}' takes its code from a model that '{quantize}' does not have")
 
 
 def parse_recipe(raw, ids):
@@ -340,8 +360,10 @@ def parse_recipe(raw, ids):
 
     given = parameters.get(1, {})
     ratio = parse_number(given["ratio"]) if names[1] in DRAWS else None
-    return Recipe(text, names[1], names[2], names[3], given.get("scope"), given.get("coords") == "shared", ratio,
-                  int(given["bin"]) if names[1] == "adabins" else None, layout_of(names[2], parameters[2]))
+    table = parameters.get(4, {}).get("table")
+    return Recipe(text, names[1], names[2], names[3], names[4], given.get("scope"), given.get("coords") == "shared",
+                  ratio, int(given["bin"]) if names[1] == "adabins" else None,
+                  layout_of(names[2], parameters[2], names[4], table))
 
 
 # ---- Section 2: description ------------------------------------------------------------------------------------------
@@ -400,10 +422,14 @@ def parse_description(view):
 MODES = {"bitmap": (BITMAP,), "gaps": (*range(MAX_RICE + 1), BITMAP, RUNS, EVERY), "adacomp8": (BITMAP, PLACES8),
          "adacomp16": (BITMAP, PLACES16)}
 PLAIN = {"fp32": 32, "fp16": 16, "bf16": 16}  # bits of a symbol
+FORMATS = {"fp4": {None: ("fp4", 2, 1, 1)},  # by form: columns of docs/shapes.csv, bits of exponent and fraction, bias
+           "fp8": {"e5m2": ("fp8", 5, 2, 15), "e4m3": ("fp8e4m3", 4, 3, 10)}}
+FITTED = np.dtype([("step", "<f4"), ("row", "u1")])
 
 # How values travel: symbols below `base`, in groups of `each` that take `bits`; `bucket` of them share `numbers`, which
-# are of `dtype`. Symbols in whole bytes have base 0, and no buckets.
-Layout = namedtuple("Layout", "quantize form base each bits bucket numbers dtype")
+# are of `dtype`. Symbols in whole bytes have base 0, and no buckets. `coded` is the pack that codes them, if one does,
+# and `table` where its code comes from.
+Layout = namedtuple("Layout", "quantize form base each bits bucket numbers dtype coded table", defaults=(None, None))
 
 
 def group_of(base):
@@ -412,16 +438,31 @@ def group_of(base):
     return min(sizes, key=lambda size: (Fraction(size[1], size[0]), size[0]))
 
 
-def layout_of(quantize, given):
+@functools.lru_cache(None)
+def values_of_format(quantize, form):
+    """All values of a format, ascending."""
+    _, exponent_bits, fraction_bits, bias = FORMATS[quantize][form]
+    fractions = [fraction / 2 ** fraction_bits for fraction in range(2 ** fraction_bits)]
+    found = {fraction * 2.0 ** (1 - bias) for fraction in fractions}
+    found |= {(1 + fraction) * 2.0 ** (e - bias) for fraction in fractions for e in range(1, 2 ** exponent_bits - 1)}
+    return np.array(sorted(found | {-value for value in found}))
+
+
+def layout_of(quantize, given, pack, table):
     if quantize in PLAIN:
-        return Layout(quantize, None, 0, 1, PLAIN[quantize], CHUNK, 0, "<f4")
+        return Layout(quantize, None, 0, 1, PLAIN[quantize], CHUNK, 0, "<f4",
+                      pack if pack in ("lossless", "zstd") else None)
+    coded = None if pack == "bits" else pack
+    if quantize in FORMATS:
+        base = len(values_of_format(quantize, given.get("format")))
+        return Layout(quantize, given.get("format"), base, *group_of(base), CHUNK, 1, FITTED, coded, table)
     form, levels, half = given.get("form"), int(given.get("S", 0)), given.get("half") == "yes"
     base = {"sign": 2, "bingrad": 2, "orq": levels, "linear": levels, "qsgd": 2 * levels + 1, "ternary": 3,
             "natural": 512}[quantize]
     bucket = {"sign": CHUNK, "natural": 4096}.get(quantize) or int(given["bucket"])
     numbers = {"sign": 1, "bingrad": 1 if form == "pb" else 2, "orq": levels, "linear": 2, "qsgd": 1, "ternary": 1,
                "natural": 0}[quantize]
-    return Layout(quantize, form, base, *group_of(base), bucket, numbers, "<f2" if half else "<f4")
+    return Layout(quantize, form, base, *group_of(base), bucket, numbers, "<f2" if half else "<f4", coded, table)
 
 
 def symbols_len(layout, count):
@@ -430,7 +471,9 @@ def symbols_len(layout, count):
 
 
 def symbols_max(layout, size):
-    """The most symbols that `size` bytes have room for."""
+    """The most symbols that `size` bytes have room for. Of a coded chunk that is any number."""
+    if layout.coded:
+        return size // 5 * CHUNK
     return size * 8 // layout.bits * layout.each
 
 
@@ -462,6 +505,15 @@ def turned(numbers, signs):
     return (numbers.view(np.uint32) ^ signs.astype(np.uint32) << np.uint32(31)).view(np.float32)
 
 
+def times_step(layout, raw, x):
+    """What symbols x of `fp4` and `fp8` mean."""
+    with np.errstate(invalid="ignore"):
+        step = np.frombuffer(raw, layout.dtype)["step"].astype(np.float64)
+        values = values_of_format(layout.quantize, layout.form)[x] * step[np.arange(len(x)) // layout.bucket]
+        largest = float(np.finfo(np.float32).max)
+        return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(np.float32)
+
+
 def computed(layout, numbers, x):
     """What symbols x mean where that is computed: in binary64, rounded to binary32 once."""
     with np.errstate(invalid="ignore"):
@@ -480,6 +532,8 @@ def values_of(layout, raw, x):
     """What symbols x mean, in the buckets whose numbers are `raw`."""
     if layout.quantize == "natural":
         return (x << 23).astype(np.uint32).view(np.float32)
+    if layout.quantize in FORMATS:
+        return times_step(layout, raw, x)
     numbers = np.frombuffer(raw, layout.dtype).astype(np.float32).reshape(-1, layout.numbers)
     numbers = numbers[np.arange(len(x)) // layout.bucket]
     if layout.quantize == "sign":
@@ -491,15 +545,280 @@ def values_of(layout, raw, x):
     return computed(layout, numbers, x)
 
 
+# ---- Section 4: symbols that are coded -------------------------------------------------------------------------------
+
+SHAPES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "shapes.csv"
+LONGEST = 12  # bits of a prefix code
+MANY = 8192  # symbols that may go in several streams
+STATE_MIN, STATE_END = 1 << 15, 1 << 31
+LETTERS, LETTER_BITS = 64, 12  # of geometric indices
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+@functools.lru_cache(None)
+def lengths_of_shapes(column):
+    """The lengths of a format's prefix codes, row by row."""
+    with open(SHAPES, encoding="ascii", newline="") as file:
+        return [[int(digit, 16) for digit in row[column + "_lengths"]] for row in csv.DictReader(file)]
+
+
+def prefix_of(lengths):
+    """(symbols, their lengths) by the next LONGEST bits, of the canonical prefix code that has these lengths"""
+    lengths = np.array(lengths)
+    require(lengths.max() <= LONGEST, f"a prefix code has a length above {LONGEST}")
+    order = np.argsort(lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    share = 1 << LONGEST - lengths[order]  # of all that may come next
+    require(share.sum() <= 1 << LONGEST, "a prefix code has more codes than there is room for")
+    require(share.sum() == 1 << LONGEST, "a prefix code is not full")
+    symbol_of = np.repeat(order, share)
+    return symbol_of, lengths[symbol_of]
+
+
+def read_stream(view, prefix, count):
+    """`count` symbols of a prefix code."""
+    bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
+    size = len(bits)
+    stuck = size + 1  # where a code leads that runs past the end
+    padded = np.concatenate([bits, np.zeros(LONGEST, np.uint8)])
+    ahead = np.zeros(size, np.int64)
+    for place in range(LONGEST):
+        ahead = ahead << 1 | padded[place:place + size]
+    after = np.arange(size) + prefix[1][ahead]
+    after[after > size] = stuck
+    jump = after.tolist() + [stuck, stuck]
+    starts, at = [], 0
+    for _ in range(count):
+        starts.append(at)
+        at = jump[at]
+    require(at != stuck, "a prefix code runs past its bytes")
+    require((at + 7) // 8 == len(view), "a prefix code has more bytes than it needs")
+    require(not bits[at:].any(), "a prefix code has a bit set behind its last")
+    return prefix[0][ahead[np.array(starts, np.int64)]]
+
+
+def read_streams(view, prefix, count):
+    """The same of four streams."""
+    cursor, each = Cursor(view, "a prefix code"), (count + 3) // 4
+    sizes = [cursor.number(4, "the lengths of its streams") for _ in range(3)]
+    streams = [cursor.take(size, "a stream") for size in sizes]
+    streams.append(cursor.take(cursor.left(), "a stream"))
+    counts = [each, each, each, count - 3 * each]
+    return np.concatenate([read_stream(*stream) for stream in zip(streams, [prefix] * 4, counts)])
+
+
+def read_huffman(layout, form, count, numbers, view):
+    require(1 <= form <= 4, f"a chunk has the unknown form {form}")
+    require(form <= 2 or count >= MANY, f"a chunk of {count} symbols has its prefix code in four streams")
+    read = read_stream if form <= 2 else read_streams
+    if form in (2, 4):
+        require(layout.table == "model", "a chunk takes its prefix code from a model, which its recipe does not")
+        rows = lengths_of_shapes(FORMATS[layout.quantize][layout.form][0])
+        row = int(np.frombuffer(numbers, layout.dtype)["row"][0])
+        require(row < len(rows), f"a chunk takes its prefix code from row {row}, which is not in the table")
+        return read(view, prefix_of(rows[row]), count)
+    size = (layout.base + 1) // 2
+    require(size <= len(view), "a chunk ends inside the lengths of its prefix code")
+    raw = np.frombuffer(view[:size], np.uint8)
+    halves = np.stack([raw & 15, raw >> 4], 1).reshape(-1).astype(np.int64)
+    require(not halves[layout.base:].any(), "the lengths of a prefix code have a half byte set behind their last")
+    return read(view[size:], prefix_of(halves[:layout.base]), count)
+
+
+def read_frequencies(view, base, bits):
+    """(frequencies, how many bytes they take)"""
+    row = np.unpackbits(np.frombuffer(view[:4 * base], np.uint8), bitorder="little").tolist()
+    frequencies, at = [], 0
+    for _ in range(base - 1):
+        width = 0
+        while at < len(row) and row[at]:
+            at, width = at + 1, width + 1
+        require(width <= bits, "a frequency is above the sum of all")
+        require(at + 1 + width <= len(row), "the frequencies run past their bytes")
+        low = sum(row[at + 1 + i] << i for i in range(width))
+        frequencies.append((1 << width | low) - 1)
+        at += 1 + width
+    last = (1 << bits) - sum(frequencies)
+    require(last >= 0, f"the frequencies add up to {sum(frequencies)}, more than {1 << bits}")
+    size = (at + 7) // 8
+    require(not any(row[at:8 * size]), "the frequencies have a bit set behind their last")
+    return frequencies + [last], size
+
+
+class RangeCode:
+    """States, and the words that they take in; symbols come out of the states in turn."""
+
+    def __init__(self, view, states):
+        require(len(view) >= 4 * states, "a range code ends inside its states")
+        require(len(view) % 2 == 0, "a range code ends inside a word")
+        self.states = np.frombuffer(view[:4 * states], "<u4").tolist()
+        require(all(STATE_MIN <= x < STATE_END for x in self.states), "a range code has a state outside its range")
+        self.words = iter(np.frombuffer(view[4 * states:], "<u2").tolist())
+
+    def filled(self, x):
+        if x >= STATE_MIN:
+            return x
+        word = next(self.words, None)
+        require(word is not None, "a range code lacks a word")
+        return x << 16 | word
+
+    def symbols(self, frequencies, bits, count):
+        number, f = len(self.states), np.array(frequencies)
+        symbol_of = np.repeat(np.arange(len(f)), f)
+        share, rest = f[symbol_of].tolist(), (np.arange(1 << bits) - (np.cumsum(f) - f)[symbol_of]).tolist()
+        symbol_of, mask, found = symbol_of.tolist(), (1 << bits) - 1, []
+        states, filled = self.states, self.filled
+        for i in range(count):
+            x = states[i % number]
+            slot = x & mask
+            found.append(symbol_of[slot])
+            x = share[slot] * (x >> bits) + rest[slot]
+            states[i % number] = x if x >= STATE_MIN else filled(x)
+        return found
+
+    def plain(self, bits):
+        """Bits that are all as likely, out of the first state."""
+        x = self.states[0]
+        self.states[0] = self.filled(x >> bits)
+        return x & (1 << bits) - 1
+
+    def end(self):
+        require(all(x == STATE_MIN for x in self.states), "a range code does not end in the state that it must")
+        require(next(self.words, None) is None, "a range code has a word left over")
+
+
+def range_form(form):
+    """(bits of frequencies, states)"""
+    bits, states = form >> 4, form & 15
+    require(8 <= bits <= 14 and states in (0, 2, 5), f"a chunk has the unknown form {form}")
+    return bits, 1 << states
+
+
+def read_range(view, base, form, count):
+    bits, states = range_form(form)
+    frequencies, size = read_frequencies(view, base, bits)
+    code = RangeCode(view[size:], states)
+    symbols = code.symbols(frequencies, bits, count)
+    code.end()
+    return np.array(symbols, np.int64)
+
+
+def read_lossless(form, width, count, view):
+    """Words of `width` bytes, as bytes."""
+    range_form(form)
+    size = count * (width - 1)
+    require(len(view) >= size, "a chunk ends inside the lower bytes of its words")
+    words = np.zeros((count, 8), np.uint8)
+    words[:, :width - 1] = np.frombuffer(view[:size], np.uint8).reshape(count, width - 1)
+    words[:, width - 1] = read_range(view[size:], 256, form, count)
+    words = words.view("<u8").reshape(-1)
+    return (words >> np.uint64(1) | (words & np.uint64(1)) << np.uint64(8 * width - 1)).astype(f"<u{width}").tobytes()
+
+
+@functools.lru_cache(None)
+def zstd():
+    try:
+        library = ctypes.CDLL("libzstd.so.1")
+    except OSError:
+        raise Unsupported("the frame needs libzstd, which is not there") from None
+    for name, result, arguments in (
+            ("ZSTD_getFrameContentSize", ctypes.c_ulonglong, (ctypes.c_char_p, ctypes.c_size_t)),
+            ("ZSTD_findFrameCompressedSize", ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)),
+            ("ZSTD_decompress", ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t) * 2),
+            ("ZSTD_isError", ctypes.c_uint, (ctypes.c_size_t,))):
+        getattr(library, name).restype, getattr(library, name).argtypes = result, arguments
+    return library
+
+
+def read_zstd(form, size, view):
+    """The content, which has `size` bytes."""
+    require(form == 1, f"a chunk has the unknown form {form}")
+    raw, library = bytes(view), zstd()
+    require(raw[:4] == ZSTD_MAGIC, "a chunk has no frame of zstd")
+    told = library.ZSTD_getFrameContentSize(raw, len(raw))
+    require(told < 2 ** 64 - 2, "a frame of zstd does not tell its content's size")
+    require(told == size, f"a frame of zstd has a content of {told} bytes, not {size}")
+    length = library.ZSTD_findFrameCompressedSize(raw, len(raw))
+    require(not library.ZSTD_isError(length), "a frame of zstd is damaged")
+    require(length == len(raw), "a chunk has bytes behind its frame of zstd")
+    content = ctypes.create_string_buffer(max(size, 1))
+    done = library.ZSTD_decompress(content, size, raw, len(raw))
+    require(not library.ZSTD_isError(done) and done == size, "a frame of zstd is damaged")
+    return content.raw[:size]
+
+
+def uncoded(layout, count, numbers, view):
+    """Symbols, or the words of `fp32`, `fp16` and `bf16` as bytes."""
+    form, rest = 0, view
+    if layout.coded:
+        form, rest = view[0], view[1:]
+        plain_len = symbols_len(layout, count)
+        require(form != 0 or len(rest) == plain_len, f"a plain form has {len(rest)} bytes, not {plain_len}")
+    if form == 0:
+        return read_groups(rest, layout.base, layout.each, layout.bits, count) if layout.base else rest
+    if layout.coded == "huffman":
+        return read_huffman(layout, form, count, numbers, rest)
+    if layout.coded == "rans":
+        return read_range(rest, layout.base, form, count)
+    if layout.coded == "lossless":
+        return read_lossless(form, layout.bits // 8, count, rest)
+    width = layout.bits // 8 if not layout.base else 1 if layout.base <= 256 else 2
+    content = read_zstd(form, count * width, rest)
+    if not layout.base:
+        return content
+    symbols = np.frombuffer(content, f"<u{width}").astype(np.int64)
+    require(symbols.max() < layout.base, "a symbol is not below its base")
+    return symbols
+
+
 def read_symbols(layout, count, numbers, view):
     """Symbols as binary32."""
+    view = uncoded(layout, count, numbers, view)
     if layout.base:
-        return values_of(layout, numbers, read_groups(view, layout.base, layout.each, layout.bits, count))
+        return values_of(layout, numbers, view)
     if layout.quantize == "fp32":
         return np.frombuffer(view, "<f4")
     if layout.quantize == "fp16":
         return np.frombuffer(view, "<f2").astype(np.float32)
     return (np.frombuffer(view, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+# ---- Section 4: indices ----------------------------------------------------------------------------------------------
+
+def letters_of(count, m):
+    """(bits of a gap that are taken as they are, frequencies of letters)"""
+    s, k = ((m - count) << 32) // m, 0
+    while count << k + 4 <= m:
+        s, k = s * s >> 32, k + 1
+    a = [1 << LETTER_BITS]
+    for j in range(LETTERS - 1):
+        less = max(a[j] * s >> 32, LETTERS - 1 - j)
+        a.append(less if less < a[j] else a[j] - 1)
+    return k, [a[j] - a[j + 1] for j in range(LETTERS - 1)] + a[-1:]
+
+
+def read_geometric(view, count, m):
+    require(len(view) >= 4 and len(view) % 2 == 0, f"geometric indices have {len(view)} bytes")
+    k, frequencies = letters_of(count, m)
+    code, positions, at = RangeCode(view, 1), [], -1
+    symbol_of = np.repeat(np.arange(LETTERS), frequencies).tolist()
+    starts = (np.cumsum(frequencies) - frequencies).tolist()
+    for _ in range(count):
+        q = 0
+        while True:
+            x = code.states[0]
+            slot = x & (1 << LETTER_BITS) - 1
+            letter = symbol_of[slot]
+            code.states[0] = code.filled(frequencies[letter] * (x >> LETTER_BITS) + slot - starts[letter])
+            q += letter
+            require(q << k < m, "geometric indices have a position outside their chunk")
+            if letter < LETTERS - 1:
+                break
+        at += 1 + (q << k | code.plain(k))
+        require(at < m, "geometric indices have a position outside their chunk")
+        positions.append(at)
+    code.end()
+    return np.array(positions, np.int64)
 
 
 def read_rice(view, k, count, m):
@@ -586,10 +905,17 @@ def read_positions(view, mode, count, m):
         return np.arange(m)
     if mode == BITMAP:
         return read_bitmap(view, count, m)
+    if mode == GEOMETRIC:
+        return read_geometric(view, count, m)
     return read_runs(view, count, m) if mode == RUNS else read_rice(view, mode, count, m)
 
 
-def read_header(cursor, index_pack, m):
+def allows(recipe, mode):
+    return mode in MODES[recipe.index_pack] or (
+        mode == GEOMETRIC and recipe.index_pack == "gaps" and recipe.symbol_pack == "rans")
+
+
+def read_header(cursor, recipe, m):
     """(count, mode, index_len), as far as the header alone tells right from wrong"""
     word, index_len = cursor.number(4, "a chunk's header"), cursor.number(2, "a chunk's header")
     count, mode = word & 0xFFFFFF, word >> 24
@@ -597,8 +923,9 @@ def read_header(cursor, index_pack, m):
     if count == 0:
         require(mode == 0 and index_len == 0, "a chunk of count 0 has another mode than 0 or index bytes")
         return count, mode, index_len
-    require(any(mode in modes for modes in MODES.values()), f"a chunk has the unknown mode {mode}")
-    require(mode in MODES[index_pack], f"a chunk has mode {mode}, which index pack '{index_pack}' does not allow")
+    require(mode == GEOMETRIC or any(mode in modes for modes in MODES.values()),
+            f"a chunk has the unknown mode {mode}")
+    require(allows(recipe, mode), f"a chunk has mode {mode}, which recipe '{recipe.text}' does not allow")
     if mode == BITMAP:
         require(index_len == (m + 7) // 8, f"a bitmap of {m} elements has {index_len} bytes")
     elif mode == EVERY:
@@ -669,9 +996,13 @@ def walk_unit(cursor, recipe, n, coordinates, hashes):
         if coordinates is not None:
             count, mode = int(np.subtract(*np.searchsorted(coordinates, [base + m, base]))), None
         elif recipe.select != "all":
-            count, mode, index_len = read_header(cursor, recipe.index_pack, m)
+            count, mode, index_len = read_header(cursor, recipe, m)
+        size = 0 if mode in PLACES else symbols_len(recipe.layout, count)
+        if recipe.layout.coded and count:
+            plain_len, size = size, cursor.number(4, "a chunk's coded_len")
+            require(1 <= size <= plain_len + 1, f"a chunk has a coded_len of {size}, not 1 to {plain_len + 1}")
         numbers = cursor.take(numbers_len(recipe.layout, count), "the numbers of a chunk's buckets")
-        symbols = cursor.take(0 if mode in PLACES else symbols_len(recipe.layout, count), "a chunk's symbols")
+        symbols = cursor.take(size, "a chunk's symbols")
         indices = cursor.take(index_len, "a chunk's indices")
         hashes.append(xxh64(cursor.view[start:cursor.at]))
         chunks.append(Chunk(base, m, mode, count, numbers, symbols, indices))

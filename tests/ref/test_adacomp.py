@@ -75,7 +75,7 @@ class Options(ctypes.Structure):
 
 class Traffic(ctypes.Structure):
     _fields_ = [("len", ctypes.c_uint64), ("entries", ctypes.c_uint64), ("bins", ctypes.c_uint64),
-                ("paper_len", ctypes.c_uint64)]
+                ("paper_len", ctypes.c_uint64), ("shape", ctypes.c_double), ("scale", ctypes.c_double)]
 
 
 class Detail(ctypes.Structure):
@@ -87,13 +87,14 @@ def pointers(arrays):
 
 
 class Codec:
-    """A codec of one or several fp32 tensors, which have the given numbers of elements."""
+    """A codec of one or several tensors, which have the given numbers of elements; those of bf16 are their bits."""
 
-    def __init__(self, recipe, sizes, threads=1, **more):
+    def __init__(self, recipe, sizes, threads=1, dtype="fp32", **more):
         self.library = ctypes.CDLL(str(LIBRARY))
         self.library.tg_encode_bound.restype = ctypes.c_size_t
         self.library.tg_codec_free.restype = None
-        tensors = (Tensor * len(sizes))(*(Tensor(f"t{i}".encode(), (ctypes.c_uint64 * 1)(n), 1, 0, 0)
+        number, self.element = {"fp32": (0, np.float32), "fp16": (1, np.float16), "bf16": (2, np.uint16)}[dtype]
+        tensors = (Tensor * len(sizes))(*(Tensor(f"t{i}".encode(), (ctypes.c_uint64 * 1)(n), 1, 0, number)
                                           for i, n in enumerate(sizes)))
         options = Options(size=ctypes.sizeof(Options), threads=threads, **more)
         self.codec = ctypes.c_void_p()
@@ -115,14 +116,14 @@ class Codec:
         self.library.tg_codec_free(self.codec)
 
     def encode(self, step, gradients):
-        gradients = [np.ascontiguousarray(gradient, np.float32) for gradient in gradients]
+        gradients = [np.ascontiguousarray(gradient, self.element) for gradient in gradients]
         size = ctypes.c_size_t()
         self.must("tg_encode", ctypes.byref(size), self.codec, ctypes.c_void_p(self.room.ctypes.data),
                   ctypes.c_size_t(len(self.room)), ctypes.c_uint64(step), pointers(gradients))
         return self.room[:size.value]
 
     def decode(self, frame):
-        out = [np.empty(n, np.float32) for n in self.sizes]
+        out = [np.empty(n, self.element) for n in self.sizes]
         self.must("tg_decode", self.codec, pointers(out), ctypes.c_void_p(frame.ctypes.data),
                   ctypes.c_size_t(len(frame)))
         return out

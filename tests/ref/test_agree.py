@@ -25,8 +25,8 @@ import golden  # noqa: E402
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, PLACES8, PLACES16, RUNS, raw_chunk, write_chunk, write_description, write_frame, write_groups,
-    write_places)
+    BITMAP, EVERY, GEOMETRIC, PLACES8, PLACES16, RUNS, coded, lossless, prefixed, ranged, raw_chunk, write_chunk,
+    write_codes, write_description, write_frame, write_groups, write_places, zstd_frame)
 
 CHUNK = 262144
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 31, 63, 64, 65, 127, 251, 997, 1000)
@@ -72,12 +72,27 @@ def random_buckets(rng, may_be_exact):
     return f"{name}@{','.join(given)}" if given else name
 
 
+def random_symbol_pack(rng, selects, index_pack, quantize):
+    """One that goes with the other parts."""
+    name = quantize.partition("@")[0]
+    packs = ["", "bits"]
+    if index_pack in ("adacomp8", "adacomp16"):
+        return rng.choice(packs)
+    if name in ("", *meaning.QUANTIZE):
+        packs += ["lossless", "lossless", "zstd"] + ["rans"] * 3 * (selects and index_pack != "bitmap")
+    else:
+        packs += ["huffman", "huffman@table=counts", "rans", "rans", f"zstd@{rng.randint(1, 9)}"]
+    return rng.choice(packs + ["huffman@model"] * 3 * (name in ("fp4", "fp8")))
+
+
 def random_recipe(rng, has_seed, may_be_exact):
     parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}",
                          "momentum", f"momentum@{rng.choice(('0', '0.5', '1'))}"))]
     select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock") +
                         ("adabins",) * 4)
-    quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign") + (random_buckets(rng, may_be_exact),) * 8)
+    quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign", "fp4", "fp4", "fp8", "fp8@e5m2", "fp8@e4m3") +
+                          (random_buckets(rng, may_be_exact),) * 8)
+    index_pack, selects = "", select not in ("", "all")
     if select not in ("", "all"):
         is_random, packs = select in meaning.RANDOM, ["", "", "gaps", "bitmap"]
         threshold = rng.choice(("0", "1e-30", "0.1", "0.5", "0.7", "1", "3", "1e20", repr(rng.uniform(0, 2))))
@@ -97,10 +112,10 @@ def random_recipe(rng, has_seed, may_be_exact):
         if is_random and parts[0] in ("", "none") and rng.random() < 0.3:
             given.append("unbiased=yes")
         select += "@" + ",".join(given)
-        parts.append(rng.choice(packs))
+        index_pack = rng.choice(packs)
     if quantize == "sign" and parts[0] in ("", "none") and rng.random() < 0.3:
         quantize += "@scale=one"
-    parts += [select, quantize, rng.choice(("", "", "bits"))]
+    parts += [select, quantize, index_pack, random_symbol_pack(rng, selects, index_pack, quantize)]
     rng.shuffle(parts)
     return "+".join(filter(None, parts)) or "fp32"
 
@@ -174,15 +189,60 @@ def random_case(seed, sizes, tensors_max):
     return tensors, {"recipe": recipe, **options}, flags
 
 
+def random_lengths(rng, base):
+    """Lengths of a full prefix code."""
+    leaves = [1, 1]
+    while len(leaves) < base and rng.random() < 0.9:
+        depth = leaves.pop(rng.randrange(len(leaves)))
+        leaves += [min(depth + 1, 12)] * 2 if depth < 12 else [12]
+    lengths = leaves + [0] * (base - len(leaves))
+    rng.shuffle(lengths)
+    return lengths
+
+
+def random_form(rng, layout, symbols, numbers):
+    """Symbols in a form of their pack, which changes those that it has no room for."""
+    if layout.coded == "lossless":
+        return lossless(symbols, layout.bits // 8, 14, rng.choice((1, 4, 32)))
+    if layout.coded == "rans":
+        return ranged(symbols, layout.base, rng.choice((10, 12, 14)), rng.choice((1, 4, 32)))
+    if layout.coded == "huffman":
+        lengths, form = random_lengths(rng, layout.base), 1
+        if layout.table == "model" and rng.random() < 0.7:
+            lengths, form = ref.lengths_of_shapes(ref.FORMATS[layout.quantize][layout.form][0])[numbers[4]], 2
+        usable = sorted((x for x in range(layout.base) if lengths[x]), key=lambda x: lengths[x])[:20]
+        symbols[:] = [usable[symbol % len(usable)] for symbol in symbols]
+        return prefixed(symbols, lengths) if form == 1 else b"\2" + write_codes(symbols, lengths)
+    width = layout.bits // 8 if not layout.base else 1 if layout.base <= 256 else 2
+    many = len(symbols) * 3 // 4
+    symbols[:many] = [0] * many
+    return b"\1" + zstd_frame((0, many * width), b"".join(x.to_bytes(width, "little") for x in symbols[many:]))
+
+
 def random_symbols(rng, layout, count):
     """Numbers of buckets and symbols."""
-    if not layout.base:
-        return rng.randbytes(count * layout.bits // 8)
-    symbols = [rng.choice((0, layout.base - 1, rng.randrange(layout.base))) for _ in range(count)]
-    return random_numbers(rng, layout, count) + write_groups(symbols, layout.base)
+    if count == 0:
+        return b""
+    numbers = random_numbers(rng, layout, count)
+    below = layout.base or 1 << layout.bits
+    symbols = [rng.choice((0, below - 1, rng.randrange(below))) for _ in range(count)]
+    if layout.coded and rng.random() < 0.8:
+        few = [rng.randrange(below) for _ in range(rng.choice((1, 2, 3)))]  # so that a form may be short enough
+        symbols = [rng.choice(few) for _ in range(count)]
+        form = random_form(rng, layout, symbols, numbers)
+        if len(form) <= ref.symbols_len(layout, count) + 1:
+            return coded(form, numbers)
+    if layout.base:
+        plain = write_groups(symbols, layout.base)
+    else:
+        plain = b"".join(symbol.to_bytes(layout.bits // 8, "little") for symbol in symbols)
+    return coded(b"\0" + plain, numbers) if layout.coded else numbers + plain
 
 
 def random_numbers(rng, layout, count):
+    if layout.quantize in ref.FORMATS:
+        step = rng.choice((0.0, -0.0, 1.0, rng.uniform(-2, 2), 1e-44, 3e38))
+        return np.array([(step, rng.randrange(43))], layout.dtype).tobytes()
     numbers = np.frombuffer(rng.randbytes(ref.numbers_len(layout, count)), layout.dtype)
     if layout.quantize in ("linear", "qsgd", "ternary"):  # which NaN comes of computing with one is nobody's rule
         numbers = np.where(np.isfinite(numbers), numbers, 1).astype(layout.dtype)
@@ -195,6 +255,7 @@ def random_chunk(rng, recipe, m):
     modes = {"gaps": [0, 1, 2, 5, 9, 18, BITMAP, RUNS], "bitmap": [BITMAP], "adacomp8": [BITMAP, PLACES8, PLACES8],
              "adacomp16": [BITMAP, PLACES16, PLACES16]}[recipe.index_pack]
     modes += [EVERY] * 8 * (len(positions) == m and recipe.index_pack == "gaps")
+    modes += [GEOMETRIC] * 8 * (recipe.index_pack == "gaps" and recipe.symbol_pack == "rans")
     mode = rng.choice(modes)
     if mode in (PLACES8, PLACES16) and positions:
         signs = [rng.randrange(2) for _ in positions]
@@ -215,9 +276,16 @@ def random_frame(rng):
                         "topk@0.2+orq@17,bucket=20,half=yes", "orq@2,bucket=1,levels=exact", "linear@5,bucket=11",
                         "threshold@1,scope=model+linear@256", "qsgd@1,bucket=3", "randomk@0.5,coords=shared+qsgd@255",
                         "qsgd@10,bucket=100,norm=max,clip=2.5", "ternary@bucket=6", "natural", "topk@0.5+natural",
-                        "randomblock@0.6,coords=shared+orq@9,bucket=5"),
+                        "randomblock@0.6,coords=shared+orq@9,bucket=5", "fp4", "fp8@e5m2+rans",
+                        "fp8@e4m3+huffman@model",
+                        "topk@0.5+fp4+huffman@model", "randomk@0.7,coords=shared+fp4+zstd@3", "fp4+huffman@counts",
+                        "fp32+lossless", "topk@0.9+fp16+lossless", "randomk@0.7,coords=shared+bf16+lossless",
+                        "fp16+zstd@1", "natural+zstd@9", "natural+rans", "topk@0.9+qsgd@255,bucket=200+rans",
+                        "topk@0.3+fp32+rans", "threshold@1,scope=model+bf16+rans", "randomk@0.2,coords=own+sign+rans",
+                        "orq@17,bucket=90,half=yes+huffman@counts", "ternary@bucket=300+rans", "sign+zstd@5",
+                        "bingrad@pb,bucket=500+rans", "topk@0.4+linear@256,bucket=40+bitmap+huffman@counts"),
                        rng.randint(1, 3))
-    shapes = ((), (1,), (5,), (3, 4), (2, 0), (40,), (9,), (17,), (300,))
+    shapes = ((), (1,), (5,), (3, 4), (2, 0), (40,), (9,), (17,), (300,), (1200,))
     tensors = [(f"t{i}", rng.choice(shapes), i if i < len(texts) else rng.randrange(len(texts)), rng.randrange(3),
                 rng.randrange(7)) for i in range(len(texts) + rng.randint(0, 2))]
     seed, step = rng.choice((0, 5, 2 ** 63)), rng.choice((0, 1, 2 ** 40))
@@ -246,7 +314,7 @@ def damaged(rng, frame):
         if what == 0:
             frame[at] ^= 1 << rng.randrange(8)
         elif what == 1:
-            frame[at] = rng.choice((0, 1, 2, 32, 33, 34, 35, 36, 64, 127, 128, 255))
+            frame[at] = rng.choice((0, 1, 2, 32, 33, 34, 35, 36, 37, 64, 127, 128, 160, 255))
         elif what == 2:
             frame.insert(at, rng.randrange(256))
         else:
@@ -301,7 +369,7 @@ class Encoded(Case):
             self.same_bits(golden.decode(PROGRAM, self.dir, frame, rng.choice((1, 2, 3))), theirs)
             for key in ("step", "rank", "seed"):
                 self.assertEqual(info[key], options[key])
-            for (name, array), meant in zip(theirs, meaning.expected(tensors, **options)):
+            for (name, array), meant in zip(theirs, meaning.expected(tensors, **options, steps=golden.steps_of(frame))):
                 self.assertTrue(meaning.agree(array, meant, str(options)), f"{name} is not what the recipe means")
 
     def test_small(self):

@@ -27,7 +27,7 @@ import test_adacomp as library  # noqa: E402  the library, through its public he
 
 BUCKET, BUCKETS = 300, 3000
 RANDOM = ("bingrad@pb", "orq@9", "orq@4,levels=exact", "linear@16", "qsgd@16", "qsgd@3,norm=max", "ternary", "natural")
-FIXED = ("bingrad@b", "bingrad@zero", "sign", "sign@scale=one")
+FIXED = ("bingrad@b", "bingrad@zero", "sign", "sign@scale=one", "fp4", "fp8@e4m3")
 
 
 def but(recipe, bucket):

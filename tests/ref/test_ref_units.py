@@ -20,9 +20,10 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    bucketed, chunk_header, floats, group_size, ids_of, pack_groups, pack_places, raw_chunk, signed, single,
-    write_bitmap, write_chunk, write_description, write_frame, write_groups, write_places, write_recipe, write_rice,
-    write_runs)
+    bucketed, chunk_header, coded, fitted, floats, geometric_of, group_size, ids_of, letters, lossless, pack_groups,
+    pack_places, pack_range, prefixed, push, range_form, range_of, ranged, raw_chunk, signed, single, turned_left,
+    write_bitmap, write_chunk, write_codes, write_description, write_frame, write_frequencies, write_geometric,
+    write_groups, write_lengths, write_places, write_recipe, write_rice, write_runs, write_streams, zstd_frame)
 
 CHUNK = 262144
 
@@ -120,6 +121,7 @@ class Indices(unittest.TestCase):
                 self.check(k, write_rice(positions, k), positions, m)
             self.check(ref.BITMAP, write_bitmap(positions, m), positions, m)
             self.check(ref.RUNS, write_runs(positions), positions, m)
+            self.check(ref.GEOMETRIC, write_geometric(positions, m), positions, m)
         self.check(ref.EVERY, b"", list(range(12)), 12)
 
     def test_widest_chunk(self):
@@ -197,6 +199,133 @@ class Indices(unittest.TestCase):
                     ("count is 2", [(1, 1)], 2, 40), ("count is 1", [(1, 1), (1, 2)], 1, 40)):
                 self.refuse(words, ref.read_places, pack_places(entries, mode), mode, count, m, 10)
         self.refuse("inside an entry", ref.read_places, b"\x01\x40\x00", ref.PLACES16, 1, 40, 10)
+
+
+    def test_geometric(self):
+        """Letters by hand, of half of all and of one in many; then gaps of several letters, and bits as they are."""
+        k, frequencies = ref.letters_of(20, 40)
+        self.assertEqual((k, frequencies[:6], frequencies[-1]), (0, [2048, 1024, 512, 256, 128, 64], 1))
+        k, frequencies = ref.letters_of(1, CHUNK)
+        self.assertEqual((k, sum(frequencies), min(frequencies) > 0), (15, 4096, True))
+        self.assertEqual(ref.letters_of(40, 40)[1], [4096 - 63] + [1] * 63)
+        for count, m in ((1, 1), (1, 2), (1, 16), (3, 50), (7, 1000), (1000, 1001), (5, CHUNK), (100000, CHUNK)):
+            self.assertEqual(ref.letters_of(count, m), letters(count, m))
+            self.assertEqual((sum(letters(count, m)[1]), len(letters(count, m)[1])), (4096, 64))
+        for positions, m in (([CHUNK - 1], CHUNK), ([0], CHUNK), ([*range(64), CHUNK - 1], CHUNK), ([3], 4)):
+            self.check(ref.GEOMETRIC, write_geometric(positions, m), positions, m)
+
+    def test_bad_geometric(self):
+        some = [0, 1, 2, 17, 30, 31, 39]
+        good, (x, words) = write_geometric(some, 40), geometric_of(some, 7, 40)
+        for words_of, raw, count, m in (
+                ("2 bytes", good[:2], 7, 40), ("bytes", good + b"\0", 7, 40), ("left over", good + b"\0\0", 7, 40),
+                ("lacks a word", pack_range(x, words[:-1]), 7, 40),
+                ("outside its range", pack_range([2 ** 15 - 1], words), 7, 40),
+                ("outside its range", pack_range([2 ** 31], words), 7, 40),
+                ("does not end", pack_range(*geometric_of(some, 7, 40, 2 ** 15 + 1)), 7, 40),
+                ("outside their chunk", pack_range(*geometric_of([40], 1, 40)), 1, 40),
+                ("outside their chunk", pack_range(*geometric_of([70000], 1, 40)), 1, 40)):
+            self.refuse(words_of, ref.read_geometric, raw, count, m)
+
+
+class Codes(unittest.TestCase):
+    def refuse(self, words, reader, *arguments):
+        with self.assertRaisesRegex(ref.FormatError, words):
+            reader(*arguments)
+
+    def read_prefix(self, raw, lengths, count):
+        return ref.read_stream(raw, ref.prefix_of(lengths), count).tolist()
+
+    def test_prefix_by_hand(self):
+        """Codes 10, 0, 110, 111."""
+        self.assertEqual(self.read_prefix(bytes([0b11001011, 0b1]), [2, 1, 3, 3], 4), [2, 0, 1, 3])
+        self.assertEqual(write_codes([2, 0, 1, 3], [2, 1, 3, 3]), bytes([0b11001011, 0b1]))
+        self.assertEqual(write_lengths([2, 1, 12]), b"\x12\x0c")
+
+    def test_prefix_round_trips(self):
+        rng = random.Random(5)
+        for lengths in ([1, 1], [0, 1, 0, 1], [2, 2, 2, 2], [3, 1, 3, 2], [12, 12, *range(11, 0, -1)], [8] * 256,
+                        [5] * 16 + [0] * 100 + [5] * 16):
+            usable = [symbol for symbol, length in enumerate(lengths) if length]
+            for count in (1, 2, 7, 8, 9, 500):
+                symbols = [rng.choice(usable) for _ in range(count)]
+                self.assertEqual(self.read_prefix(write_codes(symbols, lengths), lengths, count), symbols)
+            symbols = [rng.choice(usable) for _ in range(8193)]
+            raw = write_streams(symbols, lengths)
+            self.assertEqual(ref.read_streams(raw, ref.prefix_of(lengths), 8193).tolist(), symbols)
+
+    def test_bad_prefix(self):
+        lengths, good = [2, 1, 2], write_codes([0, 1, 2, 1], [2, 1, 2])
+        self.assertEqual(good, bytes([0b011001]))
+        for words, raw, own, count in (
+                ("not full", good, [2, 1, 3], 4), ("not full", good, [0, 0, 0], 4), ("not full", good, [0, 1, 0], 4),
+                ("more codes", good, [1, 1, 1], 4), ("more codes", good, [1, 1, 12], 4),
+                ("above 12", good, [13, 1, 2], 4),
+                ("past its bytes", good, lengths, 9), ("past its bytes", b"", lengths, 1),
+                ("past its bytes", b"\x80", lengths, 8), ("more bytes", good + b"\0", lengths, 4),
+                ("behind its last", b"\x99", lengths, 4)):
+            self.refuse(words, self.read_prefix, raw, own, count)
+
+    def test_range_by_hand(self):
+        """One symbol of frequency 64 of 256: 2^15 becomes 2^15/64·256 + the start, and no word is needed."""
+        x, words = range_of([1], [128, 64, 64], 8)
+        self.assertEqual((x, words), ([2 ** 15 * 4 + 128], []))
+        self.assertEqual(write_frequencies([0, 1, 2, 5]), bytes([0b11010010, 0b1001]))
+        self.assertEqual(ref.read_frequencies(write_frequencies([128, 64]), 3, 8)[0], [128, 64, 64])
+        self.assertEqual(push(2 ** 30, words, 5, 1, 14), (2 ** 14 << 14) + 5)
+        self.assertEqual(words, [0])
+
+    def test_range_round_trips(self):
+        rng = random.Random(6)
+        for base, bits in ((2, 8), (3, 14), (11, 9), (17, 10), (239, 12), (256, 13), (512, 14)):
+            for count in (1, 3, 4, 5, 31, 33, 400):
+                symbols = [min(base - 1, int(rng.expovariate(4 / base))) for _ in range(count)]
+                for states in (1, 4, 32):
+                    body = ranged(symbols, base, bits, states)
+                    self.assertEqual(ref.read_range(body[1:], base, body[0], count).tolist(), symbols)
+
+    def test_bad_range(self):
+        symbols, shares = [0, 1, 1, 2, 1, 1] * 50, [700, 2700, 696]
+        (x, words), ahead = range_of(symbols, shares, 12), write_frequencies(shares[:2])
+        form = range_form(12, 1)[0]
+        for words_of, raw in (
+                ("more than", write_frequencies([4000, 97]) + pack_range(x, words)),
+                ("above the sum", b"\xff" * 20), ("past their bytes", ahead[:2]), ("past their bytes", b""),
+                ("inside its states", ahead + b"\0\0"), ("outside its range", ahead + pack_range([32767], words)),
+                ("outside its range", ahead + pack_range([2 ** 31], words)),
+                ("inside a word", ahead + pack_range(x, words) + b"\0"),
+                ("lacks a word", ahead + pack_range(x, words[:-1])),
+                ("left over", ahead + pack_range(x, words + [7])),
+                ("does not end", ahead + pack_range(*range_of(symbols, shares, 12, ends=[32769])))):
+            self.refuse(words_of, ref.read_range, raw, 3, form, len(symbols))
+        for form in (1, 2, 0x7F, 0x80 - 16, 0xA1, 0xA4, 0xA6, 0xF0, 0xFF):
+            self.refuse(f"unknown form {form}", ref.read_range, ahead + pack_range(x, words), 3, form, len(symbols))
+        self.refuse("behind their last", ref.read_frequencies, b"\x82", 3, 12)
+
+    def test_lossless(self):
+        """A word, turned left: the upper byte is the symbol."""
+        self.assertEqual(turned_left([0xC0490FDB], 4), (b"\xb7\x1f\x92", [0x80]))
+        self.assertEqual(turned_left([0xBF80, 0x0001], 2), (b"\x01\x02", [0x7F, 0]))
+        rng = random.Random(7)
+        for width in (2, 4):
+            for count in (1, 2, 5, 300):
+                words = [rng.randrange(256 ** width) for _ in range(count)]
+                for states in (1, 4, 32):
+                    body = lossless(words, width, 14, states)
+                    raw = ref.read_lossless(body[0], width, count, body[1:])
+                    self.assertEqual(np.frombuffer(raw, f"<u{width}").tolist(), words)
+            self.refuse("lower bytes", ref.read_lossless, body[0], width, 300, body[1:300 * (width - 1)])
+
+    def test_zstd(self):
+        frame = zstd_frame(b"abc", (7, 30), b"d")
+        self.assertEqual(ref.read_zstd(1, 34, frame), b"abc" + b"\7" * 30 + b"d")
+        for words, size, raw in (
+                ("content of 34", 33, frame), ("no frame", 34, b""), ("no frame", 34, b"\0" + frame[1:]),
+                ("damaged", 34, frame[:-1]), ("behind its frame", 34, frame + b"\0"),
+                ("damaged", 40, zstd_frame((7, 30), size=40)), ("damaged", 20, zstd_frame((7, 30), size=20)),
+                ("does not tell", 34, frame[:4] + b"\0\0" + frame[9:])):
+            self.refuse(words, ref.read_zstd, 1, size, raw)
+        self.refuse("unknown form 2", ref.read_zstd, 2, 34, frame)
 
 
 class Groups(unittest.TestCase):
@@ -402,6 +531,59 @@ class Frames(unittest.TestCase):
         expected[at] = [1, 2, -1, 4, 3]
         chunk = bucketed([-1, 1, 2, 3, 4, 5], [1, 2, 0, 1, 0], 3)
         self.check(single("randomk@0.25,coords=shared+orq@3,bucket=3", (20,), [chunk], 4), expected)
+
+    def test_tiny_floats(self):
+        """Values of fp4 by hand; of fp8 how many there are, and both ends."""
+        for text, base, step, symbols, expected in (
+                ("fp4", 11, 1, range(11), [-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3]),
+                ("fp4", 11, -0.5, [0, 5, 10], [1.5, 0, -1.5]),
+                ("fp4", 11, 3e38, [0, 10], [-3.4028235e38, 3.4028235e38]),
+                ("fp8@e5m2", 247, 2, [0, 122, 123, 124, 246], [-114688, -2.0 ** -15, 0, 2.0 ** -15, 114688]),
+                ("fp8@e4m3", 239, 1, [0, 118, 119, 120, 128, 238],
+                 [-30, -2.0 ** -12, 0, 2.0 ** -12, 9 * 2.0 ** -12, 30])):
+            expected = np.array(expected, np.float32)
+            chunk = fitted(step, 255) + write_groups(list(symbols), base)
+            self.check(single(text, (len(expected),), [chunk]), expected)
+        _, array = ref.decode(single("fp4", (2,), [fitted(-1) + write_groups([5, 4], 11)]))[1][0]
+        self.assertEqual(array.view(np.uint32).tolist(), [1 << 31, 0x3F000000])
+        _, array = ref.decode(single("fp4", (3,), [fitted(np.nan) + write_groups([0, 5, 10], 11)]))[1][0]
+        self.assertTrue(np.isnan(array).all())
+
+    def test_coded(self):
+        n = 400
+        trits = [int(i % 7 != 3) + int(i % 11 == 5) for i in range(n)]
+        values = [trit - 1 for trit in trits]
+        halves = [0x3C00 + i % 3 for i in range(n)]
+        floats_of = np.array(halves, "<u2").view("<f2").astype(np.float32)
+        one = floats([1])
+        for text, chunk, expected in (
+                ("ternary+huffman@counts", coded(prefixed(trits, [2, 1, 2]), one), values),
+                ("ternary+huffman@counts", coded(b"\0" + write_groups(trits, 3), one), values),
+                ("ternary+rans", coded(ranged(trits, 3), one), values),
+                ("ternary+rans", coded(ranged(trits, 3, 8, 4), one), values),
+                ("fp16+lossless", coded(lossless(halves, 2)), floats_of),
+                ("ternary+zstd@3", coded(b"\1" + zstd_frame((2, n)), one), [1] * n),
+                ("natural+zstd@9", coded(b"\1" + zstd_frame((0, 2 * n))), [0] * n)):
+            self.check(single(text, (n,), [chunk]), expected)
+            self.check(single("topk@0.5+" + text, (n + 1,), [raw_chunk(n, ref.BITMAP, chunk, b"\xff" * 50 + b"\0")]),
+                       [*expected, 0])
+            self.check(single("topk@0.5+" + text, (n,), [chunk_header(0, 0, 0)]), [0] * n)
+            self.check(single("randomblock@1,coords=shared+" + text, (n,), [chunk], 5), expected)
+
+    def test_codes_of_the_table(self):
+        rows = ref.lengths_of_shapes("fp4")
+        symbols = [5] * 300
+        for row in (0, len(rows) - 1):
+            chunk = coded(b"\2" + write_codes(symbols, rows[row]), fitted(1, row))
+            self.check(single("fp4+huffman@model", (300,), [chunk]), [0] * 300)
+
+    def test_geometric_indices(self):
+        positions = [0, 1, 2, 17, 30, 31, 39]
+        expected = np.zeros(40)
+        expected[positions] = range(1, 8)
+        chunk = write_chunk(ref.GEOMETRIC, positions, 40, floats(range(1, 8)))
+        self.check(single("topk@0.2+fp32+rans", (40,), [chunk]), expected)
+        self.check(single("topk@0.2+fp32+rans", (40,), [write_chunk(3, positions, 40, floats(range(1, 8)))]), expected)
 
     def test_places(self):
         expected = np.zeros(40)
@@ -660,6 +842,30 @@ class Refusals(unittest.TestCase):
                 ("sign@scale=one", 2, 1)):
             ref.decode(single(text, (1,), [bytes(int(4 * numbers)) + write_groups([0], base)]))
 
+    def test_recipe_text_of_tiny_floats_and_codes(self):
+        for words, text in (
+                ("lacks its main", "fp8"), ("with a key", "fp8@format=e5m2"), ("format=e3m4", "fp8@e3m4"),
+                ("no main", "fp4@e2m1"), ("unknown parameter", "fp4@bucket=7"), ("lacks its main", "fp4+huffman"),
+                ("with a key", "fp4+huffman@table=model"), ("table=best", "fp4+huffman@best"),
+                ("no main", "fp4+rans@1"),
+                ("no main", "fp32+lossless@1"), ("lacks its main", "fp4+zstd"), ("level outside", "fp4+zstd@0"),
+                ("level outside", "fp4+zstd@10"), ("plain digits", "fp4+zstd@3.0"), ("with a key", "fp4+zstd@level=3"),
+                ("does not go with", "fp32+huffman@counts"), ("does not go with", "topk@0.5+fp16+huffman@counts"),
+                ("does not go with", "fp32+rans"), ("does not go with", "topk@0.5+fp32+bitmap+rans"),
+                ("does not go with", "sign+lossless"), ("does not go with", "fp8@e4m3+lossless"),
+                ("'orq' does not have", "orq@9+huffman@model"), ("'natural' does not have", "natural+huffman@model"),
+                ("leaves no symbols", "adabins@50+sign+adacomp8+rans"),
+                ("leaves no symbols", "adabins@50+sign+adacomp16+huffman@counts"),
+                ("leaves no symbols", "adabins@50+sign+adacomp8+zstd@3"), ("two of one stage", "fp4+rans+zstd@3"),
+                ("out of order", "topk@0.5+fp4+rans+bitmap"), ("no indices", "fp4+bitmap+rans"),
+                ("unknown part", "co3")):
+            self.refuse(words, single(text, (1,), [floats([1])]))
+        for text in ("topk@0.5+fp32+rans", "topk@0.5+bf16+rans", "randomk@0.5,coords=own+fp32+rans",
+                     "topk@0.5+sign+bitmap+rans", "topk@0.5+fp16+bitmap+lossless", "adabins@50+fp4+huffman@model",
+                     "topk@0.5+natural+zstd@9", "ef@decay=0.9+topk@0.5+fp8@e4m3+huffman@counts",
+                     "topk@0.5+fp32+zstd@1"):
+            ref.decode(single(text, (1,), [chunk_header(0, 0, 0)]))
+
     def test_recipe_ids(self):
         for stage in range(5):
             ids = bytearray(ids_of("ef+topk@0.1+fp16+bitmap"))
@@ -717,7 +923,8 @@ class Refusals(unittest.TestCase):
                 ("does not allow", eight, raw_chunk(1, 0, scale + b"\0", b"\0")),
                 ("does not allow", eight, raw_chunk(1, 33, scale + b"\0", b"\0\0")),
                 ("does not allow", eight, raw_chunk(8, 34, scale + b"\0", b"")),
-                ("unknown mode 37", eight, raw_chunk(1, 37, scale, b"\x40")),
+                ("does not allow", eight, raw_chunk(1, 37, scale, b"\x40")),
+                ("unknown mode 38", eight, raw_chunk(1, 38, scale, b"\x40")),
                 ("code 3", eight, raw_chunk(1, 35, scale, b"\xc0")),
                 ("code 0", eight, raw_chunk(1, 35, scale, b"\x40\0")),
                 ("outside its cell", eight, raw_chunk(1, 35, scale, b"\x44")),
@@ -748,10 +955,37 @@ class Refusals(unittest.TestCase):
                 ("a symbol too many", "randomk@0.5,coords=shared+" + three, floats([1, 2]) + b"\x51")):
             self.refuse(words, single(recipe, (8,), [chunk], 0))
 
+    def test_chunks_of_codes(self):
+        one, trits = floats([1]), [1] * 400
+        plain = b"\0" + write_groups(trits, 3)
+        for words, recipe, chunk in (
+                ("coded_len of 0", "ternary+rans", coded(b"", one)),
+                ("coded_len of 82", "ternary+rans", coded(plain + b"\0", one)),
+                ("chunk's symbols", "ternary+rans", coded(plain[:-1], one, 81)),
+                ("chunk's coded_len", "ternary+rans", b"\1\0"), ("chunk's buckets", "ternary+rans", b"\1\0\0\0\0"),
+                ("plain form", "ternary+rans", coded(plain[:-1], one)),
+                ("beyond its largest", "ternary+rans", coded(b"\0\xff" + plain[2:], one)),
+                ("unknown form 5", "ternary+huffman@counts", coded(b"\5" + bytes(20), one)),
+                ("recipe does not", "ternary+huffman@counts", coded(b"\2" + bytes(50), one)),
+                ("four streams", "ternary+huffman@counts", coded(b"\3" + bytes(50), one)),
+                ("half byte", "ternary+huffman@counts", coded(b"\1\x12\x12" + bytes(50), one)),
+                ("inside the lengths", "ternary+huffman@counts", coded(b"\1\x12", one)),
+                ("row 255", "fp4+huffman@model", coded(b"\2" + bytes(50), fitted(1, 255))),
+                ("unknown form 2", "ternary+zstd@3", coded(b"\2" + bytes(50), one)),
+                ("not below its base", "ternary+zstd@3", coded(b"\1" + zstd_frame((3, 400)), one)),
+                ("not below its base", "natural+zstd@3", coded(b"\1" + zstd_frame((0, 798), b"\0\2"))),
+                ("unknown form 1", "bf16+lossless", coded(b"\1" + bytes(50))),
+                ("lower bytes", "bf16+lossless", coded(range_form(12, 1) + bytes(399))),
+                ("behind its last chunk", "topk@0.5+ternary+rans", chunk_header(0, 0, 0) + bytes(4)),
+                ("does not allow", "topk@0.5+sign", raw_chunk(1, 37, signed(1, [1]), bytes(4))),
+                ("does not allow", "topk@0.5+sign+bitmap+rans", raw_chunk(1, 37, signed(1, [1]), bytes(4)))):
+            self.refuse(words, single(recipe, (400,), [chunk], 0))
+
     def test_hostile_sizes(self):
         for recipe in ("sign", "adabins@50+sign+adacomp8", "randomk@0.5,coords=shared+sign", "fp32", "topk@0.01+fp32",
                        "natural", "orq@17,bucket=1", "randomk@0.5,coords=shared+orq@17,bucket=1", "ternary",
-                       "randomblock@1,coords=shared+ternary",
+                       "randomblock@1,coords=shared+ternary", "fp4+rans", "topk@0.01+fp32+rans", "fp32+lossless",
+                       "randomk@0.5,coords=shared+fp4+huffman@model", "randomblock@1,coords=shared+fp16+zstd@3",
                        "randomk@0.01,coords=shared+fp32", "randomblock@1e-18,coords=shared+fp32"):
             self.refuse("too many", single(recipe, (2 ** 59,), [floats([1])], 0))
             self.refuse("frame ends", single(recipe, (2 ** 28,), [], 0))
@@ -767,17 +1001,23 @@ class Refusals(unittest.TestCase):
                   raw_chunk(3, ref.PLACES8, floats([1]), write_places([1, 4, 30], [0, 1, 1], 5, ref.PLACES8)),
                   raw_chunk(2, ref.PLACES16, floats([1]), write_places([1, 30], [0, 1], 5, ref.PLACES16)),
                   signed(1, [1, 0, 1]), bucketed([1, 2, 3, 4, 5, 6], [0, 1, 2, 2], 3),
-                  write_chunk(1, [0, 5], 8, bucketed([1], [8, 0], 9)), write_groups([7, 511], 512)]
+                  write_chunk(1, [0, 5], 8, bucketed([1], [8, 0], 9)), write_groups([7, 511], 512),
+                  coded(prefixed([5] * 60, [0] * 5 + [1, 1] + [0] * 4), fitted(1)),
+                  coded(ranged([0, 1] + [0] * 70, 2), floats([1])),
+                  coded(lossless([0x3F80] * 64, 2, 8, 1)),
+                  write_chunk(ref.GEOMETRIC, [2, 9, 13], 20, bytes(6)), coded(b"\1" + zstd_frame((0, 60)))]
         recipes = ["topk@0.01,scope=model+fp32", "ef+threshold@1,coords=shared+fp16", "randomk@0.5,coords=shared+fp32",
                    "ef+adabins@5+sign@scale=meanmax+adacomp8", "adabins@5+sign+adacomp16", "sign", "orq@3,bucket=3",
-                   "topk@0.5+qsgd@4", "natural"]
+                   "topk@0.5+qsgd@4", "natural", "fp4+huffman@model", "sign+rans", "bf16+lossless",
+                   "topk@0.2+fp16+rans", "fp16+zstd@3"]
         tensors = [("a", (3, 2), 0), ("b", (9,), 1), ("c", (9,), 1, 2), ("d", (6,), 0), ("e", (4,), 2),
-                   ("f", (33,), 3), ("g", (33,), 4, 1), ("h", (3,), 5), ("i", (4,), 6), ("j", (8,), 7), ("k", (2,), 8)]
+                   ("f", (33,), 3), ("g", (33,), 4, 1), ("h", (3,), 5), ("i", (4,), 6), ("j", (8,), 7), ("k", (2,), 8),
+                   ("l", (60,), 9), ("m", (72,), 10), ("n", (64,), 11), ("o", (20,), 12), ("p", (30,), 13)]
         return write_frame(write_description(recipes, tensors, 8), chunks, step=4)
 
     def test_every_truncation_and_bit_flip(self):
         frame = self.small_frame()
-        self.assertEqual(ref.decode(frame)[0]["entries"], 25)
+        self.assertEqual(ref.decode(frame)[0]["entries"], 254)
         for size in range(len(frame)):
             self.refuse("", frame[:size])
         for bit in range(8 * len(frame)):

@@ -45,6 +45,17 @@ static const char *const recipes[] = {
     "terngrad",
     "ef+ternary@clip=2.5",
     "ef+threshold@1,scope=model+natural",
+    "ef@decay=0.9+fp4+huffman",
+    "ef@decay=0.9+fp8@e4m3+rans",
+    "fp4+huffman@model",
+    "ef+topk@0.1+fp8+rans",
+    "ef+topk@0.05,scope=model+fp16+rans",
+    "ef+randomk@0.2+orq@9+huffman",
+    "ef+sign+rans",
+    "bf16+lossless",
+    "ef+threshold@1+fp32+lossless",
+    "ternary+zstd@1",
+    "ef+fp16+zstd",
 };
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 

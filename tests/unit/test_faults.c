@@ -23,6 +23,7 @@ static const struct {
     {"ef+topk@0.1,coords=shared", "allreduce"},
     {"ef+adabins@50+sign@scale=meanmax", "gather"},
     {"ef+adabins@50+sign@scale=meanmax+adacomp8", "shard"},
+    {"ef+topk@0.2+fp4+rans", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 

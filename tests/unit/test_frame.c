@@ -56,7 +56,12 @@ static const char *const recipes[] = {"topk@0.1",
                                       "orq@3,bucket=50",
                                       "linear@5",
                                       "topk@0.2+natural",
-                                      "ternary"};
+                                      "ternary",
+                                      "fp4+huffman",
+                                      "fp8+rans",
+                                      "topk@0.2+fp4+rans",
+                                      "bf16+lossless",
+                                      "orq@9+zstd"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* Both ways of reading refuse with a sentence, and outputs keep every byte. */

@@ -14,7 +14,9 @@ static const char *const recipes[] = {"dense",
                                       "ef+threshold@1,coords=shared",
                                       "randomblock@0.1,coords=own+bf16+bitmap",
                                       "ef+adabins+sign@scale=meanmax",
-                                      "ef+orq@4,levels=exact,bucket=300"};
+                                      "ef+orq@4,levels=exact,bucket=300",
+                                      "ef+fp4+rans",
+                                      "ef+topk@0.1+fp16+zstd"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* A scenario returns the first status that is not TG_OK, and has released all that it took. */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 extern const tg_index_part tg_index_gaps;
-extern const tg_symbol_part tg_symbol_bits;
 extern const tg_index_part tg_index_adacomp8, tg_index_adacomp16;
 
 enum { N = TG_CHUNK };
@@ -164,10 +163,10 @@ static void symbols_round_trip(void **state)
             for (size_t i = 0; i < n; i++) {
                 symbols[i] = (uint16_t)(n % 3 == 0 ? bases[b] - 1 : test_bits(&r) % bases[b]);
             }
-            size_t len = (size_t)tg_symbol_bits.len(n, bases[b]);
+            size_t len = (size_t)tg_bits_len(n, bases[b]);
             uint8_t *bytes = test_room(len);
-            tg_symbol_bits.write(bytes, symbols, n, bases[b]);
-            assert_true(tg_symbol_bits.read(back, bytes, n, bases[b]));
+            tg_bits_write(bytes, symbols, n, bases[b]);
+            assert_true(tg_bits_read(back, bytes, n, bases[b]));
             assert_memory_equal(back, symbols, n * sizeof *symbols);
             free(bytes);
         }
@@ -185,17 +184,17 @@ static void symbols_take_their_size(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (uint64_t groups = 0; groups < 9; groups++) {
             uint64_t len = (groups * cases[i].bits + 7) / 8;
-            assert_int_equal(tg_symbol_bits.len(groups * cases[i].symbols, cases[i].base), len);
+            assert_int_equal(tg_bits_len(groups * cases[i].symbols, cases[i].base), len);
         }
     }
     uint16_t symbols[8];
-    assert_true(tg_symbol_bits.read(symbols, (const uint8_t[]){242}, 5, 3)); /* 22222 */
-    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){243}, 5, 3));
-    assert_true(tg_symbol_bits.read(symbols, (const uint8_t[]){26}, 3, 3)); /* 222, and nothing above it */
-    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){27}, 3, 3));
-    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0xfd}, 3, 5)); /* 125 in 7 bits, a bit behind */
-    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0x80}, 3, 5));
-    assert_false(tg_symbol_bits.read(symbols, (const uint8_t[]){0x10}, 4, 2));
+    assert_true(tg_bits_read(symbols, (const uint8_t[]){242}, 5, 3)); /* 22222 */
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){243}, 5, 3));
+    assert_true(tg_bits_read(symbols, (const uint8_t[]){26}, 3, 3)); /* 222, and nothing above it */
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){27}, 3, 3));
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){0xfd}, 3, 5)); /* 125 in 7 bits, a bit behind */
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){0x80}, 3, 5));
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){0x10}, 4, 2));
 }
 
 /* ---- places and signs as one ----------------------------------------------------------------------------------------- */

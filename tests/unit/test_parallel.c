@@ -18,7 +18,12 @@ static const char *const recipes[] = {"fp16",
                                       "ef+sign",
                                       "ef+orq@9",
                                       "ef+adabins@50+bingrad@pb",
-                                      "natural"};
+                                      "natural",
+                                      "co3",
+                                      "ef+fp8+rans",
+                                      "ef+topk@0.03+fp4+huffman@model",
+                                      "fp32+lossless",
+                                      "ef+topk@0.01+bf16+zstd"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 static const tg_options with_seed = {.size = sizeof(tg_options), .has_seed = 1, .seed = 7, .describe = 1};
@@ -67,9 +72,9 @@ static void large_models_in_slices(void **state)
     static const uint64_t large[] = {600001, 300};
     static const char *const protocols[] = {"allreduce", "gather", "shard", "server"};
     static const char *const few[] = {"ef+topk@0.01+fp16", "ef+randomk@0.01", "bf16",
-                                      "ef+adabins@500+sign@scale=meanmax"};
-    for (size_t k = 0; k < 3; k++) {
-        for (int p = 0; p < 4; p++) {
+                                      "ef+adabins@500+sign@scale=meanmax", "ef+fp4+rans"};
+    for (size_t k = 0; k < sizeof few / sizeof *few; k++) {
+        for (int p = k < 3 ? 0 : 1; p < 4; p++) { /* symbols do not add up */
             test_setup setup = {few[k], protocols[p], large, 2, TG_FP32, 1, 1, NULL};
             test_world one = test_world_new(2, &setup);
             setup.threads = 3;

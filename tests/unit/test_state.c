@@ -21,6 +21,7 @@ static const struct {
             {"ef+adabins@50+sign@scale=meanmax", "gather"},
             {"ef+adabins@50+sign@scale=meanmax", "shard"},
             {"ef+orq@3,bucket=100", "shard"},
+            {"co3", "shard"},
             {"dgc@0.05", "gather"},
             {"dgc@0.05", "shard"},
             {"dense", "allreduce"}};

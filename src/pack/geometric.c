@@ -1,0 +1,170 @@
+/* Gaps of a random set are geometric, and its count tells all of that, so that nothing is sent beside them. A gap is cut
+ * into its k low bits, which are as good as even, and a number, of which letter j < 63 stands for j, and letter 63 for 63
+ * and more: the rest follows in the same way, because a geometric number forgets how far it has come. Letters and bits
+ * go through one state of the coder in rans_coder.h. */
+#include "pack/geometric.h"
+
+#include "base/bits.h"
+#include "base/bytes.h"
+#include "pack/rans_coder.h"
+
+#include <string.h>
+
+enum { LETTERS = 64, BITS = 12, TOTAL = 1 << BITS };
+
+typedef struct model {
+    uint32_t k;
+    uint32_t start[LETTERS + 1]; /* of each letter, out of 2^12 */
+} model;
+
+/* All in whole numbers, so that every machine finds the same. */
+static model model_of(size_t n, size_t count)
+{
+    model m = {0};
+    uint64_t stays = ((uint64_t)(n - count) << 32) / n; /* 2^32 times the chance of a gap of at least 1 ... */
+    for (; (uint64_t)count << (m.k + 4) <= n; m.k++) {
+        stays = (stays * stays) >> 32; /* ... and in the end 2^k */
+    }
+    uint64_t left = TOTAL; /* what this letter and all behind it have together: at least 1 each */
+    for (uint32_t j = 0; j < LETTERS; j++) {
+        m.start[j] = TOTAL - (uint32_t)left;
+        uint64_t next = (left * stays) >> 32, least = LETTERS - 1 - j;
+        next = next < least ? least : next;
+        left = next < left ? next : left - 1;
+    }
+    m.start[LETTERS] = TOTAL;
+    return m;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------------- */
+
+/* A stream that is written backwards, from the end of its room. */
+typedef struct backwards {
+    uint32_t x;
+    uint8_t *at;
+    const uint8_t *floor;
+    bool full;
+} backwards;
+
+static void push(backwards *s, uint32_t start, uint32_t frequency, uint32_t bits)
+{
+    if (s->x >= (uint64_t)frequency << (31 - bits)) {
+        if (s->at - s->floor < 2) {
+            s->full = true;
+            return;
+        }
+        s->at -= 2;
+        tg_put16(s->at, (uint16_t)s->x);
+        s->x >>= 16;
+    }
+    s->x = ((s->x / frequency) << bits) + s->x % frequency + start;
+}
+
+static void push_letter(backwards *s, const model *m, uint32_t letter)
+{
+    push(s, m->start[letter], m->start[letter + 1] - m->start[letter], BITS);
+}
+
+static void push_gap(backwards *s, const model *m, uint64_t gap)
+{
+    uint64_t number = gap >> m->k;
+    push(s, (uint32_t)(gap & ((UINT64_C(1) << m->k) - 1)), 1, m->k);
+    push_letter(s, m, (uint32_t)(number % (LETTERS - 1)));
+    for (number /= LETTERS - 1; number > 0 && !s->full; number--) {
+        push_letter(s, m, LETTERS - 1);
+    }
+}
+
+size_t tg_geometric_write(uint8_t *out, size_t cap, const uint64_t *mask, size_t n, size_t count)
+{
+    if (cap < 4) {
+        return 0;
+    }
+    model m = model_of(n, count);
+    backwards s = {.x = TG_RANS_START, .at = out + cap, .floor = out + 4};
+    uint64_t behind = n; /* the index behind the gap at hand; n: there is none yet */
+    for (size_t w = tg_words(n); w-- > 0 && !s.full;) {
+        for (uint64_t word = mask[w]; word != 0;) {
+            unsigned bit = 63 - (unsigned)__builtin_clzll(word);
+            word ^= UINT64_C(1) << bit;
+            uint64_t index = w * 64 + bit;
+            if (behind < n) {
+                push_gap(&s, &m, behind - index - 1);
+            }
+            behind = index;
+        }
+    }
+    push_gap(&s, &m, behind);
+    if (s.full) {
+        return 0;
+    }
+    size_t words_len = (size_t)(out + cap - s.at);
+    tg_put32(out, s.x);
+    memmove(out + 4, s.at, words_len);
+    return 4 + words_len;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------------- */
+
+typedef struct forwards {
+    uint32_t x;
+    const uint8_t *at, *end;
+} forwards;
+
+static bool refill(forwards *s)
+{
+    if (s->x < TG_RANS_START) {
+        if (s->at == s->end) {
+            return false;
+        }
+        s->x = s->x << 16 | tg_get16(s->at);
+        s->at += 2;
+    }
+    return true;
+}
+
+/* A gap, or false if the stream ends before it, or it leads beyond `left` elements. */
+static bool pull_gap(uint64_t *gap, forwards *s, const model *m, const uint8_t *letters, uint64_t left)
+{
+    uint64_t number = 0;
+    uint32_t letter = LETTERS - 1;
+    while (letter == LETTERS - 1) {
+        uint32_t slot = s->x & (TOTAL - 1);
+        letter = letters[slot];
+        s->x = (m->start[letter + 1] - m->start[letter]) * (s->x >> BITS) + slot - m->start[letter];
+        number += letter;
+        if (!refill(s) || number << m->k >= left) {
+            return false;
+        }
+    }
+    *gap = number << m->k | (s->x & ((UINT64_C(1) << m->k) - 1));
+    s->x >>= m->k;
+    return refill(s) && *gap < left;
+}
+
+bool tg_geometric_read(uint64_t *mask, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    if (len < 4 || len % 2 != 0) {
+        return false;
+    }
+    forwards s = {tg_get32(bytes), bytes + 4, bytes + len};
+    if (s.x < TG_RANS_START || s.x >> 31 != 0) {
+        return false;
+    }
+    model m = model_of(n, count);
+    uint8_t letters[TOTAL];
+    for (uint32_t j = 0; j < LETTERS; j++) {
+        memset(letters + m.start[j], (int)j, m.start[j + 1] - m.start[j]);
+    }
+    uint64_t next = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t gap = 0;
+        if (!pull_gap(&gap, &s, &m, letters, n - next)) {
+            return false;
+        }
+        next += gap;
+        mask[next / 64] |= UINT64_C(1) << next % 64;
+        next++;
+    }
+    return s.at == s.end && s.x == TG_RANS_START;
+}

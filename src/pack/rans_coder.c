@@ -1,0 +1,348 @@
+/* See rans_coder.h. */
+#include "pack/rans_coder.h"
+
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+/* ---- frequencies ----------------------------------------------------------------------------------------------------- */
+
+typedef struct table {
+    uint32_t bits;
+    uint32_t frequency[TG_BASE_MAX]; /* together 2^bits; 0 for what does not occur */
+} table;
+
+/* The symbol that loses or gains one unit of its frequency at the least cost: by about its count over its frequency. */
+static uint32_t cheapest(const table *t, const uint32_t *counts, uint32_t base, bool loses)
+{
+    uint32_t best = base;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = t->frequency[s];
+        if (counts[s] == 0 || (loses && f == 1)) {
+            continue;
+        }
+        if (best < base) {
+            uint64_t here = (uint64_t)counts[s] * (t->frequency[best] - (loses ? 1 : 0));
+            uint64_t there = (uint64_t)counts[best] * (f - (loses ? 1 : 0));
+            if (loses ? here >= there : here <= there) {
+                continue;
+            }
+        }
+        best = s;
+    }
+    return best;
+}
+
+/* Counts, together `count`, to frequencies, none of which becomes 0. */
+static void normalise(table *t, const uint32_t *counts, uint64_t count, uint32_t base)
+{
+    uint32_t total = 1u << t->bits, sum = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = (uint32_t)(((uint64_t)counts[s] * total + count / 2) / count);
+        t->frequency[s] = f == 0 && counts[s] > 0 ? 1 : f;
+        sum += t->frequency[s];
+    }
+    for (; sum > total; sum--) {
+        t->frequency[cheapest(t, counts, base, true)]--;
+    }
+    for (; sum < total; sum++) {
+        t->frequency[cheapest(t, counts, base, false)]++;
+    }
+}
+
+/* 256 times the binary logarithm of a number, rounded down, without what may differ from machine to machine. */
+static uint32_t log_of(uint32_t number)
+{
+    uint32_t whole = 31 - (uint32_t)__builtin_clz(number), log = whole << 8;
+    uint64_t x = ((uint64_t)number << 31) >> whole; /* from 2^31 up to 2^32 */
+    for (uint32_t bit = 128; bit > 0; bit /= 2) {
+        x = (x * x) >> 31;
+        if (x >> 32 != 0) {
+            log += bit;
+            x >>= 1;
+        }
+    }
+    return log;
+}
+
+/* Bytes that symbols with these counts take, or a little more. */
+static uint64_t cost(const table *t, const uint32_t *counts, uint32_t base)
+{
+    uint64_t bits = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        bits += counts[s] == 0 ? 0 : (uint64_t)counts[s] * ((t->bits << 8) - log_of(t->frequency[s]));
+    }
+    return bits >> 11;
+}
+
+/* A frequency f travels as the number f + 1 of b + 1 bits: b ones, a zero, and its b low bits. The last symbol has what is
+ * left. */
+static size_t write_table(uint8_t *out, const table *t, uint32_t base)
+{
+    uint64_t held = 0;
+    uint32_t held_n = 0;
+    uint8_t *at = out;
+    for (uint32_t s = 0; s + 1 < base; s++) {
+        uint32_t number = t->frequency[s] + 1, b = 31 - (uint32_t)__builtin_clz(number);
+        held |= (((uint64_t)1 << b) - 1) << held_n;
+        held_n += b + 1;
+        held |= (uint64_t)(number & ((1u << b) - 1)) << held_n;
+        for (held_n += b; held_n >= 8; held_n -= 8, held >>= 8) {
+            *at++ = (uint8_t)held;
+        }
+    }
+    if (held_n > 0) {
+        *at++ = (uint8_t)held;
+    }
+    return (size_t)(at - out);
+}
+
+/* The bytes that were read; 0 if they are no table. */
+static size_t read_table(table *t, const uint8_t *bytes, size_t len, uint32_t base)
+{
+    uint64_t bit = 0, bit_n = (uint64_t)len * 8;
+    uint64_t total = UINT64_C(1) << t->bits, sum = 0;
+    for (uint32_t s = 0; s + 1 < base; s++) {
+        uint32_t b = 0;
+        for (; bit < bit_n && bytes[bit / 8] >> bit % 8 & 1; bit++) {
+            if (++b > TG_RANS_BITS_MAX) {
+                return 0;
+            }
+        }
+        if (bit_n - bit < 1 + (uint64_t)b) {
+            return 0;
+        }
+        bit++;
+        uint32_t number = 1u << b;
+        for (uint32_t i = 0; i < b; i++, bit++) {
+            number |= (uint32_t)(bytes[bit / 8] >> bit % 8 & 1) << i;
+        }
+        t->frequency[s] = number - 1;
+        sum += number - 1;
+    }
+    for (; bit % 8 != 0; bit++) {
+        if (bytes[bit / 8] >> bit % 8 & 1) {
+            return 0;
+        }
+    }
+    t->frequency[base - 1] = (uint32_t)(total - sum);
+    return sum <= total ? (size_t)(bit / 8) : 0;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------------------------------- */
+
+/* A symbol as the encoder needs it. Division by its frequency is a multiplication: for x below 2^31, x / frequency is
+ * (x * inverse) >> shift with inverse = ceil(2^shift / frequency), 2^(shift - 31) being the power of two that is not below
+ * the frequency (Granlund and Montgomery, 1994). */
+typedef struct plan {
+    uint64_t inverse;
+    uint64_t limit; /* a state that is not below it gives 16 bits away first */
+    uint32_t shift;
+    uint32_t frequency, start;
+} plan;
+
+static void make_plans(plan *plans, const table *t, uint32_t base)
+{
+    uint32_t start = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = t->frequency[s], log = 0;
+        if (f == 0) {
+            continue;
+        }
+        while (1u << log < f) {
+            log++;
+        }
+        uint32_t shift = 31 + log;
+        plans[s] = (plan){((UINT64_C(1) << shift) + f - 1) / f, (uint64_t)f << (31 - t->bits), shift, f, start};
+        start += f;
+    }
+}
+
+/* What a state costs, about three bytes, is little beside what it codes. */
+static uint32_t lanes_for(uint64_t len)
+{
+    return len >= 16384 ? TG_RANS_LANES_MAX : len >= 4096 ? 4 : 1;
+}
+
+/* The form: bits, and the logarithm of the number of states. */
+static uint8_t form_of(uint32_t bits, uint32_t lanes)
+{
+    return (uint8_t)(bits << 4 | (lanes == TG_RANS_LANES_MAX ? 5 : lanes == 4 ? 2 : 0));
+}
+
+/* Encoder's room: words of a chunk, at most two bytes a symbol, then plans; decoder's: slots. */
+enum { WORDS_LEN = 2 * TG_PACK_MAX };
+
+uint64_t tg_rans_room_len(void)
+{
+    return WORDS_LEN + TG_BASE_MAX * sizeof(plan);
+}
+
+/* A table as it will travel. */
+typedef struct draft {
+    table t;
+    uint8_t head[TG_BASE_MAX * 4];
+    size_t head_len;
+    uint64_t about; /* bytes that the symbols will take */
+} draft;
+
+static void make_draft(draft *d, uint32_t bits, const uint32_t *counts, size_t count, uint32_t base)
+{
+    d->t.bits = bits;
+    normalise(&d->t, counts, count, base);
+    d->head_len = write_table(d->head, &d->t, base);
+    d->about = cost(&d->t, counts, base);
+}
+
+/* Finer frequencies make symbols shorter and the table longer. Those out of 2^12 are read fastest, and may be a little
+ * longer. */
+static void choose_draft(draft *best, const uint32_t *counts, size_t count, uint32_t base)
+{
+    draft other;
+    make_draft(best, 12, counts, count, base);
+    for (uint32_t bits = 10; bits <= 14; bits += 4) {
+        if (1u << bits < 2 * base) {
+            continue;
+        }
+        make_draft(&other, bits, counts, count, base);
+        uint64_t len = best->about + best->head_len, other_len = other.about + other.head_len;
+        if (other_len + (best->t.bits == 12 ? len / 256 : 0) < len) {
+            *best = other;
+        }
+    }
+}
+
+size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *symbols, size_t count, uint32_t base,
+                      void *room)
+{
+    uint32_t counts[TG_BASE_MAX] = {0};
+    for (size_t i = 0; i < count; i++) {
+        counts[symbols[i]]++;
+    }
+    draft d;
+    choose_draft(&d, counts, count, base);
+    const table *t = &d.t;
+    uint32_t lane_n = lanes_for(d.about);
+    if (d.about + d.head_len > cap) {
+        return 0;
+    }
+    plan *plans = (plan *)(void *)((uint8_t *)room + WORDS_LEN);
+    make_plans(plans, t, base);
+    uint32_t states[TG_RANS_LANES_MAX];
+    for (uint32_t l = 0; l < lane_n; l++) {
+        states[l] = TG_RANS_START;
+    }
+    uint8_t *end = (uint8_t *)room + WORDS_LEN, *words = end;
+    for (size_t i = count; i-- > 0;) {
+        const plan *p = &plans[symbols[i]];
+        uint32_t x = states[i & (lane_n - 1)];
+        if (x >= p->limit) {
+            words -= 2;
+            tg_put16(words, (uint16_t)x);
+            x >>= 16;
+        }
+        uint32_t quotient = (uint32_t)((x * p->inverse) >> p->shift);
+        states[i & (lane_n - 1)] = (quotient << t->bits) + (x - quotient * p->frequency) + p->start;
+    }
+    size_t words_len = (size_t)(end - words), states_len = 4 * (size_t)lane_n;
+    if (d.head_len + states_len + words_len > cap) {
+        return 0;
+    }
+    memcpy(out, d.head, d.head_len);
+    for (uint32_t l = 0; l < lane_n; l++) {
+        tg_put32(out + d.head_len + 4 * (size_t)l, states[l]);
+    }
+    memcpy(out + d.head_len + states_len, words, words_len);
+    *form = form_of(t->bits, lane_n);
+    return d.head_len + states_len + words_len;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------------------------------- */
+
+/* What the low bits of a state say. Where symbols and frequencies are small, in one word, as tg_rans_rounds takes it. */
+typedef struct wide_slot {
+    uint16_t symbol, frequency, offset, unused;
+} wide_slot;
+
+typedef struct slots {
+    uint32_t bits;
+    bool narrow;
+    void *room; /* uint32_t or wide_slot, 2^bits of them */
+} slots;
+
+static void make_slots(const slots *s, const table *t, uint32_t base)
+{
+    uint32_t *narrow = s->room;
+    wide_slot *wide = s->room;
+    for (uint32_t symbol = 0; symbol < base; symbol++) {
+        uint32_t frequency = t->frequency[symbol];
+        for (uint32_t o = 0; s->narrow && o < frequency; o++) {
+            *narrow++ = symbol | (frequency - 1) << 8 | o << 20;
+        }
+        for (uint32_t o = 0; !s->narrow && o < frequency; o++) {
+            *wide++ = (wide_slot){(uint16_t)symbol, (uint16_t)frequency, (uint16_t)o, 0};
+        }
+    }
+}
+
+static inline uint32_t pull(uint32_t x, uint16_t *symbol, const slots *s)
+{
+    uint32_t at = x & ((1u << s->bits) - 1), whole = x >> s->bits;
+    if (s->narrow) {
+        uint32_t slot = ((const uint32_t *)s->room)[at];
+        *symbol = (uint16_t)(slot & 255);
+        return ((slot >> 8 & 4095) + 1) * whole + (slot >> 20);
+    }
+    wide_slot slot = ((const wide_slot *)s->room)[at];
+    *symbol = slot.symbol;
+    return slot.frequency * whole + slot.offset;
+}
+
+bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
+                    void *room)
+{
+    table t = {.bits = form >> 4};
+    uint32_t lanes = 1u << (form & 15);
+    if (t.bits < TG_RANS_BITS_MIN || t.bits > TG_RANS_BITS_MAX || form != form_of(t.bits, lanes)) {
+        return false;
+    }
+    size_t table_len = read_table(&t, bytes, len, base);
+    if (table_len == 0 || len - table_len < 4 * (size_t)lanes || (len - table_len) % 2 != 0) {
+        return false;
+    }
+    const uint8_t *words = bytes + table_len, *end = bytes + len;
+    uint32_t states[TG_RANS_LANES_MAX];
+    for (uint32_t l = 0; l < lanes; l++, words += 4) {
+        states[l] = tg_get32(words);
+        if (states[l] < TG_RANS_START || states[l] >> 31 != 0) {
+            return false;
+        }
+    }
+    slots all = {.bits = t.bits, .narrow = t.bits == 12 && base <= 256, .room = room};
+    make_slots(&all, &t, base);
+    size_t i = 0;
+    if (lanes == TG_RANS_LANES_MAX && all.narrow) {
+        tg_rans_slots fast = {.slots = room, .are_few = base <= 16};
+        for (uint32_t symbol = 0; fast.are_few && symbol < base; symbol++) {
+            fast.few[symbol] = t.frequency[symbol];
+        }
+        i = tg_rans_rounds(symbols, states, &words, end, count, &fast);
+    }
+    for (; i < count; i++) {
+        uint32_t x = pull(states[i & (lanes - 1)], &symbols[i], &all);
+        if (x < TG_RANS_START) {
+            if (words == end) {
+                return false;
+            }
+            x = x << 16 | tg_get16(words);
+            words += 2;
+        }
+        states[i & (lanes - 1)] = x;
+    }
+    bool sound = words == end;
+    for (uint32_t l = 0; l < lanes; l++) {
+        sound = sound && states[l] == TG_RANS_START;
+    }
+    return sound;
+}

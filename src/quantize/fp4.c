@@ -1,0 +1,46 @@
+/* A minifloat of 1 bit of sign, 2 of exponent, 1 of fraction: 11 values. */
+#include "quantize/minifloat.h"
+#include "quantize/shapes.h"
+
+static const tg_minifloat format = {2, 1, 1, TG_SHAPE_FP4, 11};
+
+static uint32_t base(const double *p)
+{
+    (void)p;
+    return format.values;
+}
+
+static uint32_t side_len(const double *p)
+{
+    (void)p;
+    return TG_MINIFLOAT_SIDE;
+}
+
+static void encode_bucket(const tg_bucket *b, const double *p)
+{
+    (void)p;
+    tg_minifloat_encode(b, &format);
+}
+
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+{
+    (void)p;
+    tg_minifloat_decode(values, symbols, side, n, &format);
+}
+
+static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
+{
+    (void)p;
+    return tg_minifloat_lengths(out, side, &format);
+}
+
+const tg_quantize_part tg_quantize_fp4 = {
+    .part = {.name = "fp4", .summary = "floats of 4 bits, times a step that is fitted to them: 11 values"},
+    .base = base,
+    .bucket_always = TG_BUCKET_CHUNK,
+    .side_len = side_len,
+    .encode_bucket = encode_bucket,
+    .decode_bucket = decode_bucket,
+    .lengths = lengths,
+    .fit = tg_minifloat_fit,
+};

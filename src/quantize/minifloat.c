@@ -1,0 +1,187 @@
+/* See minifloat.h. */
+#include "quantize/minifloat.h"
+
+#include "kernels/kernels.h"
+#include "quantize/shapes.h"
+
+#include <float.h>
+#include <math.h>
+
+/* ---- the format ------------------------------------------------------------------------------------------------------ */
+
+/* The magnitude of number m from 0, exactly. */
+static double magnitude(const tg_minifloat *f, uint32_t m)
+{
+    int steps = 1 << f->fraction_bits, exponent = (int)m / steps, fraction = (int)m % steps;
+    return exponent == 0 ? ldexp(fraction, 1 - f->bias - f->fraction_bits)
+                         : ldexp(steps + fraction, exponent - f->bias - f->fraction_bits);
+}
+
+/* All values in ascending order. */
+static void list_values(double *values, const tg_minifloat *f)
+{
+    uint32_t zero = f->values / 2;
+    for (uint32_t m = 0; m <= zero; m++) {
+        values[zero - m] = -magnitude(f, m);
+        values[zero + m] = magnitude(f, m); /* the zero is a positive one */
+    }
+}
+
+/* ---- the fit --------------------------------------------------------------------------------------------------------- */
+
+/* What the moments of some values say: the step, and the nearest shape of the table. Beyond the table's ends: rarer large
+ * ones, at the shape of its first row; and up to magnitudes that are all equal, and then are multiples. */
+static float fit_step(uint8_t *shape, double mean, double square, const tg_minifloat *f)
+{
+    *shape = 0;
+    if (mean == 0) {
+        return 0.0f;
+    }
+    double rho = mean * mean / square, reach = 0;
+    const tg_shape *first = tg_shapes, *last = &tg_shapes[TG_SHAPE_N - 1];
+    if (rho <= first->rho) {
+        reach = first->format[f->in_shapes].reach * rho / first->rho;
+    } else if (rho >= last->rho) {
+        *shape = TG_SHAPE_N - 1;
+        uint32_t m = 0;
+        while (magnitude(f, m) < last->format[f->in_shapes].reach) {
+            m++;
+        }
+        double share = fmin((rho - last->rho) / (1 - last->rho), 1);
+        reach = last->format[f->in_shapes].reach;
+        reach += share * (magnitude(f, m) - reach);
+    } else {
+        uint8_t row = 0;
+        while (tg_shapes[row + 1].rho <= rho) {
+            row++;
+        }
+        const tg_shape *low = &tg_shapes[row], *high = low + 1;
+        double share = (rho - low->rho) / (high->rho - low->rho);
+        *shape = (uint8_t)(row + (share > 0.5 ? 1 : 0));
+        reach = low->format[f->in_shapes].reach;
+        reach += share * (high->format[f->in_shapes].reach - reach);
+    }
+    return (float)fmin(mean / reach, (double)FLT_MAX);
+}
+
+void tg_minifloat_fit(double *shape, double *scale, const uint8_t *side)
+{
+    float step = tg_get_float(side);
+    *shape = side[4] < TG_SHAPE_N ? tg_shapes[side[4]].shape : 0;
+    *scale = step > 0 ? 1 / (double)step : 0;
+}
+
+bool tg_minifloat_lengths(uint8_t *lengths, const uint8_t *side, const tg_minifloat *f)
+{
+    if (side[4] >= TG_SHAPE_N) {
+        return false;
+    }
+    const char *digits = tg_shapes[side[4]].format[f->in_shapes].lengths;
+    for (uint32_t i = 0; i < f->values; i++) {
+        lengths[i] = (uint8_t)(digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10);
+    }
+    return true;
+}
+
+/* ---- values and symbols ---------------------------------------------------------------------------------------------- */
+
+/* What symbols mean: products in binary64, which are exact, rounded once; finite ones stay finite. */
+static void list_decoded(float *decoded, float step, const tg_minifloat *f)
+{
+    double values[TG_MINIFLOAT_MAX];
+    list_values(values, f);
+    for (uint32_t i = 0; i < f->values; i++) {
+        double product = values[i] * (double)step;
+        decoded[i] = (float)(product > (double)FLT_MAX && isfinite(step)    ? (double)FLT_MAX
+                             : product < -(double)FLT_MAX && isfinite(step) ? -(double)FLT_MAX
+                                                                            : product);
+    }
+}
+
+/* limits[i] is the largest float that is not nearer to value i + 1 than to value i. */
+static void list_limits(float *limits, float step, const tg_minifloat *f)
+{
+    double values[TG_MINIFLOAT_MAX];
+    list_values(values, f);
+    for (uint32_t i = 0; i + 1 < f->values; i++) {
+        double middle = (values[i] + values[i + 1]) / 2 * (double)step; /* exact */
+        float limit = (float)fmax(fmin(middle, (double)FLT_MAX), -(double)FLT_MAX);
+        limits[i] = (double)limit > middle ? nextafterf(limit, -INFINITY) : limit;
+    }
+    limits[f->values - 1] = INFINITY;
+}
+
+/* Nothing but zeros, or values that are too small for a step. */
+static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(f->values / 2);
+    }
+}
+
+/* Few values: as many limits as a value is above. */
+static void find_by_count(uint16_t *symbols, const float *values, size_t n, const float *limits, uint32_t limit_n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t symbol = 0;
+        for (uint32_t l = 0; l < limit_n; l++) {
+            symbol = (uint16_t)(symbol + (values[i] > limits[l] ? 1 : 0));
+        }
+        symbols[i] = symbol;
+    }
+}
+
+/* Many: exponent and fraction of the value over the step tell where it must be, or beside it. */
+static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const float *limits, float step,
+                         const tg_minifloat *f)
+{
+    uint32_t zero = f->values / 2, shift = 23 - (uint32_t)f->fraction_bits;
+    uint32_t lowest = (uint32_t)(127 - f->bias) << f->fraction_bits; /* the bits above are those of a float */
+    float inverse = (float)fmin(1 / (double)step, (double)FLT_MAX);
+    for (size_t i = 0; i < n; i++) {
+        float t = values[i];
+        uint32_t bits = tg_float_bits(t * inverse), number = (bits & 0x7fffffffu) >> shift;
+        number = number < lowest ? 0 : number - lowest;
+        number = number > zero ? zero : number;
+        uint32_t symbol = bits >> 31 ? zero - number : zero + number;
+        while (t > limits[symbol]) {
+            symbol++;
+        }
+        while (symbol > 0 && t <= limits[symbol - 1]) {
+            symbol--;
+        }
+        symbols[i] = (uint16_t)symbol;
+    }
+}
+
+void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
+{
+    b->side[4] = 0;
+    if (!tg_bucket_admit(b, sizeof(float), sizeof(float))) {
+        return;
+    }
+    /* What is 0 travels as 0 at any step, and must not draw it to that of a sharper shape. */
+    double n = (double)tg_count_nonzero(b->values, b->n);
+    double mean = n > 0 ? tg_sum_magnitudes(b->values, b->n) / n : 0;
+    float step = fit_step(&b->side[4], mean, n > 0 ? tg_sum_squares(b->values, b->n) / n : 0, f);
+    tg_put_float(b->side, step);
+    float limits[TG_MINIFLOAT_MAX];
+    list_limits(limits, step, f);
+    if (step == 0) {
+        find_zero(b->symbols, b->n, f);
+    } else if (f->values <= 16) {
+        find_by_count(b->symbols, b->values, b->n, limits, f->values - 1);
+    } else {
+        find_by_bits(b->symbols, b->values, b->n, limits, step, f);
+    }
+    tg_minifloat_decode(b->values, b->symbols, b->side, b->n, f);
+}
+
+void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const tg_minifloat *f)
+{
+    float decoded[TG_MINIFLOAT_MAX];
+    list_decoded(decoded, tg_get_float(side), f);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = decoded[symbols[i]];
+    }
+}
