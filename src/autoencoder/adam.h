@@ -1,0 +1,11 @@
+/* Adam (Kingma and Ba, 2015), with bias correction, betas of 0.9 and 0.999 and an epsilon of 1e-8. */
+#ifndef TG_AUTOENCODER_ADAM_H
+#define TG_AUTOENCODER_ADAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Step number `step`, counted from 1, of n weights. `moments` are n first ones, then n second ones, all 0 before step 1. */
+void tg_adam_step(float *weights, float *moments, const float *gradients, size_t n, double rate, uint64_t step);
+
+#endif

@@ -1,0 +1,137 @@
+/* Products of matrices; see product.h.
+ *
+ * A panel of b, two vector registers wide and as deep as the first-level cache allows, is copied to one place. A tile of c,
+ * as wide as the panel, then stays in registers while the panel passes. */
+#include "autoencoder/product.h"
+
+#include <float.h>
+#include <string.h>
+
+_Static_assert(FLT_EVAL_METHOD == 0, "a float is computed with as a float");
+
+enum {
+    TILE_HEIGHT = 4, /* rows of a tile: with two registers a row, eight sums that do not wait for each other */
+    WIDEST = 32,
+    DEPTH = 128 /* rows of a panel, the widest of which has 16 KiB */
+};
+
+#define TILE_NAME tile_plain
+#define TILE_TARGET
+#define TILE_LANES 4
+#include "autoencoder/tile.h"
+
+#if defined(__x86_64__)
+#define TILE_NAME tile_avx2
+#define TILE_TARGET __attribute__((target("avx2")))
+#define TILE_LANES 8
+#include "autoencoder/tile.h"
+
+#define TILE_NAME tile_avx512
+#define TILE_TARGET __attribute__((target("avx512f")))
+#define TILE_LANES 16
+#include "autoencoder/tile.h"
+#endif
+
+/* c += a panel for a tile of c. */
+typedef void tile(float *c, size_t stride, tg_matrix a, const float *panel, size_t depth);
+
+typedef struct way {
+    tile *tall; /* TILE_HEIGHT rows */
+    tile *row;  /* one */
+    size_t width;
+} way;
+
+static const way ways[] = {
+    {tile_plain, tile_plain_row, 8},
+#if defined(__x86_64__)
+    {tile_avx2, tile_avx2_row, 16},
+    {tile_avx512, tile_avx512_row, 32},
+#endif
+};
+
+size_t tg_product_way_n(void)
+{
+#if defined(__x86_64__)
+    return !__builtin_cpu_supports("avx2") ? 1 : !__builtin_cpu_supports("avx512f") ? 2 : 3;
+#else
+    return 1;
+#endif
+}
+
+static tg_matrix part_of(tg_matrix m, size_t i, size_t j)
+{
+    return (tg_matrix){m.at + i * m.row + j * m.column, m.row, m.column};
+}
+
+/* `depth` rows and `columns` columns of b, with zeros up to the width of the panel. */
+static void fill_panel(float *panel, size_t width, tg_matrix b, size_t depth, size_t columns)
+{
+    if (columns < width) {
+        memset(panel, 0, depth * width * sizeof *panel);
+    }
+    if (b.column == 1) {
+        for (size_t k = 0; k < depth; k++) {
+            memcpy(panel + k * width, b.at + k * b.row, columns * sizeof *panel);
+        }
+        return;
+    }
+    for (size_t j = 0; j < columns; j++) { /* along the rows of what is transposed */
+        for (size_t k = 0; k < depth; k++) {
+            panel[k * width + j] = b.at[k * b.row + j * b.column];
+        }
+    }
+}
+
+/* Tiles from the top of c to its bottom. */
+static void pass_panel(const way *w, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
+                       size_t depth)
+{
+    size_t i = 0;
+    for (; i + TILE_HEIGHT <= rows; i += TILE_HEIGHT) {
+        w->tall(c + i * stride, stride, part_of(a, i, 0), panel, depth);
+    }
+    for (; i < rows; i++) {
+        w->row(c + i * stride, stride, part_of(a, i, 0), panel, depth);
+    }
+}
+
+/* The same where c is narrower than a tile, by way of a tile that is not. */
+static void pass_narrow(const way *w, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
+                        size_t columns, size_t depth)
+{
+    float wide[TILE_HEIGHT * WIDEST] = {0};
+    for (size_t i = 0; i < rows; i += TILE_HEIGHT) {
+        size_t height = rows - i < TILE_HEIGHT ? rows - i : TILE_HEIGHT;
+        for (size_t r = 0; r < height; r++) {
+            memcpy(wide + r * w->width, c + (i + r) * stride, columns * sizeof *wide);
+        }
+        pass_panel(w, wide, w->width, part_of(a, i, 0), panel, height, depth);
+        for (size_t r = 0; r < height; r++) {
+            memcpy(c + (i + r) * stride, wide + r * w->width, columns * sizeof *wide);
+        }
+    }
+}
+
+void tg_product_by(size_t number, float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns,
+                   size_t inner)
+{
+    const way *w = &ways[number];
+    float panel[DEPTH * WIDEST];
+    for (size_t j = 0; j < columns; j += w->width) {
+        size_t width = columns - j < w->width ? columns - j : w->width;
+        for (size_t k = 0; k < inner; k += DEPTH) {
+            size_t depth = inner - k < DEPTH ? inner - k : DEPTH;
+            fill_panel(panel, w->width, part_of(b, k, j), depth, width);
+            if (width == w->width) {
+                pass_panel(w, c + j, stride, part_of(a, 0, k), panel, rows, depth);
+            } else {
+                pass_narrow(w, c + j, stride, part_of(a, 0, k), panel, rows, width, depth);
+            }
+        }
+    }
+}
+
+void tg_product(float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns, size_t inner)
+{
+    tg_product_by(tg_product_way_n() - 1, c, stride, a, b, rows, columns, inner);
+}

@@ -1,0 +1,172 @@
+/* How the autoencoder learns: the two losses of LGC and the way back from each; see autoencoder.h.
+ *
+ * All workers share one encoder, so a step sends every worker's values through it and back. The way back goes from the last
+ * worker to the first: sums then have the same order, however many tapes are kept. */
+#include "autoencoder/adam.h"
+#include "autoencoder/inside.h"
+#include "kernels/kernels.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- the way back ---------------------------------------------------------------------------------------------------- */
+
+/* weight * MSE(decoded, wanted); its gradient by what was decoded goes where the way back starts. */
+static double loss_of_values(tg_autoencoder *ae, const float *decoded, const float *wanted, double weight)
+{
+    size_t n = ae->config.value_n;
+    float *gradient = ae->desk.flow[0], factor = (float)(2 * weight / (double)n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        float error = decoded[i] - wanted[i];
+        sum += (double)error * (double)error;
+        gradient[i] = factor * error;
+    }
+    memset(gradient + n, 0, (ae->padded_n - n) * sizeof *gradient); /* what is cropped does not matter */
+    return weight * sum / (double)n;
+}
+
+/* Back through what was decoded last, and returns the gradient by the code. */
+static const float *decode_back(tg_autoencoder *ae, uint32_t decoder)
+{
+    return tg_chain_backward(tg_autoencoder_decoder_part(ae, ae->gradients, decoder), &ae->decoder,
+                             tg_autoencoder_decoder_part(ae, ae->weights, decoder), ae->decoder_tape, &ae->desk, true);
+}
+
+/* Workers that find no tape of their own share the last one. */
+static float *tape_of(const tg_autoencoder *ae, size_t worker)
+{
+    size_t last = ae->config.kept_n - 1;
+    return ae->tapes + (worker < last ? worker : last) * tg_chain_tape_n(&ae->encoder);
+}
+
+/* Back through the encoding of one of n workers, from the gradient by its code, which is in flow[0]. */
+static void encode_back(tg_autoencoder *ae, const float *const *values, size_t worker, size_t n)
+{
+    float *tape = tape_of(ae, worker);
+    if (worker + 1 >= ae->config.kept_n && worker + 1 < n) {
+        /* The worker after it has used its tape. The way forward leaves flow[0] alone. */
+        (void)tg_autoencoder_run_encoder(ae, tape, values[worker]);
+    }
+    (void)tg_chain_backward(ae->gradients, &ae->encoder, ae->weights, tape, &ae->desk, false);
+}
+
+static tg_status learn(double *out, tg_autoencoder *ae, double loss, tg_detail *why)
+{
+    if (!isfinite(loss) || !tg_all_finite(ae->gradients, ae->weight_n)) {
+        return tg_fail(TG_E_NONFINITE, why, "the loss of the autoencoder or its gradient is not finite");
+    }
+    ae->step++;
+    tg_adam_step(ae->weights, ae->moments, ae->gradients, ae->weight_n, ae->config.rate, ae->step);
+    *out = loss;
+    return TG_OK;
+}
+
+static void add(float *sum, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += values[i];
+    }
+}
+
+static void divide(float *values, float divisor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] /= divisor;
+    }
+}
+
+/* ---- training on the mean -------------------------------------------------------------------------------------------- */
+
+tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const float *const *values, size_t n,
+                                    tg_detail *why)
+{
+    if (n == 0 || ae->config.decoder_n != 1 || ae->config.has_innovation) {
+        return tg_fail(TG_E_ARGUMENT, why, "codes are averaged over 1 worker or more, for one decoder alone");
+    }
+    size_t value_n = ae->config.value_n, code_n = tg_autoencoder_code_n(ae);
+    memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
+    memset(ae->mean, 0, value_n * sizeof *ae->mean);
+    memset(ae->codes, 0, code_n * sizeof *ae->codes);
+    for (size_t i = 0; i < n; i++) {
+        add(ae->codes, tg_autoencoder_run_encoder(ae, tape_of(ae, i), values[i]), code_n);
+        add(ae->mean, values[i], value_n);
+    }
+    divide(ae->codes, (float)n, code_n);
+    divide(ae->mean, (float)n, value_n);
+    double whole = loss_of_values(ae, tg_autoencoder_run_decoder(ae, 0, ae->codes, NULL), ae->mean, 1);
+    memcpy(ae->code_gradient, decode_back(ae, 0), code_n * sizeof *ae->code_gradient);
+    divide(ae->code_gradient, (float)n, code_n);
+    for (size_t i = n; i-- > 0;) {
+        memcpy(ae->desk.flow[0], ae->code_gradient, code_n * sizeof *ae->code_gradient);
+        encode_back(ae, values, i, n);
+    }
+    return learn(loss, ae, whole, why);
+}
+
+/* ---- training on a code in common ------------------------------------------------------------------------------------ */
+
+/* code_weight * sum over ordered pairs of MSE; each unordered one counts twice. */
+static double loss_of_codes(const tg_autoencoder *ae)
+{
+    size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < i; j++) {
+            for (size_t k = 0; k < code_n; k++) {
+                double error = (double)ae->codes[i * code_n + k] - (double)ae->codes[j * code_n + k];
+                sum += error * error;
+            }
+        }
+    }
+    return ae->config.code_weight * 2 * sum / (double)code_n;
+}
+
+/* Its gradient by the code of worker i: in both orders, 2 (code i - code j) for every j. */
+static void gradient_of_codes(float *out, const tg_autoencoder *ae, size_t i)
+{
+    size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
+    double factor = 4 * ae->config.code_weight / (double)code_n;
+    for (size_t k = 0; k < code_n; k++) {
+        double sum = 0;
+        for (size_t j = 0; j < n; j++) {
+            sum += (double)ae->codes[i * code_n + k] - (double)ae->codes[j * code_n + k];
+        }
+        out[k] = (float)(factor * sum);
+    }
+}
+
+tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const float *const *values,
+                                      const float *const *innovations, uint32_t chosen, tg_detail *why)
+{
+    uint32_t n = ae->config.decoder_n;
+    if (chosen >= n) {
+        return tg_fail(TG_E_ARGUMENT, why, "worker %" PRIu32 " cannot be chosen of %" PRIu32, chosen, n);
+    }
+    if ((innovations != NULL) != ae->config.has_innovation) {
+        return tg_fail(TG_E_ARGUMENT, why, "innovations are given exactly if decoders see them");
+    }
+    size_t code_n = tg_autoencoder_code_n(ae);
+    memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
+    memset(ae->code_gradient, 0, code_n * sizeof *ae->code_gradient);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(ae->codes + i * code_n, tg_autoencoder_run_encoder(ae, tape_of(ae, i), values[i]),
+               code_n * sizeof *ae->codes);
+    }
+    double whole = loss_of_codes(ae);
+    for (uint32_t j = 0; j < n; j++) {
+        const float *innovation = innovations == NULL ? NULL : innovations[j];
+        const float *decoded = tg_autoencoder_run_decoder(ae, j, ae->codes + chosen * code_n, innovation);
+        whole += loss_of_values(ae, decoded, values[j], ae->config.value_weight);
+        add(ae->code_gradient, decode_back(ae, j), code_n);
+    }
+    for (uint32_t i = n; i-- > 0;) {
+        gradient_of_codes(ae->desk.flow[0], ae, i);
+        if (i == chosen) {
+            add(ae->desk.flow[0], ae->code_gradient, code_n);
+        }
+        encode_back(ae, values, i, n);
+    }
+    return learn(loss, ae, whole, why);
+}
