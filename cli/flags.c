@@ -48,8 +48,9 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_DATA] = {"data", "WHAT", CLI_TEXT, AT(data),
                        .help = "fashion, fashion:DIR, mnist:DIR, cifar10:DIR, text:FILE or glyphs"},
     [CLI_FLAG_BATCH] = {"batch", "N", COUNT(batch, 1, 65536), .help = "samples a worker and step"},
-    [CLI_FLAG_EXCHANGE] = {"exchange", "NAME", CLI_TEXT, AT(exchange),
-                           .help = "allreduce, gather, shard, server or lowrank [default: by recipe and workers]"},
+    [CLI_FLAG_EXCHANGE] =
+        {"exchange", "NAME", CLI_TEXT, AT(exchange),
+         .help = "allreduce, gather, shard, server, lowrank, lgc-ring or lgc-server [default: by recipe and workers]"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),

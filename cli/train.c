@@ -25,6 +25,8 @@ typedef struct training {
     uint64_t first_step;
     double loss, accuracy, test_accuracy; /* as far as they are known */
     uint64_t dense, sent;
+    tg_learning learning;           /* of exchanges that learn ... */
+    uint64_t code_dense, code_sent; /* ... and what they take once they have */
 } training;
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */
@@ -63,6 +65,29 @@ static void show(training *s, uint64_t done)
 
 /* ---- hooks --------------------------------------------------------------------------------------------------------- */
 
+/* Says when an exchange that learns enters another phase, or does not because it has not learned enough. */
+static void tell_learning(training *s, const tr_step *step)
+{
+    const tg_learning *now = &step->learning, *before = &s->learning;
+    char text[160] = "";
+    if (now->extended > before->extended) {
+        snprintf(text, sizeof text, "goes on learning: a relative error of %.2f is not enough", now->error);
+    } else if (now->phase == 2 && before->phase != 2) {
+        snprintf(text, sizeof text, "begins to learn");
+    } else if (now->phase == 3 && before->phase == 2) {
+        snprintf(text, sizeof text, "has learned, to a relative error of %.2f: codes from here on", now->error);
+    }
+    if (text[0] != '\0') {
+        cli_progress_clear();
+        fprintf(stderr, "step %" PRIu64 ": %s\n", step->step + 1, text);
+    }
+    if (before->phase == 3) { /* this step was by codes */
+        s->code_dense += step->bytes.dense;
+        s->code_sent += step->bytes.payload + step->bytes.header;
+    }
+    s->learning = *now;
+}
+
 static int on_step(void *context, const tr_step *step, char why[TR_WHY])
 {
     training *s = context;
@@ -72,6 +97,7 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
     s->dense += step->bytes.dense;
     s->sent += step->bytes.payload + step->bytes.header;
     show(s, step->step + 1);
+    tell_learning(s, step);
     return cli_train_log_step(&s->files, step, why);
 }
 
@@ -152,8 +178,15 @@ static void put_kinds(cli_json *j, const tr_settings *s, const tr_result *r)
     cli_json_end(j);
 }
 
-static void print_json(const cli_args *args, const tr_settings *s, const tr_result *r, double seconds)
+/* Of steps whose values travelled as codes. */
+static double code_ratio(const training *t)
 {
+    return t->code_sent > 0 ? (double)t->code_dense / (double)t->code_sent : NAN;
+}
+
+static void print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
+{
+    const tr_settings *s = t->settings;
     cli_json j;
     cli_json_begin(&j, stdout);
     cli_json_text(&j, "recipe", r->recipe);
@@ -172,6 +205,11 @@ static void print_json(const cli_args *args, const tr_settings *s, const tr_resu
     cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
     cli_json_number(&j, "paper_ratio", paper_ratio(s, r));
     put_kinds(&j, s, r);
+    if (t->learning.phase > 0) {
+        cli_json_number(&j, "code_ratio", code_ratio(t));
+        cli_json_number(&j, "learned_error", t->learning.error >= 0 ? t->learning.error : NAN);
+        cli_json_count(&j, "learning_extended", t->learning.extended);
+    }
     cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
     cli_json_hex(&j, "weights_hash", r->weights_hash);
     cli_json_number(&j, "seconds", seconds);
@@ -195,8 +233,9 @@ static void add_line(cli_table *table, const char *name, const char *format, ...
     cli_table_row(table, name, text);
 }
 
-static int print_text(const cli_args *args, const tr_settings *s, const tr_result *r, double seconds)
+static int print_text(const cli_args *args, const training *t, const tr_result *r, double seconds)
 {
+    const tr_settings *s = t->settings;
     char a[CLI_NUMBER_CAP], b[CLI_NUMBER_CAP];
     double ms = 1e3;
     cli_table table;
@@ -225,6 +264,17 @@ static int print_text(const cli_args *args, const tr_settings *s, const tr_resul
             snprintf(b, sizeof b, "  %s", tg_kind_name((tg_kind)kind));
             add_line(&table, b, "%s values, ratio %.1f in a frame%s%s", cli_text_count(a, k->elements),
                      ratio_of(k->elements, s->steps, k->sum.len), paper, rate);
+        }
+    }
+    if (t->learning.phase > 0) {
+        char error[64] = "nothing yet";
+        if (t->learning.error >= 0) {
+            snprintf(error, sizeof error, "to a relative error of %.2f%s", t->learning.error,
+                     t->learning.extended > 0 ? ", for longer than asked" : "");
+        }
+        add_line(&table, "learned", "%s", error);
+        if (t->code_sent > 0) {
+            add_line(&table, "codes", "ratio %.1f while they travel", code_ratio(t));
         }
     }
     add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",
@@ -287,9 +337,9 @@ static int run(const cli_args *args)
     s.last_line = s.start;
     code = train(&result, &s, args, data);
     if (code == CLI_OK && args->json) {
-        print_json(args, &settings, &result, cli_clock_now() - s.start);
+        print_json(args, &s, &result, cli_clock_now() - s.start);
     } else if (code == CLI_OK) {
-        code = print_text(args, &settings, &result, cli_clock_now() - s.start);
+        code = print_text(args, &s, &result, cli_clock_now() - s.start);
     }
     tr_data_free(data);
     return code;

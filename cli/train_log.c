@@ -223,6 +223,13 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
     }
     cli_json_end(&j);
     put_traffic(&j, step);
+    if (step->learning.phase > 0) {
+        cli_json_object(&j, "learning");
+        cli_json_count(&j, "phase", step->learning.phase);
+        cli_json_count(&j, "extended", step->learning.extended);
+        cli_json_number(&j, "error", step->learning.error >= 0 ? step->learning.error : NAN);
+        cli_json_end(&j);
+    }
     cli_json_finish(&j);
     return check_log(l, why);
 }

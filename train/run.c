@@ -186,6 +186,7 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                     .model = t->workers[0].model,
                     .residual = t->residual_norms,
                     .traffic = t->traffic};
+    tg_exchange_learning(&told.learning, t->workers[0].exchange);
     for (uint32_t r = 0; r < t->settings->workers; r++) {
         tg_meter last, total;
         tg_exchange_meter(t->workers[r].exchange, &last, &total);

@@ -51,6 +51,7 @@ typedef struct tr_step {
     const tr_model *model;     /* for names ... */
     const double *residual;    /* ... and for each parameter the norm of worker 0's residual ... */
     const tg_traffic *traffic; /* ... and what it took in worker 0's frame */
+    tg_learning learning;      /* of exchanges that learn: behind this step */
 } tr_step;
 
 typedef struct tr_test {

@@ -41,7 +41,7 @@ extern "C" {
 /* "0.1.0", the version of the library that runs (the macros are the version that was compiled against). */
 TG_API const char *tg_version(void);
 
-/* The best instruction set that hot loops use here: "avx512" or "scalar". TG_SIMD=scalar in the environment forbids all others. */
+/* The best instruction set that hot loops use here: "avx512", "avx2" or "scalar". TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
 TG_API const char *tg_simd(void);
 
 /* ---- status ---------------------------------------------------------------------------------------- */
@@ -185,7 +185,8 @@ typedef struct tg_options {
     uint32_t rank;     /* whose own random coordinates to draw, and whom frames name as their author */
     uint32_t describe; /* 1: frames carry their description, so that tg_codec_from_frame can read them */
     /* of an exchange alone */
-    const char *exchange;  /* "allreduce", "gather", "shard", "server", "lowrank"; NULL: chosen by recipe, world */
+    const char *
+        exchange; /* "allreduce", "gather", "shard", "server", "lowrank", "lgc-ring", "lgc-server"; NULL: chosen by recipe, world */
     uint64_t verify_every; /* compare a hash of the averages on all ranks every so many steps; 0: never */
 } tg_options;
 
@@ -331,6 +332,17 @@ TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *to
 /* What tensor t took in the frames that this rank made of its own gradients in the last step: once, however many peers
  * they went to. */
 TG_API tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
+
+/* How far an exchange has learned that learns during the run (lgc-ring, lgc-server). */
+typedef struct tg_learning {
+    uint32_t phase;    /* of the next step: 1 all is sent, 2 it learns, 3 codes travel; 0: it is none that learns */
+    uint32_t left;     /* steps until that phase may end */
+    uint32_t extended; /* how often it went on learning, because what it had learned was not enough */
+    double error; /* relative error of what it would have sent in place of the values, over the last steps of phase 2;
+                          negative before there were such steps */
+} tg_learning;
+
+TG_API void tg_exchange_learning(tg_learning *out, const tg_exchange *x);
 
 /* The residual of this rank's tensor t, as tg_codec_residual. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;

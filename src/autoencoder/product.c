@@ -4,6 +4,8 @@
  * as wide as the panel, then stays in registers while the panel passes. */
 #include "autoencoder/product.h"
 
+#include "kernels/kernels.h"
+
 #include <float.h>
 #include <string.h>
 
@@ -49,13 +51,10 @@ static const way ways[] = {
 #endif
 };
 
+/* As tg_simd_level counts them. */
 size_t tg_product_way_n(void)
 {
-#if defined(__x86_64__)
-    return !__builtin_cpu_supports("avx2") ? 1 : !__builtin_cpu_supports("avx512f") ? 2 : 3;
-#else
-    return 1;
-#endif
+    return (size_t)tg_simd_best() + 1;
 }
 
 static tg_matrix part_of(tg_matrix m, size_t i, size_t j)

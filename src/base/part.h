@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TG_PARAM_CAP 6 /* parameters that a part may have */
+#define TG_PARAM_CAP 24 /* parameters that a part may have */
 
 /* A parameter: a number in a range, or a choice, whose value is its position in the list. */
 typedef struct tg_param {

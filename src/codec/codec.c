@@ -353,9 +353,11 @@ tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tens
     opt = opt == NULL ? &standard : opt;
     tg_layout *layout = NULL;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
-    if (tg_layout_in_factors(layout)) {
+    const char *own = tg_layout_exchange(layout);
+    if (own != NULL) {
         tg_layout_free(layout);
-        return tg_fail(TG_E_RECIPE, why, "'lowrank' has an exchange of its own, and no frame to write to");
+        return tg_fail(TG_E_RECIPE, why, "'%.100s' travels by an exchange of its own, %s, and has no frame to write to",
+                       recipe, own);
     }
     return tg_codec_make(out, layout, 1, false, opt, why);
 }

@@ -232,7 +232,7 @@ tg_status tg_layout_from_description(tg_layout **out, const uint8_t *bytes, size
     if (status == TG_OK && (l->description_len != len || memcmp(l->description, bytes, len) != 0)) {
         status = tg_fail(TG_E_FRAME, &reason, "the description is not in canonical form");
     }
-    if (status == TG_OK && tg_layout_in_factors(l)) {
+    if (status == TG_OK && tg_layout_exchange(l) != NULL) {
         status = tg_fail(TG_E_FRAME, &reason, "the description has a recipe that no frame is written by");
     }
     if (status != TG_OK) {

@@ -235,12 +235,13 @@ const tg_piece *tg_unit_piece(const tg_unit *unit, uint64_t at)
     return &unit->pieces[low];
 }
 
-bool tg_layout_in_factors(const tg_layout *l)
+const char *tg_layout_exchange(const tg_layout *l)
 {
     for (size_t u = 0; u < l->unit_n; u++) {
-        if (tg_recipe_quantize(l->units[u].recipe)->in_factors) {
-            return true;
+        const tg_recipe *recipe = l->units[u].recipe;
+        if (tg_recipe_quantize(recipe)->exchange != NULL) {
+            return tg_recipe_quantize(recipe)->exchange(recipe->value[TG_STAGE_quantize]);
         }
     }
-    return false;
+    return NULL;
 }

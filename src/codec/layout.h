@@ -58,8 +58,8 @@ void tg_layout_free(tg_layout *layout);
 /* The tensor that holds element `at` of a unit. */
 const tg_piece *tg_unit_piece(const tg_unit *unit, uint64_t at);
 
-/* Whether some tensors travel in factors, by an exchange of their own. */
-bool tg_layout_in_factors(const tg_layout *layout);
+/* The exchange of their own by which some tensors travel; NULL: there is none. */
+const char *tg_layout_exchange(const tg_layout *layout);
 
 /* description.c: fills in description, description_len and fingerprint of a layout that is complete otherwise. */
 tg_status tg_layout_describe(tg_layout *layout, tg_detail *why) TG_CHECKED;

@@ -283,7 +283,15 @@ static tg_status check_sense(const tg_recipe *r, const bool *named, tg_detail *w
                        quantize->part.name);
     }
     bool plain_else = tg_recipe_select(r)->by == TG_BY_NOTHING && !named[TG_STAGE_index] && !named[TG_STAGE_symbol];
-    if (quantize->in_factors && (!plain_else || tg_recipe_feedback(r)->planes > 1)) {
+    if (quantize->needs_leader) {
+        bool led = r->part[TG_STAGE_select] == &tg_select_topk.part && tg_recipe_is_led(r) && !tg_recipe_spans_model(r);
+        if (!led || named_value(r, TG_STAGE_select, "warmup") != 0.0 || named[TG_STAGE_index] ||
+            named[TG_STAGE_symbol]) {
+            return tg_fail(TG_E_RECIPE, why,
+                           "'%s' goes with 'topk' by coords=shared alone: a leader tells its coordinates",
+                           quantize->part.name);
+        }
+    } else if (quantize->exchange != NULL && (!plain_else || tg_recipe_feedback(r)->planes > 1)) {
         return tg_fail(TG_E_RECIPE, why, "'%s' goes with 'ef' or 'none' alone: it sends whole matrices, in factors",
                        quantize->part.name);
     }

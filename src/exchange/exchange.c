@@ -4,6 +4,7 @@
  *            -> CLOSING -> (AUDIT) -> IDLE       all ranks are well: finish
  *     any ballot that tells of a failure -> REASON -> IDLE */
 #include "exchange/exchange.h"
+#include "exchange/lgc.h"
 #include "exchange/lowrank.h"
 
 #include "base/bytes.h"
@@ -391,6 +392,10 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
     if (x->lowrank != NULL && tensor < x->codec->layout->tensor_n) {
         return tg_lowrank_traffic(out, x->lowrank, tensor, why);
     }
+    if (x->lgc != NULL && tensor < x->codec->layout->tensor_n) {
+        tg_lgc_traffic(out, x->lgc, tensor);
+        return TG_OK;
+    }
     return tg_codec_traffic(out, x->codec, tensor, why);
 }
 
@@ -400,5 +405,17 @@ tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, 
         tg_lowrank_residual(x->lowrank, out, tensor);
         return TG_OK;
     }
+    if (x->lgc != NULL && tensor < x->codec->layout->tensor_n) {
+        tg_lgc_residual(x->lgc, out, tensor);
+        return TG_OK;
+    }
     return tg_codec_residual(x->codec, out, tensor, why);
+}
+
+void tg_exchange_learning(tg_learning *out, const tg_exchange *x)
+{
+    *out = (tg_learning){0};
+    if (x->lgc != NULL) {
+        tg_lgc_learning(out, x->lgc);
+    }
 }

@@ -56,10 +56,12 @@ typedef struct tg_message {
 } tg_message;
 
 typedef struct tg_lowrank tg_lowrank;
+typedef struct tg_lgc tg_lgc;
 
 struct tg_exchange {
     tg_allocator allocator;
     tg_lowrank *lowrank; /* does all the work, where the recipe is lowrank; otherwise NULL */
+    tg_lgc *lgc;         /* what LGC's two protocols know; otherwise NULL */
     const tg_protocol *protocol;
     tg_codec *codec;  /* of this rank's gradients */
     tg_codec *answer; /* of the slice that this rank owns, NULL if it owns none */
@@ -113,6 +115,8 @@ tg_message tg_exchange_heard(const tg_exchange *x, uint32_t p);
 /* Checks the frame from rank p and puts its views at `views`. The sentence on failure names p. */
 tg_status tg_exchange_read(tg_view *views, tg_exchange *x, uint32_t p, const tg_grid *grid, uint32_t slice,
                            unsigned holds, tg_detail *why) TG_CHECKED;
+
+extern const tg_protocol tg_protocol_lowrank;
 
 /* protocols.c: the protocol of this name, or the one that suits best. */
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,

@@ -53,7 +53,7 @@ static bool matrix_of_tensor(matrix *out, const tg_layout *l, size_t t)
     const tg_recipe *recipe = l->units[l->tensor_unit[t]].recipe;
     const tg_tensor *tensor = &l->tensors[t];
     uint64_t rank = (uint64_t)recipe->value[TG_STAGE_quantize][0], n = l->tensor_elements[t];
-    if (!tg_recipe_quantize(recipe)->in_factors || tensor->dim_n < 2 || n == 0) {
+    if (tg_recipe_quantize(recipe)->exchange == NULL || tensor->dim_n < 2 || n == 0) {
         return false;
     }
     uint64_t rows = tensor->dims[0], columns = n / rows;
@@ -439,7 +439,8 @@ float *tg_lowrank_memory(const tg_lowrank *l, uint64_t *n)
 
 static tg_status suits(const tg_layout *layout, tg_detail *why)
 {
-    if (tg_layout_in_factors(layout)) {
+    const char *own = tg_layout_exchange(layout);
+    if (own != NULL && strcmp(own, "lowrank") == 0) {
         return TG_OK;
     }
     return tg_fail(TG_E_RECIPE, why, "the exchange lowrank carries recipes with 'lowrank' alone");

@@ -17,10 +17,19 @@ static const tg_protocol *const protocols[] = {
  * shards sends about twice its size: from five ranks on that is less by enough to be worth encoding twice. */
 enum { GATHER_WORLD_MAX = 4 };
 
+static const tg_protocol *find(const char *name)
+{
+    const tg_protocol *found = NULL;
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
+        found = strcmp(protocols[i]->name, name) == 0 ? protocols[i] : found;
+    }
+    return found;
+}
+
 static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 {
-    if (tg_layout_in_factors(layout)) {
-        return &tg_protocol_lowrank;
+    if (tg_layout_exchange(layout) != NULL) {
+        return find(tg_layout_exchange(layout));
     }
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_allreduce;
@@ -35,17 +44,21 @@ static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
                              tg_detail *why)
 {
-    const tg_protocol *found = name == NULL ? preference(layout, world) : NULL;
-    for (size_t i = 0; i < sizeof protocols / sizeof *protocols && name != NULL; i++) {
-        found = strcmp(protocols[i]->name, name) == 0 ? protocols[i] : found;
-    }
+    const tg_protocol *found = name == NULL ? preference(layout, world) : find(name);
     if (found == NULL) {
         return tg_fail(TG_E_ARGUMENT, why,
-                       "there is no exchange '%.60s'; there are allreduce, gather, shard, server and lowrank", name);
+                       "there is no exchange '%.60s'; there are allreduce, gather, shard, server, lowrank, lgc-ring and"
+                       " lgc-server",
+                       name);
     }
-    if (tg_layout_in_factors(layout) && found != &tg_protocol_lowrank) {
-        return tg_fail(TG_E_RECIPE, why, "'lowrank' has an exchange of its own, lowrank, and does not go by '%s'",
-                       found->name);
+    for (size_t u = 0; u < layout->unit_n; u++) {
+        const tg_recipe *recipe = layout->units[u].recipe;
+        const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+        const char *own = quantize->exchange == NULL ? NULL : quantize->exchange(recipe->value[TG_STAGE_quantize]);
+        if (own != NULL && strcmp(own, found->name) != 0) {
+            return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, %s, and does not go by '%s'",
+                           quantize->part.name, own, found->name);
+        }
     }
     TG_TRY(found->suits(layout, why));
     *out = found;

@@ -1,6 +1,7 @@
 /* Makes exchanges: chooses the protocol and takes all the memory that steps will use, so that no step can fail for want
  * of it. Room for messages is taken at the most that a message can have; what is never used is never touched. */
 #include "exchange/exchange.h"
+#include "exchange/lgc.h"
 #include "exchange/lowrank.h"
 
 #include "base/bytes.h"
@@ -110,13 +111,18 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
         tg_layout_free(layout);
         return status;
     }
-    bool in_factors = tg_layout_in_factors(layout);
-    TG_TRY(tg_codec_make(&x->codec, layout, x->protocol->slices(x->world), in_factors, &own, why));
+    bool by_others = tg_layout_exchange(layout) != NULL; /* the codec then only knows the tensors */
+    TG_TRY(tg_codec_make(&x->codec, layout, x->protocol->slices(x->world), by_others, &own, why));
     for (size_t t = 0; t < tensor_n; t++) {
         x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
-    if (in_factors) {
+    if (x->protocol == &tg_protocol_lowrank) {
         return tg_lowrank_new(&x->lowrank, x, &own, why);
+    }
+    if (by_others) {
+        x->agreement = agree_on(x);
+        TG_TRY(acquire_spans(x, why));
+        return tg_lgc_new(&x->lgc, x, &own, why);
     }
     if (any_led(layout)) {
         TG_TRY(tg_grid_new(&x->whole, layout, 1, &x->allocator, why));
@@ -162,6 +168,7 @@ void tg_exchange_free(tg_exchange *x)
     }
     tg_allocator a = x->allocator;
     tg_lowrank_free(x->lowrank);
+    tg_lgc_free(x->lgc);
     tg_release(&a, x->mean);
     tg_release(&a, x->views);
     tg_release(&a, x->in_room);

@@ -4,6 +4,7 @@
 #include "base/half.h"
 #include "base/hash.h"
 #include "exchange/exchange.h"
+#include "exchange/lgc.h"
 #include "exchange/lowrank.h"
 
 #include <inttypes.h>
@@ -26,6 +27,9 @@ static float *memory_of(const tg_exchange *x, uint64_t *n)
 {
     if (x->lowrank != NULL) {
         return tg_lowrank_memory(x->lowrank, n);
+    }
+    if (x->lgc != NULL) {
+        return tg_lgc_memory(x->lgc, n);
     }
     *n = x->codec->memory_n;
     return x->codec->memory[0];
@@ -157,6 +161,10 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
                        "the states of ranks %u and %u were saved after steps %" PRIu64 " and %" PRIu64, first->rank,
                        s->rank, first->done_step, s->done_step);
     }
+    if (strcmp(x->protocol->name, "lgc-server") == 0 && s->world != x->world) {
+        return tg_fail(TG_E_MISMATCH, why, "the state has learned decoders for %u ranks, and there are %u", s->world,
+                       x->world);
+    }
     uint64_t memory_n = 0;
     (void)memory_of(x, &memory_n);
     if (s->memory_n != memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
@@ -259,6 +267,9 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
                 move_answer(x, &states[i]);
             }
         }
+    }
+    if (x->lgc != NULL) {
+        tg_lgc_restored(x->lgc);
     }
     x->any_done = states[0].any_done;
     x->done_step = states[0].done_step;

@@ -44,6 +44,10 @@ typedef struct tg_rans_slots {
 size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
                       const tg_rans_slots *slots);
 
+/* What of its instruction sets a processor may use here: TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
+typedef enum tg_simd_level { TG_SIMD_SCALAR, TG_SIMD_AVX2, TG_SIMD_AVX512 } tg_simd_level;
+tg_simd_level tg_simd_best(void);
+
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
 size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,

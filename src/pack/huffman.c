@@ -1,6 +1,7 @@
 /* A prefix code for symbols: canonical, of at most 12 bits a symbol, and the best such code for their counts, in front of
  * which its lengths travel; or the one that the quantizer proposes by what it has fitted, which costs nothing to send. */
 #include "base/bytes.h"
+#include "base/sort.h"
 #include "pack/pack.h"
 
 #include <string.h>
@@ -21,20 +22,6 @@ static const tg_param params[] = {
 
 /* ---- the best lengths ------------------------------------------------------------------------------------------------ */
 
-static void sort(uint64_t *keys, uint32_t n)
-{
-    for (uint32_t gap = n / 2; gap > 0; gap /= 2) { /* Shell's */
-        for (uint32_t i = gap; i < n; i++) {
-            uint64_t key = keys[i];
-            uint32_t j = i;
-            for (; j >= gap && keys[j - gap] > key; j -= gap) {
-                keys[j] = keys[j - gap];
-            }
-            keys[j] = key;
-        }
-    }
-}
-
 /* Package-merge (Larmore and Hirschberg, 1990). Row by row, the leaves and the pairs of the row before are merged in order
  * of weight; all that is kept of a row is which of its items are leaves. The first 2n - 2 items of the last row are taken:
  * its leaves get one bit, and its pairs take twice as many items of the row before, and so on. */
@@ -54,7 +41,7 @@ static void best_lengths(uint8_t *lengths, const uint32_t *counts, uint32_t base
         lengths[only] = lengths[only == 0 ? 1 : only - 1] = 1;
         return;
     }
-    sort(leaves, n);
+    tg_sort(leaves, n);
     for (uint32_t level = 0; level < LONGEST; level++) {
         uint32_t leaf = 0, pair = 0, next_n = 0;
         while (leaf < n || pair + 1 < row_n) {

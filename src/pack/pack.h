@@ -102,7 +102,7 @@ size_t tg_coded_write(uint8_t *out, const void *symbols, size_t count, const tg_
 bool tg_coded_read(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
                    const tg_coding *c);
 
-extern const tg_index_part tg_index_bitmap;
+extern const tg_index_part tg_index_bitmap, tg_index_gaps;
 extern const tg_symbol_part tg_symbol_rans;
 
 #endif

@@ -12,10 +12,16 @@ static const tg_param params[] = {
      .standard = 4},
 };
 
+static const char *exchange(const double *p)
+{
+    (void)p;
+    return "lowrank";
+}
+
 const tg_quantize_part tg_quantize_lowrank = {
     .part = {.name = "lowrank",
              .summary = "matrices as products of two thin ones (PowerSGD), by an exchange of its own",
              .params = params,
              .param_n = sizeof params / sizeof *params},
-    .in_factors = true,
+    .exchange = exchange,
 };

@@ -31,8 +31,10 @@ typedef struct tg_bucket {
 
 typedef struct tg_quantize_part {
     tg_part part;
-    bool in_factors; /* travels by an exchange of its own and is never written to a frame; nothing below is filled in */
-    bool adds_up;    /* the mean of decoded values can be written by the same part with nothing lost but rounding */
+    /* The exchange of its own by which it travels, never written to a frame; then nothing below is filled in. NULL: none. */
+    const char *(*exchange)(const double *params);
+    bool needs_leader; /* of these: whether it goes with coordinates that a leader gives, or with all elements */
+    bool adds_up;      /* the mean of decoded values can be written by the same part with nothing lost but rounding */
 
     /* Plain parts: bytes of a value, 2 or 4; 0 for all others. Values in n words, and what a decoder will make of them. */
     uint32_t plain_len;

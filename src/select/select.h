@@ -92,6 +92,8 @@ typedef struct tg_select_part {
     void (*resolve)(double *params, tg_kind kind);
 } tg_select_part;
 
+extern const tg_select_part tg_select_topk;
+
 /* max(1, round(ratio * n)), 0 for n = 0: how many of n elements a ratio means. */
 uint64_t tg_ratio_entries(double ratio, uint64_t n);
 

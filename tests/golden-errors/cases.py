@@ -431,6 +431,8 @@ NOT_CANONICAL = (
     ("warmup-randomk", "randomk knows no warmup", "randomk@0.5,coords=own,warmup=5+fp32", OWN, "no parameter",
      "unknown parameter"),
     ("lowrank", "lowrank is never in a frame", "lowrank@4", (1, 1, 11, 2, 1), "no frame", "unknown part"),
+    ("autoencoder", "autoencoder is never in a frame", "topk@0.01,coords=shared+autoencoder@ring", (1, 2, 14, 2, 1), "no frame",
+     "unknown part"),
     ("lowrank-ef", "lowrank is never in a frame", "ef+lowrank@2", (2, 1, 11, 2, 1), "no frame", "unknown part"),
     ("one-with-feedback", "scale=one goes without feedback", "ef+sign@scale=one", (2,) + SIGN[1:], "vote",
      "and feedback"),

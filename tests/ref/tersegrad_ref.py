@@ -184,7 +184,7 @@ PARTS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10, "fp8": 12, "fp4": 13},  # 11, `lowrank`, is never in a frame
+     "natural": 10, "fp8": 12, "fp4": 13},  # 11, `lowrank`, and 14, `autoencoder`, are never in a frame
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const tg_index_part tg_index_gaps;
 extern const tg_index_part tg_index_adacomp8, tg_index_adacomp16;
 
 enum { N = TG_CHUNK };

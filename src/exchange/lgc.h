@@ -1,0 +1,117 @@
+/* The inside of LGC's two exchanges (arXiv 2103.08870); see lgc.c for what they do.
+ *
+ *     lgc.c        making one; the protocols; facts and saved state
+ *     lgc_talk.c   what ranks tell each other: coordinates of the leader, vectors, innovations
+ *     lgc_learn.c  the autoencoder, phases, and what a step leaves behind
+ */
+#ifndef TG_EXCHANGE_LGC_H
+#define TG_EXCHANGE_LGC_H
+
+#include "autoencoder/autoencoder.h"
+#include "exchange/exchange.h"
+#include "quantize/autoencoder.h"
+
+/* How a tensor travels once not all is sent any more. */
+typedef enum tg_lgc_role {
+    TG_LGC_WHOLE, /* as it is: the first layer, and what is exempt from the recipe */
+    TG_LGC_CODED, /* its values at the leader's coordinates as part of the code */
+    TG_LGC_PICKED /* these values as they are: the last layer */
+} tg_lgc_role;
+
+typedef struct tg_lgc_tensor {
+    tg_lgc_role role;
+    uint64_t n, at;     /* elements, and where they are in u */
+    uint64_t sparse_at; /* where they are among those of all tensors that are not whole */
+    uint64_t k;         /* coordinates that a leader chooses */
+    const tg_feedback_part *feedback;
+    const double *feedback_params, *select_params;
+    uint64_t memory_at; /* if the feedback has memory */
+} tg_lgc_tensor;
+
+/* What a run has come to; the same on all ranks. */
+typedef struct tg_lgc_progress {
+    uint32_t phase;    /* of the next step */
+    uint32_t done;     /* steps in all */
+    uint32_t left;     /* steps until this phase may end; of the last one: until it learns again */
+    uint32_t extended; /* how often learning went on because it was not enough */
+    float error;       /* relative, of the autoencoder, over the last steps; negative: not known yet */
+} tg_lgc_progress;
+
+struct tg_lgc {
+    tg_allocator allocator;
+    const tg_layout *layout;
+    const double *params;
+    bool is_server;
+    tg_nonfinite nonfinite;
+    uint32_t rank, world;
+    tg_autoencoder *autoencoder;
+    tg_lgc_tensor *tensors;
+    uint64_t n;                 /* elements of all tensors */
+    uint64_t whole_n, sparse_n; /* of those that travel whole, and of the others */
+    uint64_t coded_n, picked_n; /* coordinates that a leader chooses in tensors of either role */
+    uint64_t code_n;            /* floats of a code */
+    uint64_t innovation_n;      /* values of an innovation */
+    tg_lgc_progress progress;
+    uint32_t last_phase; /* of the last step that succeeded; 0: there was none */
+
+    float *u, *g; /* what is to be sent, and the gradient alone */
+    float *saved; /* memory, scales, and room for the rest of the state */
+    float *next;  /* memory behind this step */
+    uint64_t memory_n;
+    float *scales;   /* of each tensor, in saved: a moving root mean square of the average at its coordinates */
+    uint64_t *mask;  /* the leader's coordinates among the elements that are sparse */
+    uint64_t *part;  /* mask of one tensor, or of an innovation */
+    void *scratch;   /* of the select part */
+    uint64_t *keys;  /* to sort by */
+    uint32_t *order; /* which coded value is at each place of a sequence */
+    uint32_t *room;
+    float *values;      /* at the leader's coordinates, in index order: of each rank, coded ones first */
+    float *sequences;   /* of each rank: coded values in order, normalised */
+    float *innovations; /* of each rank, as sequences */
+    const float **rows; /* of sequences, then of innovations */
+    float *code, *mean_code, *decoded;
+    float *vector, *average; /* what is summed over ranks, laid end to end */
+    float *means;            /* at the leader's coordinates, coded ones first */
+};
+
+enum { TG_LGC_PHASE_DENSE = 1, TG_LGC_PHASE_LEARN, TG_LGC_PHASE_CODE };
+
+/* ---- lgc_talk.c ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes that any message may have. */
+uint64_t tg_lgc_message_max(const tg_lgc *l);
+uint32_t tg_lgc_rounds(const tg_exchange *x);
+tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
+tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
+
+/* ---- lgc_learn.c ----------------------------------------------------------------------------------------------------- */
+
+/* Marks the largest magnitudes of a stretch of values, as many as the ratio says, in a mask that is clear. */
+void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, uint64_t n, const double *params);
+
+/* The order in which coded values stand in a sequence, by those of the leader. */
+void tg_lgc_choose_order(tg_lgc *l, const float *values);
+
+/* Coded values of a rank as a sequence, and a sequence as values again. */
+void tg_lgc_to_sequence(float *sequence, const tg_lgc *l, const float *values);
+void tg_lgc_from_sequence(float *values, const tg_lgc *l, const float *sequence);
+
+/* The innovation in a sequence: its largest values, the rest 0; and where they are. */
+void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const float *sequence);
+
+/* All ranks are well: averages to x->grads, new memory in, and what was learned. */
+void tg_lgc_finish(tg_exchange *x);
+
+/* ---- lgc.c ----------------------------------------------------------------------------------------------------------- */
+
+tg_status tg_lgc_new(tg_lgc **out, tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
+void tg_lgc_free(tg_lgc *l);
+void tg_lgc_residual(const tg_lgc *l, float *out, size_t tensor);
+void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t tensor);
+void tg_lgc_learning(tg_learning *out, const tg_lgc *l);
+
+/* All that is saved as floats; what was loaded there counts from tg_lgc_restored on. */
+float *tg_lgc_memory(tg_lgc *l, uint64_t *n);
+void tg_lgc_restored(tg_lgc *l);
+
+#endif

@@ -1,0 +1,317 @@
+/* LGC: what is learned, and what a step leaves behind. Everything here is computed alike on all ranks, from numbers that
+ * all ranks have, except for what a rank remembers of its own gradient. */
+#include "exchange/lgc.h"
+
+#include "base/bits.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "base/sort.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------- */
+
+void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, uint64_t n, const double *params)
+{
+    uint64_t lane_n = n == 0 ? 1 : n;
+    tg_select_topk.start(l->scratch, params, n, 1, lane_n);
+    for (uint64_t at = 0; at < n; at += TG_BLOCK) {
+        size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
+        tg_select_topk.measure(l->scratch, 0, at, values + at, block);
+    }
+    tg_select_topk.settle(l->scratch);
+    for (uint64_t at = 0; at < n; at += TG_BLOCK) {
+        size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
+        tg_select_topk.mark(mask + at / 64, l->scratch, params, at, values + at, block);
+    }
+}
+
+/* What values of a tensor are divided by. */
+static float scale_of(const tg_lgc *l, size_t t)
+{
+    return l->scales[t] > 0 ? l->scales[t] : 1.0f;
+}
+
+/* Coded values, normalised, in index order. */
+static void normalise(float *out, const tg_lgc *l, const float *values)
+{
+    uint64_t i = 0;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        float scale = scale_of(l, t);
+        for (uint64_t end = i + (l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0); i < end; i++) {
+            out[i] = values[i] / scale;
+        }
+    }
+}
+
+void tg_lgc_choose_order(tg_lgc *l, const float *values)
+{
+    normalise(l->decoded, l, values);
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        uint32_t bits = tg_float_bits(l->decoded[i]);
+        uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u; /* grows with the value */
+        l->keys[i] = (uint64_t)key << 32 | i;
+    }
+    tg_sort(l->keys, (size_t)l->coded_n);
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        l->order[i] = (uint32_t)l->keys[i];
+    }
+}
+
+void tg_lgc_to_sequence(float *sequence, const tg_lgc *l, const float *values)
+{
+    normalise(l->decoded, l, values);
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        sequence[i] = l->decoded[l->order[i]];
+    }
+}
+
+void tg_lgc_from_sequence(float *values, const tg_lgc *l, const float *sequence)
+{
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        values[l->order[i]] = sequence[i];
+    }
+    uint64_t i = 0;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        float scale = scale_of(l, t);
+        for (uint64_t end = i + (l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0); i < end; i++) {
+            values[i] *= scale;
+        }
+    }
+}
+
+void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const float *sequence)
+{
+    const double params[TG_PARAM_CAP] = {[TG_SELECT_RATIO] =
+                                             l->params[TG_LGC_SHARE] > 0 ? l->params[TG_LGC_SHARE] : 1e-9};
+    memset(mask, 0, tg_words(l->coded_n) * sizeof *mask);
+    if (l->innovation_n > 0) {
+        tg_lgc_mark_largest(mask, l, sequence, l->coded_n, params);
+    }
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        innovation[i] = mask[i / 64] >> i % 64 & 1 ? sequence[i] : 0.0f;
+    }
+}
+
+/* ---- learning -------------------------------------------------------------------------------------------------------- */
+
+static double length_of(const float *values, uint64_t n)
+{
+    return sqrt(tg_sum_squares(values, (size_t)n));
+}
+
+/* What the others would get of this step by the autoencoder as it is, against the average; both as sequences. */
+static void decode_average(tg_lgc *l, uint32_t chosen)
+{
+    uint64_t m = l->coded_n;
+    if (l->is_server) {
+        memset(l->decoded, 0, m * sizeof *l->decoded);
+        tg_autoencoder_encode(l->code, l->autoencoder, l->rows[chosen]);
+        for (uint32_t p = 0; p < l->world; p++) {
+            tg_autoencoder_decode(l->average, l->autoencoder, p, l->code, l->rows[l->world + p]);
+            for (uint64_t i = 0; i < m; i++) {
+                l->decoded[i] += l->average[i] / (float)l->world;
+            }
+        }
+        return;
+    }
+    memset(l->mean_code, 0, l->code_n * sizeof *l->mean_code);
+    for (uint32_t p = 0; p < l->world; p++) {
+        tg_autoencoder_encode(l->code, l->autoencoder, l->rows[p]);
+        for (uint64_t i = 0; i < l->code_n; i++) {
+            l->mean_code[i] += l->code[i] / (float)l->world;
+        }
+    }
+    tg_autoencoder_decode(l->decoded, l->autoencoder, 0, l->mean_code, NULL);
+}
+
+/* Its relative error, before it learns from this step. */
+static double measure_error(tg_lgc *l, uint32_t chosen)
+{
+    uint64_t m = l->coded_n;
+    decode_average(l, chosen);
+    float *mean = l->vector; /* is not needed any more */
+    for (uint64_t i = 0; i < m; i++) {
+        float sum = 0;
+        for (uint32_t p = 0; p < l->world; p++) {
+            sum += l->rows[p][i];
+        }
+        mean[i] = sum / (float)l->world;
+        l->decoded[i] -= mean[i];
+    }
+    double length = length_of(mean, m);
+    return length > 0 ? length_of(l->decoded, m) / length : 0;
+}
+
+/* A step of training on the values of all ranks. A step whose loss is not finite changes nothing. */
+static void learn(tg_lgc *l, uint64_t step)
+{
+    uint64_t per_rank = l->coded_n + l->picked_n;
+    for (uint32_t p = 0; p < l->world; p++) {
+        float *sequence = l->sequences + p * l->coded_n;
+        tg_lgc_to_sequence(sequence, l, l->values + p * per_rank);
+        if (l->is_server) {
+            tg_lgc_innovate(l->innovations + p * l->coded_n, l->part, l, sequence);
+        }
+    }
+    tg_stream stream = tg_stream_of(l->layout->seed, step, 0, 0);
+    uint32_t word = 0;
+    tg_stream_words(&word, &stream, 0, 1, 3);
+    uint32_t chosen = (uint32_t)((uint64_t)word * l->world >> 32);
+    double error = measure_error(l, chosen), loss = 0;
+    tg_status status =
+        l->is_server ? tg_autoencoder_train_common(&loss, l->autoencoder, l->rows, l->rows + l->world, chosen, NULL)
+                     : tg_autoencoder_train_mean(&loss, l->autoencoder, l->rows, l->world, NULL);
+    if (status == TG_OK) {
+        float *known = &l->progress.error;
+        *known = *known < 0 ? (float)error : 0.9f * *known + 0.1f * (float)error;
+    }
+}
+
+/* ---- phases ---------------------------------------------------------------------------------------------------------- */
+
+static uint32_t steps_of(const tg_lgc *l, int param)
+{
+    return (uint32_t)l->params[param];
+}
+
+static void enter(tg_lgc *l, uint32_t phase, uint32_t left)
+{
+    l->progress.phase = phase;
+    l->progress.left = left;
+}
+
+/* Which phase the next step is of, behind one that succeeded. */
+static void advance(tg_lgc *l)
+{
+    tg_lgc_progress *p = &l->progress;
+    p->done++;
+    if (p->phase == TG_LGC_PHASE_CODE && steps_of(l, TG_LGC_REFRESH) == 0) {
+        return;
+    }
+    p->left -= p->left > 0 ? 1 : 0;
+    if (p->left > 0) {
+        return;
+    }
+    switch (p->phase) {
+    case TG_LGC_PHASE_DENSE: enter(l, TG_LGC_PHASE_LEARN, steps_of(l, TG_LGC_LEARN)); break;
+    case TG_LGC_PHASE_LEARN:
+        if (p->error >= 0 && (double)p->error <= l->params[TG_LGC_ENOUGH]) {
+            enter(l, TG_LGC_PHASE_CODE, steps_of(l, TG_LGC_REFRESH));
+        } else { /* never on garbage */
+            p->extended++;
+            p->left = steps_of(l, TG_LGC_LEARN) / 10 + 1;
+        }
+        break;
+    default: enter(l, TG_LGC_PHASE_LEARN, steps_of(l, TG_LGC_AGAIN)); break;
+    }
+}
+
+/* ---- the end of a step ----------------------------------------------------------------------------------------------- */
+
+/* The mask of a sparse tensor. */
+static const uint64_t *mask_of(const tg_lgc *l, const tg_lgc_tensor *t)
+{
+    tg_mask_extract(l->part, l->mask, t->sparse_at, (size_t)t->n);
+    return l->part;
+}
+
+/* What a rank remembers, given what of it the others have seen: all, or `seen` at the leader's coordinates. */
+static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
+{
+    if (t->feedback->planes == 0 || t->n == 0) {
+        return;
+    }
+    bool whole = seen == NULL;
+    tg_memory memory = {l->saved + t->memory_at, l->next + t->memory_at, (size_t)t->n};
+    t->feedback->keep(&memory, t->feedback_params, l->u + t->at, l->g + t->at, whole ? NULL : mask_of(l, t),
+                      whole ? l->u + t->at : seen, (size_t)t->n);
+    if (l->nonfinite == TG_NONFINITE_PASS) {
+        tg_zero_nonfinite(memory.next, (size_t)(t->n * t->feedback->planes));
+    }
+}
+
+static void update_scales(tg_lgc *l, const float *mean)
+{
+    uint64_t i = 0;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        uint64_t k = l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0;
+        if (k > 0) {
+            float rms = (float)sqrt(tg_sum_squares(mean + i, (size_t)k) / (double)k);
+            l->scales[t] = l->scales[t] > 0 ? 0.9f * l->scales[t] + 0.1f * rms : rms;
+        }
+        i += k;
+    }
+}
+
+/* An average to the gradient of a tensor, whole or at the leader's coordinates; u is used up. */
+static void deliver(const tg_exchange *x, const tg_lgc *l, size_t t, const float *mean, bool whole)
+{
+    const tg_lgc_tensor *tensor = &l->tensors[t];
+    float *out = l->u + tensor->at;
+    if (tensor->n == 0) {
+        return;
+    }
+    if (!whole) {
+        memset(out, 0, tensor->n * sizeof *out);
+        tg_expand_set(out, mask_of(l, tensor), mean, (size_t)tensor->n);
+        mean = out;
+    }
+    tg_narrow(x->grads[t], mean, l->layout->tensors[t].dtype, (size_t)tensor->n);
+}
+
+/* Means at the leader's coordinates, coded ones first, as they come out of the average of this phase. */
+static const float *means_of(tg_lgc *l)
+{
+    const float *behind = l->average + l->whole_n;
+    if (l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server) { /* picked ones and a code */
+        float *sequence = l->sequences;
+        tg_autoencoder_decode(sequence, l->autoencoder, 0, behind + l->picked_n, NULL);
+        tg_lgc_from_sequence(l->means, l, sequence);
+    } else {
+        memcpy(l->means, behind + l->picked_n, l->coded_n * sizeof *l->means);
+    }
+    memcpy(l->means + l->coded_n, behind, l->picked_n * sizeof *l->means);
+    return l->means;
+}
+
+void tg_lgc_finish(tg_exchange *x)
+{
+    tg_lgc *l = x->lgc;
+    bool all = l->progress.phase == TG_LGC_PHASE_DENSE;
+    bool learns = l->progress.phase == TG_LGC_PHASE_LEARN, codes = l->progress.phase == TG_LGC_PHASE_CODE;
+    const float *whole = l->average, *mean = all ? NULL : means_of(l);
+    const float *own = l->values + l->rank * (l->coded_n + l->picked_n);
+    const float *coded = mean, *picked = all ? NULL : mean + l->coded_n;
+    bool gives_back = codes && l->params[TG_LGC_OWN] != 0;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        if (all || tensor->role == TG_LGC_WHOLE) {
+            remember(l, tensor, NULL);
+            deliver(x, l, t, whole, true);
+            whole += tensor->n;
+            continue;
+        }
+        const float **at = tensor->role == TG_LGC_CODED ? &coded : &picked;
+        uint64_t number = (uint64_t)(*at - mean);
+        remember(l, tensor, gives_back && tensor->role == TG_LGC_CODED ? *at : own + number);
+        deliver(x, l, t, *at, false);
+        *at += tensor->k;
+    }
+    if (l->memory_n > 0) {
+        memcpy(l->saved, l->next, l->memory_n * sizeof *l->saved);
+    }
+    if (learns && l->progress.error < 0) {
+        update_scales(l, mean); /* nothing to go by yet but this step */
+    }
+    if (learns) {
+        learn(l, x->step);
+    }
+    if (!all) {
+        update_scales(l, mean);
+    }
+    l->last_phase = l->progress.phase;
+    advance(l);
+}

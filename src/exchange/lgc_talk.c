@@ -1,0 +1,605 @@
+/* LGC: what ranks tell each other. Every message is
+ *
+ *     "TGLG", u8 topic, u8 phase, u16 zero, u32 rank, u32 slice, u64 step, u64 bytes of the body; body; XXH64 of it all
+ *
+ * and bodies, all little-endian:
+ *
+ *     LEAD      the leader's coordinates among all elements of sparse tensors, in chunks as in frames; with order=value the
+ *               order of the coded ones; of a server's leader in the last phase its code
+ *     SLICE     of the vector, to its owner            SUM       its mean, from the owner
+ *     VALUES    the whole vector
+ *     REPORT    the vector; places of the innovation in the sequence, in chunks; their values
+ *     ANSWER    the averages, from rank 0
+ *
+ * The vector is: elements of tensors that travel whole; values of the last layer; values of the others, or a code. */
+#include "exchange/lgc.h"
+
+#include "base/bits.h"
+#include "base/bytes.h"
+#include "base/half.h"
+#include "base/hash.h"
+#include "exchange/ordering.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+typedef enum topic { LEAD = 1, SLICE, SUM, VALUES, REPORT, ANSWER } topic;
+
+enum { HEADER = 32, HASH = 8, ROUNDS_MAX = 3 };
+
+/* What is talked about in each round: of phase 1, 2, 3 by a ring, 3 by a server. */
+static const topic scripts[4][ROUNDS_MAX] = {{SLICE, SUM}, {LEAD, VALUES}, {LEAD, SLICE, SUM}, {LEAD, REPORT, ANSWER}};
+
+static const topic *script_of(const tg_lgc *l)
+{
+    bool by_server = l->is_server && l->progress.phase == TG_LGC_PHASE_CODE;
+    return scripts[l->progress.phase - 1 + (by_server ? 1 : 0)];
+}
+
+uint32_t tg_lgc_rounds(const tg_exchange *x)
+{
+    const topic *script = script_of(x->lgc);
+    uint32_t n = 0;
+    while (n < ROUNDS_MAX && script[n] != 0) {
+        n++;
+    }
+    return n;
+}
+
+/* ---- the vector ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t vector_n(const tg_lgc *l)
+{
+    switch (l->progress.phase) {
+    case TG_LGC_PHASE_DENSE: return l->n;
+    case TG_LGC_PHASE_LEARN: return l->whole_n + l->picked_n + l->coded_n;
+    default: return l->whole_n + l->picked_n + (l->is_server ? 0 : l->code_n);
+    }
+}
+
+/* Where the code begins, which may travel in a shorter type. */
+static uint64_t code_at(const tg_lgc *l)
+{
+    bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
+    return has_code ? l->whole_n + l->picked_n : UINT64_MAX;
+}
+
+static tg_dtype code_type(const tg_lgc *l)
+{
+    return (tg_dtype)l->params[TG_LGC_CODE];
+}
+
+static uint64_t stretch_len(const tg_lgc *l, uint64_t from, uint64_t to)
+{
+    uint64_t code = code_at(l), codes = to > code ? to - (from > code ? from : code) : 0;
+    return 4 * (to - from - codes) + tg_dtype_len(code_type(l)) * codes;
+}
+
+/* A value of a code in its type, rounded to it. */
+static uint8_t *put_code(uint8_t *out, tg_dtype type, float value)
+{
+    if (type == TG_FP32) {
+        tg_put32(out, tg_float_bits(value));
+    } else {
+        tg_put16(out, type == TG_FP16 ? tg_float_to_fp16(value) : tg_float_to_bf16(value));
+    }
+    return out + tg_dtype_len(type);
+}
+
+static const uint8_t *get_code(float *value, tg_dtype type, const uint8_t *bytes)
+{
+    *value = type == TG_FP32   ? tg_bits_float(tg_get32(bytes))
+             : type == TG_FP16 ? tg_fp16_to_float(tg_get16(bytes))
+                               : tg_bf16_to_float(tg_get16(bytes));
+    return bytes + tg_dtype_len(type);
+}
+
+/* Elements [from, to) of a vector as bytes, and back. */
+static uint8_t *put_stretch(uint8_t *out, const tg_lgc *l, const float *vector, uint64_t from, uint64_t to)
+{
+    uint64_t code = code_at(l);
+    for (uint64_t i = from; i < to && i < code; i++, out += 4) {
+        tg_put32(out, tg_float_bits(vector[i]));
+    }
+    for (uint64_t i = from > code ? from : code; i < to; i++) {
+        out = put_code(out, code_type(l), vector[i]);
+    }
+    return out;
+}
+
+static void get_stretch(float *vector, const tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to)
+{
+    uint64_t code = code_at(l);
+    for (uint64_t i = from; i < to && i < code; i++, bytes += 4) {
+        vector[i] = tg_bits_float(tg_get32(bytes));
+    }
+    for (uint64_t i = from > code ? from : code; i < to; i++) {
+        bytes = get_code(&vector[i], code_type(l), bytes);
+    }
+}
+
+/* This rank's own values at the leader's coordinates: coded ones, then picked ones. */
+static float *own_values(const tg_lgc *l)
+{
+    return l->values + l->rank * (l->coded_n + l->picked_n);
+}
+
+static void pick_values(const tg_lgc *l)
+{
+    float *coded = own_values(l), *picked = coded + l->coded_n;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        if (tensor->role != TG_LGC_WHOLE) {
+            float **out = tensor->role == TG_LGC_CODED ? &coded : &picked;
+            tg_mask_extract(l->part, l->mask, tensor->sparse_at, (size_t)tensor->n);
+            *out += tg_compress(*out, l->u + tensor->at, l->part, (size_t)tensor->n);
+        }
+    }
+}
+
+static void fill_vector(tg_lgc *l)
+{
+    bool all = l->progress.phase == TG_LGC_PHASE_DENSE;
+    float *out = l->vector;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        if (all || tensor->role == TG_LGC_WHOLE) {
+            memcpy(out, l->u + tensor->at, tensor->n * sizeof *out);
+            out += tensor->n;
+        }
+    }
+    if (all) {
+        return;
+    }
+    const float *own = own_values(l);
+    memcpy(out, own + l->coded_n, l->picked_n * sizeof *out);
+    out += l->picked_n;
+    if (l->progress.phase == TG_LGC_PHASE_LEARN) {
+        memcpy(out, own, l->coded_n * sizeof *out);
+    } else if (!l->is_server) {
+        tg_lgc_to_sequence(l->sequences, l, own);
+        tg_autoencoder_encode(out, l->autoencoder, l->sequences);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------------- */
+
+uint64_t tg_lgc_message_max(const tg_lgc *l)
+{
+    uint64_t chunks = (l->sparse_n + TG_CHUNK - 1) / TG_CHUNK;
+    uint64_t lead =
+        chunks * (TG_CHUNK_HEADER + 1) + l->sparse_n / 8 + tg_ordering_len((size_t)l->coded_n) + 4 * l->code_n;
+    uint64_t values = 4 * (l->whole_n + l->picked_n + l->coded_n + l->code_n);
+    uint64_t innovation = (l->coded_n / TG_CHUNK + 1) * (TG_CHUNK_HEADER + 1) + l->coded_n / 8 + 4 * l->innovation_n;
+    uint64_t slice = 4 * (l->n / l->world + 1);
+    uint64_t most = lead > values + innovation ? lead : values + innovation;
+    return HEADER + HASH + (most > slice ? most : slice);
+}
+
+/* Puts header and hash around a body that is there already. */
+static tg_framed seal(const tg_exchange *x, uint8_t *message, topic about, uint32_t slice, uint64_t body_len)
+{
+    memcpy(message, "TGLG", 4);
+    message[4] = (uint8_t)about;
+    message[5] = (uint8_t)x->lgc->progress.phase;
+    tg_put16(message + 6, 0);
+    tg_put32(message + 8, x->rank);
+    tg_put32(message + 12, slice);
+    tg_put64(message + 16, x->step);
+    tg_put64(message + 24, body_len);
+    tg_put64(message + HEADER + body_len, tg_hash(message, (size_t)(HEADER + body_len)));
+    return (tg_framed){.len = (size_t)(HEADER + body_len + HASH), .payload_len = (size_t)body_len};
+}
+
+/* The body of what rank p has said; NULL and a sentence if it is not what is expected. */
+static const uint8_t *open_message(uint64_t *body_len, const tg_exchange *x, uint32_t p, topic about, uint32_t slice,
+                                   tg_detail *why)
+{
+    tg_message m = tg_exchange_heard(x, p);
+    uint8_t wanted[HEADER];
+    memcpy(wanted, "TGLG", 4);
+    wanted[4] = (uint8_t)about;
+    wanted[5] = (uint8_t)x->lgc->progress.phase;
+    tg_put16(wanted + 6, 0);
+    tg_put32(wanted + 8, p);
+    tg_put32(wanted + 12, slice);
+    tg_put64(wanted + 16, x->step);
+    if (m.len < HEADER + HASH || memcmp(m.data, wanted, 24) != 0 || tg_get64(m.data + 24) != m.len - HEADER - HASH ||
+        tg_get64(m.data + m.len - HASH) != tg_hash(m.data, m.len - HASH)) {
+        (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the one that is due", p);
+        return NULL;
+    }
+    *body_len = m.len - HEADER - HASH;
+    return m.data + HEADER;
+}
+
+static tg_status makes_no_sense(uint32_t p, tg_detail *why)
+{
+    return tg_fail(TG_E_FRAME, why, "from rank %u: the message makes no sense", p);
+}
+
+/* ---- coordinates ----------------------------------------------------------------------------------------------------- */
+
+/* A mask of n elements, in chunks as frames have them. */
+static uint8_t *put_mask(uint8_t *out, const uint64_t *mask, uint64_t n)
+{
+    for (uint64_t at = 0; at < n; at += TG_CHUNK) {
+        size_t here = n - at < TG_CHUNK ? (size_t)(n - at) : TG_CHUNK;
+        uint32_t count = (uint32_t)tg_mask_count(mask + at / 64, here);
+        uint8_t mode = 0;
+        size_t len =
+            count == 0 ? 0 : tg_index_gaps.write_rans(out + TG_CHUNK_HEADER, &mode, mask + at / 64, here, count);
+        tg_put32(out, count | (uint32_t)mode << 24);
+        tg_put16(out + 4, (uint16_t)len);
+        out += TG_CHUNK_HEADER + len;
+    }
+    return out;
+}
+
+static const uint8_t *get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes, const uint8_t *end)
+{
+    memset(mask, 0, tg_words(n) * sizeof *mask);
+    for (uint64_t at = 0; at < n; at += TG_CHUNK) {
+        size_t here = n - at < TG_CHUNK ? (size_t)(n - at) : TG_CHUNK;
+        if (end - bytes < (ptrdiff_t)TG_CHUNK_HEADER) {
+            return NULL;
+        }
+        uint32_t word = tg_get32(bytes), count = word & 0xffffff, len = tg_get16(bytes + 4);
+        bytes += TG_CHUNK_HEADER;
+        if (count > here || end - bytes < (ptrdiff_t)len || (count == 0 && (word != 0 || len != 0)) ||
+            (count > 0 && !tg_index_gaps.read_rans(mask + at / 64, (uint8_t)(word >> 24), bytes, len, here, count))) {
+            return NULL;
+        }
+        bytes += len;
+    }
+    return bytes;
+}
+
+/* The largest magnitudes of each tensor. */
+static void choose(const tg_lgc *l)
+{
+    memset(l->mask, 0, tg_words(l->sparse_n) * sizeof *l->mask);
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        if (tensor->role != TG_LGC_WHOLE && tensor->n > 0) {
+            memset(l->part, 0, tg_words(tensor->n) * sizeof *l->part);
+            tg_lgc_mark_largest(l->part, l, l->u + tensor->at, tensor->n, tensor->select_params);
+            tg_mask_insert(l->mask, tensor->sparse_at, l->part, (size_t)tensor->n);
+        }
+    }
+}
+
+static tg_status say_lead(tg_exchange *x)
+{
+    tg_lgc *l = x->lgc;
+    x->op_kind = TG_BROADCAST;
+    x->root = (uint32_t)(x->step % x->world);
+    if (x->rank != x->root) {
+        return TG_OK;
+    }
+    choose(l);
+    pick_values(l);
+    uint8_t *body = x->out + HEADER, *at = put_mask(body, l->mask, l->sparse_n);
+    if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
+        tg_lgc_choose_order(l, own_values(l));
+        tg_ordering_write(at, l->order, (size_t)l->coded_n, l->room);
+        at += tg_ordering_len((size_t)l->coded_n);
+    }
+    if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
+        tg_lgc_to_sequence(l->sequences, l, own_values(l));
+        tg_autoencoder_encode(l->code, l->autoencoder, l->sequences);
+        for (uint64_t i = 0; i < l->code_n; i++) {
+            at = put_code(at, code_type(l), l->code[i]);
+        }
+    }
+    tg_framed framed = seal(x, x->out, LEAD, 0, (uint64_t)(at - body));
+    tg_exchange_send_all(x, x->out, &framed);
+    return TG_OK;
+}
+
+/* As many coordinates in each tensor as there must be. */
+static bool counts_are_right(const tg_lgc *l)
+{
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        if (tensor->role != TG_LGC_WHOLE) {
+            tg_mask_extract(l->part, l->mask, tensor->sparse_at, (size_t)tensor->n);
+            if (tg_mask_count(l->part, tensor->n) != tensor->k) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static tg_status hear_lead(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    uint64_t len = 0;
+    const uint8_t *at = open_message(&len, x, x->root, LEAD, 0, why);
+    if (at == NULL) {
+        return TG_E_FRAME;
+    }
+    const uint8_t *end = at + len;
+    at = get_mask(l->mask, l->sparse_n, at, end);
+    if (at == NULL || !counts_are_right(l)) {
+        return makes_no_sense(x->root, why);
+    }
+    if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
+        size_t order_len = tg_ordering_len((size_t)l->coded_n);
+        if ((uint64_t)(end - at) < order_len || !tg_ordering_read(l->order, at, (size_t)l->coded_n, l->room)) {
+            return makes_no_sense(x->root, why);
+        }
+        at += order_len;
+    }
+    if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
+        tg_dtype type = code_type(l);
+        if ((uint64_t)(end - at) < l->code_n * tg_dtype_len(type)) {
+            return makes_no_sense(x->root, why);
+        }
+        for (uint64_t i = 0; i < l->code_n; i++) {
+            at = get_code(&l->mean_code[i], type, at);
+        }
+    }
+    if (at != end) {
+        return makes_no_sense(x->root, why);
+    }
+    pick_values(l);
+    return TG_OK;
+}
+
+/* ---- sums by owners -------------------------------------------------------------------------------------------------- */
+
+static uint64_t slice_at(const tg_lgc *l, uint32_t slice)
+{
+    return tg_slice_start(vector_n(l), slice, l->world);
+}
+
+static tg_status say_slices(tg_exchange *x)
+{
+    const tg_lgc *l = x->lgc;
+    uint8_t *at = x->out;
+    x->op_kind = TG_ALLTOALLV;
+    for (uint32_t s = 0; s < x->world; s++) {
+        uint64_t from = slice_at(l, s), to = slice_at(l, s + 1);
+        (void)put_stretch(at + HEADER, l, l->vector, from, to);
+        tg_framed framed = seal(x, at, SLICE, s, stretch_len(l, from, to));
+        tg_exchange_send(x, s, at, &framed);
+        at += framed.len;
+    }
+    return TG_OK;
+}
+
+/* The mean of elements [from, to) of all ranks' vectors, in rank order, into l->average. A report has more behind them. */
+static tg_status sum_heard(tg_exchange *x, topic about, uint64_t from, uint64_t to, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    uint32_t slice = about == SLICE ? x->rank : 0;
+    for (uint32_t p = 0; p < x->world; p++) {
+        uint64_t len = 0;
+        const uint8_t *body = open_message(&len, x, p, about, slice, why);
+        if (body == NULL) {
+            return TG_E_FRAME;
+        }
+        uint64_t own_len = stretch_len(l, from, to);
+        if (len < own_len || (about != REPORT && len != own_len)) {
+            return makes_no_sense(p, why);
+        }
+        float *into = p == 0 ? l->average : l->vector;
+        get_stretch(into, l, body, from, to);
+        for (uint64_t i = from; p > 0 && i < to; i++) {
+            l->average[i] += l->vector[i];
+        }
+        if (about == VALUES) {
+            memcpy(l->values + p * (l->coded_n + l->picked_n), into + l->whole_n + l->picked_n,
+                   l->coded_n * sizeof *into);
+        }
+    }
+    for (uint64_t i = from; i < to; i++) {
+        l->average[i] /= (float)x->world;
+    }
+    return TG_OK;
+}
+
+static tg_status say_sum(tg_exchange *x)
+{
+    const tg_lgc *l = x->lgc;
+    uint64_t from = slice_at(l, x->rank), to = slice_at(l, x->rank + 1);
+    x->op_kind = TG_ALLGATHERV;
+    (void)put_stretch(x->out + HEADER, l, l->average, from, to);
+    tg_framed framed = seal(x, x->out, SUM, x->rank, stretch_len(l, from, to));
+    tg_exchange_send_all(x, x->out, &framed);
+    return TG_OK;
+}
+
+static tg_status hear_sums(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    for (uint32_t s = 0; s < x->world; s++) {
+        uint64_t len = 0, from = slice_at(l, s), to = slice_at(l, s + 1);
+        const uint8_t *body = open_message(&len, x, s, SUM, s, why);
+        if (body == NULL) {
+            return TG_E_FRAME;
+        }
+        if (len != stretch_len(l, from, to)) {
+            return makes_no_sense(s, why);
+        }
+        get_stretch(l->average, l, body, from, to);
+    }
+    return TG_OK;
+}
+
+static tg_status say_values(tg_exchange *x)
+{
+    const tg_lgc *l = x->lgc;
+    x->op_kind = TG_ALLGATHERV;
+    (void)put_stretch(x->out + HEADER, l, l->vector, 0, vector_n(l));
+    tg_framed framed = seal(x, x->out, VALUES, 0, stretch_len(l, 0, vector_n(l)));
+    tg_exchange_send_all(x, x->out, &framed);
+    return TG_OK;
+}
+
+/* ---- the server ------------------------------------------------------------------------------------------------------ */
+
+static tg_status say_report(tg_exchange *x)
+{
+    tg_lgc *l = x->lgc;
+    x->op_kind = TG_GATHERV;
+    x->root = 0;
+    uint8_t *at = put_stretch(x->out + HEADER, l, l->vector, 0, vector_n(l));
+    tg_lgc_to_sequence(l->sequences, l, own_values(l));
+    tg_lgc_innovate(l->innovations, l->part, l, l->sequences);
+    at = put_mask(at, l->part, l->coded_n);
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        if (l->part[i / 64] >> i % 64 & 1) {
+            tg_put32(at, tg_float_bits(l->innovations[i]));
+            at += 4;
+        }
+    }
+    tg_framed framed = seal(x, x->out, REPORT, 0, (uint64_t)(at - (x->out + HEADER)));
+    tg_exchange_send(x, 0, x->out, &framed);
+    return TG_OK;
+}
+
+/* The values of worker p as the server sees them, added to the coded part of the average. */
+static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    uint64_t len = 0;
+    const uint8_t *body = open_message(&len, x, p, REPORT, 0, why);
+    if (body == NULL) {
+        return TG_E_FRAME;
+    }
+    const uint8_t *end = body + len;
+    const uint8_t *at = get_mask(l->part, l->coded_n, body + stretch_len(l, 0, vector_n(l)), end);
+    if (at == NULL || tg_mask_count(l->part, l->coded_n) != l->innovation_n ||
+        (uint64_t)(end - at) != 4 * l->innovation_n) {
+        return makes_no_sense(p, why);
+    }
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        bool known = l->part[i / 64] >> i % 64 & 1;
+        l->innovations[i] = known ? tg_bits_float(tg_get32(at)) : 0.0f;
+        at += known ? 4 : 0;
+    }
+    float *sum = l->average + vector_n(l);
+    tg_autoencoder_decode(l->sequences, l->autoencoder, p, l->mean_code, l->innovations);
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        sum[i] = (p == 0 ? 0.0f : sum[i]) + l->sequences[i];
+    }
+    return TG_OK;
+}
+
+static tg_status hear_reports(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    if (x->rank != 0) {
+        return TG_OK;
+    }
+    TG_TRY(sum_heard(x, REPORT, 0, vector_n(l), why));
+    float *mean = l->average + vector_n(l);
+    for (uint32_t p = 0; p < x->world; p++) {
+        TG_TRY(take_innovation(x, p, why));
+    }
+    for (uint64_t i = 0; i < l->coded_n; i++) {
+        l->sequences[i] = mean[i] / (float)x->world;
+    }
+    tg_lgc_from_sequence(mean, l, l->sequences);
+    return TG_OK;
+}
+
+static uint64_t answer_n(const tg_lgc *l)
+{
+    return vector_n(l) + l->coded_n;
+}
+
+static tg_status say_answer(tg_exchange *x)
+{
+    const tg_lgc *l = x->lgc;
+    x->op_kind = TG_BROADCAST;
+    x->root = 0;
+    if (x->rank == 0) {
+        (void)put_stretch(x->out + HEADER, l, l->average, 0, answer_n(l));
+        tg_framed framed = seal(x, x->out, ANSWER, 0, stretch_len(l, 0, answer_n(l)));
+        tg_exchange_send_all(x, x->out, &framed);
+    }
+    return TG_OK;
+}
+
+static tg_status hear_answer(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    uint64_t len = 0;
+    const uint8_t *body = open_message(&len, x, 0, ANSWER, 0, why);
+    if (body == NULL) {
+        return TG_E_FRAME;
+    }
+    if (len != stretch_len(l, 0, answer_n(l))) {
+        return makes_no_sense(0, why);
+    }
+    get_stretch(l->average, l, body, 0, answer_n(l));
+    return TG_OK;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------------------------------- */
+
+/* This step's gradients with what is remembered of them, into u. */
+static tg_status load(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        float *u = l->u + tensor->at;
+        size_t n = (size_t)tensor->n;
+        if (n == 0) {
+            continue;
+        }
+        tg_widen(u, x->grads[t], l->layout->tensors[t].dtype, n);
+        if (l->nonfinite == TG_NONFINITE_ERROR && !tg_all_finite(u, n)) {
+            return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf",
+                           l->layout->tensors[t].name);
+        }
+        if (l->nonfinite == TG_NONFINITE_ZERO) {
+            tg_zero_nonfinite(u, n);
+        }
+        memcpy(l->g + tensor->at, u, n * sizeof *u);
+        if (tensor->feedback->planes > 0) {
+            tg_memory memory = {l->saved + tensor->memory_at, l->next + tensor->memory_at, n};
+            tensor->feedback->recall(u, &memory, tensor->feedback_params, n);
+        }
+    }
+    return TG_OK;
+}
+
+tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    if (round == 0) {
+        TG_TRY(load(x, why));
+    }
+    topic about = script_of(x->lgc)[round];
+    if (about == SLICE || about == VALUES || about == REPORT) {
+        fill_vector(x->lgc);
+    }
+    switch (about) {
+    case LEAD: return say_lead(x);
+    case SLICE: return say_slices(x);
+    case SUM: return say_sum(x);
+    case VALUES: return say_values(x);
+    case REPORT: return say_report(x);
+    case ANSWER: return say_answer(x);
+    }
+    return TG_OK;
+}
+
+tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    const tg_lgc *l = x->lgc;
+    switch (script_of(l)[round]) {
+    case LEAD: return hear_lead(x, why);
+    case SLICE: return sum_heard(x, SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
+    case SUM: return hear_sums(x, why);
+    case VALUES: return sum_heard(x, VALUES, 0, vector_n(l), why);
+    case REPORT: return hear_reports(x, why);
+    case ANSWER: return hear_answer(x, why);
+    }
+    return TG_OK;
+}

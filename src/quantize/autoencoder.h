@@ -1,0 +1,28 @@
+/* The parameters of `autoencoder`, by their places. */
+#ifndef TG_QUANTIZE_AUTOENCODER_H
+#define TG_QUANTIZE_AUTOENCODER_H
+
+enum {
+    TG_LGC_FORM,
+    TG_LGC_DENSE,
+    TG_LGC_LEARN,
+    TG_LGC_ENOUGH,
+    TG_LGC_CODE,
+    TG_LGC_ORDER,
+    TG_LGC_REFRESH,
+    TG_LGC_AGAIN,
+    TG_LGC_OWN,
+    TG_LGC_SHARE,
+    TG_LGC_RATE,
+    TG_LGC_LAMBDA1,
+    TG_LGC_LAMBDA2,
+    TG_LGC_ENCODER,                       /* four channel counts, ... */
+    TG_LGC_CHANNELS = TG_LGC_ENCODER + 4, /* ... of the code, ... */
+    TG_LGC_DECODER,                       /* ... and four more */
+    TG_LGC_PARAM_N = TG_LGC_DECODER + 4
+};
+
+enum { TG_LGC_RING, TG_LGC_SERVER };
+enum { TG_LGC_BY_VALUE, TG_LGC_BY_INDEX };
+
+#endif
