@@ -101,10 +101,11 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
     return cli_train_log_step(&s->files, step, why);
 }
 
-static int on_gradients(void *context, uint64_t step, tr_model *model, char why[TR_WHY])
+static int on_gradients(void *context, uint64_t step, tr_model *const *models, uint32_t n, char why[TR_WHY])
 {
     const training *s = context;
-    return cli_gradients_save(s->gradients, step, model, why);
+    (void)n;
+    return cli_gradients_save(s->gradients, step, models[0], why);
 }
 
 static int on_test(void *context, const tr_test *test, char why[TR_WHY])

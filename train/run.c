@@ -1,6 +1,7 @@
 /* A training run; see run.h. Every worker does the same steps:
  *
  *     its batch, forward, backward     a thread each
+ *     gate                             if a hook wants all gradients
  *     reduce                           through the exchange: afterwards all hold the same averages
  *     update                           the same arithmetic on the same bits: the weights stay the same
  *     gate                             worker 0 tells and saves while the others wait */
@@ -50,7 +51,7 @@ static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
     return status;
 }
 
-static tg_status do_step(tr_worker *w, uint64_t step, tg_detail *why)
+static void learn(tr_worker *w, uint64_t step)
 {
     const tr_settings *s = w->team->settings;
     tr_draw draw = {.seed = s->seed,
@@ -64,18 +65,15 @@ static tg_status do_step(tr_worker *w, uint64_t step, tg_detail *why)
     tr_batch batch = tr_loader_train(w->loader, &draw);
     w->score = tr_model_train(w->model, &batch);
     w->times.compute = now() - start;
-    const tr_hooks *hooks = w->team->hooks;
-    char reason[TR_WHY] = "";
-    if (w->rank == 0 && hooks->gradients != NULL && hooks->gradients(hooks->context, step, w->model, reason) != 0) {
-        tr_gate_fail(&w->team->gate, reason);
-        w->link->abort(w->link, "worker 0 has failed");
-        return TG_E_LINK;
-    }
+}
+
+static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
+{
     tg_status status = reduce(w, step, why);
     if (status != TG_OK) {
         return status;
     }
-    start = now();
+    double start = now();
     tr_optimizer_step(w->optimizer, w->model, step);
     w->times.update = now() - start;
     return TG_OK;
@@ -174,6 +172,11 @@ static int measure_tensors(tr_team *t, char why[TR_WHY])
         add_traffic(&t->kinds[tr_model_param(t->workers[0].model, p)->kind].sum, &t->traffic[p]);
     }
     return 0;
+}
+
+static int tell_gradients(tr_team *t, char why[TR_WHY])
+{
+    return t->hooks->gradients(t->hooks->context, t->done, t->models, t->settings->workers, why);
 }
 
 static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
@@ -289,7 +292,13 @@ static int run_worker(tr_worker *w, float *kept)
     const tr_settings *s = t->settings;
     for (uint64_t step = t->first_step; step < s->steps; step++) {
         tg_detail why = {""};
-        if (do_step(w, step, &why) != TG_OK) {
+        learn(w, step);
+        if (t->hooks->gradients != NULL && meet_around(w, tell_gradients) != 0) {
+            /* Those who have passed the gate before another one failed wait for this worker in the exchange. */
+            w->link->abort(w->link, "a worker has failed");
+            return -1;
+        }
+        if (average_and_update(w, step, &why) != TG_OK) {
             fail_step(t, step, why.text);
             return -1;
         }

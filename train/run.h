@@ -59,12 +59,13 @@ typedef struct tr_test {
     double loss, accuracy;
 } tr_test;
 
-/* Called between steps, in the thread of worker 0, while all others wait. Not 0: the run ends as failed, with what the hook
- * has put into `why`. */
+/* Called between steps, or where they say, in the thread of worker 0, while all others wait. Not 0: the run ends as failed,
+ * with what the hook has put into `why`. */
 typedef struct tr_hooks {
     void *context;
-    /* Worker 0's gradients, before they are averaged; the others go on. NULL: nobody wants them. */
-    int (*gradients)(void *context, uint64_t step, tr_model *model, char why[TR_WHY]);
+    /* In the middle of a step: models[0..n), one a worker, with their gradients before they are averaged. NULL: nobody
+     * wants them, and nobody waits. */
+    int (*gradients)(void *context, uint64_t step, tr_model *const *models, uint32_t n, char why[TR_WHY]);
     int (*step)(void *context, const tr_step *step, char why[TR_WHY]);
     int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
     /* All that the run needs to go on from `steps` steps done. */

@@ -75,8 +75,10 @@ int tr_team_gather(tr_team *t, char why[TR_WHY])
     tg_detail reason = {""};
     uint32_t n = t->settings->workers;
     t->workers = calloc(n, sizeof *t->workers);
-    if (t->workers == NULL || tg_threads_new(&t->hub, n, PATIENCE_MS, NULL, &reason) != TG_OK) {
-        (void)snprintf(why, TR_WHY, "%s", t->workers == NULL ? "there is not enough memory" : reason.text);
+    t->models = calloc(n, sizeof(tr_model *));
+    int sound = t->workers != NULL && t->models != NULL;
+    if (!sound || tg_threads_new(&t->hub, n, PATIENCE_MS, NULL, &reason) != TG_OK) {
+        (void)snprintf(why, TR_WHY, "%s", sound ? reason.text : "there is not enough memory");
         return -1;
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -85,6 +87,7 @@ int tr_team_gather(tr_team *t, char why[TR_WHY])
         if (hire(t, &t->workers[r], why) != 0) {
             return -1;
         }
+        t->models[r] = t->workers[r].model;
     }
     return 0;
 }
@@ -100,6 +103,7 @@ void tr_team_dismiss(tr_team *t)
         tr_model_free(w->model);
     }
     tg_threads_free(t->hub);
+    free(t->models);
     free(t->workers);
     free(t->residual);
     free(t->residual_norms);

@@ -31,6 +31,7 @@ typedef struct tr_team {
     tr_gate gate;
     tg_threads *hub;
     tr_worker *workers;
+    tr_model **models;  /* theirs, for the hook that looks at all */
     tg_tensor *tensors; /* as the exchange sees the parameters */
     size_t tensor_n;
     float *residual; /* room for the largest parameter */
