@@ -50,6 +50,8 @@ typedef enum cli_flag {
     CLI_FLAG_CHECKPOINT,
     CLI_FLAG_CHECKPOINT_EVERY,
     CLI_FLAG_RESUME,
+    CLI_FLAG_EVERY,
+    CLI_FLAG_RATIO,
     CLI_FLAG_SEEDS,
     CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
@@ -73,9 +75,9 @@ typedef struct cli_args {
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule;
     const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page;
-    uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every;
+    uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
     uint32_t rank, threads, workers, seeds;
-    double seconds, epochs, rate, momentum, weight_decay;
+    double seconds, epochs, rate, momentum, weight_decay, ratio;
     int nesterov, augment, resume, json;
     int has_seed; /* --seed is given or has a default */
     int help;

@@ -13,5 +13,6 @@ extern const cli_command cli_quality;
 extern const cli_command cli_demo;
 extern const cli_command cli_train;
 extern const cli_command cli_compare;
+extern const cli_command cli_similarity;
 
 #endif

@@ -21,6 +21,15 @@ static int add_param(cli_folder *folder, const tr_param *param, const float *gra
     return cli_folder_add(folder, name, pieces, 2);
 }
 
+static int make_folder(const char *dir)
+{
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
+        (void)cli_fail(CLI_FAILED, "cannot make the folder %s: %s", dir, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
 int cli_gradients_save(const char *dir, uint64_t step, tr_model *model, char why[TR_WHY])
 {
     char path[4096];
@@ -28,8 +37,7 @@ int cli_gradients_save(const char *dir, uint64_t step, tr_model *model, char why
     cli_folder folder;
     const float *grads = tr_model_grads(model, &n);
     why[0] = '\0'; /* whatever goes wrong here is reported */
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
-        (void)cli_fail(CLI_FAILED, "cannot make the folder %s: %s", dir, strerror(errno));
+    if (make_folder(dir) != 0) {
         return -1;
     }
     if (snprintf(path, sizeof path, "%s/step-%06" PRIu64, dir, step) >= (int)sizeof path) {
@@ -48,4 +56,17 @@ int cli_gradients_save(const char *dir, uint64_t step, tr_model *model, char why
     }
     cli_folder_discard(&folder);
     return code == CLI_OK ? 0 : -1;
+}
+
+int cli_gradients_save_all(const char *dir, uint64_t step, tr_model *const *models, uint32_t n, char why[TR_WHY])
+{
+    char path[4096];
+    why[0] = '\0';
+    int code = make_folder(dir);
+    for (uint32_t w = 0; w < n && code == 0; w++) {
+        /* A name that is cut here is too long for the step's folder, too. */
+        (void)snprintf(path, sizeof path, "%s/worker-%u", dir, w);
+        code = cli_gradients_save(path, step, models[w], why);
+    }
+    return code;
 }

@@ -9,8 +9,8 @@
 #include "commands.h"
 #include "fail.h"
 
-static const cli_command *const commands[] = {&cli_recipes, &cli_encode, &cli_decode,  &cli_inspect, &cli_bench,
-                                              &cli_quality, &cli_train,  &cli_compare, &cli_demo};
+static const cli_command *const commands[] = {&cli_recipes, &cli_encode, &cli_decode,  &cli_inspect,    &cli_bench,
+                                              &cli_quality, &cli_train,  &cli_compare, &cli_similarity, &cli_demo};
 enum { COMMAND_N = sizeof commands / sizeof *commands };
 
 static void print_help(void)
@@ -21,7 +21,7 @@ static void print_help(void)
          "\n"
          "Commands:");
     for (size_t i = 0; i < COMMAND_N; i++) {
-        printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
+        printf("  %-12s%s\n", commands[i]->name, commands[i]->summary);
     }
     puts("\n"
          "Each takes --help, with examples, and --json, to print one JSON object instead of text.\n"

@@ -101,6 +101,35 @@ function dot(colour) {
   return e;
 }
 
+/* Lines, one a series of { name, colour, points }; hovering shows the nearest point. */
+function lines(title, about, series, xText, yText, xFormat, yFormat, xLog) {
+  const svg = chart(title, about);
+  const points = series.flatMap(s => s.points).filter(p => !xLog || p[0] > 0);
+  if (points.length === 0) { element("text", { x: W / 2, y: H / 2, "text-anchor": "middle" }, svg, "there is nothing to show"); return; }
+  const x = scale(points.map(p => p[0]), M.left, W - M.right, xLog), y = scale(points.map(p => p[1]), H - M.bottom, M.top, false);
+  axes(svg, x, y, xText, yText, xFormat, yFormat);
+  const drawn = [];
+  for (const s of series) {
+    const own = s.points.filter(p => !xLog || p[0] > 0).map(p => ({ at: [x(p[0]), y(p[1])], colour: s.colour, text: `${s.name}\n${xText}: ${xFormat(p[0])}\n${yText}: ${yFormat(p[1])}` }));
+    drawn.push(...own);
+    element("polyline", { class: "curve", points: own.map(o => o.at.join(",")).join(" "), fill: "none", stroke: s.colour, "stroke-width": 2, "stroke-linejoin": "round" }, svg);
+    if (own.length < 30) for (const o of own) element("circle", { cx: o.at[0], cy: o.at[1], r: 3, fill: s.colour }, svg);
+  }
+  nearest(svg, drawn);
+}
+
+/* Names the colours under the last chart. */
+function keys(series) {
+  const legend = document.createElement("p");
+  for (const s of series) {
+    const name = document.createElement("span");
+    name.className = "key";
+    name.append(dot(s.colour), s.name);
+    legend.append(name);
+  }
+  document.getElementById("charts").lastElementChild.append(legend);
+}
+
 /* Fills the table: rows are { colour, cells }, and the dot of their colour stands in the cell `at`. */
 function table(names, rows, at) {
   const t = document.getElementById("table"), head = t.createTHead().insertRow(), body = t.createTBody();
