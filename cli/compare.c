@@ -1,6 +1,7 @@
 /* `tersegrad compare`: the same training run by several recipes and seeds, as one table. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -57,9 +58,11 @@ static int start_layers(cli_run *r, const tr_step *step)
     return 0;
 }
 
-/* What each layer took in the step that makes a point. */
+/* What each layer took in the step that makes a point, and what was learned. */
 static void keep_layers(cli_run *r, const tr_step *step)
 {
+    bool known = step->learning.phase > 0 && step->learning.error >= 0;
+    r->learned[r->curve_n] = known ? step->learning.error : NAN;
     for (size_t p = 0; p < r->layer_n; p++) {
         const tg_traffic *t = &step->traffic[p];
         r->layers[p].len = t->len;

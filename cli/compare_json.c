@@ -44,6 +44,19 @@ static void put_points(cli_json *j, const char *key, const char *value_key, cons
     cli_json_end(j);
 }
 
+/* The error of what an exchange has learned, at each point of the curve from when it is known. */
+static void put_learned(cli_json *j, const cli_run *r)
+{
+    if (r->curve_n == 0 || !isfinite(r->learned[r->curve_n - 1])) {
+        return;
+    }
+    cli_json_array(j, "learned_error");
+    for (size_t k = 0; k < r->curve_n; k++) {
+        cli_json_number(j, NULL, r->learned[k]);
+    }
+    cli_json_end(j);
+}
+
 static void put_layers(cli_json *j, const cli_run *r)
 {
     cli_json_array(j, "layers");
@@ -115,6 +128,7 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
             put_points(&j, "curve", "loss", r->curve, r->curve_n);
             put_points(&j, "tests", "accuracy", r->tests, r->test_n);
             put_layers(&j, r);
+            put_learned(&j, r);
         }
         cli_json_end(&j);
     }

@@ -33,6 +33,7 @@ typedef struct cli_run {
     tr_times times;
     double seconds;
     cli_point curve[CLI_CURVE_MAX]; /* losses */
+    double learned[CLI_CURVE_MAX];  /* error of what was learned, at each of its points; NAN where that is not known */
     cli_point tests[CLI_TEST_MAX];  /* accuracies */
     size_t curve_n, test_n;
     cli_layer *layers;

@@ -111,6 +111,26 @@ class Train(unittest.TestCase):
             self.assertTrue(all(0.1 <= shape < 4 for shape in line["shape"].values()))
             self.assertTrue(all(scale > 0 for scale in line["scale"].values()))
 
+    def test_lgc_learns_and_says_so(self):
+        log = self.path / "run.jsonl"
+        small = "e1=4,e2=8,e3=8,e4=4,z=2,d1=4,d2=8,d3=8,d4=4"
+        for form in ("ring", "server"):
+            recipe = f"ef+topk@0.01,coords=shared+autoencoder@{form},dense=3,learn=5,enough=1e9,{small}"
+            done = run("train", *QUICK, "--recipe", recipe, "--workers", 3, "--steps", 12, "--log", log, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("step 3: begins to learn", done.stderr)
+            self.assertIn("step 8: has learned, to a relative error of", done.stderr)
+            result = json.loads(done.stdout.splitlines()[-1])
+            self.assertEqual(result["exchange"], f"lgc-{form}")
+            self.assertGreater(result["code_ratio"], result["ratio"])  # the first layer, most of this model, stays dense
+            phases = [json.loads(line)["learning"]["phase"] for line in log.read_text().splitlines() if '"loss"' in line]
+            self.assertEqual(phases, [1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3])
+            log.unlink()
+        recipe = f"ef+topk@0.01,coords=shared+autoencoder@ring,dense=1,learn=3,enough=0.0001,{small}"
+        done = run("train", *QUICK, "--recipe", recipe, "--workers", 2, "--steps", 6, "--json")
+        self.assertIn("goes on learning", done.stderr)
+        self.assertGreater(json.loads(done.stdout.splitlines()[-1])["learning_extended"], 0)
+
     def test_killed_and_resumed_ends_in_the_same_bits(self):
         flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 120, "--exchange", "shard"]
         straight = self.result(*flags)
