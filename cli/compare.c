@@ -14,7 +14,7 @@
 #include "text.h"
 #include "train_settings.h"
 
-/* Every preset, and fp16. */
+/* Every preset but those of LGC, whose phases are longer than a demonstration; and fp16. */
 static const char *const standard_recipes[] = {
     "dense",      "fp16",     "ef-topk@0.01", "dgc@0.01",   "random-k@0.1", "random-block@0.1", "adacomp", "bingrad-b",
     "bingrad-pb", "terngrad", "signsgd",      "ef-signsgd", "onebit",       "powersgd@4",       "co3",     "co3@fp8",
