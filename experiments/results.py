@@ -136,8 +136,8 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def spread(values):
-    digits = 2 if mean(values) > 10 else 4
+def spread(values, digits=None):
+    digits = digits or (2 if mean(values) > 10 else 4)
     return f"{mean(values):.{digits}f} ±{(max(values) - min(values)) / 2:.{digits}f}"
 
 
@@ -182,7 +182,7 @@ def levels(data, flags, leave_out=()):
 def accuracy_cell(runs):
     diverged = sum("failed" in run for run in runs)
     return "diverged" if diverged == len(runs) else f"{diverged} of {len(runs)} diverged" if diverged else spread(
-        [100 * run["test_accuracy"] for run in runs])
+        [100 * run["test_accuracy"] for run in runs], 2)
 
 
 def frame_ratio(run):
@@ -218,6 +218,30 @@ def co3(data, flags):
     return data, lines
 
 
+# ---- LGC -------------------------------------------------------------------------------------------------------------
+
+LEARNED = ("lgc-ring@0.001", "ef+topk@0.001,coords=shared+autoencoder@ring,code=fp16", "lgc-server@0.001",
+           "momentum+topk@0.001,coords=shared+autoencoder@ring")
+
+
+def lgc(data, flags, lengths):
+    """Dense, top-k and LGC by length of the run, over seeds."""
+    def lines(study):
+        yield "| run | recipe | test accuracy, % | ratio, all of the run | ratio, once codes travel | relative error, learned |"
+        yield "|---|---|---|---|---|---|"
+        for length in lengths:
+            for recipe in ("dense", "ef+topk@0.001+fp32+rans", "ef+topk@0.001,coords=shared+fp32+rans", *LEARNED):
+                runs = [study.train(data, f"{flags} {length} --seed {seed}", recipe) for seed in SEEDS]
+                well = [run for run in runs if "failed" not in run]
+                ratio = f"{mean([run['ratio'] for run in well]):.0f}" if well else ""
+                codes = [run["code_ratio"] for run in well if run.get("code_ratio")]
+                errors = [run["learned_error"] for run in well if run.get("learned_error") is not None]
+                yield (f"| {length.removeprefix('--')} | `{recipe}` | {accuracy_cell(runs)} | {ratio} | "
+                       f"{f'{mean(codes):.0f}' if codes else ratio if recipe != 'dense' else ''} | "
+                       f"{f'{mean(errors):.2f}' if errors else ''} |")
+    return data, lines
+
+
 # ---- All of them -----------------------------------------------------------------------------------------------------
 
 STUDIES = {
@@ -230,6 +254,7 @@ STUDIES = {
     "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02",
                              leave_out=("linear", "ternary@clip")),
     "co3-lenet": co3("fashion", "--model lenet --workers 4 --batch 32 --epochs 1 --rate 0.01"),
+    "lgc-lenet": lgc("fashion", "--model lenet --workers 4 --batch 32 --rate 0.01", ("--epochs 3",)),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
