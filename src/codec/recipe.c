@@ -418,63 +418,6 @@ bool tg_recipe_is_led(const tg_recipe *r)
     return tg_recipe_select(r)->by == TG_BY_DATA && r->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_SHARED;
 }
 
-/* ---- canonical text ------------------------------------------------------------------------------------------- */
-
-static void write_value(char *out, size_t cap, const tg_param *param, double value)
-{
-    char number[TG_NUMBER_CAP];
-    const char *text_of = number;
-    if (param->choices != NULL) {
-        text_of = param->choices[(size_t)value];
-    } else if (param->word != NULL && value == param->standard) {
-        text_of = param->word;
-    } else if (param->is_whole) {
-        (void)snprintf(number, sizeof number, "%.0f", value);
-    } else {
-        tg_number_write(number, value);
-    }
-    (void)snprintf(out, cap, "%s", text_of);
-}
-
-static void write_part(char *out, const tg_part *part, const double *values)
-{
-    size_t len = strlen(out);
-    len += (size_t)snprintf(out + len, TG_RECIPE_CAP - len, "%s%s", len > 0 ? "+" : "", part->name);
-    char separator = '@';
-    for (int main_first = 1; main_first >= 0; main_first--) {
-        for (size_t i = 0; i < part->param_n; i++) {
-            const tg_param *param = &part->params[i];
-            bool at_standard = !param->required && values[i] == param->standard;
-            if (param->is_main != (main_first == 1) || (at_standard && !param->is_main)) {
-                continue;
-            }
-            char value[64];
-            write_value(value, sizeof value, param, values[i]);
-            len += (size_t)snprintf(out + len, TG_RECIPE_CAP - len, "%c%s%s%s", separator,
-                                    param->is_main ? "" : param->name, param->is_main ? "" : "=", value);
-            separator = ',';
-        }
-    }
-}
-
-void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *r)
-{
-    out[0] = '\0';
-    for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
-        if (stage == TG_STAGE_quantize || r->part[stage] != tg_part_standard(stage)) {
-            write_part(out, r->part[stage], r->value[stage]);
-        }
-    }
-}
-
-tg_status tg_recipe_canonical(char out[TG_RECIPE_CAP], const char *recipe, tg_detail *why)
-{
-    tg_recipe r;
-    TG_TRY(tg_recipe_parse(&r, recipe, why));
-    tg_recipe_write(out, &r);
-    return TG_OK;
-}
-
 /* ---- lists ------------------------------------------------------------------------------------------------------ */
 
 tg_status tg_part_list(tg_part_info *out, size_t index, tg_detail *why)
@@ -517,7 +460,7 @@ tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t paramet
     *out = (tg_parameter_info){.name = param->name, .summary = param->summary, .is_main = param->is_main};
     describe_range(out->range, sizeof out->range, param);
     if (!param->required) {
-        write_value(out->standard, sizeof out->standard, param, param->standard);
+        tg_param_write(out->standard, sizeof out->standard, param, param->standard);
     }
     return TG_OK;
 }

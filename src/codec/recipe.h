@@ -49,7 +49,8 @@ tg_status tg_recipe_parse(tg_recipe *out, const char *text, tg_detail *why) TG_C
  * leaves to the kind. Refuses what then makes no sense. */
 tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_kind kind, tg_detail *why) TG_CHECKED;
 
-/* The canonical text. */
+/* canonical.c: the canonical text, of a recipe and of a parameter's value. */
+void tg_param_write(char *out, size_t cap, const tg_param *param, double value);
 void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 
 /* The recipe that sends values of this dtype as they are. */

@@ -1,6 +1,7 @@
 /* The inside of LGC's two exchanges (arXiv 2103.08870); see lgc.c for what they do.
  *
  *     lgc.c        making one; the protocols; facts and saved state
+ *     lgc_vector.c what is summed over ranks, and how it becomes bytes
  *     lgc_talk.c   what ranks tell each other: coordinates of the leader, vectors, innovations
  *     lgc_learn.c  the autoencoder, phases, and what a step leaves behind
  */
@@ -75,6 +76,28 @@ struct tg_lgc {
 };
 
 enum { TG_LGC_PHASE_DENSE = 1, TG_LGC_PHASE_LEARN, TG_LGC_PHASE_CODE };
+
+/* ---- lgc_vector.c ---------------------------------------------------------------------------------------------------- */
+
+/* Elements of the vector in this phase. */
+uint64_t tg_lgc_vector_n(const tg_lgc *l);
+
+/* This rank's vector into l->vector. */
+void tg_lgc_fill_vector(tg_lgc *l);
+
+/* This rank's own values at the leader's coordinates, coded ones first; and how they are picked out of u. */
+float *tg_lgc_own_values(const tg_lgc *l);
+void tg_lgc_pick_values(const tg_lgc *l);
+
+/* Elements [from, to) of a vector as bytes, and back. */
+uint64_t tg_lgc_stretch_len(const tg_lgc *l, uint64_t from, uint64_t to);
+uint8_t *tg_lgc_put_stretch(uint8_t *out, const tg_lgc *l, const float *vector, uint64_t from, uint64_t to);
+void tg_lgc_get_stretch(float *vector, const tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to);
+
+/* A value of a code in its type, rounded to it; what is behind it in the bytes. */
+tg_dtype tg_lgc_code_type(const tg_lgc *l);
+uint8_t *tg_lgc_put_code(uint8_t *out, tg_dtype type, float value);
+const uint8_t *tg_lgc_get_code(float *value, tg_dtype type, const uint8_t *bytes);
 
 /* ---- lgc_talk.c ------------------------------------------------------------------------------------------------------ */
 

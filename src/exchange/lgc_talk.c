@@ -11,7 +11,7 @@
  *     REPORT    the vector; places of the innovation in the sequence, in chunks; their values
  *     ANSWER    the averages, from rank 0
  *
- * The vector is: elements of tensors that travel whole; values of the last layer; values of the others, or a code. */
+ * What the vector is lgc_vector.c tells. */
 #include "exchange/lgc.h"
 
 #include "base/bits.h"
@@ -44,122 +44,6 @@ uint32_t tg_lgc_rounds(const tg_exchange *x)
         n++;
     }
     return n;
-}
-
-/* ---- the vector ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t vector_n(const tg_lgc *l)
-{
-    switch (l->progress.phase) {
-    case TG_LGC_PHASE_DENSE: return l->n;
-    case TG_LGC_PHASE_LEARN: return l->whole_n + l->picked_n + l->coded_n;
-    default: return l->whole_n + l->picked_n + (l->is_server ? 0 : l->code_n);
-    }
-}
-
-/* Where the code begins, which may travel in a shorter type. */
-static uint64_t code_at(const tg_lgc *l)
-{
-    bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
-    return has_code ? l->whole_n + l->picked_n : UINT64_MAX;
-}
-
-static tg_dtype code_type(const tg_lgc *l)
-{
-    return (tg_dtype)l->params[TG_LGC_CODE];
-}
-
-static uint64_t stretch_len(const tg_lgc *l, uint64_t from, uint64_t to)
-{
-    uint64_t code = code_at(l), codes = to > code ? to - (from > code ? from : code) : 0;
-    return 4 * (to - from - codes) + tg_dtype_len(code_type(l)) * codes;
-}
-
-/* A value of a code in its type, rounded to it. */
-static uint8_t *put_code(uint8_t *out, tg_dtype type, float value)
-{
-    if (type == TG_FP32) {
-        tg_put32(out, tg_float_bits(value));
-    } else {
-        tg_put16(out, type == TG_FP16 ? tg_float_to_fp16(value) : tg_float_to_bf16(value));
-    }
-    return out + tg_dtype_len(type);
-}
-
-static const uint8_t *get_code(float *value, tg_dtype type, const uint8_t *bytes)
-{
-    *value = type == TG_FP32   ? tg_bits_float(tg_get32(bytes))
-             : type == TG_FP16 ? tg_fp16_to_float(tg_get16(bytes))
-                               : tg_bf16_to_float(tg_get16(bytes));
-    return bytes + tg_dtype_len(type);
-}
-
-/* Elements [from, to) of a vector as bytes, and back. */
-static uint8_t *put_stretch(uint8_t *out, const tg_lgc *l, const float *vector, uint64_t from, uint64_t to)
-{
-    uint64_t code = code_at(l);
-    for (uint64_t i = from; i < to && i < code; i++, out += 4) {
-        tg_put32(out, tg_float_bits(vector[i]));
-    }
-    for (uint64_t i = from > code ? from : code; i < to; i++) {
-        out = put_code(out, code_type(l), vector[i]);
-    }
-    return out;
-}
-
-static void get_stretch(float *vector, const tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to)
-{
-    uint64_t code = code_at(l);
-    for (uint64_t i = from; i < to && i < code; i++, bytes += 4) {
-        vector[i] = tg_bits_float(tg_get32(bytes));
-    }
-    for (uint64_t i = from > code ? from : code; i < to; i++) {
-        bytes = get_code(&vector[i], code_type(l), bytes);
-    }
-}
-
-/* This rank's own values at the leader's coordinates: coded ones, then picked ones. */
-static float *own_values(const tg_lgc *l)
-{
-    return l->values + l->rank * (l->coded_n + l->picked_n);
-}
-
-static void pick_values(const tg_lgc *l)
-{
-    float *coded = own_values(l), *picked = coded + l->coded_n;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        const tg_lgc_tensor *tensor = &l->tensors[t];
-        if (tensor->role != TG_LGC_WHOLE) {
-            float **out = tensor->role == TG_LGC_CODED ? &coded : &picked;
-            tg_mask_extract(l->part, l->mask, tensor->sparse_at, (size_t)tensor->n);
-            *out += tg_compress(*out, l->u + tensor->at, l->part, (size_t)tensor->n);
-        }
-    }
-}
-
-static void fill_vector(tg_lgc *l)
-{
-    bool all = l->progress.phase == TG_LGC_PHASE_DENSE;
-    float *out = l->vector;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        const tg_lgc_tensor *tensor = &l->tensors[t];
-        if (all || tensor->role == TG_LGC_WHOLE) {
-            memcpy(out, l->u + tensor->at, tensor->n * sizeof *out);
-            out += tensor->n;
-        }
-    }
-    if (all) {
-        return;
-    }
-    const float *own = own_values(l);
-    memcpy(out, own + l->coded_n, l->picked_n * sizeof *out);
-    out += l->picked_n;
-    if (l->progress.phase == TG_LGC_PHASE_LEARN) {
-        memcpy(out, own, l->coded_n * sizeof *out);
-    } else if (!l->is_server) {
-        tg_lgc_to_sequence(l->sequences, l, own);
-        tg_autoencoder_encode(out, l->autoencoder, l->sequences);
-    }
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------------- */
@@ -278,18 +162,18 @@ static tg_status say_lead(tg_exchange *x)
         return TG_OK;
     }
     choose(l);
-    pick_values(l);
+    tg_lgc_pick_values(l);
     uint8_t *body = x->out + HEADER, *at = put_mask(body, l->mask, l->sparse_n);
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
-        tg_lgc_choose_order(l, own_values(l));
+        tg_lgc_choose_order(l, tg_lgc_own_values(l));
         tg_ordering_write(at, l->order, (size_t)l->coded_n, l->room);
         at += tg_ordering_len((size_t)l->coded_n);
     }
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
-        tg_lgc_to_sequence(l->sequences, l, own_values(l));
+        tg_lgc_to_sequence(l->sequences, l, tg_lgc_own_values(l));
         tg_autoencoder_encode(l->code, l->autoencoder, l->sequences);
         for (uint64_t i = 0; i < l->code_n; i++) {
-            at = put_code(at, code_type(l), l->code[i]);
+            at = tg_lgc_put_code(at, tg_lgc_code_type(l), l->code[i]);
         }
     }
     tg_framed framed = seal(x, x->out, LEAD, 0, (uint64_t)(at - body));
@@ -333,18 +217,18 @@ static tg_status hear_lead(tg_exchange *x, tg_detail *why)
         at += order_len;
     }
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
-        tg_dtype type = code_type(l);
+        tg_dtype type = tg_lgc_code_type(l);
         if ((uint64_t)(end - at) < l->code_n * tg_dtype_len(type)) {
             return makes_no_sense(x->root, why);
         }
         for (uint64_t i = 0; i < l->code_n; i++) {
-            at = get_code(&l->mean_code[i], type, at);
+            at = tg_lgc_get_code(&l->mean_code[i], type, at);
         }
     }
     if (at != end) {
         return makes_no_sense(x->root, why);
     }
-    pick_values(l);
+    tg_lgc_pick_values(l);
     return TG_OK;
 }
 
@@ -352,7 +236,7 @@ static tg_status hear_lead(tg_exchange *x, tg_detail *why)
 
 static uint64_t slice_at(const tg_lgc *l, uint32_t slice)
 {
-    return tg_slice_start(vector_n(l), slice, l->world);
+    return tg_slice_start(tg_lgc_vector_n(l), slice, l->world);
 }
 
 static tg_status say_slices(tg_exchange *x)
@@ -362,8 +246,8 @@ static tg_status say_slices(tg_exchange *x)
     x->op_kind = TG_ALLTOALLV;
     for (uint32_t s = 0; s < x->world; s++) {
         uint64_t from = slice_at(l, s), to = slice_at(l, s + 1);
-        (void)put_stretch(at + HEADER, l, l->vector, from, to);
-        tg_framed framed = seal(x, at, SLICE, s, stretch_len(l, from, to));
+        (void)tg_lgc_put_stretch(at + HEADER, l, l->vector, from, to);
+        tg_framed framed = seal(x, at, SLICE, s, tg_lgc_stretch_len(l, from, to));
         tg_exchange_send(x, s, at, &framed);
         at += framed.len;
     }
@@ -381,12 +265,12 @@ static tg_status sum_heard(tg_exchange *x, topic about, uint64_t from, uint64_t 
         if (body == NULL) {
             return TG_E_FRAME;
         }
-        uint64_t own_len = stretch_len(l, from, to);
+        uint64_t own_len = tg_lgc_stretch_len(l, from, to);
         if (len < own_len || (about != REPORT && len != own_len)) {
             return makes_no_sense(p, why);
         }
         float *into = p == 0 ? l->average : l->vector;
-        get_stretch(into, l, body, from, to);
+        tg_lgc_get_stretch(into, l, body, from, to);
         for (uint64_t i = from; p > 0 && i < to; i++) {
             l->average[i] += l->vector[i];
         }
@@ -406,8 +290,8 @@ static tg_status say_sum(tg_exchange *x)
     const tg_lgc *l = x->lgc;
     uint64_t from = slice_at(l, x->rank), to = slice_at(l, x->rank + 1);
     x->op_kind = TG_ALLGATHERV;
-    (void)put_stretch(x->out + HEADER, l, l->average, from, to);
-    tg_framed framed = seal(x, x->out, SUM, x->rank, stretch_len(l, from, to));
+    (void)tg_lgc_put_stretch(x->out + HEADER, l, l->average, from, to);
+    tg_framed framed = seal(x, x->out, SUM, x->rank, tg_lgc_stretch_len(l, from, to));
     tg_exchange_send_all(x, x->out, &framed);
     return TG_OK;
 }
@@ -421,10 +305,10 @@ static tg_status hear_sums(tg_exchange *x, tg_detail *why)
         if (body == NULL) {
             return TG_E_FRAME;
         }
-        if (len != stretch_len(l, from, to)) {
+        if (len != tg_lgc_stretch_len(l, from, to)) {
             return makes_no_sense(s, why);
         }
-        get_stretch(l->average, l, body, from, to);
+        tg_lgc_get_stretch(l->average, l, body, from, to);
     }
     return TG_OK;
 }
@@ -433,8 +317,8 @@ static tg_status say_values(tg_exchange *x)
 {
     const tg_lgc *l = x->lgc;
     x->op_kind = TG_ALLGATHERV;
-    (void)put_stretch(x->out + HEADER, l, l->vector, 0, vector_n(l));
-    tg_framed framed = seal(x, x->out, VALUES, 0, stretch_len(l, 0, vector_n(l)));
+    (void)tg_lgc_put_stretch(x->out + HEADER, l, l->vector, 0, tg_lgc_vector_n(l));
+    tg_framed framed = seal(x, x->out, VALUES, 0, tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)));
     tg_exchange_send_all(x, x->out, &framed);
     return TG_OK;
 }
@@ -446,8 +330,8 @@ static tg_status say_report(tg_exchange *x)
     tg_lgc *l = x->lgc;
     x->op_kind = TG_GATHERV;
     x->root = 0;
-    uint8_t *at = put_stretch(x->out + HEADER, l, l->vector, 0, vector_n(l));
-    tg_lgc_to_sequence(l->sequences, l, own_values(l));
+    uint8_t *at = tg_lgc_put_stretch(x->out + HEADER, l, l->vector, 0, tg_lgc_vector_n(l));
+    tg_lgc_to_sequence(l->sequences, l, tg_lgc_own_values(l));
     tg_lgc_innovate(l->innovations, l->part, l, l->sequences);
     at = put_mask(at, l->part, l->coded_n);
     for (uint64_t i = 0; i < l->coded_n; i++) {
@@ -471,7 +355,7 @@ static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
         return TG_E_FRAME;
     }
     const uint8_t *end = body + len;
-    const uint8_t *at = get_mask(l->part, l->coded_n, body + stretch_len(l, 0, vector_n(l)), end);
+    const uint8_t *at = get_mask(l->part, l->coded_n, body + tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)), end);
     if (at == NULL || tg_mask_count(l->part, l->coded_n) != l->innovation_n ||
         (uint64_t)(end - at) != 4 * l->innovation_n) {
         return makes_no_sense(p, why);
@@ -481,7 +365,7 @@ static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
         l->innovations[i] = known ? tg_bits_float(tg_get32(at)) : 0.0f;
         at += known ? 4 : 0;
     }
-    float *sum = l->average + vector_n(l);
+    float *sum = l->average + tg_lgc_vector_n(l);
     tg_autoencoder_decode(l->sequences, l->autoencoder, p, l->mean_code, l->innovations);
     for (uint64_t i = 0; i < l->coded_n; i++) {
         sum[i] = (p == 0 ? 0.0f : sum[i]) + l->sequences[i];
@@ -495,8 +379,8 @@ static tg_status hear_reports(tg_exchange *x, tg_detail *why)
     if (x->rank != 0) {
         return TG_OK;
     }
-    TG_TRY(sum_heard(x, REPORT, 0, vector_n(l), why));
-    float *mean = l->average + vector_n(l);
+    TG_TRY(sum_heard(x, REPORT, 0, tg_lgc_vector_n(l), why));
+    float *mean = l->average + tg_lgc_vector_n(l);
     for (uint32_t p = 0; p < x->world; p++) {
         TG_TRY(take_innovation(x, p, why));
     }
@@ -509,7 +393,7 @@ static tg_status hear_reports(tg_exchange *x, tg_detail *why)
 
 static uint64_t answer_n(const tg_lgc *l)
 {
-    return vector_n(l) + l->coded_n;
+    return tg_lgc_vector_n(l) + l->coded_n;
 }
 
 static tg_status say_answer(tg_exchange *x)
@@ -518,8 +402,8 @@ static tg_status say_answer(tg_exchange *x)
     x->op_kind = TG_BROADCAST;
     x->root = 0;
     if (x->rank == 0) {
-        (void)put_stretch(x->out + HEADER, l, l->average, 0, answer_n(l));
-        tg_framed framed = seal(x, x->out, ANSWER, 0, stretch_len(l, 0, answer_n(l)));
+        (void)tg_lgc_put_stretch(x->out + HEADER, l, l->average, 0, answer_n(l));
+        tg_framed framed = seal(x, x->out, ANSWER, 0, tg_lgc_stretch_len(l, 0, answer_n(l)));
         tg_exchange_send_all(x, x->out, &framed);
     }
     return TG_OK;
@@ -533,10 +417,10 @@ static tg_status hear_answer(tg_exchange *x, tg_detail *why)
     if (body == NULL) {
         return TG_E_FRAME;
     }
-    if (len != stretch_len(l, 0, answer_n(l))) {
+    if (len != tg_lgc_stretch_len(l, 0, answer_n(l))) {
         return makes_no_sense(0, why);
     }
-    get_stretch(l->average, l, body, 0, answer_n(l));
+    tg_lgc_get_stretch(l->average, l, body, 0, answer_n(l));
     return TG_OK;
 }
 
@@ -577,7 +461,7 @@ tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why)
     }
     topic about = script_of(x->lgc)[round];
     if (about == SLICE || about == VALUES || about == REPORT) {
-        fill_vector(x->lgc);
+        tg_lgc_fill_vector(x->lgc);
     }
     switch (about) {
     case LEAD: return say_lead(x);
@@ -597,7 +481,7 @@ tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why)
     case LEAD: return hear_lead(x, why);
     case SLICE: return sum_heard(x, SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
     case SUM: return hear_sums(x, why);
-    case VALUES: return sum_heard(x, VALUES, 0, vector_n(l), why);
+    case VALUES: return sum_heard(x, VALUES, 0, tg_lgc_vector_n(l), why);
     case REPORT: return hear_reports(x, why);
     case ANSWER: return hear_answer(x, why);
     }
