@@ -15,8 +15,7 @@ static const char *const recipes[] = {"dense",
                                       "randomblock@0.1,coords=own+bf16+bitmap",
                                       "ef+adabins+sign@scale=meanmax",
                                       "ef+orq@4,levels=exact,bucket=300",
-                                      "ef+fp4+rans",
-                                      "ef+topk@0.1+fp16+zstd"};
+                                      "ef+fp4+rans"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* A scenario returns the first status that is not TG_OK, and has released all that it took. */
