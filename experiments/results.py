@@ -218,30 +218,6 @@ def co3(data, flags):
     return data, lines
 
 
-# ---- LGC -------------------------------------------------------------------------------------------------------------
-
-LEARNED = ("lgc-ring@0.001", "ef+topk@0.001,coords=shared+autoencoder@ring,code=fp16", "lgc-server@0.001",
-           "momentum+topk@0.001,coords=shared+autoencoder@ring")
-
-
-def lgc(data, flags, lengths, seeds):
-    """Dense, top-k and LGC by length of the run, over seeds."""
-    def lines(study):
-        yield "| run | recipe | test accuracy, % | ratio, all of the run | ratio, once codes travel | relative error, learned |"
-        yield "|---|---|---|---|---|---|"
-        for length in lengths:
-            for recipe in ("dense", "ef+topk@0.001+fp32+rans", "ef+topk@0.001,coords=shared+fp32+rans", *LEARNED):
-                runs = [study.train(data, f"{flags} {length} --seed {seed}", recipe) for seed in seeds]
-                well = [run for run in runs if "failed" not in run]
-                ratio = f"{mean([run['ratio'] for run in well]):.0f}" if well else ""
-                codes = [run["code_ratio"] for run in well if run.get("code_ratio")]
-                errors = [run["learned_error"] for run in well if run.get("learned_error") is not None]
-                yield (f"| {length.removeprefix('--')} | `{recipe}` | {accuracy_cell(runs)} | {ratio} | "
-                       f"{f'{mean(codes):.0f}' if codes else ratio if recipe != 'dense' else ''} | "
-                       f"{f'{mean(errors):.2f}' if errors else ''} |")
-    return data, lines
-
-
 # ---- All of them -----------------------------------------------------------------------------------------------------
 
 STUDIES = {
@@ -254,7 +230,6 @@ STUDIES = {
     "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02",
                              leave_out=("linear", "ternary@clip")),
     "co3-lenet": co3("fashion", "--model lenet --workers 4 --batch 32 --epochs 1 --rate 0.01"),
-    "lgc-lenet": lgc("fashion", "--model lenet --workers 4 --batch 32 --rate 0.01", ("--epochs 3",), seeds=(1,)),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
