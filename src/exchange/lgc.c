@@ -122,7 +122,7 @@ static uint64_t scratch_len(const tg_lgc *l)
     return most;
 }
 
-enum { COUNTERS = 8 };
+enum { COUNTERS = 6 };
 
 static uint64_t saved_n(tg_lgc *l)
 {
@@ -230,17 +230,15 @@ void tg_lgc_residual(const tg_lgc *l, float *out, size_t t)
     }
 }
 
-/* What a tensor took of the last step's messages of this rank: the code by shares. */
+/* What a tensor took of what this rank has said in the last step; of what tensors have in common, shares by entries. */
 void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
 {
     const tg_lgc_tensor *tensor = &l->tensors[t];
     bool all = l->last_phase <= TG_LGC_PHASE_DENSE || tensor->role == TG_LGC_WHOLE;
     *out = (tg_traffic){.entries = all ? tensor->n : tensor->k};
-    out->len = 4 * out->entries;
-    if (l->last_phase == TG_LGC_PHASE_CODE && tensor->role == TG_LGC_CODED) {
-        uint64_t code_len = l->code_n * tg_dtype_len((tg_dtype)l->params[TG_LGC_CODE]);
-        out->len = (uint64_t)((double)code_len * (double)tensor->k / (double)l->coded_n + 0.5);
-    }
+    double entries = (double)out->entries, lead = (double)l->lead_len / (double)(l->coded_n + l->picked_n);
+    double each = tensor->role == TG_LGC_CODED ? (double)l->coded_len / (double)l->coded_n : 4;
+    out->len = (uint64_t)(entries * (all ? 4 : each + lead) + 0.5);
 }
 
 void tg_lgc_learning(tg_learning *out, const tg_lgc *l)
@@ -257,8 +255,7 @@ float *tg_lgc_memory(tg_lgc *l, uint64_t *n)
     float *at = l->scales + l->layout->tensor_n;
     tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
     const tg_lgc_progress *p = &l->progress;
-    const uint32_t counters[COUNTERS] = {p->phase,    p->done,       p->left,
-                                         p->extended, l->last_phase, (uint32_t)*optimizer.step};
+    const uint32_t counters[COUNTERS] = {p->phase, p->left, p->extended, l->last_phase, (uint32_t)*optimizer.step};
     for (int i = 0; i < COUNTERS; i++) {
         at[i] = tg_bits_float(counters[i]);
     }
@@ -277,12 +274,11 @@ void tg_lgc_restored(tg_lgc *l)
     tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
     uint32_t phase = tg_float_bits(at[0]);
     l->progress = (tg_lgc_progress){.phase = phase >= TG_LGC_PHASE_DENSE && phase <= TG_LGC_PHASE_CODE ? phase : 1,
-                                    .done = tg_float_bits(at[1]),
-                                    .left = tg_float_bits(at[2]),
-                                    .extended = tg_float_bits(at[3]),
+                                    .left = tg_float_bits(at[1]),
+                                    .extended = tg_float_bits(at[2]),
                                     .error = at[COUNTERS - 1]};
-    l->last_phase = tg_float_bits(at[4]);
-    *optimizer.step = tg_float_bits(at[5]);
+    l->last_phase = tg_float_bits(at[3]);
+    *optimizer.step = tg_float_bits(at[4]);
     at += COUNTERS;
     size_t weight_n = tg_autoencoder_weight_n(l->autoencoder);
     memcpy(tg_autoencoder_weights(l->autoencoder), at, weight_n * sizeof *at);

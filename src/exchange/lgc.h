@@ -1,9 +1,10 @@
 /* The inside of LGC's two exchanges (arXiv 2103.08870); see lgc.c for what they do.
  *
- *     lgc.c        making one; the protocols; facts and saved state
- *     lgc_vector.c what is summed over ranks, and how it becomes bytes
- *     lgc_talk.c   what ranks tell each other: coordinates of the leader, vectors, innovations
- *     lgc_learn.c  the autoencoder, phases, and what a step leaves behind
+ *     lgc.c           making one; the protocols; facts and saved state
+ *     lgc_vector.c    what is summed over ranks, and how it becomes bytes
+ *     lgc_sequence.c  values as the autoencoder sees them
+ *     lgc_talk.c      what ranks tell each other: coordinates of the leader, vectors, innovations
+ *     lgc_learn.c     the autoencoder, phases, and what a step leaves behind
  */
 #ifndef TG_EXCHANGE_LGC_H
 #define TG_EXCHANGE_LGC_H
@@ -32,7 +33,6 @@ typedef struct tg_lgc_tensor {
 /* What a run has come to; the same on all ranks. */
 typedef struct tg_lgc_progress {
     uint32_t phase;    /* of the next step */
-    uint32_t done;     /* steps in all */
     uint32_t left;     /* steps until this phase may end; of the last one: until it learns again */
     uint32_t extended; /* how often learning went on because it was not enough */
     float error;       /* relative, of the autoencoder, over the last steps; negative: not known yet */
@@ -54,6 +54,8 @@ struct tg_lgc {
     uint64_t innovation_n;      /* values of an innovation */
     tg_lgc_progress progress;
     uint32_t last_phase; /* of the last step that succeeded; 0: there was none */
+    uint64_t lead_len;   /* bytes that this rank has said in a step of coordinates and their order, ... */
+    uint64_t coded_len;  /* ... and of coded values: themselves, a code, or an innovation */
 
     float *u, *g; /* what is to be sent, and the gradient alone */
     float *saved; /* memory, scales, and room for the rest of the state */
@@ -77,7 +79,16 @@ struct tg_lgc {
 
 enum { TG_LGC_PHASE_DENSE = 1, TG_LGC_PHASE_LEARN, TG_LGC_PHASE_CODE };
 
+/* Coded values of tensor t. */
+static inline uint64_t tg_lgc_coded(const tg_lgc *l, size_t t)
+{
+    return l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0;
+}
+
 /* ---- lgc_vector.c ---------------------------------------------------------------------------------------------------- */
+
+/* This step's gradients with what is remembered of them, into u. */
+tg_status tg_lgc_load(tg_exchange *x, tg_detail *why) TG_CHECKED;
 
 /* Elements of the vector in this phase. */
 uint64_t tg_lgc_vector_n(const tg_lgc *l);
@@ -107,7 +118,7 @@ uint32_t tg_lgc_rounds(const tg_exchange *x);
 tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 
-/* ---- lgc_learn.c ----------------------------------------------------------------------------------------------------- */
+/* ---- lgc_sequence.c -------------------------------------------------------------------------------------------------- */
 
 /* Marks the largest magnitudes of a stretch of values, as many as the ratio says, in a mask that is clear. */
 void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, uint64_t n, const double *params);
@@ -121,6 +132,8 @@ void tg_lgc_from_sequence(float *values, const tg_lgc *l, const float *sequence)
 
 /* The innovation in a sequence: its largest values, the rest 0; and where they are. */
 void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const float *sequence);
+
+/* ---- lgc_learn.c ----------------------------------------------------------------------------------------------------- */
 
 /* All ranks are well: averages to x->grads, new memory in, and what was learned. */
 void tg_lgc_finish(tg_exchange *x);

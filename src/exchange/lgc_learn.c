@@ -3,97 +3,11 @@
 #include "exchange/lgc.h"
 
 #include "base/bits.h"
-#include "base/half.h"
 #include "base/philox.h"
-#include "base/sort.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
-
-/* ---- sequences ------------------------------------------------------------------------------------------------------- */
-
-void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, uint64_t n, const double *params)
-{
-    uint64_t lane_n = n == 0 ? 1 : n;
-    tg_select_topk.start(l->scratch, params, n, 1, lane_n);
-    for (uint64_t at = 0; at < n; at += TG_BLOCK) {
-        size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
-        tg_select_topk.measure(l->scratch, 0, at, values + at, block);
-    }
-    tg_select_topk.settle(l->scratch);
-    for (uint64_t at = 0; at < n; at += TG_BLOCK) {
-        size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
-        tg_select_topk.mark(mask + at / 64, l->scratch, params, at, values + at, block);
-    }
-}
-
-/* What values of a tensor are divided by. */
-static float scale_of(const tg_lgc *l, size_t t)
-{
-    return l->scales[t] > 0 ? l->scales[t] : 1.0f;
-}
-
-/* Coded values, normalised, in index order. */
-static void normalise(float *out, const tg_lgc *l, const float *values)
-{
-    uint64_t i = 0;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        float scale = scale_of(l, t);
-        for (uint64_t end = i + (l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0); i < end; i++) {
-            out[i] = values[i] / scale;
-        }
-    }
-}
-
-void tg_lgc_choose_order(tg_lgc *l, const float *values)
-{
-    normalise(l->decoded, l, values);
-    for (uint64_t i = 0; i < l->coded_n; i++) {
-        uint32_t bits = tg_float_bits(l->decoded[i]);
-        uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u; /* grows with the value */
-        l->keys[i] = (uint64_t)key << 32 | i;
-    }
-    tg_sort(l->keys, (size_t)l->coded_n);
-    for (uint64_t i = 0; i < l->coded_n; i++) {
-        l->order[i] = (uint32_t)l->keys[i];
-    }
-}
-
-void tg_lgc_to_sequence(float *sequence, const tg_lgc *l, const float *values)
-{
-    normalise(l->decoded, l, values);
-    for (uint64_t i = 0; i < l->coded_n; i++) {
-        sequence[i] = l->decoded[l->order[i]];
-    }
-}
-
-void tg_lgc_from_sequence(float *values, const tg_lgc *l, const float *sequence)
-{
-    for (uint64_t i = 0; i < l->coded_n; i++) {
-        values[l->order[i]] = sequence[i];
-    }
-    uint64_t i = 0;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        float scale = scale_of(l, t);
-        for (uint64_t end = i + (l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0); i < end; i++) {
-            values[i] *= scale;
-        }
-    }
-}
-
-void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const float *sequence)
-{
-    const double params[TG_PARAM_CAP] = {[TG_SELECT_RATIO] =
-                                             l->params[TG_LGC_SHARE] > 0 ? l->params[TG_LGC_SHARE] : 1e-9};
-    memset(mask, 0, tg_words(l->coded_n) * sizeof *mask);
-    if (l->innovation_n > 0) {
-        tg_lgc_mark_largest(mask, l, sequence, l->coded_n, params);
-    }
-    for (uint64_t i = 0; i < l->coded_n; i++) {
-        innovation[i] = mask[i / 64] >> i % 64 & 1 ? sequence[i] : 0.0f;
-    }
-}
 
 /* ---- learning -------------------------------------------------------------------------------------------------------- */
 
@@ -187,7 +101,6 @@ static void enter(tg_lgc *l, uint32_t phase, uint32_t left)
 static void advance(tg_lgc *l)
 {
     tg_lgc_progress *p = &l->progress;
-    p->done++;
     if (p->phase == TG_LGC_PHASE_CODE && steps_of(l, TG_LGC_REFRESH) == 0) {
         return;
     }
@@ -237,7 +150,7 @@ static void update_scales(tg_lgc *l, const float *mean)
 {
     uint64_t i = 0;
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        uint64_t k = l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0;
+        uint64_t k = tg_lgc_coded(l, t);
         if (k > 0) {
             float rms = (float)sqrt(tg_sum_squares(mean + i, (size_t)k) / (double)k);
             l->scales[t] = l->scales[t] > 0 ? 0.9f * l->scales[t] + 0.1f * rms : rms;

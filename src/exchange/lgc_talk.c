@@ -169,12 +169,14 @@ static tg_status say_lead(tg_exchange *x)
         tg_ordering_write(at, l->order, (size_t)l->coded_n, l->room);
         at += tg_ordering_len((size_t)l->coded_n);
     }
+    l->lead_len = (uint64_t)(at - body);
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_lgc_to_sequence(l->sequences, l, tg_lgc_own_values(l));
         tg_autoencoder_encode(l->code, l->autoencoder, l->sequences);
         for (uint64_t i = 0; i < l->code_n; i++) {
             at = tg_lgc_put_code(at, tg_lgc_code_type(l), l->code[i]);
         }
+        l->coded_len += (uint64_t)(at - body) - l->lead_len;
     }
     tg_framed framed = seal(x, x->out, LEAD, 0, (uint64_t)(at - body));
     tg_exchange_send_all(x, x->out, &framed);
@@ -330,7 +332,7 @@ static tg_status say_report(tg_exchange *x)
     tg_lgc *l = x->lgc;
     x->op_kind = TG_GATHERV;
     x->root = 0;
-    uint8_t *at = tg_lgc_put_stretch(x->out + HEADER, l, l->vector, 0, tg_lgc_vector_n(l));
+    uint8_t *at = tg_lgc_put_stretch(x->out + HEADER, l, l->vector, 0, tg_lgc_vector_n(l)), *behind = at;
     tg_lgc_to_sequence(l->sequences, l, tg_lgc_own_values(l));
     tg_lgc_innovate(l->innovations, l->part, l, l->sequences);
     at = put_mask(at, l->part, l->coded_n);
@@ -340,6 +342,7 @@ static tg_status say_report(tg_exchange *x)
             at += 4;
         }
     }
+    l->coded_len += (uint64_t)(at - behind);
     tg_framed framed = seal(x, x->out, REPORT, 0, (uint64_t)(at - (x->out + HEADER)));
     tg_exchange_send(x, 0, x->out, &framed);
     return TG_OK;
@@ -426,42 +429,18 @@ static tg_status hear_answer(tg_exchange *x, tg_detail *why)
 
 /* ---- rounds ---------------------------------------------------------------------------------------------------------- */
 
-/* This step's gradients with what is remembered of them, into u. */
-static tg_status load(tg_exchange *x, tg_detail *why)
-{
-    tg_lgc *l = x->lgc;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        const tg_lgc_tensor *tensor = &l->tensors[t];
-        float *u = l->u + tensor->at;
-        size_t n = (size_t)tensor->n;
-        if (n == 0) {
-            continue;
-        }
-        tg_widen(u, x->grads[t], l->layout->tensors[t].dtype, n);
-        if (l->nonfinite == TG_NONFINITE_ERROR && !tg_all_finite(u, n)) {
-            return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf",
-                           l->layout->tensors[t].name);
-        }
-        if (l->nonfinite == TG_NONFINITE_ZERO) {
-            tg_zero_nonfinite(u, n);
-        }
-        memcpy(l->g + tensor->at, u, n * sizeof *u);
-        if (tensor->feedback->planes > 0) {
-            tg_memory memory = {l->saved + tensor->memory_at, l->next + tensor->memory_at, n};
-            tensor->feedback->recall(u, &memory, tensor->feedback_params, n);
-        }
-    }
-    return TG_OK;
-}
-
 tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why)
 {
+    tg_lgc *l = x->lgc;
     if (round == 0) {
-        TG_TRY(load(x, why));
+        l->lead_len = l->coded_len = 0;
+        TG_TRY(tg_lgc_load(x, why));
     }
-    topic about = script_of(x->lgc)[round];
+    topic about = script_of(l)[round];
     if (about == SLICE || about == VALUES || about == REPORT) {
-        tg_lgc_fill_vector(x->lgc);
+        tg_lgc_fill_vector(l);
+        bool has_coded = l->progress.phase != TG_LGC_PHASE_DENSE;
+        l->coded_len += has_coded ? tg_lgc_stretch_len(l, l->whole_n + l->picked_n, tg_lgc_vector_n(l)) : 0;
     }
     switch (about) {
     case LEAD: return say_lead(x);

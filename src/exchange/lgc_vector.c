@@ -1,4 +1,4 @@
-/* LGC: the vector of a rank, which is summed over ranks. It is: elements of tensors that travel whole; values of the last
+/* LGC: what a rank is to send of its gradient, and its vector, which is summed over ranks. It is: elements of tensors that travel whole; values of the last
  * layer at the leader's coordinates; values of the others there, or a code. In phase 1 it is all elements. */
 #include "exchange/lgc.h"
 
@@ -7,7 +7,51 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <string.h>
+
+/* ---- the gradient -------------------------------------------------------------------------------------------------- */
+
+/* Scales a gradient down where its feedback bounds the norm. */
+static void bound_norm(float *u, size_t n, const tg_lgc_tensor *tensor)
+{
+    const tg_feedback_part *feedback = tensor->feedback;
+    double most = feedback->norm_max != NULL ? feedback->norm_max(tensor->feedback_params) : 0;
+    double norm = most > 0 ? sqrt(tg_sum_squares(u, n)) : 0;
+    if (norm > most) {
+        tg_scale(u, u, (float)(most / norm), n);
+    }
+}
+
+tg_status tg_lgc_load(tg_exchange *x, tg_detail *why)
+{
+    tg_lgc *l = x->lgc;
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        float *u = l->u + tensor->at;
+        size_t n = (size_t)tensor->n;
+        if (n == 0) {
+            continue;
+        }
+        tg_widen(u, x->grads[t], l->layout->tensors[t].dtype, n);
+        if (l->nonfinite == TG_NONFINITE_ERROR && !tg_all_finite(u, n)) {
+            return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf",
+                           l->layout->tensors[t].name);
+        }
+        if (l->nonfinite == TG_NONFINITE_ZERO) {
+            tg_zero_nonfinite(u, n);
+        }
+        bound_norm(u, n, tensor);
+        memcpy(l->g + tensor->at, u, n * sizeof *u);
+        if (tensor->feedback->planes > 0) {
+            tg_memory memory = {l->saved + tensor->memory_at, l->next + tensor->memory_at, n};
+            tensor->feedback->recall(u, &memory, tensor->feedback_params, n);
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- the vector ------------------------------------------------------------------------------------------------------ */
 
 uint64_t tg_lgc_vector_n(const tg_lgc *l)
 {
