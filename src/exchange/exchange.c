@@ -389,24 +389,16 @@ void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 
 tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
-    if (x->lowrank != NULL && tensor < x->codec->layout->tensor_n) {
-        return tg_lowrank_traffic(out, x->lowrank, tensor, why);
-    }
-    if (x->lgc != NULL && tensor < x->codec->layout->tensor_n) {
-        tg_lgc_traffic(out, x->lgc, tensor);
-        return TG_OK;
+    if (x->protocol->traffic != NULL && tensor < x->codec->layout->tensor_n) {
+        return x->protocol->traffic(out, x, tensor, why);
     }
     return tg_codec_traffic(out, x->codec, tensor, why);
 }
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
-    if (x->lowrank != NULL && tensor < x->codec->layout->tensor_n) {
-        tg_lowrank_residual(x->lowrank, out, tensor);
-        return TG_OK;
-    }
-    if (x->lgc != NULL && tensor < x->codec->layout->tensor_n) {
-        tg_lgc_residual(x->lgc, out, tensor);
+    if (x->protocol->residual != NULL && tensor < x->codec->layout->tensor_n) {
+        x->protocol->residual(x, out, tensor);
         return TG_OK;
     }
     return tg_codec_residual(x->codec, out, tensor, why);

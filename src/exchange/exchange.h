@@ -21,7 +21,7 @@ typedef struct tg_protocol {
     /* Whether this protocol can carry the units of a layout; if not, one sentence why. */
     tg_status (*suits)(const tg_layout *layout, tg_detail *why);
 
-    /* Into how many slices frames are cut, and whether this rank owns one and answers for it. */
+    /* Into how many slices frames are cut, and whether this rank owns one and answers for it. NULL: one, and nobody does. */
     uint32_t (*slices)(uint32_t world);
     bool (*answers)(uint32_t rank);
     bool answer_remembers;
@@ -35,7 +35,25 @@ typedef struct tg_protocol {
 
     /* All ranks are well: averages to x->grads, new memory in. Cannot fail. */
     void (*finish)(tg_exchange *x);
+
+    /* Protocols that remember and count by themselves; NULL: the codec does. `memory` is all that is saved, as floats; what
+     * was loaded there counts from `restored` on, which may be NULL. */
+    void (*residual)(const tg_exchange *x, float *out, size_t tensor);
+    tg_status (*traffic)(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why);
+    float *(*memory)(const tg_exchange *x, uint64_t *n);
+    void (*restored)(const tg_exchange *x);
+    const char *of_world; /* what in it is of one number of ranks alone; NULL: nothing */
 } tg_protocol;
+
+static inline uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
+{
+    return p->slices == NULL ? 1 : p->slices(world);
+}
+
+static inline bool tg_protocol_answers(const tg_protocol *p, uint32_t rank)
+{
+    return p->answers != NULL && p->answers(rank);
+}
 
 #define TG_WORLD_MAX 65536
 #define TG_BALLOT_LEN 40

@@ -29,18 +29,6 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return TG_OK;
 }
 
-static uint32_t slices(uint32_t world)
-{
-    (void)world;
-    return 1;
-}
-
-static bool answers(uint32_t rank)
-{
-    (void)rank;
-    return false;
-}
-
 static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     (void)round;
@@ -71,8 +59,6 @@ const tg_protocol tg_protocol_gather = {
     .name = "gather",
     .rounds = rounds,
     .suits = suits,
-    .slices = slices,
-    .answers = answers,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,
     .say = say,
     .hear = hear,

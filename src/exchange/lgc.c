@@ -220,8 +220,9 @@ void tg_lgc_free(tg_lgc *l)
 
 /* ---- facts ----------------------------------------------------------------------------------------------------------- */
 
-void tg_lgc_residual(const tg_lgc *l, float *out, size_t t)
+static void residual(const tg_exchange *x, float *out, size_t t)
 {
+    const tg_lgc *l = x->lgc;
     const tg_lgc_tensor *tensor = &l->tensors[t];
     if (tensor->feedback->planes > 0) {
         memcpy(out, l->saved + tensor->memory_at, tensor->n * sizeof *out);
@@ -231,14 +232,17 @@ void tg_lgc_residual(const tg_lgc *l, float *out, size_t t)
 }
 
 /* What a tensor took of what this rank has said in the last step; of what tensors have in common, shares by entries. */
-void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
+static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t t, tg_detail *why)
 {
+    const tg_lgc *l = x->lgc;
+    (void)why;
     const tg_lgc_tensor *tensor = &l->tensors[t];
     bool all = l->last_phase <= TG_LGC_PHASE_DENSE || tensor->role == TG_LGC_WHOLE;
     *out = (tg_traffic){.entries = all ? tensor->n : tensor->k};
     double entries = (double)out->entries, lead = (double)l->lead_len / (double)(l->coded_n + l->picked_n);
     double each = tensor->role == TG_LGC_CODED ? (double)l->coded_len / (double)l->coded_n : 4;
     out->len = (uint64_t)(entries * (all ? 4 : each + lead) + 0.5);
+    return TG_OK;
 }
 
 void tg_lgc_learning(tg_learning *out, const tg_lgc *l)
@@ -250,8 +254,9 @@ void tg_lgc_learning(tg_learning *out, const tg_lgc *l)
 /* ---- saved state ----------------------------------------------------------------------------------------------------- */
 
 /* Counters as the bits of floats, which a load puts back bit by bit; they stay below what would be a NaN. */
-float *tg_lgc_memory(tg_lgc *l, uint64_t *n)
+static float *memory(const tg_exchange *x, uint64_t *n)
 {
+    tg_lgc *l = x->lgc;
     float *at = l->scales + l->layout->tensor_n;
     tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
     const tg_lgc_progress *p = &l->progress;
@@ -268,8 +273,9 @@ float *tg_lgc_memory(tg_lgc *l, uint64_t *n)
     return l->saved;
 }
 
-void tg_lgc_restored(tg_lgc *l)
+static void restored(const tg_exchange *x)
 {
+    tg_lgc *l = x->lgc;
     const float *at = l->scales + l->layout->tensor_n;
     tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
     uint32_t phase = tg_float_bits(at[0]);
@@ -296,32 +302,12 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchanges lgc-ring and lgc-server carry recipes with 'autoencoder' alone");
 }
 
-static uint32_t slices(uint32_t world)
-{
-    (void)world;
-    return 1;
-}
+#define LGC(called, of_one_world)                                                                                  \
+    {                                                                                                              \
+        .name = (called), .rounds = tg_lgc_rounds, .suits = suits, .say = tg_lgc_say, .hear = tg_lgc_hear,         \
+        .finish = tg_lgc_finish, .residual = residual, .traffic = traffic, .memory = memory, .restored = restored, \
+        .of_world = (of_one_world)                                                                                 \
+    }
 
-static bool answers(uint32_t rank)
-{
-    (void)rank;
-    return false;
-}
-
-const tg_protocol tg_protocol_lgc_ring = {.name = "lgc-ring",
-                                          .rounds = tg_lgc_rounds,
-                                          .suits = suits,
-                                          .slices = slices,
-                                          .answers = answers,
-                                          .say = tg_lgc_say,
-                                          .hear = tg_lgc_hear,
-                                          .finish = tg_lgc_finish};
-
-const tg_protocol tg_protocol_lgc_server = {.name = "lgc-server",
-                                            .rounds = tg_lgc_rounds,
-                                            .suits = suits,
-                                            .slices = slices,
-                                            .answers = answers,
-                                            .say = tg_lgc_say,
-                                            .hear = tg_lgc_hear,
-                                            .finish = tg_lgc_finish};
+const tg_protocol tg_protocol_lgc_ring = LGC("lgc-ring", NULL);
+const tg_protocol tg_protocol_lgc_server = LGC("lgc-server", "learned decoders");

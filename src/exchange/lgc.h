@@ -142,12 +142,6 @@ void tg_lgc_finish(tg_exchange *x);
 
 tg_status tg_lgc_new(tg_lgc **out, tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
 void tg_lgc_free(tg_lgc *l);
-void tg_lgc_residual(const tg_lgc *l, float *out, size_t tensor);
-void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t tensor);
 void tg_lgc_learning(tg_learning *out, const tg_lgc *l);
-
-/* All that is saved as floats; what was loaded there counts from tg_lgc_restored on. */
-float *tg_lgc_memory(tg_lgc *l, uint64_t *n);
-void tg_lgc_restored(tg_lgc *l);
 
 #endif

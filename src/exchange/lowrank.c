@@ -406,8 +406,9 @@ void tg_lowrank_meter(const tg_lowrank *l, tg_meter *last, tg_meter *total)
     total->header = first_total.header + second_total.header;
 }
 
-tg_status tg_lowrank_traffic(tg_traffic *out, const tg_lowrank *l, size_t tensor, tg_detail *why)
+static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
+    const tg_lowrank *l = x->lowrank;
     TG_TRY(tg_exchange_traffic(out, l->first, tensor, why));
     if (l->matrix_of[tensor] != 0) {
         tg_traffic second;
@@ -418,21 +419,23 @@ tg_status tg_lowrank_traffic(tg_traffic *out, const tg_lowrank *l, size_t tensor
     return TG_OK;
 }
 
-void tg_lowrank_residual(const tg_lowrank *l, float *out, size_t tensor)
+static void residual(const tg_exchange *x, float *out, size_t tensor)
 {
+    const tg_lowrank *l = x->lowrank;
     size_t n = (size_t)l->layout->tensor_elements[tensor];
-    const float *residual = l->matrix_of[tensor] == 0 ? NULL : l->matrices[l->matrix_of[tensor] - 1].residual;
-    if (residual == NULL) {
+    const float *of = l->matrix_of[tensor] == 0 ? NULL : l->matrices[l->matrix_of[tensor] - 1].residual;
+    if (of == NULL) {
         memset(out, 0, n * sizeof *out);
     } else {
-        memcpy(out, residual, n * sizeof *out);
+        memcpy(out, of, n * sizeof *out);
     }
 }
 
-float *tg_lowrank_memory(const tg_lowrank *l, uint64_t *n)
+/* Residuals, then the factors that the next step starts from. */
+static float *memory(const tg_exchange *x, uint64_t *n)
 {
-    *n = l->memory_n;
-    return l->memory;
+    *n = x->lowrank->memory_n;
+    return x->lowrank->memory;
 }
 
 /* ---- the protocol ---------------------------------------------------------------------------------------------------- */
@@ -446,17 +449,6 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchange lowrank carries recipes with 'lowrank' alone");
 }
 
-static uint32_t slices(uint32_t world)
-{
-    (void)world;
-    return 1;
-}
-
-static bool answers(uint32_t rank)
-{
-    (void)rank;
-    return false;
-}
-
 /* Its rounds are those of the two exchanges inside. */
-const tg_protocol tg_protocol_lowrank = {.name = "lowrank", .suits = suits, .slices = slices, .answers = answers};
+const tg_protocol tg_protocol_lowrank = {
+    .name = "lowrank", .suits = suits, .residual = residual, .traffic = traffic, .memory = memory};

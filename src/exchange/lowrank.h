@@ -14,10 +14,5 @@ tg_status tg_lowrank_begin(tg_lowrank *l, uint64_t step, void *const *grads, tg_
 tg_status tg_lowrank_next(tg_lowrank *l, tg_op *op, tg_detail *why) TG_CHECKED;
 void tg_lowrank_cancel(tg_lowrank *l);
 void tg_lowrank_meter(const tg_lowrank *l, tg_meter *last, tg_meter *total);
-tg_status tg_lowrank_traffic(tg_traffic *out, const tg_lowrank *l, size_t tensor, tg_detail *why) TG_CHECKED;
-void tg_lowrank_residual(const tg_lowrank *l, float *out, size_t tensor);
-
-/* All that it remembers: residuals, then the factors that the next step starts from. */
-float *tg_lowrank_memory(const tg_lowrank *l, uint64_t *n);
 
 #endif

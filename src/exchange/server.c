@@ -9,12 +9,6 @@
  */
 #include "exchange/exchange.h"
 
-static uint32_t slices(uint32_t world)
-{
-    (void)world;
-    return 1;
-}
-
 static bool answers(uint32_t rank)
 {
     return rank == 0;
@@ -37,7 +31,6 @@ const tg_protocol tg_protocol_server = {
     .name = "server",
     .rounds = tg_owners_rounds,
     .suits = tg_owners_can_answer,
-    .slices = slices,
     .answers = answers,
     .answer_remembers = true,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,

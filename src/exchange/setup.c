@@ -112,7 +112,7 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
         return status;
     }
     bool by_others = tg_layout_exchange(layout) != NULL; /* the codec then only knows the tensors */
-    TG_TRY(tg_codec_make(&x->codec, layout, x->protocol->slices(x->world), by_others, &own, why));
+    TG_TRY(tg_codec_make(&x->codec, layout, tg_protocol_slices(x->protocol, x->world), by_others, &own, why));
     for (size_t t = 0; t < tensor_n; t++) {
         x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
@@ -127,7 +127,7 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
     if (any_led(layout)) {
         TG_TRY(tg_grid_new(&x->whole, layout, 1, &x->allocator, why));
     }
-    if (x->protocol->answers(x->rank)) {
+    if (tg_protocol_answers(x->protocol, x->rank)) {
         uint32_t slice = x->codec->grid->slices == 1 ? 0 : x->rank;
         TG_TRY(tg_codec_make_answer(&x->answer, x->codec, slice, x->protocol->answer_remembers, why));
     }

@@ -4,8 +4,6 @@
 #include "base/half.h"
 #include "base/hash.h"
 #include "exchange/exchange.h"
-#include "exchange/lgc.h"
-#include "exchange/lowrank.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,11 +23,8 @@ typedef struct state {
 /* All that this rank remembers for itself. */
 static float *memory_of(const tg_exchange *x, uint64_t *n)
 {
-    if (x->lowrank != NULL) {
-        return tg_lowrank_memory(x->lowrank, n);
-    }
-    if (x->lgc != NULL) {
-        return tg_lgc_memory(x->lgc, n);
+    if (x->protocol->memory != NULL) {
+        return x->protocol->memory(x, n);
     }
     *n = x->codec->memory_n;
     return x->codec->memory[0];
@@ -125,11 +120,11 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
 /* Elements that an answer of this rank in this world remembers. */
 static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t world)
 {
-    uint32_t slices = x->protocol->slices(world);
+    uint32_t slices = tg_protocol_slices(x->protocol, world);
     uint64_t n = 0;
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
-        if (x->protocol->answers(rank) && x->protocol->answer_remembers &&
+        if (tg_protocol_answers(x->protocol, rank) && x->protocol->answer_remembers &&
             tg_recipe_feedback(unit->recipe)->planes > 0) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
@@ -161,9 +156,9 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
                        "the states of ranks %u and %u were saved after steps %" PRIu64 " and %" PRIu64, first->rank,
                        s->rank, first->done_step, s->done_step);
     }
-    if (strcmp(x->protocol->name, "lgc-server") == 0 && s->world != x->world) {
-        return tg_fail(TG_E_MISMATCH, why, "the state has learned decoders for %u ranks, and there are %u", s->world,
-                       x->world);
+    if (x->protocol->of_world != NULL && s->world != x->world) {
+        return tg_fail(TG_E_MISMATCH, why, "the state has %s for %u ranks, and there are %u", x->protocol->of_world,
+                       s->world, x->world);
     }
     uint64_t memory_n = 0;
     (void)memory_of(x, &memory_n);
@@ -195,7 +190,7 @@ static void share_memory(float *out, const state *states, size_t state_n, uint64
 /* Copies what an old owner remembered of the elements that are in this rank's slice now. */
 static void move_answer(tg_exchange *x, const state *from)
 {
-    uint32_t slices = x->protocol->slices(from->world);
+    uint32_t slices = tg_protocol_slices(x->protocol, from->world);
     uint32_t slice = slices == 1 ? 0 : from->rank;
     uint64_t at = 0; /* in what the old owner remembered */
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
@@ -268,8 +263,8 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
             }
         }
     }
-    if (x->lgc != NULL) {
-        tg_lgc_restored(x->lgc);
+    if (x->protocol->restored != NULL) {
+        x->protocol->restored(x);
     }
     x->any_done = states[0].any_done;
     x->done_step = states[0].done_step;
