@@ -575,26 +575,31 @@ def prefix_of(lengths):
     return symbol_of, lengths[symbol_of]
 
 
+def code_starts(bits, after, count, words):
+    """Where `count` codes start that fill whole bytes, given where a code that starts at each bit ends."""
+    size = len(bits)
+    stuck = size + 1  # where a code leads that runs past the end
+    jump = np.where(after > size, stuck, after).tolist() + [stuck, stuck]
+    starts, at = [], 0
+    for _ in range(count):
+        starts.append(at)
+        at = jump[at]
+    require(at != stuck, f"a {words} code runs past its bytes")
+    require((at + 7) // 8 == size // 8, f"a {words} code has more bytes than it needs")
+    require(not bits[at:].any(), f"a {words} code has a bit set behind its last")
+    return np.array(starts, np.int64)
+
+
 def read_stream(view, prefix, count):
     """`count` symbols of a prefix code."""
     bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
     size = len(bits)
-    stuck = size + 1  # where a code leads that runs past the end
     padded = np.concatenate([bits, np.zeros(LONGEST, np.uint8)])
     ahead = np.zeros(size, np.int64)
     for place in range(LONGEST):
         ahead = ahead << 1 | padded[place:place + size]
     after = np.arange(size) + prefix[1][ahead]
-    after[after > size] = stuck
-    jump = after.tolist() + [stuck, stuck]
-    starts, at = [], 0
-    for _ in range(count):
-        starts.append(at)
-        at = jump[at]
-    require(at != stuck, "a prefix code runs past its bytes")
-    require((at + 7) // 8 == len(view), "a prefix code has more bytes than it needs")
-    require(not bits[at:].any(), "a prefix code has a bit set behind its last")
-    return prefix[0][ahead[np.array(starts, np.int64)]]
+    return prefix[0][ahead[code_starts(bits, after, count, "prefix")]]
 
 
 def read_streams(view, prefix, count):
@@ -824,22 +829,11 @@ def read_geometric(view, count, m):
 def read_rice(view, k, count, m):
     bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
     size = len(bits)
-    stuck = size + 1  # where a code leads that runs past the end
     # For each bit: the first zero bit at or behind it, and where the next code starts if one starts here.
-    zero = np.where(bits == 0, np.arange(size), stuck)
+    zero = np.where(bits == 0, np.arange(size), size + 1)
     zero = np.minimum.accumulate(zero[::-1])[::-1]
     after = zero + (1 + k)
-    after[after > size] = stuck
-    jump = after.tolist() + [stuck, stuck]
-    starts, at = [], 0
-    for _ in range(count):
-        starts.append(at)
-        at = jump[at]
-    require(at != stuck, "a Rice code runs past its bytes")
-    require((at + 7) // 8 == len(view), "a Rice code has more bytes than it needs")
-    require(not bits[at:].any(), "a Rice code has a bit set behind its last")
-
-    starts = np.array(starts, np.int64)
+    starts = code_starts(bits, after, count, "Rice")
     stops = zero[starts]
     gaps = stops - starts
     for bit in range(k - 1, -1, -1):

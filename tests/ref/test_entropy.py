@@ -7,24 +7,16 @@ Needs NumPy. The program is build/release/tersegrad unless the environment varia
 library, which takes bf16 tensors as well, is libtersegrad.so beside it.
 """
 
-import heapq
-import os
-import pathlib
-import sys
-import tempfile
 import unittest
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "release" / "tersegrad"))
+import by_program
+from by_program import CHUNK, PROGRAM
+import golden
+import test_adacomp as library  # the library, through its public header
+import tersegrad_ref as ref
 
-sys.path[:0] = [str(ROOT / "tests" / "ref"), str(ROOT / "tests" / "golden")]
-import golden  # noqa: E402
-import test_adacomp as library  # noqa: E402  the library, through its public header
-import tersegrad_ref as ref  # noqa: E402
-
-CHUNK = 262144
 
 
 def gaussian(n, seed):
@@ -52,24 +44,11 @@ def entropy(symbols, base):
 
 def prefix_bits(symbols, base):
     """The same by the best prefix code."""
-    heap = sorted(counts_of(symbols, base).tolist())
-    total = len(symbols) if len(heap) == 1 else 0
-    while len(heap) > 1:
-        both = heapq.heappop(heap) + heapq.heappop(heap)
-        heapq.heappush(heap, both)
-        total += both
-    return total
+    counts = counts_of(symbols, base).tolist()
+    return by_program.prefix_cost(counts) if len(counts) > 1 else len(symbols)
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="tersegrad-test-")
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
-    def encode(self, recipe, values, *flags):
-        return golden.encode(PROGRAM, self.dir, {"recipe": recipe, "flags": flags}, [("w", values)], 1)
-
+class Chunks(by_program.Case):
     def chunks(self, recipe, values, *flags):
         """(layout, chunk, its symbols) of all chunks"""
         frame = self.encode(recipe, values, *flags)
@@ -79,7 +58,7 @@ class Case(unittest.TestCase):
 
 # ---- Symbols ---------------------------------------------------------------------------------------------------------
 
-class Symbols(Case):
+class Symbols(Chunks):
     def check(self, recipe, values, bound, share):
         """Against a bound on bits, and so much more."""
         for layout, chunk, symbols in self.chunks(recipe, values):
@@ -133,7 +112,7 @@ class Symbols(Case):
 
 # ---- Floats ----------------------------------------------------------------------------------------------------------
 
-class Floats(Case):
+class Floats(Chunks):
     def test_of_fp32(self):
         """Nothing is lost, and fp32 takes 84% of its bytes."""
         values = gaussian(CHUNK + 1001, 5)
@@ -177,7 +156,7 @@ class Floats(Case):
 
 # ---- Indices ---------------------------------------------------------------------------------------------------------
 
-class Indices(Case):
+class Indices(Chunks):
     def test_random_sets(self):
         """Within 2% of what it takes to tell a random set of that density."""
         values = np.ones(4 * CHUNK, np.float32)

@@ -8,25 +8,17 @@ Needs NumPy. The program is build/release/tersegrad unless the environment varia
 """
 
 import csv
-import heapq
 import math
-import os
-import pathlib
-import sys
-import tempfile
 import unittest
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "release" / "tersegrad"))
+import by_program
+from by_program import CHUNK, PROGRAM, ROOT
+import golden
+import meaning
+import tersegrad_ref as ref
 
-sys.path[:0] = [str(ROOT / "tests" / "ref"), str(ROOT / "tests" / "golden")]
-import golden  # noqa: E402
-import meaning  # noqa: E402
-import tersegrad_ref as ref  # noqa: E402
-
-CHUNK = 262144
 FORMATS = {"fp4": "fp4", "fp8@e5m2": "e5m2", "fp8@e4m3": "e4m3"}  # by recipe, as meaning.py calls them
 with open(ROOT / "docs" / "shapes.csv", encoding="ascii", newline="") as file:
     ROWS = list(csv.DictReader(file))
@@ -40,15 +32,7 @@ def column_of(recipe):
     return meaning.TINY[FORMATS[recipe]][0]
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="tersegrad-test-")
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
-    def encode(self, recipe, values, *flags):
-        return golden.encode(PROGRAM, self.dir, {"recipe": recipe, "flags": flags}, [("w", values)], 1)
-
+class Chunks(by_program.Case):
     def symbols(self, recipe, values):
         """(symbols, step, row) by the program, of one chunk"""
         (_, parsed, _, chunk), = golden.chunks_of(self.encode(recipe, values), [])
@@ -95,7 +79,7 @@ def with_step_of_one(wanted, size, form):
     return filled(high, few)
 
 
-class Values(Case):
+class Values(Chunks):
     # The largest value that a step of 1 leaves possible, and how many others that takes.
     ROOM = {"fp4": (4, 20000), "fp8@e5m2": (200, CHUNK), "fp8@e4m3": (40, CHUNK)}
 
@@ -157,7 +141,7 @@ class Values(Case):
             self.assertFalse(array[:500].view(np.uint32).any() or array[1500:].view(np.uint32).any())
 
 
-class Presets(Case):
+class Presets(Chunks):
     def test_co3(self):
         v = np.random.default_rng(5).laplace(size=5000).astype(np.float32)
         self.assertEqual(self.encode("co3", v), self.encode("ef@decay=0.9+fp4+huffman@counts", v))
@@ -206,16 +190,6 @@ def least(shape, values):
     s, _ = best(2.0 ** np.arange(-12, 8, 1 / 4) / shape.mean)
     s, _ = best(s * 2.0 ** np.arange(-1 / 4, 1 / 4, 1 / 32))
     return best(s * 2.0 ** np.arange(-1 / 32, 1 / 32, 1 / 512))
-
-
-def huffman(masses):
-    """Mean bits of the best prefix code."""
-    heap, total = sorted(masses), 0.0
-    while len(heap) > 1:
-        both = heapq.heappop(heap) + heapq.heappop(heap)
-        heapq.heappush(heap, both)
-        total += both
-    return total
 
 
 def both_sides(mass):
@@ -270,7 +244,7 @@ class Table(unittest.TestCase):
                 shape, lengths = Shape(float(row["shape"])), [int(d, 16) for d in row[column_of(recipe) + "_lengths"]]
                 mass, _ = shape.cells(values[values >= 0], float(row[column_of(recipe) + "_reach"]) / shape.mean)
                 masses = both_sides(mass)
-                self.assertLess(masses @ lengths, 1.02 * huffman(masses), f"{recipe}, shape {row['shape']}")
+                self.assertLess(masses @ lengths, 1.02 * by_program.prefix_cost(masses), f"{recipe}, shape {row['shape']}")
 
     KNOWN = (  # of fp4: shape, scale, NMSE, bits by entropy and by a prefix code
         ("0.3", "0.0009", "0.143", "0.82", "1.28"), ("0.4", "0.0124", "0.108", "1.37", "1.58"),
@@ -288,13 +262,13 @@ class Table(unittest.TestCase):
             masses = both_sides(shape.cells(values, s)[0])
             reach = meaning.reach_of(shape.rho, "fp4") / shape.mean
             for what, found, text in zip(("scale", "NMSE", "entropy", "prefix code", "scale by the table"),
-                                         (s, error, entropy(masses), huffman(masses), reach), known + known[:1]):
+                                         (s, error, entropy(masses), by_program.prefix_cost(masses), reach), known + known[:1]):
                 open_digit = 0.5 * 10.0 ** -len(text.partition(".")[2])
                 self.assertLessEqual(abs(found - float(text)), 0.03 * float(text) + open_digit,
                                      f"shape {b}, {what}: {found:.5g}, not {text}")
 
 
-class Fit(Case):
+class Fit(Chunks):
     def test_samples(self):
         """Step and row of values that have a shape, and the error that they then have."""
         rng = np.random.default_rng(6)
