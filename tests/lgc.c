@@ -13,10 +13,11 @@ const char *const test_lgc_recipes[TEST_LGC_RECIPES] = {
     TEST_LGC_RING ",code=fp16",
     TEST_LGC_RING ",code=bf16,own=yes",
     TEST_LGC_RING ",refresh=3,again=2",
+    TEST_LGC_RING ",first=sparse",
     "momentum+topk@0.05,coords=shared+autoencoder@ring" TEST_LGC_QUICK,
     "topk@0.05,coords=shared+autoencoder@ring" TEST_LGC_QUICK,
     TEST_LGC_SERVER,
-    TEST_LGC_SERVER ",order=index,code=fp16,share=0.3",
+    TEST_LGC_SERVER ",order=index,code=fp16,share=0.3,first=sparse",
 };
 
 tg_options test_lgc_options(void)

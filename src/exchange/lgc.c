@@ -40,7 +40,14 @@ static void count(tg_lgc *l, tg_lgc_tensor *tensor)
     *(tensor->role == TG_LGC_CODED ? &l->coded_n : &l->picked_n) += tensor->k;
 }
 
-/* Which tensor travels how. Those that the recipe is for: the first one whole, the last one picked, the others coded. */
+static tg_lgc_role end_role(const tg_recipe *recipe, bool is_first)
+{
+    return is_first && recipe->value[TG_STAGE_quantize][TG_LGC_FIRST] == TG_LGC_FIRST_DENSE ? TG_LGC_WHOLE
+                                                                                            : TG_LGC_PICKED;
+}
+
+/* Which tensor travels how. Those that the recipe is for: the first one whole or picked, the last one picked, the others
+ * coded. */
 static tg_status assign(tg_lgc *l, tg_detail *why)
 {
     const tg_layout *layout = l->layout;
@@ -63,7 +70,9 @@ static tg_status assign(tg_lgc *l, tg_detail *why)
         tg_lgc_tensor *tensor = &l->tensors[t];
         tensor->n = layout->tensor_elements[t];
         tensor->at = l->n;
-        tensor->role = !is_learned(layout, t) || t == first ? TG_LGC_WHOLE : t == last ? TG_LGC_PICKED : TG_LGC_CODED;
+        tensor->role = !is_learned(layout, t)    ? TG_LGC_WHOLE
+                       : t == first || t == last ? end_role(recipe, t == first)
+                                                 : TG_LGC_CODED;
         tensor->feedback = tg_recipe_feedback(recipe);
         tensor->feedback_params = recipe->value[TG_STAGE_feedback];
         tensor->select_params = recipe->value[TG_STAGE_select];

@@ -6,6 +6,7 @@
 static const char *const form_choices[] = {"ring", "server", NULL};
 static const char *const code_choices[] = {"fp32", "fp16", "bf16", NULL}; /* as tg_dtype */
 static const char *const order_choices[] = {"value", "index", NULL};
+static const char *const first_choices[] = {"dense", "sparse", NULL};
 static const char *const yes_choices[] = {"no", "yes", NULL};
 
 #define STEPS(called, why, default_n)                                                                              \
@@ -36,6 +37,9 @@ static const tg_param params[TG_LGC_PARAM_N] = {
     [TG_LGC_REFRESH] = STEPS("refresh", "steps after which it learns again; 0: never", 0),
     [TG_LGC_AGAIN] = STEPS("again", "steps for which it then learns", 20),
     [TG_LGC_OWN] = {.name = "own", .summary = "feedback of what the autoencoder itself misses", .choices = yes_choices},
+    [TG_LGC_FIRST] = {.name = "first",
+                      .summary = "the first layer: all of it, or as the last one, at the leader's coordinates",
+                      .choices = first_choices},
     [TG_LGC_SHARE] = WEIGHT("share", "share of the values that are innovations, for a server", 1, 0.1),
     [TG_LGC_RATE] = WEIGHT("rate", "learning rate of the autoencoder", 1, 1e-3),
     [TG_LGC_LAMBDA1] = WEIGHT("lambda1", "weight of what a server reconstructs", 1e6, 0.5),

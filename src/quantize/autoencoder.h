@@ -12,6 +12,7 @@ enum {
     TG_LGC_REFRESH,
     TG_LGC_AGAIN,
     TG_LGC_OWN,
+    TG_LGC_FIRST,
     TG_LGC_SHARE,
     TG_LGC_RATE,
     TG_LGC_LAMBDA1,
@@ -24,5 +25,6 @@ enum {
 
 enum { TG_LGC_RING, TG_LGC_SERVER };
 enum { TG_LGC_BY_VALUE, TG_LGC_BY_INDEX };
+enum { TG_LGC_FIRST_DENSE, TG_LGC_FIRST_SPARSE };
 
 #endif
