@@ -26,7 +26,9 @@ typedef struct training {
     double loss, accuracy, test_accuracy; /* as far as they are known */
     uint64_t dense, sent;
     tg_learning learning;           /* of exchanges that learn ... */
-    uint64_t code_dense, code_sent; /* ... and what they take once they have */
+    uint64_t code_dense, code_sent; /* ... and what they take once they have, ... */
+    double code_up, code_down;      /* ... of workers other than worker 0 each, ... */
+    uint64_t code_steps;            /* ... in so many steps */
 } training;
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */
@@ -84,6 +86,9 @@ static void tell_learning(training *s, const tr_step *step)
     if (before->phase == 3) { /* this step was by codes */
         s->code_dense += step->bytes.dense;
         s->code_sent += step->bytes.payload + step->bytes.header;
+        s->code_up += step->up;
+        s->code_down += step->down;
+        s->code_steps++;
     }
     s->learning = *now;
 }
@@ -185,6 +190,11 @@ static double code_ratio(const training *t)
     return t->code_sent > 0 ? (double)t->code_dense / (double)t->code_sent : NAN;
 }
 
+static double code_bytes(const training *t, double sum)
+{
+    return t->code_steps > 0 ? sum / (double)t->code_steps : NAN;
+}
+
 static void print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
 {
     const tr_settings *s = t->settings;
@@ -208,6 +218,8 @@ static void print_json(const cli_args *args, const training *t, const tr_result 
     put_kinds(&j, s, r);
     if (t->learning.phase > 0) {
         cli_json_number(&j, "code_ratio", code_ratio(t));
+        cli_json_number(&j, "code_up_bytes_per_step", code_bytes(t, t->code_up));
+        cli_json_number(&j, "code_down_bytes_per_step", code_bytes(t, t->code_down));
         cli_json_number(&j, "learned_error", t->learning.error >= 0 ? t->learning.error : NAN);
         cli_json_count(&j, "learning_extended", t->learning.extended);
     }
@@ -275,7 +287,9 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
         }
         add_line(&table, "learned", "%s", error);
         if (t->code_sent > 0) {
-            add_line(&table, "codes", "ratio %.1f while they travel", code_ratio(t));
+            add_line(&table, "codes", "ratio %.1f while they travel: %s bytes up and %s down a worker", code_ratio(t),
+                     cli_text_count(a, (uint64_t)(code_bytes(t, t->code_up) + 0.5)),
+                     cli_text_count(b, (uint64_t)(code_bytes(t, t->code_down) + 0.5)));
         }
     }
     add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",

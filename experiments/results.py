@@ -218,6 +218,44 @@ def co3(data, flags):
     return data, lines
 
 
+# ---- LGC -------------------------------------------------------------------------------------------------------------
+
+TOPK = "ef+topk@0.001+fp32+rans"
+RING, SERVER = (f"ef+topk@0.001,coords=shared+autoencoder@{form},first=sparse" for form in ("ring", "server"))
+OPTIONS = (RING, "ef+topk@0.001,coords=shared+autoencoder@ring", f"{RING},order=index,enough=9", f"{RING},code=bf16",
+           f"{RING},own=yes", f"{RING},refresh=500,again=50", f"{RING},learn=600",
+           "momentum+topk@0.001,coords=shared+autoencoder@ring,first=sparse", "ef+topk@0.001,coords=shared+fp32+rans")
+
+
+def lgc(data, flags, rows):
+    """Dense, top-k and LGC: a row for every (workers, steps, seeds, recipes); the batch of all workers is 64 or 32."""
+    def lines(study):
+        yield ("| workers | steps | recipe | test accuracy, % | to dense | ratio, all of the run | ratio, once codes travel | "
+               "bytes a worker and step then, up and down | relative error, learned |")
+        yield "|---|---|---|---|---|---|---|---|---|"
+        for workers, batch, steps, seeds, recipes in rows:
+            def runs(recipe):
+                return [study.train(data, f"{flags} --workers {workers} --batch {batch} --steps {steps} --seed {seed}", recipe)
+                        for seed in seeds]
+            dense = runs("dense")
+            for recipe in ("dense", *recipes):
+                yield f"| {workers} | {steps} | `{recipe}` | " + " | ".join(lgc_cells(runs(recipe), dense)) + " |"
+    return data, lines
+
+
+def lgc_cells(runs, dense):
+    if any("failed" in run for run in runs):
+        return [accuracy_cell(runs), "", "", "", "", ""]
+    has_codes = all(run.get("code_ratio") for run in runs)
+    def over(key, digits=0):
+        return f"{mean([run[key] for run in runs]):,.{digits}f}"
+    difference = 100 * (mean([run["test_accuracy"] for run in runs]) - mean([run["test_accuracy"] for run in dense]))
+    return [accuracy_cell(runs), "" if runs[0] is dense[0] or runs == dense else f"{difference:+.2f}", over("ratio"),
+            over("code_ratio") if has_codes else "",
+            f"{over('code_up_bytes_per_step')}, {over('code_down_bytes_per_step')}" if has_codes else over("wire_bytes_per_step"),
+            over("learned_error", 2) if has_codes else ""]
+
+
 # ---- All of them -----------------------------------------------------------------------------------------------------
 
 STUDIES = {
@@ -230,6 +268,13 @@ STUDIES = {
     "levels-resnet8": levels("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02",
                              leave_out=("linear", "ternary@clip")),
     "co3-lenet": co3("fashion", "--model lenet --workers 4 --batch 32 --epochs 1 --rate 0.01"),
+    "lgc-lenet": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 6000, SEEDS, (TOPK, RING, SERVER)),
+                                                              (4, 16, 2500, (1,), (TOPK, RING, SERVER)),
+                                                              (4, 16, 1000, (1,), (TOPK, RING, SERVER)),
+                                                              (8, 8, 2500, (1,), (TOPK, RING, SERVER))]),
+    "lgc-options": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 2500, (1,), OPTIONS)]),
+    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 4000, (1,), (TOPK, RING, SERVER))]),
+    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 2000, (1,), (TOPK, RING, SERVER))]),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 

@@ -136,6 +136,7 @@ static void add_bytes(tg_meter *to, const tg_meter *from)
     to->dense += from->dense;
     to->payload += from->payload;
     to->header += from->header;
+    to->received += from->received;
 }
 
 static void add_times(tr_times *to, const tr_times *from, double share)
@@ -198,6 +199,10 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
             return -1;
         }
         add_bytes(&told.bytes, &last);
+        if (r > 0) { /* worker 0 is the server, where there is one */
+            told.up += (double)(last.payload + last.header) / (t->settings->workers - 1);
+            told.down += (double)last.received / (t->settings->workers - 1);
+        }
         add_times(&told.times, &t->workers[r].times, 1.0 / t->settings->workers);
     }
     add_bytes(&t->total, &told.bytes);

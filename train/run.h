@@ -46,7 +46,8 @@ typedef struct tr_step {
     uint64_t step;         /* from 0 */
     double loss, accuracy; /* of the workers' batches, before the update */
     double rate;
-    tg_meter bytes; /* of this step, summed over workers */
+    tg_meter bytes;  /* of this step, summed over workers */
+    double up, down; /* what a worker other than worker 0, which may be a server, sends and receives: the mean */
     tr_times times;
     const tr_model *model;     /* for names ... */
     const double *residual;    /* ... and for each parameter the norm of worker 0's residual ... */

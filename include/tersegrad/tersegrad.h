@@ -297,13 +297,14 @@ typedef struct tg_op {
     const tg_span *recvs; /* world of them; written through */
 } tg_op;
 
-/* Bytes of one step or of all, as rank sends them to others; counted where they are handed out. */
+/* Bytes of one step or of all, as this rank sends them to others and they to it; counted where they are handed out. */
 typedef struct tg_meter {
-    uint64_t steps;   /* that succeeded */
-    uint64_t logical; /* bytes of gradient that entered the pipe */
-    uint64_t dense;   /* bytes that this rank would send to all-reduce the same gradients uncompressed */
-    uint64_t payload; /* symbols and indices handed to the link */
-    uint64_t header;  /* all else handed to the link */
+    uint64_t steps;    /* that succeeded */
+    uint64_t logical;  /* bytes of gradient that entered the pipe */
+    uint64_t dense;    /* bytes that this rank would send to all-reduce the same gradients uncompressed */
+    uint64_t payload;  /* symbols and indices handed to the link */
+    uint64_t header;   /* all else handed to the link */
+    uint64_t received; /* what others handed to their links for this rank */
 } tg_meter;
 
 /* An exchange for rank `rank` of `world`. All ranks must be given the same recipe, tensors and options. */

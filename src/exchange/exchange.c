@@ -53,6 +53,7 @@ static tg_status hand_out(tg_exchange *x, tg_op *op, tg_phase phase, tg_op_kind 
         uint64_t payload = phase == TG_TALKING ? x->send_payload[p] : 0;
         x->last.payload += payload;
         x->last.header += sends[p].len - payload;
+        x->last.received += recvs[p].len;
     }
     x->pending = *op;
     return TG_MORE;
@@ -122,6 +123,7 @@ static void add_to_total(tg_exchange *x)
     x->total.dense += x->last.dense;
     x->total.payload += x->last.payload;
     x->total.header += x->last.header;
+    x->total.received += x->last.received;
 }
 
 static tg_status end_step(tg_exchange *x, tg_status status)

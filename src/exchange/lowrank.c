@@ -402,8 +402,10 @@ void tg_lowrank_meter(const tg_lowrank *l, tg_meter *last, tg_meter *total)
     tg_exchange_meter(l->second, &second, &second_total);
     last->payload = first.payload + second.payload;
     last->header = first.header + second.header;
+    last->received = first.received + second.received;
     total->payload = first_total.payload + second_total.payload;
     total->header = first_total.header + second_total.header;
+    total->received = first_total.received + second_total.received;
 }
 
 static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)

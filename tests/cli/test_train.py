@@ -123,6 +123,7 @@ class Train(unittest.TestCase):
             result = json.loads(done.stdout.splitlines()[-1])
             self.assertEqual(result["exchange"], f"lgc-{form}")
             self.assertGreater(result["code_ratio"], result["ratio"])  # the first layer, most of this model, stays dense
+            self.assertEqual(result["code_up_bytes_per_step"] > result["code_down_bytes_per_step"] * 0.9, form == "ring")
             phases = [json.loads(line)["learning"]["phase"] for line in log.read_text().splitlines() if '"loss"' in line]
             self.assertEqual(phases, [1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3])
             log.unlink()

@@ -163,6 +163,7 @@ static double owed(const test_world *w, size_t t, uint64_t i)
 
 static void check_meter(const test_world *w)
 {
+    uint64_t sent = 0, received = 0;
     for (uint32_t r = 0; r < w->n; r++) {
         tg_meter last, total;
         tg_exchange_meter(w->ranks[r], &last, &total);
@@ -170,7 +171,10 @@ static void check_meter(const test_world *w)
         assert_true(w->n == 1 || last.header > 0);
         assert_int_equal(last.logical, 1137 * 4);
         assert_int_equal(last.dense, 2 * (uint64_t)(w->n - 1) * 1137 * 4 / w->n);
+        sent += total.payload + total.header;
+        received += total.received;
     }
+    assert_int_equal(received, sent);
 }
 
 static void run_world(const char *recipe, const char *protocol, uint32_t n, int *carried)
