@@ -2,10 +2,11 @@
 PREFIX = /usr/local
 SECONDS = 60
 TARGET =
+MPI = openmpi
 DEMO_STEPS = 150
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-page results fuzz format install clean program build-deps
+.PHONY: help demo mpi check check-page results fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -18,6 +19,13 @@ demo: program ## build the program, train with four workers recipe by recipe, an
 	@echo "  build/release/tersegrad train --recipe ef+topk@0.001+fp16 --epochs 2    one recipe, for longer"
 	@echo "  build/release/tersegrad compare --model mlp --data glyphs --workers 8   other models, data, workers"
 	@echo "  build/release/tersegrad recipes                                         what recipes are made of"
+
+mpi: ## build the program for many machines, build/openmpi/tersegrad; MPI=mpich: build/mpich/tersegrad; MPI=mpi: by mpicc
+	@scripts/install-deps build $(MPI)
+	cmake --preset $(MPI) -DTG_BUILD_TESTS=OFF
+	cmake --build build/$(MPI) --target tersegrad
+	@echo
+	@echo "Try next: mpirun -n 4 build/$(MPI)/tersegrad train --recipe adacomp     (docs/clusters.md)"
 
 check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check

@@ -12,6 +12,7 @@
 #include "tersegrad/tersegrad.h"
 
 enum { CLI_WORKER_MAX = 64 };
+enum { CLI_LINK_THREADS, CLI_LINK_MPI }; /* choices of --link */
 
 typedef enum cli_flag {
     CLI_FLAG_RECIPE,
@@ -35,6 +36,8 @@ typedef enum cli_flag {
     CLI_FLAG_DATA,
     CLI_FLAG_BATCH,
     CLI_FLAG_EXCHANGE,
+    CLI_FLAG_LINK,
+    CLI_FLAG_TIMEOUT,
     CLI_FLAG_OPTIMIZER,
     CLI_FLAG_RATE,
     CLI_FLAG_MOMENTUM,
@@ -73,11 +76,11 @@ typedef struct cli_args {
     cli_texts kinds;   /* PATTERN and KIND in turn */
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
-    int nonfinite, dtype, optimizer, schedule;
+    int nonfinite, dtype, optimizer, schedule, link;
     const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page;
     uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
     uint32_t rank, threads, workers, seeds;
-    double seconds, epochs, rate, momentum, weight_decay, ratio;
+    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio;
     int nesterov, augment, resume, json;
     int has_seed; /* --seed is given or has a default */
     int help;

@@ -6,6 +6,26 @@
 
 #include "progress.h"
 
+static int process = -1; /* rank, of several processes */
+
+void cli_fail_as(uint32_t rank)
+{
+    process = (int)rank;
+}
+
+void cli_note(const char *format, ...)
+{
+    if (process > 0) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("note: ", stderr);
+    (void)vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+}
+
 int cli_fail(int code, const char *format, ...)
 {
     char line[8192]; /* two paths of any usual length and a sentence */
@@ -24,7 +44,11 @@ int cli_fail(int code, const char *format, ...)
         }
     }
     cli_progress_clear();
-    fprintf(stderr, "tersegrad: %s\n", line);
+    if (process >= 0) {
+        fprintf(stderr, "tersegrad: rank %d: %s\n", process, line);
+    } else {
+        fprintf(stderr, "tersegrad: %s\n", line);
+    }
     return code;
 }
 

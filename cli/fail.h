@@ -15,6 +15,12 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_MISUSE = 2 };
 #define CLI_PRINTF(format_at, first_at)
 #endif
 
+/* From here on failures are those of this rank of several processes, and say so. */
+void cli_fail_as(uint32_t rank);
+
+/* A remark for whoever runs the program, "note: ..."; of several processes rank 0 makes it. */
+void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
+
 /* Prints "tersegrad: ..." as one line, whatever bytes a name in it holds, and returns `code`. */
 int cli_fail(int code, const char *format, ...) CLI_PRINTF(2, 3);
 

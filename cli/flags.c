@@ -6,6 +6,7 @@
 static const char *const nonfinites[] = {"error", "zero", "pass", NULL};
 static const char *const dtypes[] = {"fp32", "fp16", "bf16", NULL};
 static const char *const kinds[] = {"other", "conv", "dense", "recurrent", "embedding", "norm", "bias", NULL};
+static const char *const links[] = {"threads", "mpi", NULL};
 static const char *const optimizers[] = {"sgd", "adam", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 
@@ -40,8 +41,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                         .help = "of a synthetic gradient: fp32, fp16, bf16"},
     [CLI_FLAG_SECONDS] = {"seconds", "S", REAL(seconds, 0, 3600, 0), .help = "time to spend on each measurement"},
     [CLI_FLAG_THREADS] = {"threads", "T", COUNT32(threads, 1, 256), .help = "threads that share the work, 1 to 256"},
-    [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX),
-                          .help = "workers, each a thread, 1 to 64"},
+    [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX), .help = "workers, 1 to 64"},
     [CLI_FLAG_STEPS] = {"steps", "N", COUNT(steps, 1, 1e9), .help = "training steps"},
     [CLI_FLAG_EPOCHS] = {"epochs", "E", REAL(epochs, 0, 1e6, 0), .help = "passes over the training data"},
     [CLI_FLAG_MODEL] = {"model", "NAME", CLI_TEXT, AT(model), .help = "mlp, lenet, resnet8, resnet20 or charlstm"},
@@ -51,6 +51,11 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_EXCHANGE] =
         {"exchange", "NAME", CLI_TEXT, AT(exchange),
          .help = "allreduce, gather, shard, server, lowrank, lgc-ring or lgc-server [default: by recipe and workers]"},
+    [CLI_FLAG_LINK] = {"link", "NAME", CLI_CHOICE, AT(link), .choices = links,
+                       .help = "what workers are: threads of this process, or processes that mpirun has started (mpi)\n"
+                               "[default: mpi where mpirun or its like has started this, else threads]"},
+    [CLI_FLAG_TIMEOUT] = {"timeout", "S", REAL(timeout, 0, 1e6, 0),
+                          .help = "seconds without a sign of another process after which it is taken for lost"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),

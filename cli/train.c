@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -15,6 +16,7 @@
 #include "text.h"
 #include "train_log.h"
 #include "train_settings.h"
+#include "world.h"
 
 /* A run, for the hooks. */
 typedef struct training {
@@ -304,66 +306,103 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
 
 /* ---- the command --------------------------------------------------------------------------------------------------- */
 
-static int train(tr_result *result, training *s, const cli_args *args, const tr_data *data)
+/* What was saved, and the log, which worker 0 alone has. */
+static int open_files(uint8_t **saved, size_t *saved_len, training *s, const cli_args *args, const tr_data *data)
 {
-    uint8_t *saved = NULL;
-    size_t saved_len = 0;
     uint64_t log_len = 0;
     char why[TR_WHY] = "";
-    int code = cli_train_load(&saved, &saved_len, &log_len, args);
-    if (code == CLI_OK && saved != NULL &&
-        tr_saved_steps(&s->first_step, s->settings, data, saved, saved_len, why) != 0) {
+    int code = cli_train_load(saved, saved_len, &log_len, args);
+    if (code == CLI_OK && *saved != NULL &&
+        tr_saved_steps(&s->first_step, s->settings, data, *saved, *saved_len, why) != 0) {
         code = cli_fail(CLI_FAILED, "cannot go on from %s: %s", args->checkpoint, why);
     }
     if (code == CLI_OK) {
-        code = cli_train_open(&s->files, args, saved != NULL, log_len);
+        code = cli_train_open(&s->files, args, *saved != NULL, log_len);
     }
+    if (code == CLI_OK && *saved == NULL && cli_train_log_settings(&s->files, s->settings, args->data, why) != 0) {
+        code = cli_fail(CLI_FAILED, "%s", why);
+    }
+    return code;
+}
+
+/* *alone: other workers may not know of the failure. */
+static int train(tr_result *result, int *alone, training *s, const cli_args *args, const tr_data *data)
+{
+    uint8_t *saved = NULL;
+    size_t saved_len = 0;
+    char why[TR_WHY] = "";
+    int code = s->settings->rank == 0 ? open_files(&saved, &saved_len, s, args, data) : CLI_OK;
     if (code != CLI_OK) {
+        *alone = 1;
         free(saved);
         return code;
     }
-    int failed = saved == NULL ? cli_train_log_settings(&s->files, s->settings, args->data, why) : 0;
     tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save};
     hooks.gradients = s->gradients != NULL ? on_gradients : NULL;
-    failed = failed != 0 ? failed : tr_run(result, s->settings, data, &hooks, saved, saved_len, why);
+    int failed = tr_run(result, s->settings, data, &hooks, saved, saved_len, why);
     cli_progress_clear();
-    if (failed != 0) {
-        code = why[0] != '\0' ? cli_fail(CLI_FAILED, "%s", why) : CLI_FAILED;
+    *alone = failed == TR_LOST;
+    if (failed == TR_LOST && strstr(why, CLI_SAYS_ITSELF) != NULL) {
+        code = CLI_FAILED; /* and another worker has said why */
+    } else if (failed == TR_LOST && args->checkpoint != NULL) {
+        code = cli_fail(CLI_FAILED, "%s; --resume goes on from %s", why, args->checkpoint);
+    } else if (failed != 0) {
+        code = CLI_FAILED;
+        if (why[0] != '\0' && (s->settings->rank == 0 || *alone)) {
+            (void)cli_fail(CLI_FAILED, "%s", why);
+        }
     }
     free(saved);
     int closed = cli_train_close(&s->files);
     return code != CLI_OK ? code : closed;
 }
 
-static int run(const cli_args *args)
+/* Takes data, trains, and tells; as worker `world->rank`, or as all of them. */
+static int run_in(const cli_world *world, int *alone, const cli_args *args)
 {
-    int code = check_flags(args);
-    if (code != CLI_OK) {
-        return code;
-    }
     tr_data *data = NULL;
-    code = cli_train_data(&data, args);
+    int code = cli_train_data(&data, args);
     if (code != CLI_OK) {
+        *alone = 1;
         return code;
     }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
+    settings.link = world->link;
+    settings.rank = world->rank;
     tr_result result = {0};
     training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
     s.last_line = s.start;
-    code = train(&result, &s, args, data);
-    if (code == CLI_OK && args->json) {
+    code = train(&result, alone, &s, args, data);
+    if (code == CLI_OK && world->rank == 0 && args->json) {
         print_json(args, &s, &result, cli_clock_now() - s.start);
-    } else if (code == CLI_OK) {
+    } else if (code == CLI_OK && world->rank == 0) {
         code = print_text(args, &s, &result, cli_clock_now() - s.start);
     }
     tr_data_free(data);
     return code;
 }
 
+static int run(const cli_args *args)
+{
+    cli_world world;
+    int alone = 0, code = check_flags(args);
+    if (code == CLI_OK) {
+        code = cli_world_open(&world, args);
+    }
+    if (code != CLI_OK) {
+        return code;
+    }
+    cli_args here = *args;
+    here.workers = world.size;
+    code = run_in(&world, &alone, &here);
+    return cli_world_close(&world, code, alone);
+}
+
 static const cli_flag_use flags[] = {
     {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
     {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
     {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},        {CLI_FLAG_TIMEOUT, "300"},
     {CLI_FLAG_WORKERS, "4"},      {CLI_FLAG_BATCH, "32"},
     {CLI_FLAG_EPOCHS, "1"},       {CLI_FLAG_STEPS, NULL},
     {CLI_FLAG_SEED, "1"},         {CLI_FLAG_AUGMENT, NULL},
@@ -381,13 +420,14 @@ const cli_command cli_train = {
     .name = "train",
     .summary = "a built-in model with N workers, compressed",
     .usage = "--recipe R [flags]",
-    .about = "Trains a model with N workers, each a thread with its own share of the data, that average their\n"
-             "gradients by a recipe. All workers hold the same weights to the bit, or the run fails. A run that is\n"
-             "killed and started again with --resume ends in the same bits as one that was not.",
-    .examples =
-        "tersegrad train --recipe dense\n"
-        "tersegrad train --recipe ef+topk@0.01+fp16 --workers 8 --epochs 3\n"
-        "tersegrad train --recipe random-block@0.1 --data glyphs --log run.jsonl --checkpoint run.ck --resume\n",
+    .about = "Trains a model with N workers, each with its own share of the data, that average their gradients by a\n"
+             "recipe. Workers are threads, or processes that mpirun has started, on one machine or many. All hold\n"
+             "the same weights to the bit, or the run fails. A run that is killed and started again with --resume\n"
+             "ends in the same bits as one that was not; with another number of workers it goes on as well.",
+    .examples = "tersegrad train --recipe dense\n"
+                "tersegrad train --recipe ef+topk@0.01+fp16 --workers 8 --epochs 3\n"
+                "tersegrad train --recipe random-block@0.1 --data glyphs --log run.jsonl --checkpoint run.ck --resume\n"
+                "mpirun -n 4 tersegrad train --recipe adacomp\n",
     .flags = flags,
     .flag_n = sizeof flags / sizeof *flags,
     .file_min = 0,

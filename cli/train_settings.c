@@ -32,7 +32,7 @@ int cli_train_data(tr_data **out, const cli_args *args)
         return cli_fail(CLI_FAILED, "%s", why);
     }
     if (why[0] != '\0') {
-        fprintf(stderr, "note: %s\n", why);
+        cli_note("%s", why);
     }
     if (tr_data_steps_per_epoch(data, args->workers, (size_t)args->batch) == 0) {
         size_t samples = tr_data_count(data, TR_TRAIN);

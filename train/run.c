@@ -1,11 +1,12 @@
 /* A training run; see run.h. Every worker does the same steps:
  *
- *     its batch, forward, backward     a thread each
- *     gate                             if a hook wants all gradients
+ *     its batch, forward, backward     a thread or a process each
+ *     meet                             threads, if a hook wants all gradients
  *     reduce                           through the exchange: afterwards all hold the same averages
  *     update                           the same arithmetic on the same bits: the weights stay the same
- *     gate                             worker 0 tells and saves while the others wait */
-#include "team.h"
+ *     meet                             worker 0 hears how the others fared, tells and saves */
+#include "meeting.h"
+#include "settings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,24 +29,30 @@ static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
     tg_op op;
     double start = now();
     tg_status status = tg_exchange_begin(w->exchange, step, w->grads, why);
-    double *stage = &w->times.encode;
+    double *stage = &w->report->times.encode;
     while (status == TG_OK || status == TG_MORE) {
         status = tg_exchange_next(w->exchange, &op, why);
         double mid = now();
         *stage += mid - start;
-        stage = &w->times.decode;
+        stage = &w->report->times.decode;
         if (status != TG_MORE) {
             break;
         }
         status = w->link->carry(w->link, &op, why);
         start = now();
-        w->times.exchange += start - mid;
+        w->report->times.exchange += start - mid;
         if (status != TG_OK) {
             tg_exchange_cancel(w->exchange);
             break;
         }
     }
+    tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
+    w->report->carried = w->link->sent_len - w->between;
+    w->report->between = w->between;
     if (status == TG_E_LINK) {
+        if (w->team->settings->link != NULL) {
+            w->team->lost_link = 1;
+        }
         w->link->abort(w->link, why->text);
     }
     return status;
@@ -60,11 +67,11 @@ static void learn(tr_worker *w, uint64_t step)
                     .workers = s->workers,
                     .batch = s->batch,
                     .augment = s->augment};
-    w->times = (tr_times){0};
+    w->report->times = (tr_times){0};
     double start = now();
     tr_batch batch = tr_loader_train(w->loader, &draw);
-    w->score = tr_model_train(w->model, &batch);
-    w->times.compute = now() - start;
+    w->report->score = tr_model_train(w->model, &batch);
+    w->report->times.compute = now() - start;
 }
 
 static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
@@ -75,55 +82,73 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
     }
     double start = now();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->times.update = now() - start;
+    w->report->times.update = now() - start;
     return TG_OK;
 }
 
 /* ---- tests, shared by all workers ------------------------------------------------------------------------------------ */
 
+/* The running statistics of worker 0. */
+static const float *leading_buffers(tr_worker *w)
+{
+    const tr_team *t = w->team;
+    size_t n = 0;
+    float *own = tr_model_buffers(t->workers[0].model, &n);
+    if (t->settings->link == NULL || n == 0) {
+        return own;
+    }
+    float *leading = w->rank == 0 ? own : w->leading;
+    return tr_spread(w, leading, n * sizeof *leading) == 0 ? leading : NULL;
+}
+
 /* Each worker tests its share of the samples, with the running statistics of worker 0, so that the result does not depend
- * on who tests what. Workers other than 0 get their own back afterwards; `kept` has room for them. */
-static void test_share(tr_worker *w, float *kept)
+ * on who tests what. Workers other than 0 get their own back afterwards. */
+static int test_share(tr_worker *w)
 {
     const tr_team *t = w->team;
     size_t n = 0, samples = tr_data_count(t->data, TR_TEST);
-    float *buffers = tr_model_buffers(w->model, &n);
-    const float *leading = tr_model_buffers(t->workers[0].model, &n);
+    float *buffers = tr_model_buffers(w->model, &n), *kept = w->kept;
+    const float *leading = leading_buffers(w);
+    if (leading == NULL && n > 0) {
+        return -1;
+    }
     if (w->rank != 0 && n > 0) {
         memcpy(kept, buffers, n * sizeof *kept);
         memcpy(buffers, leading, n * sizeof *kept);
     }
     size_t batches = (samples + TR_TEST_BATCH - 1) / TR_TEST_BATCH;
-    w->score = (tr_score){0};
+    tr_score sum = {0};
     for (size_t b = w->rank; b < batches; b += t->settings->workers) {
         size_t first = b * TR_TEST_BATCH, left = samples - first;
         tr_batch batch = tr_loader_test(w->loader, first, left < TR_TEST_BATCH ? left : TR_TEST_BATCH);
         tr_score score = tr_model_test(w->model, &batch);
-        w->score.loss += score.loss;
-        w->score.correct += score.correct;
-        w->score.count += score.count;
+        sum.loss += score.loss;
+        sum.correct += score.correct;
+        sum.count += score.count;
     }
+    w->report->score = sum;
     if (w->rank != 0 && n > 0) {
         memcpy(buffers, kept, n * sizeof *kept);
     }
+    return 0;
 }
 
 static void hash_weights(tr_worker *w)
 {
     size_t n = 0;
     const float *weights = tr_model_weights(w->model, &n);
-    w->hash = tr_hash(weights, n * sizeof *weights);
+    w->report->hash = tr_hash(weights, n * sizeof *weights);
 }
 
-/* ---- what worker 0 does while the others wait ---------------------------------------------------------------------------- */
+/* ---- what worker 0 does when it has all reports ---------------------------------------------------------------------------- */
 
 static tr_score sum_scores(const tr_team *t)
 {
     tr_score sum = {0};
     for (uint32_t r = 0; r < t->settings->workers; r++) {
-        sum.loss += t->workers[r].score.loss;
-        sum.correct += t->workers[r].score.correct;
-        sum.count += t->workers[r].score.count;
+        sum.loss += t->reports[r].score.loss;
+        sum.correct += t->reports[r].score.correct;
+        sum.count += t->reports[r].score.count;
     }
     sum.count = sum.count == 0 ? 1 : sum.count;
     return sum;
@@ -177,7 +202,7 @@ static int measure_tensors(tr_team *t, char why[TR_WHY])
 
 static int tell_gradients(tr_team *t, char why[TR_WHY])
 {
-    return t->hooks->gradients(t->hooks->context, t->done, t->models, t->settings->workers, why);
+    return t->hooks->gradients(t->hooks->context, t->done, t->models, t->worker_n, why);
 }
 
 static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
@@ -192,18 +217,18 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
                     .traffic = t->traffic};
     tg_exchange_learning(&told.learning, t->workers[0].exchange);
     for (uint32_t r = 0; r < t->settings->workers; r++) {
-        tg_meter last, total;
-        tg_exchange_meter(t->workers[r].exchange, &last, &total);
-        if (total.payload + total.header != t->workers[r].link->sent_len) {
+        const tr_report *report = &t->reports[r];
+        const tg_meter *last = &report->last;
+        if (report->total.payload + report->total.header != report->carried) {
             (void)snprintf(why, TR_WHY, "worker %u reports other bytes than the link has carried for it", r);
             return -1;
         }
-        add_bytes(&told.bytes, &last);
+        add_bytes(&told.bytes, last);
         if (r > 0) { /* worker 0 is the server, where there is one */
-            told.up += (double)(last.payload + last.header) / (t->settings->workers - 1);
-            told.down += (double)last.received / (t->settings->workers - 1);
+            told.up += (double)(last->payload + last->header) / (t->settings->workers - 1);
+            told.down += (double)last->received / (t->settings->workers - 1);
         }
-        add_times(&told.times, &t->workers[r].times, 1.0 / t->settings->workers);
+        add_times(&told.times, &report->times, 1.0 / t->settings->workers);
     }
     add_bytes(&t->total, &told.bytes);
     add_times(&t->times, &told.times, 1);
@@ -228,7 +253,7 @@ static int tell_test(tr_team *t, char why[TR_WHY])
 static int compare_weights(tr_team *t, char why[TR_WHY])
 {
     for (uint32_t r = 1; r < t->settings->workers; r++) {
-        if (t->workers[r].hash != t->workers[0].hash) {
+        if (t->reports[r].hash != t->reports[0].hash) {
             (void)snprintf(why, TR_WHY, "after %llu steps worker %u has other weights than worker 0",
                            (unsigned long long)t->done, r);
             return -1;
@@ -245,10 +270,8 @@ static int save(tr_team *t, char why[TR_WHY])
         (void)snprintf(why, TR_WHY, "there is not enough memory to save the run");
         return -1;
     }
-    int code = tr_saved_write(bytes, len, t, why);
-    if (code == 0) {
-        code = t->hooks->save(t->hooks->context, t->done, bytes, len, why);
-    }
+    tr_saved_write(bytes, len, t);
+    int code = t->hooks->save(t->hooks->context, t->done, bytes, len, why);
     free(bytes);
     return code;
 }
@@ -260,25 +283,25 @@ static int is_due(uint64_t done, uint64_t every, uint64_t steps)
     return done == steps || (every != 0 && done % every == 0);
 }
 
-/* Meets the others, lets worker 0 do its work, meets them again. */
-static int meet_around(tr_worker *w, int (*work)(tr_team *t, char why[TR_WHY]))
-{
-    tr_team *t = w->team;
-    char why[TR_WHY] = "";
-    if (tr_gate_meet(&t->gate) != 0) {
-        return -1;
-    }
-    if (w->rank == 0 && work(t, why) != 0) {
-        tr_gate_fail(&t->gate, why);
-    }
-    return tr_gate_meet(&t->gate);
-}
-
 static int finish_step(tr_team *t, char why[TR_WHY])
 {
     int code = tell_step(t, t->done, why);
     t->done++;
-    return code;
+    return code == 0 && is_due(t->done, t->settings->verify_every, t->settings->steps) ? compare_weights(t, why) : code;
+}
+
+/* Hands the gradients of this process to the hook that wants them. Threads wait for each other before and behind it. */
+static int show_gradients(tr_worker *w)
+{
+    char why[TR_WHY] = "";
+    if (w->team->settings->link == NULL) {
+        return tr_meet(w, tell_gradients);
+    }
+    if (w->rank == 0 && tell_gradients(w->team, why) != 0) {
+        tr_give_up(w, why);
+        return -1;
+    }
+    return 0;
 }
 
 /* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
@@ -291,66 +314,59 @@ static void fail_step(tr_team *t, uint64_t step, const char *reason)
     tr_gate_fail(&t->gate, why);
 }
 
-static int run_worker(tr_worker *w, float *kept)
+/* Every worker brings its own part, and worker 0 puts them together. */
+static int save_together(tr_worker *w)
+{
+    char why[TR_WHY] = "";
+    if (tr_saved_worker(w, why) != 0) {
+        tr_give_up(w, why);
+        return -1;
+    }
+    return tr_meet_with(w, w->saved, w->saved_len, save);
+}
+
+static int run_step(tr_worker *w, uint64_t step)
 {
     tr_team *t = w->team;
     const tr_settings *s = t->settings;
-    for (uint64_t step = t->first_step; step < s->steps; step++) {
-        tg_detail why = {""};
-        learn(w, step);
-        if (t->hooks->gradients != NULL && meet_around(w, tell_gradients) != 0) {
-            /* Those who have passed the gate before another one failed wait for this worker in the exchange. */
-            w->link->abort(w->link, "a worker has failed");
-            return -1;
-        }
-        if (average_and_update(w, step, &why) != TG_OK) {
-            fail_step(t, step, why.text);
-            return -1;
-        }
-        if (meet_around(w, finish_step) != 0) {
-            return -1;
-        }
-        uint64_t done = step + 1;
-        if (is_due(done, s->verify_every, s->steps)) {
-            hash_weights(w);
-            if (meet_around(w, compare_weights) != 0) {
-                return -1;
-            }
-        }
-        if (is_due(done, s->test_every, s->steps)) {
-            test_share(w, kept);
-            if (meet_around(w, tell_test) != 0) {
-                return -1;
-            }
-        }
-        if (s->save_every != 0 && is_due(done, s->save_every, s->steps) && meet_around(w, save) != 0) {
-            return -1;
-        }
+    uint64_t done = step + 1;
+    tg_detail why = {""};
+    learn(w, step);
+    if (t->hooks->gradients != NULL && show_gradients(w) != 0) {
+        /* Those who have passed the gate before another one failed wait for this worker in the exchange. */
+        w->link->abort(w->link, "a worker has failed");
+        return -1;
     }
-    return 0;
+    if (average_and_update(w, step, &why) != TG_OK) {
+        fail_step(t, step, why.text);
+        return -1;
+    }
+    if (is_due(done, s->verify_every, s->steps)) {
+        hash_weights(w);
+    }
+    if (tr_meet(w, finish_step) != 0) {
+        return -1;
+    }
+    if (is_due(done, s->test_every, s->steps) && (test_share(w) != 0 || tr_meet(w, tell_test) != 0)) {
+        return -1;
+    }
+    return s->save_every != 0 && is_due(done, s->save_every, s->steps) ? save_together(w) : 0;
 }
 
 static void *worker_main(void *argument)
 {
     tr_worker *w = argument;
-    size_t n = 0;
-    (void)tr_model_buffers(w->model, &n);
-    float *kept = malloc((n + 1) * sizeof *kept);
-    if (kept == NULL) {
-        tr_gate_fail(&w->team->gate, "there is not enough memory");
-        w->link->abort(w->link, "there is not enough memory");
-        return NULL;
+    const tr_settings *s = w->team->settings;
+    for (uint64_t step = w->team->first_step; step < s->steps && run_step(w, step) == 0; step++) {
     }
-    (void)run_worker(w, kept);
-    free(kept);
     return NULL;
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------------------------- */
 
-static int work(tr_team *t, char why[TR_WHY])
+static void work_as_threads(tr_team *t)
 {
-    uint32_t started = 0, n = t->settings->workers;
+    uint32_t started = 0, n = t->worker_n;
     while (started < n && pthread_create(&t->workers[started].thread, NULL, worker_main, &t->workers[started]) == 0) {
         started++;
     }
@@ -361,8 +377,51 @@ static int work(tr_team *t, char why[TR_WHY])
     for (uint32_t r = 0; r < started; r++) {
         pthread_join(t->workers[r].thread, NULL);
     }
+}
+
+/* This process is one of the workers, and at the end hears from worker 0 that all is well. */
+static void work_as_process(tr_team *t)
+{
+    uint8_t is_well = 1;
+    (void)worker_main(&t->workers[0]);
+    if (!t->gate.failed) {
+        (void)tr_spread(&t->workers[0], &is_well, sizeof is_well);
+    }
+}
+
+/* Processes: whether all were set up alike; then what worker 0 was given of a saved run comes to all. */
+static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room, char why[TR_WHY])
+{
+    tr_worker *w = &t->workers[0];
+    char facts[TR_SETTINGS_CAP];
+    tg_detail reason = {""};
+    tr_settings_text(facts, t->settings, t->data);
+    tg_status status = tg_handshake(w->exchange, w->link, facts, &reason);
+    w->between = w->link->sent_len;
+    if (status != TG_OK) {
+        t->lost_link = status == TG_E_LINK;
+        (void)snprintf(why, TR_WHY, "%s", reason.text);
+        if (status != TG_E_MISMATCH) {
+            w->link->abort(w->link, reason.text);
+        }
+        return -1;
+    }
+    uint64_t len = w->rank == 0 && *saved != NULL ? *saved_len : 0;
+    int code = tr_spread(w, &len, sizeof len);
+    if (code == 0 && len > 0) {
+        *room = malloc((size_t)len);
+        if (*room == NULL) {
+            tr_give_up(w, "there is not enough memory for the saved run");
+            code = -1;
+        } else if (w->rank == 0) {
+            memcpy(*room, *saved, (size_t)len);
+        }
+        code = code == 0 ? tr_spread(w, *room, (size_t)len) : code;
+        *saved = *room;
+        *saved_len = (size_t)len;
+    }
     (void)snprintf(why, TR_WHY, "%s", t->gate.why);
-    return t->gate.failed ? -1 : 0;
+    return code;
 }
 
 static void conclude(tr_result *out, tr_team *t)
@@ -370,7 +429,7 @@ static void conclude(tr_result *out, tr_team *t)
     const tr_settings *s = t->settings;
     const tr_worker *first = &t->workers[0];
     uint64_t recent_n = t->done < TR_RECENT ? t->done : TR_RECENT;
-    double shares = (double)s->workers * (double)t->done, now_done = (double)(t->done - t->first_step);
+    double shares = (double)t->total.steps, now_done = (double)(t->done - t->first_step);
     size_t largest = 0, n = 0;
     *out = (tr_result){.test = t->test};
     memcpy(out->kinds, t->kinds, sizeof out->kinds);
@@ -380,9 +439,9 @@ static void conclude(tr_result *out, tr_team *t)
     out->dense_bytes = (double)t->total.dense / shares;
     out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
     for (uint32_t r = 0; r < s->workers; r++) {
-        tg_meter sent;
-        tg_exchange_meter(t->workers[r].exchange, NULL, &sent);
-        double bytes = (double)(sent.payload + sent.header) / (now_done > 0 ? now_done : 1);
+        const tg_meter *sent = &t->reports[r].total;
+        double bytes = (double)(sent->payload + sent->header) / (now_done > 0 ? now_done : 1);
+        out->between_bytes += t->reports[r].between;
         out->busiest_bytes = bytes > out->busiest_bytes ? bytes : out->busiest_bytes;
     }
     add_times(&out->times, &t->times, now_done > 0 ? 1 / now_done : 0);
@@ -399,17 +458,25 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
            size_t saved_len, char why[TR_WHY])
 {
     tr_team t = {.settings = s, .data = data, .hooks = hooks};
+    void *room = NULL;
     tr_gate_init(&t.gate, s->workers);
     int code = tr_team_gather(&t, why);
+    if (code == 0 && s->link != NULL) {
+        code = agree(&t, &saved, &saved_len, &room, why);
+    }
     if (code == 0 && saved != NULL) {
         code = tr_saved_read(&t, saved, saved_len, why);
     }
+    free(room);
     if (code == 0) {
-        code = work(&t, why);
+        (s->link != NULL ? work_as_process : work_as_threads)(&t);
+        (void)snprintf(why, TR_WHY, "%s", t.gate.why);
+        code = t.gate.failed ? -1 : 0;
     }
-    if (code == 0) {
+    if (code == 0 && s->rank == 0) {
         conclude(out, &t);
     }
+    code = code != 0 && t.lost_link ? TR_LOST : code;
     tr_team_dismiss(&t);
     return code;
 }

@@ -1,5 +1,6 @@
-/* A training run: N workers, each a thread with a model of its own, that average their gradients through an exchange and
- * stay the same to the bit. It reads no file and writes none: what there is to tell or to keep goes to hooks. */
+/* A training run: N workers, each with a model of its own, that average their gradients through an exchange and stay the same
+ * to the bit. They are threads of this process, or this process is one of them and a link leads to the others. It reads no
+ * file and writes none: what there is to tell or to keep goes to hooks. */
 #ifndef TR_RUN_H
 #define TR_RUN_H
 
@@ -22,6 +23,8 @@ typedef struct tr_settings {
     uint64_t test_every;   /* steps between tests; 0: only at the end */
     uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end */
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
+    tg_link *link;         /* NULL: workers are threads; else it leads from this one, which is ... */
+    uint32_t rank;         /* ... worker `rank`, to the others */
 } tr_settings;
 
 /* Seconds that a step takes on a worker, the mean over workers. */
@@ -60,12 +63,12 @@ typedef struct tr_test {
     double loss, accuracy;
 } tr_test;
 
-/* Called between steps, or where they say, in the thread of worker 0, while all others wait. Not 0: the run ends as failed,
- * with what the hook has put into `why`. */
+/* Called between steps, or where they say, by worker 0 alone. Not 0: the run ends as failed on all workers, with what the hook
+ * has put into `why`. */
 typedef struct tr_hooks {
     void *context;
-    /* In the middle of a step: models[0..n), one a worker, with their gradients before they are averaged. NULL: nobody
-     * wants them, and nobody waits. */
+    /* In the middle of a step: models[0..n), one a worker of this process, with their gradients before they are averaged.
+     * NULL: nobody wants them, and nobody waits. */
     int (*gradients)(void *context, uint64_t step, tr_model *const *models, uint32_t n, char why[TR_WHY]);
     int (*step)(void *context, const tr_step *step, char why[TR_WHY]);
     int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
@@ -81,12 +84,17 @@ typedef struct tr_result {
     double busiest_bytes; /* of the worker that sends most, over the steps done now */
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* mean over steps done now */
+    uint64_t
+        between_bytes; /* between steps, of processes alone: what all of them have sent each other beside gradients */
     uint64_t weights_hash;
     char exchange[16];
     char recipe[TG_RECIPE_CAP]; /* of the largest parameter */
 } tr_result;
 
-/* Runs from the start, or from what `save` was given. 0, or -1 and one sentence in `why`. */
+/* Runs from the start, or from what `save` was given, with as many workers as then or others. Of processes all call this, and
+ * that of worker 0 alone has hooks called, is given what was saved, and gets a result. 0, or -1 and one sentence in `why`;
+ * TR_LOST if it is the link that has failed, which others may know otherwise or not at all. */
+enum { TR_LOST = -2 };
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
            size_t saved_len, char why[TR_WHY]);
 

@@ -1,14 +1,16 @@
 /* The state of a run as bytes: weights, moments, each worker's running statistics and residuals. Everything random is a
  * pure function of seed and step, so nothing else is needed to go on with the same bits.
  *
- *     "TGTR", version u32, hash of the settings u64, steps done u64, bytes so far (dense, payload, header, logical) u64,
- *     traffic of each kind so far (bytes, entries, bins, bytes as papers count) u64, recent losses, the last test, weights, moments, then for each worker its buffers and its exchange's state; XXH64 of all of it
+ *     "TGTR", version u32, settings as text, steps done u64, bytes so far (dense, payload, header, logical, received) and steps of all workers u64,
+ *     traffic of each kind so far (bytes, entries, bins, bytes as papers count) u64, recent losses, the last test, weights,
+ *     moments, then for each worker its buffers and its exchange's state; XXH64 of all of it
  *
- * An array is its length in bytes as u64, then its bytes. Numbers are little-endian, as the machines are that this runs on. */
+ * An array or a text is its length in bytes as u64, then its bytes. Numbers are little-endian, as the machines are that this
+ * runs on. Threads and processes save the same, and each goes on from what the other has saved. */
+#include "settings.h"
 #include "team.h"
 
 #define XXH_INLINE_ALL
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,34 +20,13 @@
 #error "saved runs are written as they lie in memory, which needs a little-endian machine"
 #endif
 
-enum { VERSION = 2, TEXT_CAP = 4096, CHECKSUM_LEN = 8 };
+enum { VERSION = 3, CHECKSUM_LEN = 8 };
 
 static const char magic[4] = {'T', 'G', 'T', 'R'};
 
 uint64_t tr_hash(const void *bytes, size_t len)
 {
     return XXH64(bytes, len, 0);
-}
-
-/* ---- what must be the same ------------------------------------------------------------------------------------- */
-
-static uint64_t hash_settings(const tr_settings *s, const tr_data *data)
-{
-    const tr_optimizer_options *o = &s->optimizer;
-    char text[TEXT_CAP];
-    int len = snprintf(text, sizeof text,
-                       "%s|%s|%zu|%s|%s|%" PRIu64 "|%d|%u|%zu|%" PRIu64 "|%" PRIu64
-                       "|%d|%d %a %a %d %a %a %a %a %d %" PRIu64 " %a %" PRIu64,
-                       s->model, tr_data_name(data), tr_data_count(data, TR_TRAIN), s->recipe,
-                       s->exchange == NULL ? "" : s->exchange, s->dense_below, (int)s->nonfinite, s->workers, s->batch,
-                       s->steps, s->seed, s->augment, (int)o->rule, o->rate, o->momentum, o->nesterov, o->beta1,
-                       o->beta2, o->epsilon, o->weight_decay, (int)o->decline, o->warmup, o->drop, o->drop_every);
-    uint64_t hash = tr_hash(text, len < 0 ? 0 : (size_t)len < sizeof text ? (size_t)len : sizeof text - 1);
-    for (size_t i = 0; i < s->rule_n; i++) {
-        (void)snprintf(text, sizeof text, "%016" PRIx64 "%s=%s", hash, s->rules[i].pattern, s->rules[i].recipe);
-        hash = tr_hash(text, strlen(text));
-    }
-    return hash;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -88,18 +69,43 @@ static int put_exchange(writer *w, const tg_exchange *x, char why[TR_WHY])
     return 0;
 }
 
-static int put_all(writer *w, const tr_team *t, char why[TR_WHY])
+/* The worker's own part: running statistics, which differ, and what its exchange remembers. */
+int tr_saved_worker(tr_worker *w, char why[TR_WHY])
+{
+    size_t n = 0;
+    const float *values = tr_model_buffers(w->model, &n);
+    size_t len = 8 + n * sizeof *values + 8 + tg_state_len(w->exchange);
+    if (len != w->saved_len) {
+        free(w->saved);
+        w->saved = malloc(len);
+        w->saved_len = w->saved == NULL ? 0 : len;
+    }
+    if (w->saved == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory to save the run");
+        return -1;
+    }
+    writer part = {w->saved, 0};
+    put_floats(&part, values, n);
+    return put_exchange(&part, w->exchange, why);
+}
+
+static void put_all(writer *w, const tr_team *t)
 {
     size_t n = 0;
     uint32_t version = VERSION;
+    char text[TR_SETTINGS_CAP];
+    tr_settings_text(text, t->settings, t->data);
     put(w, magic, sizeof magic);
     put(w, &version, sizeof version);
-    put64(w, hash_settings(t->settings, t->data));
+    put64(w, strlen(text));
+    put(w, text, strlen(text));
     put64(w, t->done);
     put64(w, t->total.dense);
     put64(w, t->total.payload);
     put64(w, t->total.header);
     put64(w, t->total.logical);
+    put64(w, t->total.received);
+    put64(w, t->total.steps);
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         put(w, &t->kinds[kind].sum, sizeof t->kinds[kind].sum);
     }
@@ -113,32 +119,23 @@ static int put_all(writer *w, const tr_team *t, char why[TR_WHY])
     values = tr_optimizer_state(first->optimizer, &n);
     put_floats(w, values, n);
     for (uint32_t r = 0; r < t->settings->workers; r++) {
-        values = tr_model_buffers(t->workers[r].model, &n);
-        put_floats(w, values, n);
-        if (put_exchange(w, t->workers[r].exchange, why) != 0) {
-            return -1;
-        }
+        put(w, t->parts[r].data, (size_t)t->parts[r].len);
     }
-    return 0;
 }
 
 size_t tr_saved_len(const tr_team *t)
 {
     writer counting = {NULL, 0};
-    char ignored[TR_WHY];
-    (void)put_all(&counting, t, ignored);
+    put_all(&counting, t);
     return counting.len + CHECKSUM_LEN;
 }
 
-int tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t, char why[TR_WHY])
+void tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t)
 {
     writer w = {dst, 0};
-    if (put_all(&w, t, why) != 0) {
-        return -1;
-    }
+    put_all(&w, t);
     uint64_t checksum = tr_hash(dst, dst_len - CHECKSUM_LEN);
     memcpy(dst + w.len, &checksum, sizeof checksum);
-    return 0;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -186,8 +183,9 @@ static int get_floats(reader *r, float *out, size_t n)
     return 0;
 }
 
-static int open_saved(reader *r, uint64_t *steps, const tr_settings *s, const tr_data *data, const uint8_t *src,
-                      size_t src_len, char why[TR_WHY])
+/* What settings it was saved with, as text in `text`, is passed by; the reader is then behind the number of steps. */
+static int open_saved(reader *r, uint64_t *steps, char text[TR_SETTINGS_CAP], const uint8_t *src, size_t src_len,
+                      char why[TR_WHY])
 {
     uint32_t version = 0;
     uint64_t checksum = 0;
@@ -203,39 +201,87 @@ static int open_saved(reader *r, uint64_t *steps, const tr_settings *s, const tr
         return refuse(why, "it is damaged");
     }
     *r = (reader){src + 8, src_len - 8 - CHECKSUM_LEN};
-    if (get64(r) != hash_settings(s, data)) {
-        return refuse(why, "it was saved by a run with other settings; give the same flags to go on with it");
+    uint64_t len = get64(r);
+    if (len >= TR_SETTINGS_CAP || get(r, text, (size_t)len) != 0) {
+        return refuse(why, "it is too short");
     }
+    text[len] = '\0';
     *steps = get64(r);
     return 0;
+}
+
+/* Opens what a run with these settings may go on from. */
+static int open_fitting(reader *r, uint64_t *steps, uint32_t *workers, const tr_settings *s, const tr_data *data,
+                        const uint8_t *src, size_t src_len, char why[TR_WHY])
+{
+    char saved[TR_SETTINGS_CAP], now[TR_SETTINGS_CAP];
+    if (open_saved(r, steps, saved, src, src_len, why) != 0) {
+        return -1;
+    }
+    tr_settings_text(now, s, data);
+    *workers = tr_settings_workers(saved);
+    return *workers == 0 ? refuse(why, "it names no workers") : tr_settings_compare(saved, now, why);
 }
 
 int tr_saved_steps(uint64_t *out, const tr_settings *s, const tr_data *data, const void *saved, size_t saved_len,
                    char why[TR_WHY])
 {
     reader r;
-    return open_saved(&r, out, s, data, saved, saved_len, why);
+    uint32_t workers = 0;
+    return open_fitting(&r, out, &workers, s, data, saved, saved_len, why);
 }
 
-static int get_worker(reader *r, tr_worker *w, char why[TR_WHY])
+/* Passes the parts of all workers of the saved run by: where the buffers of each lie, and its exchange's state. */
+static int find_parts(reader *r, const uint8_t **buffers, tg_span *states, uint32_t workers, size_t buffer_n,
+                      char why[TR_WHY])
+{
+    for (uint32_t i = 0; i < workers; i++) {
+        buffers[i] = r->at + 8;
+        if (get_floats(r, NULL, buffer_n) != 0) {
+            return refuse(why, "it does not fit the model");
+        }
+        uint64_t len = get64(r);
+        if (len > r->left) {
+            return refuse(why, "it does not fit the exchange");
+        }
+        states[i] = (tg_span){(void *)(uintptr_t)r->at, len}; /* only read */
+        r->at += len;
+        r->left -= (size_t)len;
+    }
+    return r->left == 0 ? 0 : refuse(why, "it has bytes behind its end");
+}
+
+/* A worker takes what it had, or with another number of workers its share of what all had. */
+static int get_worker(tr_worker *w, const uint8_t *const *buffers, const tg_span *states, uint32_t workers,
+                      char why[TR_WHY])
 {
     size_t n = 0;
-    float *buffers = tr_model_buffers(w->model, &n);
-    if (get_floats(r, buffers, n) != 0) {
-        return refuse(why, "it does not fit the model");
-    }
-    uint64_t len = get64(r);
-    if (len > r->left) {
-        return refuse(why, "it does not fit the exchange");
+    float *own = tr_model_buffers(w->model, &n);
+    int same = workers == w->team->settings->workers;
+    if (n > 0) {
+        memcpy(own, buffers[w->rank % workers], n * sizeof *own);
     }
     tg_detail reason = {""};
-    tg_span span = {(void *)(uintptr_t)r->at, len}; /* only read */
-    if (tg_state_load(w->exchange, &span, 1, &reason) != TG_OK) {
+    if (tg_state_load(w->exchange, same ? &states[w->rank] : states, same ? 1 : workers, &reason) != TG_OK) {
         return refuse(why, reason.text);
     }
-    r->at += len;
-    r->left -= (size_t)len;
     return 0;
+}
+
+static int get_workers(reader *r, tr_team *t, uint32_t workers, char why[TR_WHY])
+{
+    size_t buffer_n = 0;
+    (void)tr_model_buffers(t->workers[0].model, &buffer_n);
+    const uint8_t **buffers = calloc(workers, sizeof(const uint8_t *));
+    tg_span *states = calloc(workers, sizeof *states);
+    int code = buffers == NULL || states == NULL ? refuse(why, "there is not enough memory")
+                                                 : find_parts(r, buffers, states, workers, buffer_n, why);
+    for (uint32_t i = 0; code == 0 && i < t->worker_n; i++) {
+        code = get_worker(&t->workers[i], buffers, states, workers, why);
+    }
+    free(states);
+    free(buffers);
+    return code;
 }
 
 /* Weights and moments lie there once, and go to every worker. */
@@ -253,13 +299,16 @@ static int get_shared(const reader *from, reader *behind, tr_worker *w, char why
 int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WHY])
 {
     reader r, behind = {NULL, 0};
-    if (open_saved(&r, &t->first_step, t->settings, t->data, src, src_len, why) != 0) {
+    uint32_t workers = 0;
+    if (open_fitting(&r, &t->first_step, &workers, t->settings, t->data, src, src_len, why) != 0) {
         return -1;
     }
     t->total.dense = get64(&r);
     t->total.payload = get64(&r);
     t->total.header = get64(&r);
     t->total.logical = get64(&r);
+    t->total.received = get64(&r);
+    t->total.steps = get64(&r);
     int sound = 1;
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         sound = get(&r, &t->kinds[kind].sum, sizeof t->kinds[kind].sum) == 0 && sound;
@@ -271,16 +320,11 @@ int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WH
     if (!sound) {
         return refuse(why, "it is too short");
     }
-    for (uint32_t w = 0; w < t->settings->workers; w++) {
-        if (get_shared(&r, &behind, &t->workers[w], why) != 0) {
-            return -1;
-        }
-    }
-    for (uint32_t w = 0; w < t->settings->workers; w++) {
-        if (get_worker(&behind, &t->workers[w], why) != 0) {
+    for (uint32_t i = 0; i < t->worker_n; i++) {
+        if (get_shared(&r, &behind, &t->workers[i], why) != 0) {
             return -1;
         }
     }
     t->done = t->first_step;
-    return behind.left == 0 ? 0 : refuse(why, "it has bytes behind its end");
+    return get_workers(&behind, t, workers, why);
 }

@@ -47,6 +47,13 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
         (void)snprintf(why, TR_WHY, "there is not enough memory");
         return -1;
     }
+    (void)tr_model_buffers(w->model, &n);
+    w->kept = malloc((n + 1) * sizeof *w->kept);
+    w->leading = malloc((n + 1) * sizeof *w->leading);
+    if (w->kept == NULL || w->leading == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory");
+        return -1;
+    }
     float *grads = tr_model_grads(w->model, &n);
     for (size_t p = 0; p < t->tensor_n; p++) {
         w->grads[p] = grads + tr_model_param(w->model, p)->at;
@@ -66,43 +73,72 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
         (void)snprintf(why, TR_WHY, "%s", reason.text);
         return -1;
     }
-    w->link = tg_threads_link(t->hub, w->rank);
+    w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
+    return 0;
+}
+
+static int take_room(tr_team *t, char why[TR_WHY])
+{
+    uint32_t n = t->settings->workers;
+    t->worker_n = t->settings->link != NULL ? 1 : n;
+    t->workers = calloc(t->worker_n, sizeof *t->workers);
+    t->models = calloc(t->worker_n, sizeof(tr_model *));
+    t->reports = calloc(n, sizeof *t->reports);
+    t->parts = calloc(n, sizeof *t->parts);
+    t->part_lens = calloc(n, sizeof *t->part_lens);
+    t->sends = calloc(n, sizeof *t->sends);
+    t->recvs = calloc(n, sizeof *t->recvs);
+    if (t->workers == NULL || t->models == NULL || t->reports == NULL || t->parts == NULL || t->part_lens == NULL ||
+        t->sends == NULL || t->recvs == NULL) {
+        (void)snprintf(why, TR_WHY, "there is not enough memory");
+        return -1;
+    }
     return 0;
 }
 
 int tr_team_gather(tr_team *t, char why[TR_WHY])
 {
     tg_detail reason = {""};
-    uint32_t n = t->settings->workers;
-    t->workers = calloc(n, sizeof *t->workers);
-    t->models = calloc(n, sizeof(tr_model *));
-    int sound = t->workers != NULL && t->models != NULL;
-    if (!sound || tg_threads_new(&t->hub, n, PATIENCE_MS, NULL, &reason) != TG_OK) {
-        (void)snprintf(why, TR_WHY, "%s", sound ? reason.text : "there is not enough memory");
+    if (take_room(t, why) != 0) {
         return -1;
     }
-    for (uint32_t r = 0; r < n; r++) {
-        t->workers[r].team = t;
-        t->workers[r].rank = r;
-        if (hire(t, &t->workers[r], why) != 0) {
+    if (t->settings->link == NULL &&
+        tg_threads_new(&t->hub, t->settings->workers, PATIENCE_MS, NULL, &reason) != TG_OK) {
+        (void)snprintf(why, TR_WHY, "%s", reason.text);
+        return -1;
+    }
+    for (uint32_t i = 0; i < t->worker_n; i++) {
+        tr_worker *w = &t->workers[i];
+        w->team = t;
+        w->rank = t->settings->link != NULL ? t->settings->rank : i;
+        w->report = &t->reports[w->rank];
+        if (hire(t, w, why) != 0) {
             return -1;
         }
-        t->models[r] = t->workers[r].model;
+        t->models[i] = w->model;
     }
     return 0;
 }
 
 void tr_team_dismiss(tr_team *t)
 {
-    for (uint32_t r = 0; t->workers != NULL && r < t->settings->workers; r++) {
+    for (uint32_t r = 0; t->workers != NULL && r < t->worker_n; r++) {
         tr_worker *w = &t->workers[r];
         tg_exchange_free(w->exchange);
+        free(w->saved);
+        free(w->leading);
+        free(w->kept);
         free(w->grads);
         tr_loader_free(w->loader);
         tr_optimizer_free(w->optimizer);
         tr_model_free(w->model);
     }
     tg_threads_free(t->hub);
+    free(t->recvs);
+    free(t->sends);
+    free(t->part_lens);
+    free(t->parts);
+    free(t->reports);
     free(t->models);
     free(t->workers);
     free(t->residual);

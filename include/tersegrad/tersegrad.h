@@ -356,7 +356,8 @@ TG_API tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, 
 
 /* Restores state. With the same world the state of this rank is enough, and what follows is the same to the
  * bit. With another world give the states of all old ranks: residuals are then shared out so that their
- * mean over the ranks, which is what the model still has to receive, stays the same. */
+ * mean over the ranks, which is what the model still has to receive, stays the same; the exchange may be another
+ * one then, too, where neither is "lowrank" or learns. */
 TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n, tg_detail *why) TG_CHECKED;
 
 /* ---- links: those who carry operations out --------------------------------------------------------------- */
@@ -369,6 +370,11 @@ struct tg_link {
     void (*abort)(tg_link *self, const char *reason);
     uint64_t sent_len; /* bytes that this rank's end has carried to others, by the link's own count */
 };
+
+/* Compares what all ranks were set up with, before the first step: version, seed, exchange, names, shapes and recipes of
+ * tensors, options, and lines "name value\n" of the caller's own (`facts`, may be NULL). All ranks call it. TG_E_MISMATCH, on
+ * all of them: one was set up otherwise, and the sentence names it and both values. Otherwise a failure is one of the link. */
+TG_API tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *facts, tg_detail *why) TG_CHECKED;
 
 /* A whole step: begin, then next and carry until it is done. */
 TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;

@@ -136,6 +136,9 @@ tg_status tg_exchange_read(tg_view *views, tg_exchange *x, uint32_t p, const tg_
 
 extern const tg_protocol tg_protocol_lowrank;
 
+/* protocols.c: the protocol of this name, NULL if there is none. */
+const tg_protocol *tg_protocol_named(const char *name);
+
 /* protocols.c: the protocol of this name, or the one that suits best. */
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
                              tg_detail *why) TG_CHECKED;

@@ -17,7 +17,7 @@ static const tg_protocol *const protocols[] = {
  * shards sends about twice its size: from five ranks on that is less by enough to be worth encoding twice. */
 enum { GATHER_WORLD_MAX = 4 };
 
-static const tg_protocol *find(const char *name)
+const tg_protocol *tg_protocol_named(const char *name)
 {
     const tg_protocol *found = NULL;
     for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
@@ -29,7 +29,7 @@ static const tg_protocol *find(const char *name)
 static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
-        return find(tg_layout_exchange(layout));
+        return tg_protocol_named(tg_layout_exchange(layout));
     }
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_allreduce;
@@ -44,7 +44,7 @@ static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
                              tg_detail *why)
 {
-    const tg_protocol *found = name == NULL ? preference(layout, world) : find(name);
+    const tg_protocol *found = name == NULL ? preference(layout, world) : tg_protocol_named(name);
     if (found == NULL) {
         return tg_fail(TG_E_ARGUMENT, why,
                        "there is no exchange '%.60s'; there are allreduce, gather, shard, server, lowrank, lgc-ring and"

@@ -17,6 +17,7 @@ typedef struct state {
     uint32_t rank, world;
     bool any_done;
     char name[NAME_LEN + 1];
+    const tg_protocol *by;          /* the protocol of that name, NULL if there is none */
     const uint8_t *memory, *answer; /* fp32, little-endian */
 } state;
 
@@ -111,26 +112,33 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
                    .memory = at + STATE_HEADER,
                    .answer = at + STATE_HEADER + 4 * memory_n};
     memcpy(out->name, at + 24, NAME_LEN);
+    out->by = tg_protocol_named(out->name);
     if (at[5] > 1 || tg_get16(at + 6) != 0 || tg_get64(at + 64) != 0 || (at[5] == 0 && out->done_step != 0)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: its header makes no sense");
     }
     return TG_OK;
 }
 
-/* Elements that an answer of this rank in this world remembers. */
-static uint64_t expected_answer(const tg_exchange *x, uint32_t rank, uint32_t world)
+/* Elements that an answer of this rank in this world remembers, by a protocol. */
+static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uint32_t rank, uint32_t world)
 {
-    uint32_t slices = tg_protocol_slices(x->protocol, world);
+    uint32_t slices = tg_protocol_slices(by, world);
     uint64_t n = 0;
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
-        if (tg_protocol_answers(x->protocol, rank) && x->protocol->answer_remembers &&
-            tg_recipe_feedback(unit->recipe)->planes > 0) {
+        if (tg_protocol_answers(by, rank) && by->answer_remembers && tg_recipe_feedback(unit->recipe)->planes > 0) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
         }
     }
     return n;
+}
+
+/* Whether what one protocol remembers makes sense to another: where the codec remembers for both. It is asked only of worlds
+ * that differ, for which another protocol may be the best one. */
+static bool may_move(const tg_exchange *x, const state *s)
+{
+    return s->by != NULL && s->by->memory == NULL && x->protocol->memory == NULL && s->world != x->world;
 }
 
 /* Whether a state fits this exchange and the first of the states that are given with it. */
@@ -141,7 +149,7 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
     if (s->fingerprint != x->codec->layout->fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the state was saved with other tensors, another recipe or another seed");
     }
-    if (memcmp(s->name, name, NAME_LEN) != 0) {
+    if (memcmp(s->name, name, NAME_LEN) != 0 && !may_move(x, s)) {
         return tg_fail(TG_E_MISMATCH, why, "the state was saved by another exchange than '%s', which this one is",
                        x->protocol->name);
     }
@@ -162,7 +170,7 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
     }
     uint64_t memory_n = 0;
     (void)memory_of(x, &memory_n);
-    if (s->memory_n != memory_n || s->answer_n != expected_answer(x, s->rank, s->world)) {
+    if (s->memory_n != memory_n || s->answer_n != expected_answer(x, s->by, s->rank, s->world)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
     }
     return TG_OK;
@@ -187,23 +195,32 @@ static void share_memory(float *out, const state *states, size_t state_n, uint64
     }
 }
 
-/* Copies what an old owner remembered of the elements that are in this rank's slice now. */
+/* Adds what an old owner remembered: to what this rank remembers as an owner of the same elements, or where there are no
+ * owners any more that remember, to what every rank remembers of them, so that the mean has it once. */
 static void move_answer(tg_exchange *x, const state *from)
 {
-    uint32_t slices = tg_protocol_slices(x->protocol, from->world);
+    tg_codec *to = x->protocol->answer_remembers ? x->answer : x->codec;
+    uint32_t slices = tg_protocol_slices(from->by, from->world);
     uint32_t slice = slices == 1 ? 0 : from->rank;
     uint64_t at = 0; /* in what the old owner remembered */
-    for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
-        const tg_work *w = &x->answer->works[u];
+    for (size_t u = 0; to != NULL && u < x->codec->layout->unit_n; u++) {
+        const tg_work *w = &to->works[u];
         if (!w->remembers) {
             continue;
         }
         uint64_t n = x->codec->layout->units[u].n;
         uint64_t lo = tg_slice_start(n, slice, slices), hi = tg_slice_start(n, slice + 1, slices);
         for (uint64_t i = lo > w->lo ? lo : w->lo; i < hi && i < w->hi; i++) {
-            x->answer->memory[0][w->memory_at + (i - w->lo)] = get_float(from->answer, at + (i - lo));
+            to->memory[0][w->memory_at + (i - w->lo)] += get_float(from->answer, at + (i - lo));
         }
         at += hi - lo;
+    }
+}
+
+static void forget_answer(tg_exchange *x)
+{
+    for (uint64_t i = 0; i < answer_elements(x); i++) {
+        x->answer->memory[0][i] = 0;
     }
 }
 
@@ -257,7 +274,8 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
         uint64_t memory_n = 0;
         float *memory = memory_of(x, &memory_n);
         share_memory(memory, states, state_n, memory_n);
-        for (size_t i = 0; i < state_n && x->answer != NULL; i++) {
+        forget_answer(x);
+        for (size_t i = 0; i < state_n; i++) {
             if (states[i].answer_n > 0) {
                 move_answer(x, &states[i]);
             }

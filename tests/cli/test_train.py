@@ -123,7 +123,8 @@ class Train(unittest.TestCase):
             result = json.loads(done.stdout.splitlines()[-1])
             self.assertEqual(result["exchange"], f"lgc-{form}")
             self.assertGreater(result["code_ratio"], result["ratio"])  # the first layer, most of this model, stays dense
-            self.assertEqual(result["code_up_bytes_per_step"] > result["code_down_bytes_per_step"] * 0.9, form == "ring")
+            up, down = result["code_up_bytes_per_step"], result["code_down_bytes_per_step"]
+            self.assertTrue(0 < up < result["wire_bytes_per_step"] and 0 < down < result["wire_bytes_per_step"])
             phases = [json.loads(line)["learning"]["phase"] for line in log.read_text().splitlines() if '"loss"' in line]
             self.assertEqual(phases, [1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3])
             log.unlink()
@@ -163,7 +164,7 @@ class Train(unittest.TestCase):
         checkpoint = self.path / "run.ck"
         flags = ["--recipe", "ef+topk@0.05", "--workers", 2, "--steps", 9, "--checkpoint", checkpoint, "--checkpoint-every", 3]
         self.result(*flags)
-        self.refuse(1, "other settings", *flags, "--resume", "--rate", 0.5)
+        self.refuse(1, "saved by a run with rate 0.01, and this one has 0.5", *flags, "--resume", "--rate", 0.5)
         data = bytearray(checkpoint.read_bytes())
         data[len(data) // 2] ^= 1
         checkpoint.write_bytes(data)

@@ -1,0 +1,363 @@
+/* The link over MPI, from inside: mpirun -n N mpi_link SCENE. Every rank prints "well" if it saw what it should have seen.
+ * Scenes in which the link fails end without MPI_Finalize, as a program would. */
+#include <tersegrad/mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TIMEOUT_MS = 1500, PIECE_LEN = 1 << 24 };
+
+static uint32_t rank, world;
+static tg_mpi *mpi;
+
+#define HOLDS(condition)                                                          \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            printf("rank %u, line %d: not so: %s\n", rank, __LINE__, #condition); \
+            fflush(stdout);                                                       \
+            MPI_Abort(MPI_COMM_WORLD, 1);                                         \
+        }                                                                         \
+    } while (0)
+
+static void *room(size_t len)
+{
+    void *block = calloc(len + 1, 1);
+    HOLDS(block != NULL);
+    return block;
+}
+
+static void open_link(MPI_Comm comm)
+{
+    tg_detail why = {""};
+    int r = 0, n = 0;
+    MPI_Comm_rank(comm, &r);
+    MPI_Comm_size(comm, &n);
+    rank = (uint32_t)r;
+    world = (uint32_t)n;
+    HOLDS(tg_mpi_new(&mpi, comm, TIMEOUT_MS, NULL, &why) == TG_OK);
+    HOLDS(tg_mpi_rank(mpi) == rank && tg_mpi_world(mpi) == world && tg_mpi_awaited(mpi) == -1);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------------- */
+
+static uint8_t byte_of(uint32_t from, uint32_t to, uint64_t i)
+{
+    return (uint8_t)(from * 131 + to * 17 + i * 7 + (i >> 20));
+}
+
+/* All to all, rank r sending lens[(r + p) % n] bytes to rank p; `more` of them than the other expects. */
+static tg_status talk(const uint64_t *lens, size_t n, int more, tg_detail *why)
+{
+    tg_span *sends = room(world * sizeof *sends), *recvs = room(world * sizeof *recvs);
+    uint64_t before = tg_mpi_link(mpi)->sent_len, total = 0;
+    for (uint32_t p = 0; p < world; p++) {
+        uint64_t len = p == rank ? 0 : lens[(rank + p) % n];
+        sends[p] = (tg_span){room((size_t)len + 100), p == rank ? 0 : (uint64_t)((int64_t)len + more)};
+        recvs[p] = (tg_span){room((size_t)len + 100), len};
+        total += sends[p].len;
+        for (uint64_t i = 0; i < sends[p].len; i++) {
+            ((uint8_t *)sends[p].data)[i] = byte_of(rank, p, i);
+        }
+    }
+    tg_op op = {.kind = TG_ALLTOALLV, .rank = rank, .world = world, .sends = sends, .recvs = recvs};
+    tg_status status = tg_mpi_link(mpi)->carry(tg_mpi_link(mpi), &op, why);
+    if (status != TG_OK) {
+        return status; /* MPI may still use the room */
+    }
+    HOLDS(tg_mpi_link(mpi)->sent_len == before + total);
+    for (uint32_t p = 0; p < world; p++) {
+        for (uint64_t i = 0; i < recvs[p].len; i++) {
+            HOLDS(((uint8_t *)recvs[p].data)[i] == byte_of(p, rank, i));
+        }
+        free(sends[p].data);
+        free(recvs[p].data);
+    }
+    free(sends);
+    free(recvs);
+    return TG_OK;
+}
+
+static void any_length_arrives(void)
+{
+    static const uint64_t lens[] = {0, 1, 4097, PIECE_LEN - 1, PIECE_LEN, PIECE_LEN + 1, 2 * PIECE_LEN + 12345};
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        HOLDS(talk(lens + i, 1, 0, &why) == TG_OK);
+    }
+    HOLDS(talk(lens, sizeof lens / sizeof *lens, 0, &why) == TG_OK);
+}
+
+/* More than 2^31 bytes, with two ranks; takes 8 GiB. */
+static void huge_lengths_arrive(void)
+{
+    static const uint64_t len = (UINT64_C(1) << 31) + 4711;
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    HOLDS(talk(&len, 1, 0, &why) == TG_OK);
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------------------------------- */
+
+enum { N = 3000 };
+static const uint64_t dims[1] = {N};
+static const tg_tensor tensor = {"weight", dims, 1, TG_DENSE, TG_FP32};
+
+static void fill(float *grad, uint32_t r, uint64_t step)
+{
+    for (uint32_t i = 0; i < N; i++) {
+        grad[i] = (float)((i * 2654435761U + r * 40503U + (uint32_t)step * 977U) % 2000) / 1000.0F - 1.0F;
+    }
+}
+
+static tg_exchange *exchange_of(const char *recipe, uint32_t r, uint64_t seed)
+{
+    tg_options opt = TG_OPTIONS_INIT;
+    tg_exchange *x = NULL;
+    tg_detail why = {""};
+    opt.has_seed = 1;
+    opt.seed = seed;
+    opt.verify_every = 1;
+    HOLDS(tg_exchange_new(&x, recipe, &tensor, 1, r, world, &opt, &why) == TG_OK);
+    return x;
+}
+
+/* Over a communicator of the caller's own, in which ranks are in another order: the same bits as in lockstep. */
+static void exchanges_give_the_same_bits(void)
+{
+    static const char *const recipes[] = {"ef+topk@0.05", "adacomp", "ef+randomblock@0.1", "orq@9", "powersgd"};
+    MPI_Comm comm;
+    int r = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &r);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -r, &comm);
+    open_link(comm);
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        tg_exchange **ranks = room(world * sizeof(tg_exchange *)), *own = exchange_of(recipes[i], rank, 1);
+        float *grads = room(world * N * sizeof *grads), mine[N];
+        void **rows = room(world * sizeof(void *)), ***all = room(world * sizeof(void **));
+        for (uint32_t p = 0; p < world; p++) {
+            ranks[p] = exchange_of(recipes[i], p, 1);
+            rows[p] = grads + p * N;
+            all[p] = &rows[p];
+        }
+        for (uint64_t step = 0; step < 5; step++) {
+            tg_detail why = {""};
+            void *row = mine;
+            for (uint32_t p = 0; p < world; p++) {
+                fill(grads + p * N, p, step);
+            }
+            fill(mine, rank, step);
+            HOLDS(tg_reduce(own, tg_mpi_link(mpi), step, &row, &why) == TG_OK);
+            HOLDS(tg_lockstep_reduce(NULL, ranks, world, step, (void *const *const *)all, NULL, &why) == TG_OK);
+            HOLDS(memcmp(mine, grads + rank * N, sizeof mine) == 0);
+        }
+        for (uint32_t p = 0; p < world; p++) {
+            tg_exchange_free(ranks[p]);
+        }
+        tg_exchange_free(own);
+        free(all);
+        free(rows);
+        free(grads);
+        free(ranks);
+    }
+    MPI_Comm_free(&comm);
+}
+
+static void ranks_that_differ_are_told_apart(void)
+{
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    tg_exchange *alike = exchange_of("adacomp", rank, 1), *other = exchange_of("adacomp", rank, rank == 1 ? 7 : 1);
+    tg_exchange *recipe = exchange_of(rank == 1 ? "orq@9" : "orq@5", rank, 1);
+    HOLDS(tg_handshake(alike, tg_mpi_link(mpi), "colour red\n", &why) == TG_OK);
+    HOLDS(tg_handshake(other, tg_mpi_link(mpi), NULL, &why) == (world > 1 ? TG_E_MISMATCH : TG_OK));
+    HOLDS(world == 1 || strcmp(why.text, "rank 1 has seed '7', but rank 0 has '1'") == 0);
+    HOLDS(tg_handshake(recipe, tg_mpi_link(mpi), NULL, &why) == (world > 1 ? TG_E_MISMATCH : TG_OK));
+    HOLDS(world == 1 || strcmp(why.text, "rank 1 has recipe of 'weight' 'orq@9', but rank 0 has 'orq@5'") == 0);
+    HOLDS(tg_handshake(alike, tg_mpi_link(mpi), rank == 1 ? "colour blue\n" : "colour red\n", &why) ==
+          (world > 1 ? TG_E_MISMATCH : TG_OK));
+    HOLDS(world == 1 || strcmp(why.text, "rank 1 has colour 'blue', but rank 0 has 'red'") == 0);
+    tg_exchange_free(recipe);
+    tg_exchange_free(other);
+    tg_exchange_free(alike);
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------------------- */
+
+static void end_failed(void)
+{
+    tg_mpi_free(mpi); /* does nothing that waits */
+    printf("rank %u: well\n", rank);
+    fflush(stdout);
+    const struct timespec moment = {2, 0}; /* so that all have said so before the first one ends them */
+    nanosleep(&moment, NULL);
+    MPI_Abort(MPI_COMM_WORLD, 0);
+}
+
+/* Rank 1 sends another number of bytes than was agreed on. */
+static void wrong_lengths_are_refused(int more)
+{
+    const uint64_t len = 5000;
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    tg_status status = talk(&len, 1, rank == 1 ? more : 0, &why);
+    if (rank != 1) {
+        HOLDS(status == TG_E_LINK);
+        HOLDS(strstr(why.text, "rank 1") != NULL);
+        tg_mpi_link(mpi)->abort(tg_mpi_link(mpi), why.text);
+    } else if (status == TG_OK) { /* it hears of it in its next operation at the latest */
+        HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
+        HOLDS(strstr(why.text, "rank 1 sends") != NULL || strstr(why.text, "rank 1:") != NULL);
+    }
+    end_failed();
+}
+
+static tg_link *honest;
+
+static tg_status carry_garbage(tg_link *self, const tg_op *op, tg_detail *why)
+{
+    tg_span *sends = room(op->world * sizeof *sends);
+    for (uint32_t p = 0; p < op->world; p++) {
+        sends[p] = (tg_span){room((size_t)op->sends[p].len), op->sends[p].len};
+        for (uint64_t i = 0; i < sends[p].len; i++) {
+            ((uint8_t *)sends[p].data)[i] = (uint8_t)(i * 29 + 3);
+        }
+    }
+    tg_op garbage = *op;
+    garbage.sends = sends;
+    (void)self;
+    return honest->carry(honest, &garbage, why);
+}
+
+static void abort_honestly(tg_link *self, const char *reason)
+{
+    (void)self;
+    honest->abort(honest, reason);
+}
+
+static void garbage_is_refused(void)
+{
+    open_link(MPI_COMM_WORLD);
+    honest = tg_mpi_link(mpi);
+    tg_link liar = {carry_garbage, abort_honestly, 0};
+    tg_exchange *x = exchange_of("adacomp", rank, 1);
+    float mine[N];
+    void *row = mine;
+    tg_detail why = {""};
+    fill(mine, rank, 0);
+    tg_status status = tg_reduce(x, rank == 1 ? &liar : honest, 0, &row, &why);
+    if (rank == 1 && status == TG_OK) {
+        status = tg_reduce(x, honest, 1, &row, &why);
+    }
+    HOLDS(status != TG_OK);
+    HOLDS(rank == 1 || strstr(why.text, "rank 1") != NULL);
+    end_failed();
+}
+
+static void a_rank_that_is_late_is_lost(void)
+{
+    const uint64_t len = 100;
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    HOLDS(talk(&len, 1, 0, &why) == TG_OK);
+    if (rank == 1) {
+        const struct timespec long_time = {TIMEOUT_MS / 1000 + 3, 0};
+        nanosleep(&long_time, NULL);
+        /* It has been told meanwhile; what the others had sent before may come first. */
+        HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK || talk(&len, 1, 0, &why) == TG_E_LINK);
+    } else {
+        HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
+        tg_mpi_link(mpi)->abort(tg_mpi_link(mpi), why.text);
+        const struct timespec as_long = {TIMEOUT_MS / 1000 + 2, 0};
+        nanosleep(&as_long, NULL);
+    }
+    HOLDS(strstr(why.text, "rank 1 is lost") != NULL);
+    end_failed();
+}
+
+static void a_reason_reaches_all(void)
+{
+    const uint64_t len = 100;
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    if (rank == 1) {
+        tg_mpi_link(mpi)->abort(tg_mpi_link(mpi), "no more");
+    }
+    HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
+    HOLDS(strcmp(why.text, "rank 1: no more") == 0);
+    HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK); /* for good */
+    end_failed();
+}
+
+static int left;
+
+static void *take_some(void *context, size_t len)
+{
+    (void)context;
+    return left-- > 0 ? malloc(len) : NULL;
+}
+
+static void give(void *context, void *block)
+{
+    (void)context;
+    free(block);
+}
+
+static void too_little_memory_is_an_error(void)
+{
+    const tg_allocator poor = {take_some, give, NULL};
+    tg_detail why = {""};
+    int r = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &r);
+    rank = (uint32_t)r;
+    for (int n = 0; n < 2; n++) {
+        left = n;
+        HOLDS(tg_mpi_new(&mpi, MPI_COMM_WORLD, TIMEOUT_MS, &poor, &why) == TG_E_MEMORY);
+    }
+    left = 1000;
+    HOLDS(tg_mpi_new(&mpi, MPI_COMM_WORLD, TIMEOUT_MS, &poor, &why) == TG_OK);
+    world = tg_mpi_world(mpi);
+    const uint64_t len = 10;
+    left = 2; /* on all ranks alike, so that nobody waits */
+    HOLDS(talk(&len, 1, 0, &why) == (world > 1 ? TG_E_MEMORY : TG_OK));
+    left = 1000;
+    HOLDS(talk(&len, 1, 0, &why) == TG_OK);
+}
+
+int main(int argc, char **argv)
+{
+    const char *scene = argc > 1 ? argv[1] : "";
+    tg_detail why = {""};
+    HOLDS(tg_mpi_new(&mpi, MPI_COMM_WORLD, TIMEOUT_MS, NULL, &why) == TG_E_ARGUMENT); /* before MPI_Init */
+    MPI_Init(&argc, &argv);
+    int is_known = 1;
+    if (strcmp(scene, "lengths") == 0) {
+        any_length_arrives();
+    } else if (strcmp(scene, "huge") == 0) {
+        huge_lengths_arrive();
+    } else if (strcmp(scene, "bits") == 0) {
+        exchanges_give_the_same_bits();
+    } else if (strcmp(scene, "handshake") == 0) {
+        ranks_that_differ_are_told_apart();
+    } else if (strcmp(scene, "memory") == 0) {
+        too_little_memory_is_an_error();
+    } else if (strcmp(scene, "short") == 0) {
+        wrong_lengths_are_refused(-7);
+    } else if (strcmp(scene, "long") == 0) {
+        wrong_lengths_are_refused(7);
+    } else if (strcmp(scene, "garbage") == 0) {
+        garbage_is_refused();
+    } else if (strcmp(scene, "late") == 0) {
+        a_rank_that_is_late_is_lost();
+    } else if (strcmp(scene, "abort") == 0) {
+        a_reason_reaches_all();
+    } else {
+        is_known = 0;
+    }
+    HOLDS(is_known);
+    tg_mpi_free(mpi);
+    printf("rank %u: well\n", rank);
+    return MPI_Finalize();
+}

@@ -1,0 +1,256 @@
+"""The link over MPI, and `tersegrad train` as processes: the same bits as threads, ranks that are lost or disagree.
+
+    MPI=openmpi BUILD=build/openmpi python3 -m unittest discover -s tests/mpi     KILLS=20 for more of them
+
+MPI names the launcher, mpirun.openmpi or mpirun.mpich; everything runs on this machine.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+MPI = os.environ.get("MPI", "openmpi")
+BUILD = pathlib.Path(os.environ.get("BUILD", f"build/{MPI}")).resolve()
+PROGRAM, LINK = str(BUILD / "tersegrad"), str(BUILD / "tests/mpi_link")
+KILLS = int(os.environ.get("KILLS", "3"))
+QUICK = ["train", "--data", "glyphs"]
+SMALL = ["--model", "mlp", "--batch", "8"]
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OPENBLAS_NUM_THREADS="1")
+
+
+def launcher():
+    # Ranks share the processors of this machine, and talk inside it.
+    return ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"] if MPI == "openmpi" else ["mpirun.mpich"]
+
+
+def mpirun(n, *command, timeout=120):
+    return subprocess.run([*launcher(), "-n", str(n), *map(str, command)], capture_output=True, text=True, timeout=timeout,
+                          env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+
+
+def mpirun_unlike(*commands, timeout=120):
+    """Each command as one rank."""
+    line = launcher()
+    for i, command in enumerate(commands):
+        line += ([":"] if i > 0 else []) + ["-n", "1", *map(str, command)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+
+
+def said(done):
+    """What the program itself printed on stderr: launchers have much to add."""
+    return [line for line in done.stderr.splitlines() if line.startswith("tersegrad: ")]
+
+
+def pids_of(parent):
+    """Processes of the program below a launcher, by rank."""
+    found, todo = {}, [parent]
+    while todo:
+        pid = todo.pop()
+        try:
+            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+                todo += map(int, (task / "children").read_text().split())
+            with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                values = dict(entry.partition("=")[::2] for entry in file.read().split("\0"))
+            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
+                found[int(values.get("OMPI_COMM_WORLD_RANK", values.get("PMI_RANK")))] = pid
+        except OSError:
+            pass
+    return found
+
+
+class Link(unittest.TestCase):
+    def play(self, scene, *worlds):
+        for n in worlds:
+            with self.subTest(scene=scene, ranks=n):
+                done = mpirun(n, LINK, scene)
+                self.assertEqual(done.stdout.count(": well"), n, done.stdout + done.stderr)
+
+    def test_any_length_arrives(self):
+        self.play("lengths", 1, 2, 3)
+
+    def test_exchanges_give_the_same_bits_as_in_lockstep(self):
+        self.play("bits", 1, 2, 5, 8)
+
+    def test_ranks_that_differ_are_told_apart(self):
+        self.play("handshake", 1, 2, 3)
+
+    def test_too_little_memory_is_an_error(self):
+        self.play("memory", 1, 3)
+
+    def test_wrong_lengths_and_garbage_are_refused(self):
+        for scene in ("short", "long", "garbage"):
+            self.play(scene, 3)
+
+    def test_a_rank_that_is_late_is_lost_and_reasons_reach_all(self):
+        for scene in ("late", "abort"):
+            self.play(scene, 3)
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def result(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        self.assertEqual(len(lines), 1, done.stdout)
+        return json.loads(lines[0])
+
+    def threads(self, n, *arguments):
+        return self.result(subprocess.run([PROGRAM, *QUICK, "--link", "threads", "--workers", str(n), "--json", *map(str, arguments)],
+                                          capture_output=True, text=True, timeout=120, env=ENVIRONMENT))
+
+    def processes(self, n, *arguments):
+        return self.result(mpirun(n, PROGRAM, *QUICK, "--json", "--timeout", 20, *arguments))
+
+    def test_processes_end_in_the_bits_of_threads(self):
+        for n, recipe in ((1, "adacomp"), (2, "dense"), (3, "ef+topk@0.01+fp16"), (4, "powersgd"), (6, "random-block@0.1"),
+                          (8, "ef+topk@0.05,coords=shared")):
+            with self.subTest(ranks=n, recipe=recipe):
+                flags = (*SMALL, "--recipe", recipe, "--steps", 12, "--test-every", 5)
+                theirs, ours = self.threads(n, *flags), self.processes(n, *flags)
+                for key in theirs:
+                    if "seconds" not in key:
+                        self.assertEqual(ours[key], theirs[key], key)
+
+    def test_lgc_in_all_its_phases(self):
+        small = "dense=3,learn=5,enough=1e9,e1=4,e2=8,e3=8,e4=4,z=2,d1=4,d2=8,d3=8,d4=4"
+        for form in ("ring", "server"):
+            flags = (*SMALL, "--recipe", f"ef+topk@0.01,coords=shared+autoencoder@{form},{small}", "--steps", 12)
+            self.assertEqual(self.processes(3, *flags)["weights_hash"], self.threads(3, *flags)["weights_hash"])
+
+    def test_threads_and_processes_go_on_from_each_other(self):
+        """Cut in the middle, and gone on by the other kind, with the same number of workers: the same bits."""
+        flags = ("--recipe", "adacomp", "--model", "resnet8", "--steps", 8, "--batch", 2)
+        straight = self.threads(3, *flags)["weights_hash"]
+        files = ("--checkpoint", self.path / "run.ck", "--checkpoint-every", 3, "--log", self.path / "run.jsonl", "--resume")
+        def interrupted(command):
+            """Runs until the first checkpoint is there, and is killed."""
+            started = subprocess.Popen(list(map(str, command)), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       stdin=subprocess.DEVNULL, start_new_session=True)
+            limit = time.monotonic() + 60
+            while not (self.path / "run.ck").exists() and started.poll() is None and time.monotonic() < limit:
+                time.sleep(0.005)
+            os.killpg(started.pid, signal.SIGKILL)
+            for pid in pids_of(started.pid).values():
+                os.kill(pid, signal.SIGKILL)
+            started.wait(timeout=30)
+            self.assertTrue((self.path / "run.ck").exists())
+        for first_by_processes in (True, False):
+            for file in self.path.iterdir():
+                file.unlink()
+            by_processes = [*launcher(), "-n", 3, PROGRAM, *QUICK, *flags, *files]
+            by_threads = [PROGRAM, *QUICK, "--link", "threads", "--workers", 3, *flags, *files]
+            interrupted(by_processes if first_by_processes else by_threads)
+            end = self.threads(3, *flags, *files) if first_by_processes else self.processes(3, *flags, *files)
+            self.assertEqual(end["weights_hash"], straight)
+            steps = [json.loads(line)["step"] for line in (self.path / "run.jsonl").read_text().splitlines() if '"loss"' in line]
+            self.assertEqual(steps, list(range(8)))
+
+    def test_goes_on_with_another_number_of_ranks(self):
+        flags = (*SMALL, "--recipe", "ef+topk@0.01", "--checkpoint", self.path / "run.ck", "--resume")
+        self.processes(3, *flags, "--steps", 20)
+        done = mpirun(2, PROGRAM, *QUICK, *flags, "--steps", 40)
+        self.assertEqual(said(done), [f"tersegrad: rank 0: cannot go on from {self.path}/run.ck: it was saved by a run with steps 20, and "
+                                      "this one has 40; give the same flags to go on with it"])
+        (self.path / "run.ck").unlink()
+        begun = [*launcher(), "-n", "3", PROGRAM, *QUICK, *map(str, flags), "--steps", "2000", "--checkpoint-every", "10"]
+        started = subprocess.Popen(begun, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        while not (self.path / "run.ck").exists() and started.poll() is None:
+            time.sleep(0.01)
+        os.kill(pids_of(started.pid)[1], signal.SIGKILL)
+        started.wait(timeout=60)
+        for n in (2, 5):
+            limited = ["timeout", "--signal=KILL", "60", *launcher(), "-n", str(n), PROGRAM, *QUICK, *map(str, flags), "--steps", "2000",
+                       "--checkpoint-every", "10"]
+            before = (self.path / "run.ck").stat().st_mtime_ns
+            again = subprocess.Popen(limited, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                     text=True)
+            while (self.path / "run.ck").stat().st_mtime_ns == before and again.poll() is None:
+                time.sleep(0.01)
+            self.assertIsNone(again.poll(), again.stdout.read() if again.poll() is not None else "")
+            os.kill(pids_of(again.pid)[n - 1], signal.SIGKILL)
+            again.communicate(timeout=60)
+
+    def test_ranks_that_disagree_are_told_at_the_start(self):
+        base = [PROGRAM, *QUICK, "--batch", 8, "--steps", 5]
+        mlp = ["--model", "mlp"]
+        for ours, theirs, sentence in (
+                (["--recipe", "adacomp", *mlp], ["--recipe", "dense", *mlp], "rank 1 has recipe 'dense', but rank 0 has 'adacomp'"),
+                (["--recipe", "dense", *mlp], ["--recipe", "dense", *mlp, "--seed", 4], "rank 1 has seed '4', but rank 0 has '1'"),
+                (["--recipe", "dense", *mlp], ["--recipe", "dense", *mlp, "--rate", 0.5], "rank 1 has rate '0.5', but rank 0 has '0.01"),
+                (["--recipe", "dense", *mlp], ["--recipe", "dense", "--model", "resnet8"], "rank 1 has model 'resnet8', but rank 0 has 'mlp'")):
+            done = mpirun_unlike(base + ours, base + theirs)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(len(said(done)), 1, done.stderr)
+            self.assertIn(sentence, said(done)[0])
+
+    def test_what_goes_wrong_on_one_rank_ends_all(self):
+        good = [PROGRAM, *QUICK, *SMALL, "--steps", 50, "--recipe", "adacomp"]
+        bad = [PROGRAM, "train", "--data", "mnist:/nowhere", "--steps", 50, "--recipe", "adacomp"]
+        done = mpirun_unlike(good, bad)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertTrue(any("rank 1: there is no train-images" in line for line in said(done)), done.stderr)
+        done = mpirun(2, *good, "--log", "/dev/full", "--checkpoint", self.path / "run.ck", "--resume")  # a disk that is full
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("tersegrad: rank 0: cannot write /dev/full: No space left on device", said(done))
+        done = mpirun(2, *good, "--workers", 3)
+        self.assertEqual(said(done), ["tersegrad: rank 0: --workers is 3, but 2 processes were started; leave it out"])
+
+    def start_long(self, *arguments):
+        line = [*launcher(), "-n", "3", PROGRAM, *QUICK, *SMALL, *map(str, arguments)]
+        return subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+
+    def test_killed_at_random_and_resumed(self):
+        generator = random.Random(3)
+        flags = ("--recipe", "ef+topk@0.02+fp16", "--steps", 150, "--checkpoint-every", 5)
+        straight = self.threads(3, *SMALL, *flags)["weights_hash"]
+        checkpoint = self.path / "run.ck"
+        files = ("--checkpoint", checkpoint, "--resume", "--log", self.path / "run.jsonl")
+        kills = 0
+        for _ in range(KILLS):
+            started = self.start_long(*flags, *files)
+            limit = time.monotonic() + generator.uniform(0.3, 1.5)
+            while time.monotonic() < limit and started.poll() is None:
+                time.sleep(0.01)
+            ranks = pids_of(started.pid)
+            if len(ranks) == 3 and started.poll() is None:
+                victim = generator.randrange(3)
+                os.kill(ranks[victim], signal.SIGKILL)
+                _, errors = started.communicate(timeout=60)
+                kills += 1
+                if MPI == "openmpi":  # MPICH's launcher kills the others before they can say anything
+                    for line in errors.splitlines():
+                        if "while it waited for rank" in line:
+                            self.assertRegex(line, f"; --resume goes on from {re.escape(str(checkpoint))}$")
+            else:
+                started.communicate(timeout=60)
+        end = self.processes(3, *SMALL, *flags, *files)
+        self.assertEqual(end["weights_hash"], straight)
+        self.assertGreater(kills, 0)
+
+    def test_a_rank_that_is_stopped_is_lost(self):
+        checkpoint = self.path / "run.ck"
+        started = self.start_long("--recipe", "adacomp", "--steps", 1000000, "--checkpoint", checkpoint, "--checkpoint-every", 3, "--timeout", 2)
+        while not checkpoint.exists() and started.poll() is None:
+            time.sleep(0.01)
+        os.kill(pids_of(started.pid)[2], signal.SIGSTOP)
+        begin = time.monotonic()
+        _, errors = started.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertNotEqual(started.returncode, 0)
+        self.assertRegex(errors, rf"tersegrad: rank [01]: rank 2 is lost: rank [01] has waited for it for 2000 ms at step \d+; --resume "
+                                 rf"goes on from {re.escape(str(checkpoint))}")
+
+
+if __name__ == "__main__":
+    unittest.main()

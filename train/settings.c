@@ -1,0 +1,95 @@
+/* What all workers of a run must have in common, and a run that goes on with the one that was saved; see settings.h. */
+#include "settings.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put(char *out, size_t *len, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void put(char *out, size_t *len, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(out + *len, TR_SETTINGS_CAP - *len, format, arguments);
+    va_end(arguments);
+    *len += more < 0 ? 0 : (size_t)more;
+    *len = *len < TR_SETTINGS_CAP ? *len : TR_SETTINGS_CAP - 1;
+}
+
+void tr_settings_text(char out[TR_SETTINGS_CAP], const tr_settings *s, const tr_data *data)
+{
+    const tr_optimizer_options *o = &s->optimizer;
+    size_t len = 0;
+    out[0] = '\0';
+    put(out, &len, "model %s\ndata %s\nsamples %zu\nrecipe %s\n", s->model, tr_data_name(data),
+        tr_data_count(data, TR_TRAIN), s->recipe);
+    put(out, &len, "chosen-exchange %s\n", s->exchange == NULL ? "auto" : s->exchange);
+    for (size_t i = 0; i < s->rule_n; i++) {
+        put(out, &len, "rule-%zu %s=%s\n", i + 1, s->rules[i].pattern, s->rules[i].recipe);
+    }
+    put(out, &len, "rules %zu\ndense-below %" PRIu64 "\nnonfinite %d\n", s->rule_n, s->dense_below, (int)s->nonfinite);
+    put(out, &len, "workers %u\nbatch %zu\nsteps %" PRIu64 "\nseed %" PRIu64 "\naugment %d\n", s->workers, s->batch,
+        s->steps, s->seed, s->augment);
+    put(out, &len, "optimizer %s\nrate %.17g\nmomentum %.17g\nnesterov %d\nbeta1 %.17g\nbeta2 %.17g\nepsilon %.17g\n",
+        o->rule == TR_SGD ? "sgd" : "adam", o->rate, o->momentum, o->nesterov, o->beta1, o->beta2, o->epsilon);
+    put(out, &len, "weight-decay %.17g\nschedule %d\nwarmup %" PRIu64 "\ndrop %.17g\ndrop-every %" PRIu64 "\n",
+        o->weight_decay, (int)o->decline, o->warmup, o->drop, o->drop_every);
+}
+
+static size_t line_len(const char *text)
+{
+    return strcspn(text, "\n");
+}
+
+static const char *next_line(const char *text)
+{
+    text += line_len(text);
+    return *text == '\n' ? text + 1 : text;
+}
+
+static int is_named(const char *line, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(line, name, len) == 0 && line[len] == ' ';
+}
+
+/* A run may go on with other workers, and with other batches, which follow from them. */
+static int may_differ(const char *line)
+{
+    return is_named(line, "workers") || is_named(line, "batch");
+}
+
+int tr_settings_compare(const char *saved, const char *now, char why[TR_WHY])
+{
+    for (; *saved != '\0' || *now != '\0'; saved = next_line(saved), now = next_line(now)) {
+        size_t a = line_len(saved), b = line_len(now);
+        size_t name = strcspn(saved, " \n"), same = strcspn(now, " \n");
+        if ((a == b && memcmp(saved, now, a) == 0) || (name == same && may_differ(saved) && may_differ(now))) {
+            continue;
+        }
+        if (name == same && name < a && same < b && memcmp(saved, now, name) == 0) {
+            (void)snprintf(
+                why, TR_WHY,
+                "it was saved by a run with %.*s %.*s, and this one has %.*s; give the same flags to go on with it",
+                (int)name, saved, (int)(a - name - 1), saved + name + 1, (int)(b - same - 1), now + same + 1);
+        } else {
+            (void)snprintf(why, TR_WHY,
+                           "it was saved by a run with other settings; give the same flags to go on with it");
+        }
+        return -1;
+    }
+    return 0;
+}
+
+uint32_t tr_settings_workers(const char *text)
+{
+    for (; *text != '\0'; text = next_line(text)) {
+        if (is_named(text, "workers")) {
+            return (uint32_t)strtoul(text + strlen("workers "), NULL, 10);
+        }
+    }
+    return 0;
+}
