@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "fail.h"
 #include "file.h"
 #include "json.h"
@@ -84,7 +85,7 @@ int cli_train_save(cli_train_log *l, const void *bytes, size_t len, char why[TR_
 
 int cli_train_open(cli_train_log *out, const cli_args *args, int goes_on, uint64_t log_len)
 {
-    *out = (cli_train_log){.log_path = args->log, .checkpoint_path = args->checkpoint};
+    *out = (cli_train_log){.log_path = args->log, .checkpoint_path = args->checkpoint, .start = cli_clock_now()};
     if (args->log == NULL) {
         return CLI_OK;
     }
@@ -244,6 +245,7 @@ int cli_train_log_test(cli_train_log *l, const tr_test *test, char why[TR_WHY])
     cli_json_count(&j, "step", test->step);
     cli_json_number(&j, "test_loss", test->loss);
     cli_json_number(&j, "test_accuracy", test->accuracy);
+    cli_json_number(&j, "seconds", cli_clock_now() - l->start);
     cli_json_finish(&j);
     return check_log(l, why);
 }

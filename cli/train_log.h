@@ -13,6 +13,7 @@ typedef struct cli_train_log {
     FILE *log; /* NULL: none is kept */
     const char *log_path;
     const char *checkpoint_path;
+    double start; /* since when seconds in the log count */
 } cli_train_log;
 
 /* Reads the checkpoint if the flags ask for it and it is there; *saved is NULL otherwise, and to be freed. Reports. */

@@ -1,0 +1,320 @@
+/* Times one averaging of gradients across the ranks of an MPI job: by recipes, and by MPI's own all-reduce in fp32 and bf16.
+ *
+ *     mpirun -n 4 bench_links MODEL STEPS RECIPE...      MODEL lenet, resnet20 or resnet50; RECIPE also mpi:fp32, mpi:bf16
+ *
+ * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
+ * the counter of the interface eth0, where there is one. Gradients are random, heavy-tailed, and half the same on all ranks. */
+#include <tersegrad/mpi.h>
+
+#include "model.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POOL_N = 1 << 20, TENSOR_MAX = 400, WARM = 3 };
+
+static int rank, world;
+
+static void stop(const char *sentence)
+{
+    fprintf(stderr, "bench_links: %s\n", sentence);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* ---- models ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct shapes {
+    tg_tensor tensors[TENSOR_MAX];
+    uint64_t dims[TENSOR_MAX][4];
+    char names[TENSOR_MAX][64];
+    size_t tensor_n;
+    uint64_t n;
+} shapes;
+
+static void add(shapes *s, tg_kind kind, const char *name, uint32_t dim_n, const uint64_t *dims)
+{
+    size_t t = s->tensor_n++;
+    uint64_t n = 1;
+    snprintf(s->names[t], sizeof s->names[t], "%s", name);
+    for (uint32_t d = 0; d < dim_n; d++) {
+        s->dims[t][d] = dims[d];
+        n *= dims[d];
+    }
+    s->tensors[t] = (tg_tensor){s->names[t], s->dims[t], dim_n, kind, TG_FP32};
+    s->n += n;
+}
+
+static void add_conv(shapes *s, const char *name, uint64_t out, uint64_t in, uint64_t side)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s.conv", name);
+    add(s, TG_CONV, text, 4, (const uint64_t[]){out, in, side, side});
+    snprintf(text, sizeof text, "%s.norm.scale", name);
+    add(s, TG_NORM, text, 1, &out);
+    snprintf(text, sizeof text, "%s.norm.shift", name);
+    add(s, TG_NORM, text, 1, &out);
+}
+
+/* The shapes of ResNet50 (arXiv 1512.03385): 161 tensors, 25,557,032 parameters. */
+static void add_resnet50(shapes *s)
+{
+    static const uint64_t blocks[] = {3, 4, 6, 3};
+    uint64_t in = 64;
+    add_conv(s, "stem", 64, 3, 7);
+    for (uint64_t stage = 0; stage < 4; stage++) {
+        uint64_t width = UINT64_C(64) << stage;
+        for (uint64_t b = 0; b < blocks[stage]; b++) {
+            char name[4][32];
+            for (int c = 0; c < 4; c++) {
+                snprintf(name[c], sizeof name[c], "stage%d.%d.%d", (int)stage + 1, (int)b + 1, c + 1);
+            }
+            add_conv(s, name[0], width, in, 1);
+            add_conv(s, name[1], width, width, 3);
+            add_conv(s, name[2], 4 * width, width, 1);
+            if (b == 0) {
+                add_conv(s, name[3], 4 * width, in, 1);
+            }
+            in = 4 * width;
+        }
+    }
+    add(s, TG_DENSE, "fc.weight", 2, (const uint64_t[]){1000, 2048});
+    add(s, TG_BIAS, "fc.bias", 1, (const uint64_t[]){1000});
+}
+
+static void add_model(shapes *s, const char *name)
+{
+    tr_shape shape =
+        strcmp(name, "lenet") == 0 ? (tr_shape){TR_IMAGES, 1, 28, 28, 10, 1} : (tr_shape){TR_IMAGES, 3, 32, 32, 10, 1};
+    tr_model *model = NULL;
+    char why[TR_WHY] = "";
+    if (tr_model_new(&model, name, &shape, 1, 1, why) != 0) {
+        stop(why);
+    }
+    for (size_t p = 0; p < tr_model_param_n(model); p++) {
+        const tr_param *param = tr_model_param(model, p);
+        add(s, param->kind, param->name, param->dim_n, param->dims);
+    }
+    tr_model_free(model);
+}
+
+/* ---- gradients ----------------------------------------------------------------------------------------------------------- */
+
+static float *pool_new(uint64_t seed)
+{
+    float *pool = malloc(POOL_N * sizeof *pool);
+    if (pool == NULL) {
+        stop("there is not enough memory");
+    }
+    for (size_t i = 0; i < POOL_N; i++) {
+        double u[3];
+        for (int k = 0; k < 3; k++) {
+            seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            u[k] = ((double)(seed >> 11) + 0.5) * 0x1p-53;
+        }
+        pool[i] = (float)(sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]) * exp(1.5 * u[2]) * 1e-3);
+    }
+    return pool;
+}
+
+static void fill(float *grad, uint64_t n, const float *common, const float *own, uint64_t step)
+{
+    uint64_t a = step * 7919, b = step * 104729 + 31;
+    for (uint64_t i = 0; i < n; i++) {
+        grad[i] = 0.5F * (common[(i + a) % POOL_N] + own[(i * 3 + b) % POOL_N]);
+    }
+}
+
+/* ---- counters ------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes that eth0 has sent, 0 where there is no such interface. */
+static uint64_t interface_sent(void)
+{
+    FILE *file = fopen("/proc/net/dev", "r");
+    char line[512];
+    uint64_t sent = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        uint64_t column[9];
+        if (sscanf(line,
+                   " eth0: %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                   " %" SCNu64,
+                   &column[0], &column[1], &column[2], &column[3], &column[4], &column[5], &column[6], &column[7],
+                   &column[8]) == 9) {
+            sent = column[8];
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return sent;
+}
+
+/* ---- averaging --------------------------------------------------------------------------------------------------------- */
+
+static void add_bf16(void *in, void *sum, int *n, MPI_Datatype *type)
+{
+    enum { BLOCK = 1024 };
+    float a[BLOCK], b[BLOCK];
+    (void)type;
+    for (int at = 0; at < *n; at += BLOCK) {
+        size_t len = (size_t)(*n - at < BLOCK ? *n - at : BLOCK);
+        tg_widen(a, (const uint16_t *)in + at, TG_BF16, len);
+        tg_widen(b, (const uint16_t *)sum + at, TG_BF16, len);
+        for (size_t i = 0; i < len; i++) {
+            b[i] += a[i];
+        }
+        tg_narrow((uint16_t *)sum + at, b, TG_BF16, len);
+    }
+}
+
+typedef struct job {
+    const shapes *model;
+    float *grads;
+    void **rows;
+    const char *recipe;
+    tg_exchange *exchange; /* of recipes */
+    tg_mpi *mpi;
+    MPI_Op sum; /* of mpi:bf16 */
+    uint16_t *halves;
+} job;
+
+static void average(job *j, uint64_t step)
+{
+    uint64_t n = j->model->n;
+    float share = 1.0F / (float)world;
+    if (j->exchange != NULL) {
+        tg_detail why = {""};
+        if (tg_reduce(j->exchange, tg_mpi_link(j->mpi), step, j->rows, &why) != TG_OK) {
+            stop(why.text);
+        }
+        return;
+    }
+    if (j->halves != NULL) {
+        tg_narrow(j->halves, j->grads, TG_BF16, n);
+        MPI_Allreduce(MPI_IN_PLACE, j->halves, (int)n, MPI_UINT16_T, j->sum, MPI_COMM_WORLD);
+        tg_widen(j->grads, j->halves, TG_BF16, n);
+    } else {
+        MPI_Allreduce(MPI_IN_PLACE, j->grads, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        j->grads[i] *= share;
+    }
+}
+
+static void open_job(job *j)
+{
+    tg_detail why = {""};
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.has_seed = 1;
+    opt.seed = 1;
+    if (strcmp(j->recipe, "mpi:fp32") == 0) {
+        return;
+    }
+    if (strcmp(j->recipe, "mpi:bf16") == 0) {
+        MPI_Op_create(add_bf16, 1, &j->sum);
+        j->halves = malloc(j->model->n * sizeof *j->halves);
+    } else if (tg_exchange_new(&j->exchange, j->recipe, j->model->tensors, j->model->tensor_n, (uint32_t)rank,
+                               (uint32_t)world, &opt, &why) != TG_OK ||
+               tg_mpi_new(&j->mpi, MPI_COMM_WORLD, 300000, NULL, &why) != TG_OK) {
+        stop(why.text);
+    }
+}
+
+static void close_job(job *j)
+{
+    tg_exchange_free(j->exchange);
+    tg_mpi_free(j->mpi);
+    if (j->halves != NULL) {
+        MPI_Op_free(&j->sum);
+        free(j->halves);
+    }
+}
+
+/* An exchange that learns is timed once its codes travel. */
+static int is_warm(const job *j, uint64_t step)
+{
+    tg_learning learning = {0};
+    if (j->exchange != NULL) {
+        tg_exchange_learning(&learning, j->exchange);
+    }
+    return step >= WARM && learning.phase != 1 && learning.phase != 2;
+}
+
+static void time_job(job *j, const char *model, int steps, const float *common, const float *own)
+{
+    double sum = 0, least = INFINITY;
+    uint64_t wire = 0, meter = 0;
+    int done = 0;
+    open_job(j);
+    for (uint64_t step = 0; done < steps; step++) {
+        fill(j->grads, j->model->n, common, own, step);
+        int timed = is_warm(j, step);
+        MPI_Barrier(MPI_COMM_WORLD);
+        uint64_t before = interface_sent();
+        double start = MPI_Wtime();
+        average(j, step);
+        double spent = MPI_Wtime() - start, slowest = 0;
+        MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        wire += timed ? interface_sent() - before : 0; /* all has left by now, these few bytes included */
+        if (timed) {
+            tg_meter last = {0};
+            if (j->exchange != NULL) {
+                tg_exchange_meter(j->exchange, &last, NULL);
+            }
+            sum += slowest;
+            least = slowest < least ? slowest : least;
+            meter += last.payload + last.header;
+            done++;
+        }
+    }
+    uint64_t mine[2] = {wire, meter}, all[2] = {0, 0};
+    MPI_Allreduce(mine, all, 2, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) {
+        double shares = (double)steps * world;
+        printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"meter_bytes\":%.0f,"
+               "\"interface_bytes\":%.0f}\n",
+               model, j->recipe, world, 1e3 * sum / steps, 1e3 * least, (double)all[1] / shares,
+               (double)all[0] / shares);
+        fflush(stdout);
+    }
+    close_job(j);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (argc < 4 || atoi(argv[2]) < 1) {
+        stop("usage: mpirun -n N bench_links lenet|resnet20|resnet50 STEPS RECIPE...");
+    }
+    shapes *model = calloc(1, sizeof *model);
+    if (strcmp(argv[1], "resnet50") == 0) {
+        add_resnet50(model);
+    } else {
+        add_model(model, argv[1]);
+    }
+    float *common = pool_new(1), *own = pool_new(100 + (uint64_t)rank), *grads = malloc(model->n * sizeof *grads);
+    void **rows = calloc(model->tensor_n, sizeof(void *));
+    uint64_t at = 0;
+    for (size_t t = 0; t < model->tensor_n; t++) {
+        uint64_t n = 0;
+        rows[t] = grads + at;
+        if (tg_tensor_elements(&n, &model->tensors[t], NULL) != TG_OK) {
+            stop("a tensor is too large");
+        }
+        at += n;
+    }
+    for (int r = 3; r < argc; r++) {
+        job j = {.model = model, .grads = grads, .rows = rows, .recipe = argv[r]};
+        time_job(&j, argv[1], atoi(argv[2]), common, own);
+    }
+    free(rows);
+    free(grads);
+    free(own);
+    free(common);
+    free(model);
+    return MPI_Finalize();
+}
