@@ -69,6 +69,8 @@ def break_even(ours, plain):
     if work <= plain_work:
         return "always pays"
     rate = (plain_bits - bits) / (work - plain_work) / 1e6
+    if rate > 10000 or rate < 50:
+        return "always pays" if rate > 50 else "never pays"
     return f"{rate / 1000:.1f} Gbit/s" if rate >= 1000 else f"{rate:.0f} Mbit/s"
 
 
@@ -88,9 +90,9 @@ def steps():
                 first = row[0]
                 meter, counted = first["meter_bytes"], first["interface_bytes"]
                 faster = ", ".join(f"{b['ms'] / r['ms']:.2g}×" for r, b in zip(row, bf16))
-                yield (f"| `{first['recipe'].split(',')[0] if 'auto' not in first['recipe'] else 'lgc-ring'}` | {meter:,.0f} | {counted:,.0f}"
+                yield (f"| `{first['recipe'].split(',')[0] if 'auto' not in first['recipe'] else 'lgc-ring'}` | {f'{meter:,.0f}' if meter else ''} | {counted:,.0f}"
                        f"{f' (+{100 * (counted / meter - 1):.1f}%)' if meter else ''} | "
-                       f"{' | '.join(told(r['ms']) for r in row)} | {faster} | {'' if row is bf16 else break_even(row, bf16)} |")
+                       f"{' | '.join(told(r['ms']) for r in row)} | {faster} | {'' if first['recipe'] in PLAIN else break_even(row, bf16)} |")
             yield ""
 
 
