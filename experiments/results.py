@@ -223,7 +223,7 @@ def co3(data, flags):
 TOPK = "ef+topk@0.001+fp32+rans"
 RING, SERVER = (f"ef+topk@0.001,coords=shared+autoencoder@{form},first=sparse" for form in ("ring", "server"))
 OPTIONS = (RING, "ef+topk@0.001,coords=shared+autoencoder@ring", f"{RING},order=index,enough=9", f"{RING},code=bf16",
-           f"{RING},own=yes", f"{RING},refresh=500,again=50", f"{RING},learn=600",
+           f"{RING},own=yes", f"{RING},refresh=300,again=30", f"{RING},learn=600",
            "momentum+topk@0.001,coords=shared+autoencoder@ring,first=sparse", "ef+topk@0.001,coords=shared+fp32+rans")
 
 
@@ -272,9 +272,9 @@ STUDIES = {
                                                               (4, 16, 2500, (1,), (TOPK, RING, SERVER)),
                                                               (4, 16, 1000, (1,), (TOPK, RING, SERVER)),
                                                               (8, 8, 2500, (1,), (TOPK, RING, SERVER))]),
-    "lgc-options": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 2500, (1,), OPTIONS)]),
-    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 4000, (1,), (TOPK, RING, SERVER))]),
-    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 1500, (1,), (TOPK, RING, SERVER))]),
+    "lgc-options": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 1500, (1,), OPTIONS)]),
+    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 2500, (1,), (TOPK, RING, SERVER))]),
+    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 1000, (1,), (TOPK, RING, SERVER))]),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
