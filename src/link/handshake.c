@@ -103,6 +103,7 @@ static int shorter(size_t len, int most)
 static tg_status compare(const char *first, size_t first_len, const char *other, size_t other_len, uint32_t p,
                          tg_detail *why)
 {
+    bool same_len = first_len == other_len;
     while (first_len > 0 || other_len > 0) {
         size_t a = line_len(first, first_len), b = line_len(other, other_len);
         if (a != b || memcmp(first, other, a) != 0) {
@@ -118,7 +119,7 @@ static tg_status compare(const char *first, size_t first_len, const char *other,
         first_len -= a;
         other_len -= b;
     }
-    return TG_OK;
+    return same_len ? TG_OK : tg_fail(TG_E_MISMATCH, why, "rank %u ends its handshake otherwise than rank 0", p);
 }
 
 /* ---- the conversation ---------------------------------------------------------------------------------------------------- */

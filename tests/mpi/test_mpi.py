@@ -50,12 +50,12 @@ def said(done):
 
 def pids_of(parent):
     """Processes of the program below a launcher, by rank."""
-    found, todo = {}, [parent]
-    while todo:
-        pid = todo.pop()
+    found, ahead = {}, [parent]
+    while ahead:
+        pid = ahead.pop()
         try:
             for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                todo += map(int, (task / "children").read_text().split())
+                ahead += map(int, (task / "children").read_text().split())
             with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
                 values = dict(entry.partition("=")[::2] for entry in file.read().split("\0"))
             if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
