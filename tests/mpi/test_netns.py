@@ -70,6 +70,15 @@ class Netns(unittest.TestCase):
         self.assertNotEqual(ended.returncode, 0)
         self.assertEqual(left_behind(ended), [])
 
+    def test_ranks_by_their_environment(self):
+        process = netns("--hosts", 3, "--by", "env", "--quiet", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE at $MASTER_ADDR")
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual(sorted(out.splitlines()), [f"{rank} of 3 at 10.77.0.1" for rank in range(3)], errors)
+        failing = netns("--hosts", 2, "--by", "env", "--", "sh", "-c", "test $RANK = 1 && exit 3; sleep 100")
+        failing.communicate(timeout=60)
+        self.assertEqual(failing.returncode, 3)
+        self.assertEqual(left_behind(failing), [])
+
     def test_bad_use(self):
         for flags, sentence in ((("--hosts", 1, "--", "true"), "--hosts is from 2 to 8"), (("--rate", "fast", "--", "true"), "is no rate")):
             process = netns(*flags)
