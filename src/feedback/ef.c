@@ -2,6 +2,7 @@
  * With decay < 1 it is CO3's correction (arXiv 2203.09044): older error counts less. */
 #include "base/bits.h"
 #include "feedback/feedback.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 
@@ -18,9 +19,7 @@ static void recall(float *u, const tg_memory *m, const double *p, size_t n)
     float decay = (float)p[0];
     const float *old = m->old;
     if (decay == 1.0f) { /* saves a multiplication an element; the result is the same */
-        for (size_t i = 0; i < n; i++) {
-            u[i] += old[i];
-        }
+        tg_kernels_best()->add(u, old, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -31,9 +30,7 @@ static void recall(float *u, const tg_memory *m, const double *p, size_t n)
 void tg_keep_residual(float *next, const float *u, const uint64_t *mask, const float *decoded, size_t n)
 {
     if (mask == NULL) {
-        for (size_t i = 0; i < n; i++) {
-            next[i] = u[i] - decoded[i];
-        }
+        tg_kernels_best()->subtract(next, u, decoded, n);
         return;
     }
     memcpy(next, u, n * sizeof *next);

@@ -1,11 +1,11 @@
 /* Kernels for AVX-512 (F, BW, VL); each mirrors the scalar one of its name. Whoever calls them has looked whether the
  * processor can. */
-#include "kernels/kernels.h"
+#include "kernels/loops.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define USES_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,popcnt")))
+#define USES_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx2,f16c,popcnt")))
 #define INLINED static inline __attribute__((always_inline)) USES_AVX512
 
 /* Where 16 states stand: in which symbol, how frequent it is, and how far into it. */
@@ -69,10 +69,95 @@ INLINED size_t rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **wo
     return i;
 }
 
-USES_AVX512 size_t tg_rans_rounds_avx512(uint16_t *symbols, uint32_t states[32], const uint8_t **words,
-                                         const uint8_t *end, size_t count, const tg_rans_slots *slots)
+USES_AVX512 static size_t rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                                      size_t count, const tg_rans_slots *slots)
 {
     return slots->are_few ? rounds(symbols, states, words, end, count, slots, true)
                           : rounds(symbols, states, words, end, count, slots, false);
 }
+
+USES_AVX512 static bool all_finite(const float *values, size_t n)
+{
+    return loop_all_finite(values, n);
+}
+
+USES_AVX512 static void add(float *sums, const float *values, size_t n)
+{
+    loop_add(sums, values, n);
+}
+
+USES_AVX512 static void subtract(float *out, const float *a, const float *b, size_t n)
+{
+    loop_subtract(out, a, b, n);
+}
+
+USES_AVX512 static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    loop_bf16_narrow(halves, values, n);
+}
+
+USES_AVX512 static void bf16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    loop_bf16_widen(out, halves, n);
+}
+
+/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
+USES_AVX512 static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), largest = _mm512_set1_epi32(0x477fe000);
+    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512i bits = _mm512_loadu_si512(values + i), magnitude = _mm512_and_si512(bits, rest);
+        __mmask16 beyond = _mm512_cmpgt_epi32_mask(magnitude, largest) & _mm512_cmplt_epi32_mask(magnitude, infinity);
+        __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
+        __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
+        _mm256_storeu_si256((__m256i *)(void *)(halves + i), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    }
+    tg_kernels_scalar.fp16_narrow(halves + i, values + i, n - i);
+}
+
+/* The instruction makes NaNs quiet, where they are wanted as they are. */
+USES_AVX512 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    const __m256i rest = _mm256_set1_epi16(0x7fff), infinity = _mm256_set1_epi16(0x7c00);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(halves + i));
+        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(bits));
+        if (_mm256_cmpgt_epi16_mask(_mm256_and_si256(bits, rest), infinity) != 0) {
+            tg_kernels_scalar.fp16_widen(out + i, halves + i, 16);
+        }
+    }
+    tg_kernels_scalar.fp16_widen(out + i, halves + i, n - i);
+}
+
+USES_AVX512 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), bound = _mm512_set1_epi32((int)least);
+    size_t i = 0;
+    for (; n - i >= 64; i += 64) {
+        uint64_t word = 0;
+        for (unsigned k = 0; k < 64; k += 16) {
+            __m512i bits = _mm512_loadu_si512(values + i + k);
+            word |= (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(bits, rest), bound) << k;
+        }
+        mask[i / 64] = word;
+    }
+    if (i < n) {
+        tg_kernels_scalar.mark_keys(mask + i / 64, values + i, least, n - i);
+    }
+}
+
+const tg_kernels tg_kernels_avx512 = {
+    .all_finite = all_finite,
+    .add = add,
+    .subtract = subtract,
+    .fp16_narrow = fp16_narrow,
+    .fp16_widen = fp16_widen,
+    .bf16_narrow = bf16_narrow,
+    .bf16_widen = bf16_widen,
+    .mark_keys = mark_keys,
+    .rans_rounds = rans_rounds,
+};
 #endif

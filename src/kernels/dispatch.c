@@ -1,6 +1,7 @@
 /* Which instruction set hot loops use: the best that the processor has, or at most the one that TG_SIMD names. */
 #include "kernels/kernels.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,19 +21,26 @@ static tg_simd_level allowed(void)
 static tg_simd_level has(void)
 {
 #if defined(__x86_64__)
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
     bool avx512 =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? TG_SIMD_AVX512 : __builtin_cpu_supports("avx2") ? TG_SIMD_AVX2 : TG_SIMD_SCALAR;
+    return avx2 && avx512 ? TG_SIMD_AVX512 : avx2 ? TG_SIMD_AVX2 : TG_SIMD_SCALAR;
 #else
     return TG_SIMD_SCALAR;
 #endif
 }
 
-/* Asked each time: it costs little beside what is then done, and there is nothing to keep. */
+/* The only thing that the library keeps for itself: a fact of the machine. Threads that look at the same time find the same. */
 tg_simd_level tg_simd_best(void)
 {
-    tg_simd_level may = allowed(), can = has();
-    return may < can ? may : can;
+    static atomic_int known; /* one more than the level; 0: nobody has looked */
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+    if (level == 0) {
+        tg_simd_level may = allowed(), can = has();
+        level = 1 + (int)(may < can ? may : can);
+        atomic_store_explicit(&known, level, memory_order_relaxed);
+    }
+    return (tg_simd_level)(level - 1);
 }
 
 const char *tg_simd(void)
@@ -40,13 +48,35 @@ const char *tg_simd(void)
     return names[tg_simd_best()];
 }
 
+const tg_kernels *tg_kernels_of(tg_simd_level level)
+{
+    const tg_kernels *found = level <= has() ? &tg_kernels_scalar : NULL;
+#if defined(__x86_64__)
+    found = found != NULL && level == TG_SIMD_AVX2 ? &tg_kernels_avx2 : found;
+    found = found != NULL && level == TG_SIMD_AVX512 ? &tg_kernels_avx512 : found;
+#endif
+    return found;
+}
+
+const tg_kernels *tg_kernels_best(void)
+{
+#if defined(__x86_64__)
+    switch (tg_simd_best()) {
+    case TG_SIMD_AVX512: return &tg_kernels_avx512;
+    case TG_SIMD_AVX2: return &tg_kernels_avx2;
+    case TG_SIMD_SCALAR: break;
+    }
+#endif
+    return &tg_kernels_scalar;
+}
+
+bool tg_all_finite(const float *values, size_t n)
+{
+    return tg_kernels_best()->all_finite(values, n);
+}
+
 size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
                       const tg_rans_slots *slots)
 {
-#if defined(__x86_64__)
-    if (tg_simd_best() == TG_SIMD_AVX512) {
-        return tg_rans_rounds_avx512(symbols, states, words, end, count, slots);
-    }
-#endif
-    return tg_rans_rounds_scalar(symbols, states, words, end, count, slots);
+    return tg_kernels_best()->rans_rounds(symbols, states, words, end, count, slots);
 }

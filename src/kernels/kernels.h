@@ -44,17 +44,37 @@ typedef struct tg_rans_slots {
 size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
                       const tg_rans_slots *slots);
 
-/* What of its instruction sets a processor may use here: TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
-typedef enum tg_simd_level { TG_SIMD_SCALAR, TG_SIMD_AVX2, TG_SIMD_AVX512 } tg_simd_level;
-tg_simd_level tg_simd_best(void);
-
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
+/* Loops that have a version for each instruction set; all give the same bits. */
+typedef struct tg_kernels {
+    bool (*all_finite)(const float *values, size_t n);
+    void (*add)(float *sums, const float *values, size_t n);
+    void (*subtract)(float *out, const float *a, const float *b, size_t n); /* out = a - b; out may be either */
+    void (*fp16_narrow)(uint16_t *halves, const float *values, size_t n);   /* as base/half.h has it */
+    void (*fp16_widen)(float *out, const uint16_t *halves, size_t n);
+    void (*bf16_narrow)(uint16_t *halves, const float *values, size_t n);
+    void (*bf16_widen)(float *out, const uint16_t *halves, size_t n);
+    /* Marks elements whose magnitude, as the bits of a float, is `least` or more; sets all words of the mask. */
+    void (*mark_keys)(uint64_t *mask, const float *values, uint32_t least, size_t n);
+    size_t (*rans_rounds)(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                          size_t count, const tg_rans_slots *slots);
+} tg_kernels;
+
+extern const tg_kernels tg_kernels_scalar;
 size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
                              size_t count, const tg_rans_slots *slots);
 #if defined(__x86_64__)
-size_t tg_rans_rounds_avx512(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                             size_t count, const tg_rans_slots *slots);
+extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
 #endif
+
+/* What of its instruction sets a processor may use here: TG_SIMD=avx2 or =scalar in the environment forbids higher ones. It is
+ * looked up once. */
+typedef enum tg_simd_level { TG_SIMD_SCALAR, TG_SIMD_AVX2, TG_SIMD_AVX512 } tg_simd_level;
+tg_simd_level tg_simd_best(void);
+const tg_kernels *tg_kernels_best(void);
+
+/* Those of a level, NULL if this processor has none such. */
+const tg_kernels *tg_kernels_of(tg_simd_level level);
 
 #endif

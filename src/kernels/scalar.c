@@ -2,7 +2,7 @@
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "base/half.h"
-#include "kernels/kernels.h"
+#include "kernels/loops.h"
 
 #include <float.h>
 #include <math.h>
@@ -14,42 +14,31 @@ void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
         memcpy(out, src, n * sizeof *out);
         return;
     }
-    const uint16_t *halves = src;
-    if (dtype == TG_FP16) {
-        for (size_t i = 0; i < n; i++) {
-            out[i] = tg_fp16_to_float(halves[i]);
-        }
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        out[i] = tg_bf16_to_float(halves[i]);
-    }
-}
-
-void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
-{
-    if (dtype == TG_FP32) {
-        float *floats = out;
-        for (size_t i = 0; i < n; i++) {
-            floats[i] = values[i] / divisor;
-        }
-        return;
-    }
-    uint16_t *halves = out;
-    if (dtype == TG_FP16) {
-        for (size_t i = 0; i < n; i++) {
-            halves[i] = tg_float_to_fp16(values[i] / divisor);
-        }
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        halves[i] = tg_float_to_bf16(values[i] / divisor);
-    }
+    const tg_kernels *k = tg_kernels_best();
+    (dtype == TG_FP16 ? k->fp16_widen : k->bf16_widen)(out, src, n);
 }
 
 void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
 {
-    tg_store(out, dtype, src, 1.0f, n); /* a division by 1 changes no bit */
+    if (dtype == TG_FP32) {
+        memcpy(out, src, n * sizeof *src);
+        return;
+    }
+    const tg_kernels *k = tg_kernels_best();
+    (dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow)(out, src, n);
+}
+
+void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
+{
+    enum { BLOCK = 1024 };
+    float quotients[BLOCK];
+    for (size_t done = 0; done < n; done += BLOCK) {
+        size_t m = n - done < BLOCK ? n - done : BLOCK;
+        for (size_t i = 0; i < m; i++) {
+            quotients[i] = values[done + i] / divisor;
+        }
+        tg_narrow((uint8_t *)out + done * tg_dtype_len(dtype), quotients, dtype, m);
+    }
 }
 
 static bool is_finite(float value)
@@ -64,15 +53,6 @@ void tg_scale(float *out, const float *values, float factor, size_t n)
         bool overflows = !is_finite(scaled) && is_finite(values[i]);
         out[i] = overflows ? copysignf(FLT_MAX, scaled) : scaled;
     }
-}
-
-bool tg_all_finite(const float *values, size_t n)
-{
-    uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
-    for (size_t i = 0; i < n; i++) {
-        bad |= (uint32_t)!is_finite(values[i]);
-    }
-    return bad == 0;
 }
 
 void tg_zero_nonfinite(float *values, size_t n)
@@ -175,3 +155,66 @@ size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8
     *words = at;
     return i;
 }
+
+/* ---- those with versions for other instruction sets ------------------------------------------------------------------ */
+
+static bool all_finite(const float *values, size_t n)
+{
+    return loop_all_finite(values, n);
+}
+
+static void add(float *sums, const float *values, size_t n)
+{
+    loop_add(sums, values, n);
+}
+
+static void subtract(float *out, const float *a, const float *b, size_t n)
+{
+    loop_subtract(out, a, b, n);
+}
+
+static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = tg_float_to_fp16(values[i]);
+    }
+}
+
+static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_fp16_to_float(halves[i]);
+    }
+}
+
+static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = tg_float_to_bf16(values[i]);
+    }
+}
+
+static void bf16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    loop_bf16_widen(out, halves, n);
+}
+
+static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+{
+    memset(mask, 0, tg_words(n) * sizeof *mask);
+    for (size_t i = 0; i < n; i++) {
+        mask[i / 64] |= (uint64_t)((tg_float_bits(values[i]) & 0x7fffffffu) >= least) << i % 64;
+    }
+}
+
+const tg_kernels tg_kernels_scalar = {
+    .all_finite = all_finite,
+    .add = add,
+    .subtract = subtract,
+    .fp16_narrow = fp16_narrow,
+    .fp16_widen = fp16_widen,
+    .bf16_narrow = bf16_narrow,
+    .bf16_widen = bf16_widen,
+    .mark_keys = mark_keys,
+    .rans_rounds = tg_rans_rounds_scalar,
+};

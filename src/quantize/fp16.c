@@ -1,20 +1,33 @@
 /* IEEE half precision, to nearest even. A finite value stays finite: beyond 65504 it saturates. */
-#include "base/half.h"
+#include "kernels/kernels.h"
 #include "quantize/quantize.h"
+
+enum { PIECE = 1024 }; /* values whose halves lie between floats and words */
 
 static void encode(uint32_t *words, float *decoded, const float *values, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = tg_float_to_fp16(values[i]);
-        words[i] = half;
-        decoded[i] = tg_fp16_to_float(half);
+    const tg_kernels *k = tg_kernels_best();
+    uint16_t halves[PIECE];
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t m = n - done < PIECE ? n - done : PIECE;
+        k->fp16_narrow(halves, values + done, m);
+        k->fp16_widen(decoded + done, halves, m);
+        for (size_t i = 0; i < m; i++) {
+            words[done + i] = halves[i];
+        }
     }
 }
 
 static void decode(float *values, const uint32_t *words, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        values[i] = tg_fp16_to_float((uint16_t)words[i]);
+    const tg_kernels *k = tg_kernels_best();
+    uint16_t halves[PIECE];
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t m = n - done < PIECE ? n - done : PIECE;
+        for (size_t i = 0; i < m; i++) {
+            halves[i] = (uint16_t)words[done + i];
+        }
+        k->fp16_widen(values + done, halves, m);
     }
 }
 

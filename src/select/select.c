@@ -1,7 +1,6 @@
 /* What select parts share. */
 #include "select/select.h"
 
-#include "base/half.h"
 
 #include <math.h>
 
@@ -30,9 +29,4 @@ uint64_t tg_ratio_most(const double *p, uint64_t n)
 double tg_unbiased_gain(const double *p, uint64_t n)
 {
     return p[TG_SELECT_UNBIASED] != 0.0 && n > 0 ? (double)n / (double)tg_ratio_most(p, n) : 1.0;
-}
-
-uint32_t tg_magnitude_key(float value)
-{
-    return tg_float_bits(value) & 0x7fffffffu;
 }

@@ -2,6 +2,7 @@
 #ifndef TG_SELECT_SELECT_H
 #define TG_SELECT_SELECT_H
 
+#include "base/half.h"
 #include "base/part.h"
 #include "base/philox.h"
 #include "tersegrad/tersegrad.h"
@@ -104,6 +105,9 @@ uint64_t tg_ratio_most(const double *params, uint64_t n);
 double tg_unbiased_gain(const double *params, uint64_t n);
 
 /* Order of magnitudes as an integer: |a| < |b| exactly if key(a) < key(b); NaN above all. */
-uint32_t tg_magnitude_key(float value);
+static inline uint32_t tg_magnitude_key(float value)
+{
+    return tg_float_bits(value) & 0x7fffffffu;
+}
 
 #endif

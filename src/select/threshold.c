@@ -1,4 +1,5 @@
 /* All elements of a magnitude of at least T. */
+#include "kernels/kernels.h"
 #include "select/select.h"
 
 #include <float.h>
@@ -27,9 +28,7 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
     (void)scratch;
     (void)at;
     uint32_t least = tg_magnitude_key((float)p[T]);
-    for (size_t i = 0; i < n; i++) {
-        mask[i / 64] |= (uint64_t)(tg_magnitude_key(u[i]) >= least) << i % 64;
-    }
+    tg_kernels_best()->mark_keys(mask, u, least, n);
 }
 
 const tg_select_part tg_select_threshold = {

@@ -5,6 +5,8 @@
  * buffer is full it keeps the k best and from then on lets in only what beats the worst of them. Candidates of
  * all lanes together then give the k-th largest rank, and the writing pass sends what is not below it. The
  * answer does not depend on the number of lanes. Random data fills a buffer about ln(n/k) times. */
+#include "base/bits.h"
+#include "kernels/kernels.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -12,6 +14,7 @@
 
 enum { RATIO = TG_SELECT_OWN, WARMUP };
 #define WARMUP_RATIO 0.25 /* where a warm-up begins */
+enum { GROUP = 512 };     /* elements */
 enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a 64-bit rank */
 
 static const tg_param params[] = {
@@ -128,24 +131,37 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
     memset(lanes_of(t), 0, lanes * sizeof(lane));
 }
 
+static void admit(const topk *t, lane *mine, uint64_t *candidates, uint64_t rank)
+{
+    if (rank <= mine->worst) {
+        return;
+    }
+    if (mine->count == t->lane_cap) {
+        mine->worst = keep_largest(candidates, mine->count, t->lane_k);
+        mine->count = t->lane_k;
+        if (rank <= mine->worst) {
+            return;
+        }
+    }
+    candidates[mine->count++] = rank;
+}
+
+/* Elements in groups: those of a group that can not be in by their magnitudes are passed over at once. */
 static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size_t n)
 {
     topk *t = scratch;
     lane *mine = &lanes_of(t)[l];
     uint64_t *candidates = candidates_of(t, l);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t rank = rank_of(u[i], at + i);
-        if (rank <= mine->worst) {
-            continue;
-        }
-        if (mine->count == t->lane_cap) {
-            mine->worst = keep_largest(candidates, mine->count, t->lane_k);
-            mine->count = t->lane_k;
-            if (rank <= mine->worst) {
-                continue;
+    for (size_t done = 0; done < n; done += GROUP) {
+        size_t m = n - done < GROUP ? n - done : GROUP;
+        uint64_t mask[GROUP / 64];
+        tg_kernels_best()->mark_keys(mask, u + done, (uint32_t)(mine->worst >> INDEX_BITS), m);
+        for (size_t w = 0; w < tg_words(m); w++) {
+            for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+                size_t i = done + w * 64 + tg_lowest(word);
+                admit(t, mine, candidates, rank_of(u[i], at + i));
             }
         }
-        candidates[mine->count++] = rank;
     }
 }
 
@@ -166,8 +182,12 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
 {
     (void)p;
     const topk *t = scratch;
-    for (size_t i = 0; i < n; i++) {
-        mask[i / 64] |= (uint64_t)(rank_of(u[i], at + i) >= t->cut) << i % 64;
+    tg_kernels_best()->mark_keys(mask, u, (uint32_t)(t->cut >> INDEX_BITS), n);
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) { /* of equal magnitudes only the first are in */
+            size_t i = w * 64 + tg_lowest(word);
+            mask[w] &= ~((uint64_t)(rank_of(u[i], at + i) < t->cut) << i % 64);
+        }
     }
 }
 

@@ -1,0 +1,97 @@
+/* Kernels for AVX2 with F16C; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
+ * can. */
+#include "kernels/loops.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define USES_AVX2 __attribute__((target("avx2,f16c,popcnt")))
+
+USES_AVX2 static bool all_finite(const float *values, size_t n)
+{
+    return loop_all_finite(values, n);
+}
+
+USES_AVX2 static void add(float *sums, const float *values, size_t n)
+{
+    loop_add(sums, values, n);
+}
+
+USES_AVX2 static void subtract(float *out, const float *a, const float *b, size_t n)
+{
+    loop_subtract(out, a, b, n);
+}
+
+USES_AVX2 static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    loop_bf16_narrow(halves, values, n);
+}
+
+USES_AVX2 static void bf16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    loop_bf16_widen(out, halves, n);
+}
+
+/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
+USES_AVX2 static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    const __m256i rest = _mm256_set1_epi32(0x7fffffff), largest = _mm256_set1_epi32(0x477fe000);
+    const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(values + i));
+        __m256i magnitude = _mm256_and_si256(bits, rest);
+        __m256i beyond =
+            _mm256_and_si256(_mm256_cmpgt_epi32(magnitude, largest), _mm256_cmpgt_epi32(infinity, magnitude));
+        __m256i clipped = _mm256_or_si256(_mm256_andnot_si256(rest, bits), largest);
+        __m256 value = _mm256_castsi256_ps(_mm256_blendv_epi8(bits, clipped, beyond));
+        _mm_storeu_si128((__m128i *)(void *)(halves + i), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    }
+    tg_kernels_scalar.fp16_narrow(halves + i, values + i, n - i);
+}
+
+/* The instruction makes NaNs quiet, where they are wanted as they are. */
+USES_AVX2 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    const __m128i rest = _mm_set1_epi16(0x7fff), infinity = _mm_set1_epi16(0x7c00);
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)(halves + i));
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(bits));
+        if (_mm_movemask_epi8(_mm_cmpgt_epi16(_mm_and_si128(bits, rest), infinity)) != 0) {
+            tg_kernels_scalar.fp16_widen(out + i, halves + i, 8);
+        }
+    }
+    tg_kernels_scalar.fp16_widen(out + i, halves + i, n - i);
+}
+
+USES_AVX2 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+{
+    const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
+    size_t i = 0;
+    for (; n - i >= 64; i += 64) {
+        uint64_t word = 0;
+        for (unsigned k = 0; k < 64; k += 8) {
+            __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(values + i + k));
+            __m256i above = _mm256_cmpgt_epi32(_mm256_and_si256(bits, rest), below);
+            word |= (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(above)) << k;
+        }
+        mask[i / 64] = word;
+    }
+    if (i < n) {
+        tg_kernels_scalar.mark_keys(mask + i / 64, values + i, least, n - i);
+    }
+}
+
+const tg_kernels tg_kernels_avx2 = {
+    .all_finite = all_finite,
+    .add = add,
+    .subtract = subtract,
+    .fp16_narrow = fp16_narrow,
+    .fp16_widen = fp16_widen,
+    .bf16_narrow = bf16_narrow,
+    .bf16_widen = bf16_widen,
+    .mark_keys = mark_keys,
+    .rans_rounds = tg_rans_rounds_scalar,
+};
+#endif

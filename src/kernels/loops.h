@@ -1,0 +1,55 @@
+/* Hot loops in plain C that compilers turn into vector instructions by themselves. scalar.c, avx2.c and avx512.c compile them,
+ * each for its instruction set; there is one text, and so one result. */
+#ifndef TG_KERNELS_LOOPS_H
+#define TG_KERNELS_LOOPS_H
+
+#include "base/half.h"
+#include "kernels/kernels.h"
+
+#define TG_LOOP static inline __attribute__((always_inline))
+
+TG_LOOP bool loop_all_finite(const float *values, size_t n)
+{
+    uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t exponent = tg_float_bits(values[i]) & 0x7f800000u;
+        bad |= exponent == 0x7f800000u ? 1u : 0u;
+    }
+    return bad == 0;
+}
+
+TG_LOOP void loop_add(float *sums, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += values[i];
+    }
+}
+
+TG_LOOP void loop_subtract(float *out, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] - b[i];
+    }
+}
+
+/* As tg_float_to_bf16, without a branch. */
+TG_LOOP void loop_bf16_narrow(uint16_t *halves, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = tg_float_bits(values[i]), rest = bits & 0x7fffffffu;
+        uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+        uint32_t largest = (bits >> 16 & 0x8000u) | 0x7f7fu, nan = bits >> 16 | 0x40u;
+        uint32_t finite = rest > 0x7f7f0000u ? largest : rounded;
+        uint32_t special = rest > 0x7f800000u ? nan : bits >> 16;
+        halves[i] = (uint16_t)(rest >= 0x7f800000u ? special : finite);
+    }
+}
+
+TG_LOOP void loop_bf16_widen(float *out, const uint16_t *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(halves[i]);
+    }
+}
+
+#endif

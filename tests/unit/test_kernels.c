@@ -1,0 +1,169 @@
+/* Kernels of every instruction set that this processor has, against the scalar ones: the same bits for any values, lengths
+ * and alignment. */
+#include "support.h"
+
+#include "base/bits.h"
+#include "base/half.h"
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 2048 };
+static const size_t lens[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 1000, 1023, N - 3};
+enum { LEN_N = sizeof lens / sizeof *lens };
+
+static const uint32_t edges[] = {0,          0x80000000, 1,          0x007fffff, 0x00800000, 0x33000000,
+                                 0x33000001, 0x337fffff, 0x33800000, 0x387fc000, 0x387fe000, 0x387fffff,
+                                 0x38800000, 0x477fe000, 0x477fefff, 0x477ff000, 0x47800000, 0x7f7f0000,
+                                 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7f80ffff,
+                                 0x7fa00000, 0x7fc00000, 0x7fffffff, 0x3f808000, 0x3f818000, 0x3f800000};
+enum { EDGE_N = sizeof edges / sizeof *edges };
+
+/* Any bits: edges with either sign among values of all magnitudes. */
+static void fill(float *values, test_random *random)
+{
+    for (size_t i = 0; i < N; i++) {
+        uint32_t bits = (uint32_t)test_bits(random);
+        values[i] = tg_bits_float(bits % 4 == 0 ? edges[bits / 8 % EDGE_N] | (bits & 0x80000000u) : bits);
+    }
+}
+
+typedef void (*look)(const tg_kernels *fast, const float *a, const float *b, size_t n);
+
+/* With every level, length and a few alignments. */
+static void everywhere(look compare)
+{
+    float a[N], b[N];
+    test_random random = {7};
+    for (int level = TG_SIMD_AVX2; level <= TG_SIMD_AVX512; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; fast != NULL && round < 50; round++) {
+            fill(a, &random);
+            fill(b, &random);
+            for (size_t l = 0; l < LEN_N; l++) {
+                compare(fast, a + round % 3, b + round % 2, lens[l]);
+            }
+        }
+    }
+}
+
+static void compare_halves(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    uint16_t want[2][N] = {{0}}, got[2][N] = {{0}};
+    (void)b;
+    tg_kernels_scalar.fp16_narrow(want[0], a, n);
+    tg_kernels_scalar.bf16_narrow(want[1], a, n);
+    fast->fp16_narrow(got[0], a, n);
+    fast->bf16_narrow(got[1], a, n);
+    assert_memory_equal(want, got, sizeof want);
+    float widened[2][N] = {{0}}, back[2][N] = {{0}};
+    const uint16_t *any = (const uint16_t *)(const void *)a;
+    tg_kernels_scalar.fp16_widen(widened[0], any, n);
+    tg_kernels_scalar.bf16_widen(widened[1], any, n);
+    fast->fp16_widen(back[0], any, n);
+    fast->bf16_widen(back[1], any, n);
+    assert_memory_equal(widened, back, sizeof widened);
+}
+
+static void halves_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_halves);
+}
+
+static void every_half_is_widened_alike(void **state)
+{
+    (void)state;
+    static uint16_t all[65536];
+    static float want[65536], got[65536];
+    for (uint32_t i = 0; i < 65536; i++) {
+        all[i] = (uint16_t)i;
+    }
+    for (int level = TG_SIMD_AVX2; level <= TG_SIMD_AVX512; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        if (fast != NULL) {
+            tg_kernels_scalar.fp16_widen(want, all, 65536);
+            fast->fp16_widen(got, all, 65536);
+            assert_memory_equal(want, got, sizeof want);
+        }
+    }
+}
+
+static bool is_nan(float value)
+{
+    return (tg_float_bits(value) & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* Sums of two NaNs are a NaN, but which of them is not said. */
+static void compare_arithmetic(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    float want[2][N], got[2][N];
+    memcpy(want[0], a, n * sizeof *a);
+    memcpy(got[0], a, n * sizeof *a);
+    tg_kernels_scalar.add(want[0], b, n);
+    fast->add(got[0], b, n);
+    tg_kernels_scalar.subtract(want[1], a, b, n);
+    fast->subtract(got[1], a, b, n);
+    for (size_t i = 0; i < n; i++) {
+        for (int k = 0; k < 2; k++) {
+            assert_true(tg_float_bits(want[k][i]) == tg_float_bits(got[k][i]) ||
+                        (is_nan(want[k][i]) && is_nan(got[k][i])));
+        }
+    }
+}
+
+static void arithmetic_is_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_arithmetic);
+}
+
+static void compare_marks(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    uint64_t want[N / 64], got[N / 64];
+    for (size_t e = 0; e < EDGE_N + 8; e++) {
+        uint32_t least = e < EDGE_N ? edges[e] & 0x7fffffffu : tg_float_bits(b[e]) & 0x7fffffffu;
+        memset(want, 0x55, sizeof want);
+        memset(got, 0x55, sizeof got);
+        tg_kernels_scalar.mark_keys(want, a, least, n);
+        fast->mark_keys(got, a, least, n);
+        assert_memory_equal(want, got, sizeof want);
+    }
+    assert_int_equal(tg_kernels_scalar.all_finite(a, n), fast->all_finite(a, n));
+}
+
+static void marks_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_marks);
+}
+
+/* One bad value anywhere is found. */
+static void what_is_not_finite_is_found(void **state)
+{
+    (void)state;
+    float values[200];
+    for (int level = TG_SIMD_SCALAR; level <= TG_SIMD_AVX512; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        for (size_t at = 0; k != NULL && at < 200; at++) {
+            for (size_t i = 0; i < 200; i++) {
+                values[i] = tg_bits_float(0x7f7fffff);
+            }
+            assert_true(k->all_finite(values, 200));
+            values[at] = tg_bits_float(at % 2 == 0 ? 0x7f800000 : 0xff800001);
+            assert_false(k->all_finite(values, 200));
+            assert_true(k->all_finite(values, at));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_are_the_same),         cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same),      cmocka_unit_test(marks_are_the_same),
+        cmocka_unit_test(what_is_not_finite_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
