@@ -22,6 +22,13 @@ static inline void tg_put64(uint8_t *at, uint64_t value)
     tg_put32(at + 4, (uint32_t)(value >> 32));
 }
 
+/* Whether numbers lie in memory as they do on the wire. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define TG_IS_LITTLE_ENDIAN 1
+#else
+#define TG_IS_LITTLE_ENDIAN 0
+#endif
+
 static inline uint16_t tg_get16(const uint8_t *at)
 {
     return (uint16_t)(at[0] | (uint32_t)at[1] << 8);

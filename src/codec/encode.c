@@ -49,22 +49,44 @@ size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, c
     return 0;
 }
 
+/* Where a block of a gradient can be taken from as it lies, because it is remembered with anyway and is fp32, of one tensor
+ * and not to be changed: saves a copy. NULL: it can not. */
+static const float *in_place(const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n)
+{
+    const tg_work *w = &c->works[unit];
+    const tg_piece *piece = tg_unit_piece(&c->layout->units[unit], at);
+    bool whole = n > 0 && at + n <= piece->at + piece->n;
+    if (!w->remembers || !whole || source->flat != NULL || w->shrink != 1.0f || c->nonfinite == TG_NONFINITE_ZERO ||
+        c->layout->tensors[piece->tensor].dtype != TG_FP32) {
+        return NULL;
+    }
+    const float *grad = source->grads[piece->tensor];
+    return (uintptr_t)grad % sizeof *grad == 0 ? grad + (at - piece->at) : NULL;
+}
+
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n)
 {
     const tg_work *w = &c->works[unit];
-    size_t bad_tensor = tg_codec_load_gradient(desk, c, unit, source, at, n);
-    if (bad_tensor != 0) {
-        return bad_tensor;
+    const float *g = in_place(c, unit, source, at, n);
+    if (g != NULL && c->nonfinite == TG_NONFINITE_ERROR && !tg_all_finite(g, n)) {
+        return tg_unit_piece(&c->layout->units[unit], at)->tensor + 1;
     }
-    if (w->shrink != 1.0f) {
-        tg_scale(desk->u, desk->u, w->shrink, n);
+    if (g == NULL) {
+        size_t bad_tensor = tg_codec_load_gradient(desk, c, unit, source, at, n);
+        if (bad_tensor != 0) {
+            return bad_tensor;
+        }
+        if (w->shrink != 1.0f) {
+            tg_scale(desk->u, desk->u, w->shrink, n);
+        }
+        g = desk->u;
     }
     if (w->wants_gradient) {
-        memcpy(desk->g, desk->u, n * sizeof *desk->u);
+        memcpy(desk->g, g, n * sizeof *g);
     }
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
-        w->feedback->recall(desk->u, &memory, w->feedback_params, n);
+        w->feedback->recall(desk->u, g, &memory, w->feedback_params, n);
     }
     return 0;
 }

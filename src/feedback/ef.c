@@ -14,16 +14,16 @@ static const tg_param params[] = {
      .standard = 1},
 };
 
-static void recall(float *u, const tg_memory *m, const double *p, size_t n)
+static void recall(float *u, const float *g, const tg_memory *m, const double *p, size_t n)
 {
     float decay = (float)p[0];
     const float *old = m->old;
     if (decay == 1.0f) { /* saves a multiplication an element; the result is the same */
-        tg_kernels_best()->add(u, old, n);
+        tg_kernels_best()->add(u, g, old, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        u[i] += decay * old[i];
+        u[i] = g[i] + decay * old[i];
     }
 }
 

@@ -20,8 +20,8 @@ typedef struct tg_feedback_part {
     tg_part part;
     uint32_t planes; /* 0: there is no memory, and neither function is called */
 
-    /* Turns the gradient in u into what should be sent, given what is remembered. */
-    void (*recall)(float *u, const tg_memory *m, const double *params, size_t n);
+    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. */
+    void (*recall)(float *u, const float *g, const tg_memory *m, const double *params, size_t n);
 
     /* What to remember, given u and the gradient g, and what the decoder will see: decoded values of the marked elements
      * in order, or of all elements if mask is NULL. */

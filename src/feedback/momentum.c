@@ -29,12 +29,12 @@ static double norm_max(const double *p)
     return p[CLIP];
 }
 
-static void recall(float *u, const tg_memory *m, const double *p, size_t n)
+static void recall(float *u, const float *g, const tg_memory *m, const double *p, size_t n)
 {
     float keep_share = (float)p[M];
     const float *residual = m->old, *velocity = m->old + m->stride;
     for (size_t i = 0; i < n; i++) {
-        u[i] = residual[i] + (keep_share * velocity[i] + u[i]);
+        u[i] = residual[i] + (keep_share * velocity[i] + g[i]);
     }
 }
 

@@ -81,9 +81,9 @@ USES_AVX512 static bool all_finite(const float *values, size_t n)
     return loop_all_finite(values, n);
 }
 
-USES_AVX512 static void add(float *sums, const float *values, size_t n)
+USES_AVX512 static void add(float *out, const float *a, const float *b, size_t n)
 {
-    loop_add(sums, values, n);
+    loop_add(out, a, b, n);
 }
 
 USES_AVX512 static void subtract(float *out, const float *a, const float *b, size_t n)

@@ -49,9 +49,10 @@ size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **wo
 /* Loops that have a version for each instruction set; all give the same bits. */
 typedef struct tg_kernels {
     bool (*all_finite)(const float *values, size_t n);
-    void (*add)(float *sums, const float *values, size_t n);
-    void (*subtract)(float *out, const float *a, const float *b, size_t n); /* out = a - b; out may be either */
-    void (*fp16_narrow)(uint16_t *halves, const float *values, size_t n);   /* as base/half.h has it */
+    /* out = a + b, out = a - b; out may be either. */
+    void (*add)(float *out, const float *a, const float *b, size_t n);
+    void (*subtract)(float *out, const float *a, const float *b, size_t n);
+    void (*fp16_narrow)(uint16_t *halves, const float *values, size_t n); /* as base/half.h has it */
     void (*fp16_widen)(float *out, const uint16_t *halves, size_t n);
     void (*bf16_narrow)(uint16_t *halves, const float *values, size_t n);
     void (*bf16_widen)(float *out, const uint16_t *halves, size_t n);

@@ -18,10 +18,10 @@ TG_LOOP bool loop_all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
-TG_LOOP void loop_add(float *sums, const float *values, size_t n)
+TG_LOOP void loop_add(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        sums[i] += values[i];
+        out[i] = a[i] + b[i];
     }
 }
 

@@ -163,9 +163,9 @@ static bool all_finite(const float *values, size_t n)
     return loop_all_finite(values, n);
 }
 
-static void add(float *sums, const float *values, size_t n)
+static void add(float *out, const float *a, const float *b, size_t n)
 {
-    loop_add(sums, values, n);
+    loop_add(out, a, b, n);
 }
 
 static void subtract(float *out, const float *a, const float *b, size_t n)
