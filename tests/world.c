@@ -119,3 +119,44 @@ bool test_world_same(const test_world *a, const test_world *b)
     }
     return true;
 }
+
+/* Adds what an owner keeps of a unit, tensor by tensor. */
+static void add_kept(double *out, const tg_layout *l, const tg_unit *unit, const tg_work *w, const float *kept)
+{
+    for (size_t k = 0; k < unit->piece_n; k++) {
+        const tg_piece *piece = &unit->pieces[k];
+        uint64_t tensor_at = 0;
+        for (size_t t = 0; t < piece->tensor; t++) {
+            tensor_at += l->tensor_elements[t];
+        }
+        for (uint64_t i = 0; i < piece->n; i++) {
+            if (piece->at + i >= w->lo && piece->at + i < w->hi) {
+                out[tensor_at + i] += (double)kept[piece->at + i - w->lo];
+            }
+        }
+    }
+}
+
+void test_world_owed(double *out, const test_world *w)
+{
+    uint64_t element_n = test_model_elements(&w->models[0]);
+    float *residual = test_room(element_n * sizeof *residual);
+    memset(out, 0, element_n * sizeof *out);
+    for (uint32_t r = 0; r < w->n; r++) {
+        const tg_layout *l = w->ranks[r]->codec->layout;
+        const tg_codec *answer = w->ranks[r]->answer;
+        uint64_t at = 0;
+        for (size_t t = 0; t < l->tensor_n; at += l->tensor_elements[t++]) {
+            MUST(tg_exchange_residual(w->ranks[r], residual, t, why));
+            for (uint64_t i = 0; i < l->tensor_elements[t]; i++) {
+                out[at + i] += (double)residual[i] / (double)w->n;
+            }
+        }
+        for (size_t u = 0; answer != NULL && u < l->unit_n; u++) {
+            if (answer->works[u].remembers) {
+                add_kept(out, l, &l->units[u], &answer->works[u], answer->memory[0] + answer->works[u].memory_at);
+            }
+        }
+    }
+    free(residual);
+}

@@ -46,4 +46,7 @@ bool test_world_identical(const test_world *w);
 /* Whether both worlds hold the same gradients and residuals, rank by rank, answers included. */
 bool test_world_same(const test_world *a, const test_world *b);
 
+/* What the model has still to receive, tensors end to end: the mean of the ranks' residuals, and what owners keep. */
+void test_world_owed(double *out, const test_world *w);
+
 #endif

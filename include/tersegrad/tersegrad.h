@@ -360,6 +360,15 @@ TG_API tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, 
  * one then, too, where neither is "lowrank" or learns. */
 TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n, tg_detail *why) TG_CHECKED;
 
+/* Another recipe in the middle of a run. x, which is new and for the same tensors, rank and world, takes over what `from`
+ * still owes the model, residuals and what owners keep of their answers, and its last step. Every rank does so between the
+ * same two steps; nothing travels, and over the ranks together what is owed stays the same. Tensor by tensor, what x has no
+ * memory for (its recipe has no feedback, or its exchange remembers in a way of its own) goes to left[t], as many floats as
+ * the tensor has elements, zeros if there is nothing: the caller adds it to this rank's next gradient. With `left` NULL
+ * that is TG_E_MISMATCH instead. `from` stays as it is. */
+TG_API tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchange *from,
+                                   tg_detail *why) TG_CHECKED;
+
 /* ---- links: those who carry operations out --------------------------------------------------------------- */
 
 /* One rank's end of a link. `carry` returns when the operation is done on this rank. `abort` makes every

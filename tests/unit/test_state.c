@@ -85,26 +85,6 @@ static void a_resumed_run_ends_in_the_same_bits(void **state)
     }
 }
 
-/* What the model has still to receive: the mean of the ranks' residuals, and what owners keep. */
-static void owed(double *out, const test_world *w)
-{
-    memset(out, 0, ELEMENTS * sizeof *out);
-    for (uint32_t r = 0; r < w->n; r++) {
-        for (int k = 0; k < 2; k++) {
-            const tg_codec *c = k == 0 ? w->ranks[r]->codec : w->ranks[r]->answer;
-            uint64_t unit_at = 0;
-            for (size_t u = 0; c != NULL && u < c->layout->unit_n; u++) {
-                const tg_work *work = &c->works[u];
-                for (uint64_t i = work->lo; work->remembers && i < work->hi; i++) {
-                    out[unit_at + i] +=
-                        (double)c->memory[0][work->memory_at + (i - work->lo)] / (k == 0 ? (double)w->n : 1);
-                }
-                unit_at += c->layout->units[u].n;
-            }
-        }
-    }
-}
-
 static void move(size_t from_run, uint32_t from, size_t to_run, uint32_t to)
 {
     test_world before = make_world(from_run, from), after = make_world(to_run, to);
@@ -116,8 +96,8 @@ static void move(size_t from_run, uint32_t from, size_t to_run, uint32_t to)
         MUST(tg_state_load(after.ranks[r], states, from, why));
     }
     double had[ELEMENTS], has[ELEMENTS];
-    owed(had, &before);
-    owed(has, &after);
+    test_world_owed(had, &before);
+    test_world_owed(has, &after);
     for (int i = 0; i < ELEMENTS; i++) { /* a mean in fp32 of values up to 10 */
         assert_true(fabs(had[i] - has[i]) < 10 * 0x1p-23);
     }
