@@ -1,0 +1,178 @@
+"""The C library as ctypes sees it: structs and prototypes of tersegrad.h, and failures as exceptions.
+
+One table of prototypes is all there is to keep in step with the header. Functions that can fail take, last, a
+`tg_detail *`; `call` passes one and turns what comes back into `Error`.
+"""
+
+import ctypes
+import pathlib
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+
+OK, MORE = 0, 1
+STATUS = {
+    -1: "ARGUMENT", -2: "RECIPE", -3: "MEMORY", -4: "SPACE", -5: "NONFINITE", -6: "FRAME", -7: "VERSION", -8: "MISMATCH",
+    -9: "PEER", -10: "LINK", -11: "DIVERGED", -12: "STATE", -13: "NO_EFFECT"}
+E_LINK = -10
+
+DTYPES = ("float32", "float16", "bfloat16")  # by tg_dtype
+KINDS = {"other": 0, "conv": 1, "dense": 2, "recurrent": 3, "embedding": 4, "norm": 5, "bias": 6}
+NONFINITE = {"error": 0, "zero": 1, "pass": 2}
+
+
+class Error(RuntimeError):
+    """A failure of the library: its sentence, and `code`, the status without TG_E_, such as "RECIPE"."""
+
+    def __init__(self, text, code="ARGUMENT"):
+        super().__init__(text)
+        self.code = code
+
+
+class Detail(Structure):
+    _fields_ = [("text", c_char * 256)]
+
+    def say(self, sentence):
+        # As much of the sentence as there is room for, cut between characters.
+        self.text = sentence.encode()[:255].decode(errors="ignore").encode()
+
+
+class ParameterInfo(Structure):
+    _fields_ = [("name", c_char_p), ("summary", c_char_p), ("range", c_char * 80), ("standard", c_char * 32),
+                ("is_main", c_int)]
+
+
+class PartInfo(Structure):
+    _fields_ = [("name", c_char_p), ("stage", c_char_p), ("summary", c_char_p), ("expansion", c_char_p), ("id", c_uint32),
+                ("parameter_n", c_size_t)]
+
+
+class Tensor(Structure):
+    _fields_ = [("name", c_char_p), ("dims", POINTER(c_uint64)), ("dim_n", c_uint32), ("kind", c_int), ("dtype", c_int)]
+
+
+class Rule(Structure):
+    _fields_ = [("pattern", c_char_p), ("recipe", c_char_p)]
+
+
+class Options(Structure):
+    _fields_ = [("size", c_size_t), ("allocator", c_void_p), ("rules", POINTER(Rule)), ("rule_n", c_size_t),
+                ("seed", c_uint64), ("dense_below", c_uint64), ("has_seed", c_uint32), ("threads", c_uint32),
+                ("nonfinite", c_int), ("rank", c_uint32), ("describe", c_uint32), ("exchange", c_char_p),
+                ("verify_every", c_uint64)]
+
+
+class Traffic(Structure):
+    _fields_ = [("len", c_uint64), ("entries", c_uint64), ("bins", c_uint64), ("paper_len", c_uint64), ("shape", c_double),
+                ("scale", c_double)]
+
+
+class Span(Structure):
+    _fields_ = [("data", c_void_p), ("len", c_uint64)]
+
+
+class Op(Structure):
+    _fields_ = [("kind", c_int), ("root", c_uint32), ("rank", c_uint32), ("world", c_uint32), ("sends", POINTER(Span)),
+                ("recvs", POINTER(Span))]
+
+
+class Meter(Structure):
+    _fields_ = [(name, c_uint64) for name in ("steps", "logical", "dense", "payload", "header", "received")]
+
+
+class Link(Structure):
+    pass
+
+
+Carry = ctypes.CFUNCTYPE(c_int, POINTER(Link), POINTER(Op), POINTER(Detail))
+Abort = ctypes.CFUNCTYPE(None, POINTER(Link), c_char_p)
+Link._fields_ = [("carry", Carry), ("abort", Abort), ("sent_len", c_uint64)]
+
+_codec = _exchange = c_void_p
+_grads = POINTER(c_void_p)
+
+# Those that can fail, without the detail at their end.
+_CHECKED = {
+    "tg_recipe_canonical": [c_char_p, c_char_p],
+    "tg_part_list": [POINTER(PartInfo), c_size_t],
+    "tg_part_parameter": [POINTER(ParameterInfo), c_size_t, c_size_t],
+    "tg_codec_new": [POINTER(_codec), c_char_p, POINTER(Tensor), c_size_t, POINTER(Options)],
+    "tg_encode": [POINTER(c_size_t), _codec, c_void_p, c_size_t, c_uint64, _grads],
+    "tg_decode": [_codec, _grads, c_void_p, c_size_t],
+    "tg_codec_residual": [_codec, POINTER(c_float), c_size_t],
+    "tg_codec_from_frame": [POINTER(_codec), c_void_p, c_void_p, c_size_t, POINTER(Options)],
+    "tg_codec_tensor": [POINTER(Tensor), _codec, c_size_t],
+    "tg_exchange_new": [POINTER(_exchange), c_char_p, POINTER(Tensor), c_size_t, c_uint32, c_uint32, POINTER(Options)],
+    "tg_exchange_traffic": [POINTER(Traffic), _exchange, c_size_t],
+    "tg_exchange_residual": [_exchange, POINTER(c_float), c_size_t],
+    "tg_exchange_adopt": [_grads, _exchange, _exchange],
+    "tg_state_save": [_exchange, c_void_p, c_size_t],
+    "tg_state_load": [_exchange, POINTER(Span), c_size_t],
+    "tg_handshake": [_exchange, POINTER(Link), c_char_p],
+    "tg_reduce": [_exchange, POINTER(Link), c_uint64, _grads],
+}
+
+# The others: what they return, what they take.
+_PLAIN = {
+    "tg_version": (c_char_p, []),
+    "tg_codec_free": (None, [_codec]),
+    "tg_encode_bound": (c_size_t, [_codec]),
+    "tg_codec_tensors": (c_size_t, [_codec]),
+    "tg_exchange_free": (None, [_exchange]),
+    "tg_exchange_name": (c_char_p, [_exchange]),
+    "tg_exchange_recipe": (c_char_p, [_exchange, c_size_t]),
+    "tg_exchange_meter": (None, [_exchange, POINTER(Meter), POINTER(Meter)]),
+    "tg_state_len": (c_size_t, [_exchange]),
+}
+
+lib = ctypes.CDLL(str(pathlib.Path(__file__).with_name("libtersegrad.so")))
+for _name, _arguments in _CHECKED.items():
+    getattr(lib, _name).restype = c_int
+    getattr(lib, _name).argtypes = [*_arguments, POINTER(Detail)]
+for _name, (_result, _arguments) in _PLAIN.items():
+    getattr(lib, _name).restype = _result
+    getattr(lib, _name).argtypes = _arguments
+
+
+def call(name, *arguments):
+    """Calls a function that can fail, and raises Error with its sentence if it does."""
+    why = Detail()
+    status = getattr(lib, name)(*arguments, ctypes.byref(why))
+    if status != OK:
+        raise Error(why.text.decode(errors="replace"), STATUS.get(status, str(status)))
+
+
+def canonical(recipe):
+    """The canonical text of a recipe."""
+    out = ctypes.create_string_buffer(256)
+    call("tg_recipe_canonical", out, recipe.encode())
+    return out.value.decode()
+
+
+def make_tensors(tensors):
+    """(name, shape, kind, dtype) of each as an array of tg_tensor, which keeps alive what it points to."""
+    out = (Tensor * max(len(tensors), 1))()
+    out.kept = []
+    for at, (name, shape, kind, dtype) in zip(out, tensors):
+        dims = (c_uint64 * max(len(shape), 1))(*shape)
+        out.kept.append(dims)
+        at.name, at.dims, at.dim_n = name.encode(), dims, len(shape)
+        at.kind, at.dtype = KINDS[kind], DTYPES.index(dtype)
+    return out
+
+
+def make_options(*, rules=None, seed=None, dense_below=0, threads=1, nonfinite="error", exchange=None, verify_every=0,
+                 rank=0, describe=False):
+    """tg_options. `rules` is a dict or a list of pairs: a pattern of names, and the recipe of those that match."""
+    if nonfinite not in NONFINITE:
+        raise Error(f"nonfinite is {nonfinite!r}; it is one of {', '.join(NONFINITE)}")
+    pairs = list(rules.items() if isinstance(rules, dict) else rules or ())
+    own = (Rule * max(len(pairs), 1))(*(Rule(pattern.encode(), recipe.encode()) for pattern, recipe in pairs))
+    options = Options(size=ctypes.sizeof(Options), rules=own, rule_n=len(pairs), seed=seed or 0, has_seed=seed is not None,
+                      dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
+                      describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every)
+    options.kept = own
+    return options
+
+
+def pointers(addresses):
+    """Addresses as an array of pointers; 0 is NULL."""
+    return (c_void_p * max(len(addresses), 1))(*addresses)

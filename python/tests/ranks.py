@@ -1,0 +1,66 @@
+"""Ranks for tests: processes that wait for jobs, so that PyTorch is loaded once and not once a test.
+
+A job is a function of jobs.py; each gets a process group of its own. A job that does not end in time ends its processes,
+and its test fails: nothing may hang.
+"""
+
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Failed(AssertionError):
+    pass
+
+
+class Ranks:
+    def __init__(self):
+        self.processes = []
+        self.folder = tempfile.TemporaryDirectory()
+        self.count = 0
+
+    def start(self, world):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+        while len(self.processes) < world:
+            self.processes.append(subprocess.Popen([sys.executable, str(HERE / "jobs.py")], stdin=subprocess.PIPE,
+                                                   stdout=subprocess.PIPE, env=environment, cwd=HERE))
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+        self.processes = []
+
+    def run(self, job, world, limit=60, dies=(), **arguments):
+        """What the job returned on each rank; of one that raised, {"error": its sentence, "type": ..., "code": ...}. Ranks in
+        `dies` end their process and return None."""
+        self.start(world)
+        self.count += 1
+        for rank, process in enumerate(self.processes[:world]):
+            order = {"job": job, "rank": rank, "world": world, "file": f"{self.folder.name}/{self.count}", "arguments": arguments}
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        end, out = time.monotonic() + limit, [None] * world
+        try:
+            for rank, process in enumerate(self.processes[:world]):
+                if not select.select([process.stdout], [], [], max(end - time.monotonic(), 0))[0]:
+                    raise Failed(f"{job}: rank {rank} of {world} has not ended within {limit} s")
+                line = process.stdout.readline()
+                if not line and rank not in dies:
+                    raise Failed(f"{job}: rank {rank} of {world} has ended")
+                out[rank] = json.loads(line) if line else None
+        except BaseException:
+            self.stop()
+            raise
+        if dies:
+            self.stop()
+        return out

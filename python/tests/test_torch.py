@@ -1,0 +1,271 @@
+"""The hook and the reducer, on one to four ranks over gloo, against PyTorch's own averages and against themselves.
+
+    python3 -m unittest discover -s python/tests      with the package and PyTorch installed
+"""
+
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy
+import torch
+
+import tersegrad
+import jobs
+from ranks import Ranks
+from tersegrad.torch import Reducer, State
+
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
+
+
+RANKS = Ranks()
+tearDownModule = RANKS.stop
+
+
+class OnRanks(unittest.TestCase):
+    ranks = RANKS
+
+    def run_all(self, job, world, **arguments):
+        """All ranks must succeed."""
+        out = self.ranks.run(job, world, **arguments)
+        for rank, result in enumerate(out):
+            if isinstance(result, dict) and "error" in result:
+                self.fail(f"{job}: rank {rank}: {result['type']}: {result['error']}")
+        return out
+
+    def identical(self, results):
+        self.assertEqual(len({result["digest"] for result in results}), 1)
+        return results[0]
+
+    def close(self, a, b):
+        numpy.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+class Averages(OnRanks):
+    def test_dense_equals_pytorch(self):
+        for world, model, options in ((1, "mlp", {}), (2, "mlp", {"bucket_cap_mb": 0.001}), (3, "conv", {"give_model": True}),
+                                      (2, "mlp", {"accumulate": 3}), (2, "unused", {"find_unused": True}),
+                                      (2, "frozen", {}), (2, "conv", {"gradient_as_bucket_view": True}), (2, "channels last", {})):
+            with self.subTest(world=world, model=model, **options):
+                plain = self.run_all("train", world, recipe=None, model=model,
+                                     **{k: v for k, v in options.items() if k != "give_model"})
+                ours = self.run_all("train", world, recipe="dense", model=model, **options)
+                self.close(self.identical(ours)["weights"], self.identical(plain)["weights"])
+
+    def test_reduce_equals_the_mean(self):
+        for dtype, tolerance in (("float32", 1e-6), ("float16", 2e-3), ("bfloat16", 2e-2)):
+            for result in self.run_all("average", 3, recipe="dense", dtype=dtype):
+                numpy.testing.assert_allclose(result["got"], result["expected"], rtol=tolerance, atol=tolerance)
+                self.assertEqual(result["kinds"], ["dense", "bias"] * 3)
+
+    def test_reduce_of_bare_parameters_in_any_order(self):
+        for result in self.run_all("strided", 3):
+            self.assertTrue(result["same"])
+            self.assertEqual(result["q"], [1.0, 1.0, 1.0])
+            self.assertEqual(result["names"], ["parameter.0", "parameter.1"])
+
+    def test_replicas_are_identical_and_buckets_of_no_consequence(self):
+        for world, recipe in ((2, "adacomp"), (3, "ef+topk@0.1"), (2, "powersgd@2"), (3, jobs.LGC), (4, "ef+topk@0.1+fp16"),
+                              (2, "dgc@0.1")):
+            with self.subTest(world=world, recipe=recipe):
+                one = self.identical(self.run_all("train", world, recipe=recipe, steps=6))
+                many = self.identical(self.run_all("train", world, recipe=recipe, steps=6, bucket_cap_mb=0.001))
+                self.assertEqual(one["digest"], many["digest"])
+                self.assertGreater(one["stats"]["total"]["ratio"], 1.2)
+                dense = self.run_all("train", world, recipe="dense", steps=6)[0]
+                self.assertNotEqual(one["digest"], dense["digest"])
+
+    def test_unused_and_frozen_parameters_and_exchanges(self):
+        self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
+        self.identical(self.run_all("train", 2, recipe="ef+topk@0.2", model="frozen"))
+        for exchange in ("gather", "shard", "server"):
+            got = self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", options={"exchange": exchange, "verify_every": 1}))
+            self.assertEqual(got["stats"]["exchange"], exchange)
+
+    def test_two_process_groups(self):
+        results = self.run_all("groups", 4, recipe="ef+topk@0.1")
+        self.assertEqual(results[0]["digest"], results[1]["digest"])
+        self.assertEqual(results[2]["digest"], results[3]["digest"])
+        self.assertNotEqual(results[0]["digest"], results[2]["digest"])
+        for result in results:
+            self.assertIn("not in the process group", result["refused"])
+
+    @unittest.skipUnless(TORCH >= (2, 0), "torch.compile is there from PyTorch 2.0 on")
+    def test_compiled(self):
+        plain = self.identical(self.run_all("train", 2, recipe="ef+topk@0.1"))
+        compiled = self.identical(self.run_all("train", 2, recipe="ef+topk@0.1", compiled=True, limit=120))
+        self.close(compiled["weights"], plain["weights"])
+
+    def test_uneven_inputs(self):
+        self.assertEqual([result["steps"] for result in self.run_all("join", 2, recipe="ef+topk@0.1")], [5, 5])
+
+    def test_facts(self):
+        first, second = self.run_all("facts", 2)
+        stats = first["stats"]
+        self.assertEqual(stats["last"]["sent"], stats["last"]["payload"] + stats["last"]["header"])
+        self.assertEqual(stats["total"]["steps"], 3)
+        self.assertEqual(stats["last"]["received"], second["stats"]["last"]["sent"])
+        self.assertGreater(stats["total"]["ratio"], 2)
+        self.assertEqual(stats["tensors"]["7.weight"]["recipe"], "fp16")
+        self.assertGreater(stats["tensors"]["7.weight"]["bytes"], 1599)
+        self.assertEqual({name: first["kinds"][name] for name in ("1.weight", "1.bias", "2.weight", "2.bias", "7.weight")},
+                         {"1.weight": "conv", "1.bias": "bias", "2.weight": "norm", "2.bias": "norm", "7.weight": "dense"})
+        self.assertIn("adabins", first["summary"])
+        self.assertIn("3 steps", first["summary"])
+        self.assertEqual([step for name, _, step in first["written"] if name == "tersegrad/ratio"], [0, 1, 2])
+
+    def test_bytes_are_those_of_the_link(self):
+        for result in self.run_all("train", 2, recipe="ef+topk@0.1", steps=5):
+            more = self.run_all("train", 2, recipe="ef+topk@0.1", steps=0)[0]
+            self.assertEqual(more["sent"], 0)
+            counted = result["stats"]["total"]["sent"]
+            self.assertLess(counted, result["sent"])            # before the first step ranks compare their setups
+            self.assertLess(result["sent"] - counted, 256 + 16 + 4096)
+
+    def test_kinds(self):
+        kinds = self.run_all("kinds", 1)[0]
+        for name, kind in (("words.weight", "embedding"), ("memory.weight_ih_l0", "recurrent"), ("memory.bias_hh_l0", "bias"),
+                           ("norm.weight", "norm"), ("norm.bias", "norm"), ("attention.in_proj_weight", "dense"),
+                           ("attention.out_proj.bias", "bias"), ("out.weight", "dense"), ("free", "other")):
+            self.assertEqual(kinds[name], kind, name)
+        self.assertNotIn("tied.weight", kinds)
+
+
+class Scales(OnRanks):
+    def test_scales_are_of_no_consequence(self):
+        plain = self.identical(self.run_all("scaled", 2, recipe="ef+topk@0.1", scales=[1, 1, 1, 1, 1]))
+        scaled = self.identical(self.run_all("scaled", 2, recipe="ef+topk@0.1", scales=[1024, 1024, 512, 2048, 65536]))
+        self.assertEqual(plain["digest"], scaled["digest"])
+
+    def test_a_step_with_inf_is_seen_by_all_and_not_remembered(self):
+        for recipe in ("dense", "ef+topk@0.1", "adacomp", "ef+orq@9", "powersgd@2", "ef-signsgd"):
+            with self.subTest(recipe=recipe):
+                results = self.run_all("scaled", 2, recipe=recipe, scales=[1024] * 5, inf_at=2)
+                self.identical(results)
+                for result in results:
+                    self.assertEqual(result["skipped"], [2])
+                    self.assertTrue(result["finite"])
+
+
+    @unittest.skipUnless(TORCH >= (2, 3), "GradScaler is for processors, too, from PyTorch 2.3 on")
+    def test_a_real_scaler(self):
+        results = self.run_all("real_scaler", 2, recipe="ef+topk@0.1")
+        self.identical(results)
+        for result in results:
+            self.assertEqual(result["scales"], [1024, 1024, 512, 512, 512])
+            self.assertTrue(result["finite"])
+
+
+class Checkpoints(OnRanks):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_a_resumed_run_ends_in_the_same_bits(self):
+        for recipe in ("ef+topk@0.1", "adacomp", "powersgd@2", jobs.LGC):
+            straight = self.identical(self.run_all("resume", 2, recipe=recipe, stop=-1, steps=7))
+            resumed = self.identical(self.run_all("resume", 2, recipe=recipe, stop=4, steps=7, folder=self.folder))
+            self.assertEqual(straight, resumed)
+
+    def test_what_is_owed_survives_another_number_of_ranks(self):
+        for old, new in ((2, 3), (3, 1)):
+            owed = self.run_all("save_world", old, recipe="ef+topk@0.1", folder=self.folder)[0]["owed"]
+            for result in self.run_all("load_world", new, recipe="ef+topk@0.1", folder=self.folder, old=old):
+                numpy.testing.assert_allclose(result["out"], owed, rtol=1e-5, atol=1e-5)
+                self.assertEqual(result["step"], 5)
+            for at_once in ("ef+randomblock@0.1", "dense"):
+                for result in self.run_all("load_world", new, recipe="ef+topk@0.1", folder=self.folder, old=old, at_once=at_once):
+                    numpy.testing.assert_allclose(result["out"], owed, rtol=1e-5, atol=1e-5)
+
+    def test_what_waits_for_the_next_gradients_is_saved_too(self):
+        owed = self.run_all("save_world", 2, recipe="ef+topk@0.1", folder=self.folder, last="fp32")[0]["owed"]
+        for world in (2, 3):
+            for result in self.run_all("load_world", world, recipe="fp32", folder=self.folder, old=2):
+                numpy.testing.assert_allclose(result["out"], owed, rtol=1e-5, atol=1e-5)
+
+    def test_states_that_do_not_fit(self):
+        for sentences in self.run_all("refuse_states", 2):
+            for sentence, words in zip(sentences, ("saved with recipe 'ef+topk@0.1+fp32', and this is 'ef+topk@0.2",
+                                                   "give the list of all 5 states", "is of rank", "not what state_dict returned",
+                                                   "damaged", "another model")):
+                self.assertIsNotNone(sentence, words)
+                self.assertIn(words, sentence)
+
+
+class Recipes(OnRanks):
+    def test_nothing_owed_is_lost_by_another_recipe(self):
+        recipes = ["ef+topk@0.1", "ef+topk@0.01+fp16", "ef+randomblock@0.2", "dense", "ef+threshold@1.5", "powersgd@1",
+                   "ef+topk@0.05,scope=model"]
+        for world in (1, 2, 3):
+            for by_schedule in (False, True):
+                for result in self.run_all("change", world, recipes=recipes, by_schedule=by_schedule):
+                    self.assertLess(result["owed"], 1e-4)
+                    self.assertEqual(result["steps"], len(recipes) + 1)
+                    self.assertGreater(len(set(result["seen"])), 2)
+
+
+class Failures(OnRanks):
+    def raised(self, results, *words):
+        for rank, result in enumerate(results):
+            self.assertIsInstance(result, dict, f"rank {rank} has not raised")
+            for word in words:
+                self.assertIn(word, result.get("error", ""), f"rank {rank}")
+
+    def test_ranks_that_disagree(self):
+        self.raised(self.ranks.run("disagree", 2, what="recipe", limit=20),
+                    "rank 1 has recipe 'ef+topk@0.2+fp32', but rank 0 has 'ef+topk@0.1+fp32'")
+        self.raised(self.ranks.run("disagree", 3, what="seed", limit=20), "rank 1 has seed '1', but rank 0 has '0'")
+        self.raised(self.ranks.run("disagree", 3, what="bad", limit=20), "the exchange lowrank carries")
+
+    def test_one_rank_that_fails_later(self):
+        results = self.ranks.run("later", 3, what="nan", limit=20)
+        self.raised(results, "NaN", "0.weight")
+        self.raised([results[0], results[2]], "rank 1: ")
+        self.raised(self.ranks.run("later", 3, what="recipe", limit=20), "rank 1", "another recipe")
+        results = self.ranks.run("later", 3, what="schedule", limit=20)
+        self.raised(results, "division by zero")
+        self.raised([results[0], results[2]], "rank 1: ")
+
+    def test_a_rank_that_dies(self):
+        results = self.ranks.run("later", 3, what="death", dies=(1,), limit=30)
+        self.assertIsNone(results[1])
+        self.raised([results[0], results[2]], "has lost rank")
+
+    def test_a_rank_that_stops(self):
+        self.raised(self.ranks.run("stall", 3, limit=20), "has lost rank")
+
+    def test_a_link_that_is_given_up(self):
+        results = self.ranks.run("stop_in_step", 3, limit=20)
+        self.assertIn("enough", results[1]["error"])
+        self.raised([results[0], results[2]], "has lost rank")
+
+    def test_gradients_that_cannot_be_exchanged(self):
+        for what, words in (("double", "float64"), ("sparse", "sparse")):
+            results = self.ranks.run("unsuitable", 2, what=what, limit=20)
+            self.raised(results, words)
+            self.assertTrue(all(result["type"] == "Error" for result in results))  # from check()
+        self.raised(self.ranks.run("complex_numbers", 2, limit=20), "complex64")
+        self.raised(self.ranks.run("elsewhere", 2, limit=20), "is on meta")
+        self.raised(self.ranks.run("another_type", 2, limit=20), "float16, and was of", "in the first step")
+
+    def test_a_recipe_without_effect(self):
+        for result in self.ranks.run("no_effect", 2, limit=20):
+            self.assertIn("ef+topk@0.1", result["error"])
+
+    def test_a_backend_that_cannot(self):
+        with mock.patch.multiple("tersegrad._torch_link.dist", is_initialized=lambda: True, get_rank=lambda group: 0,
+                                 get_backend=lambda group: "nccl"):
+            with self.assertRaises(tersegrad.Error) as caught:
+                State("dense", process_group=object())
+        self.assertIn("new_group(backend='gloo')", str(caught.exception))
+
+    def test_no_process_group(self):
+        for make in (lambda: State("dense"), lambda: Reducer([], "dense")):
+            with self.assertRaises(tersegrad.Error) as caught:
+                make()
+            self.assertIn("init_process_group", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
