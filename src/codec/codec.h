@@ -99,6 +99,7 @@ typedef struct tg_lane_job {
 
 /* One thread's own space. */
 typedef struct tg_desk {
+    const float *gradient; /* of the block that was loaded: g, or where it lies */
     float g[TG_BIN_MAX], u[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
     uint32_t words[TG_BIN_MAX];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
@@ -193,8 +194,8 @@ void tg_codec_bound_norms(tg_codec *c, const tg_source *source);
 size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at,
                               size_t n);
 
-/* The same, scaled down where its norm is bounded, with what is remembered of it; and into desk->g without that if some
- * part wants it. */
+/* The same, scaled down where its norm is bounded, with what is remembered of it; and without that at desk->gradient if
+ * some part wants it. */
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 

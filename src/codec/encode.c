@@ -81,8 +81,10 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_s
         }
         g = desk->u;
     }
-    if (w->wants_gradient) {
+    desk->gradient = g;
+    if (w->wants_gradient && g == desk->u) {
         memcpy(desk->g, g, n * sizeof *g);
+        desk->gradient = desk->g;
     }
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
@@ -154,7 +156,7 @@ static void write_values(progress *to, const tg_codec *c, size_t skip, const uin
     to->count += count;
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
-        const float *g = w->wants_gradient ? desk->g + skip : NULL;
+        const float *g = w->wants_gradient ? desk->gradient + skip : NULL;
         w->feedback->keep(&memory, w->feedback_params, u, g, mask, desk->decoded, n);
         for (uint32_t p = 0; c->nonfinite == TG_NONFINITE_PASS && p < w->feedback->planes; p++) {
             if (p > 0 || !waits) {
@@ -281,8 +283,8 @@ static size_t write_bins(progress *to, const pass *p, uint64_t at)
         return here;
     }
     memset(desk->bin_mask, 0, tg_words(n) * sizeof *desk->bin_mask);
-    tg_recipe_select(recipe)->mark_bins(desk->bin_mask, desk->values, recipe->value[TG_STAGE_select], desk->u, desk->g,
-                                        n);
+    tg_recipe_select(recipe)->mark_bins(desk->bin_mask, desk->values, recipe->value[TG_STAGE_select], desk->u,
+                                        desk->gradient, n);
     for (uint64_t b = skip > 0 ? 1 : 0; w->maxima != NULL && b * w->bin < skip + here; b++) {
         w->maxima[bin + b] = desk->values[b];
     }

@@ -83,6 +83,30 @@ USES_AVX2 static void mark_keys(uint64_t *mask, const float *values, uint32_t le
     }
 }
 
+USES_AVX2 static uint32_t largest_key(const float *values, size_t n)
+{
+    return loop_largest_key(values, n);
+}
+
+USES_AVX2 static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
+                               size_t n)
+{
+    const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
+    const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+    const __m256 factor = _mm256_set1_ps(more);
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        __m256 value = _mm256_loadu_ps(u + i);
+        __m256 sum = _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(g + i)));
+        __m256i reach = _mm256_and_si256(_mm256_castps_si256(sum), rest);
+        __m256i key = _mm256_and_si256(_mm256_castps_si256(value), rest);
+        __m256i beyond = _mm256_or_si256(_mm256_cmpgt_epi32(reach, below), _mm256_cmpgt_epi32(reach, infinity));
+        __m256i is_in = _mm256_and_si256(beyond, _mm256_cmpgt_epi32(key, _mm256_setzero_si256()));
+        loop_set_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
+    }
+    tg_kernels_scalar.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
+}
+
 const tg_kernels tg_kernels_avx2 = {
     .all_finite = all_finite,
     .add = add,
@@ -92,6 +116,8 @@ const tg_kernels tg_kernels_avx2 = {
     .bf16_narrow = bf16_narrow,
     .bf16_widen = bf16_widen,
     .mark_keys = mark_keys,
+    .largest_key = largest_key,
+    .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
 };
 #endif

@@ -149,6 +149,29 @@ USES_AVX512 static void mark_keys(uint64_t *mask, const float *values, uint32_t 
     }
 }
 
+USES_AVX512 static uint32_t largest_key(const float *values, size_t n)
+{
+    return loop_largest_key(values, n);
+}
+
+USES_AVX512 static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
+                                 size_t n)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), bound = _mm512_set1_epi32((int)least);
+    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+    const __m512 factor = _mm512_set1_ps(more);
+    for (size_t i = 0; i < n; i += 16) {
+        __mmask16 here = n - i >= 16 ? 0xffff : (__mmask16)((1u << (n - i)) - 1);
+        __m512 value = _mm512_maskz_loadu_ps(here, u + i);
+        __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(here, g + i)));
+        __m512i reach = _mm512_and_si512(_mm512_castps_si512(sum), rest);
+        __mmask16 is_in = _mm512_mask_cmpge_epu32_mask(here, reach, bound);
+        is_in |= _mm512_mask_cmpgt_epu32_mask(here, reach, infinity);
+        is_in = _mm512_mask_test_epi32_mask(is_in, _mm512_castps_si512(value), rest);
+        loop_set_bits(mask, at + i, is_in);
+    }
+}
+
 const tg_kernels tg_kernels_avx512 = {
     .all_finite = all_finite,
     .add = add,
@@ -158,6 +181,8 @@ const tg_kernels tg_kernels_avx512 = {
     .bf16_narrow = bf16_narrow,
     .bf16_widen = bf16_widen,
     .mark_keys = mark_keys,
+    .largest_key = largest_key,
+    .mark_bin = mark_bin,
     .rans_rounds = rans_rounds,
 };
 #endif

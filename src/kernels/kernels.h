@@ -58,6 +58,11 @@ typedef struct tg_kernels {
     void (*bf16_widen)(float *out, const uint16_t *halves, size_t n);
     /* Marks elements whose magnitude, as the bits of a float, is `least` or more; sets all words of the mask. */
     void (*mark_keys)(uint64_t *mask, const float *values, uint32_t least, size_t n);
+    /* The largest magnitude, as the bits of a float. */
+    uint32_t (*largest_key)(const float *values, size_t n);
+    /* AdaComp's bin: marks, from bit `at` of the mask on, elements whose |u + more * g| is `least` or more, as bits, or a NaN,
+     * and whose u is not 0. */
+    void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
     size_t (*rans_rounds)(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
                           size_t count, const tg_rans_slots *slots);
 } tg_kernels;

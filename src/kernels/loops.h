@@ -32,6 +32,26 @@ TG_LOOP void loop_subtract(float *out, const float *a, const float *b, size_t n)
     }
 }
 
+TG_LOOP uint32_t loop_largest_key(const float *values, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t key = tg_float_bits(values[i]) & 0x7fffffffu;
+        largest = key > largest ? key : largest;
+    }
+    return largest;
+}
+
+/* Sets the low bits of `bits` in a mask, from bit `at` on; those above are 0. */
+TG_LOOP void loop_set_bits(uint64_t *mask, size_t at, uint64_t bits)
+{
+    size_t shift = at % 64;
+    mask[at / 64] |= bits << shift;
+    if (shift > 0 && bits >> (64 - shift) != 0) {
+        mask[at / 64 + 1] |= bits >> (64 - shift);
+    }
+}
+
 /* As tg_float_to_bf16, without a branch. */
 TG_LOOP void loop_bf16_narrow(uint16_t *halves, const float *values, size_t n)
 {

@@ -207,6 +207,20 @@ static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_
     }
 }
 
+static uint32_t largest_key(const float *values, size_t n)
+{
+    return loop_largest_key(values, n);
+}
+
+static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t reach = tg_float_bits(u[i] + more * g[i]) & 0x7fffffffu;
+        bool is_in = (reach >= least || reach > 0x7f800000u) && (tg_float_bits(u[i]) & 0x7fffffffu) != 0;
+        mask[(at + i) / 64] |= (uint64_t)is_in << (at + i) % 64;
+    }
+}
+
 const tg_kernels tg_kernels_scalar = {
     .all_finite = all_finite,
     .add = add,
@@ -216,5 +230,7 @@ const tg_kernels tg_kernels_scalar = {
     .bf16_narrow = bf16_narrow,
     .bf16_widen = bf16_widen,
     .mark_keys = mark_keys,
+    .largest_key = largest_key,
+    .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
 };

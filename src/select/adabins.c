@@ -7,6 +7,7 @@
 #include "select/select.h"
 
 #include "base/half.h"
+#include "kernels/kernels.h"
 
 enum { BIN = TG_SELECT_OWN, CONV, OTHER, WEIGHT };
 enum { BY_KIND = 0, CONV_STANDARD = 50, OTHER_STANDARD = 500 };
@@ -59,28 +60,17 @@ static uint32_t bin(const double *p)
     return (uint32_t)p[BIN];
 }
 
-static uint32_t largest_of(const float *u, size_t n)
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t key = tg_float_bits(u[i]) & 0x7fffffffu;
-        largest = key > largest ? key : largest;
-    }
-    return largest;
-}
-
 static void mark_bins(uint64_t *mask, float *maxima, const double *p, const float *u, const float *g, size_t n)
 {
+    const tg_kernels *k = tg_kernels_best();
     float more = (float)(p[WEIGHT] - 1.0);
     size_t bin_n = bin(p);
     for (size_t at = 0; at < n; at += bin_n) {
         size_t m = n - at < bin_n ? n - at : bin_n;
-        uint32_t largest = largest_of(u + at, m);
+        uint32_t largest = k->largest_key(u + at, m);
         *maxima++ = tg_bits_float(largest);
-        for (size_t i = at; largest > 0 && i < at + m; i++) {
-            uint32_t reach = tg_float_bits(u[i] + more * g[i]) & 0x7fffffffu;
-            bool sent = reach >= largest && (tg_float_bits(u[i]) & 0x7fffffffu) != 0;
-            mask[i / 64] |= (uint64_t)sent << i % 64;
+        if (largest > 0) {
+            k->mark_bin(mask, at, u + at, g + at, more, largest, m);
         }
     }
 }

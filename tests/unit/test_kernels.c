@@ -129,6 +129,27 @@ static void compare_marks(const tg_kernels *fast, const float *a, const float *b
         assert_memory_equal(want, got, sizeof want);
     }
     assert_int_equal(tg_kernels_scalar.all_finite(a, n), fast->all_finite(a, n));
+    assert_int_equal(tg_kernels_scalar.largest_key(a, n), fast->largest_key(a, n));
+}
+
+/* Bins begin at any bit of a mask. */
+static void compare_bins(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    uint64_t want[N / 64 + 3], got[N / 64 + 3];
+    for (size_t at = 0; at < 130; at += 1 + at / 3) {
+        uint32_t least = (tg_float_bits(b[at]) & 0x7fffffffu) | 1u;
+        memset(want, 0, sizeof want);
+        memset(got, 0, sizeof got);
+        tg_kernels_scalar.mark_bin(want, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
+        fast->mark_bin(got, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
+        assert_memory_equal(want, got, sizeof want);
+    }
+}
+
+static void bins_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_bins);
 }
 
 static void marks_are_the_same(void **state)
@@ -159,9 +180,9 @@ static void what_is_not_finite_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_are_the_same),         cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same),      cmocka_unit_test(marks_are_the_same),
-        cmocka_unit_test(what_is_not_finite_is_found),
+        cmocka_unit_test(halves_are_the_same),    cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same), cmocka_unit_test(marks_are_the_same),
+        cmocka_unit_test(bins_are_the_same),      cmocka_unit_test(what_is_not_finite_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
