@@ -250,7 +250,8 @@ def lgc_cells(runs, dense):
     def over(key, digits=0):
         return f"{mean([run[key] for run in runs]):,.{digits}f}"
     difference = 100 * (mean([run["test_accuracy"] for run in runs]) - mean([run["test_accuracy"] for run in dense]))
-    return [accuracy_cell(runs), "" if runs[0] is dense[0] or runs == dense else f"{difference:+.2f}", over("ratio"),
+    accuracy = accuracy_cell(runs) if len(runs) > 1 else f"{100 * runs[0]['test_accuracy']:.2f}"
+    return [accuracy, "" if runs[0] is dense[0] or runs == dense else f"{difference:+.2f}", over("ratio"),
             over("code_ratio") if has_codes else "",
             f"{over('code_up_bytes_per_step')}, {over('code_down_bytes_per_step')}" if has_codes else over("wire_bytes_per_step"),
             over("learned_error", 2) if has_codes else ""]
@@ -273,8 +274,8 @@ STUDIES = {
                                                               (4, 16, 1000, (1,), (TOPK, RING, SERVER)),
                                                               (8, 8, 1000, (1,), (TOPK, RING, SERVER))]),
     "lgc-options": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 1500, (1,), OPTIONS)]),
-    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 2500, (1,), (TOPK, RING, SERVER))]),
-    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 700, (1,), (TOPK, RING, SERVER))]),
+    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 2500, (1,), (TOPK, RING, SERVER, f"{SERVER},enough=0.8"))]),
+    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 700, (1,), (TOPK, RING, SERVER, f"{SERVER},enough=0.8"))]),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
