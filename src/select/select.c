@@ -1,7 +1,6 @@
 /* What select parts share. */
 #include "select/select.h"
 
-
 #include <math.h>
 
 const char *const tg_scope_choices[] = {"tensor", "model", NULL};
