@@ -1,6 +1,9 @@
 /* Which instruction set hot loops use: the best that the processor has, or at most the one that TG_SIMD names. */
 #include "kernels/kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +21,19 @@ static tg_simd_level allowed(void)
     return TG_SIMD_AVX512;
 }
 
+#if defined(__x86_64__)
+/* Not every compiler's __builtin_cpu_supports knows of it. */
+static bool has_f16c(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 static tg_simd_level has(void)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
+    bool avx2 = __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("popcnt");
     bool avx512 =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     return avx2 && avx512 ? TG_SIMD_AVX512 : avx2 ? TG_SIMD_AVX2 : TG_SIMD_SCALAR;
