@@ -161,7 +161,7 @@ USES_AVX512 static void mark_bin(uint64_t *mask, size_t at, const float *u, cons
     const __m512i infinity = _mm512_set1_epi32(0x7f800000);
     const __m512 factor = _mm512_set1_ps(more);
     for (size_t i = 0; i < n; i += 16) {
-        __mmask16 here = n - i >= 16 ? 0xffff : (__mmask16)((1u << (n - i)) - 1);
+        __mmask16 here = (__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
         __m512 value = _mm512_maskz_loadu_ps(here, u + i);
         __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(here, g + i)));
         __m512i reach = _mm512_and_si512(_mm512_castps_si512(sum), rest);
