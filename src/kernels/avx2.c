@@ -1,39 +1,15 @@
 /* Kernels for AVX2 with F16C; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
  * can. */
-#include "kernels/loops.h"
+#include "kernels/kernels.h"
 
 #if defined(__x86_64__)
+#define TG_TARGET __attribute__((target("avx2,f16c,popcnt")))
+#include "kernels/loops.h"
+
 #include <immintrin.h>
 
-#define USES_AVX2 __attribute__((target("avx2,f16c,popcnt")))
-
-USES_AVX2 static bool all_finite(const float *values, size_t n)
-{
-    return loop_all_finite(values, n);
-}
-
-USES_AVX2 static void add(float *out, const float *a, const float *b, size_t n)
-{
-    loop_add(out, a, b, n);
-}
-
-USES_AVX2 static void subtract(float *out, const float *a, const float *b, size_t n)
-{
-    loop_subtract(out, a, b, n);
-}
-
-USES_AVX2 static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
-{
-    loop_bf16_narrow(halves, values, n);
-}
-
-USES_AVX2 static void bf16_widen(float *out, const uint16_t *halves, size_t n)
-{
-    loop_bf16_widen(out, halves, n);
-}
-
 /* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
-USES_AVX2 static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+TG_TARGET static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
 {
     const __m256i rest = _mm256_set1_epi32(0x7fffffff), largest = _mm256_set1_epi32(0x477fe000);
     const __m256i infinity = _mm256_set1_epi32(0x7f800000);
@@ -51,7 +27,7 @@ USES_AVX2 static void fp16_narrow(uint16_t *halves, const float *values, size_t 
 }
 
 /* The instruction makes NaNs quiet, where they are wanted as they are. */
-USES_AVX2 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+TG_TARGET static void fp16_widen(float *out, const uint16_t *halves, size_t n)
 {
     const __m128i rest = _mm_set1_epi16(0x7fff), infinity = _mm_set1_epi16(0x7c00);
     size_t i = 0;
@@ -65,7 +41,7 @@ USES_AVX2 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
     tg_kernels_scalar.fp16_widen(out + i, halves + i, n - i);
 }
 
-USES_AVX2 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
 {
     const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
     size_t i = 0;
@@ -83,12 +59,7 @@ USES_AVX2 static void mark_keys(uint64_t *mask, const float *values, uint32_t le
     }
 }
 
-USES_AVX2 static uint32_t largest_key(const float *values, size_t n)
-{
-    return loop_largest_key(values, n);
-}
-
-USES_AVX2 static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
+TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
                                size_t n)
 {
     const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
@@ -102,21 +73,16 @@ USES_AVX2 static void mark_bin(uint64_t *mask, size_t at, const float *u, const 
         __m256i key = _mm256_and_si256(_mm256_castps_si256(value), rest);
         __m256i beyond = _mm256_or_si256(_mm256_cmpgt_epi32(reach, below), _mm256_cmpgt_epi32(reach, infinity));
         __m256i is_in = _mm256_and_si256(beyond, _mm256_cmpgt_epi32(key, _mm256_setzero_si256()));
-        loop_set_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
+        set_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
     }
     tg_kernels_scalar.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
 }
 
 const tg_kernels tg_kernels_avx2 = {
-    .all_finite = all_finite,
-    .add = add,
-    .subtract = subtract,
+    TG_LOOPS,
     .fp16_narrow = fp16_narrow,
     .fp16_widen = fp16_widen,
-    .bf16_narrow = bf16_narrow,
-    .bf16_widen = bf16_widen,
     .mark_keys = mark_keys,
-    .largest_key = largest_key,
     .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
 };

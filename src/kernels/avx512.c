@@ -1,12 +1,14 @@
 /* Kernels for AVX-512 (F, BW, VL); each mirrors the scalar one of its name. Whoever calls them has looked whether the
  * processor can. */
-#include "kernels/loops.h"
+#include "kernels/kernels.h"
 
 #if defined(__x86_64__)
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,f16c,popcnt")))
+#include "kernels/loops.h"
+
 #include <immintrin.h>
 
-#define USES_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx2,f16c,popcnt")))
-#define INLINED static inline __attribute__((always_inline)) USES_AVX512
+#define INLINED static inline __attribute__((always_inline)) TG_TARGET
 
 /* Where 16 states stand: in which symbol, how frequent it is, and how far into it. */
 typedef struct places {
@@ -69,40 +71,15 @@ INLINED size_t rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **wo
     return i;
 }
 
-USES_AVX512 static size_t rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                                      size_t count, const tg_rans_slots *slots)
+TG_TARGET static size_t rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
+                                    size_t count, const tg_rans_slots *slots)
 {
     return slots->are_few ? rounds(symbols, states, words, end, count, slots, true)
                           : rounds(symbols, states, words, end, count, slots, false);
 }
 
-USES_AVX512 static bool all_finite(const float *values, size_t n)
-{
-    return loop_all_finite(values, n);
-}
-
-USES_AVX512 static void add(float *out, const float *a, const float *b, size_t n)
-{
-    loop_add(out, a, b, n);
-}
-
-USES_AVX512 static void subtract(float *out, const float *a, const float *b, size_t n)
-{
-    loop_subtract(out, a, b, n);
-}
-
-USES_AVX512 static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
-{
-    loop_bf16_narrow(halves, values, n);
-}
-
-USES_AVX512 static void bf16_widen(float *out, const uint16_t *halves, size_t n)
-{
-    loop_bf16_widen(out, halves, n);
-}
-
 /* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
-USES_AVX512 static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+TG_TARGET static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), largest = _mm512_set1_epi32(0x477fe000);
     const __m512i infinity = _mm512_set1_epi32(0x7f800000);
@@ -118,7 +95,7 @@ USES_AVX512 static void fp16_narrow(uint16_t *halves, const float *values, size_
 }
 
 /* The instruction makes NaNs quiet, where they are wanted as they are. */
-USES_AVX512 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+TG_TARGET static void fp16_widen(float *out, const uint16_t *halves, size_t n)
 {
     const __m256i rest = _mm256_set1_epi16(0x7fff), infinity = _mm256_set1_epi16(0x7c00);
     size_t i = 0;
@@ -132,7 +109,7 @@ USES_AVX512 static void fp16_widen(float *out, const uint16_t *halves, size_t n)
     tg_kernels_scalar.fp16_widen(out + i, halves + i, n - i);
 }
 
-USES_AVX512 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), bound = _mm512_set1_epi32((int)least);
     size_t i = 0;
@@ -149,13 +126,8 @@ USES_AVX512 static void mark_keys(uint64_t *mask, const float *values, uint32_t 
     }
 }
 
-USES_AVX512 static uint32_t largest_key(const float *values, size_t n)
-{
-    return loop_largest_key(values, n);
-}
-
-USES_AVX512 static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
-                                 size_t n)
+TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
+                               size_t n)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), bound = _mm512_set1_epi32((int)least);
     const __m512i infinity = _mm512_set1_epi32(0x7f800000);
@@ -168,20 +140,15 @@ USES_AVX512 static void mark_bin(uint64_t *mask, size_t at, const float *u, cons
         __mmask16 is_in = _mm512_mask_cmpge_epu32_mask(here, reach, bound);
         is_in |= _mm512_mask_cmpgt_epu32_mask(here, reach, infinity);
         is_in = _mm512_mask_test_epi32_mask(is_in, _mm512_castps_si512(value), rest);
-        loop_set_bits(mask, at + i, is_in);
+        set_bits(mask, at + i, is_in);
     }
 }
 
 const tg_kernels tg_kernels_avx512 = {
-    .all_finite = all_finite,
-    .add = add,
-    .subtract = subtract,
+    TG_LOOPS,
     .fp16_narrow = fp16_narrow,
     .fp16_widen = fp16_widen,
-    .bf16_narrow = bf16_narrow,
-    .bf16_widen = bf16_widen,
     .mark_keys = mark_keys,
-    .largest_key = largest_key,
     .mark_bin = mark_bin,
     .rans_rounds = rans_rounds,
 };

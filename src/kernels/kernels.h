@@ -8,6 +8,10 @@
 
 /* tg_widen and tg_narrow of the public header are two of them. */
 
+/* To fp16 or bf16, a half in each word, with what it is worth, and back. */
+void tg_narrow_words(uint32_t *words, float *back, const float *values, tg_dtype dtype, size_t n);
+void tg_widen_words(float *values, const uint32_t *words, tg_dtype dtype, size_t n);
+
 /* Elements, each divided by `divisor`, from fp32 to a gradient. */
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
 

@@ -1,14 +1,14 @@
-/* Hot loops in plain C that compilers turn into vector instructions by themselves. scalar.c, avx2.c and avx512.c compile them,
- * each for its instruction set; there is one text, and so one result. */
+/* Hot loops in plain C that compilers turn into vector instructions by themselves. Files of instruction sets define TG_TARGET,
+ * what to compile for, and include this; their tables take TG_LOOPS. */
 #ifndef TG_KERNELS_LOOPS_H
 #define TG_KERNELS_LOOPS_H
 
 #include "base/half.h"
 #include "kernels/kernels.h"
 
-#define TG_LOOP static inline __attribute__((always_inline))
+#define TG_LOOP TG_TARGET static
 
-TG_LOOP bool loop_all_finite(const float *values, size_t n)
+TG_LOOP bool all_finite(const float *values, size_t n)
 {
     uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
     for (size_t i = 0; i < n; i++) {
@@ -18,21 +18,21 @@ TG_LOOP bool loop_all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
-TG_LOOP void loop_add(float *out, const float *a, const float *b, size_t n)
+TG_LOOP void add(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + b[i];
     }
 }
 
-TG_LOOP void loop_subtract(float *out, const float *a, const float *b, size_t n)
+TG_LOOP void subtract(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
     }
 }
 
-TG_LOOP uint32_t loop_largest_key(const float *values, size_t n)
+TG_LOOP uint32_t largest_key(const float *values, size_t n)
 {
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ TG_LOOP uint32_t loop_largest_key(const float *values, size_t n)
 }
 
 /* Sets the low bits of `bits` in a mask, from bit `at` on; those above are 0. */
-TG_LOOP void loop_set_bits(uint64_t *mask, size_t at, uint64_t bits)
+TG_LOOP void set_bits(uint64_t *mask, size_t at, uint64_t bits)
 {
     size_t shift = at % 64;
     mask[at / 64] |= bits << shift;
@@ -53,7 +53,7 @@ TG_LOOP void loop_set_bits(uint64_t *mask, size_t at, uint64_t bits)
 }
 
 /* As tg_float_to_bf16, without a branch. */
-TG_LOOP void loop_bf16_narrow(uint16_t *halves, const float *values, size_t n)
+TG_LOOP void bf16_narrow(uint16_t *halves, const float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), rest = bits & 0x7fffffffu;
@@ -65,11 +65,16 @@ TG_LOOP void loop_bf16_narrow(uint16_t *halves, const float *values, size_t n)
     }
 }
 
-TG_LOOP void loop_bf16_widen(float *out, const uint16_t *halves, size_t n)
+TG_LOOP void bf16_widen(float *out, const uint16_t *halves, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = tg_bf16_to_float(halves[i]);
     }
 }
+
+/* Them, in a table of kernels. */
+#define TG_LOOPS                                                                                                      \
+    .all_finite = all_finite, .add = add, .subtract = subtract, .bf16_narrow = bf16_narrow, .bf16_widen = bf16_widen, \
+    .largest_key = largest_key
 
 #endif

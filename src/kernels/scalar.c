@@ -2,7 +2,7 @@
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "base/half.h"
-#include "kernels/loops.h"
+#include "kernels/kernels.h"
 
 #include <float.h>
 #include <math.h>
@@ -28,12 +28,38 @@ void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
     (dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow)(out, src, n);
 }
 
+enum { PIECE = 1024 }; /* elements that wait between one form and another */
+
+void tg_narrow_words(uint32_t *words, float *back, const float *values, tg_dtype dtype, size_t n)
+{
+    uint16_t halves[PIECE];
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t m = n - done < PIECE ? n - done : PIECE;
+        tg_narrow(halves, values + done, dtype, m);
+        tg_widen(back + done, halves, dtype, m);
+        for (size_t i = 0; i < m; i++) {
+            words[done + i] = halves[i];
+        }
+    }
+}
+
+void tg_widen_words(float *values, const uint32_t *words, tg_dtype dtype, size_t n)
+{
+    uint16_t halves[PIECE];
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t m = n - done < PIECE ? n - done : PIECE;
+        for (size_t i = 0; i < m; i++) {
+            halves[i] = (uint16_t)words[done + i];
+        }
+        tg_widen(values + done, halves, dtype, m);
+    }
+}
+
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
 {
-    enum { BLOCK = 1024 };
-    float quotients[BLOCK];
-    for (size_t done = 0; done < n; done += BLOCK) {
-        size_t m = n - done < BLOCK ? n - done : BLOCK;
+    float quotients[PIECE];
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t m = n - done < PIECE ? n - done : PIECE;
         for (size_t i = 0; i < m; i++) {
             quotients[i] = values[done + i] / divisor;
         }
@@ -160,17 +186,25 @@ size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8
 
 static bool all_finite(const float *values, size_t n)
 {
-    return loop_all_finite(values, n);
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= (uint32_t)!is_finite(values[i]);
+    }
+    return bad == 0;
 }
 
 static void add(float *out, const float *a, const float *b, size_t n)
 {
-    loop_add(out, a, b, n);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] + b[i];
+    }
 }
 
 static void subtract(float *out, const float *a, const float *b, size_t n)
 {
-    loop_subtract(out, a, b, n);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] - b[i];
+    }
 }
 
 static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
@@ -196,7 +230,9 @@ static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
 
 static void bf16_widen(float *out, const uint16_t *halves, size_t n)
 {
-    loop_bf16_widen(out, halves, n);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(halves[i]);
+    }
 }
 
 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
@@ -209,7 +245,12 @@ static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_
 
 static uint32_t largest_key(const float *values, size_t n)
 {
-    return loop_largest_key(values, n);
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t key = tg_float_bits(values[i]) & 0x7fffffffu;
+        largest = key > largest ? key : largest;
+    }
+    return largest;
 }
 
 static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n)

@@ -2,33 +2,14 @@
 #include "kernels/kernels.h"
 #include "quantize/quantize.h"
 
-enum { PIECE = 1024 }; /* values whose halves lie between floats and words */
-
 static void encode(uint32_t *words, float *decoded, const float *values, size_t n)
 {
-    const tg_kernels *k = tg_kernels_best();
-    uint16_t halves[PIECE];
-    for (size_t done = 0; done < n; done += PIECE) {
-        size_t m = n - done < PIECE ? n - done : PIECE;
-        k->fp16_narrow(halves, values + done, m);
-        k->fp16_widen(decoded + done, halves, m);
-        for (size_t i = 0; i < m; i++) {
-            words[done + i] = halves[i];
-        }
-    }
+    tg_narrow_words(words, decoded, values, TG_FP16, n);
 }
 
 static void decode(float *values, const uint32_t *words, size_t n)
 {
-    const tg_kernels *k = tg_kernels_best();
-    uint16_t halves[PIECE];
-    for (size_t done = 0; done < n; done += PIECE) {
-        size_t m = n - done < PIECE ? n - done : PIECE;
-        for (size_t i = 0; i < m; i++) {
-            halves[i] = (uint16_t)words[done + i];
-        }
-        k->fp16_widen(values + done, halves, m);
-    }
+    tg_widen_words(values, words, TG_FP16, n);
 }
 
 const tg_quantize_part tg_quantize_fp16 = {
