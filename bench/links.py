@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+from tables import put_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build/links"
 PAGE = ROOT / "bench/README.md"
@@ -39,15 +41,6 @@ def kept(name, make):
         path.write_text(json.dumps(result))
         print(f"links: {name}", flush=True)
     return json.loads(path.read_text())
-
-
-def put_table(name, lines):
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
-    before, _, rest = text.partition(begin)
-    if not rest:
-        sys.exit(f"links: bench/README.md has no place for '{name}'")
-    PAGE.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
 
 
 # ---- a step ----------------------------------------------------------------------------------------------------------
@@ -127,7 +120,7 @@ def main():
     for name in sys.argv[1:] or PARTS:
         if name not in PARTS:
             sys.exit(__doc__)
-        put_table(f"links-{name}", list(PARTS[name]()))
+        put_table(PAGE, f"links-{name}", list(PARTS[name]()))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+from tables import put_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 KEPT = ROOT / "build/links"
@@ -100,15 +102,10 @@ def main():
         slow, fast = (measure(name, rate) for rate in RATES)
         shown = {"none": "none (all-reduce in fp32)"}.get(name, f"`{name}`")
         if "failed" in slow or "failed" in fast:
-            lines.append(f"| {shown} | not with gloo | | | |")
+            lines.append(f"| {shown} | failed: {slow.get('failed', fast.get('failed'))} | | | |")
             continue
         lines.append(f"| {shown} | {100 * slow['accuracy']:.2f} | {slow['bytes']:,.0f} | {slow['ms']:.1f} | {fast['ms']:.1f} |")
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = "<!-- hooks -->\n", "<!-- end -->"
-    before, _, rest = text.partition(begin)
-    if not rest:
-        sys.exit("torch_hooks: docs/pytorch.md has no place for the table")
-    PAGE.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
+    put_table(PAGE, "hooks", lines)
 
 
 if __name__ == "__main__":

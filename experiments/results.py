@@ -20,6 +20,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from tables import put_table
+
 KEPT = ROOT / "build/results"
 PAGE = ROOT / "docs/results.md"
 DATA = pathlib.Path(os.environ.get("TG_DATA", "/nowhere"))
@@ -280,15 +283,6 @@ STUDIES = {
 }
 
 
-def put_table(name, lines):
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
-    before, _, rest = text.partition(begin)
-    if not rest:
-        sys.exit(f"docs/results.md has no place for the table '{name}'")
-    PAGE.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
-
-
 def main():
     parser = argparse.ArgumentParser(description="Run the studies of docs/results.md.")
     parser.add_argument("studies", metavar="STUDY", nargs="*", help=f"{', '.join(STUDIES)} [default: all whose data is there]")
@@ -299,7 +293,7 @@ def main():
             parser.error(f"there is no study '{name}'; there are {', '.join(STUDIES)}")
         data, lines = STUDIES[name]
         if HAS[data]():
-            put_table(name, list(lines(Study(name, options.program))))
+            put_table(PAGE, name, list(lines(Study(name, options.program))))
         elif options.studies:
             sys.exit(f"{name} needs data that TG_DATA does not have")
 
