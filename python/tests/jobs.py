@@ -1,12 +1,4 @@
-"""What ranks do in tests (ranks.py): each function is one job, run by every rank of a world."""
-
-import datetime
-import hashlib
-import json
-import os
-import sys
-import time
-import warnings
+"""What ranks do in tests (worker.py): each function is one job, run by every rank of a world."""
 
 import torch
 import torch.distributed as dist
@@ -16,82 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 import tersegrad
 from tersegrad.torch import Reducer, State, hook
 
-warnings.filterwarnings("ignore")
-LGC = ("ef+topk@0.05,coords=shared+autoencoder@ring,dense=2,learn=2,enough=1e9,"
-       "e1=4,e2=8,e3=8,e4=4,z=2,d1=4,d2=8,d3=8,d4=4")
+from models import Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
 
-
-# ---- models and data ---------------------------------------------------------------------------------------------------
-
-class WithUnused(nn.Module):
-    """A layer that only some ranks use, and one that nobody uses."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.some, self.never, self.last = nn.Linear(20, 24), nn.Linear(24, 24), nn.Linear(24, 24), nn.Linear(24, 5)
-
-    def forward(self, x):
-        x = torch.relu(self.first(x))
-        if dist.get_rank() == 0:
-            x = x + self.some(x)
-        return self.last(x)
-
-
-def make_model(name):
-    torch.manual_seed(1)
-    if name == "unused":
-        return WithUnused()
-    if name == "conv":
-        return nn.Sequential(nn.Unflatten(1, (1, 4, 5)), nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
-                             nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(160, 5))
-    if name == "channels last":
-        return make_model("conv").to(memory_format=torch.channels_last)
-    if name == "other":
-        return nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 5))
-    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
-    if name == "frozen":
-        model[2].requires_grad_(False)
-    return model
-
-
-def batch(step, rank):
-    generator = torch.Generator().manual_seed(1000 * step + rank)
-    return torch.randn(8, 20, generator=generator), torch.randint(0, 5, (8,), generator=generator)
-
-
-def loss_of(model, step, rank):
-    x, y = batch(step, rank)
-    return nn.functional.cross_entropy(model(x), y)
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def digest(tensor):
-    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
-
-
-class Scaler:
-    """As much of a GradScaler as is needed: one for the processor is not in every PyTorch."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    def get_scale(self):
-        return self.scale
-
-
-class Writer(list):
-    def add_scalar(self, name, value, step):
-        self.append((name, float(value), step))
-
-
-def make_ddp(rank, model, bucket_cap_mb=25, find_unused=False, **options):
-    return DistributedDataParallel(make_model(model), bucket_cap_mb=bucket_cap_mb, find_unused_parameters=find_unused, **options)
-
-
-# ---- jobs --------------------------------------------------------------------------------------------------------------
 
 def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, **ddp_options):
     """Trains by a recipe, or by None as PyTorch does it; returns the weights."""
@@ -229,27 +147,17 @@ def resume(rank, world, recipe, stop, steps, folder=None):
     return {"digest": digest(weights_of(ddp)), "step": state.step}
 
 
-def _fill(model, step, rank, zero=False):
-    generator = torch.Generator().manual_seed(77 * step + rank)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p) if zero else torch.randn(p.shape, generator=generator).to(p.dtype)
-
-
-def _gradients(model):
-    return torch.cat([p.grad.double().flatten() for p in model.parameters()])
-
-
 def save_world(rank, world, recipe, folder, steps=3, last=None):
     """Some steps, and a state; returns what is still owed: what went in, less what came out."""
     model = make_model("mlp")
     reducer = Reducer(model, recipe)
     owed = 0
     for step in range(steps):
-        _fill(model, step, rank)
-        own = _gradients(model)
+        fill(model, step, rank)
+        own = gradients_of(model)
         dist.all_reduce(own)
         reducer.reduce()
-        owed = owed + own / world - _gradients(model)
+        owed = owed + own / world - gradients_of(model)
     if last is not None:
         reducer.set_recipe(last)
     torch.save(reducer.state_dict(), f"{folder}/{rank}")
@@ -266,9 +174,9 @@ def load_world(rank, world, recipe, folder, old, at_once=None):
         reducer.set_recipe(at_once)
     out = 0
     for _ in range(2):
-        _fill(model, 0, rank, zero=True)
+        fill(model, 0, rank, zero=True)
         reducer.reduce()
-        out = out + _gradients(model)
+        out = out + gradients_of(model)
         reducer.set_recipe("dense")
     return {"out": out.tolist(), "step": reducer.step}
 
@@ -278,7 +186,7 @@ def refuse_states(rank, world):
     out = []
     model = make_model("mlp")
     reducer = Reducer(model, "ef+topk@0.1")
-    _fill(model, 0, rank)
+    fill(model, 0, rank)
     reducer.reduce()
     saved = reducer.state_dict()
     other, another = Reducer(make_model("other"), "ef+topk@0.1"), Reducer(make_model("mlp"), "ef+topk@0.2")
@@ -310,147 +218,13 @@ def change(rank, world, recipes, by_schedule=False):
     for step in range(len(recipes) + 1):
         if not by_schedule:
             reducer.set_recipe(recipes[step] if step < len(recipes) else "dense")
-        _fill(model, step, rank, zero=step == len(recipes))
-        own = _gradients(model)
+        fill(model, step, rank, zero=step == len(recipes))
+        own = gradients_of(model)
         dist.all_reduce(own)
         reducer.reduce()
-        owed = owed + own / world - _gradients(model)
+        owed = owed + own / world - gradients_of(model)
         seen.append(reducer.stats()["exchange"])
     return {"owed": float(owed.abs().max()), "seen": seen, "steps": reducer.stats()["total"]["steps"]}
-
-
-def disagree(rank, world, what, recipes=None, ddp=True):
-    """Ranks that were set up differently; each returns what it raised."""
-    options = {"recipe": "ef+topk@0.1"}
-    if what == "recipe":
-        options["recipe"] = ["ef+topk@0.1", "ef+topk@0.2"][rank % 2]
-    elif what == "bad":
-        options["recipe"] = "ef+topk@0.1"
-        options["exchange"] = None if rank == 0 else "lowrank"
-    elif what == "seed":
-        options["seed"] = rank
-    module = make_ddp(rank, "mlp")
-    state = State(options.pop("recipe"), **options)
-    module.register_comm_hook(state, hook)
-    loss_of(module, 0, rank).backward()
-
-
-def later(rank, world, what):
-    """One rank is at odds with the others at the third step."""
-    module = make_ddp(rank, "mlp")
-    state = State("ef+topk@0.1")
-    module.register_comm_hook(state, hook)
-    for step in range(3):
-        module.zero_grad()
-        loss = loss_of(module, step, rank)
-        if step == 2 and rank == 1:
-            if what == "nan":
-                loss = loss * float("nan")
-            elif what == "recipe":
-                state.set_recipe("ef+topk@0.2")
-            elif what == "schedule":
-                state.schedule(lambda step: 1 / 0)
-            elif what == "death":
-                os._exit(0)
-        loss.backward()
-
-
-def stop_in_step(rank, world):
-    """A link that is given up: the others, who wait, learn of it at once, though the process lives on."""
-    model = make_model("mlp")
-    reducer = Reducer(model, "ef+topk@0.1")
-    _fill(model, 0, rank)
-    reducer.reduce()
-    if rank == 1:
-        reducer._link._abort(None, b"enough")
-    _fill(model, 1, rank)
-    reducer.reduce()
-
-
-def stall(rank, world):
-    """One rank takes longer than the process group's timeout allows."""
-    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
-    model = make_model("mlp")
-    reducer = Reducer(model, "ef+topk@0.1", process_group=group)
-    for step in range(2):
-        _fill(model, step, rank)
-        if step == 1 and rank == 1:
-            time.sleep(4)
-        reducer.reduce()
-
-
-def unsuitable(rank, world, what):
-    """Models whose gradients cannot be exchanged."""
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(20, 5)
-            if what == "double":
-                self.extra = nn.Parameter(torch.ones(5, dtype=torch.float64))
-            else:
-                self.extra = nn.Embedding(5, 5, sparse=True)
-
-        def forward(self, x):
-            if what == "sparse":
-                return self.layer(x) + self.extra(torch.arange(5)).sum(0)
-            return self.layer(x) + self.extra
-
-    module = DistributedDataParallel(Net())
-    state = State("ef+topk@0.1")
-    module.register_comm_hook(state, hook)
-    try:
-        loss_of(module, 0, rank).backward()
-    finally:
-        state.check()
-
-
-def complex_numbers(rank, world):
-    """Not by DistributedDataParallel, some versions of which refuse such parameters themselves."""
-    p = nn.Parameter(torch.ones(5, 5, dtype=torch.complex64))
-    p.grad = torch.ones_like(p)
-    Reducer([p], "topk@0.1").reduce()
-
-
-def another_type(rank, world):
-    """Gradients that are not what they were."""
-    model = make_model("mlp")
-    reducer = Reducer(model, "ef+topk@0.1")
-    _fill(model, 0, rank)
-    reducer.reduce()
-    if rank == 1:
-        model.half()
-    _fill(model, 1, rank)
-    reducer.reduce()
-
-
-class Bucket:
-    """As DistributedDataParallel would hand it to the hook, of a tensor that is elsewhere."""
-
-    def __init__(self):
-        self.parameter = nn.Parameter(torch.empty(4, 4, device="meta"))
-
-    def index(self):
-        return 0
-
-    def is_last(self):
-        return True
-
-    def buffer(self):
-        return torch.empty(16, device="meta")
-
-    def parameters(self):
-        return [self.parameter]
-
-    def gradients(self):
-        return [self.buffer().view(4, 4)]
-
-
-def elsewhere(rank, world):
-    """Gradients of another device."""
-    bucket = Bucket()
-    module = nn.Module()
-    module.parameter = bucket.parameter
-    hook(State("topk@0.1", model=module), bucket).wait()
 
 
 def join(rank, world, recipe):
@@ -466,12 +240,6 @@ def join(rank, world, recipe):
                 for p in ddp.parameters():
                     p -= 0.1 * p.grad
     return {"digest": digest(weights_of(ddp)), "steps": state.step}
-
-
-def no_effect(rank, world):
-    module = make_ddp(rank, "mlp")
-    module.register_comm_hook(State("ef+topk@0.1", dense_below=10**9), hook)
-    loss_of(module, 0, rank).backward()
 
 
 def facts(rank, world):
@@ -496,26 +264,3 @@ def kinds(rank, world):
             self.tied = self.out
     from tersegrad._torch_model import describe
     return dict(describe(Net()).values())
-
-
-# ---- the loop ----------------------------------------------------------------------------------------------------------
-
-def main():
-    torch.set_num_threads(1)
-    replies, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        order = json.loads(line)
-        dist.init_process_group("gloo", init_method="file://" + order["file"], rank=order["rank"], world_size=order["world"])
-        try:
-            reply = globals()[order["job"]](order["rank"], order["world"], **order["arguments"])
-        except Exception as error:
-            reply = {"error": str(error), "type": type(error).__name__, "code": getattr(error, "code", None)}
-        try:
-            dist.destroy_process_group()
-        except Exception:
-            pass
-        print(json.dumps(reply), file=replies, flush=True)
-
-
-if __name__ == "__main__":
-    main()

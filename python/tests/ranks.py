@@ -1,6 +1,6 @@
 """Ranks for tests: processes that wait for jobs, so that PyTorch is loaded once and not once a test.
 
-A job is a function of jobs.py; each gets a process group of its own. A job that does not end in time ends its processes,
+A job is a function of jobs.py or bad_jobs.py; each gets a process group of its own. A job that does not end in time ends its processes,
 and its test fails: nothing may hang.
 """
 
@@ -29,7 +29,7 @@ class Ranks:
     def start(self, world):
         environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
         while len(self.processes) < world:
-            self.processes.append(subprocess.Popen([sys.executable, str(HERE / "jobs.py")], stdin=subprocess.PIPE,
+            self.processes.append(subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE,
                                                    stdout=subprocess.PIPE, env=environment, cwd=HERE))
 
     def stop(self):

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 import tersegrad
-import jobs
+import models
 from ranks import Ranks
 from tersegrad.torch import Reducer, State
 
@@ -65,7 +65,7 @@ class Averages(OnRanks):
             self.assertEqual(result["names"], ["parameter.0", "parameter.1"])
 
     def test_replicas_are_identical_and_buckets_of_no_consequence(self):
-        for world, recipe in ((2, "adacomp"), (3, "ef+topk@0.1"), (2, "powersgd@2"), (3, jobs.LGC), (4, "ef+topk@0.1+fp16"),
+        for world, recipe in ((2, "adacomp"), (3, "ef+topk@0.1"), (2, "powersgd@2"), (3, models.LGC), (4, "ef+topk@0.1+fp16"),
                               (2, "dgc@0.1")):
             with self.subTest(world=world, recipe=recipe):
                 one = self.identical(self.run_all("train", world, recipe=recipe, steps=6))
@@ -163,7 +163,7 @@ class Checkpoints(OnRanks):
         self.folder = folder.name
 
     def test_a_resumed_run_ends_in_the_same_bits(self):
-        for recipe in ("ef+topk@0.1", "adacomp", "powersgd@2", jobs.LGC):
+        for recipe in ("ef+topk@0.1", "adacomp", "powersgd@2", models.LGC):
             straight = self.identical(self.run_all("resume", 2, recipe=recipe, stop=-1, steps=7))
             resumed = self.identical(self.run_all("resume", 2, recipe=recipe, stop=4, steps=7, folder=self.folder))
             self.assertEqual(straight, resumed)

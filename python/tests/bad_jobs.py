@@ -1,0 +1,154 @@
+"""Jobs that go wrong: ranks at odds with each other, ranks that are lost, gradients that cannot be exchanged."""
+
+import datetime
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tersegrad.torch import Reducer, State, hook
+
+from models import fill, loss_of, make_ddp, make_model
+
+
+def disagree(rank, world, what):
+    """Ranks that were set up differently; each returns what it raised."""
+    options = {"recipe": "ef+topk@0.1"}
+    if what == "recipe":
+        options["recipe"] = ["ef+topk@0.1", "ef+topk@0.2"][rank % 2]
+    elif what == "bad":
+        options["recipe"] = "ef+topk@0.1"
+        options["exchange"] = None if rank == 0 else "lowrank"
+    elif what == "seed":
+        options["seed"] = rank
+    module = make_ddp(rank, "mlp")
+    state = State(options.pop("recipe"), **options)
+    module.register_comm_hook(state, hook)
+    loss_of(module, 0, rank).backward()
+
+
+def later(rank, world, what):
+    """One rank is at odds with the others at the third step."""
+    module = make_ddp(rank, "mlp")
+    state = State("ef+topk@0.1")
+    module.register_comm_hook(state, hook)
+    for step in range(3):
+        module.zero_grad()
+        loss = loss_of(module, step, rank)
+        if step == 2 and rank == 1:
+            if what == "nan":
+                loss = loss * float("nan")
+            elif what == "recipe":
+                state.set_recipe("ef+topk@0.2")
+            elif what == "schedule":
+                state.schedule(lambda step: 1 / 0)
+            elif what == "death":
+                os._exit(0)
+        loss.backward()
+
+
+def stop_in_step(rank, world):
+    """A link that is given up: the others, who wait, learn of it at once, though the process lives on."""
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1")
+    fill(model, 0, rank)
+    reducer.reduce()
+    if rank == 1:
+        reducer._link._abort(None, b"enough")
+    fill(model, 1, rank)
+    reducer.reduce()
+
+
+def stall(rank, world):
+    """One rank takes longer than the process group's timeout allows."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1", process_group=group)
+    for step in range(2):
+        fill(model, step, rank)
+        if step == 1 and rank == 1:
+            time.sleep(4)
+        reducer.reduce()
+
+
+def unsuitable(rank, world, what):
+    """Models whose gradients cannot be exchanged."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(20, 5)
+            if what == "double":
+                self.extra = nn.Parameter(torch.ones(5, dtype=torch.float64))
+            else:
+                self.extra = nn.Embedding(5, 5, sparse=True)
+
+        def forward(self, x):
+            if what == "sparse":
+                return self.layer(x) + self.extra(torch.arange(5)).sum(0)
+            return self.layer(x) + self.extra
+
+    module = DistributedDataParallel(Net())
+    state = State("ef+topk@0.1")
+    module.register_comm_hook(state, hook)
+    try:
+        loss_of(module, 0, rank).backward()
+    finally:
+        state.check()
+
+
+def complex_numbers(rank, world):
+    """Not by DistributedDataParallel, some versions of which refuse such parameters themselves."""
+    p = nn.Parameter(torch.ones(5, 5, dtype=torch.complex64))
+    p.grad = torch.ones_like(p)
+    Reducer([p], "topk@0.1").reduce()
+
+
+def another_type(rank, world):
+    """Gradients that are not what they were."""
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1")
+    fill(model, 0, rank)
+    reducer.reduce()
+    if rank == 1:
+        model.half()
+    fill(model, 1, rank)
+    reducer.reduce()
+
+
+class Bucket:
+    """As DistributedDataParallel would hand it to the hook, of a tensor that is elsewhere."""
+
+    def __init__(self):
+        self.parameter = nn.Parameter(torch.empty(4, 4, device="meta"))
+
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return True
+
+    def buffer(self):
+        return torch.empty(16, device="meta")
+
+    def parameters(self):
+        return [self.parameter]
+
+    def gradients(self):
+        return [self.buffer().view(4, 4)]
+
+
+def elsewhere(rank, world):
+    """Gradients of another device."""
+    bucket = Bucket()
+    module = nn.Module()
+    module.parameter = bucket.parameter
+    hook(State("topk@0.1", model=module), bucket).wait()
+
+
+def no_effect(rank, world):
+    module = make_ddp(rank, "mlp")
+    module.register_comm_hook(State("ef+topk@0.1", dense_below=10**9), hook)
+    loss_of(module, 0, rank).backward()
