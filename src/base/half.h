@@ -4,6 +4,7 @@
 #ifndef TG_BASE_HALF_H
 #define TG_BASE_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -20,6 +21,9 @@ static inline float tg_bits_float(uint32_t bits)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
+
+/* A half at any address. Compilers turn loops over such into vectors, which they do not with memcpy. */
+typedef uint16_t tg_any_half __attribute__((aligned(1), may_alias));
 
 static inline float tg_bf16_to_float(uint16_t half)
 {

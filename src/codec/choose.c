@@ -2,6 +2,7 @@
  * before they can choose. The pass shares each unit among lanes, and what they find does not depend on their number. */
 #include "base/bits.h"
 #include "codec/codec.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -75,6 +76,44 @@ typedef struct pass {
     const tg_source *source;
 } pass;
 
+/* Elements of a lane from all over it, in short runs, as a part may have a use for; how many. */
+enum { RUN = 16 };
+
+static size_t take_sample(tg_desk *desk, const pass *p, uint32_t unit, uint64_t lo, uint64_t hi)
+{
+    size_t runs = TG_SAMPLE_MAX / RUN, n = 0;
+    for (size_t r = 0; hi - lo >= 4 * TG_SAMPLE_MAX && r < runs; r++) {
+        uint64_t at = lo + (hi - lo - RUN) / runs * r;
+        if (tg_codec_load(desk, p->c, unit, p->source, at, RUN, desk->sum_of, false) != 0) {
+            return 0; /* what is refused is found again, and reported, when it is measured */
+        }
+        memcpy(desk->values + n, desk->u, RUN * sizeof *desk->values);
+        n += RUN;
+    }
+    return n;
+}
+
+/* Elements [at, end) of a unit, by one lane. Returns a tensor that is refused, plus 1. */
+static size_t measure_stretch(tg_desk *desk, const pass *p, const tg_lane_job *job, uint64_t at, uint64_t end)
+{
+    const tg_work *w = &p->c->works[job->unit];
+    const tg_select_part *select = tg_recipe_select(p->c->layout->units[job->unit].recipe);
+    while (at < end) {
+        size_t n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
+        size_t bad_tensor = tg_codec_load(desk, p->c, job->unit, p->source, at, n, desk->sum_of, false);
+        if (bad_tensor != 0) {
+            return bad_tensor;
+        }
+        select->measure(w->scratch, job->lane, at, desk->u, n);
+        if (w->recalled) {
+            tg_kernels_best()->copy(tg_work_memory(w, p->c->memory, at).next, desk->u, n, p->c->streams);
+        }
+        at += n;
+    }
+    tg_stream_end();
+    return 0;
+}
+
 static void measure_lane(void *context, uint32_t worker, size_t job_number)
 {
     const pass *p = context;
@@ -85,18 +124,15 @@ static void measure_lane(void *context, uint32_t worker, size_t job_number)
     if (tg_codec_is_given(p->c, job->unit)) {
         return;
     }
+    const tg_select_part *select = tg_recipe_select(p->c->layout->units[job->unit].recipe);
     uint64_t at = w->lo + job->lane * w->lane_n;
     uint64_t end = w->hi - w->lo > (job->lane + 1) * w->lane_n ? at + w->lane_n : w->hi;
-    while (at < end) {
-        size_t n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
-        size_t bad = tg_codec_load(desk, p->c, job->unit, p->source, at, n);
-        if (bad != 0) {
-            p->c->lane_bad[job_number] = bad;
-            return;
-        }
-        tg_recipe_select(p->c->layout->units[job->unit].recipe)->measure(w->scratch, job->lane, at, desk->u, n);
-        at += n;
-    }
+    size_t sample_n = take_sample(desk, p, job->unit, at, end);
+    do {
+        select->guess(w->scratch, job->lane, desk->values, sample_n, end - at);
+        p->c->lane_bad[job_number] = measure_stretch(desk, p, job, at, end);
+        sample_n = 0;
+    } while (p->c->lane_bad[job_number] == 0 && !select->is_enough(w->scratch, job->lane));
 }
 
 static void settle_unit(void *context, uint32_t worker, size_t u)
@@ -122,7 +158,7 @@ static void bound_norm(void *context, uint32_t worker, size_t u)
             break; /* what is refused is found again, and reported, when it is written */
         }
         for (size_t i = 0; i < n; i++) {
-            sum += (double)desk->u[i] * (double)desk->u[i];
+            sum += (double)desk->g[i] * (double)desk->g[i];
         }
     }
     w->shrink = most > 0 && sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
@@ -144,9 +180,11 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
     tg_codec_bound_norms(c, source);
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
         const tg_unit *unit = &c->layout->units[u];
-        const tg_work *w = &c->works[u];
+        tg_work *w = &c->works[u];
         const tg_select_part *select = tg_recipe_select(unit->recipe);
-        if (select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u)) {
+        bool measured = select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u);
+        w->recalled = measured && w->remembers && w->feedback->keep == NULL;
+        if (measured) {
             double params[TG_PARAM_CAP];
             memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);
             if (select->at_step != NULL) {

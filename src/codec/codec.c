@@ -62,6 +62,9 @@ void tg_grid_free(tg_grid *g, const tg_allocator *a)
 
 /* ---- codec ----------------------------------------------------------------------------------------------------------- */
 
+/* Elements of memory from which on writing goes around the caches, which would have forgotten it in the next step. */
+enum { STREAMS_FROM = 1 << 21 };
+
 static bool is_measured(const tg_codec *c, const tg_unit *unit)
 {
     return !c->only_decodes && tg_recipe_select(unit->recipe)->measure != NULL;
@@ -98,7 +101,6 @@ static void plan_works(tg_codec *c, bool remembers)
         w->remembers = remembers && w->feedback->planes > 0;
         w->memory_at = c->memory_n;
         c->memory_n += w->remembers ? n * w->feedback->planes : 0;
-        w->wants_gradient = w->bin > 0 || (w->remembers && w->feedback->wants_gradient);
         c->any_scale = c->any_scale || tg_recipe_quantize(unit->recipe)->has_scale;
         w->gain = 1.0f;
         if (c->parent == NULL && select->gain != NULL) {
@@ -155,7 +157,12 @@ static tg_status acquire_lanes(tg_codec *c, tg_detail *why)
 
 /* Bytes that a worker needs for quantizers with buckets and for coded values, beside its desk: values and symbols of a
  * chunk, random words, and what the parts themselves ask for. */
-enum { SENT_LEN = TG_CHUNK * sizeof(float), SYMBOLS_LEN = TG_CHUNK * sizeof(uint16_t), DRAWS_LEN = TG_BUCKET_MAX * 4 };
+enum {
+    SENT_LEN = TG_CHUNK * sizeof(float),
+    SYMBOLS_LEN = TG_CHUNK * sizeof(uint16_t),
+    DRAWS_LEN = TG_BUCKET_MAX * sizeof(uint32_t),
+    CLIPPED_LEN = TG_BUCKET_MAX * sizeof(float)
+};
 
 typedef struct room {
     uint64_t quantize_len, pack_len; /* of the parts themselves */
@@ -183,7 +190,7 @@ static room plan_room(const tg_codec *c)
             r.pack_len = larger_room(r.pack_len, pack->room_len(recipe->value[TG_STAGE_symbol]));
         }
     }
-    r.len = any ? SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + r.quantize_len + r.pack_len : 0;
+    r.len = any ? SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + CLIPPED_LEN + r.quantize_len + r.pack_len : 0;
     return r;
 }
 
@@ -200,8 +207,9 @@ static tg_status acquire_desks(tg_codec *c, tg_detail *why)
         c->desks[w].held = (uint32_t *)(void *)at;
         c->desks[w].symbols = (uint16_t *)(void *)(at + SENT_LEN);
         c->desks[w].draws = (uint32_t *)(void *)(at + SENT_LEN + SYMBOLS_LEN);
-        c->desks[w].room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN;
-        c->desks[w].pack_room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + r.quantize_len;
+        c->desks[w].clipped = (float *)(void *)(at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN);
+        c->desks[w].room = at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN + CLIPPED_LEN;
+        c->desks[w].pack_room = (char *)c->desks[w].room + r.quantize_len;
     }
     return TG_OK;
 }
@@ -211,6 +219,7 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
     const tg_allocator *a = &c->allocator;
     TG_TRY(tg_acquire(&c->works, a, c->layout->unit_n, sizeof *c->works, why));
     plan_works(c, remembers);
+    c->streams = c->memory_n >= STREAMS_FROM;
     TG_TRY(acquire_scratch(c, why));
     TG_TRY(acquire_lanes(c, why));
     for (int m = 0; m < 2; m++) {

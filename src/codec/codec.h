@@ -72,7 +72,8 @@ typedef struct tg_work {
     float *maxima; /* of each bin, where a scale needs them */
     float gain;
     float shrink; /* of this step's gradient, where its norm is bounded */
-    bool remembers, wants_gradient;
+    bool remembers;
+    bool recalled; /* this step's measuring pass has left what should be sent in the next memory */
     uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read ... */
     double shape, fitted;      /* ... and what quantizers have fitted to them, summed over chunks */
     uint64_t fit_n;
@@ -99,16 +100,17 @@ typedef struct tg_lane_job {
 
 /* One thread's own space. */
 typedef struct tg_desk {
-    const float *gradient; /* of the block that was loaded: g, or where it lies */
-    float g[TG_BIN_MAX], u[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
-    uint32_t words[TG_BIN_MAX];
+    const float *gradient, *u; /* of the block that was loaded, and with what is remembered: below, or where they lie */
+    float g[TG_BIN_MAX], sum_of[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
+    uint8_t bytes[TG_BIN_MAX * sizeof(float)];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
     /* of quantizers that have buckets, or values that are coded */
-    float *sent;       /* values of a chunk, then what they were decoded to */
+    float *sent;       /* values of a chunk that wait */
     uint32_t *held;    /* words of a chunk, in the same place: a quantizer has the one or the other */
     uint16_t *symbols; /* of a chunk */
     uint32_t *draws;   /* of a bucket */
+    float *clipped;    /* values of a bucket */
     void *room;        /* of the quantizer */
     void *pack_room;   /* of the symbol pack */
     uint8_t lengths[TG_BASE_MAX];
@@ -131,6 +133,7 @@ struct tg_codec {
     uint64_t flat_n;        /* elements of the domain */
     uint64_t memory_n;
     float *memory[2]; /* current and next */
+    bool streams;     /* the memory is too long for caches to keep */
     tg_lane_job *lane_jobs;
     size_t *lane_bad; /* as bad_tensor, one a lane job */
     size_t lane_job_n;
@@ -189,15 +192,26 @@ bool tg_codec_is_given(const tg_codec *c, uint32_t unit);
  * for this step; tg_codec_select does it by itself. */
 void tg_codec_bound_norms(tg_codec *c, const tg_source *source);
 
-/* Elements [at, at + n) of a unit's gradient, at most TG_BIN_MAX, into desk->u. Returns the first tensor that is refused,
- * plus 1. */
+/* load.c: elements [at, at + n) of a unit's gradient, at most TG_BIN_MAX, into desk->g. Returns the first tensor that is
+ * refused, plus 1. */
 size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at,
                               size_t n);
 
-/* The same, scaled down where its norm is bounded, with what is remembered of it; and without that at desk->gradient if
- * some part wants it. */
-size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
+/* load.c: where they can be taken from as they lie, because they are fp32, of one tensor and not to be changed; not looked at.
+ * NULL: nowhere. */
+const float *tg_codec_in_place(const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
+
+/* load.c: desk->gradient, scaled down where its norm is bounded, and desk->u, with what is remembered of it: it is put `into`
+ * where something is, to be read again soon unless it `streams`, and otherwise the gradient itself. Returns as above. */
+size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
+                     float *into, bool streams);
+
+/* load.c: refuses it with a sentence. */
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+/* encode.c: writes one chunk to `start`. */
+void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_chunk *chunk, unsigned holds,
+                    const tg_source *source, uint8_t *start);
 
 /* Where a body goes, which must have room for tg_body_bound, and what it came to. */
 typedef struct tg_body {
@@ -206,7 +220,7 @@ typedef struct tg_body {
     size_t payload_len;
 } tg_body;
 
-/* Writes the body of every slice of `grid` from `from` up to but not `to` to bodies[slice - from], and what became of
+/* body.c: writes the body of every slice of `grid` from `from` up to but not `to` to bodies[slice - from], and what became of
  * its chunks into c->written. A grid other than the codec's own is for indices alone. */
 tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
                          const tg_source *source, tg_detail *why) TG_CHECKED;
@@ -233,6 +247,11 @@ typedef struct tg_sink {
     float *const *added;   /* by tensor in fp32: `weight` times the value is added */
     float divisor, weight;
 } tg_sink;
+
+/* Values from number `at` on, of the `chunk_n` of a chunk, by their symbols and what travels with its buckets, which begins at
+ * `side`. */
+void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *recipe, const uint8_t *side,
+                       uint64_t chunk_n, uint64_t at, size_t n);
 
 /* Adds weight times the values of one chunk to out, its elements; or sets those that were sent where `set`. */
 void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,

@@ -97,6 +97,17 @@ static bool read_symbols(tg_desk *desk, const tg_recipe *recipe, const tg_view *
     return tg_plain_read(symbols, view->symbols, view->count, &coding);
 }
 
+/* Whether they can be read. */
+static bool check_symbols(tg_desk *desk, const tg_recipe *recipe, const tg_view *view)
+{
+    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
+    if (tg_recipe_is_coded(recipe)) {
+        return read_symbols(desk, recipe, view);
+    }
+    return quantize->plain_len != 0 ||
+           tg_bits_check(view->symbols, view->count, quantize->base(recipe->value[TG_STAGE_quantize]));
+}
+
 static void check_chunk(void *context, uint32_t worker, size_t i)
 {
     reading *r = context;
@@ -109,10 +120,8 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
         sound = (!tg_mode_is_joint(view->mode) || (r->holds & TG_HAS_VALUES) != 0) &&
                 read_indices(&r->c->desks[worker], recipe, chunk, view);
     }
-    bool can_be_wrong = tg_recipe_quantize(recipe)->plain_len == 0 || tg_recipe_is_coded(recipe);
-    bool has_symbols = (r->holds & TG_HAS_VALUES) != 0 && can_be_wrong;
-    if (has_symbols && view->count > 0 && !tg_mode_is_joint(view->mode)) {
-        sound = sound && read_symbols(&r->c->desks[worker], recipe, view);
+    if ((r->holds & TG_HAS_VALUES) != 0 && view->count > 0 && !tg_mode_is_joint(view->mode)) {
+        sound = sound && check_symbols(&r->c->desks[worker], recipe, view);
     }
     if (!sound) {
         atomic_store_explicit(&r->bad, i + 1, memory_order_relaxed);
@@ -155,45 +164,90 @@ typedef struct summing {
     const tg_sink *sink;
 } summing;
 
-/* The values of a chunk whose quantizer has buckets, into desk->sent. */
-static void decode_buckets(tg_desk *desk, const tg_recipe *recipe, const tg_view *view)
+void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *recipe, const uint8_t *side,
+                       uint64_t chunk_n, uint64_t at, size_t n)
 {
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
     const double *params = recipe->value[TG_STAGE_quantize];
-    uint64_t bucket_n = tg_bucket_n(recipe, view->count);
-    const uint8_t *side = view->side;
-    if (!tg_mode_is_joint(view->mode)) {
-        (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
-    }
-    for (uint64_t at = 0; at < view->count; at += bucket_n) {
-        size_t n = (size_t)(view->count - at < bucket_n ? view->count - at : bucket_n);
-        quantize->decode_bucket(desk->sent + at, desk->symbols + at, side, n, params);
-        side += quantize->side_len(params);
+    uint64_t bucket_n = tg_bucket_n(recipe, chunk_n), end = at + n;
+    uint32_t side_len = quantize->side_len(params);
+    while (at < end) {
+        uint64_t bucket = at / bucket_n, left = (bucket + 1) * bucket_n - at;
+        size_t m = (size_t)(left < end - at ? left : end - at);
+        quantize->decode_bucket(values, symbols, side + bucket * side_len, m, params);
+        values += m;
+        symbols += m;
+        at += m;
     }
 }
 
-/* The values from number `at` on of a chunk whose quantizer is plain; of words that are coded, once they are read. */
-static const float *decode_plain(tg_desk *desk, const tg_recipe *recipe, const tg_view *view, uint64_t at, size_t n)
+/* A chunk while it is unpacked. */
+typedef struct unpacking {
+    const tg_recipe *recipe;
+    const tg_quantize_part *quantize;
+    const tg_view *view;
+    tg_desk *desk;
+    uint64_t at;   /* the value that is next */
+    uint64_t have; /* values whose symbols or words were read */
+} unpacking;
+
+/* Reads symbols up to and including the n next, and as many as fill whole bytes. */
+static void read_more(unpacking *u, size_t n)
 {
-    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-    const uint32_t *words = desk->words;
-    if (tg_recipe_is_coded(recipe)) {
-        words = desk->held + at;
-    } else {
-        tg_coding coding = {.word_len = quantize->plain_len};
-        (void)tg_plain_read(desk->words, view->symbols + at * quantize->plain_len, n, &coding); /* always can */
+    tg_coding coding = tg_coding_of(u->recipe, u->desk, u->view->side);
+    uint64_t wanted = u->at + n, align = tg_bits_align(coding.base);
+    if (wanted <= u->have) {
+        return;
     }
-    quantize->decode(desk->values, words, n);
+    wanted = (wanted + align - 1) / align * align;
+    wanted = wanted < u->view->count ? wanted : u->view->count;
+    (void)tg_bits_read(u->desk->symbols + u->have, u->view->symbols + tg_bits_len(u->have, coding.base),
+                       (size_t)(wanted - u->have), coding.base); /* was checked by tg_body_read */
+    u->have = wanted;
+}
+
+/* The n values that are next, at most TG_BLOCK. */
+static const float *next_values(unpacking *u, size_t n)
+{
+    tg_desk *desk = u->desk;
+    uint64_t at = u->at;
+    u->at += n;
+    if (u->quantize->plain_len == 0) {
+        tg_decode_symbols(desk->values, desk->symbols + at, u->recipe, u->view->side, u->view->count, at, n);
+        return desk->values;
+    }
+    const uint8_t *bytes = u->view->symbols + at * u->quantize->plain_len;
+    if (tg_recipe_is_coded(u->recipe)) {
+        tg_coding coding = {.word_len = u->quantize->plain_len};
+        tg_plain_write(desk->bytes, desk->held + at, n, &coding);
+        bytes = desk->bytes;
+    }
+    u->quantize->read(desk->values, bytes, n);
     return desk->values;
+}
+
+/* Blocks of a chunk of which every element was sent as plain bytes are added as they lie. */
+static void unpack_plain(float *out, const unpacking *u, size_t n, bool set, float weight)
+{
+    if (set) {
+        u->quantize->read(out, u->view->symbols, n);
+    } else {
+        u->quantize->add(out, u->view->symbols, weight, n);
+    }
 }
 
 void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const tg_view *view, tg_desk *desk, bool set,
                      float weight)
 {
     const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
-    const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
     tg_known known = tg_codec_known(c, chunk->unit, TG_HAS_VALUES);
+    unpacking u = {.recipe = recipe, .quantize = tg_recipe_quantize(recipe), .view = view, .desk = desk};
+    bool coded = tg_recipe_is_coded(recipe), is_plain = u.quantize->plain_len != 0;
     if (view->count == 0) {
+        return;
+    }
+    if (is_plain && !coded && known == TG_KNOWN_EVERY) {
+        unpack_plain(out, &u, chunk->n, set, weight);
         return;
     }
     if (view->told) {
@@ -201,12 +255,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
     } else if (known != TG_KNOWN_EVERY) {
         tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
     }
-    if (quantize->plain_len == 0) {
-        decode_buckets(desk, recipe, view);
-    } else if (tg_recipe_is_coded(recipe)) {
+    if (coded && !tg_mode_is_joint(view->mode)) {
         (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
     }
-    uint64_t at = 0; /* the value that is next */
+    bool reads = !is_plain && !coded && !tg_mode_is_joint(view->mode);
     for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
         size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
         const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
@@ -214,8 +266,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         if (count == 0) {
             continue;
         }
-        const float *values = quantize->plain_len == 0 ? desk->sent + at : decode_plain(desk, recipe, view, at, count);
-        at += count;
+        if (reads) {
+            read_more(&u, count);
+        }
+        const float *values = next_values(&u, count);
         if (set) {
             tg_expand_set(out + done, mask, values, n);
         } else {

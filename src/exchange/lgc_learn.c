@@ -137,10 +137,18 @@ static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
     if (t->feedback->planes == 0 || t->n == 0) {
         return;
     }
-    bool whole = seen == NULL;
+    const float *u = l->u + t->at;
+    const uint64_t *mask = seen == NULL ? NULL : mask_of(l, t);
     tg_memory memory = {l->saved + t->memory_at, l->next + t->memory_at, (size_t)t->n};
-    t->feedback->keep(&memory, t->feedback_params, l->u + t->at, l->g + t->at, whole ? NULL : mask_of(l, t),
-                      whole ? l->u + t->at : seen, (size_t)t->n);
+    if (mask == NULL) {
+        tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n, false);
+    } else {
+        memcpy(memory.next, u, (size_t)t->n * sizeof *u);
+        tg_expand_add(memory.next, mask, seen, -1.0f, (size_t)t->n);
+    }
+    if (t->feedback->keep != NULL) {
+        t->feedback->keep(&memory, t->feedback_params, l->g + t->at, mask, (size_t)t->n);
+    }
     if (l->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(memory.next, (size_t)(t->n * t->feedback->planes));
     }

@@ -1,7 +1,8 @@
 /* Feedback: what the encoder remembers of what it did not send.
  *
- * For every block of a unit the codec calls `recall`, sends some of the result, and then `keep`. Memory is one number an
- * element, or several, in planes; old and new memory are separate, so that a step that fails leaves no trace. */
+ * For every block of a unit the codec calls `recall`, sends some of the result, remembers the rest, and then calls `keep`.
+ * Memory is one number an element, or several, in planes; old and new memory are separate, so that a step that fails leaves
+ * no trace. */
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
@@ -20,15 +21,14 @@ typedef struct tg_feedback_part {
     tg_part part;
     uint32_t planes; /* 0: there is no memory, and neither function is called */
 
-    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. */
-    void (*recall)(float *u, const float *g, const tg_memory *m, const double *params, size_t n);
+    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. Returns whether all of g is
+     * finite. `streams`: nobody reads u again soon. */
+    bool (*recall)(float *u, const float *g, const tg_memory *m, const double *params, size_t n, bool streams);
 
-    /* What to remember, given u and the gradient g, and what the decoder will see: decoded values of the marked elements
-     * in order, or of all elements if mask is NULL. */
-    void (*keep)(const tg_memory *m, const double *params, const float *u, const float *g, const uint64_t *mask,
-                 const float *decoded, size_t n);
-    bool wants_gradient; /* `keep` does; g is NULL otherwise */
-    bool of_dense_too;   /* tensors that are exempt from the recipe have this part of it all the same */
+    /* What to remember beside the residual, which is u less what the decoder will see and whoever calls sees to; given the
+     * gradient g and which elements are sent (NULL: all). NULL: nothing else is remembered. */
+    void (*keep)(const tg_memory *m, const double *params, const float *g, const uint64_t *mask, size_t n);
+    bool of_dense_too; /* tensors that are exempt from the recipe have this part of it all the same */
 
     /* The largest norm that the gradient of a unit may have before it is scaled down; 0: any. NULL: any. */
     double (*norm_max)(const double *params);
@@ -38,8 +38,5 @@ typedef struct tg_feedback_part {
 } tg_feedback_part;
 
 extern const tg_feedback_part tg_feedback_ef;
-
-/* next = u less what the decoder will see: the residual. */
-void tg_keep_residual(float *next, const float *u, const uint64_t *mask, const float *decoded, size_t n);
 
 #endif

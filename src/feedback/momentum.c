@@ -7,6 +7,7 @@
  * where everything is sent in every step, which is plain momentum. Tensors that travel uncompressed have that, too. */
 #include "base/bits.h"
 #include "feedback/feedback.h"
+#include "kernels/kernels.h"
 
 enum { M, CLIP };
 
@@ -29,22 +30,23 @@ static double norm_max(const double *p)
     return p[CLIP];
 }
 
-static void recall(float *u, const float *g, const tg_memory *m, const double *p, size_t n)
+static bool recall(float *u, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
 {
     float keep_share = (float)p[M];
     const float *residual = m->old, *velocity = m->old + m->stride;
+    bool finite = tg_all_finite(g, n);
+    (void)streams;
     for (size_t i = 0; i < n; i++) {
         u[i] = residual[i] + (keep_share * velocity[i] + g[i]);
     }
+    return finite;
 }
 
-static void keep(const tg_memory *m, const double *p, const float *u, const float *g, const uint64_t *mask,
-                 const float *decoded, size_t n)
+static void keep(const tg_memory *m, const double *p, const float *g, const uint64_t *mask, size_t n)
 {
     float keep_share = (float)p[M];
     const float *old = m->old + m->stride;
     float *velocity = m->next + m->stride;
-    tg_keep_residual(m->next, u, mask, decoded, n);
     for (size_t i = 0; i < n; i++) {
         velocity[i] = keep_share * old[i] + g[i];
     }
@@ -63,7 +65,6 @@ const tg_feedback_part tg_feedback_momentum = {
     .planes = 2,
     .recall = recall,
     .keep = keep,
-    .wants_gradient = true,
     .of_dense_too = true,
     .norm_max = norm_max,
     .answers_as = &tg_feedback_ef,

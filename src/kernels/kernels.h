@@ -8,10 +8,6 @@
 
 /* tg_widen and tg_narrow of the public header are two of them. */
 
-/* To fp16 or bf16, a half in each word, with what it is worth, and back. */
-void tg_narrow_words(uint32_t *words, float *back, const float *values, tg_dtype dtype, size_t n);
-void tg_widen_words(float *values, const uint32_t *words, tg_dtype dtype, size_t n);
-
 /* Elements, each divided by `divisor`, from fp32 to a gradient. */
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
 
@@ -19,6 +15,14 @@ void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, siz
 void tg_scale(float *out, const float *values, float factor, size_t n);
 
 bool tg_all_finite(const float *values, size_t n);
+
+/* Behind kernels that were told to stream, before another thread looks at what they wrote. */
+static inline void tg_stream_end(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#endif
+}
 void tg_zero_nonfinite(float *values, size_t n);
 
 /* The sum of n magnitudes, or of n squares, in binary64, in one order for all instruction sets: 16 sums of every 16th,
@@ -50,16 +54,22 @@ size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **wo
 
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
-/* Loops that have a version for each instruction set; all give the same bits. */
+/* Loops that have a version for each instruction set; all give the same bits. Where `streams` says that nobody reads what is
+ * written again soon, it may go around the caches. */
 typedef struct tg_kernels {
     bool (*all_finite)(const float *values, size_t n);
-    /* out = a + b, out = a - b; out may be either. */
-    void (*add)(float *out, const float *a, const float *b, size_t n);
-    void (*subtract)(float *out, const float *a, const float *b, size_t n);
-    void (*fp16_narrow)(uint16_t *halves, const float *values, size_t n); /* as base/half.h has it */
-    void (*fp16_widen)(float *out, const uint16_t *halves, size_t n);
-    void (*bf16_narrow)(uint16_t *halves, const float *values, size_t n);
-    void (*bf16_widen)(float *out, const uint16_t *halves, size_t n);
+    /* out = a + share * b, and whether all of a is finite; out = a - b. out may be either. */
+    bool (*accumulate)(float *out, const float *a, const float *b, float share, size_t n, bool streams);
+    void (*subtract)(float *out, const float *a, const float *b, size_t n, bool streams);
+    void (*copy)(float *out, const float *values, size_t n, bool streams);
+    void (*add)(float *sums, const float *values, float weight, size_t n); /* sums += weight * values */
+    /* As base/half.h has it; halves may lie at any address. Narrowing tells whether all values are finite. */
+    bool (*fp16_narrow)(void *halves, const float *values, size_t n);
+    void (*fp16_widen)(float *out, const void *halves, size_t n);
+    void (*fp16_add)(float *sums, const void *halves, float weight, size_t n);
+    bool (*bf16_narrow)(void *halves, const float *values, size_t n);
+    void (*bf16_widen)(float *out, const void *halves, size_t n);
+    void (*bf16_add)(float *sums, const void *halves, float weight, size_t n);
     /* Marks elements whose magnitude, as the bits of a float, is `least` or more; sets all words of the mask. */
     void (*mark_keys)(uint64_t *mask, const float *values, uint32_t least, size_t n);
     /* The largest magnitude, as the bits of a float. */

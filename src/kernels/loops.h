@@ -18,17 +18,10 @@ TG_LOOP bool all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
-TG_LOOP void add(float *out, const float *a, const float *b, size_t n)
+TG_LOOP void add(float *sums, const float *values, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        out[i] = a[i] + b[i];
-    }
-}
-
-TG_LOOP void subtract(float *out, const float *a, const float *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        out[i] = a[i] - b[i];
+        sums[i] += weight * values[i];
     }
 }
 
@@ -53,28 +46,38 @@ TG_LOOP void set_bits(uint64_t *mask, size_t at, uint64_t bits)
 }
 
 /* As tg_float_to_bf16, without a branch. */
-TG_LOOP void bf16_narrow(uint16_t *halves, const float *values, size_t n)
+TG_LOOP bool bf16_narrow(void *halves, const float *values, size_t n)
 {
+    uint32_t bad = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), rest = bits & 0x7fffffffu;
         uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
         uint32_t largest = (bits >> 16 & 0x8000u) | 0x7f7fu, nan = bits >> 16 | 0x40u;
         uint32_t finite = rest > 0x7f7f0000u ? largest : rounded;
         uint32_t special = rest > 0x7f800000u ? nan : bits >> 16;
-        halves[i] = (uint16_t)(rest >= 0x7f800000u ? special : finite);
+        ((tg_any_half *)halves)[i] = (uint16_t)(rest >= 0x7f800000u ? special : finite);
+        bad |= rest >= 0x7f800000u ? 1u : 0u;
+    }
+    return bad == 0;
+}
+
+TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
 
-TG_LOOP void bf16_widen(float *out, const uint16_t *halves, size_t n)
+TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        out[i] = tg_bf16_to_float(halves[i]);
+        sums[i] += weight * tg_bf16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
 
 /* Them, in a table of kernels. */
-#define TG_LOOPS                                                                                                      \
-    .all_finite = all_finite, .add = add, .subtract = subtract, .bf16_narrow = bf16_narrow, .bf16_widen = bf16_widen, \
+#define TG_LOOPS                                                                                               \
+    .all_finite = all_finite, .add = add, .bf16_narrow = bf16_narrow, .bf16_widen = bf16_widen, .bf16_add = bf16_add, \
     .largest_key = largest_key
 
 #endif

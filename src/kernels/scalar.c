@@ -25,35 +25,10 @@ void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
         return;
     }
     const tg_kernels *k = tg_kernels_best();
-    (dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow)(out, src, n);
+    (void)(dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow)(out, src, n);
 }
 
 enum { PIECE = 1024 }; /* elements that wait between one form and another */
-
-void tg_narrow_words(uint32_t *words, float *back, const float *values, tg_dtype dtype, size_t n)
-{
-    uint16_t halves[PIECE];
-    for (size_t done = 0; done < n; done += PIECE) {
-        size_t m = n - done < PIECE ? n - done : PIECE;
-        tg_narrow(halves, values + done, dtype, m);
-        tg_widen(back + done, halves, dtype, m);
-        for (size_t i = 0; i < m; i++) {
-            words[done + i] = halves[i];
-        }
-    }
-}
-
-void tg_widen_words(float *values, const uint32_t *words, tg_dtype dtype, size_t n)
-{
-    uint16_t halves[PIECE];
-    for (size_t done = 0; done < n; done += PIECE) {
-        size_t m = n - done < PIECE ? n - done : PIECE;
-        for (size_t i = 0; i < m; i++) {
-            halves[i] = (uint16_t)words[done + i];
-        }
-        tg_widen(values + done, halves, dtype, m);
-    }
-}
 
 void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
 {
@@ -138,9 +113,7 @@ size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t
 void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
 {
     if (mask == NULL) {
-        for (size_t i = 0; i < n; i++) {
-            out[i] += weight * values[i];
-        }
+        tg_kernels_best()->add(out, values, weight, n);
         return;
     }
     for (size_t w = 0; w < tg_words(n); w++) {
@@ -193,45 +166,78 @@ static bool all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
-static void add(float *out, const float *a, const float *b, size_t n)
+static bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
 {
+    bool finite = all_finite(a, n);
+    (void)streams;
     for (size_t i = 0; i < n; i++) {
-        out[i] = a[i] + b[i];
+        out[i] = a[i] + share * b[i];
     }
+    return finite;
 }
 
-static void subtract(float *out, const float *a, const float *b, size_t n)
+static void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
 {
+    (void)streams;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
     }
 }
 
-static void fp16_narrow(uint16_t *halves, const float *values, size_t n)
+static void copy(float *out, const float *values, size_t n, bool streams)
+{
+    (void)streams;
+    memcpy(out, values, n * sizeof *out);
+}
+
+static void add(float *sums, const float *values, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        halves[i] = tg_float_to_fp16(values[i]);
+        sums[i] += weight * values[i];
     }
 }
 
-static void fp16_widen(float *out, const uint16_t *halves, size_t n)
+static bool fp16_narrow(void *halves, const float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        out[i] = tg_fp16_to_float(halves[i]);
+        ((tg_any_half *)halves)[i] = tg_float_to_fp16(values[i]);
+    }
+    return all_finite(values, n);
+}
+
+static void fp16_widen(float *out, const void *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_fp16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
 
-static void bf16_narrow(uint16_t *halves, const float *values, size_t n)
+static void fp16_add(float *sums, const void *halves, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        halves[i] = tg_float_to_bf16(values[i]);
+        sums[i] += weight * tg_fp16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
 
-static void bf16_widen(float *out, const uint16_t *halves, size_t n)
+static bool bf16_narrow(void *halves, const float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        out[i] = tg_bf16_to_float(halves[i]);
+        ((tg_any_half *)halves)[i] = tg_float_to_bf16(values[i]);
+    }
+    return all_finite(values, n);
+}
+
+static void bf16_widen(float *out, const void *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(((const tg_any_half *)halves)[i]);
+    }
+}
+
+static void bf16_add(float *sums, const void *halves, float weight, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += weight * tg_bf16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
 
@@ -264,12 +270,16 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 
 const tg_kernels tg_kernels_scalar = {
     .all_finite = all_finite,
-    .add = add,
+    .accumulate = accumulate,
     .subtract = subtract,
+    .copy = copy,
+    .add = add,
     .fp16_narrow = fp16_narrow,
     .fp16_widen = fp16_widen,
+    .fp16_add = fp16_add,
     .bf16_narrow = bf16_narrow,
     .bf16_widen = bf16_widen,
+    .bf16_add = bf16_add,
     .mark_keys = mark_keys,
     .largest_key = largest_key,
     .mark_bin = mark_bin,

@@ -39,6 +39,11 @@ uint64_t tg_bits_len(uint64_t count, uint32_t base)
     return ((count + g.symbols - 1) / g.symbols * g.bits + 7) / 8;
 }
 
+uint32_t tg_bits_align(uint32_t base)
+{
+    return 8 * group_of(base).symbols;
+}
+
 /* The loops are written once and compiled for every usual base, because a division by a constant is a multiplication. */
 static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base, grouping g)
 {
@@ -105,6 +110,20 @@ bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_
     case 512: return read_in(symbols, bytes, count, 512, (grouping){1, 9});
     default: return read_in(symbols, bytes, count, base, group_of(base));
     }
+}
+
+bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
+{
+    uint16_t symbols[1024];
+    uint32_t align = tg_bits_align(base);
+    size_t batch = sizeof symbols / sizeof *symbols / align * align;
+    for (size_t done = 0; done < count; done += batch) {
+        size_t n = count - done < batch ? count - done : batch;
+        if (!tg_bits_read(symbols, bytes + tg_bits_len(done, base), n, base)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 const tg_symbol_part tg_symbol_bits = {

@@ -91,6 +91,10 @@ typedef struct tg_symbol_part {
 
 /* bits.c: symbols at their plain length. Reading trusts nothing: false if the bytes are not such symbols. */
 uint64_t tg_bits_len(uint64_t count, uint32_t base);
+bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base);
+
+/* A multiple of so many symbols fills whole bytes, and what follows can be written or read by itself. */
+uint32_t tg_bits_align(uint32_t base);
 void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 

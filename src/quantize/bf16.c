@@ -1,21 +1,27 @@
 /* The upper half of a single: its range, 8 significant bits, to nearest even. A finite value stays finite. */
-#include "kernels/kernels.h"
+#include "quantize/halves.h"
 #include "quantize/quantize.h"
 
-static void encode(uint32_t *words, float *decoded, const float *values, size_t n)
+static bool write(uint8_t *bytes, const float *values, size_t n)
 {
-    tg_narrow_words(words, decoded, values, TG_BF16, n);
+    return tg_halves_write(bytes, values, TG_BF16, n);
 }
 
-static void decode(float *values, const uint32_t *words, size_t n)
+static void read(float *values, const uint8_t *bytes, size_t n)
 {
-    tg_widen_words(values, words, TG_BF16, n);
+    tg_halves_read(values, bytes, TG_BF16, n);
+}
+
+static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
+{
+    tg_halves_add(sums, bytes, TG_BF16, weight, n);
 }
 
 const tg_quantize_part tg_quantize_bf16 = {
     .part = {.name = "bf16", .summary = "the upper half of a single: 8 significant bits, its whole range"},
     .plain_len = 2,
     .adds_up = true,
-    .encode = encode,
-    .decode = decode,
+    .write = write,
+    .read = read,
+    .add = add,
 };

@@ -128,18 +128,22 @@ static void encode_means(const tg_bucket *b, const double *p)
     tg_put_float(b->side + 4, (float)means[1]);
 }
 
-static void encode_bucket(const tg_bucket *b, const double *p)
+static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(b, side_len(p), 4)) {
+    if (!tg_bucket_admit(given, side_len(p), 4)) {
         return;
     }
-    tg_bucket_clip(b, p[CLIP]);
+    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     if (p[FORM] == FORM_PB) {
         encode_random(b);
     } else {
         encode_means(b, p);
     }
-    decode_bucket(b->values, b->symbols, b->side, b->n, p);
+}
+
+static bool draws(const double *p)
+{
+    return p[FORM] == FORM_PB;
 }
 
 const tg_quantize_part tg_quantize_bingrad = {
@@ -151,7 +155,7 @@ const tg_quantize_part tg_quantize_bingrad = {
     .bucket_at = BUCKET,
     .side_len = side_len,
     .room_len = room_len,
-    .draws = true,
+    .draws = draws,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,
 };

@@ -1,15 +1,14 @@
 /* What quantizers in buckets share; see bucket.h. */
 #include "quantize/bucket.h"
 
+#include "kernels/kernels.h"
+
 #include <math.h>
+#include <string.h>
 
 bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len)
 {
-    uint32_t bad = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        bad |= (uint32_t)((tg_float_bits(b->values[i]) & 0x7f800000u) == 0x7f800000u);
-    }
-    if (bad == 0) {
+    if (tg_all_finite(b->values, b->n)) {
         return true;
     }
     for (uint32_t at = 0; at < side_len; at += len) {
@@ -19,17 +18,15 @@ bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len)
             tg_put16(b->side + at, tg_float_to_fp16(NAN));
         }
     }
-    for (size_t i = 0; i < b->n; i++) {
-        b->symbols[i] = 0;
-        b->values[i] = NAN;
-    }
+    memset(b->symbols, 0, b->n * sizeof *b->symbols);
     return false;
 }
 
-void tg_bucket_clip(const tg_bucket *b, double clip)
+tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
 {
+    tg_bucket clipped = *b;
     if (clip == 0) {
-        return;
+        return clipped;
     }
     double sum = 0, squares = 0;
     for (size_t i = 0; i < b->n; i++) {
@@ -43,8 +40,10 @@ void tg_bucket_clip(const tg_bucket *b, double clip)
     float most = (float)fmin(clip * sqrt(squares / (double)b->n), (double)3.4028235e38f);
     for (size_t i = 0; i < b->n; i++) {
         float value = b->values[i];
-        b->values[i] = value > most ? most : value < -most ? -most : value;
+        b->clipped[i] = value > most ? most : value < -most ? -most : value;
     }
+    clipped.values = b->clipped;
+    return clipped;
 }
 
 float tg_partition(float *a, size_t n, size_t m)

@@ -37,8 +37,8 @@ static inline float tg_get_float(const uint8_t *at)
  * the side_len / len numbers of `len` bytes beside them. */
 bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);
 
-/* Clips values to `clip` standard deviations on both sides of 0; does nothing if it is 0. */
-void tg_bucket_clip(const tg_bucket *b, double clip);
+/* The bucket with values clipped to `clip` standard deviations on both sides of 0; as it is if that is 0. */
+tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);
 
 /* The value of lowest rank m of n, from 0, with all smaller ones before it and all larger ones behind it. */
 float tg_partition(float *values, size_t n, size_t m);

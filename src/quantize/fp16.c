@@ -1,21 +1,27 @@
 /* IEEE half precision, to nearest even. A finite value stays finite: beyond 65504 it saturates. */
-#include "kernels/kernels.h"
+#include "quantize/halves.h"
 #include "quantize/quantize.h"
 
-static void encode(uint32_t *words, float *decoded, const float *values, size_t n)
+static bool write(uint8_t *bytes, const float *values, size_t n)
 {
-    tg_narrow_words(words, decoded, values, TG_FP16, n);
+    return tg_halves_write(bytes, values, TG_FP16, n);
 }
 
-static void decode(float *values, const uint32_t *words, size_t n)
+static void read(float *values, const uint8_t *bytes, size_t n)
 {
-    tg_widen_words(values, words, TG_FP16, n);
+    tg_halves_read(values, bytes, TG_FP16, n);
+}
+
+static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
+{
+    tg_halves_add(sums, bytes, TG_FP16, weight, n);
 }
 
 const tg_quantize_part tg_quantize_fp16 = {
     .part = {.name = "fp16", .summary = "IEEE half precision: 11 significant bits, up to 65504"},
     .plain_len = 2,
     .adds_up = true,
-    .encode = encode,
-    .decode = decode,
+    .write = write,
+    .read = read,
+    .add = add,
 };

@@ -174,7 +174,6 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
     } else {
         find_by_bits(b->symbols, b->values, b->n, limits, step, f);
     }
-    tg_minifloat_decode(b->values, b->symbols, b->side, b->n, f);
 }
 
 void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const tg_minifloat *f)

@@ -91,13 +91,13 @@ static void choose(float *levels, const tg_bucket *b, const double *p)
     get_levels(levels, b->side, p);
 }
 
-static void encode_bucket(const tg_bucket *b, const double *p)
+static void encode_bucket(const tg_bucket *given, const double *p)
 {
     float levels[S_MAX];
-    if (!tg_bucket_admit(b, side_len(p), level_len(p))) {
+    if (!tg_bucket_admit(given, side_len(p), level_len(p))) {
         return;
     }
-    tg_bucket_clip(b, p[CLIP]);
+    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     choose(levels, b, p);
     for (size_t i = 0; i < b->n; i++) {
         float value = b->values[i];
@@ -109,7 +109,12 @@ static void encode_bucket(const tg_bucket *b, const double *p)
         double up = width > 0 ? ((double)value - low) / width : 0;
         b->symbols[i] = (uint16_t)(below + (tg_unit(b->draws[i]) < up ? 1 : 0));
     }
-    decode_bucket(b->values, b->symbols, b->side, b->n, p);
+}
+
+static bool draws(const double *p)
+{
+    (void)p;
+    return true;
 }
 
 const tg_quantize_part tg_quantize_orq = {
@@ -121,7 +126,7 @@ const tg_quantize_part tg_quantize_orq = {
     .bucket_at = BUCKET,
     .side_len = side_len,
     .room_len = room_len,
-    .draws = true,
+    .draws = draws,
     .refuses = refuses,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,

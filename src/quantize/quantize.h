@@ -23,7 +23,8 @@ typedef enum tg_scale_rule {
 typedef struct tg_bucket {
     uint16_t *symbols;     /* out: one a value */
     uint8_t *side;         /* out: side_len bytes */
-    float *values;         /* in; out: what a decoder will make of them */
+    const float *values;
+    float *clipped;        /* room for as many values */
     const uint32_t *draws; /* a random word a value, for parts that ask for them */
     void *room;            /* room_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
@@ -36,10 +37,12 @@ typedef struct tg_quantize_part {
     bool needs_leader; /* of these: whether it goes with coordinates that a leader gives, or with all elements */
     bool adds_up;      /* the mean of decoded values can be written by the same part with nothing lost but rounding */
 
-    /* Plain parts: bytes of a value, 2 or 4; 0 for all others. Values in n words, and what a decoder will make of them. */
+    /* Plain parts: bytes of a value, 2 or 4; 0 for all others. Values to bytes, and whether all of them are finite; bytes to
+     * values; and to sums, to which `weight` times the values are added. */
     uint32_t plain_len;
-    void (*encode)(uint32_t *words, float *decoded, const float *values, size_t n);
-    void (*decode)(float *values, const uint32_t *words, size_t n);
+    bool (*write)(uint8_t *bytes, const float *values, size_t n);
+    void (*read)(float *values, const uint8_t *bytes, size_t n);
+    void (*add)(float *sums, const uint8_t *bytes, float weight, size_t n);
 
     /* All others: the base; values in a bucket, as the parameter at this place says or always as many; and bytes that travel
      * with each bucket. */
@@ -47,10 +50,11 @@ typedef struct tg_quantize_part {
     uint32_t bucket_at, bucket_always;
     uint32_t (*side_len)(const double *params);
     uint64_t (*room_len)(const double *params); /* NULL: none */
-    bool draws;
+    bool (*draws)(const double *params); /* whether it wants random words; NULL: never */
     /* A sentence if the parameters do not go together; NULL: they do, as a NULL function says of all. */
     const char *(*refuses)(const double *params);
     void (*encode_bucket)(const tg_bucket *b, const double *params);
+    /* The values of a bucket, or of a part of it. */
     void (*decode_bucket)(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *params);
 
     /* Of parts that fit a distribution, a whole chunk to a bucket: lengths of a prefix code for the symbols that follow from

@@ -47,6 +47,7 @@ extern const char *const tg_no_yes_choices[];
     }
 
 #define TG_BIN_MAX 16384
+#define TG_SAMPLE_MAX 4096
 
 /* Where coordinates come from. */
 typedef enum tg_select_by {
@@ -75,12 +76,17 @@ typedef struct tg_select_part {
     /* Parameters as they are at a step; NULL: they do not change. `most` and `scratch_len` hold for all steps. */
     void (*at_step)(double *params, uint64_t step);
 
-    /* BY_DATA, all three or none: the measuring pass. */
+    /* BY_DATA, all or none: the measuring pass. A lane may be told a sample of its n elements, at most TG_SAMPLE_MAX of them,
+     * before it is measured; what it guesses from it may mislead it, and then it is not enough, and the lane is to be measured
+     * again with a sample of none. */
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
+    void (*guess)(void *scratch, uint32_t lane, const float *sample, size_t sample_n, uint64_t n);
+    bool (*is_enough)(const void *scratch, uint32_t lane);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
     void (*settle)(void *scratch);
 
-    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED. */
+    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED, and for those that
+     * have measured. */
     void (*mark)(uint64_t *mask, const void *scratch, const double *params, uint64_t at, const float *u, size_t n);
 
     /* BY_DATA, both or none: parts that choose in bins of so many consecutive elements, at most TG_BIN_MAX. In place of

@@ -1,10 +1,11 @@
-/* The largest magnitudes, ties to the lower index, found exactly in one pass.
+/* The largest magnitudes, ties to the lower index, found exactly in one pass and without sorting.
  *
- * An element's rank is one number: the key of its magnitude above, its distance from the end below, so that no two
- * elements are equal and "largest" settles ties. Each lane of the measuring pass collects candidates; when its
- * buffer is full it keeps the k best and from then on lets in only what beats the worst of them. Candidates of
- * all lanes together then give the k-th largest rank, and the writing pass sends what is not below it. The
- * answer does not depend on the number of lanes. Random data fills a buffer about ln(n/k) times. */
+ * Each lane of the measuring pass collects candidates: elements that are not below a bound, in the order of their indices. The
+ * bound is guessed from a sample; if the lane then comes to too few it is measured again without. When a lane's room is full
+ * it keeps its k best, and its bound rises to the least of them. Which are the best is found by counting: candidates are
+ * counted by exponent and leading bits of the fraction, then, inside the one cell that holds the k-th, by the bits below, until
+ * the magnitude of the k-th is known, and how many of that very magnitude are in. Candidates of all lanes together give the
+ * answer in the same way, so it does not depend on the number of lanes or on any guess. */
 #include "base/bits.h"
 #include "kernels/kernels.h"
 #include "select/select.h"
@@ -15,7 +16,7 @@
 enum { RATIO = TG_SELECT_OWN, WARMUP };
 #define WARMUP_RATIO 0.25 /* where a warm-up begins */
 enum { GROUP = 512 };     /* elements */
-enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a 64-bit rank */
+enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a candidate */
 
 static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
@@ -44,33 +45,44 @@ static uint64_t most(const double *p, uint64_t n)
 
 typedef struct lane {
     uint64_t count;
-    uint64_t worst; /* ranks up to this one are out */
+    uint32_t bound;   /* magnitudes below it are out, as keys */
+    bool was_guessed; /* it was, so there may be too few */
 } lane;
 
 typedef struct topk {
     uint64_t k;
     uint64_t lane_k;   /* candidates that a lane must keep */
     uint64_t lane_cap; /* candidates that it has room for */
-    uint64_t cut;      /* the k-th largest rank */
     uint32_t lanes;
-} topk; /* behind it: the lanes, then their candidates */
+} topk; /* behind it: the lanes, then their candidates; once settled, the k that are in are the first of all */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static uint64_t rank_of(float value, uint64_t index)
+/* A candidate: the key of its magnitude above, its index below. */
+static uint64_t candidate_of(float value, uint64_t index)
 {
-    return (uint64_t)tg_magnitude_key(value) << INDEX_BITS | ((UINT64_C(1) << INDEX_BITS) - 1 - index);
+    return (uint64_t)tg_magnitude_key(value) << INDEX_BITS | index;
 }
 
-static lane *lanes_of(topk *t)
+static uint32_t key_of(uint64_t candidate)
 {
-    return (lane *)(void *)(t + 1);
+    return (uint32_t)(candidate >> INDEX_BITS);
 }
 
-static uint64_t *candidates_of(topk *t, uint32_t l)
+static uint64_t index_of(uint64_t candidate)
+{
+    return candidate & ((UINT64_C(1) << INDEX_BITS) - 1);
+}
+
+static lane *lanes_of(const topk *t)
+{
+    return (lane *)(uintptr_t)(t + 1);
+}
+
+static uint64_t *candidates_of(const topk *t, uint32_t l)
 {
     return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
 }
@@ -79,44 +91,56 @@ static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
 {
     topk t = {.k = k, .lanes = lanes};
     t.lane_k = least(t.k, lane_n);
-    t.lane_cap = least(lane_n, t.lane_k + t.lane_k / 2 + 64);
+    t.lane_cap = least(lane_n, 2 * t.lane_k + GROUP);
     return t;
 }
 
-/* Moves the k largest of n different numbers to the front (1 <= k <= n) and returns the least of them. */
-static uint64_t keep_largest(uint64_t *a, uint64_t n, uint64_t k)
+/* ---- the k largest ----------------------------------------------------------------------------------------------------- */
+
+/* Bits of a key, from the highest on, by which candidates are counted in turn. */
+enum { ROUNDS = 3, CELL_BITS = 12 };
+static const struct {
+    unsigned shift, bits;
+} rounds[ROUNDS] = {{19, CELL_BITS}, {7, CELL_BITS}, {0, 7}};
+
+/* The key of the k-th largest of n candidates (1 <= k <= n); *ties are how many of that very key are among the k. */
+static uint32_t find_kth(uint64_t *ties, const uint64_t *candidates, uint64_t n, uint64_t k)
 {
-    uint64_t low = 0, high = n - 1; /* the k-th largest lies in [low, high] */
-    uint64_t draw = n;              /* pivots from anywhere, so that no order of values is a bad one */
-    while (low < high) {
-        draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        uint64_t at = low + (draw >> 33) % (high - low + 1), pivot = a[at];
-        a[at] = a[low]; /* a pivot in the first place makes both sides shorter than the whole */
-        a[low] = pivot;
-        uint64_t i = low, j = high;
-        for (;;) {
-            while (a[i] > pivot) {
-                i++;
-            }
-            while (a[j] < pivot) {
-                j--;
-            }
-            if (i >= j) {
-                break;
-            }
-            uint64_t swap = a[i];
-            a[i++] = a[j];
-            a[j--] = swap;
+    uint32_t key = 0; /* its bits that are known */
+    for (int r = 0; r < ROUNDS; r++) {
+        uint64_t counts[1 << CELL_BITS] = {0};
+        unsigned known_from = rounds[r].shift + rounds[r].bits;
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t other = key_of(candidates[i]);
+            uint32_t cell = other >> rounds[r].shift & ((1u << rounds[r].bits) - 1);
+            counts[cell] += (other ^ key) >> known_from == 0 ? 1 : 0;
         }
-        /* Now a[low..j] are not below the pivot and a[j+1..high] are not above it. */
-        if (k - 1 <= j) {
-            high = j;
-        } else {
-            low = j + 1;
+        uint32_t cell = (1u << rounds[r].bits) - 1;
+        for (; k > counts[cell]; cell--) {
+            k -= counts[cell];
         }
+        key |= cell << rounds[r].shift;
     }
-    return a[k - 1];
+    *ties = k;
+    return key;
 }
+
+/* Keeps the k largest of n candidates, of equal ones the first, in their order; returns the least of their keys. */
+static uint32_t keep_largest(uint64_t *candidates, uint64_t n, uint64_t k)
+{
+    uint64_t ties = 0, kept = 0;
+    uint32_t kth = find_kth(&ties, candidates, n, k);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t key = key_of(candidates[i]);
+        bool is_tie = key == kth, stays = key > kth || (is_tie && ties > 0);
+        candidates[kept] = candidates[i];
+        kept += stays ? 1 : 0;
+        ties -= is_tie && stays ? 1 : 0;
+    }
+    return kth;
+}
+
+/* ---- the part ---------------------------------------------------------------------------------------------------------- */
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
@@ -131,19 +155,30 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
     memset(lanes_of(t), 0, lanes * sizeof(lane));
 }
 
-static void admit(const topk *t, lane *mine, uint64_t *candidates, uint64_t rank)
+/* The bound is where about as many as must be kept are above it, and some more: four standard deviations of such a count. */
+static void guess(void *scratch, uint32_t l, const float *sample, size_t sample_n, uint64_t n)
 {
-    if (rank <= mine->worst) {
+    const topk *t = scratch;
+    uint64_t candidates[TG_SAMPLE_MAX];
+    double expected = (double)sample_n * (double)t->lane_k / (double)n;
+    double rank = expected + 4 * sqrt(expected) + 8;
+    lane *mine = &lanes_of(t)[l];
+    *mine = (lane){.count = 0};
+    if (sample_n == 0 || rank >= (double)sample_n) {
         return;
     }
-    if (mine->count == t->lane_cap) {
-        mine->worst = keep_largest(candidates, mine->count, t->lane_k);
-        mine->count = t->lane_k;
-        if (rank <= mine->worst) {
-            return;
-        }
+    for (size_t i = 0; i < sample_n; i++) {
+        candidates[i] = candidate_of(sample[i], i);
     }
-    candidates[mine->count++] = rank;
+    uint64_t ties = 0;
+    *mine = (lane){.bound = find_kth(&ties, candidates, sample_n, (uint64_t)rank), .was_guessed = true};
+}
+
+static bool is_enough(const void *scratch, uint32_t l)
+{
+    const topk *t = scratch;
+    const lane *mine = &lanes_of(t)[l];
+    return !mine->was_guessed || mine->count >= t->lane_k;
 }
 
 /* Elements in groups: those of a group that can not be in by their magnitudes are passed over at once. */
@@ -155,11 +190,16 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     for (size_t done = 0; done < n; done += GROUP) {
         size_t m = n - done < GROUP ? n - done : GROUP;
         uint64_t mask[GROUP / 64];
-        tg_kernels_best()->mark_keys(mask, u + done, (uint32_t)(mine->worst >> INDEX_BITS), m);
+        tg_kernels_best()->mark_keys(mask, u + done, mine->bound, m);
+        if (t->lane_cap - mine->count < m && tg_mask_count(mask, m) > t->lane_cap - mine->count) {
+            mine->bound = keep_largest(candidates, mine->count, t->lane_k);
+            mine->count = t->lane_k;
+            mine->was_guessed = false; /* there are enough */
+        }
         for (size_t w = 0; w < tg_words(m); w++) {
             for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
                 size_t i = done + w * 64 + tg_lowest(word);
-                admit(t, mine, candidates, rank_of(u[i], at + i));
+                candidates[mine->count++] = candidate_of(u[i], at + i);
             }
         }
     }
@@ -175,19 +215,27 @@ static void settle(void *scratch)
         memmove(all + count, candidates_of(t, l), n * sizeof *all);
         count += n;
     }
-    t->cut = keep_largest(all, count, t->k);
+    (void)keep_largest(all, count, t->k);
 }
 
 static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t at, const float *u, size_t n)
 {
     (void)p;
+    (void)u;
     const topk *t = scratch;
-    tg_kernels_best()->mark_keys(mask, u, (uint32_t)(t->cut >> INDEX_BITS), n);
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) { /* of equal magnitudes only the first are in */
-            size_t i = w * 64 + tg_lowest(word);
-            mask[w] &= ~((uint64_t)(rank_of(u[i], at + i) < t->cut) << i % 64);
+    const uint64_t *in = candidates_of(t, 0);
+    uint64_t from = 0, to = t->k; /* the first that is not before `at` lies in [from, to] */
+    while (from < to) {
+        uint64_t middle = from + (to - from) / 2;
+        if (index_of(in[middle]) < at) {
+            from = middle + 1;
+        } else {
+            to = middle;
         }
+    }
+    for (; from < t->k && index_of(in[from]) - at < n; from++) {
+        uint64_t i = index_of(in[from]) - at;
+        mask[i / 64] |= UINT64_C(1) << i % 64;
     }
 }
 
@@ -197,11 +245,13 @@ const tg_select_part tg_select_topk = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,
-    .n_max = (UINT64_C(1) << INDEX_BITS) - 1, /* so that no rank is 0, which is below all */
+    .n_max = (UINT64_C(1) << INDEX_BITS) - 1,
     .most = most,
     .at_step = at_step,
     .scratch_len = scratch_len,
     .start = start,
+    .guess = guess,
+    .is_enough = is_enough,
     .measure = measure,
     .settle = settle,
     .mark = mark,

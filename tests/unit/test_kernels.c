@@ -48,21 +48,23 @@ static void everywhere(look compare)
     }
 }
 
+/* At odd addresses as well. */
 static void compare_halves(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
-    uint16_t want[2][N] = {{0}}, got[2][N] = {{0}};
+    uint8_t want[2][2 * N + 1] = {{0}}, got[2][2 * N + 1] = {{0}};
+    size_t odd = n % 2;
     (void)b;
-    tg_kernels_scalar.fp16_narrow(want[0], a, n);
-    tg_kernels_scalar.bf16_narrow(want[1], a, n);
-    fast->fp16_narrow(got[0], a, n);
-    fast->bf16_narrow(got[1], a, n);
+    bool finite = tg_kernels_scalar.fp16_narrow(want[0] + odd, a, n);
+    assert_int_equal(tg_kernels_scalar.bf16_narrow(want[1] + odd, a, n), finite);
+    assert_int_equal(fast->fp16_narrow(got[0] + odd, a, n), finite);
+    assert_int_equal(fast->bf16_narrow(got[1] + odd, a, n), finite);
     assert_memory_equal(want, got, sizeof want);
     float widened[2][N] = {{0}}, back[2][N] = {{0}};
-    const uint16_t *any = (const uint16_t *)(const void *)a;
-    tg_kernels_scalar.fp16_widen(widened[0], any, n);
-    tg_kernels_scalar.bf16_widen(widened[1], any, n);
-    fast->fp16_widen(back[0], any, n);
-    fast->bf16_widen(back[1], any, n);
+    const uint8_t *any = (const uint8_t *)a;
+    tg_kernels_scalar.fp16_widen(widened[0], any + odd, n);
+    tg_kernels_scalar.bf16_widen(widened[1], any + odd, n);
+    fast->fp16_widen(back[0], any + odd, n);
+    fast->bf16_widen(back[1], any + odd, n);
     assert_memory_equal(widened, back, sizeof widened);
 }
 
@@ -96,19 +98,54 @@ static bool is_nan(float value)
 }
 
 /* Sums of two NaNs are a NaN, but which of them is not said. */
+static void assert_same(const float *want, const float *got, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_true(tg_float_bits(want[i]) == tg_float_bits(got[i]) || (is_nan(want[i]) && is_nan(got[i])));
+    }
+}
+
 static void compare_arithmetic(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
-    float want[2][N], got[2][N];
-    tg_kernels_scalar.add(want[0], a, b, n);
-    fast->add(got[0], a, b, n);
-    tg_kernels_scalar.subtract(want[1], a, b, n);
-    fast->subtract(got[1], a, b, n);
-    for (size_t i = 0; i < n; i++) {
-        for (int k = 0; k < 2; k++) {
-            assert_true(tg_float_bits(want[k][i]) == tg_float_bits(got[k][i]) ||
-                        (is_nan(want[k][i]) && is_nan(got[k][i])));
+    float want[N], got[N];
+    for (int streams = 0; streams < 2; streams++) {
+        for (int s = 0; s < 2; s++) {
+            float share = s == 0 ? 1.0f : 0.37f;
+            bool finite = tg_kernels_scalar.accumulate(want, a, b, share, n, streams);
+            assert_int_equal(fast->accumulate(got, a, b, share, n, streams), finite);
+            tg_stream_end();
+            assert_same(want, got, n);
         }
+        size_t odd = n % 3 < N - n ? n % 3 : 0; /* where streaming can not begin at once */
+        tg_kernels_scalar.subtract(want + odd, a, b, n, streams);
+        fast->subtract(got + odd, a, b, n, streams);
+        tg_stream_end();
+        assert_same(want + odd, got + odd, n);
+        fast->copy(got + odd, a, n, streams);
+        tg_stream_end();
+        assert_memory_equal(a, got + odd, n * sizeof *a);
     }
+}
+
+static void compare_sums(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    float want[N], got[N];
+    const uint8_t *halves = (const uint8_t *)b + n % 2;
+    memcpy(want, a, n * sizeof *a);
+    memcpy(got, a, n * sizeof *a);
+    tg_kernels_scalar.add(want, b, 0.37f, n);
+    fast->add(got, b, 0.37f, n);
+    tg_kernels_scalar.fp16_add(want, halves, -1.5f, n);
+    fast->fp16_add(got, halves, -1.5f, n);
+    tg_kernels_scalar.bf16_add(want, halves, 3.0f, n);
+    fast->bf16_add(got, halves, 3.0f, n);
+    assert_same(want, got, n);
+}
+
+static void sums_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_sums);
 }
 
 static void arithmetic_is_the_same(void **state)
@@ -181,7 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_are_the_same),    cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same), cmocka_unit_test(marks_are_the_same),
+        cmocka_unit_test(arithmetic_is_the_same), cmocka_unit_test(sums_are_the_same), cmocka_unit_test(marks_are_the_same),
         cmocka_unit_test(bins_are_the_same),      cmocka_unit_test(what_is_not_finite_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,13 +48,9 @@ static result encode(const float *values, size_t n, const tg_minifloat *f)
 {
     uint8_t side[TG_MINIFLOAT_SIDE];
     result r = {.symbols = test_room(n * sizeof *r.symbols), .decoded = test_room(n * sizeof *r.decoded)};
-    memcpy(r.decoded, values, n * sizeof *values);
-    tg_bucket b = {.symbols = r.symbols, .side = side, .values = r.decoded, .n = n};
+    tg_bucket b = {.symbols = r.symbols, .side = side, .values = values, .n = n};
     tg_minifloat_encode(&b, f);
-    float *again = test_room(n * sizeof *again);
-    tg_minifloat_decode(again, r.symbols, side, n, f);
-    assert_memory_equal(again, r.decoded, n * sizeof *again);
-    free(again);
+    tg_minifloat_decode(r.decoded, r.symbols, side, n, f);
     r.step = tg_get_float(side);
     r.row = side[4];
     return r;

@@ -1,0 +1,204 @@
+/* The middle of the way in: values of a block through quantize and pack, and what is remembered of them.
+ *
+ * Values become bytes or symbols while their block is in the cache, unless what they have in common is known only behind it:
+ * then they wait, and the memory, which has all of them so far, is settled at the end of the chunk. */
+#include "base/bits.h"
+#include "codec/writing.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+/* ---- what is remembered ---------------------------------------------------------------------------------------------- */
+
+/* Remembers a block: u, less what the decoder will see of the marked elements (NULL: of all) if that is known by now. */
+static void remember(const tg_progress *to, const uint64_t *mask, float *u, const float *g, const float *decoded,
+                     uint64_t at, size_t n)
+{
+    const tg_codec *c = to->c;
+    const tg_work *w = to->w;
+    tg_memory memory = tg_work_memory(w, c->memory, at);
+    bool streams = c->streams && (decoded != NULL || to->quantize->has_scale); /* otherwise it is settled soon */
+    if (mask == NULL && decoded != NULL) {
+        tg_kernels_best()->subtract(memory.next, u, decoded, n, streams);
+    } else {
+        if (decoded != NULL) {
+            tg_expand_add(u, mask, decoded, -1.0f, n);
+        }
+        if (u != memory.next) {
+            tg_kernels_best()->copy(memory.next, u, n, streams);
+        }
+    }
+    if (w->feedback->keep != NULL) {
+        w->feedback->keep(&memory, w->feedback_params, g, mask, n);
+    }
+    for (uint32_t p = 0; c->nonfinite == TG_NONFINITE_PASS && p < w->feedback->planes; p++) {
+        if (p > 0 || decoded != NULL) {
+            tg_zero_nonfinite(memory.next + p * memory.stride, n); /* what can not be made good is forgotten */
+        }
+    }
+}
+
+/* Takes what the decoder will see of values that waited out of the memory. */
+static void settle_memory(const tg_progress *to)
+{
+    const tg_chunk *chunk = to->chunk;
+    tg_desk *desk = to->desk;
+    float *memory = tg_work_memory(to->w, to->c->memory, chunk->at).next;
+    uint64_t at = 0;
+    for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
+        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
+        const uint64_t *mask = to->every ? NULL : desk->mask + done / 64;
+        size_t count = to->every ? n : (size_t)tg_mask_count(mask, n);
+        tg_decode_symbols(desk->decoded, desk->symbols + at, to->recipe, to->out, to->count, at, count);
+        tg_expand_add(memory + done, mask, desk->decoded, -1.0f, n);
+        at += count;
+    }
+    if (to->c->nonfinite == TG_NONFINITE_PASS) {
+        tg_zero_nonfinite(memory, chunk->n);
+    }
+}
+
+/* ---- symbols --------------------------------------------------------------------------------------------------------- */
+
+size_t tg_progress_block(const tg_progress *to)
+{
+    uint64_t bucket_n = to->at_once ? tg_bucket_n(to->recipe, to->chunk->n) : 1;
+    return bucket_n > TG_BLOCK ? (size_t)bucket_n : (size_t)(TG_BLOCK / bucket_n * bucket_n);
+}
+
+bool tg_progress_waits_in_memory(const tg_progress *to)
+{
+    return to->every && to->w->remembers && to->quantize->plain_len == 0 && !to->at_once && !to->quantize->has_scale;
+}
+
+/* Values from number `at` of the chunk on, where a bucket begins, to symbols. */
+static void encode_buckets(const tg_progress *to, const float *values, uint64_t at, uint64_t n)
+{
+    const tg_codec *c = to->c;
+    const double *params = to->recipe->value[TG_STAGE_quantize];
+    tg_desk *desk = to->desk;
+    uint64_t step = (c->parent != NULL ? c->parent : c)->step;
+    tg_stream stream = tg_stream_of(c->layout->seed, step, to->chunk->unit, c->rank + 1);
+    bool draws = to->quantize->draws != NULL && to->quantize->draws(params);
+    uint32_t side_len = to->quantize->side_len(params);
+    uint64_t bucket_n = tg_bucket_n(to->recipe, at + n);
+    tg_bucket bucket = {.side = to->out + at / bucket_n * side_len,
+                        .draws = desk->draws,
+                        .clipped = desk->clipped,
+                        .room = desk->room};
+    for (uint64_t done = 0; done < n; done += bucket.n) {
+        bucket.symbols = desk->symbols + at + done;
+        bucket.values = values + done;
+        bucket.n = (size_t)(n - done < bucket_n ? n - done : bucket_n);
+        if (draws) {
+            tg_stream_words(desk->draws, &stream, to->chunk->at + at + done, bucket.n, c->parent != NULL);
+        }
+        to->quantize->encode_bucket(&bucket, params);
+        bucket.side += side_len;
+    }
+}
+
+/* Where every element is sent, symbols that no pack codes go to their place as soon as there are whole bytes of them. */
+static void pack_some(tg_progress *to, bool last)
+{
+    uint32_t base = to->quantize->base(to->recipe->value[TG_STAGE_quantize]);
+    uint64_t some = to->count - to->packed;
+    some -= last ? 0 : some % tg_bits_align(base);
+    uint8_t *out = to->out + tg_side_len(to->recipe, to->chunk->n) + tg_bits_len(to->packed, base);
+    tg_bits_write(out, to->desk->symbols + to->packed, (size_t)some, base);
+    to->packed += some;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------------- */
+
+/* Values whose quantizer is plain; returns what a decoder will make of them, NULL if nobody remembers it. */
+static const float *add_plain(tg_progress *to, const float *values, size_t count)
+{
+    tg_desk *desk = to->desk;
+    uint32_t len = to->quantize->plain_len;
+    bool coded = tg_recipe_is_coded(to->recipe);
+    uint8_t *bytes = coded ? desk->bytes : to->out + to->count * len;
+    (void)to->quantize->write(bytes, values, count); /* whether they are finite was looked at */
+    if (coded) {
+        tg_coding coding = {.word_len = len};
+        (void)tg_plain_read(desk->held + to->count, bytes, count, &coding); /* always can */
+    }
+    if (to->w->remembers) {
+        to->quantize->read(desk->decoded, bytes, count);
+    }
+    return desk->decoded;
+}
+
+/* Values that become symbols, now or, from desk->sent or the memory, at the end of the chunk; returns as above, and NULL if
+ * it is not known yet. */
+static const float *add_symbols(tg_progress *to, const float *values, size_t count)
+{
+    tg_desk *desk = to->desk;
+    uint16_t *symbols = desk->symbols + to->count;
+    if (to->quantize->has_scale) {
+        tg_bucket bucket = {.symbols = symbols, .values = values, .n = count};
+        to->quantize->encode_bucket(&bucket, to->recipe->value[TG_STAGE_quantize]);
+        to->magnitudes += to->w->maxima == NULL ? tg_sum_magnitudes(values, count) : 0;
+        return NULL;
+    }
+    if (!to->at_once) {
+        if (!tg_progress_waits_in_memory(to) && values != desk->sent + to->count) {
+            memcpy(desk->sent + to->count, values, count * sizeof *values);
+        }
+        return NULL;
+    }
+    encode_buckets(to, values, to->count, count);
+    if (to->w->remembers) {
+        tg_decode_symbols(desk->decoded, symbols, to->recipe, to->out, to->chunk->n, to->count, count);
+    }
+    return desk->decoded;
+}
+
+void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n)
+{
+    tg_desk *desk = to->desk;
+    bool waits = to->quantize->plain_len == 0 && !to->at_once && !to->quantize->has_scale;
+    float *gathered = waits ? desk->sent + to->count : desk->values;
+    const float *values = u;
+    size_t count = n;
+    if (mask != NULL) {
+        count = tg_compress(gathered, u, mask, n);
+        values = gathered;
+    }
+    if (to->w->gain != 1.0f) {
+        tg_scale(gathered, values, to->w->gain, count);
+        values = gathered;
+    }
+    const float *decoded = (to->quantize->plain_len != 0 ? add_plain : add_symbols)(to, values, count);
+    to->count += count;
+    if (to->at_once && !tg_recipe_is_coded(to->recipe)) {
+        pack_some(to, false);
+    }
+    if (to->w->remembers) {
+        remember(to, mask, u, g, decoded, at, n);
+    }
+}
+
+size_t tg_progress_finish(tg_progress *to)
+{
+    tg_desk *desk = to->desk;
+    if (to->quantize->plain_len == 0 && !to->quantize->has_scale && !to->at_once) {
+        bool in_memory = tg_progress_waits_in_memory(to);
+        encode_buckets(to, in_memory ? tg_work_memory(to->w, to->c->memory, to->chunk->at).next : desk->sent, 0, to->count);
+        if (to->w->remembers) {
+            settle_memory(to);
+        }
+    }
+    uint8_t *out = to->out + tg_side_len(to->recipe, to->count);
+    tg_coding coding = tg_coding_of(to->recipe, desk, to->out);
+    const void *symbols = coding.base != 0 ? (const void *)desk->symbols : (const void *)desk->held;
+    if (tg_recipe_is_coded(to->recipe)) {
+        return tg_coded_write(out, symbols, (size_t)to->count, tg_recipe_symbol(to->recipe), &coding);
+    }
+    if (to->at_once) {
+        pack_some(to, true);
+    } else if (coding.base != 0) {
+        tg_bits_write(out, desk->symbols, (size_t)to->count, coding.base);
+    }
+    return (size_t)tg_plain_len(to->count, &coding);
+}

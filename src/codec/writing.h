@@ -1,0 +1,35 @@
+/* A chunk while it is written: what encode.c, which goes through its blocks, and values.c, which turns them into bytes, share. */
+#ifndef TG_CODEC_WRITING_H
+#define TG_CODEC_WRITING_H
+
+#include "codec/codec.h"
+
+typedef struct tg_progress {
+    const tg_codec *c;
+    const tg_chunk *chunk;
+    const tg_recipe *recipe;
+    const tg_quantize_part *quantize;
+    const tg_work *w;
+    tg_desk *desk;
+    uint8_t *out;    /* where values go, behind what travels with their buckets */
+    uint64_t count;  /* entries so far */
+    uint64_t packed; /* of them, those whose symbols are in place */
+    bool every;      /* every element is sent */
+    bool at_once;    /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    double magnitudes;
+} tg_progress;
+
+/* Elements of a block: TG_BLOCK, or whole buckets. */
+size_t tg_progress_block(const tg_progress *to);
+
+/* Whether values wait in the next memory, where all of the chunk lies as it should be sent. */
+bool tg_progress_waits_in_memory(const tg_progress *to);
+
+/* What a block, [at, at + n), becomes once its coordinates are marked (NULL: all): values that are written, or that wait; and
+ * what is remembered of it. u is what should be sent, and where something is remembered may be changed; g is the gradient. */
+void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n);
+
+/* The values that wait, written; returns the length of all symbols, behind what travels with them. */
+size_t tg_progress_finish(tg_progress *to);
+
+#endif
