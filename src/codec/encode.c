@@ -50,7 +50,14 @@ static block mark_block(const tg_progress *to, uint64_t at)
     return b;
 }
 
-/* Brings a block in, unless the measuring pass did, which has looked at it as well. Returns a tensor that is refused, plus 1. */
+/* Whether writing tells if all of a block is finite, because all of it is sent as plain bytes and nothing else. */
+static bool looks_itself(const tg_progress *to)
+{
+    return to->every && to->quantize->plain_len != 0 && !to->w->remembers;
+}
+
+/* Brings a block in, and looks whether it is refused, unless the measuring pass did or writing will. Returns a tensor that
+ * is, plus 1. */
 static size_t load_block(const tg_progress *to, const tg_source *source, const block *b)
 {
     const tg_codec *c = to->c;
@@ -61,7 +68,7 @@ static size_t load_block(const tg_progress *to, const tg_source *source, const b
         desk->u = next;
         return 0;
     }
-    if (b->measured && !w->remembers) {
+    if (!w->remembers && (b->measured || looks_itself(to))) {
         desk->u = tg_codec_in_place(c, to->chunk->unit, source, b->at, b->n);
         if (desk->u != NULL) {
             return 0;
@@ -89,12 +96,15 @@ static size_t write_block(tg_progress *to, const tg_source *source, const block 
     }
     if (b->looks) {
         memset(b->mask, 0, tg_words(b->n) * sizeof *b->mask);
-        tg_recipe_select(to->recipe)->mark(b->mask, w->scratch, to->recipe->value[TG_STAGE_select], b->at, desk->u, b->n);
+        tg_recipe_select(to->recipe)
+            ->mark(b->mask, w->scratch, to->recipe->value[TG_STAGE_select], b->at, desk->u, b->n);
     }
+    bool finite = true;
     if ((holds & TG_HAS_VALUES) != 0) {
-        tg_progress_add(to, b->mask, (float *)(uintptr_t)desk->u, desk->gradient, b->at, b->n);
+        finite = tg_progress_add(to, b->mask, (float *)(uintptr_t)desk->u, desk->gradient, b->at, b->n);
     }
-    return 0;
+    bool refused = looks_itself(to) && !finite && c->nonfinite == TG_NONFINITE_ERROR;
+    return refused ? tg_unit_piece(&c->layout->units[to->chunk->unit], b->at)->tensor + 1 : 0;
 }
 
 /* A block of whole bins from `at` on, of which the first and the last may lie outside of the chunk in part. Whoever has a
@@ -123,7 +133,8 @@ static size_t write_bins(size_t *here, tg_progress *to, const tg_source *source,
     tg_mask_extract(desk->block_mask, desk->bin_mask, skip, *here);
     tg_mask_insert(desk->mask, at - chunk->at, desk->block_mask, *here);
     if ((holds & TG_HAS_VALUES) != 0) {
-        tg_progress_add(to, desk->block_mask, (float *)(uintptr_t)desk->u + skip, desk->gradient + skip, at, *here);
+        (void)tg_progress_add(to, desk->block_mask, (float *)(uintptr_t)desk->u + skip, desk->gradient + skip, at,
+                              *here);
     }
     return 0;
 }
@@ -178,7 +189,6 @@ static void write_indices(tg_view *view, const tg_progress *to, const tg_recipe 
         (uint16_t)tg_recipe_index_write(recipe)(symbols + view->symbol_len, &view->mode, mask, chunk->n, view->count);
 }
 
-
 void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_chunk *chunk, unsigned holds,
                     const tg_source *source, uint8_t *start)
 {
@@ -198,7 +208,8 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
                       .desk = desk,
                       .out = start + tg_header_len(recipe, told, holds, 1),
                       .every = every};
-    to.at_once = every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
+    to.at_once =
+        every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
     size_t bad_tensor = write_blocks(&to, source, holds);
     tg_view view = {.start = start, .side = to.out, .symbols = to.out, .told = told, .count = (uint32_t)to.count};
     if (to.count > 0 && bad_tensor == 0) {

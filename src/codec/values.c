@@ -82,10 +82,8 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
     bool draws = to->quantize->draws != NULL && to->quantize->draws(params);
     uint32_t side_len = to->quantize->side_len(params);
     uint64_t bucket_n = tg_bucket_n(to->recipe, at + n);
-    tg_bucket bucket = {.side = to->out + at / bucket_n * side_len,
-                        .draws = desk->draws,
-                        .clipped = desk->clipped,
-                        .room = desk->room};
+    tg_bucket bucket = {
+        .side = to->out + at / bucket_n * side_len, .draws = desk->draws, .clipped = desk->clipped, .room = desk->room};
     for (uint64_t done = 0; done < n; done += bucket.n) {
         bucket.symbols = desk->symbols + at + done;
         bucket.values = values + done;
@@ -111,14 +109,15 @@ static void pack_some(tg_progress *to, bool last)
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
 
-/* Values whose quantizer is plain; returns what a decoder will make of them, NULL if nobody remembers it. */
-static const float *add_plain(tg_progress *to, const float *values, size_t count)
+/* Values whose quantizer is plain, and whether they are finite; returns what a decoder will make of them, if somebody
+ * remembers it. */
+static const float *add_plain(bool *finite, tg_progress *to, const float *values, size_t count)
 {
     tg_desk *desk = to->desk;
     uint32_t len = to->quantize->plain_len;
     bool coded = tg_recipe_is_coded(to->recipe);
     uint8_t *bytes = coded ? desk->bytes : to->out + to->count * len;
-    (void)to->quantize->write(bytes, values, count); /* whether they are finite was looked at */
+    *finite = to->quantize->write(bytes, values, count);
     if (coded) {
         tg_coding coding = {.word_len = len};
         (void)tg_plain_read(desk->held + to->count, bytes, count, &coding); /* always can */
@@ -154,7 +153,7 @@ static const float *add_symbols(tg_progress *to, const float *values, size_t cou
     return desk->decoded;
 }
 
-void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n)
+bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n)
 {
     tg_desk *desk = to->desk;
     bool waits = to->quantize->plain_len == 0 && !to->at_once && !to->quantize->has_scale;
@@ -169,7 +168,8 @@ void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
         tg_scale(gathered, values, to->w->gain, count);
         values = gathered;
     }
-    const float *decoded = (to->quantize->plain_len != 0 ? add_plain : add_symbols)(to, values, count);
+    bool finite = true, is_plain = to->quantize->plain_len != 0;
+    const float *decoded = is_plain ? add_plain(&finite, to, values, count) : add_symbols(to, values, count);
     to->count += count;
     if (to->at_once && !tg_recipe_is_coded(to->recipe)) {
         pack_some(to, false);
@@ -177,6 +177,7 @@ void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
     if (to->w->remembers) {
         remember(to, mask, u, g, decoded, at, n);
     }
+    return finite;
 }
 
 size_t tg_progress_finish(tg_progress *to)
@@ -184,7 +185,8 @@ size_t tg_progress_finish(tg_progress *to)
     tg_desk *desk = to->desk;
     if (to->quantize->plain_len == 0 && !to->quantize->has_scale && !to->at_once) {
         bool in_memory = tg_progress_waits_in_memory(to);
-        encode_buckets(to, in_memory ? tg_work_memory(to->w, to->c->memory, to->chunk->at).next : desk->sent, 0, to->count);
+        encode_buckets(to, in_memory ? tg_work_memory(to->w, to->c->memory, to->chunk->at).next : desk->sent, 0,
+                       to->count);
         if (to->w->remembers) {
             settle_memory(to);
         }

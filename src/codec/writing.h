@@ -26,8 +26,9 @@ size_t tg_progress_block(const tg_progress *to);
 bool tg_progress_waits_in_memory(const tg_progress *to);
 
 /* What a block, [at, at + n), becomes once its coordinates are marked (NULL: all): values that are written, or that wait; and
- * what is remembered of it. u is what should be sent, and where something is remembered may be changed; g is the gradient. */
-void tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n);
+ * what is remembered of it. u is what should be sent, and where something is remembered may be changed; g is the gradient.
+ * Returns false if some values are not finite and are plain. */
+bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n);
 
 /* The values that wait, written; returns the length of all symbols, behind what travels with them. */
 size_t tg_progress_finish(tg_progress *to);

@@ -100,11 +100,13 @@ TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
     for (; n - i >= 8; i += 8) {
         __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(values + i));
         __m256i magnitude = _mm256_and_si256(bits, rest), below = _mm256_cmpgt_epi32(infinity, magnitude);
+        _mm_prefetch((const char *)(values + i) + AHEAD * sizeof *values, _MM_HINT_T0);
         __m256i beyond = _mm256_and_si256(_mm256_cmpgt_epi32(magnitude, largest), below);
         finite = _mm256_and_si256(finite, below);
         __m256i clipped = _mm256_or_si256(_mm256_andnot_si256(rest, bits), largest);
         __m256 value = _mm256_castsi256_ps(_mm256_blendv_epi8(bits, clipped, beyond));
-        _mm_storeu_si128((__m128i *)(void *)((uint16_t *)halves + i), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128((__m128i *)(void *)((uint16_t *)halves + i),
+                         _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
     }
     bool tail = tg_kernels_scalar.fp16_narrow((uint16_t *)halves + i, values + i, n - i);
     return tail && _mm256_movemask_epi8(finite) == -1;

@@ -166,12 +166,14 @@ TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
         __m512i bits = _mm512_loadu_si512(values + i), magnitude = _mm512_and_si512(bits, rest);
+        _mm_prefetch((const char *)(values + i) + AHEAD * sizeof *values, _MM_HINT_T0);
         __mmask16 finite = _mm512_cmplt_epi32_mask(magnitude, infinity);
         __mmask16 beyond = _mm512_mask_cmpgt_epi32_mask(finite, magnitude, largest);
         bad |= (__mmask16)~finite;
         __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
         __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
-        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)halves + i), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)halves + i),
+                            _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
     }
     bool tail = tg_kernels_scalar.fp16_narrow((uint16_t *)halves + i, values + i, n - i);
     return tail && bad == 0;
@@ -197,7 +199,8 @@ TG_TARGET static void fp16_add(float *sums, const void *halves, float weight, si
     const __m512 factor = _mm512_set1_ps(weight);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        __m512 values = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)halves + i)));
+        __m512 values =
+            _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)halves + i)));
         _mm512_storeu_ps(sums + i, _mm512_add_ps(_mm512_loadu_ps(sums + i), _mm512_mul_ps(factor, values)));
     }
     tg_kernels_scalar.fp16_add(sums + i, (const uint16_t *)halves + i, weight, n - i);

@@ -48,7 +48,7 @@ TG_LOOP void set_bits(uint64_t *mask, size_t at, uint64_t bits)
 /* As tg_float_to_bf16, without a branch. */
 TG_LOOP bool bf16_narrow(void *halves, const float *values, size_t n)
 {
-    uint32_t bad = 0;
+    uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), rest = bits & 0x7fffffffu;
         uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
@@ -56,9 +56,9 @@ TG_LOOP bool bf16_narrow(void *halves, const float *values, size_t n)
         uint32_t finite = rest > 0x7f7f0000u ? largest : rounded;
         uint32_t special = rest > 0x7f800000u ? nan : bits >> 16;
         ((tg_any_half *)halves)[i] = (uint16_t)(rest >= 0x7f800000u ? special : finite);
-        bad |= rest >= 0x7f800000u ? 1u : 0u;
+        most = rest > most ? rest : most;
     }
-    return bad == 0;
+    return most < 0x7f800000u;
 }
 
 TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
@@ -76,7 +76,7 @@ TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
 }
 
 /* Them, in a table of kernels. */
-#define TG_LOOPS                                                                                               \
+#define TG_LOOPS                                                                                                      \
     .all_finite = all_finite, .add = add, .bf16_narrow = bf16_narrow, .bf16_widen = bf16_widen, .bf16_add = bf16_add, \
     .largest_key = largest_key
 

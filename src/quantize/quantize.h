@@ -21,8 +21,8 @@ typedef enum tg_scale_rule {
 
 /* A bucket that is encoded. */
 typedef struct tg_bucket {
-    uint16_t *symbols;     /* out: one a value */
-    uint8_t *side;         /* out: side_len bytes */
+    uint16_t *symbols; /* out: one a value */
+    uint8_t *side;     /* out: side_len bytes */
     const float *values;
     float *clipped;        /* room for as many values */
     const uint32_t *draws; /* a random word a value, for parts that ask for them */
@@ -50,7 +50,7 @@ typedef struct tg_quantize_part {
     uint32_t bucket_at, bucket_always;
     uint32_t (*side_len)(const double *params);
     uint64_t (*room_len)(const double *params); /* NULL: none */
-    bool (*draws)(const double *params); /* whether it wants random words; NULL: never */
+    bool (*draws)(const double *params);        /* whether it wants random words; NULL: never */
     /* A sentence if the parameters do not go together; NULL: they do, as a NULL function says of all. */
     const char *(*refuses)(const double *params);
     void (*encode_bucket)(const tg_bucket *b, const double *params);

@@ -217,9 +217,10 @@ static void what_is_not_finite_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_are_the_same),    cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same), cmocka_unit_test(sums_are_the_same), cmocka_unit_test(marks_are_the_same),
-        cmocka_unit_test(bins_are_the_same),      cmocka_unit_test(what_is_not_finite_is_found),
+        cmocka_unit_test(halves_are_the_same),         cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same),      cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(marks_are_the_same),          cmocka_unit_test(bins_are_the_same),
+        cmocka_unit_test(what_is_not_finite_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
