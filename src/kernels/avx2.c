@@ -1,9 +1,11 @@
 /* Kernels for AVX2 with F16C; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
  * can. */
 #include "kernels/kernels.h"
+#include "kernels/scalar_buckets.h"
 
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx2,f16c,popcnt")))
+#include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 
 #include <immintrin.h>
@@ -186,5 +188,10 @@ const tg_kernels tg_kernels_avx2 = {
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
+    .bits_write = tg_scalar_bits_write,
+    .bits_read = tg_scalar_bits_read,
+    TG_BUCKET_LOOPS,
+    TG_TABLE_LOOPS,
+    .draw = tg_scalar_draw,
 };
 #endif

@@ -1,9 +1,11 @@
-/* Kernels for AVX-512 (F, BW, VL); each mirrors the scalar one of its name. Whoever calls them has looked whether the
+/* Kernels for AVX-512 (F, BW, VL, DQ); each mirrors the scalar one of its name. Whoever calls them has looked whether the
  * processor can. */
-#include "kernels/kernels.h"
+#include "kernels/avx512.h"
 
 #if defined(__x86_64__)
-#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,f16c,popcnt")))
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define TG_HAS_TABLES
+#include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 
 #include <immintrin.h>
@@ -252,5 +254,12 @@ const tg_kernels tg_kernels_avx512 = {
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
     .rans_rounds = rans_rounds,
+    .bits_write = tg_avx512_bits_write,
+    .bits_read = tg_avx512_bits_read,
+    TG_BUCKET_LOOPS,
+    .draw = tg_avx512_draw,
+    .look_up = tg_avx512_look_up,
+    .round_between = tg_avx512_round_between,
+    .sums_around = tg_avx512_sums_around,
 };
 #endif

@@ -34,8 +34,8 @@ static tg_simd_level has(void)
 {
 #if defined(__x86_64__)
     bool avx2 = __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("popcnt");
-    bool avx512 =
-        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     return avx2 && avx512 ? TG_SIMD_AVX512 : avx2 ? TG_SIMD_AVX2 : TG_SIMD_SCALAR;
 #else
     return TG_SIMD_SCALAR;

@@ -30,8 +30,6 @@ void tg_zero_nonfinite(float *values, size_t n);
 double tg_sum_magnitudes(const float *values, size_t n);
 double tg_sum_squares(const float *values, size_t n);
 
-size_t tg_count_nonzero(const float *values, size_t n);
-
 /* Gathers the marked values to the front of out; returns their number. */
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n);
 
@@ -51,6 +49,11 @@ typedef struct tg_rans_slots {
 
 size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
                       const tg_rans_slots *slots);
+
+/* So many symbols below a base are one number of so many bits (pack/bits.c). */
+typedef struct tg_digits {
+    uint32_t base, symbols, bits;
+} tg_digits;
 
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
@@ -79,11 +82,46 @@ typedef struct tg_kernels {
     void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
     size_t (*rans_rounds)(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
                           size_t count, const tg_rans_slots *slots);
+
+    /* The first of `count` symbols as numbers, and back, as many as a kernel sees fit: all groups, to whole bytes. Nothing is
+     * read or written beyond what all of them take. Not `sound`: some number is too large. */
+    size_t (*bits_write)(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+    size_t (*bits_read)(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+
+    /* ---- of quantizers in buckets; a draw is a random word, and its upper 24 bits a number from 0 up to but not 1 ---- */
+
+    /* Words of so many blocks of Philox from number `block` on, as tg_stream_words has them. */
+    void (*draw)(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n);
+    /* 1, or where draw * largest < |value| 0 for negative values and 2 for others. */
+    void (*ternary)(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
+    /* `most`, plus or minus |value| * shift * factor, at most `most`, rounded down or, where the draw is below the rest, up. */
+    void (*levels)(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                   uint32_t most, size_t n);
+    /* Sign and exponent, rounded up where the draw's upper 23 bits are below the fraction, but not to what is not finite. */
+    void (*natural)(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+    /* value > threshold; how many limits, ascending, it is above. */
+    void (*mark_above)(uint16_t *symbols, const float *values, float threshold, size_t n);
+    void (*count_above)(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+    /* The bound of bound_n ascending ones that is not above value * scale, the first if none is and never the last; or where
+     * draw * (way to the next bound) < value * scale - bound the next. */
+    void (*round_between)(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                          uint32_t bound_n, float scale, size_t n);
+    /* table[symbol]. */
+    void (*look_up)(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+    /* Sums, as tg_sum_magnitudes has them, of values that are not above a threshold, and that are, whose number it returns; of
+     * magnitudes and of squares, with the number of values that are not 0. */
+    size_t (*sums_around)(double around[2], const float *values, float threshold, size_t n);
+    size_t (*moments)(double of[2], const float *values, size_t n);
 } tg_kernels;
+
+/* tg_stream_words by the best kernel. */
+void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other);
 
 extern const tg_kernels tg_kernels_scalar;
 size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
                              size_t count, const tg_rans_slots *slots);
+size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
 #endif

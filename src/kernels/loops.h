@@ -6,7 +6,9 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
+#ifndef TG_LOOP
 #define TG_LOOP TG_TARGET static
+#endif
 
 TG_LOOP bool all_finite(const float *values, size_t n)
 {

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/half.h"
 #include "kernels/kernels.h"
+#include "kernels/scalar_buckets.h"
 
 #include <float.h>
 #include <math.h>
@@ -63,40 +64,18 @@ void tg_zero_nonfinite(float *values, size_t n)
     }
 }
 
-static double sum_in_order(const double sums[16])
-{
-    double sum = 0;
-    for (int i = 0; i < 16; i++) {
-        sum += sums[i];
-    }
-    return sum;
-}
-
 double tg_sum_magnitudes(const float *values, size_t n)
 {
-    double sums[16] = {0};
-    for (size_t i = 0; i < n; i++) {
-        sums[i % 16] += fabs((double)values[i]);
-    }
-    return sum_in_order(sums);
+    double of[2];
+    (void)tg_kernels_best()->moments(of, values, n);
+    return of[0];
 }
 
 double tg_sum_squares(const float *values, size_t n)
 {
-    double sums[16] = {0};
-    for (size_t i = 0; i < n; i++) {
-        sums[i % 16] += (double)values[i] * (double)values[i];
-    }
-    return sum_in_order(sums);
-}
-
-size_t tg_count_nonzero(const float *values, size_t n)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += values[i] != 0 ? 1 : 0;
-    }
-    return count;
+    double of[2];
+    (void)tg_kernels_best()->moments(of, values, n);
+    return of[1];
 }
 
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
@@ -153,6 +132,26 @@ size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8
     }
     *words = at;
     return i;
+}
+
+/* pack/bits.c does it all by itself. */
+size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+{
+    (void)out;
+    (void)symbols;
+    (void)count;
+    (void)d;
+    return 0;
+}
+
+size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+{
+    (void)symbols;
+    (void)bytes;
+    (void)count;
+    (void)d;
+    *sound = true;
+    return 0;
 }
 
 /* ---- those with versions for other instruction sets ------------------------------------------------------------------ */
@@ -284,4 +283,7 @@ const tg_kernels tg_kernels_scalar = {
     .largest_key = largest_key,
     .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
+    .bits_write = tg_scalar_bits_write,
+    .bits_read = tg_scalar_bits_read,
+    TG_SCALAR_BUCKETS,
 };

@@ -6,9 +6,10 @@
  * group that is not full has zeros for what it lacks. */
 #include "pack/pack.h"
 
-typedef struct grouping {
-    uint32_t symbols, bits;
-} grouping;
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
 
 static uint32_t bits_for(uint64_t numbers)
 {
@@ -19,15 +20,15 @@ static uint32_t bits_for(uint64_t numbers)
     return bits;
 }
 
-static grouping group_of(uint32_t base)
+static tg_digits group_of(uint32_t base)
 {
-    grouping best = {1, bits_for(base)};
+    tg_digits best = {base, 1, bits_for(base)};
     uint64_t numbers = base;
     for (uint32_t k = 2; k <= 8 && numbers <= (UINT64_C(1) << 48) / base; k++) {
         numbers *= base;
         uint32_t bits = bits_for(numbers);
         if (bits * best.symbols < best.bits * k) {
-            best = (grouping){k, bits};
+            best = (tg_digits){base, k, bits};
         }
     }
     return best;
@@ -35,7 +36,7 @@ static grouping group_of(uint32_t base)
 
 uint64_t tg_bits_len(uint64_t count, uint32_t base)
 {
-    grouping g = group_of(base);
+    tg_digits g = group_of(base);
     return ((count + g.symbols - 1) / g.symbols * g.bits + 7) / 8;
 }
 
@@ -45,14 +46,14 @@ uint32_t tg_bits_align(uint32_t base)
 }
 
 /* The loops are written once and compiled for every usual base, because a division by a constant is a multiplication. */
-static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base, grouping g)
+static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits g)
 {
     uint64_t held = 0;
     uint32_t held_n = 0;
     for (size_t at = 0; at < count; at += g.symbols) {
         uint64_t number = 0;
         for (size_t i = count - at < g.symbols ? count - at : g.symbols; i-- > 0;) {
-            number = number * base + symbols[at + i];
+            number = number * g.base + symbols[at + i];
         }
         held |= number << held_n; /* of at most 48 + 7 bits */
         held_n += g.bits;
@@ -65,7 +66,7 @@ static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count,
     }
 }
 
-static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base, grouping g)
+static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits g)
 {
     uint64_t held = 0;
     uint32_t held_n = 0;
@@ -78,8 +79,8 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
         held_n -= g.bits;
         size_t n = count - at < g.symbols ? count - at : g.symbols;
         for (size_t i = 0; i < n; i++) {
-            symbols[at + i] = (uint16_t)(number % base);
-            number /= base;
+            symbols[at + i] = (uint16_t)(number % g.base);
+            number /= g.base;
         }
         if (number != 0) { /* beyond any such group, or more symbols than there are */
             return false;
@@ -90,40 +91,94 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
 
 void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base)
 {
+    size_t done = tg_kernels_best()->bits_write(out, symbols, count, group_of(base));
+    out += tg_bits_len(done, base);
+    symbols += done;
+    count -= done;
     switch (base) {
-    case 2: write_in(out, symbols, count, 2, (grouping){1, 1}); return;
-    case 3: write_in(out, symbols, count, 3, (grouping){5, 8}); return;
-    case 5: write_in(out, symbols, count, 5, (grouping){3, 7}); return;
-    case 9: write_in(out, symbols, count, 9, (grouping){5, 16}); return;
-    case 512: write_in(out, symbols, count, 512, (grouping){1, 9}); return;
-    default: write_in(out, symbols, count, base, group_of(base));
+    case 2: write_in(out, symbols, count, (tg_digits){2, 1, 1}); return;
+    case 3: write_in(out, symbols, count, (tg_digits){3, 5, 8}); return;
+    case 5: write_in(out, symbols, count, (tg_digits){5, 3, 7}); return;
+    case 9: write_in(out, symbols, count, (tg_digits){9, 5, 16}); return;
+    case 512: write_in(out, symbols, count, (tg_digits){512, 1, 9}); return;
+    default: write_in(out, symbols, count, group_of(base));
     }
 }
 
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
 {
+    bool sound = true;
+    size_t done = tg_kernels_best()->bits_read(symbols, bytes, count, group_of(base), &sound);
+    bytes += tg_bits_len(done, base);
+    symbols += done;
+    count -= done;
+    if (!sound) {
+        return false;
+    }
     switch (base) {
-    case 2: return read_in(symbols, bytes, count, 2, (grouping){1, 1});
-    case 3: return read_in(symbols, bytes, count, 3, (grouping){5, 8});
-    case 5: return read_in(symbols, bytes, count, 5, (grouping){3, 7});
-    case 9: return read_in(symbols, bytes, count, 9, (grouping){5, 16});
-    case 512: return read_in(symbols, bytes, count, 512, (grouping){1, 9});
-    default: return read_in(symbols, bytes, count, base, group_of(base));
+    case 2: return read_in(symbols, bytes, count, (tg_digits){2, 1, 1});
+    case 3: return read_in(symbols, bytes, count, (tg_digits){3, 5, 8});
+    case 5: return read_in(symbols, bytes, count, (tg_digits){5, 3, 7});
+    case 9: return read_in(symbols, bytes, count, (tg_digits){9, 5, 16});
+    case 512: return read_in(symbols, bytes, count, (tg_digits){512, 1, 9});
+    default: return read_in(symbols, bytes, count, group_of(base));
     }
 }
 
+/* ---- checking ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether `n` numbers of whole bytes are below a limit. */
+static bool are_bytes_below(const uint8_t *bytes, size_t n, uint32_t limit)
+{
+    uint8_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = bytes[i] > most ? bytes[i] : most;
+    }
+    return most < limit;
+}
+
+static bool are_halves_below(const uint8_t *bytes, size_t n, uint32_t limit)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= tg_get16(bytes + 2 * i) >= limit ? 1 : 0;
+    }
+    return bad == 0;
+}
+
+/* Eight bytes from where each of them begins can be read. */
+static bool are_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit)
+{
+    uint64_t bad = 0, mask = (UINT64_C(1) << bits) - 1;
+    for (uint64_t i = 0, at = 0; i < n; i++, at += bits) {
+        bad |= (tg_get64(bytes + at / 8) >> at % 8 & mask) >= limit ? 1 : 0;
+    }
+    return bad == 0;
+}
+
+enum { LAST = 16 }; /* groups at the end that are read, to see that they end as they should, and reach far enough */
+
 bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
 {
-    uint16_t symbols[1024];
-    uint32_t align = tg_bits_align(base);
-    size_t batch = sizeof symbols / sizeof *symbols / align * align;
-    for (size_t done = 0; done < count; done += batch) {
-        size_t n = count - done < batch ? count - done : batch;
-        if (!tg_bits_read(symbols, bytes + tg_bits_len(done, base), n, base)) {
-            return false;
-        }
+    tg_digits g = group_of(base);
+    uint64_t limit = 1;
+    for (uint32_t i = 0; i < g.symbols; i++) {
+        limit *= base;
     }
-    return true;
+    size_t groups = count / g.symbols, some = groups < LAST ? 0 : (groups - LAST) / 8 * 8; /* whole bytes */
+    bool sound = true;
+    if (limit >> g.bits != 0) { /* any number is one of them */
+        sound = true;
+    } else if (g.bits == 8) {
+        sound = are_bytes_below(bytes, some, (uint32_t)limit);
+    } else if (g.bits == 16) {
+        sound = are_halves_below(bytes, some, (uint32_t)limit);
+    } else {
+        sound = are_numbers_below(bytes, some, g.bits, limit);
+    }
+    uint16_t symbols[(LAST + 9) * 8];
+    size_t done = some * g.symbols;
+    return sound && tg_bits_read(symbols, bytes + tg_bits_len(done, base), count - done, base);
 }
 
 const tg_symbol_part tg_symbol_bits = {

@@ -5,10 +5,10 @@
  *     b      the means of what is above and of what is not above a threshold, by rule. The error is least where the
  *            threshold is halfway between the two; `iters` steps go there from the mean, and 0 is the paper's shortcut
  *     zero   the same with the threshold 0: one-bit SGD (Seide et al. 2014) */
+#include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { FORM, BUCKET, ITERS, CLIP };
 enum { FORM_B = 0, FORM_PB = 1, FORM_ZERO = 2 };
@@ -51,9 +51,8 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 {
     float low = tg_get_float(side), high = p[FORM] == FORM_PB ? low : tg_get_float(side + 4);
     low = p[FORM] == FORM_PB ? -low : low;
-    for (size_t i = 0; i < n; i++) {
-        values[i] = symbols[i] != 0 ? high : low;
-    }
+    const float table[] = {low, high};
+    tg_kernels_best()->look_up(values, symbols, table, 2, n);
 }
 
 /* The least b for which the sum of all magnitudes above b is at most n b. The sum falls and n b grows with b, so every
@@ -94,36 +93,33 @@ static void encode_random(const tg_bucket *b)
     tg_put_float(b->side, level);
 }
 
-/* The means of what is above the threshold and of what is not; that of nothing is the other. */
-static void means_around(double means[2], const tg_bucket *b, double threshold)
+/* The means of what is above the threshold and of what is not; that of nothing is the other. Returns the largest float that
+ * is not above the threshold: the same floats are above it. */
+static float means_around(double means[2], const tg_bucket *b, double threshold)
 {
-    double sums[2] = {0, 0};
-    size_t counts[2] = {0, 0};
-    for (size_t i = 0; i < b->n; i++) {
-        int above = (double)b->values[i] > threshold;
-        sums[above] += (double)b->values[i];
-        counts[above]++;
-    }
+    double sums[2];
+    float limit = (float)threshold;
+    limit = (double)limit > threshold ? nextafterf(limit, -INFINITY) : limit;
+    size_t above = tg_kernels_best()->sums_around(sums, b->values, limit, b->n);
+    const size_t counts[2] = {b->n - above, above};
     for (int k = 0; k < 2; k++) {
         means[k] = counts[k] > 0 ? sums[k] / (double)counts[k] : sums[1 - k] / (double)counts[1 - k];
     }
+    return limit;
 }
 
 static void encode_means(const tg_bucket *b, const double *p)
 {
     double threshold = 0, means[2];
     if (p[FORM] == FORM_B) {
-        means_around(means, b, INFINITY); /* of all */
+        (void)means_around(means, b, INFINITY); /* of all */
         threshold = means[0];
     }
-    means_around(means, b, threshold);
+    float limit = means_around(means, b, threshold);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
-        threshold = 0.5 * (means[0] + means[1]);
-        means_around(means, b, threshold);
+        limit = means_around(means, b, 0.5 * (means[0] + means[1]));
     }
-    for (size_t i = 0; i < b->n; i++) {
-        b->symbols[i] = (double)b->values[i] > threshold ? 1 : 0;
-    }
+    tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
     tg_put_float(b->side + 4, (float)means[1]);
 }

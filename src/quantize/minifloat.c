@@ -119,18 +119,6 @@ static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
     }
 }
 
-/* Few values: as many limits as a value is above. */
-static void find_by_count(uint16_t *symbols, const float *values, size_t n, const float *limits, uint32_t limit_n)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint16_t symbol = 0;
-        for (uint32_t l = 0; l < limit_n; l++) {
-            symbol = (uint16_t)(symbol + (values[i] > limits[l] ? 1 : 0));
-        }
-        symbols[i] = symbol;
-    }
-}
-
 /* Many: exponent and fraction of the value over the step tell where it must be, or beside it. */
 static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const float *limits, float step,
                          const tg_minifloat *f)
@@ -161,16 +149,15 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
         return;
     }
     /* What is 0 travels as 0 at any step, and must not draw it to that of a sharper shape. */
-    double n = (double)tg_count_nonzero(b->values, b->n);
-    double mean = n > 0 ? tg_sum_magnitudes(b->values, b->n) / n : 0;
-    float step = fit_step(&b->side[4], mean, n > 0 ? tg_sum_squares(b->values, b->n) / n : 0, f);
+    double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
+    float step = fit_step(&b->side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
     tg_put_float(b->side, step);
     float limits[TG_MINIFLOAT_MAX];
     list_limits(limits, step, f);
     if (step == 0) {
         find_zero(b->symbols, b->n, f);
     } else if (f->values <= 16) {
-        find_by_count(b->symbols, b->values, b->n, limits, f->values - 1);
+        tg_kernels_best()->count_above(b->symbols, b->values, limits, f->values - 1, b->n);
     } else {
         find_by_bits(b->symbols, b->values, b->n, limits, step, f);
     }
@@ -180,7 +167,5 @@ void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *
 {
     float decoded[TG_MINIFLOAT_MAX];
     list_decoded(decoded, tg_get_float(side), f);
-    for (size_t i = 0; i < n; i++) {
-        values[i] = decoded[symbols[i]];
-    }
+    tg_kernels_best()->look_up(values, symbols, decoded, f->values, n);
 }

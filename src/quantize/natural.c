@@ -1,8 +1,9 @@
 /* Natural compression (arXiv 1905.10988): a power of two below or above the magnitude, at random without bias: sign and
  * exponent alone. What is below the least normal number rounds to it or to 0; beyond the largest power of two stays it. */
+#include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
-enum { BUCKET = 4096, LARGEST = 254 };
+enum { BUCKET = 4096 };
 
 static uint32_t base(const double *p)
 {
@@ -28,12 +29,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 static void encode_bucket(const tg_bucket *b, const double *p)
 {
     (void)p;
-    for (size_t i = 0; i < b->n; i++) {
-        uint32_t bits = tg_float_bits(b->values[i]), exponent = bits >> 23 & 255;
-        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
-        bool up = exponent < LARGEST && (b->draws[i] >> 9) < (bits & 0x7fffffu);
-        b->symbols[i] = (uint16_t)((bits >> 31 << 8 | exponent) + (up ? 1 : 0));
-    }
+    tg_kernels_best()->natural(b->symbols, b->values, b->draws, b->n);
 }
 
 static bool draws(const double *p)

@@ -1,7 +1,9 @@
 /* ORQ (arXiv 2002.11082): S levels where they suit the bucket best, rounded to at random without bias. */
+#include "kernels/kernels.h"
 #include "quantize/bucket.h"
 #include "quantize/levels.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { S, BUCKET, LEVELS, HALF, CLIP };
@@ -65,9 +67,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 {
     float levels[S_MAX];
     get_levels(levels, side, p);
-    for (size_t i = 0; i < n; i++) {
-        values[i] = levels[symbols[i]];
-    }
+    tg_kernels_best()->look_up(values, symbols, levels, base(p), n);
 }
 
 /* The best levels, as they travel. */
@@ -99,16 +99,12 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     choose(levels, b, p);
-    for (size_t i = 0; i < b->n; i++) {
-        float value = b->values[i];
-        uint32_t below = 0;
-        for (uint32_t k = 1; k + 1 < base(p); k++) {
-            below += levels[k] <= value ? 1 : 0;
-        }
-        double low = (double)levels[below], width = (double)levels[below + 1] - low;
-        double up = width > 0 ? ((double)value - low) / width : 0;
-        b->symbols[i] = (uint16_t)(below + (tg_unit(b->draws[i]) < up ? 1 : 0));
+    /* Where the way from end to end is too long for a float, half of it is not. */
+    float scale = isinf(levels[base(p) - 1] - levels[0]) ? 0.5f : 1.0f;
+    for (uint32_t i = 0; i < base(p); i++) {
+        levels[i] *= scale;
     }
+    tg_kernels_best()->round_between(b->symbols, b->values, b->draws, levels, base(p), scale, b->n);
 }
 
 static bool draws(const double *p)

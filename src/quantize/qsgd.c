@@ -1,11 +1,12 @@
 /* QSGD (Alistarh et al. 2017): the norm of a bucket, and magnitudes over the norm on S levels, rounded to at random
  * without bias, with their signs. Symbols are -S to S, laid on 0 to 2 S. */
+#include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
 #include <math.h>
 
 enum { S, BUCKET, NORM, CLIP };
-enum { NORM_L2 = 0, SIDE = 4 };
+enum { NORM_L2 = 0, SIDE = 4, TABLE = 64 };
 
 static const char *const norm_choices[] = {"l2", "max", NULL};
 
@@ -38,22 +39,31 @@ static uint32_t side_len(const double *p)
 
 static float norm_of(const float *values, size_t n, bool euclidean)
 {
-    double sum = 0, largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        double size = fabs((double)values[i]);
-        sum += size * size;
-        largest = size > largest ? size : largest;
+    if (!euclidean) {
+        return tg_bits_float(tg_kernels_best()->largest_key(values, n));
     }
-    return (float)(euclidean ? fmin(sqrt(sum), (double)3.4028235e38f) : largest);
+    return (float)fmin(sqrt(tg_sum_squares(values, n)), (double)3.4028235e38f);
+}
+
+static float level_of(double norm, int symbol, double levels)
+{
+    return (float)(norm * ((symbol - levels) / levels));
 }
 
 static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
 {
     double norm = (double)tg_get_float(side);
-    int levels = (int)p[S];
-    for (size_t i = 0; i < n; i++) {
-        values[i] = (float)(norm * ((symbols[i] - levels) / p[S]));
+    float table[TABLE];
+    if (base(p) > TABLE) { /* a table would take longer than what it saves */
+        for (size_t i = 0; i < n; i++) {
+            values[i] = level_of(norm, symbols[i], p[S]);
+        }
+        return;
     }
+    for (uint32_t s = 0; s < base(p); s++) {
+        table[s] = level_of(norm, (int)s, p[S]);
+    }
+    tg_kernels_best()->look_up(values, symbols, table, base(p), n);
 }
 
 static void encode_bucket(const tg_bucket *given, const double *p)
@@ -63,13 +73,10 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     float norm = norm_of(b->values, b->n, p[NORM] == NORM_L2);
-    int levels = (int)p[S];
-    for (size_t i = 0; i < b->n; i++) {
-        double at = norm > 0 ? fmin(fabs((double)b->values[i]) / (double)norm, 1) * p[S] : 0;
-        int below = (int)at;
-        int level = below + (tg_unit(b->draws[i]) < at - below ? 1 : 0);
-        b->symbols[i] = (uint16_t)(b->values[i] < 0 ? levels - level : levels + level);
-    }
+    /* Levels over the norm are a normal number once both are moved to where there is room. */
+    float shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
+    float factor = norm > 0 ? (float)(p[S] / ((double)norm * (double)shift)) : 0.0f;
+    tg_kernels_best()->levels(b->symbols, b->values, b->draws, shift, factor, (uint32_t)p[S], b->n);
     tg_put_float(b->side, norm);
 }
 

@@ -1,11 +1,10 @@
 /* TernGrad (arXiv 1705.07878): 0, or the largest magnitude of the bucket with the sign, at random without bias. */
+#include "kernels/kernels.h"
 #include "quantize/bucket.h"
-
-#include <math.h>
 
 enum { BUCKET, CLIP };
 enum { SIDE = 4 };
-enum { MINUS = 0, ZERO = 1, PLUS = 2 };
+enum { MINUS = 0, ZERO = 1, PLUS = 2 }; /* as the kernel has them */
 
 static const tg_param params[] = {
     TG_BUCKET_PARAM,
@@ -28,9 +27,8 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 {
     (void)p;
     float scale = tg_get_float(side);
-    for (size_t i = 0; i < n; i++) {
-        values[i] = symbols[i] == ZERO ? scale * 0 : symbols[i] == PLUS ? scale : -scale; /* NaN if the scale is */
-    }
+    const float table[] = {[MINUS] = -scale, [ZERO] = scale * 0, [PLUS] = scale}; /* NaN if the scale is */
+    tg_kernels_best()->look_up(values, symbols, table, 3, n);
 }
 
 static void encode_bucket(const tg_bucket *given, const double *p)
@@ -39,15 +37,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
-    float largest = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        largest = fmaxf(largest, fabsf(b->values[i]));
-    }
-    for (size_t i = 0; i < b->n; i++) {
-        double share = largest > 0 ? fabs((double)b->values[i]) / (double)largest : 0;
-        bool sent = tg_unit(b->draws[i]) < share;
-        b->symbols[i] = !sent ? ZERO : b->values[i] < 0 ? MINUS : PLUS;
-    }
+    float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n));
+    tg_kernels_best()->ternary(b->symbols, b->values, b->draws, largest, b->n);
     tg_put_float(b->side, largest);
 }
 

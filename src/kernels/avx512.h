@@ -1,0 +1,19 @@
+/* Kernels for AVX-512 (F, BW, VL, DQ) that stand in files of their own. Each mirrors the scalar one of its name; whoever calls
+ * them has looked whether the processor can. */
+#ifndef TG_KERNELS_AVX512_H
+#define TG_KERNELS_AVX512_H
+
+#include "kernels/kernels.h"
+
+/* avx512_buckets.c */
+void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n);
+void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);
+void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                             uint32_t bound_n, float scale, size_t n);
+size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, size_t n);
+
+/* avx512_bits.c */
+size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+size_t tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+
+#endif

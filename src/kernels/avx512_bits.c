@@ -1,0 +1,244 @@
+/* Kernels for AVX-512 that pack symbols at their plain width, and unpack them; see avx512.h and pack/bits.c. Eight groups, which
+ * fill whole bytes, are at work at a time, one a lane of 64 bits. */
+#include "kernels/avx512.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define INLINED static inline __attribute__((always_inline)) TG_TARGET
+
+/* Symbols that must be left behind what is worked on: loads and stores reach beyond it, by up to 15 symbols and 8 bytes. */
+enum { SPARE = 64, GROUPS = 8 };
+
+/* ---- groups of several ------------------------------------------------------------------------------------------------- */
+
+/* Which bytes of two groups, each at the start of a lane of 64 bits, stand together as 2 k bytes; and the other way round. */
+INLINED __m512i together(uint32_t k)
+{
+    uint8_t at[16];
+    for (uint32_t i = 0; i < 16; i++) {
+        at[i] = (uint8_t)(i < k ? i : i < 2 * k ? 8 + i - k : 0x80);
+    }
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+
+INLINED __m512i apart(uint32_t k)
+{
+    uint8_t at[16];
+    for (uint32_t i = 0; i < 16; i++) {
+        at[i] = (uint8_t)(i % 8 < k ? i / 8 * k + i % 8 : 0x80);
+    }
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+
+/* The symbols of eight groups, as bytes from the lowest of a lane on. */
+INLINED __m512i load_groups(const uint16_t *symbols, uint32_t k, __m512i spread)
+{
+    __m128i pairs[4];
+    for (uint32_t p = 0; p < 4; p++) {
+        __m256i words = _mm256_loadu_si256((const __m256i *)(const void *)(symbols + 2 * k * p));
+        pairs[p] = _mm256_cvtepi16_epi8(words);
+    }
+    __m512i bytes = _mm512_castsi128_si512(pairs[0]);
+    bytes = _mm512_inserti32x4(bytes, pairs[1], 1);
+    bytes = _mm512_inserti32x4(bytes, pairs[2], 2);
+    bytes = _mm512_inserti32x4(bytes, pairs[3], 3);
+    return _mm512_shuffle_epi8(bytes, spread);
+}
+
+/* Eight numbers of so many bits. */
+INLINED void put_numbers(uint8_t *out, __m512i numbers, uint32_t bits)
+{
+    if (bits == 8) {
+        _mm_storel_epi64((__m128i *)(void *)out, _mm512_cvtepi64_epi8(numbers));
+        return;
+    }
+    if (bits == 16) {
+        _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi64_epi16(numbers));
+        return;
+    }
+    uint64_t all[GROUPS], held = 0;
+    uint32_t held_n = 0;
+    _mm512_storeu_si512(all, numbers);
+    for (int g = 0; g < GROUPS; g++) {
+        held |= all[g] << held_n;
+        held_n += bits;
+        memcpy(out, &held, sizeof held);
+        out += held_n / 8;
+        held >>= held_n & ~7u; /* at most 48 + 7 bits, so never all */
+        held_n &= 7;
+    }
+}
+
+/* Symbols below 128: digits are taken together by twos, by fours and by eights. */
+TG_TARGET static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+{
+    const __m512i spread = apart(d.symbols);
+    const __m512i twos = _mm512_set1_epi16((short)(d.base << 8 | 1));
+    const __m512i fours = _mm512_set1_epi32((int)(d.base * d.base << 16 | 1));
+    const __m512i eights = _mm512_set1_epi64((long long)d.base * d.base * d.base * d.base);
+    const __m512i lower = _mm512_set1_epi64(0xffffffff);
+    size_t done = 0;
+    for (; count - done >= GROUPS * d.symbols + SPARE; done += GROUPS * d.symbols) {
+        __m512i bytes = load_groups(symbols + done, d.symbols, spread);
+        __m512i pairs = _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, twos), fours);
+        __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(pairs, 32), eights);
+        put_numbers(out, _mm512_add_epi64(high, _mm512_and_si512(pairs, lower)), d.bits);
+        out += d.bits;
+    }
+    return done;
+}
+
+/* Where a number of a group begins: from which byte on, at which bit of it. */
+typedef struct places {
+    __m512i bytes, shifts, mask;
+} places;
+
+INLINED places places_of(uint32_t bits)
+{
+    __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(bits));
+    return (places){_mm512_srli_epi64(at, 3), _mm512_and_si512(at, _mm512_set1_epi64(7)),
+                    _mm512_set1_epi64((long long)((UINT64_C(1) << bits) - 1))};
+}
+
+/* Digits of numbers below 2^48, as whole numbers in binary64: x / base, rounded down, is what (x + 0.5) / base - 0.5 is nearest
+ * to, and a number above 2^52 has no place for anything but whole ones. */
+INLINED __m512d divide(__m512d x, __m512d inverse, __m512d half)
+{
+    const __m512d large = _mm512_set1_pd(0x1.8p52);
+    __m512d quotient = _mm512_add_pd(_mm512_mul_pd(x, inverse), half);
+    return _mm512_sub_pd(_mm512_add_pd(quotient, large), large);
+}
+
+INLINED __m512i whole(__m512d x)
+{
+    return _mm512_castpd_si512(_mm512_xor_pd(_mm512_add_pd(x, _mm512_set1_pd(0x1p52)), _mm512_set1_pd(0x1p52)));
+}
+
+INLINED void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
+{
+    const __m128i pairs[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
+                              _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
+    for (uint32_t p = 0; p < 4; p++) {
+        _mm256_storeu_si256((__m256i *)(void *)(symbols + 2 * k * p), _mm256_cvtepu8_epi16(pairs[p]));
+    }
+}
+
+TG_TARGET static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+{
+    const places at = places_of(d.bits);
+    const __m512i gathered = together(d.symbols);
+    const __m512d base = _mm512_set1_pd(d.base), inverse = _mm512_set1_pd(1.0 / d.base);
+    const __m512d half = _mm512_set1_pd(0.5 / d.base - 0.5);
+    __mmask8 bad = 0;
+    size_t done = 0;
+    for (; count - done >= GROUPS * d.symbols + SPARE; done += GROUPS * d.symbols) {
+        __m512i numbers = _mm512_i64gather_epi64(at.bytes, bytes, 1);
+        numbers = _mm512_and_si512(_mm512_srlv_epi64(numbers, at.shifts), at.mask);
+        __m512d x = _mm512_cvtepu64_pd(numbers), place = _mm512_set1_pd(1);
+        __m512d parts[2] = {_mm512_setzero_pd(),
+                            _mm512_setzero_pd()}; /* digits as bytes: the first four, and the rest */
+        for (uint32_t i = 0; i + 1 < d.symbols; i++) {
+            __m512d quotient = divide(x, inverse, half);
+            __m512d digit = _mm512_sub_pd(x, _mm512_mul_pd(quotient, base));
+            place = i == 4 ? _mm512_set1_pd(1) : place;
+            parts[i / 4] = _mm512_add_pd(parts[i / 4], _mm512_mul_pd(digit, place));
+            place = _mm512_mul_pd(place, _mm512_set1_pd(256));
+            x = quotient;
+        }
+        bad |= _mm512_cmp_pd_mask(x, base, _CMP_GE_OQ);
+        uint32_t last = d.symbols - 1;
+        place = last == 4 ? _mm512_set1_pd(1) : place;
+        parts[last / 4] = _mm512_add_pd(parts[last / 4], _mm512_mul_pd(x, place));
+        __m512i digits = _mm512_or_si512(whole(parts[0]), _mm512_slli_epi64(whole(parts[1]), 32));
+        store_groups(symbols + done, _mm512_shuffle_epi8(digits, gathered), d.symbols);
+        bytes += d.bits;
+    }
+    *sound = bad == 0;
+    return done;
+}
+
+/* ---- symbols of one bit and of nine ------------------------------------------------------------------------------------ */
+
+TG_TARGET static size_t write_signs(uint8_t *out, const uint16_t *symbols, size_t count)
+{
+    size_t done = 0;
+    for (; count - done >= 32; done += 32) {
+        __m512i words = _mm512_loadu_si512(symbols + done);
+        uint32_t bits = _mm512_test_epi16_mask(words, words);
+        memcpy(out + done / 8, &bits, sizeof bits);
+    }
+    return done;
+}
+
+TG_TARGET static size_t read_signs(uint16_t *symbols, const uint8_t *bytes, size_t count)
+{
+    size_t done = 0;
+    for (; count - done >= 32; done += 32) {
+        uint32_t bits;
+        memcpy(&bits, bytes + done / 8, sizeof bits);
+        _mm512_storeu_si512(symbols + done, _mm512_maskz_set1_epi16(bits, 1));
+    }
+    return done;
+}
+
+/* Symbol i of eight begins at bit i of byte i. */
+INLINED __m512i own_shifts(void)
+{
+    return _mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TG_TARGET static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_t count)
+{
+    const __m512i even =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
+    const __m512i odd =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1));
+    size_t done = 0;
+    for (; count - done >= 32 + SPARE; done += 32, out += 36) {
+        __m512i words = _mm512_sllv_epi16(_mm512_loadu_si512(symbols + done), own_shifts());
+        words = _mm512_or_si512(_mm512_shuffle_epi8(words, even), _mm512_shuffle_epi8(words, odd));
+        _mm_storeu_si128((__m128i *)(void *)out, _mm512_castsi512_si128(words));
+        _mm_storeu_si128((__m128i *)(void *)(out + 9), _mm512_extracti32x4_epi32(words, 1));
+        _mm_storeu_si128((__m128i *)(void *)(out + 18), _mm512_extracti32x4_epi32(words, 2));
+        _mm_storeu_si128((__m128i *)(void *)(out + 27), _mm512_extracti32x4_epi32(words, 3));
+    }
+    return done;
+}
+
+TG_TARGET static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size_t count)
+{
+    const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8));
+    size_t done = 0;
+    for (; count - done >= 32 + SPARE; done += 32, bytes += 36) {
+        __m512i words = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)bytes));
+        words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 9)), 1);
+        words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 18)), 2);
+        words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 27)), 3);
+        words = _mm512_srlv_epi16(_mm512_shuffle_epi8(words, pairs), own_shifts());
+        _mm512_storeu_si512(symbols + done, _mm512_and_si512(words, _mm512_set1_epi16(0x1ff)));
+    }
+    return done;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------------- */
+
+TG_TARGET size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+{
+    if (d.symbols > 1 && d.base < 128) {
+        return write_groups(out, symbols, count, d);
+    }
+    return d.base == 2 ? write_signs(out, symbols, count) : d.base == 512 ? write_nines(out, symbols, count) : 0;
+}
+
+TG_TARGET size_t tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+{
+    *sound = true;
+    if (d.symbols > 1 && d.base < 128) {
+        return read_groups(symbols, bytes, count, d, sound);
+    }
+    return d.base == 2 ? read_signs(symbols, bytes, count) : d.base == 512 ? read_nines(symbols, bytes, count) : 0;
+}
+#endif

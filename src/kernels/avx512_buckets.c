@@ -1,0 +1,209 @@
+/* Kernels for AVX-512 of quantizers in buckets that compilers do not find by themselves; see avx512.h. */
+#include "kernels/avx512.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define INLINED static inline __attribute__((always_inline)) TG_TARGET
+
+/* ---- Philox ---------------------------------------------------------------------------------------------------------- */
+
+/* Eight blocks: word w of each is the lower half of a lane of word[w]; what is above it means nothing. */
+typedef struct blocks {
+    __m512i word[4];
+} blocks;
+
+/* The upper halves of all lanes moved down. */
+INLINED __m512i high(__m512i x)
+{
+    return _mm512_shuffle_epi32(x, _MM_PERM_DDBB);
+}
+
+INLINED blocks next_round(blocks b, __m512i key0, __m512i key1)
+{
+    __m512i p0 = _mm512_mul_epu32(b.word[0], _mm512_set1_epi64(0xD2511F53));
+    __m512i p1 = _mm512_mul_epu32(b.word[2], _mm512_set1_epi64(0xCD9E8D57));
+    const int all_three = 0x96; /* exclusive or */
+    return (blocks){{_mm512_ternarylogic_epi64(high(p1), b.word[1], key0, all_three), p1,
+                     _mm512_ternarylogic_epi64(high(p0), b.word[3], key1, all_three), p0}};
+}
+
+INLINED void put_blocks(uint32_t *words, blocks b)
+{
+    const __mmask16 upper = 0xaaaa;
+    const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                  second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    __m512i low = _mm512_mask_blend_epi32(upper, b.word[0], _mm512_shuffle_epi32(b.word[1], _MM_PERM_CCAA));
+    __m512i rest = _mm512_mask_blend_epi32(upper, b.word[2], _mm512_shuffle_epi32(b.word[3], _MM_PERM_CCAA));
+    _mm512_storeu_si512(words, _mm512_permutex2var_epi64(low, first, rest));
+    _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi64(low, second, rest));
+}
+
+/* Four times eight blocks at once, because a product takes longer than the next can wait. */
+TG_TARGET void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+{
+    enum { SETS = 4, EACH = 8 };
+    const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    size_t done = 0;
+    for (; block_n - done >= SETS * EACH; done += SETS * EACH) {
+        blocks b[SETS];
+        for (int s = 0; s < SETS; s++) {
+            __m512i counter =
+                _mm512_add_epi64(_mm512_set1_epi64((long long)(block + done + (uint64_t)s * EACH)), places);
+            b[s] = (blocks){{counter, high(counter), _mm512_set1_epi64(1), _mm512_set1_epi64(other)}};
+        }
+        uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
+        for (int round = 0; round < 10; round++) {
+            for (int s = 0; s < SETS; s++) {
+                b[s] = next_round(b[s], _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
+            }
+            key0 += UINT32_C(0x9E3779B9);
+            key1 += UINT32_C(0xBB67AE85);
+        }
+        for (int s = 0; s < SETS; s++) {
+            put_blocks(words + 4 * (done + (size_t)s * EACH), b[s]);
+        }
+    }
+    tg_kernels_scalar.draw(words + 4 * done, key, block + done, other, block_n - done);
+}
+
+/* ---- tables in registers --------------------------------------------------------------------------------------------- */
+
+/* Up to 64 floats. */
+typedef struct table {
+    __m512 part[4];
+} table;
+
+INLINED table load_table(const float *floats, uint32_t n)
+{
+    table t;
+    for (uint32_t p = 0; p < 4; p++) {
+        uint32_t left = n > 16 * p ? n - 16 * p : 0;
+        __mmask16 there = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1);
+        t.part[p] = _mm512_maskz_loadu_ps(there, left > 0 ? floats + 16 * p : floats);
+    }
+    return t;
+}
+
+INLINED __m512 find(const table *t, __m512i at, uint32_t n)
+{
+    if (n <= 16) {
+        return _mm512_permutexvar_ps(at, t->part[0]);
+    }
+    __m512 low = _mm512_permutex2var_ps(t->part[0], at, t->part[1]);
+    if (n <= 32) {
+        return low;
+    }
+    __mmask16 beyond = _mm512_test_epi32_mask(at, _mm512_set1_epi32(32));
+    return _mm512_mask_mov_ps(low, beyond, _mm512_permutex2var_ps(t->part[2], at, t->part[3]));
+}
+
+INLINED __m512i load_symbols(const uint16_t *symbols)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)symbols));
+}
+
+/* With room for so many in the registers that are looked into. */
+INLINED void look_up_in(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
+                        uint32_t most)
+{
+    const table t = load_table(floats, float_n);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        _mm512_storeu_ps(values + i, find(&t, load_symbols(symbols + i), most));
+    }
+    tg_kernels_scalar.look_up(values + i, symbols + i, floats, float_n, n - i);
+}
+
+TG_TARGET void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n,
+                                 size_t n)
+{
+    if (float_n <= 16) {
+        look_up_in(values, symbols, floats, float_n, n, 16);
+    } else if (float_n <= 32) {
+        look_up_in(values, symbols, floats, float_n, n, 32);
+    } else if (float_n <= 64) {
+        look_up_in(values, symbols, floats, float_n, n, 64);
+    } else {
+        tg_kernels_scalar.look_up(values, symbols, floats, float_n, n);
+    }
+}
+
+/* ---- rounding between bounds, and sums --------------------------------------------------------------------------------- */
+
+enum { FEW = 16, MANY = 32 }; /* bounds */
+
+INLINED void round_between_in(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                              uint32_t bound_n, float scale, size_t n, uint32_t most)
+{
+    float widths[MANY];
+    for (uint32_t b = 0; b + 1 < bound_n; b++) {
+        widths[b] = bounds[b + 1] - bounds[b];
+    }
+    const table lows = load_table(bounds, bound_n), ways = load_table(widths, bound_n - 1);
+    const __m512 unit = _mm512_set1_ps(0x1p-24f), factor = _mm512_set1_ps(scale);
+    const __m512i one = _mm512_set1_epi32(1);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512 value = _mm512_mul_ps(_mm512_loadu_ps(values + i), factor);
+        __m512i below = _mm512_setzero_si512();
+        for (uint32_t b = 1; b + 1 < bound_n; b++) {
+            __mmask16 reached = _mm512_cmp_ps_mask(_mm512_set1_ps(bounds[b]), value, _CMP_LE_OQ);
+            below = _mm512_mask_add_epi32(below, reached, below, one);
+        }
+        __m512i draw = _mm512_srli_epi32(_mm512_loadu_si512(draws + i), 8);
+        __m512 share = _mm512_mul_ps(_mm512_cvtepi32_ps(draw), unit);
+        __m512 way = _mm512_mul_ps(share, find(&ways, below, most));
+        __mmask16 up = _mm512_cmp_ps_mask(way, _mm512_sub_ps(value, find(&lows, below, most)), _CMP_LT_OQ);
+        below = _mm512_mask_add_epi32(below, up, below, one);
+        _mm256_storeu_si256((__m256i *)(void *)(symbols + i), _mm512_cvtepi32_epi16(below));
+    }
+    tg_kernels_scalar.round_between(symbols + i, values + i, draws + i, bounds, bound_n, scale, n - i);
+}
+
+TG_TARGET void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws,
+                                       const float *bounds, uint32_t bound_n, float scale, size_t n)
+{
+    if (bound_n <= FEW) {
+        round_between_in(symbols, values, draws, bounds, bound_n, scale, n, FEW);
+    } else if (bound_n <= MANY) {
+        round_between_in(symbols, values, draws, bounds, bound_n, scale, n, MANY);
+    } else {
+        tg_kernels_scalar.round_between(symbols, values, draws, bounds, bound_n, scale, n);
+    }
+}
+
+TG_TARGET size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, size_t n)
+{
+    __m512d sums[2][2]; /* below and above, of the first and the last eight of sixteen */
+    const __m512 limit = _mm512_set1_ps(threshold);
+    size_t count = 0;
+    for (int k = 0; k < 4; k++) {
+        sums[k / 2][k % 2] = _mm512_setzero_pd();
+    }
+    for (size_t i = 0; i < n; i += 16) {
+        __mmask16 here = (__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
+        __m512 value = _mm512_maskz_loadu_ps(here, values + i);
+        __mmask16 above = _mm512_mask_cmp_ps_mask(here, value, limit, _CMP_GT_OQ);
+        __mmask16 below = (__mmask16)(here & ~above);
+        __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(value));
+        __m512d high_half = _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1));
+        sums[0][0] = _mm512_mask_add_pd(sums[0][0], (__mmask8)below, sums[0][0], low);
+        sums[1][0] = _mm512_mask_add_pd(sums[1][0], (__mmask8)above, sums[1][0], low);
+        sums[0][1] = _mm512_mask_add_pd(sums[0][1], (__mmask8)(below >> 8), sums[0][1], high_half);
+        sums[1][1] = _mm512_mask_add_pd(sums[1][1], (__mmask8)(above >> 8), sums[1][1], high_half);
+        count += (size_t)_mm_popcnt_u32(above);
+    }
+    for (int k = 0; k < 2; k++) {
+        double all[16];
+        _mm512_storeu_pd(all, sums[k][0]);
+        _mm512_storeu_pd(all + 8, sums[k][1]);
+        around[k] = 0;
+        for (int l = 0; l < 16; l++) {
+            around[k] += all[l];
+        }
+    }
+    return count;
+}
+#endif

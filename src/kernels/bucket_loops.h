@@ -1,0 +1,175 @@
+/* Hot loops of quantizers in buckets, in plain C that compilers turn into vector instructions by themselves; see loops.h. */
+#ifndef TG_KERNELS_BUCKET_LOOPS_H
+#define TG_KERNELS_BUCKET_LOOPS_H
+
+#include "base/half.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+#ifndef TG_LOOP
+#define TG_LOOP TG_TARGET static
+#endif
+
+/* A random word as a number in [0, 1), exactly. */
+TG_TARGET static inline float unit_of(uint32_t word)
+{
+    return (float)(int32_t)(word >> 8) * 0x1p-24f;
+}
+
+TG_LOOP void ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int32_t sent = unit_of(draws[i]) * largest < fabsf(values[i]) ? 1 : 0;
+        int32_t sign = values[i] < 0 ? -1 : 1;
+        symbols[i] = (uint16_t)(1 + sent * sign);
+    }
+}
+
+TG_LOOP void levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                    uint32_t most, size_t n)
+{
+    float highest = (float)(int32_t)most;
+    for (size_t i = 0; i < n; i++) {
+        float at = fabsf(values[i]) * shift * factor;
+        at = at < highest ? at : highest;
+        int32_t below = (int32_t)at;
+        int32_t level = below + (unit_of(draws[i]) < at - (float)below ? 1 : 0);
+        symbols[i] = (uint16_t)((int32_t)most + (values[i] < 0 ? -level : level));
+    }
+}
+
+TG_LOOP void natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = tg_float_bits(values[i]), exponent = bits >> 23 & 255;
+        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
+        uint32_t up = (draws[i] >> 9) < (bits & 0x7fffffu) ? 1 : 0;
+        symbols[i] = (uint16_t)((bits >> 23) + (exponent < 254 ? up : 0));
+    }
+}
+
+TG_LOOP void mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = values[i] > threshold ? 1 : 0;
+    }
+}
+
+TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = 0;
+    }
+    for (size_t at = 0; at < n; at += 1024) {
+        size_t end = n - at < 1024 ? n : at + 1024;
+        for (uint32_t l = 0; l < limit_n; l++) {
+            for (size_t i = at; i < end; i++) {
+                symbols[i] = (uint16_t)(symbols[i] + (values[i] > limits[l] ? 1 : 0));
+            }
+        }
+    }
+}
+
+enum { SUMS = 16 }; /* that are taken of every so many-th value, and then together in order */
+
+TG_TARGET static inline double in_order(const double *sums)
+{
+    double sum = 0;
+    for (int i = 0; i < SUMS; i++) {
+        sum += sums[i];
+    }
+    return sum;
+}
+
+TG_LOOP size_t moments(double of[2], const float *values, size_t n)
+{
+    double magnitudes[SUMS] = {0}, squares[SUMS] = {0};
+    uint32_t counts[SUMS] = {0};
+    size_t i = 0, count = 0;
+    for (; n - i >= SUMS; i += SUMS) {
+        for (size_t l = 0; l < SUMS; l++) {
+            double value = (double)values[i + l];
+            magnitudes[l] += fabs(value);
+            squares[l] += value * value;
+            counts[l] += values[i + l] != 0 ? 1 : 0;
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        double value = (double)values[i];
+        magnitudes[l] += fabs(value);
+        squares[l] += value * value;
+        counts[l] += values[i] != 0 ? 1 : 0;
+    }
+    for (size_t l = 0; l < SUMS; l++) {
+        count += counts[l];
+    }
+    of[0] = in_order(magnitudes);
+    of[1] = in_order(squares);
+    return count;
+}
+
+#ifndef TG_HAS_TABLES /* Files that have their own of these define it. */
+/* Products with 0 and 1 in place of a branch are exact. */
+TG_LOOP size_t sums_around(double around[2], const float *values, float threshold, size_t n)
+{
+    double below[SUMS] = {0}, above[SUMS] = {0}, counts[SUMS] = {0};
+    size_t i = 0;
+    for (; n - i >= SUMS; i += SUMS) {
+        for (size_t l = 0; l < SUMS; l++) {
+            double value = (double)values[i + l], is_above = values[i + l] > threshold ? 1 : 0;
+            above[l] += is_above * value;
+            below[l] += (1 - is_above) * value;
+            counts[l] += is_above;
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        double value = (double)values[i], is_above = values[i] > threshold ? 1 : 0;
+        above[l] += is_above * value;
+        below[l] += (1 - is_above) * value;
+        counts[l] += is_above;
+    }
+    around[0] = in_order(below);
+    around[1] = in_order(above);
+    return (size_t)in_order(counts);
+}
+
+TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+{
+    (void)table_n;
+    for (size_t i = 0; i < n; i++) {
+        values[i] = table[symbols[i]];
+    }
+}
+
+TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                           uint32_t bound_n, float scale, size_t n)
+{
+    enum { PIECE = 1024 };
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t end = n - at < PIECE ? n : at + PIECE;
+        for (size_t i = at; i < end; i++) {
+            symbols[i] = 0;
+        }
+        for (uint32_t b = 1; b + 1 < bound_n; b++) {
+            for (size_t i = at; i < end; i++) {
+                symbols[i] = (uint16_t)(symbols[i] + (bounds[b] <= values[i] * scale ? 1 : 0));
+            }
+        }
+        for (size_t i = at; i < end; i++) {
+            float low = bounds[symbols[i]], width = bounds[symbols[i] + 1] - low;
+            uint16_t up = unit_of(draws[i]) * width < values[i] * scale - low ? 1 : 0;
+            symbols[i] = (uint16_t)(symbols[i] + up);
+        }
+    }
+}
+
+#define TG_TABLE_LOOPS .look_up = look_up, .round_between = round_between, .sums_around = sums_around
+#endif
+
+/* Them, in a table of kernels. */
+#define TG_BUCKET_LOOPS                                                                                             \
+    .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above, .count_above = count_above, \
+    .moments = moments
+
+#endif

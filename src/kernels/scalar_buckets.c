@@ -1,0 +1,139 @@
+/* See scalar_buckets.h. */
+#include "kernels/scalar_buckets.h"
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+{
+    const tg_stream stream = {key};
+    tg_stream_words(words, &stream, 4 * block, 4 * block_n, other);
+}
+
+void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other)
+{
+    const tg_stream stream = {key};
+    size_t head = (size_t)((0 - at) % 4) < n ? (size_t)((0 - at) % 4) : n, whole = (n - head) / 4;
+    tg_stream_words(out, &stream, at, head, other);
+    tg_kernels_best()->draw(out + head, key, (at + head) / 4, other, whole);
+    tg_stream_words(out + head + 4 * whole, &stream, at + head + 4 * whole, n - head - 4 * whole, other);
+}
+
+/* A random word as a number in [0, 1), exactly. */
+static float unit_of(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+void tg_scalar_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool sent = unit_of(draws[i]) * largest < fabsf(values[i]);
+        symbols[i] = !sent ? 1 : values[i] < 0 ? 0 : 2;
+    }
+}
+
+void tg_scalar_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                      uint32_t most, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float at = fminf(fabsf(values[i]) * shift * factor, (float)most);
+        uint32_t below = (uint32_t)at;
+        uint32_t level = below + (unit_of(draws[i]) < at - (float)below ? 1 : 0);
+        symbols[i] = (uint16_t)(values[i] < 0 ? most - level : most + level);
+    }
+}
+
+void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = tg_float_bits(values[i]), exponent = bits >> 23 & 255;
+        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
+        bool up = exponent < 254 && (draws[i] >> 9) < (bits & 0x7fffffu);
+        symbols[i] = (uint16_t)((bits >> 23) + (up ? 1 : 0));
+    }
+}
+
+void tg_scalar_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = values[i] > threshold ? 1 : 0;
+    }
+}
+
+void tg_scalar_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t symbol = 0;
+        for (uint32_t l = 0; l < limit_n; l++) {
+            symbol = (uint16_t)(symbol + (values[i] > limits[l] ? 1 : 0));
+        }
+        symbols[i] = symbol;
+    }
+}
+
+void tg_scalar_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                             uint32_t bound_n, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float value = values[i] * scale;
+        uint32_t below = 0;
+        for (uint32_t b = 1; b + 1 < bound_n; b++) {
+            below += bounds[b] <= value ? 1 : 0;
+        }
+        bool up = unit_of(draws[i]) * (bounds[below + 1] - bounds[below]) < value - bounds[below];
+        symbols[i] = (uint16_t)(below + (up ? 1 : 0));
+    }
+}
+
+void tg_scalar_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+{
+    (void)table_n;
+    for (size_t i = 0; i < n; i++) {
+        values[i] = table[symbols[i]];
+    }
+}
+
+enum { SUMS = 16 };
+
+static double in_order(const double *sums)
+{
+    double sum = 0;
+    for (int i = 0; i < SUMS; i++) {
+        sum += sums[i];
+    }
+    return sum;
+}
+
+size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, size_t n)
+{
+    double sums[2][SUMS] = {{0}};
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool above = values[i] > threshold;
+        sums[above][i % SUMS] += (double)values[i];
+        count += above ? 1 : 0;
+    }
+    around[0] = in_order(sums[0]);
+    around[1] = in_order(sums[1]);
+    return count;
+}
+
+size_t tg_scalar_moments(double of[2], const float *values, size_t n)
+{
+    double magnitudes[SUMS] = {0}, squares[SUMS] = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        double value = (double)values[i];
+        magnitudes[i % SUMS] += fabs(value);
+        squares[i % SUMS] += value * value;
+        count += value != 0 ? 1 : 0;
+    }
+    of[0] = in_order(magnitudes);
+    of[1] = in_order(squares);
+    return count;
+}
