@@ -181,6 +181,8 @@ void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *
     }
 }
 
+enum { AT_ONCE = 16384 }; /* symbols */
+
 /* A chunk while it is unpacked. */
 typedef struct unpacking {
     const tg_recipe *recipe;
@@ -191,15 +193,15 @@ typedef struct unpacking {
     uint64_t have; /* values whose symbols or words were read */
 } unpacking;
 
-/* Reads symbols up to and including the n next, and as many as fill whole bytes. */
+/* Reads symbols up to and including the n next, and some more at once. */
 static void read_more(unpacking *u, size_t n)
 {
     tg_coding coding = tg_coding_of(u->recipe, u->desk, u->view->side);
-    uint64_t wanted = u->at + n, align = tg_bits_align(coding.base);
-    if (wanted <= u->have) {
+    uint64_t align = tg_bits_align(coding.base);
+    if (u->at + n <= u->have) {
         return;
     }
-    wanted = (wanted + align - 1) / align * align;
+    uint64_t wanted = (u->have + (n < AT_ONCE ? AT_ONCE : n) + align - 1) / align * align;
     wanted = wanted < u->view->count ? wanted : u->view->count;
     (void)tg_bits_read(u->desk->symbols + u->have, u->view->symbols + tg_bits_len(u->have, coding.base),
                        (size_t)(wanted - u->have), coding.base); /* was checked by tg_body_read */

@@ -96,15 +96,17 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
     }
 }
 
-/* Where every element is sent, symbols that no pack codes go to their place as soon as there are whole bytes of them. */
+/* Where every element is sent, symbols that no pack codes go to their place while they are in the cache. */
 static void pack_some(tg_progress *to, bool last)
 {
     uint32_t base = to->quantize->base(to->recipe->value[TG_STAGE_quantize]);
-    uint64_t some = to->count - to->packed;
-    some -= last ? 0 : some % tg_bits_align(base);
+    const uint16_t *symbols = to->desk->symbols + to->packed;
+    size_t n = (size_t)(to->count - to->packed);
     uint8_t *out = to->out + tg_side_len(to->recipe, to->chunk->n) + tg_bits_len(to->packed, base);
-    tg_bits_write(out, to->desk->symbols + to->packed, (size_t)some, base);
-    to->packed += some;
+    if (last) {
+        tg_bits_write(out, symbols, n, base);
+    }
+    to->packed += last ? n : tg_bits_write_some(out, symbols, n, base);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */

@@ -261,5 +261,7 @@ const tg_kernels tg_kernels_avx512 = {
     .look_up = tg_avx512_look_up,
     .round_between = tg_avx512_round_between,
     .sums_around = tg_avx512_sums_around,
+    .moments = tg_avx512_moments,
+    .squares = tg_avx512_squares,
 };
 #endif

@@ -10,7 +10,9 @@ void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t othe
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);
 void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n);
-size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, size_t n);
+size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
+size_t tg_avx512_moments(double of[2], const float *values, size_t n);
+double tg_avx512_squares(const float *values, size_t n);
 
 /* avx512_bits.c */
 size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);

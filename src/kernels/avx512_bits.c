@@ -72,21 +72,23 @@ INLINED void put_numbers(uint8_t *out, __m512i numbers, uint32_t bits)
     }
 }
 
-/* Symbols below 128: digits are taken together by twos, by fours and by eights. */
-TG_TARGET static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+/* Symbols below 128: digits are taken together by twos, by fours and by eights. `k` and `bits` are d's, in sight of the
+ * compiler. */
+INLINED size_t write_groups_of(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d, uint32_t k,
+                               uint32_t bits)
 {
-    const __m512i spread = apart(d.symbols);
+    const __m512i spread = apart(k);
     const __m512i twos = _mm512_set1_epi16((short)(d.base << 8 | 1));
     const __m512i fours = _mm512_set1_epi32((int)(d.base * d.base << 16 | 1));
     const __m512i eights = _mm512_set1_epi64((long long)d.base * d.base * d.base * d.base);
     const __m512i lower = _mm512_set1_epi64(0xffffffff);
     size_t done = 0;
-    for (; count - done >= GROUPS * d.symbols + SPARE; done += GROUPS * d.symbols) {
-        __m512i bytes = load_groups(symbols + done, d.symbols, spread);
+    for (; count - done >= GROUPS * k + SPARE; done += GROUPS * k) {
+        __m512i bytes = load_groups(symbols + done, k, spread);
         __m512i pairs = _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, twos), fours);
         __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(pairs, 32), eights);
-        put_numbers(out, _mm512_add_epi64(high, _mm512_and_si512(pairs, lower)), d.bits);
-        out += d.bits;
+        put_numbers(out, _mm512_add_epi64(high, _mm512_and_si512(pairs, lower)), bits);
+        out += bits;
     }
     return done;
 }
@@ -126,21 +128,22 @@ INLINED void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
     }
 }
 
-TG_TARGET static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+INLINED size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound,
+                              uint32_t k)
 {
     const places at = places_of(d.bits);
-    const __m512i gathered = together(d.symbols);
+    const __m512i gathered = together(k);
     const __m512d base = _mm512_set1_pd(d.base), inverse = _mm512_set1_pd(1.0 / d.base);
     const __m512d half = _mm512_set1_pd(0.5 / d.base - 0.5);
     __mmask8 bad = 0;
     size_t done = 0;
-    for (; count - done >= GROUPS * d.symbols + SPARE; done += GROUPS * d.symbols) {
+    for (; count - done >= GROUPS * k + SPARE; done += GROUPS * k) {
         __m512i numbers = _mm512_i64gather_epi64(at.bytes, bytes, 1);
         numbers = _mm512_and_si512(_mm512_srlv_epi64(numbers, at.shifts), at.mask);
         __m512d x = _mm512_cvtepu64_pd(numbers), place = _mm512_set1_pd(1);
         __m512d parts[2] = {_mm512_setzero_pd(),
                             _mm512_setzero_pd()}; /* digits as bytes: the first four, and the rest */
-        for (uint32_t i = 0; i + 1 < d.symbols; i++) {
+        for (uint32_t i = 0; i + 1 < k; i++) {
             __m512d quotient = divide(x, inverse, half);
             __m512d digit = _mm512_sub_pd(x, _mm512_mul_pd(quotient, base));
             place = i == 4 ? _mm512_set1_pd(1) : place;
@@ -149,15 +152,40 @@ TG_TARGET static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, siz
             x = quotient;
         }
         bad |= _mm512_cmp_pd_mask(x, base, _CMP_GE_OQ);
-        uint32_t last = d.symbols - 1;
+        uint32_t last = k - 1;
         place = last == 4 ? _mm512_set1_pd(1) : place;
         parts[last / 4] = _mm512_add_pd(parts[last / 4], _mm512_mul_pd(x, place));
         __m512i digits = _mm512_or_si512(whole(parts[0]), _mm512_slli_epi64(whole(parts[1]), 32));
-        store_groups(symbols + done, _mm512_shuffle_epi8(digits, gathered), d.symbols);
+        store_groups(symbols + done, _mm512_shuffle_epi8(digits, gathered), k);
         bytes += d.bits;
     }
     *sound = bad == 0;
     return done;
+}
+
+/* Loops for every length of a group, of which each is unrolled whole. */
+TG_TARGET static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+{
+    if (d.symbols == 5 && d.bits == 8) {
+        return write_groups_of(out, symbols, count, d, 5, 8);
+    }
+    if (d.symbols == 5 && d.bits == 16) {
+        return write_groups_of(out, symbols, count, d, 5, 16);
+    }
+    return write_groups_of(out, symbols, count, d, d.symbols, d.bits);
+}
+
+TG_TARGET static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+{
+    switch (d.symbols) {
+    case 2: return read_groups_of(symbols, bytes, count, d, sound, 2);
+    case 3: return read_groups_of(symbols, bytes, count, d, sound, 3);
+    case 4: return read_groups_of(symbols, bytes, count, d, sound, 4);
+    case 5: return read_groups_of(symbols, bytes, count, d, sound, 5);
+    case 6: return read_groups_of(symbols, bytes, count, d, sound, 6);
+    case 7: return read_groups_of(symbols, bytes, count, d, sound, 7);
+    default: return read_groups_of(symbols, bytes, count, d, sound, 8);
+    }
 }
 
 /* ---- symbols of one bit and of nine ------------------------------------------------------------------------------------ */

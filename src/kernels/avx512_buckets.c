@@ -174,36 +174,96 @@ TG_TARGET void tg_avx512_round_between(uint16_t *symbols, const float *values, c
     }
 }
 
-TG_TARGET size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, size_t n)
+/* Sixteen sums: of the first and of the last eight of sixteen values. */
+typedef struct sums {
+    __m512d first, last;
+} sums;
+
+INLINED double in_order(sums s)
 {
-    __m512d sums[2][2]; /* below and above, of the first and the last eight of sixteen */
-    const __m512 limit = _mm512_set1_ps(threshold);
+    double all[16], sum = 0;
+    _mm512_storeu_pd(all, s.first);
+    _mm512_storeu_pd(all + 8, s.last);
+    for (int l = 0; l < 16; l++) {
+        sum += all[l];
+    }
+    return sum;
+}
+
+INLINED __m512d first_of(__m512 values)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(values));
+}
+
+INLINED __m512d last_of(__m512 values)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(values, 1));
+}
+
+INLINED sums plus(sums s, __m512 values)
+{
+    return (sums){_mm512_add_pd(s.first, first_of(values)), _mm512_add_pd(s.last, last_of(values))};
+}
+
+INLINED sums plus_squares(sums s, __m512 values)
+{
+    __m512d first = first_of(values), last = last_of(values);
+    return (sums){_mm512_add_pd(s.first, _mm512_mul_pd(first, first)),
+                  _mm512_add_pd(s.last, _mm512_mul_pd(last, last))};
+}
+
+/* The sixteen values from i on, zeros behind the last. */
+INLINED __m512 load_some(const float *values, size_t i, size_t n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1), values + i);
+}
+
+TG_TARGET size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+{
+    const __m512 limit = _mm512_set1_ps(threshold), factor = _mm512_set1_ps(scale);
+    sums below = {_mm512_setzero_pd(), _mm512_setzero_pd()}, above = below;
     size_t count = 0;
-    for (int k = 0; k < 4; k++) {
-        sums[k / 2][k % 2] = _mm512_setzero_pd();
-    }
-    for (size_t i = 0; i < n; i += 16) {
-        __mmask16 here = (__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
-        __m512 value = _mm512_maskz_loadu_ps(here, values + i);
-        __mmask16 above = _mm512_mask_cmp_ps_mask(here, value, limit, _CMP_GT_OQ);
-        __mmask16 below = (__mmask16)(here & ~above);
-        __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(value));
-        __m512d high_half = _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1));
-        sums[0][0] = _mm512_mask_add_pd(sums[0][0], (__mmask8)below, sums[0][0], low);
-        sums[1][0] = _mm512_mask_add_pd(sums[1][0], (__mmask8)above, sums[1][0], low);
-        sums[0][1] = _mm512_mask_add_pd(sums[0][1], (__mmask8)(below >> 8), sums[0][1], high_half);
-        sums[1][1] = _mm512_mask_add_pd(sums[1][1], (__mmask8)(above >> 8), sums[1][1], high_half);
-        count += (size_t)_mm_popcnt_u32(above);
-    }
-    for (int k = 0; k < 2; k++) {
-        double all[16];
-        _mm512_storeu_pd(all, sums[k][0]);
-        _mm512_storeu_pd(all + 8, sums[k][1]);
-        around[k] = 0;
-        for (int l = 0; l < 16; l++) {
-            around[k] += all[l];
+    for (size_t at = 0; at < n; at += TG_STRETCH) {
+        size_t end = n - at < TG_STRETCH ? n : at + TG_STRETCH;
+        __m512 low = _mm512_setzero_ps(), high_sums = low;
+        for (size_t i = at; i < end; i += 16) {
+            __mmask16 here = (__mmask16)(end - i >= 16 ? 0xffffu : (1u << (end - i)) - 1);
+            __m512 value = _mm512_maskz_loadu_ps(here, values + i);
+            __mmask16 is_above = _mm512_mask_cmp_ps_mask(here, value, limit, _CMP_GT_OQ);
+            __m512 scaled = _mm512_mul_ps(value, factor);
+            high_sums = _mm512_mask_add_ps(high_sums, is_above, high_sums, scaled);
+            low = _mm512_mask_add_ps(low, (__mmask16)(here & ~is_above), low, scaled);
+            count += (size_t)_mm_popcnt_u32(is_above);
         }
+        below = plus(below, low);
+        above = plus(above, high_sums);
     }
+    around[0] = in_order(below);
+    around[1] = in_order(above);
     return count;
+}
+
+TG_TARGET size_t tg_avx512_moments(double of[2], const float *values, size_t n)
+{
+    sums magnitudes = {_mm512_setzero_pd(), _mm512_setzero_pd()}, squares = magnitudes;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i += 16) {
+        __m512 value = load_some(values, i, n);
+        magnitudes = plus(magnitudes, _mm512_abs_ps(value));
+        squares = plus_squares(squares, value);
+        count += (size_t)_mm_popcnt_u32(_mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NEQ_UQ));
+    }
+    of[0] = in_order(magnitudes);
+    of[1] = in_order(squares);
+    return count;
+}
+
+TG_TARGET double tg_avx512_squares(const float *values, size_t n)
+{
+    sums squares = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    for (size_t i = 0; i < n; i += 16) {
+        squares = plus_squares(squares, load_some(values, i, n));
+    }
+    return in_order(squares);
 }
 #endif

@@ -71,7 +71,8 @@ TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *li
     }
 }
 
-enum { SUMS = 16 }; /* that are taken of every so many-th value, and then together in order */
+#ifndef TG_HAS_TABLES /* Files that have their own of these define it. */
+enum { SUMS = 16 };   /* that are taken of every so many-th value, and then together in order */
 
 TG_TARGET static inline double in_order(const double *sums)
 {
@@ -80,6 +81,40 @@ TG_TARGET static inline double in_order(const double *sums)
         sum += sums[i];
     }
     return sum;
+}
+
+/* Products with 0 and 1 in place of a branch are exact. */
+TG_LOOP size_t sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+{
+    double below[SUMS] = {0}, above[SUMS] = {0};
+    size_t count = 0;
+    for (size_t at = 0; at < n; at += TG_STRETCH) {
+        float some[2][SUMS] = {{0}};
+        uint32_t counts[SUMS] = {0};
+        size_t end = n - at < TG_STRETCH ? n : at + TG_STRETCH, i = at;
+        for (; end - i >= SUMS; i += SUMS) {
+            for (size_t l = 0; l < SUMS; l++) {
+                float value = values[i + l] * scale, is_above = values[i + l] > threshold ? 1.0f : 0.0f;
+                some[1][l] += is_above * value;
+                some[0][l] += (1 - is_above) * value;
+                counts[l] += values[i + l] > threshold ? 1 : 0;
+            }
+        }
+        for (size_t l = 0; i < end; i++, l++) {
+            float value = values[i] * scale;
+            bool is_above = values[i] > threshold;
+            some[is_above][l] += value;
+            counts[l] += is_above ? 1 : 0;
+        }
+        for (size_t l = 0; l < SUMS; l++) {
+            above[l] += (double)some[1][l];
+            below[l] += (double)some[0][l];
+            count += counts[l];
+        }
+    }
+    around[0] = in_order(below);
+    around[1] = in_order(above);
+    return count;
 }
 
 TG_LOOP size_t moments(double of[2], const float *values, size_t n)
@@ -109,29 +144,11 @@ TG_LOOP size_t moments(double of[2], const float *values, size_t n)
     return count;
 }
 
-#ifndef TG_HAS_TABLES /* Files that have their own of these define it. */
-/* Products with 0 and 1 in place of a branch are exact. */
-TG_LOOP size_t sums_around(double around[2], const float *values, float threshold, size_t n)
+TG_LOOP double squares(const float *values, size_t n)
 {
-    double below[SUMS] = {0}, above[SUMS] = {0}, counts[SUMS] = {0};
-    size_t i = 0;
-    for (; n - i >= SUMS; i += SUMS) {
-        for (size_t l = 0; l < SUMS; l++) {
-            double value = (double)values[i + l], is_above = values[i + l] > threshold ? 1 : 0;
-            above[l] += is_above * value;
-            below[l] += (1 - is_above) * value;
-            counts[l] += is_above;
-        }
-    }
-    for (size_t l = 0; i < n; i++, l++) {
-        double value = (double)values[i], is_above = values[i] > threshold ? 1 : 0;
-        above[l] += is_above * value;
-        below[l] += (1 - is_above) * value;
-        counts[l] += is_above;
-    }
-    around[0] = in_order(below);
-    around[1] = in_order(above);
-    return (size_t)in_order(counts);
+    double of[2];
+    (void)moments(of, values, n);
+    return of[1];
 }
 
 TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
@@ -164,12 +181,13 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
     }
 }
 
-#define TG_TABLE_LOOPS .look_up = look_up, .round_between = round_between, .sums_around = sums_around
+#define TG_TABLE_LOOPS                                                                                  \
+    .look_up = look_up, .round_between = round_between, .sums_around = sums_around, .moments = moments, \
+    .squares = squares
 #endif
 
 /* Them, in a table of kernels. */
-#define TG_BUCKET_LOOPS                                                                                             \
-    .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above, .count_above = count_above, \
-    .moments = moments
+#define TG_BUCKET_LOOPS \
+    .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above, .count_above = count_above
 
 #endif

@@ -50,6 +50,8 @@ typedef struct tg_rans_slots {
 size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
                       const tg_rans_slots *slots);
 
+#define TG_STRETCH 512 /* values that are summed in binary32 */
+
 /* So many symbols below a base are one number of so many bits (pack/bits.c). */
 typedef struct tg_digits {
     uint32_t base, symbols, bits;
@@ -108,10 +110,13 @@ typedef struct tg_kernels {
                           uint32_t bound_n, float scale, size_t n);
     /* table[symbol]. */
     void (*look_up)(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
-    /* Sums, as tg_sum_magnitudes has them, of values that are not above a threshold, and that are, whose number it returns; of
-     * magnitudes and of squares, with the number of values that are not 0. */
-    size_t (*sums_around)(double around[2], const float *values, float threshold, size_t n);
+    /* Sums of magnitudes and of squares, as tg_sum_magnitudes has them, with the number of values that are not 0; of squares
+     * alone. */
     size_t (*moments)(double of[2], const float *values, size_t n);
+    double (*squares)(const float *values, size_t n);
+    /* Sums of value * scale, where the value is not above a threshold, and where it is, whose number it returns: in binary32 of
+     * every 16th of TG_STRETCH values, these in binary64, and then in order. */
+    size_t (*sums_around)(double around[2], const float *values, float threshold, float scale, size_t n);
 } tg_kernels;
 
 /* tg_stream_words by the best kernel. */

@@ -73,9 +73,7 @@ double tg_sum_magnitudes(const float *values, size_t n)
 
 double tg_sum_squares(const float *values, size_t n)
 {
-    double of[2];
-    (void)tg_kernels_best()->moments(of, values, n);
-    return of[1];
+    return tg_kernels_best()->squares(values, n);
 }
 
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)

@@ -109,18 +109,35 @@ static double in_order(const double *sums)
     return sum;
 }
 
-size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, size_t n)
+size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
 {
     double sums[2][SUMS] = {{0}};
     size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool above = values[i] > threshold;
-        sums[above][i % SUMS] += (double)values[i];
-        count += above ? 1 : 0;
+    for (size_t at = 0; at < n; at += TG_STRETCH) {
+        float stretch[2][SUMS] = {{0}};
+        size_t end = n - at < TG_STRETCH ? n : at + TG_STRETCH;
+        for (size_t i = at; i < end; i++) {
+            bool above = values[i] > threshold;
+            stretch[above][i % SUMS] += values[i] * scale;
+            count += above ? 1 : 0;
+        }
+        for (size_t l = 0; l < SUMS; l++) {
+            sums[0][l] += (double)stretch[0][l];
+            sums[1][l] += (double)stretch[1][l];
+        }
     }
     around[0] = in_order(sums[0]);
     around[1] = in_order(sums[1]);
     return count;
+}
+
+double tg_scalar_squares(const float *values, size_t n)
+{
+    double squares[SUMS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        squares[i % SUMS] += (double)values[i] * (double)values[i];
+    }
+    return in_order(squares);
 }
 
 size_t tg_scalar_moments(double of[2], const float *values, size_t n)

@@ -96,6 +96,8 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base);
 /* A multiple of so many symbols fills whole bytes, and what follows can be written or read by itself. */
 uint32_t tg_bits_align(uint32_t base);
 void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
+/* Writes as many as can be written fast, to whole bytes, and returns their number. */
+size_t tg_bits_write_some(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 
 /* plain.c: the same for symbols or words; and either by a coded pack, at most one byte more. */

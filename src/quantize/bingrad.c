@@ -94,16 +94,17 @@ static void encode_random(const tg_bucket *b)
 }
 
 /* The means of what is above the threshold and of what is not; that of nothing is the other. Returns the largest float that
- * is not above the threshold: the same floats are above it. */
-static float means_around(double means[2], const tg_bucket *b, double threshold)
+ * is not above the threshold: the same floats are above it. Values times `scale` can be summed. */
+static float means_around(double means[2], const tg_bucket *b, double threshold, float scale)
 {
     double sums[2];
     float limit = (float)threshold;
     limit = (double)limit > threshold ? nextafterf(limit, -INFINITY) : limit;
-    size_t above = tg_kernels_best()->sums_around(sums, b->values, limit, b->n);
+    size_t above = tg_kernels_best()->sums_around(sums, b->values, limit, scale, b->n);
     const size_t counts[2] = {b->n - above, above};
     for (int k = 0; k < 2; k++) {
-        means[k] = counts[k] > 0 ? sums[k] / (double)counts[k] : sums[1 - k] / (double)counts[1 - k];
+        int of = counts[k] > 0 ? k : 1 - k;
+        means[k] = sums[of] / (double)scale / (double)counts[of];
     }
     return limit;
 }
@@ -111,13 +112,15 @@ static float means_around(double means[2], const tg_bucket *b, double threshold)
 static void encode_means(const tg_bucket *b, const double *p)
 {
     double threshold = 0, means[2];
+    float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n)),
+          scale = largest < 0x1p100f ? 1 : 0x1p-30f;
     if (p[FORM] == FORM_B) {
-        (void)means_around(means, b, INFINITY); /* of all */
+        (void)means_around(means, b, INFINITY, scale); /* of all */
         threshold = means[0];
     }
-    float limit = means_around(means, b, threshold);
+    float limit = means_around(means, b, threshold, scale);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
-        limit = means_around(means, b, 0.5 * (means[0] + means[1]));
+        limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
     }
     tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
