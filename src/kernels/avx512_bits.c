@@ -105,18 +105,49 @@ INLINED places places_of(uint32_t bits)
                     _mm512_set1_epi64((long long)((UINT64_C(1) << bits) - 1))};
 }
 
-/* Digits of numbers below 2^48, as whole numbers in binary64: x / base, rounded down, is what (x + 0.5) / base - 0.5 is nearest
- * to, and a number above 2^52 has no place for anything but whole ones. */
-INLINED __m512d divide(__m512d x, __m512d inverse, __m512d half)
+/* x / divisor, rounded down, of whole numbers below 2^48 in binary64: what (x + 0.5) / divisor - 0.5 is nearest to, and a number
+ * above 2^52 has no place for anything but whole ones. */
+INLINED __m512d divide(__m512d x, double divisor)
 {
     const __m512d large = _mm512_set1_pd(0x1.8p52);
-    __m512d quotient = _mm512_add_pd(_mm512_mul_pd(x, inverse), half);
+    __m512d quotient = _mm512_mul_pd(x, _mm512_set1_pd(1 / divisor));
+    quotient = _mm512_add_pd(quotient, _mm512_set1_pd(0.5 / divisor - 0.5));
     return _mm512_sub_pd(_mm512_add_pd(quotient, large), large);
 }
 
 INLINED __m512i whole(__m512d x)
 {
     return _mm512_castpd_si512(_mm512_xor_pd(_mm512_add_pd(x, _mm512_set1_pd(0x1p52)), _mm512_set1_pd(0x1p52)));
+}
+
+/* Numbers of up to eight digits to the digits, the first in the lowest byte of a lane: by halves of four, of two, of one. Numbers
+ * of four digits below 128 are below 2^28, so their quotients by two digits, below 2^14, are exact in binary32 but for one at
+ * the most, which the rest tells; those of two by one digit likewise in 16 bits. */
+INLINED __m512i digits_of(__m512i numbers, uint32_t base)
+{
+    double square = (double)base * base, fourth = square * square;
+    __m512d x = _mm512_cvtepu64_pd(numbers), high = divide(x, fourth);
+    __m512d low = _mm512_sub_pd(x, _mm512_mul_pd(high, _mm512_set1_pd(fourth)));
+    __m512i fours = _mm512_or_si512(whole(low), _mm512_slli_epi64(whole(high), 32));
+
+    const __m512i two = _mm512_set1_epi32((int)(base * base));
+    __m512 estimate = _mm512_mul_ps(_mm512_cvtepi32_ps(fours), _mm512_set1_ps((float)(1 / square)));
+    __m512i quotients = _mm512_cvttps_epi32(estimate);
+    __m512i rests = _mm512_sub_epi32(fours, _mm512_mullo_epi32(quotients, two));
+    __mmask16 above = _mm512_cmpge_epi32_mask(rests, two), below = _mm512_movepi32_mask(rests);
+    quotients = _mm512_mask_add_epi32(quotients, above, quotients, _mm512_set1_epi32(1));
+    rests = _mm512_mask_sub_epi32(rests, above, rests, two);
+    quotients = _mm512_mask_sub_epi32(quotients, below, quotients, _mm512_set1_epi32(1));
+    rests = _mm512_mask_add_epi32(rests, below, rests, two);
+    __m512i pairs = _mm512_or_si512(rests, _mm512_slli_epi32(quotients, 16));
+
+    const __m512i one = _mm512_set1_epi16((short)base);
+    __m512i upper = _mm512_mulhi_epu16(pairs, _mm512_set1_epi16((short)(65536 / base)));
+    __m512i lower = _mm512_sub_epi16(pairs, _mm512_mullo_epi16(upper, one));
+    __mmask32 short_by = _mm512_cmpge_epu16_mask(lower, one);
+    upper = _mm512_mask_add_epi16(upper, short_by, upper, _mm512_set1_epi16(1));
+    lower = _mm512_mask_sub_epi16(lower, short_by, lower, one);
+    return _mm512_or_si512(lower, _mm512_slli_epi16(upper, 8));
 }
 
 INLINED void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
@@ -128,42 +159,38 @@ INLINED void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
     }
 }
 
+INLINED __m512i load_numbers(const uint8_t *bytes, const places *at, uint32_t bits)
+{
+    if (bits == 16) {
+        return _mm512_cvtepu16_epi64(_mm_loadu_si128((const __m128i *)(const void *)bytes));
+    }
+    __m512i numbers = _mm512_i64gather_epi64(at->bytes, bytes, 1);
+    return _mm512_and_si512(_mm512_srlv_epi64(numbers, at->shifts), at->mask);
+}
+
 INLINED size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound,
-                              uint32_t k)
+                              uint32_t bits)
 {
     const places at = places_of(d.bits);
-    const __m512i gathered = together(k);
-    const __m512d base = _mm512_set1_pd(d.base), inverse = _mm512_set1_pd(1.0 / d.base);
-    const __m512d half = _mm512_set1_pd(0.5 / d.base - 0.5);
+    const __m512i gathered = together(d.symbols);
+    uint64_t numbers_n = 1;
+    for (uint32_t i = 0; i < d.symbols; i++) {
+        numbers_n *= d.base;
+    }
+    const __m512i limit = _mm512_set1_epi64((long long)numbers_n);
     __mmask8 bad = 0;
     size_t done = 0;
-    for (; count - done >= GROUPS * k + SPARE; done += GROUPS * k) {
-        __m512i numbers = _mm512_i64gather_epi64(at.bytes, bytes, 1);
-        numbers = _mm512_and_si512(_mm512_srlv_epi64(numbers, at.shifts), at.mask);
-        __m512d x = _mm512_cvtepu64_pd(numbers), place = _mm512_set1_pd(1);
-        __m512d parts[2] = {_mm512_setzero_pd(),
-                            _mm512_setzero_pd()}; /* digits as bytes: the first four, and the rest */
-        for (uint32_t i = 0; i + 1 < k; i++) {
-            __m512d quotient = divide(x, inverse, half);
-            __m512d digit = _mm512_sub_pd(x, _mm512_mul_pd(quotient, base));
-            place = i == 4 ? _mm512_set1_pd(1) : place;
-            parts[i / 4] = _mm512_add_pd(parts[i / 4], _mm512_mul_pd(digit, place));
-            place = _mm512_mul_pd(place, _mm512_set1_pd(256));
-            x = quotient;
-        }
-        bad |= _mm512_cmp_pd_mask(x, base, _CMP_GE_OQ);
-        uint32_t last = k - 1;
-        place = last == 4 ? _mm512_set1_pd(1) : place;
-        parts[last / 4] = _mm512_add_pd(parts[last / 4], _mm512_mul_pd(x, place));
-        __m512i digits = _mm512_or_si512(whole(parts[0]), _mm512_slli_epi64(whole(parts[1]), 32));
-        store_groups(symbols + done, _mm512_shuffle_epi8(digits, gathered), k);
+    for (; count - done >= GROUPS * d.symbols + SPARE; done += GROUPS * d.symbols) {
+        __m512i numbers = load_numbers(bytes, &at, bits);
+        bad |= _mm512_cmpge_epu64_mask(numbers, limit);
+        __m512i digits = digits_of(numbers, d.base);
+        store_groups(symbols + done, _mm512_shuffle_epi8(digits, gathered), d.symbols);
         bytes += d.bits;
     }
     *sound = bad == 0;
     return done;
 }
 
-/* Loops for every length of a group, of which each is unrolled whole. */
 TG_TARGET static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
     if (d.symbols == 5 && d.bits == 8) {
@@ -177,15 +204,8 @@ TG_TARGET static size_t write_groups(uint8_t *out, const uint16_t *symbols, size
 
 TG_TARGET static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
 {
-    switch (d.symbols) {
-    case 2: return read_groups_of(symbols, bytes, count, d, sound, 2);
-    case 3: return read_groups_of(symbols, bytes, count, d, sound, 3);
-    case 4: return read_groups_of(symbols, bytes, count, d, sound, 4);
-    case 5: return read_groups_of(symbols, bytes, count, d, sound, 5);
-    case 6: return read_groups_of(symbols, bytes, count, d, sound, 6);
-    case 7: return read_groups_of(symbols, bytes, count, d, sound, 7);
-    default: return read_groups_of(symbols, bytes, count, d, sound, 8);
-    }
+    return d.bits == 16 ? read_groups_of(symbols, bytes, count, d, sound, 16)
+                        : read_groups_of(symbols, bytes, count, d, sound, d.bits);
 }
 
 /* ---- symbols of one bit and of nine ------------------------------------------------------------------------------------ */
