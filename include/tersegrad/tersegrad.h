@@ -41,7 +41,7 @@ extern "C" {
 /* "0.1.0", the version of the library that runs (the macros are the version that was compiled against). */
 TG_API const char *tg_version(void);
 
-/* The best instruction set that hot loops use here: "avx512", "avx2" or "scalar". TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
+/* The best instruction set that hot loops use here: "avx512", "avx2", "neon" or "scalar". TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
 TG_API const char *tg_simd(void);
 
 /* ---- status ---------------------------------------------------------------------------------------- */

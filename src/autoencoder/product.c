@@ -51,10 +51,14 @@ static const way ways[] = {
 #endif
 };
 
-/* As tg_simd_level counts them. */
+/* On x86-64 as tg_simd_level counts them. Elsewhere plain C has all that there is: four lanes are a whole register of NEON. */
 size_t tg_product_way_n(void)
 {
+#if defined(__x86_64__)
     return (size_t)tg_simd_best() + 1;
+#else
+    return 1;
+#endif
 }
 
 static tg_matrix part_of(tg_matrix m, size_t i, size_t j)

@@ -5,6 +5,7 @@
 
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx2,f16c,popcnt")))
+#define TG_STREAMS
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 

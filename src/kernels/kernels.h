@@ -129,11 +129,19 @@ size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count,
 size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
+#elif defined(__AARCH64EL__) /* with the low byte first, as nearly all of them run */
+extern const tg_kernels tg_kernels_neon;
 #endif
 
 /* What of its instruction sets a processor may use here: TG_SIMD=avx2 or =scalar in the environment forbids higher ones. It is
- * looked up once. */
-typedef enum tg_simd_level { TG_SIMD_SCALAR, TG_SIMD_AVX2, TG_SIMD_AVX512 } tg_simd_level;
+ * looked up once. Those of one kind of processor stand in order; others have none of them. */
+typedef enum tg_simd_level {
+    TG_SIMD_SCALAR,
+    TG_SIMD_AVX2,
+    TG_SIMD_AVX512,
+    TG_SIMD_NEON,
+    TG_SIMD_LEVELS /* how many */
+} tg_simd_level;
 tg_simd_level tg_simd_best(void);
 const tg_kernels *tg_kernels_best(void);
 

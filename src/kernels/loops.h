@@ -6,6 +6,8 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 #ifndef TG_LOOP
 #define TG_LOOP TG_TARGET static
 #endif
@@ -76,6 +78,33 @@ TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
         sums[i] += weight * tg_bf16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
+
+#ifndef TG_STREAMS /* Files whose processor can write around its caches define it, and have their own of these. */
+TG_LOOP bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+{
+    (void)streams;
+    bool finite = all_finite(a, n);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] + share * b[i];
+    }
+    return finite;
+}
+
+TG_LOOP void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+{
+    (void)streams;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] - b[i];
+    }
+}
+
+TG_LOOP void copy(float *out, const float *values, size_t n, bool streams)
+{
+    (void)streams;
+    memcpy(out, values, n * sizeof *out);
+}
+#define TG_PLAIN_LOOPS .accumulate = accumulate, .subtract = subtract, .copy = copy
+#endif
 
 /* Them, in a table of kernels. */
 #define TG_LOOPS                                                                                                      \

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { N = 2048 };
 static const size_t lens[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 1000, 1023, N - 3};
@@ -36,7 +38,7 @@ static void everywhere(look compare)
 {
     float a[N], b[N];
     test_random random = {7};
-    for (int level = TG_SIMD_AVX2; level <= TG_SIMD_AVX512; level++) {
+    for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
         for (int round = 0; fast != NULL && round < 50; round++) {
             fill(a, &random);
@@ -82,7 +84,7 @@ static void every_half_is_widened_alike(void **state)
     for (uint32_t i = 0; i < 65536; i++) {
         all[i] = (uint16_t)i;
     }
-    for (int level = TG_SIMD_AVX2; level <= TG_SIMD_AVX512; level++) {
+    for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
         if (fast != NULL) {
             tg_kernels_scalar.fp16_widen(want, all, 65536);
@@ -189,6 +191,31 @@ static void bins_are_the_same(void **state)
     everywhere(compare_bins);
 }
 
+/* The product is rounded before it is added: where the bound is an element's own reach, a fused operation shows. */
+static void bins_round_twice(void **state)
+{
+    (void)state;
+    test_random random = {11};
+    float u[64], g[64];
+    for (int round = 0; round < 64; round++) {
+        for (size_t i = 0; i < 64; i++) {
+            u[i] = tg_bits_float(0x3f800000u | (uint32_t)(test_bits(&random) >> 41));
+            g[i] = tg_bits_float(0x3f800000u | (uint32_t)(test_bits(&random) >> 41));
+        }
+        uint32_t least = tg_float_bits(u[round] + 0.37f * g[round]);
+        uint64_t want = 0;
+        tg_kernels_scalar.mark_bin(&want, 0, u, g, 0.37f, least, 64);
+        for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+            const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+            uint64_t got = 0;
+            if (fast != NULL) {
+                fast->mark_bin(&got, 0, u, g, 0.37f, least, 64);
+                assert_true(got == want);
+            }
+        }
+    }
+}
+
 static void marks_are_the_same(void **state)
 {
     (void)state;
@@ -200,7 +227,7 @@ static void what_is_not_finite_is_found(void **state)
 {
     (void)state;
     float values[200];
-    for (int level = TG_SIMD_SCALAR; level <= TG_SIMD_AVX512; level++) {
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
         for (size_t at = 0; k != NULL && at < 200; at++) {
             for (size_t i = 0; i < 200; i++) {
@@ -214,13 +241,88 @@ static void what_is_not_finite_is_found(void **state)
     }
 }
 
+/* Nobody has told the processor to take small numbers for zero. */
+static void small_numbers_are_added(void **state)
+{
+    (void)state;
+    float small[67], twice[67];
+    for (uint32_t i = 0; i < 67; i++) {
+        small[i] = tg_bits_float(i << 16);
+    }
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        if (k != NULL) {
+            (void)k->accumulate(twice, small, small, 1.0f, 67, false);
+            for (uint32_t i = 0; i < 67; i++) {
+                assert_int_equal(tg_float_bits(twice[i]), i << 17);
+            }
+        }
+    }
+}
+
+/* A table that leaves a kernel out has NULL there, which no compiler minds. */
+static void tables_are_whole(void **state)
+{
+    (void)state;
+    typedef void (*entry)(void);
+    enum { ENTRY_N = sizeof(tg_kernels) / sizeof(entry) };
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        if (k != NULL) {
+            entry entries[ENTRY_N];
+            memcpy(entries, k, sizeof entries);
+            for (size_t i = 0; i < ENTRY_N; i++) {
+                assert_true(entries[i] != NULL);
+            }
+        }
+    }
+}
+
+/* What TG_SIMD=named leads to. It is looked up once, so every name has a process of its own. */
+static bool leads_to(const char *named, const char *level)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("TG_SIMD", named, 1);
+        _exit(strcmp(tg_simd(), level) == 0 ? 0 : 1);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    return status == 0;
+}
+
+static void names_choose_levels(void **state)
+{
+    (void)state;
+    static const char *const names[TG_SIMD_LEVELS] = {"scalar", "avx2", "avx512", "neon"};
+    const char *best = NULL;
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        best = tg_kernels_of((tg_simd_level)level) != NULL ? names[level] : best;
+    }
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        assert_true(leads_to(names[level], tg_kernels_of((tg_simd_level)level) != NULL ? names[level] : best));
+    }
+    assert_true(leads_to("", best));
+    assert_true(leads_to("sse9", best));
+#if defined(__AARCH64EL__)
+    assert_string_equal(best, "neon");
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_are_the_same),         cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same),      cmocka_unit_test(sums_are_the_same),
-        cmocka_unit_test(marks_are_the_same),          cmocka_unit_test(bins_are_the_same),
+        cmocka_unit_test(halves_are_the_same),
+        cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same),
+        cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(marks_are_the_same),
+        cmocka_unit_test(bins_are_the_same),
         cmocka_unit_test(what_is_not_finite_is_found),
+        cmocka_unit_test(small_numbers_are_added),
+        cmocka_unit_test(tables_are_whole),
+        cmocka_unit_test(bins_round_twice),
+        cmocka_unit_test(names_choose_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,250 @@
+/* Kernels of quantizers in buckets and of plain bits, of every instruction set that this processor has, against the scalar
+ * ones and against what pack/bits.c and Philox say: the same bits for any values and lengths. */
+#include "support.h"
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "kernels/kernels.h"
+#include "pack/pack.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { N = 3000 };
+static const size_t lens[] = {0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 511, 512, 513, 1000, 2048, N};
+enum { LEN_N = sizeof lens / sizeof *lens };
+
+typedef struct input {
+    float values[N];
+    uint32_t draws[N];
+} input;
+
+/* Finite values of many magnitudes, with equal ones, zeros of both signs, and the least and largest there are. */
+static void fill(input *in, test_random *random, int kind)
+{
+    static const uint32_t edges[] = {0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x7f7fffff, 0xff7fffff, 0x3f800000};
+    for (size_t i = 0; i < N; i++) {
+        uint32_t bits = (uint32_t)test_bits(random);
+        in->draws[i] = (uint32_t)test_bits(random) | (bits % 97 == 0 ? 0xffffff00u : 0);
+        in->draws[i] = bits % 89 == 0 ? bits % 256 : in->draws[i];
+        float small = (float)((int32_t)(bits >> 8) - (1 << 23)) * 0x1p-23f;
+        bits = (bits & 0x7f800000u) == 0x7f800000u ? bits & 0xbfffffffu : bits;
+        float any = tg_bits_float(bits % 5 == 0 ? edges[bits / 8 % 8] : bits);
+        in->values[i] = kind == 0 ? small : kind == 1 ? any : kind == 2 ? roundf(small * 4) / 4 : small * 1e-39f;
+    }
+}
+
+typedef void (*look)(const tg_kernels *fast, const input *in, size_t n);
+
+static void everywhere(look compare)
+{
+    static input in;
+    test_random random = {11};
+    for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; fast != NULL && round < 24; round++) {
+            fill(&in, &random, round % 4);
+            for (size_t l = 0; l < LEN_N; l++) {
+                compare(fast, &in, lens[l]);
+            }
+        }
+    }
+}
+
+/* What both write to the same place, which nothing else may touch. */
+static uint16_t want[N + 1], got[N + 1];
+
+static void assert_same_symbols(size_t n)
+{
+    assert_memory_equal(want, got, n * sizeof *want);
+}
+
+static void compare_rounding(const tg_kernels *fast, const input *in, size_t n)
+{
+    float largest = tg_bits_float(tg_kernels_scalar.largest_key(in->values, n));
+    tg_kernels_scalar.ternary(want, in->values, in->draws, largest, n);
+    fast->ternary(got, in->values, in->draws, largest, n);
+    assert_same_symbols(n);
+    for (uint32_t most = 1; most < 256; most = most * 3 + 1) {
+        float shift = largest < 0x1p-60f ? 0x1p80f : largest > 0x1p60f ? 0x1p-80f : 1.0f;
+        float factor = largest > 0 ? (float)most / (largest * shift) : 0;
+        tg_kernels_scalar.levels(want, in->values, in->draws, shift, factor, most, n);
+        fast->levels(got, in->values, in->draws, shift, factor, most, n);
+        assert_same_symbols(n);
+    }
+    tg_kernels_scalar.natural(want, in->values, in->draws, n);
+    fast->natural(got, in->values, in->draws, n);
+    assert_same_symbols(n);
+    tg_kernels_scalar.mark_above(want, in->values, largest / 3, n);
+    fast->mark_above(got, in->values, largest / 3, n);
+    assert_same_symbols(n);
+}
+
+static void rounding_is_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_rounding);
+}
+
+static void compare_tables(const tg_kernels *fast, const input *in, size_t n)
+{
+    static float values[2][N];
+    for (uint32_t bound_n = 2; bound_n < 80; bound_n += 1 + bound_n / 4) {
+        float bounds[80], most = n > 0 ? fabsf(in->values[n / 2]) : 1;
+        for (uint32_t b = 0; b < bound_n; b++) {
+            bounds[b] = most * ((float)b / (float)(bound_n - 1) - 0.5f);
+        }
+        for (int s = 0; s < 2; s++) {
+            float scale = s == 0 ? 1.0f : 0.5f;
+            tg_kernels_scalar.round_between(want, in->values, in->draws, bounds, bound_n, scale, n);
+            fast->round_between(got, in->values, in->draws, bounds, bound_n, scale, n);
+            assert_same_symbols(n);
+        }
+        tg_kernels_scalar.look_up(values[0], want, bounds, bound_n, n);
+        fast->look_up(values[1], want, bounds, bound_n, n);
+        assert_memory_equal(values[0], values[1], n * sizeof **values);
+        tg_kernels_scalar.count_above(want, in->values, bounds, bound_n, n);
+        fast->count_above(got, in->values, bounds, bound_n, n);
+        assert_same_symbols(n);
+    }
+}
+
+static void tables_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_tables);
+}
+
+static void compare_sums(const tg_kernels *fast, const input *in, size_t n)
+{
+    double sums[2][2];
+    const float thresholds[] = {INFINITY, 0, 0.25f, n > 0 ? in->values[n - 1] : 1, -INFINITY};
+    for (size_t t = 0; t < sizeof thresholds / sizeof *thresholds; t++) {
+        size_t above = tg_kernels_scalar.sums_around(sums[0], in->values, thresholds[t], 0x1p-30f, n);
+        assert_int_equal(fast->sums_around(sums[1], in->values, thresholds[t], 0x1p-30f, n), above);
+        assert_memory_equal(sums[0], sums[1], sizeof *sums);
+    }
+    size_t count = tg_kernels_scalar.moments(sums[0], in->values, n);
+    assert_int_equal(fast->moments(sums[1], in->values, n), count);
+    assert_memory_equal(sums[0], sums[1], sizeof *sums);
+    assert_true(fast->squares(in->values, n) == sums[0][1]);
+    assert_true(tg_kernels_scalar.squares(in->values, n) == sums[0][1]);
+}
+
+static void sums_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_sums);
+}
+
+/* Draws begin and end anywhere, and count beyond 32 bits. */
+static void draws_are_those_of_philox(void **state)
+{
+    (void)state;
+    static uint32_t words[4 * N], expected[4 * N];
+    static const uint64_t starts[] = {0, 1, 2, 3, 1000001, 0x3fffffff0, 0x400000000, 0xfffffffffffff000};
+    const tg_stream stream = {UINT64_C(0x9e3779b97f4a7c15)};
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        for (size_t s = 0; k != NULL && s < sizeof starts / sizeof *starts; s++) {
+            for (size_t n = 0; n < 200; n += 1 + n / 3) {
+                tg_stream_words(expected, &stream, starts[s] / 4 * 4, 4 * n, 1);
+                k->draw(words, stream.key, starts[s] / 4, 1, n);
+                assert_memory_equal(words, expected, 4 * n * sizeof *words);
+                tg_stream_words(expected, &stream, starts[s], n, 0);
+                tg_draw_words(words, stream.key, starts[s], n, 0);
+                assert_memory_equal(words, expected, n * sizeof *words);
+            }
+        }
+    }
+}
+
+/* ---- plain bits ---------------------------------------------------------------------------------------------------------- */
+
+/* Group by group, as docs/format.md says it; returns bits a group. */
+static uint32_t write_by_definition(uint8_t *out, const uint16_t *symbols, size_t n, uint32_t base)
+{
+    uint32_t best_n = 1, best_bits = 0;
+    double least = INFINITY;
+    for (uint32_t k = 1; k <= 8 && pow(base, k) <= 0x1p48; k++) {
+        uint32_t bits = 0;
+        while (ldexp(1, (int)bits) < pow(base, k)) {
+            bits++;
+        }
+        if ((double)bits / k < least - 1e-9) {
+            least = (double)bits / k;
+            best_n = k;
+            best_bits = bits;
+        }
+    }
+    memset(out, 0, (size_t)tg_bits_len(n, base));
+    for (size_t at = 0, bit = 0; at < n; at += best_n, bit += best_bits) {
+        uint64_t number = 0, place = 1;
+        for (size_t i = at; i < at + best_n && i < n; i++, place *= base) {
+            number += symbols[i] * place;
+        }
+        for (uint32_t b = 0; b < best_bits; b++) {
+            out[(bit + b) / 8] |= (uint8_t)((number >> b & 1) << (bit + b) % 8);
+        }
+    }
+    return best_n;
+}
+
+static void bits_are_as_defined(void **state)
+{
+    (void)state;
+    static uint16_t symbols[N], back[N];
+    static uint8_t bytes[2 * N], expected[2 * N];
+    static const uint32_t bases[] = {2,  3,  4,  5,  6,   7,   9,   10,  11,  15,  17, 31,
+                                     33, 40, 41, 63, 100, 127, 128, 200, 255, 257, 512};
+    test_random random = {5};
+    for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
+        for (size_t l = 1; l < LEN_N; l++) {
+            size_t n = lens[l], len = (size_t)tg_bits_len(n, bases[b]);
+            for (size_t i = 0; i < n; i++) {
+                symbols[i] = (uint16_t)(test_bits(&random) % 4 == 0 ? bases[b] - 1 : test_bits(&random) % bases[b]);
+            }
+            (void)write_by_definition(expected, symbols, n, bases[b]);
+            memset(bytes, 0xa5, sizeof bytes);
+            tg_bits_write(bytes, symbols, n, bases[b]);
+            assert_memory_equal(bytes, expected, len);
+            assert_true(bytes[len] == 0xa5); /* nothing behind it */
+            assert_true(tg_bits_check(bytes, n, bases[b]));
+            assert_true(tg_bits_read(back, bytes, n, bases[b]));
+            assert_memory_equal(back, symbols, n * sizeof *back);
+        }
+    }
+}
+
+/* One group anywhere that is too large, or one bit behind the last, is found by both. */
+static void bad_bits_are_refused(void **state)
+{
+    (void)state;
+    static uint16_t symbols[N], back[N];
+    static uint8_t bytes[2 * N];
+    static const uint32_t bases[] = {3, 5, 9, 11, 33, 100};
+    test_random random = {6};
+    for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
+        uint32_t align = tg_bits_align(bases[b]);
+        size_t n = 1000 / align * align, len = (size_t)tg_bits_len(n, bases[b]);
+        for (size_t i = 0; i < n; i++) {
+            symbols[i] = (uint16_t)(test_bits(&random) % bases[b]);
+        }
+        for (size_t at = 0; at < len; at += tg_bits_len(align, bases[b])) { /* where a group begins */
+            tg_bits_write(bytes, symbols, n, bases[b]);
+            memset(bytes + at, 0xff, (size_t)tg_bits_len(align, bases[b]));
+            assert_false(tg_bits_check(bytes, n, bases[b]));
+            assert_false(tg_bits_read(back, bytes, n, bases[b]));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounding_is_the_same), cmocka_unit_test(tables_are_the_same),
+        cmocka_unit_test(sums_are_the_same),    cmocka_unit_test(draws_are_those_of_philox),
+        cmocka_unit_test(bits_are_as_defined),  cmocka_unit_test(bad_bits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
