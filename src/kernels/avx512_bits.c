@@ -93,15 +93,15 @@ INLINED size_t write_groups_of(uint8_t *out, const uint16_t *symbols, size_t cou
     return done;
 }
 
-/* Where a number of a group begins: from which byte on, at which bit of it. */
+/* At which bit of a byte the number of a group begins, and which bits are its own. */
 typedef struct places {
-    __m512i bytes, shifts, mask;
+    __m512i shifts, mask;
 } places;
 
 INLINED places places_of(uint32_t bits)
 {
     __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(bits));
-    return (places){_mm512_srli_epi64(at, 3), _mm512_and_si512(at, _mm512_set1_epi64(7)),
+    return (places){_mm512_and_si512(at, _mm512_set1_epi64(7)),
                     _mm512_set1_epi64((long long)((UINT64_C(1) << bits) - 1))};
 }
 
@@ -159,12 +159,23 @@ INLINED void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
     }
 }
 
+/* The eight bytes from where number g begins, and number g + 1. Loads one by one: many processors are slow to gather. */
+INLINED __m128i load_two(const uint8_t *bytes, uint32_t g, uint32_t bits)
+{
+    __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)(bytes + g * bits / 8));
+    __m128i second = _mm_loadl_epi64((const __m128i *)(const void *)(bytes + (g + 1) * bits / 8));
+    return _mm_unpacklo_epi64(first, second);
+}
+
 INLINED __m512i load_numbers(const uint8_t *bytes, const places *at, uint32_t bits)
 {
     if (bits == 16) {
         return _mm512_cvtepu16_epi64(_mm_loadu_si128((const __m128i *)(const void *)bytes));
     }
-    __m512i numbers = _mm512_i64gather_epi64(at->bytes, bytes, 1);
+    __m512i numbers = _mm512_castsi128_si512(load_two(bytes, 0, bits));
+    numbers = _mm512_inserti32x4(numbers, load_two(bytes, 2, bits), 1);
+    numbers = _mm512_inserti32x4(numbers, load_two(bytes, 4, bits), 2);
+    numbers = _mm512_inserti32x4(numbers, load_two(bytes, 6, bits), 3);
     return _mm512_and_si512(_mm512_srlv_epi64(numbers, at->shifts), at->mask);
 }
 
