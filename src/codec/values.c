@@ -89,7 +89,8 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
         bucket.values = values + done;
         bucket.n = (size_t)(n - done < bucket_n ? n - done : bucket_n);
         if (draws) {
-            tg_draw_words(desk->draws, stream.key, to->chunk->at + at + done, bucket.n, c->parent != NULL);
+            tg_draw_words(desk->draws, stream.key, to->chunk->at + at + done, bucket.n, c->parent != NULL,
+                          to->at_once ? desk->gradient + n + done : NULL);
         }
         to->quantize->encode_bucket(&bucket, params);
         bucket.side += side_len;

@@ -41,7 +41,8 @@ INLINED void put_blocks(uint32_t *words, blocks b)
 }
 
 /* Four times eight blocks at once, because a product takes longer than the next can wait. */
-TG_TARGET void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+TG_TARGET void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
+                              const void *ahead)
 {
     enum { SETS = 4, EACH = 8 };
     const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
@@ -61,11 +62,14 @@ TG_TARGET void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
             key0 += UINT32_C(0x9E3779B9);
             key1 += UINT32_C(0xBB67AE85);
         }
+        for (size_t line = 0; line < SETS * EACH * 4 * sizeof *words; line += 64) {
+            _mm_prefetch((const char *)ahead + 16 * done + line, _MM_HINT_T0);
+        }
         for (int s = 0; s < SETS; s++) {
             put_blocks(words + 4 * (done + (size_t)s * EACH), b[s]);
         }
     }
-    tg_kernels_scalar.draw(words + 4 * done, key, block + done, other, block_n - done);
+    tg_kernels_scalar.draw(words + 4 * done, key, block + done, other, block_n - done, ahead);
 }
 
 /* ---- tables in registers --------------------------------------------------------------------------------------------- */

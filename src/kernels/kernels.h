@@ -92,8 +92,9 @@ typedef struct tg_kernels {
 
     /* ---- of quantizers in buckets; a draw is a random word, and its upper 24 bits a number from 0 up to but not 1 ---- */
 
-    /* Words of so many blocks of Philox from number `block` on, as tg_stream_words has them. */
-    void (*draw)(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n);
+    /* Words of so many blocks of Philox from number `block` on, as tg_stream_words has them. Meanwhile as many bytes from `ahead`
+     * on, which will be read soon, are asked for; they need not be there. */
+    void (*draw)(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead);
     /* 1, or where draw * largest < |value| 0 for negative values and 2 for others. */
     void (*ternary)(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
     /* `most`, plus or minus |value| * shift * factor, at most `most`, rounded down or, where the draw is below the rest, up. */
@@ -119,8 +120,8 @@ typedef struct tg_kernels {
     size_t (*sums_around)(double around[2], const float *values, float threshold, float scale, size_t n);
 } tg_kernels;
 
-/* tg_stream_words by the best kernel. */
-void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other);
+/* tg_stream_words by the best kernel, which asks for what is `ahead`. */
+void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *ahead);
 
 extern const tg_kernels tg_kernels_scalar;
 size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,

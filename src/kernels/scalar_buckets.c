@@ -8,18 +8,19 @@
 #include <math.h>
 #include <string.h>
 
-void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead)
 {
     const tg_stream stream = {key};
+    (void)ahead;
     tg_stream_words(words, &stream, 4 * block, 4 * block_n, other);
 }
 
-void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other)
+void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *ahead)
 {
     const tg_stream stream = {key};
     size_t head = (size_t)((0 - at) % 4) < n ? (size_t)((0 - at) % 4) : n, whole = (n - head) / 4;
     tg_stream_words(out, &stream, at, head, other);
-    tg_kernels_best()->draw(out + head, key, (at + head) / 4, other, whole);
+    tg_kernels_best()->draw(out + head, key, (at + head) / 4, other, whole, ahead);
     tg_stream_words(out + head + 4 * whole, &stream, at + head + 4 * whole, n - head - 4 * whole, other);
 }
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n);
+void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead);
 void tg_scalar_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
 void tg_scalar_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
                       uint32_t most, size_t n);
