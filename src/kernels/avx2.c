@@ -189,6 +189,7 @@ const tg_kernels tg_kernels_avx2 = {
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
     .rans_rounds = tg_rans_rounds_scalar,
+    TG_SCALAR_SELECT,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     TG_BUCKET_LOOPS,

@@ -14,6 +14,12 @@ size_t tg_avx512_sums_around(double around[2], const float *values, float thresh
 size_t tg_avx512_moments(double of[2], const float *values, size_t n);
 double tg_avx512_squares(const float *values, size_t n);
 
+/* avx512_select.c */
+void tg_avx512_ends(float ends[2], const float *values, size_t n);
+tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, size_t m);
+void tg_avx512_split(float *out, const float *values, size_t n, const tg_ordered *at);
+uint64_t tg_avx512_ways_up(const float *values, double high, double scale, size_t n);
+
 /* avx512_bits.c */
 size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);

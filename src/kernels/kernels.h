@@ -57,6 +57,12 @@ typedef struct tg_digits {
     uint32_t base, symbols, bits;
 } tg_digits;
 
+/* A value in its place among others: how many are less, and how many equal, itself among them. */
+typedef struct tg_ordered {
+    float value;
+    size_t less, equal;
+} tg_ordered;
+
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
 /* Loops that have a version for each instruction set; all give the same bits. Where `streams` says that nobody reads what is
@@ -118,7 +124,31 @@ typedef struct tg_kernels {
     /* Sums of value * scale, where the value is not above a threshold, and where it is, whose number it returns: in binary32 of
      * every 16th of TG_STRETCH values, these in binary64, and then in order. */
     size_t (*sums_around)(double around[2], const float *values, float threshold, float scale, size_t n);
+
+    /* ---- order among the values of a bucket, none of which is a NaN; n is at least 1 ---- */
+
+    /* The least and the largest. */
+    void (*ends)(float ends[2], const float *values, size_t n);
+    /* Value number m, from 0, in ascending order. The room is for n values. */
+    tg_ordered (*nth)(float *room, const float *values, size_t n, size_t m);
+    /* All that are less, then those that are equal, then the rest. */
+    void (*split)(float *out, const float *values, size_t n, const tg_ordered *at);
+    /* The sum of (high - value) * scale, each rounded down, which so does not depend on their order. */
+    uint64_t (*ways_up)(const float *values, double high, double scale, size_t n);
 } tg_kernels;
+
+/* The value of lowest rank m of n, from 0, with all smaller ones before it and all larger ones behind it. */
+float tg_partition(float *values, size_t n, size_t m);
+
+/* scalar_select.c */
+void tg_scalar_ends(float ends[2], const float *values, size_t n);
+tg_ordered tg_scalar_nth(float *room, const float *values, size_t n, size_t m);
+void tg_scalar_split(float *out, const float *values, size_t n, const tg_ordered *at);
+uint64_t tg_scalar_ways_up(const float *values, double high, double scale, size_t n);
+
+/* Them, in a table of kernels. */
+#define TG_SCALAR_SELECT \
+    .ends = tg_scalar_ends, .nth = tg_scalar_nth, .split = tg_scalar_split, .ways_up = tg_scalar_ways_up
 
 /* tg_stream_words by the best kernel, which asks for what is `ahead`. */
 void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *ahead);

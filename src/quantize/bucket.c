@@ -45,37 +45,3 @@ tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
     clipped.values = b->clipped;
     return clipped;
 }
-
-float tg_partition(float *a, size_t n, size_t m)
-{
-    size_t low = 0, high = n - 1;
-    uint64_t draw = n; /* pivots from anywhere, so that no order of values is a bad one */
-    while (low < high) {
-        draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        size_t at = low + (size_t)((draw >> 33) % (high - low + 1));
-        float pivot = a[at];
-        a[at] = a[low];
-        a[low] = pivot;
-        size_t i = low, j = high;
-        for (;;) {
-            while (a[i] < pivot) {
-                i++;
-            }
-            while (a[j] > pivot) {
-                j--;
-            }
-            if (i >= j) {
-                break;
-            }
-            float swap = a[i];
-            a[i++] = a[j];
-            a[j--] = swap;
-        }
-        if (m <= j) {
-            high = j;
-        } else {
-            low = j + 1;
-        }
-    }
-    return a[m];
-}

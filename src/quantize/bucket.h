@@ -40,7 +40,4 @@ bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);
 /* The bucket with values clipped to `clip` standard deviations on both sides of 0; as it is if that is 0. */
 tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);
 
-/* The value of lowest rank m of n, from 0, with all smaller ones before it and all larger ones behind it. */
-float tg_partition(float *values, size_t n, size_t m);
-
 #endif

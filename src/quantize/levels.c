@@ -4,59 +4,69 @@
  * (c - v)(v - a). Levels that are best lie on values, the ends among them. */
 #include "quantize/levels.h"
 
-#include "quantize/bucket.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- by the rule --------------------------------------------------------------------------------------------------- */
 
-/* Values [k, j], ends in place. The best level between two others is a quantile: as many values are above it as the mean
- * lies on the way from the lower to the upper. Fills levels[lo + 1 .. hi - 1] from their neighbours at lo and hi. */
-static void split(float *levels, uint32_t lo, uint32_t hi, float *x, size_t k, size_t j)
+/* Where the values of a bucket are between levels: n of them, from x on, from low to high. Once they are split they lie in the
+ * same place of the other room. */
+typedef struct stretch {
+    float *x, *other;
+    size_t n;
+    float low, high;
+} stretch;
+
+enum { GRID_BITS = 40 }; /* the mean is taken of values on a grid, so that it does not depend on their order */
+
+/* Number of the best level between the ends of a stretch: as many values are above it as the mean lies on the way from the
+ * lower end to the upper. */
+static size_t middle_of(const stretch *s)
+{
+    double low = (double)s->low, high = (double)s->high, scale = 0x1p40 / (high - low);
+    uint64_t whole = tg_kernels_best()->ways_up(s->x, high, scale, s->n);
+    uint64_t sum = whole - (uint64_t)((high - low) * scale); /* of all but the lower end itself */
+    uint64_t m = (sum + (UINT64_C(1) << GRID_BITS) - 1) >> GRID_BITS;
+    return m < s->n ? (size_t)m : s->n - 1;
+}
+
+/* Fills levels[lo + 1 .. hi - 1] from their neighbours at lo and hi. The room is for as many values. */
+static void split(float *levels, uint32_t lo, uint32_t hi, stretch s, float *room)
 {
     if (hi - lo < 2) {
         return;
     }
     uint32_t middle = lo + (hi - lo) / 2;
-    double low = (double)x[k], high = (double)x[j];
-    size_t m = k;
-    if (high > low) {
-        double sum = 0; /* of how far values are below the upper end */
-        for (size_t i = k + 1; i <= j; i++) {
-            sum += high - (double)x[i];
+    if (!(s.high > s.low)) {
+        for (uint32_t i = lo + 1; i < hi; i++) {
+            levels[i] = s.low;
         }
-        /* At least k and at most j, up to rounding: sum is at most (j - k)(high - low). */
-        m = k + (size_t)ceil(sum / (high - low));
-        m = m > j ? j : m;
-        if (m > k && m < j) {
-            (void)tg_partition(x + k + 1, j - k - 1, m - k - 1);
-        }
+        return;
     }
-    levels[middle] = x[m];
-    split(levels, lo, middle, x, k, m);
-    split(levels, middle, hi, x, m, j);
+    size_t m = middle_of(&s);
+    tg_ordered at = tg_kernels_best()->nth(room, s.x, s.n, m);
+    levels[middle] = at.value;
+    if (hi - lo > 2) {
+        tg_kernels_best()->split(s.other, s.x, s.n, &at);
+        split(levels, lo, middle, (stretch){s.other, s.x, m + 1, s.low, at.value}, room);
+        split(levels, middle, hi, (stretch){s.other + m, s.x + m, s.n - m, at.value, s.high}, room);
+    }
 }
 
-void tg_levels_greedy(float *levels, uint32_t s, float *x, size_t n)
+void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *room)
 {
-    for (size_t i = 1; i < n; i++) { /* the ends into their places */
-        if (x[i] < x[0]) {
-            float swap = x[0];
-            x[0] = x[i];
-            x[i] = swap;
-        }
+    float ends[2];
+    tg_kernels_best()->ends(ends, x, n);
+    levels[0] = ends[0];
+    levels[s - 1] = ends[1];
+    memcpy(room, x, n * sizeof *x);
+    split(levels, 0, s - 1, (stretch){room, room + n, n, ends[0], ends[1]}, room + 2 * n);
+    for (uint32_t i = 0; i < s; i++) {
+        levels[i] += 0.0f; /* which of two zeros was met is not said, so there is one */
     }
-    for (size_t i = 1; i + 1 < n; i++) {
-        if (x[i] > x[n - 1]) {
-            float swap = x[n - 1];
-            x[n - 1] = x[i];
-            x[i] = swap;
-        }
-    }
-    levels[0] = x[0];
-    levels[s - 1] = x[n - 1];
-    split(levels, 0, s - 1, x, 0, n - 1);
 }
 
 /* ---- the best ------------------------------------------------------------------------------------------------------ */

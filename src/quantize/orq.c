@@ -44,10 +44,11 @@ static uint32_t side_len(const double *p)
     return base(p) * level_len(p);
 }
 
+/* Exact: a copy of the values stands behind what the levels need. */
 static uint64_t room_len(const double *p)
 {
-    uint64_t len = p[LEVELS] == LEVELS_GREEDY ? 0 : tg_levels_room(base(p), (uint64_t)p[BUCKET]);
-    return len + (uint64_t)p[BUCKET] * sizeof(float); /* a copy of the values behind it */
+    uint64_t values_len = (uint64_t)p[BUCKET] * sizeof(float);
+    return p[LEVELS] == LEVELS_GREEDY ? 3 * values_len : tg_levels_room(base(p), (uint64_t)p[BUCKET]) + values_len;
 }
 
 static const char *refuses(const double *p)
@@ -73,12 +74,11 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 /* The best levels, as they travel. */
 static void choose(float *levels, const tg_bucket *b, const double *p)
 {
-    bool greedy = p[LEVELS] == LEVELS_GREEDY;
-    float *copy = (float *)(void *)((char *)b->room + (greedy ? 0 : tg_levels_room(base(p), (uint64_t)p[BUCKET])));
-    memcpy(copy, b->values, b->n * sizeof *copy);
-    if (greedy) {
-        tg_levels_greedy(levels, base(p), copy, b->n);
+    if (p[LEVELS] == LEVELS_GREEDY) {
+        tg_levels_greedy(levels, base(p), b->values, b->n, b->room);
     } else {
+        float *copy = (float *)(void *)((char *)b->room + tg_levels_room(base(p), (uint64_t)p[BUCKET]));
+        memcpy(copy, b->values, b->n * sizeof *copy);
         tg_levels_exact(levels, base(p), copy, b->n, b->room);
     }
     for (uint32_t i = 0; i < base(p); i++) {

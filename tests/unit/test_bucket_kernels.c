@@ -8,6 +8,7 @@
 #include "pack/pack.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { N = 3000 };
@@ -137,6 +138,63 @@ static void sums_are_the_same(void **state)
     everywhere(compare_sums);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Against sorting. What is split has the same values, and those that are less before the rest. */
+static void compare_order(const tg_kernels *k, const input *in, size_t n)
+{
+    static float room[N], sorted[N], out[N];
+    float ends[2];
+    if (n == 0) {
+        return;
+    }
+    memcpy(sorted, in->values, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_value);
+    k->ends(ends, in->values, n);
+    assert_true(ends[0] == sorted[0] && ends[1] == sorted[n - 1]);
+    for (size_t m = 0; m < n; m += 1 + n / 7) {
+        tg_ordered at = k->nth(room, in->values, n, m);
+        assert_true(at.value == sorted[m] && at.less <= m && m < at.less + at.equal);
+        assert_true(at.less == 0 || sorted[at.less - 1] < at.value);
+        assert_true(at.less + at.equal == n || sorted[at.less + at.equal] > at.value);
+        k->split(out, in->values, n, &at);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(i < at.less              ? out[i] < at.value
+                        : i < at.less + at.equal ? out[i] == at.value
+                                                 : out[i] > at.value);
+        }
+        qsort(out, n, sizeof *out, by_value);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(out[i] == sorted[i]);
+        }
+    }
+    double high = (double)ends[1], scale = high > (double)ends[0] ? 0x1p40 / (high - (double)ends[0]) : 0;
+    assert_true(k->ways_up(in->values, high, scale, n) == tg_kernels_scalar.ways_up(sorted, high, scale, n));
+}
+
+static void order_is_that_of_sorting(void **state)
+{
+    (void)state;
+    static input in;
+    test_random random = {13};
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; k != NULL && round < 8; round++) {
+            fill(&in, &random, round % 4);
+            for (size_t i = 0; round > 3 && i < N; i++) { /* orders that mislead samples, and many alike */
+                in.values[i] = round == 4 ? (float)i : round == 5 ? (float)(i % 32 == 16) : (float)(i * i % 7);
+            }
+            for (size_t l = 0; l < LEN_N; l++) {
+                compare_order(k, &in, lens[l]);
+            }
+        }
+    }
+}
+
 /* Draws begin and end anywhere, and count beyond 32 bits. */
 static void draws_are_those_of_philox(void **state)
 {
@@ -242,9 +300,10 @@ static void bad_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding_is_the_same), cmocka_unit_test(tables_are_the_same),
-        cmocka_unit_test(sums_are_the_same),    cmocka_unit_test(draws_are_those_of_philox),
-        cmocka_unit_test(bits_are_as_defined),  cmocka_unit_test(bad_bits_are_refused),
+        cmocka_unit_test(rounding_is_the_same),      cmocka_unit_test(tables_are_the_same),
+        cmocka_unit_test(order_is_that_of_sorting),  cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(draws_are_those_of_philox), cmocka_unit_test(bits_are_as_defined),
+        cmocka_unit_test(bad_bits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
