@@ -42,69 +42,112 @@ TG_TARGET uint64_t tg_avx512_ways_up(const float *values, double high, double sc
 
 /* ---- the m-th ---------------------------------------------------------------------------------------------------------- */
 
-/* Sixteen of the values in order: ranks by comparing each with all, ties by their places. */
-INLINED void sort_sample(float sorted[16], const float *values, size_t n)
+/* Up to sixteen values in order: ranks by comparing each with all, ties by their places. */
+INLINED void sort_few(float sorted[16], const float *few, unsigned n)
 {
-    float sample[16];
-    for (size_t i = 0; i < 16; i++) {
-        sample[i] = values[n * (2 * i + 1) / 32];
-    }
-    const __m512 all = _mm512_loadu_ps(sample);
-    for (unsigned i = 0; i < 16; i++) {
-        __m512 one = _mm512_set1_ps(sample[i]);
-        uint32_t less = _mm512_cmp_ps_mask(all, one, _CMP_LT_OQ);
+    const __m512 all = _mm512_maskz_loadu_ps(those(n), few);
+    for (unsigned i = 0; i < n; i++) {
+        __m512 one = _mm512_set1_ps(few[i]);
+        uint32_t less = _mm512_mask_cmp_ps_mask(those(n), all, one, _CMP_LT_OQ);
         uint32_t before = _mm512_cmp_ps_mask(all, one, _CMP_EQ_OQ) & ((1u << i) - 1);
-        sorted[_mm_popcnt_u32(less | before)] = sample[i];
+        sorted[_mm_popcnt_u32(less | before)] = few[i];
     }
 }
 
-/* Keeps those from low to high, in their order, and counts what is below; out may be where they are. */
+/* Puts the marked ones of sixteen values to `out`, and whatever behind them up to sixteen if there is room. */
+INLINED size_t put_marked(float *out, const float *end, __mmask16 marked, __m512 values)
+{
+    size_t n = (size_t)_mm_popcnt_u32(marked);
+    __m512 together = _mm512_maskz_compress_ps(marked, values);
+    if (end - out >= 16) {
+        _mm512_storeu_ps(out, together);
+    } else {
+        _mm512_mask_storeu_ps(out, those(n), together);
+    }
+    return n;
+}
+
+/* Keeps those from low to high, in their order, and counts what is below. */
 INLINED size_t keep_between(float *out, size_t *below, const float *values, size_t n, float low, float high)
 {
     const __m512 least = _mm512_set1_ps(low), most = _mm512_set1_ps(high);
-    size_t kept = 0;
-    *below = 0;
-    for (size_t i = 0; i < n; i += 16) {
-        __m512 some = _mm512_maskz_loadu_ps(those(n - i), values + i);
-        __mmask16 under = _mm512_mask_cmp_ps_mask(those(n - i), some, least, _CMP_LT_OQ);
-        __mmask16 in = _mm512_mask_cmp_ps_mask((__mmask16)(those(n - i) & ~under), some, most, _CMP_LE_OQ);
-        _mm512_mask_storeu_ps(out + kept, those((size_t)_mm_popcnt_u32(in)), _mm512_maskz_compress_ps(in, some));
-        *below += (size_t)_mm_popcnt_u32(under);
-        kept += (size_t)_mm_popcnt_u32(in);
+    const float *end = out + n;
+    float *to = out;
+    size_t under = 0, i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512 some = _mm512_loadu_ps(values + i);
+        __mmask16 reached = _mm512_cmp_ps_mask(some, least, _CMP_GE_OQ);
+        under += (size_t)_mm_popcnt_u32(reached);
+        to += put_marked(to, end, _mm512_mask_cmp_ps_mask(reached, some, most, _CMP_LE_OQ), some);
     }
-    return kept;
+    __m512 some = _mm512_maskz_loadu_ps(those(n - i), values + i);
+    __mmask16 reached = _mm512_mask_cmp_ps_mask(those(n - i), some, least, _CMP_GE_OQ);
+    under += (size_t)_mm_popcnt_u32(reached);
+    to += put_marked(to, end, _mm512_mask_cmp_ps_mask(reached, some, most, _CMP_LE_OQ), some);
+    *below = n - under;
+    return (size_t)(to - out);
 }
 
-/* Again and again those around the place of the m-th in a sample, so far that it is most likely between, until few are left. */
+/* What is around the place of the m-th of some values in a sample of them, so far that it is most likely between. */
+typedef struct range {
+    float low, high;
+} range;
+
+INLINED range around(const float *values, size_t n, size_t m)
+{
+    enum { SAMPLE = 16, MARGIN = 3 };
+    float sample[SAMPLE], sorted[SAMPLE];
+    for (size_t i = 0; i < SAMPLE; i++) {
+        sample[i] = values[n * (2 * i + 1) / (2 * SAMPLE)];
+    }
+    sort_few(sorted, sample, SAMPLE);
+    size_t place = m * SAMPLE / n;
+    return (range){place < MARGIN ? -INFINITY : sorted[place - MARGIN],
+                   place + MARGIN >= SAMPLE ? INFINITY : sorted[place + MARGIN]};
+}
+
+/* The same of n values that are all between two, as if they were spread evenly; wider by some standard deviations. */
+INLINED range inside(range r, size_t n, size_t m)
+{
+    float width = r.high - r.low, margin = 1.5f / sqrtf((float)n);
+    float share = ((float)m + 0.5f) / (float)n;
+    return (range){fmaxf(r.low, r.low + width * (share - margin)), fminf(r.high, r.low + width * (share + margin))};
+}
+
+/* Those in a range around the m-th, again and again, until few are left. */
 TG_TARGET tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, size_t m)
 {
-    enum { FEW = 48, MARGIN = 2 };
+    float *rooms[2] = {room, room + n};
     const float *among = values;
-    size_t among_n = n, before = 0; /* values that are less than those among which the m-th is */
-    while (among_n > FEW) {
-        float sorted[16];
-        sort_sample(sorted, among, among_n);
-        long place = (long)((m - before) * 16 / among_n);
-        float low = place < MARGIN ? -INFINITY : sorted[place - MARGIN];
-        float high = place + MARGIN > 15 ? INFINITY : sorted[place + MARGIN];
-        size_t below = 0, kept = keep_between(room, &below, among, among_n, low, high);
-        if (m - before < below || m - before >= below + kept) { /* the sample was misleading */
+    size_t among_n = n, less = 0; /* values that are less than those among which the m-th is */
+    range r = {-INFINITY, INFINITY};
+    for (int turn = 0; among_n > 16; turn ^= 1) {
+        bool bounded = isfinite(r.high - r.low);
+        r = bounded ? inside(r, among_n, m - less) : around(among, among_n, m - less);
+        size_t below = 0, kept = keep_between(rooms[turn], &below, among, among_n, r.low, r.high);
+        if (m - less < below) { /* the sample was misleading: it is on this side, */
+            r = (range){-INFINITY, nextafterf(r.low, -INFINITY)};
+            kept = keep_between(rooms[turn], &below, among, among_n, r.low, r.high);
+        } else if (m - less >= below + kept) { /* or on that */
+            r = (range){nextafterf(r.high, INFINITY), INFINITY};
+            kept = keep_between(rooms[turn], &below, among, among_n, r.low, r.high);
+        }
+        less += below;
+        if (r.low == r.high) {
+            return (tg_ordered){.value = r.low, .less = less, .equal = kept};
+        }
+        if (kept == among_n) { /* few that are different */
             return tg_kernels_scalar.nth(room, values, n, m);
         }
-        before += below;
-        among = room;
-        if (kept == among_n) { /* many are alike */
-            break;
-        }
+        among = rooms[turn];
         among_n = kept;
     }
-    for (size_t i = 0; among != room && i < n; i++) {
-        room[i] = values[i];
-    }
-    tg_ordered found = {.value = tg_partition(room, among_n, m - before), .less = before};
+    float sorted[16] = {0};
+    sort_few(sorted, among, (unsigned)among_n);
+    tg_ordered found = {.value = sorted[m - less], .less = less};
     for (size_t i = 0; i < among_n; i++) {
-        found.less += room[i] < found.value ? 1 : 0;
-        found.equal += room[i] == found.value ? 1 : 0;
+        found.less += sorted[i] < found.value ? 1 : 0;
+        found.equal += sorted[i] == found.value ? 1 : 0;
     }
     return found;
 }
@@ -113,18 +156,18 @@ TG_TARGET void tg_avx512_split(float *out, const float *values, size_t n, const 
 {
     const __m512 pivot = _mm512_set1_ps(at->value);
     float *less = out, *more = out + at->less + at->equal;
-    for (size_t i = 0; i < n; i += 16) {
-        __m512 some = _mm512_maskz_loadu_ps(those(n - i), values + i);
-        __mmask16 under = _mm512_mask_cmp_ps_mask(those(n - i), some, pivot, _CMP_LT_OQ);
-        __mmask16 over = _mm512_mask_cmp_ps_mask(those(n - i), some, pivot, _CMP_GT_OQ);
-        size_t under_n = (size_t)_mm_popcnt_u32(under), over_n = (size_t)_mm_popcnt_u32(over);
-        _mm512_mask_storeu_ps(less, those(under_n), _mm512_maskz_compress_ps(under, some));
-        _mm512_mask_storeu_ps(more, those(over_n), _mm512_maskz_compress_ps(over, some));
-        less += under_n;
-        more += over_n;
+    const float *end = out + n, *middle = more;
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512 some = _mm512_loadu_ps(values + i);
+        less += put_marked(less, middle, _mm512_cmp_ps_mask(some, pivot, _CMP_LT_OQ), some);
+        more += put_marked(more, end, _mm512_cmp_ps_mask(some, pivot, _CMP_GT_OQ), some);
     }
-    for (size_t i = 0; i < at->equal; i++) {
-        out[at->less + i] = at->value;
+    __m512 some = _mm512_maskz_loadu_ps(those(n - i), values + i);
+    (void)put_marked(less, middle, _mm512_mask_cmp_ps_mask(those(n - i), some, pivot, _CMP_LT_OQ), some);
+    (void)put_marked(more, end, _mm512_mask_cmp_ps_mask(those(n - i), some, pivot, _CMP_GT_OQ), some);
+    for (size_t e = 0; e < at->equal; e++) {
+        out[at->less + e] = at->value;
     }
 }
 #endif

@@ -129,7 +129,7 @@ typedef struct tg_kernels {
 
     /* The least and the largest. */
     void (*ends)(float ends[2], const float *values, size_t n);
-    /* Value number m, from 0, in ascending order. The room is for n values. */
+    /* Value number m, from 0, in ascending order. The room is for 2 n values. */
     tg_ordered (*nth)(float *room, const float *values, size_t n, size_t m);
     /* All that are less, then those that are equal, then the rest. */
     void (*split)(float *out, const float *values, size_t n, const tg_ordered *at);

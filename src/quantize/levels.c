@@ -33,7 +33,7 @@ static size_t middle_of(const stretch *s)
     return m < s->n ? (size_t)m : s->n - 1;
 }
 
-/* Fills levels[lo + 1 .. hi - 1] from their neighbours at lo and hi. The room is for as many values. */
+/* Fills levels[lo + 1 .. hi - 1] from their neighbours at lo and hi. The room is for twice as many values. */
 static void split(float *levels, uint32_t lo, uint32_t hi, stretch s, float *room)
 {
     if (hi - lo < 2) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The paper's rule for s = 2^K + 1 levels of n values (n >= 1): the ends, the best level between them, and again in both
- * halves. Levels ascend. The room is for 3 n values. */
+ * halves. Levels ascend. The room is for 4 n values. */
 void tg_levels_greedy(float *levels, uint32_t s, const float *values, size_t n, float *room);
 
 /* The levels of least total error, for any s >= 2. Sorts the values; room for tg_levels_room bytes, aligned for doubles. */

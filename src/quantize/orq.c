@@ -48,7 +48,7 @@ static uint32_t side_len(const double *p)
 static uint64_t room_len(const double *p)
 {
     uint64_t values_len = (uint64_t)p[BUCKET] * sizeof(float);
-    return p[LEVELS] == LEVELS_GREEDY ? 3 * values_len : tg_levels_room(base(p), (uint64_t)p[BUCKET]) + values_len;
+    return p[LEVELS] == LEVELS_GREEDY ? 4 * values_len : tg_levels_room(base(p), (uint64_t)p[BUCKET]) + values_len;
 }
 
 static const char *refuses(const double *p)

@@ -147,7 +147,7 @@ static int by_value(const void *a, const void *b)
 /* Against sorting. What is split has the same values, and those that are less before the rest. */
 static void compare_order(const tg_kernels *k, const input *in, size_t n)
 {
-    static float room[N], sorted[N], out[N];
+    static float room[2 * N], sorted[N], out[N];
     float ends[2];
     if (n == 0) {
         return;

@@ -124,7 +124,7 @@ static void greedy_levels_follow_the_rule(void **state)
     test_random r = {22};
     int same = 0, trials = 2000;
     for (int trial = 0; trial < trials; trial++) {
-        float x[D_MAX], room[3 * D_MAX], levels[S_MAX], expected[S_MAX];
+        float x[D_MAX], room[4 * D_MAX], levels[S_MAX], expected[S_MAX];
         size_t n = draw_bucket(x, &r, trial);
         uint32_t s = counts[trial % 4];
         tg_levels_greedy(levels, s, x, n, room);
