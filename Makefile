@@ -4,9 +4,11 @@ SECONDS = 60
 TARGET =
 MPI = openmpi
 DEMO_STEPS = 150
+ROUNDS = 5
+SAVE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mpi check check-page results fuzz format install clean program build-deps
+.PHONY: help demo mpi check check-page bench results fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -34,6 +36,10 @@ check: ## run all tests and checks, as continuous integration does
 check-page: program ## open the report pages in headless Chromium, and keep screenshots
 	@scripts/install-deps page
 	@/usr/bin/python3 scripts/check-page
+
+bench: program ## measure recipes beside targets and beside what bench/results holds; SAVE=1 adds to it, ROUNDS=5
+	@scripts/install-deps bench
+	@/usr/bin/python3 bench/recipes.py --rounds $(ROUNDS) $(if $(SAVE),--save)
 
 results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
 	@scripts/install-deps results

@@ -27,7 +27,7 @@ typedef struct subject {
     tg_tensor tensor;
     uint64_t dim;
     void *grad;
-    void *made; /* what must be freed of a synthetic gradient */
+    void *made; /* what must be freed of a gradient that is no file's: synthetic, or in another dtype than its file's */
     size_t n;
     size_t len;
 } subject;
@@ -72,6 +72,24 @@ static int make_synthetic(subject *s, const cli_args *args)
     return CLI_OK;
 }
 
+/* The same values in another dtype. Files of NumPy's know no bf16, so this is how one is measured on recorded gradients. */
+static int convert(subject *s, tg_dtype dtype)
+{
+    float *values = s->n <= SIZE_MAX / sizeof(float) ? malloc(s->n * sizeof *values) : NULL;
+    s->len = s->n * tg_dtype_len(dtype);
+    s->made = malloc(s->len);
+    if (values == NULL || s->made == NULL) {
+        free(values);
+        return cli_fail_memory();
+    }
+    tg_widen(values, s->grad, s->tensor.dtype, s->n);
+    tg_narrow(s->made, values, dtype, s->n);
+    free(values);
+    s->grad = s->made;
+    s->tensor.dtype = dtype;
+    return CLI_OK;
+}
+
 static int load_input(subject *s, const cli_args *args)
 {
     int code = cli_model_load_one(&s->model, args->input);
@@ -82,7 +100,7 @@ static int load_input(subject *s, const cli_args *args)
     s->grad = s->model.grads[0];
     s->n = (size_t)s->model.element_n;
     s->len = (size_t)s->model.len;
-    return CLI_OK;
+    return cli_args_has(args, CLI_FLAG_DTYPE) ? convert(s, (tg_dtype)args->dtype) : CLI_OK;
 }
 
 static void free_subject(subject *s)
@@ -350,8 +368,8 @@ static int run(const cli_args *args)
     if (args->recipes.n == 0) {
         return cli_fail(CLI_MISUSE, "bench needs --recipe; 'tersegrad recipes' lists what it can be made of");
     }
-    if (args->input != NULL && (cli_args_has(args, CLI_FLAG_N) || cli_args_has(args, CLI_FLAG_DTYPE))) {
-        return cli_fail(CLI_MISUSE, "--input brings its own size and dtype; leave --n and --dtype out");
+    if (args->input != NULL && cli_args_has(args, CLI_FLAG_N)) {
+        return cli_fail(CLI_MISUSE, "--input brings its own size; leave --n out");
     }
     subject s = {0};
     int code = args->input != NULL ? load_input(&s, args) : make_synthetic(&s, args);

@@ -38,7 +38,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_INPUT] = {"input", "FILE.npy", CLI_TEXT, AT(input),
                         .help = "take this gradient instead of a synthetic one"},
     [CLI_FLAG_DTYPE] = {"dtype", "TYPE", CLI_CHOICE, AT(dtype), .choices = dtypes,
-                        .help = "of a synthetic gradient: fp32, fp16, bf16"},
+                        .help = "of a synthetic gradient, or of a file's, converted: fp32, fp16, bf16"},
     [CLI_FLAG_SECONDS] = {"seconds", "S", REAL(seconds, 0, 3600, 0), .help = "time to spend on each measurement"},
     [CLI_FLAG_THREADS] = {"threads", "T", COUNT32(threads, 1, 256), .help = "threads that share the work, 1 to 256"},
     [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX), .help = "workers, 1 to 64"},

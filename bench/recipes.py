@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""How fast recipes are here: beside their targets, beside what memory's bytes allow, and beside the last commit that was kept.
+
+    make bench [ROUNDS=R] [SAVE=1]
+    bench/recipes.py [RECIPE...] [--program P] [--input FILE.npy] [--rounds R] [--seconds S] [--save] [--page]
+
+Runs `tersegrad bench` for every recipe with one thread and with two, all of them in turn and round after round, so that
+drift meets all alike; a figure is the median of its rounds, as a ratio to memcpy of the same run. Its noise is how far rounds
+lie apart. bench/results holds a file for each kind of machine; what differs from its last commit by more than the noise of
+both is told, better or worse. --save adds the rows of this run, --page puts the table into bench/README.md. Nothing here
+passes or fails by a time.
+"""
+
+import argparse
+import csv
+import datetime
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import typing
+
+from tables import put_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results"
+COLUMNS = ("date", "commit", "command", "recipe", "dtype", "threads", "n", "encode_vs_memcpy", "decode_vs_memcpy", "memcpy_gbps",
+           "bits_per_value", "encode_noise", "decode_noise")
+THREADS = (1, 2)
+TWO_THREADS = 1.7  # how many times as fast two threads are to be, where memory allows it
+SURE = 2           # a difference counts from so many times the noise
+
+
+class Job(typing.NamedTuple):
+    """A recipe, its targets beside memcpy with one thread, and the bytes an element that must move beside the frame."""
+    recipe: str
+    encode_target: float
+    decode_target: float
+    encode_moves: int  # the gradient read; with feedback also the residual read and written
+    decode_moves: int  # sums read and written; 0 for sparse frames, which touch their entries alone
+    dtype: str = "fp32"
+
+    @property
+    def name(self):
+        return self.recipe if self.dtype == "fp32" else f"{self.recipe} on {self.dtype}"
+
+
+PLAIN, FEEDBACK = 4, 4 + 8  # the gradient; the gradient, and the residual in and out
+MEASURED = 8 + FEEDBACK     # gradient and residual once more, before: what is sent depends on all of them
+DENSE, SPARSE = 8, 0
+JOBS = (
+    Job("fp16", 0.9, 0.6, PLAIN, DENSE),
+    Job("bf16", 0.9, 0.6, PLAIN, DENSE),
+    Job("ef+randomblock@0.01", 0.55, 5, FEEDBACK, SPARSE),
+    Job("adacomp", 0.5, 3, MEASURED, SPARSE),
+    Job("ef+topk@0.01", 0.35, 5, MEASURED, SPARSE),
+    Job("terngrad", 0.5, 0.5, PLAIN, DENSE),
+    Job("qsgd@16", 0.5, 0.5, PLAIN, DENSE),
+    Job("bingrad@b", 0.5, 0.5, PLAIN, DENSE),
+    Job("natural", 0.5, 0.5, PLAIN, DENSE),
+    Job("orq@3", 0.25, 0.5, PLAIN, DENSE),
+    Job("orq@9", 0.12, 0.5, PLAIN, DENSE),
+    Job("ef+fp4+huffman", 0.15, 0.15, MEASURED, DENSE),
+    Job("ef+fp4+rans", 0.15, 0.15, MEASURED, DENSE),
+    Job("bf16+lossless", 0.15, 0.2, 2, DENSE, "bf16"),
+)
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------------
+
+def noise_of(values):
+    """How far values lie from their median, as a share of it: by the median distance, so that one odd round does not count,
+    scaled to be the standard deviation where they are Gaussian."""
+    middle = statistics.median(values)
+    return 1.4826 * statistics.median(abs(value - middle) for value in values) / middle
+
+
+def calm(noises):
+    """A few rounds can agree by accident: no noise is taken to be less than what is usual in the same run."""
+    usual = statistics.median(noises)
+    return [max(noise, usual) for noise in noises]
+
+
+def summarise(rounds):
+    """Rows by key from the rounds of each key: what `bench --json` said, and the noise."""
+    rows = {}
+    for key, results in rounds.items():
+        row = {name: statistics.median(result[name] for result in results)
+               for name in ("encode_vs_memcpy", "decode_vs_memcpy", "memcpy_gbps", "bits_per_value")}
+        row["encode_noise"], row["decode_noise"] = (noise_of([result[name] for result in results])
+                                                    for name in ("encode_vs_memcpy", "decode_vs_memcpy"))
+        rows[key] = row
+    for name in ("encode_noise", "decode_noise"):
+        for row, noise in zip(rows.values(), calm([row[name] for row in rows.values()])):
+            row[name] = noise
+    return rows
+
+
+def moved(before, after, noise_before, noise_after):
+    """The factor by which a figure has changed, or None where noise alone could be the reason. Of factors the logarithm is
+    taken, so that twice as fast and half as fast are as far."""
+    return after / before if abs(math.log(after / before)) > SURE * math.hypot(noise_before, noise_after) else None
+
+
+def compare(old, new):
+    """(key, what, before, after) of all that has moved, the worst first; keys that either lacks have nothing to be held against."""
+    found = []
+    for key in old.keys() & new.keys():
+        for what in ("encode", "decode"):
+            before, after = (float(rows[key][f"{what}_vs_memcpy"]) for rows in (old, new))
+            noises = (float(rows[key][f"{what}_noise"]) for rows in (old, new))
+            if moved(before, after, *noises) is not None:
+                found.append((key, what, before, after))
+    return sorted(found, key=lambda row: (row[3] / row[2], row[0], row[1]))
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------------
+
+def machine_kind(model, cores, simd):
+    """A file's name from the processor's: its maker and what all of them are called say nothing."""
+    text = re.sub(r"\((r|tm)\)|@|\bwith .*", " ", model.lower())
+    said = [word for word in text.split() if word not in ("intel", "amd", "cpu", "processor") and not re.fullmatch(r"\d+-core", word)]
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join([*said, str(cores), simd])).strip("-")
+
+
+def processor():
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def commit():
+    """What was measured; with a plus where files differ from it."""
+    def git(*words):
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "-uno") else "")
+
+
+def last_rows(path):
+    """The commit that was kept last and its rows by key, the latest of each; None and nothing where there is no file."""
+    if not path.exists():
+        return None, {}
+    with open(path, newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    last = rows[-1]["commit"] if rows else None
+    return last, {(row["recipe"], row["dtype"], int(row["threads"]), int(row["n"])): row for row in rows if row["commit"] == last}
+
+
+def save(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with open(path, "a", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------------
+
+def command(job, threads, options):
+    return [*(["--dtype", job.dtype] if job.dtype != "fp32" else []), "--recipe", job.recipe, "--threads", str(threads), "--input",
+            str(options.input), "--seconds", str(options.seconds), "--json"]
+
+
+def progress(text):
+    if sys.stderr.isatty():
+        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def measure(jobs, options):
+    """Results by key, a list of rounds each; and the instruction set that was used."""
+    rounds, simd = {}, ""
+    for r in range(options.rounds):
+        for job in jobs:
+            for threads in THREADS:
+                progress(f"round {r + 1} of {options.rounds}: {job.name}, threads {threads}")
+                done = subprocess.run([str(options.program), "bench", *command(job, threads, options)], check=True,
+                                      stdout=subprocess.PIPE, text=True)
+                result = json.loads(done.stdout.splitlines()[-1])
+                rounds.setdefault((job.recipe, job.dtype, threads, result["n"]), []).append(result)
+                simd = result["simd"]
+    progress("")
+    return rounds, simd
+
+
+def limit(job, bits, moves):
+    """What memory's bytes alone would allow, against the bytes that memcpy reads and writes."""
+    copied = 2 * (4 if job.dtype == "fp32" else 2)
+    return copied / (moves + bits / 8)
+
+
+def rows_of(job, rows):
+    """Those with one thread and with two."""
+    return (next(row for key, row in rows.items() if key[:3] == (job.recipe, job.dtype, threads)) for threads in THREADS)
+
+
+def table(jobs, rows):
+    lines = ["| recipe | bits | encode | noise | target | limit by bytes | decode and add | noise | target | limit by bytes "
+             "| 2 threads: encode | decode |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for job in jobs:
+        one, two = rows_of(job, rows)
+        bits = one["bits_per_value"]
+        decode_limit = f"{limit(job, bits, job.decode_moves):.2f}" if job.decode_moves else "entries alone"
+        lines.append(
+            f"| `{job.recipe}`{job.name.removeprefix(job.recipe)} | {bits:.2f} "
+            f"| {one['encode_vs_memcpy']:.3f} | {one['encode_noise']:.1%} | {job.encode_target} | {limit(job, bits, job.encode_moves):.2f} "
+            f"| {one['decode_vs_memcpy']:.3f} | {one['decode_noise']:.1%} | {job.decode_target} | {decode_limit} "
+            f"| {two['encode_vs_memcpy'] / one['encode_vs_memcpy']:.2f}× | {two['decode_vs_memcpy'] / one['decode_vs_memcpy']:.2f}× |")
+    return lines
+
+
+def tell_targets(jobs, rows):
+    """Which are missed, a line for each recipe that misses one."""
+    lines, missed_n = [], 0
+    for job in jobs:
+        one, two = rows_of(job, rows)
+        missed = []
+        for what, target in (("encode", job.encode_target), ("decode", job.decode_target)):
+            found = one[f"{what}_vs_memcpy"]
+            if found < target:
+                missed.append(f"{what} {found:.3f} of {target}")
+            if two[f"{what}_vs_memcpy"] < TWO_THREADS * found:
+                missed.append(f"{what} {two[f'{what}_vs_memcpy'] / found:.2f}× by two threads")
+        missed_n += len(missed)
+        if missed:
+            lines.append(f"  {job.name}: {', '.join(missed)}")
+    print(f"\nTargets (two threads: {TWO_THREADS}×, memory allowing): {4 * len(jobs) - missed_n} of {4 * len(jobs)} reached"
+          + ("; missed:" if missed_n else "."))
+    print("\n".join(lines))
+
+
+def tell_moved(last, old, new):
+    if not last:
+        print("\nNothing is kept of this kind of machine, so there is nothing to compare with.")
+        return
+    found = compare(old, new)
+    print(f"\nBeside {last}, " + ("this has moved by more than the noise of both:" if found
+                                 else "nothing has moved by more than the noise of both."))
+    for (recipe, dtype, threads, _), what, before, after in found:
+        name = recipe if dtype == "fp32" else f"{recipe} on {dtype}"
+        print(f"  {'better' if after > before else 'WORSE '}  {name}, {what}, threads {threads}: "
+              f"{before:.3f} -> {after:.3f} ({after / before:.2f}×)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="How fast recipes are, beside targets and beside the last commit that was kept.")
+    parser.add_argument("recipes", nargs="*", help="only these, of those that have targets")
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/tersegrad")
+    parser.add_argument("--input", type=pathlib.Path, default=pathlib.Path("build/gradient.npy"),
+                        help="recorded by bench/gradient.py if it is not there")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each of memcpy, encode and decode, in a round")
+    parser.add_argument("--save", action="store_true", help="add rows to bench/results")
+    parser.add_argument("--page", action="store_true", help="put the table into bench/README.md")
+    options = parser.parse_args()
+    jobs = [job for job in JOBS if not options.recipes or job.recipe in options.recipes]
+    if not jobs:
+        parser.error(f"there are targets for {', '.join(job.recipe for job in JOBS)}")
+    if options.rounds < 3:
+        parser.error("fewer than three rounds say nothing about their noise")
+    if not options.input.exists():
+        subprocess.run([sys.executable, str(ROOT / "bench/gradient.py"), str(options.input), "--program", str(options.program)], check=True)
+
+    measured = commit()  # before, because files may change meanwhile
+    rounds, simd = measure(jobs, options)
+    rows = summarise(rounds)
+    path = RESULTS / f"{machine_kind(processor(), os.cpu_count(), simd)}.csv"
+    last, old = last_rows(path)
+    copied = statistics.median(row["memcpy_gbps"] for row in rows.values())
+    print(f"{next(iter(rows))[3]:,} elements of {options.input}, {measured}, {path.stem}, median of {options.rounds} rounds; "
+          f"1 is memcpy with one thread, {copied:.1f} GB/s\n")
+    lines = table(jobs, rows)
+    print("\n".join(lines))
+    tell_targets(jobs, rows)
+    tell_moved(last, old, rows)
+    if options.page:
+        put_table(ROOT / "bench/README.md", "recipes", lines)
+    if options.save:
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ")
+        by_key = {(job.recipe, job.dtype): job for job in jobs}
+        save(path, [{"date": date, "commit": measured, "recipe": key[0], "dtype": key[1], "threads": key[2], "n": key[3],
+                     "command": " ".join(["tersegrad", "bench", *command(by_key[key[:2]], key[2], options)]),
+                     **{name: f"{value:.5g}" for name, value in row.items()}} for key, row in rows.items()])
+        print(f"\nKept in {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
