@@ -180,6 +180,7 @@ TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const 
 
 const tg_kernels tg_kernels_avx2 = {
     TG_LOOPS,
+    TG_PASS_LOOPS,
     .accumulate = accumulate,
     .subtract = subtract,
     .copy = copy,

@@ -6,11 +6,11 @@
 #define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
 #define TG_HAS_TABLES
 #define TG_STREAMS
+#define TG_HAS_PASSES
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #define INLINED static inline __attribute__((always_inline)) TG_TARGET
 
@@ -82,106 +82,6 @@ TG_TARGET static size_t rans_rounds(uint16_t *symbols, uint32_t states[32], cons
                           : rounds(symbols, states, words, end, count, slots, false);
 }
 
-/* ---- to memory that nobody reads soon --------------------------------------------------------------------------------- */
-
-enum { LANES = 16, AHEAD = 512 }; /* elements: of a vector, and that are asked for before they are needed */
-
-INLINED void put(float *out, __m512 values, bool streams)
-{
-    if (streams) {
-        _mm512_stream_ps(out, values);
-    } else {
-        _mm512_storeu_ps(out, values);
-    }
-}
-
-/* Elements before the first whose place a streaming store can begin at, at most n. */
-INLINED size_t before_line(const float *out, size_t n)
-{
-    size_t head = (0 - (uintptr_t)out / sizeof *out) % LANES;
-    return head < n ? head : n;
-}
-
-INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
-{
-    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
-    __mmask16 bad = 0;
-    const __m512 factor = _mm512_set1_ps(share);
-    size_t i = streams ? before_line(out, n) : 0;
-    bool head = tg_kernels_scalar.accumulate(out, a, b, share, i, false);
-    for (; n - i >= LANES; i += LANES) {
-        __m512 value = _mm512_loadu_ps(a + i);
-        _mm_prefetch((const char *)(a + i) + AHEAD * sizeof *a, _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + i) + AHEAD * sizeof *b, _MM_HINT_T0);
-        bad |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(value), infinity), infinity);
-        put(out + i, _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_loadu_ps(b + i))), streams);
-    }
-    bool tail = tg_kernels_scalar.accumulate(out + i, a + i, b + i, share, n - i, false);
-    return head && tail && bad == 0;
-}
-
-TG_TARGET static bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
-{
-    return streams ? accumulate_all(out, a, b, share, n, true) : accumulate_all(out, a, b, share, n, false);
-}
-
-INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
-{
-    size_t i = streams ? before_line(out, n) : 0;
-    tg_kernels_scalar.subtract(out, a, b, i, false);
-    for (; n - i >= LANES; i += LANES) {
-        put(out + i, _mm512_sub_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)), streams);
-    }
-    tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
-}
-
-TG_TARGET static void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
-{
-    if (streams) {
-        subtract_all(out, a, b, n, true);
-    } else {
-        subtract_all(out, a, b, n, false);
-    }
-}
-
-TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams)
-{
-    size_t i = before_line(out, n);
-    if (!streams) {
-        memcpy(out, values, n * sizeof *out);
-        return;
-    }
-    memcpy(out, values, i * sizeof *out);
-    for (; n - i >= LANES; i += LANES) {
-        _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i));
-    }
-    memcpy(out + i, values + i, (n - i) * sizeof *out);
-}
-
-/* ---- halves ---------------------------------------------------------------------------------------------------------- */
-
-/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
-TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
-{
-    const __m512i rest = _mm512_set1_epi32(0x7fffffff), largest = _mm512_set1_epi32(0x477fe000);
-    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
-    __mmask16 bad = 0;
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        __m512i bits = _mm512_loadu_si512(values + i), magnitude = _mm512_and_si512(bits, rest);
-        _mm_prefetch((const char *)(values + i) + AHEAD * sizeof *values, _MM_HINT_T0);
-        __mmask16 finite = _mm512_cmplt_epi32_mask(magnitude, infinity);
-        __mmask16 beyond = _mm512_mask_cmpgt_epi32_mask(finite, magnitude, largest);
-        bad |= (__mmask16)~finite;
-        __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
-        __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
-        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)halves + i),
-                            _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-    }
-    bool tail = tg_kernels_scalar.fp16_narrow((uint16_t *)halves + i, values + i, n - i);
-    return tail && bad == 0;
-}
-
 /* The instruction makes NaNs quiet, where they are wanted as they are. */
 TG_TARGET static void fp16_widen(float *out, const void *halves, size_t n)
 {
@@ -195,18 +95,6 @@ TG_TARGET static void fp16_widen(float *out, const void *halves, size_t n)
         }
     }
     tg_kernels_scalar.fp16_widen(out + i, (const uint16_t *)halves + i, n - i);
-}
-
-TG_TARGET static void fp16_add(float *sums, const void *halves, float weight, size_t n)
-{
-    const __m512 factor = _mm512_set1_ps(weight);
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        __m512 values =
-            _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)halves + i)));
-        _mm512_storeu_ps(sums + i, _mm512_add_ps(_mm512_loadu_ps(sums + i), _mm512_mul_ps(factor, values)));
-    }
-    tg_kernels_scalar.fp16_add(sums + i, (const uint16_t *)halves + i, weight, n - i);
 }
 
 TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
@@ -246,12 +134,16 @@ TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const 
 
 const tg_kernels tg_kernels_avx512 = {
     TG_LOOPS,
-    .accumulate = accumulate,
-    .subtract = subtract,
-    .copy = copy,
-    .fp16_narrow = fp16_narrow,
+    .all_finite = tg_avx512_all_finite,
+    .accumulate = tg_avx512_accumulate,
+    .subtract = tg_avx512_subtract,
+    .copy = tg_avx512_copy,
+    .add = tg_avx512_add,
+    .fp16_narrow = tg_avx512_fp16_narrow,
     .fp16_widen = fp16_widen,
-    .fp16_add = fp16_add,
+    .fp16_add = tg_avx512_fp16_add,
+    .bf16_narrow = tg_avx512_bf16_narrow,
+    .bf16_add = tg_avx512_bf16_add,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
     .rans_rounds = rans_rounds,

@@ -5,6 +5,17 @@
 
 #include "kernels/kernels.h"
 
+/* avx512_passes.c */
+bool tg_avx512_all_finite(const float *values, size_t n);
+bool tg_avx512_accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams);
+void tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams);
+void tg_avx512_copy(float *out, const float *values, size_t n, bool streams);
+void tg_avx512_add(float *sums, const float *values, float weight, size_t n);
+bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n);
+void tg_avx512_fp16_add(float *sums, const void *halves, float weight, size_t n);
+bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n);
+void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n);
+
 /* avx512_buckets.c */
 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead);
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);

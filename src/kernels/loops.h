@@ -12,23 +12,6 @@
 #define TG_LOOP TG_TARGET static
 #endif
 
-TG_LOOP bool all_finite(const float *values, size_t n)
-{
-    uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t exponent = tg_float_bits(values[i]) & 0x7f800000u;
-        bad |= exponent == 0x7f800000u ? 1u : 0u;
-    }
-    return bad == 0;
-}
-
-TG_LOOP void add(float *sums, const float *values, float weight, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        sums[i] += weight * values[i];
-    }
-}
-
 TG_LOOP uint32_t largest_key(const float *values, size_t n)
 {
     uint32_t largest = 0;
@@ -49,6 +32,31 @@ TG_LOOP void set_bits(uint64_t *mask, size_t at, uint64_t bits)
     }
 }
 
+TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = tg_bf16_to_float(((const tg_any_half *)halves)[i]);
+    }
+}
+
+#ifndef TG_HAS_PASSES /* Files that have their own of these define it. */
+TG_LOOP bool all_finite(const float *values, size_t n)
+{
+    uint32_t bad = 0; /* no early exit, so that the loop vectorizes; the bad case is rare */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t exponent = tg_float_bits(values[i]) & 0x7f800000u;
+        bad |= exponent == 0x7f800000u ? 1u : 0u;
+    }
+    return bad == 0;
+}
+
+TG_LOOP void add(float *sums, const float *values, float weight, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += weight * values[i];
+    }
+}
+
 /* As tg_float_to_bf16, without a branch. */
 TG_LOOP bool bf16_narrow(void *halves, const float *values, size_t n)
 {
@@ -65,19 +73,15 @@ TG_LOOP bool bf16_narrow(void *halves, const float *values, size_t n)
     return most < 0x7f800000u;
 }
 
-TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        out[i] = tg_bf16_to_float(((const tg_any_half *)halves)[i]);
-    }
-}
-
 TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         sums[i] += weight * tg_bf16_to_float(((const tg_any_half *)halves)[i]);
     }
 }
+
+#define TG_PASS_LOOPS .all_finite = all_finite, .add = add, .bf16_narrow = bf16_narrow, .bf16_add = bf16_add
+#endif
 
 #ifndef TG_STREAMS /* Files whose processor can write around its caches define it, and have their own of these. */
 TG_LOOP bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
@@ -107,8 +111,6 @@ TG_LOOP void copy(float *out, const float *values, size_t n, bool streams)
 #endif
 
 /* Them, in a table of kernels. */
-#define TG_LOOPS                                                                                                      \
-    .all_finite = all_finite, .add = add, .bf16_narrow = bf16_narrow, .bf16_widen = bf16_widen, .bf16_add = bf16_add, \
-    .largest_key = largest_key
+#define TG_LOOPS .bf16_widen = bf16_widen, .largest_key = largest_key
 
 #endif

@@ -129,6 +129,7 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 
 const tg_kernels tg_kernels_neon = {
     TG_LOOPS,
+    TG_PASS_LOOPS,
     TG_PLAIN_LOOPS,
     TG_BUCKET_LOOPS,
     TG_TABLE_LOOPS,

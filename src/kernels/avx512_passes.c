@@ -1,0 +1,218 @@
+/* Kernels for AVX-512 that go through long stretches of memory; see avx512.h.
+ *
+ * They walk four quarters of a stretch side by side: a core reads several pages at once faster than one after the other. */
+#include "kernels/avx512.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define INLINED static inline __attribute__((always_inline)) TG_TARGET
+
+enum { LANES = 16, QUARTERS = 4 };
+
+/* Elements of a quarter, in whole vectors. */
+INLINED size_t quarter(size_t n)
+{
+    return n / QUARTERS / LANES * LANES;
+}
+
+/* Runs `step` with `i` at every whole vector of [from, n), and leaves the first element behind them in `from`. */
+#define EVERY_VECTOR(from, n, step)                                             \
+    do {                                                                        \
+        size_t q_ = quarter((n) - (from));                                      \
+        for (size_t j_ = 0; j_ < q_; j_ += LANES) {                             \
+            for (size_t k_ = 0; k_ < QUARTERS; k_++) {                          \
+                size_t i = (from) + k_ * q_ + j_;                               \
+                step;                                                           \
+            }                                                                   \
+        }                                                                       \
+        for ((from) += QUARTERS * q_; (n) - (from) >= LANES; (from) += LANES) { \
+            size_t i = (from);                                                  \
+            step;                                                               \
+        }                                                                       \
+    } while (0)
+
+INLINED __mmask16 not_finite(__m512 values)
+{
+    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(values), infinity), infinity);
+}
+
+TG_TARGET bool tg_avx512_all_finite(const float *values, size_t n)
+{
+    __mmask16 bad = 0;
+    size_t done = 0;
+    EVERY_VECTOR(done, n, bad |= not_finite(_mm512_loadu_ps(values + i)));
+    return bad == 0 && tg_kernels_scalar.all_finite(values + done, n - done);
+}
+
+/* ---- sums and differences ---------------------------------------------------------------------------------------------- */
+
+INLINED void put(float *out, __m512 values, bool streams)
+{
+    if (streams) {
+        _mm512_stream_ps(out, values);
+    } else {
+        _mm512_storeu_ps(out, values);
+    }
+}
+
+/* Elements before the first whose place a streaming store can begin at, at most n. */
+INLINED size_t before_line(const float *out, size_t n)
+{
+    size_t head = (0 - (uintptr_t)out / sizeof *out) % LANES;
+    return head < n ? head : n;
+}
+
+INLINED __mmask16 accumulate_some(float *out, const float *a, const float *b, __m512 share, bool streams)
+{
+    __m512 value = _mm512_loadu_ps(a);
+    put(out, _mm512_add_ps(value, _mm512_mul_ps(share, _mm512_loadu_ps(b))), streams);
+    return not_finite(value);
+}
+
+INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+{
+    const __m512 factor = _mm512_set1_ps(share);
+    __mmask16 bad = 0;
+    size_t done = streams ? before_line(out, n) : 0;
+    bool head = tg_kernels_scalar.accumulate(out, a, b, share, done, false);
+    EVERY_VECTOR(done, n, bad |= accumulate_some(out + i, a + i, b + i, factor, streams));
+    bool tail = tg_kernels_scalar.accumulate(out + done, a + done, b + done, share, n - done, false);
+    return head && tail && bad == 0;
+}
+
+TG_TARGET bool tg_avx512_accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+{
+    return streams ? accumulate_all(out, a, b, share, n, true) : accumulate_all(out, a, b, share, n, false);
+}
+
+INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
+{
+    size_t i = streams ? before_line(out, n) : 0;
+    tg_kernels_scalar.subtract(out, a, b, i, false);
+    for (; n - i >= LANES; i += LANES) {
+        put(out + i, _mm512_sub_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)), streams);
+    }
+    tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+}
+
+TG_TARGET void tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+{
+    if (streams) {
+        subtract_all(out, a, b, n, true);
+    } else {
+        subtract_all(out, a, b, n, false);
+    }
+}
+
+TG_TARGET void tg_avx512_copy(float *out, const float *values, size_t n, bool streams)
+{
+    size_t done = before_line(out, n);
+    if (!streams) {
+        memcpy(out, values, n * sizeof *out);
+        return;
+    }
+    memcpy(out, values, done * sizeof *out);
+    EVERY_VECTOR(done, n, _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i)));
+    memcpy(out + done, values + done, (n - done) * sizeof *out);
+}
+
+INLINED void add_some(float *sums, __m512 values, __m512 weight)
+{
+    _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_mul_ps(weight, values)));
+}
+
+TG_TARGET void tg_avx512_add(float *sums, const float *values, float weight, size_t n)
+{
+    const __m512 factor = _mm512_set1_ps(weight);
+    size_t done = 0;
+    EVERY_VECTOR(done, n, add_some(sums + i, _mm512_loadu_ps(values + i), factor));
+    tg_kernels_scalar.add(sums + done, values + done, weight, n - done);
+}
+
+/* ---- halves ------------------------------------------------------------------------------------------------------------ */
+
+INLINED __m256i load_halves(const void *halves, size_t i)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)((const char *)halves + 2 * i));
+}
+
+INLINED void store_halves(void *halves, size_t i, __m256i some)
+{
+    _mm256_storeu_si256((__m256i *)(void *)((char *)halves + 2 * i), some);
+}
+
+/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
+INLINED __mmask16 fp16_narrow_some(void *halves, size_t i, const float *values)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), largest = _mm512_set1_epi32(0x477fe000);
+    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+    __m512i bits = _mm512_loadu_si512(values + i), magnitude = _mm512_and_si512(bits, rest);
+    __mmask16 finite = _mm512_cmplt_epi32_mask(magnitude, infinity);
+    __mmask16 beyond = _mm512_mask_cmpgt_epi32_mask(finite, magnitude, largest);
+    __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
+    __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
+    store_halves(halves, i, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    return (__mmask16)~finite;
+}
+
+TG_TARGET bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n)
+{
+    __mmask16 bad = 0;
+    size_t done = 0;
+    EVERY_VECTOR(done, n, bad |= fp16_narrow_some(halves, i, values));
+    bool tail = tg_kernels_scalar.fp16_narrow((char *)halves + 2 * done, values + done, n - done);
+    return tail && bad == 0;
+}
+
+/* As tg_float_to_bf16. */
+INLINED __mmask16 bf16_narrow_some(void *halves, size_t i, const float *values)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000);
+    __m512i bits = _mm512_loadu_si512(values + i), magnitude = _mm512_and_si512(bits, rest);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __m512i largest = _mm512_or_si512(_mm512_andnot_si512(rest, bits), _mm512_set1_epi32(0x7f7f0000));
+    __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    __mmask16 bad = _mm512_cmpge_epi32_mask(magnitude, infinity);
+    rounded =
+        _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f7f0000)), largest);
+    rounded = _mm512_mask_mov_epi32(rounded, bad, bits);
+    rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, infinity), nan);
+    store_halves(halves, i, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    return bad;
+}
+
+TG_TARGET bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n)
+{
+    __mmask16 bad = 0;
+    size_t done = 0;
+    EVERY_VECTOR(done, n, bad |= bf16_narrow_some(halves, i, values));
+    bool tail = tg_kernels_scalar.bf16_narrow((char *)halves + 2 * done, values + done, n - done);
+    return tail && bad == 0;
+}
+
+TG_TARGET void tg_avx512_fp16_add(float *sums, const void *halves, float weight, size_t n)
+{
+    const __m512 factor = _mm512_set1_ps(weight);
+    size_t done = 0;
+    EVERY_VECTOR(done, n, add_some(sums + i, _mm512_cvtph_ps(load_halves(halves, i)), factor));
+    tg_kernels_scalar.fp16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
+}
+
+INLINED __m512 bf16_widen_some(__m256i halves)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+TG_TARGET void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n)
+{
+    const __m512 factor = _mm512_set1_ps(weight);
+    size_t done = 0;
+    EVERY_VECTOR(done, n, add_some(sums + i, bf16_widen_some(load_halves(halves, i)), factor));
+    tg_kernels_scalar.bf16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
+}
+#endif
