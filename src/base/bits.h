@@ -16,9 +16,13 @@ static inline unsigned tg_lowest(uint64_t word)
     return (unsigned)__builtin_ctzll(word);
 }
 
+/* By halves, as processors of old have no instruction for it. */
 static inline unsigned tg_popcount(uint64_t word)
 {
-    return (unsigned)__builtin_popcountll(word);
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(word * UINT64_C(0x0101010101010101) >> 56);
 }
 
 uint64_t tg_mask_count(const uint64_t *mask, uint64_t n);

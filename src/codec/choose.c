@@ -77,7 +77,7 @@ typedef struct pass {
 } pass;
 
 /* Elements of a lane from all over it, in short runs, as a part may have a use for; how many. */
-enum { RUN = 16 };
+enum { RUN = 64 };
 
 static size_t take_sample(tg_desk *desk, const pass *p, uint32_t unit, uint64_t lo, uint64_t hi)
 {

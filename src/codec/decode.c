@@ -208,7 +208,7 @@ static void read_more(unpacking *u, size_t n)
     u->have = wanted;
 }
 
-/* The n values that are next, at most TG_BLOCK. */
+/* The n values that are next, at most TG_BIN_MAX. */
 static const float *next_values(unpacking *u, size_t n)
 {
     tg_desk *desk = u->desk;
@@ -261,8 +261,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
     }
     bool reads = !is_plain && !coded && !tg_mode_is_joint(view->mode);
-    for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
-        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
+    size_t block =
+        known != TG_KNOWN_EVERY && view->count <= TG_BIN_MAX ? chunk->n : TG_BLOCK; /* of few values, all at once */
+    for (size_t done = 0; done < chunk->n; done += block) {
+        size_t n = chunk->n - done < block ? chunk->n - done : block;
         const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
         size_t count = mask == NULL ? n : (size_t)tg_mask_count(mask, n);
         if (count == 0) {

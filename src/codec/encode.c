@@ -27,14 +27,24 @@ static bool is_measured(const tg_progress *to)
     return tg_recipe_select(to->recipe)->measure != NULL && !tg_codec_is_given(to->c, to->chunk->unit);
 }
 
+/* Whether the measuring pass has left little to do in a chunk, so that it is one block: nothing is to be loaded, and few values
+ * are sent. */
+static bool is_one_block(const tg_progress *to, const tg_source *source)
+{
+    const tg_chunk *chunk = to->chunk;
+    bool lies = to->w->recalled ||
+                (!to->w->remembers && tg_codec_in_place(to->c, chunk->unit, source, chunk->at, chunk->n) != NULL);
+    return is_measured(to) && lies && tg_mask_count(to->desk->mask, chunk->n) <= TG_BIN_MAX;
+}
+
 /* Marks what can be told without a look at the values. */
-static block mark_block(const tg_progress *to, uint64_t at)
+static block mark_block(const tg_progress *to, uint64_t at, bool all_at_once)
 {
     const tg_codec *c = to->c;
     const tg_chunk *chunk = to->chunk;
     const tg_select_part *select = tg_recipe_select(to->recipe);
     uint64_t left = chunk->at + chunk->n - at;
-    size_t most = tg_progress_block(to);
+    size_t most = all_at_once ? chunk->n : tg_progress_block(to);
     bool given = tg_codec_is_given(c, chunk->unit);
     block b = {.at = at, .n = left < most ? (size_t)left : most};
     if (to->every) {
@@ -152,11 +162,12 @@ static size_t write_blocks(tg_progress *to, const tg_source *source, unsigned ho
         tg_recipe_select(to->recipe)
             ->mark(to->desk->mask, to->w->scratch, to->recipe->value[TG_STAGE_select], chunk->at, NULL, chunk->n);
     }
+    bool all_at_once = is_one_block(to, source);
     for (size_t done = 0, n = 0; done < chunk->n && bad_tensor == 0; done += n) {
         if (in_bins) {
             bad_tensor = write_bins(&n, to, source, chunk->at + done, holds);
         } else {
-            block b = mark_block(to, chunk->at + done);
+            block b = mark_block(to, chunk->at + done, all_at_once);
             bad_tensor = write_block(to, source, &b, holds);
             n = b.n;
         }

@@ -76,10 +76,27 @@ double tg_sum_squares(const float *values, size_t n)
     return tg_kernels_best()->squares(values, n);
 }
 
+/* Marked elements are far from each other, and each may be the first that is touched of its neighbourhood: those of so many
+ * words on are asked for before they are needed. */
+enum { WORDS_AHEAD = 24 };
+
+static inline void ask_ahead(const float *values, const uint64_t *mask, size_t w, size_t words)
+{
+    if (w + WORDS_AHEAD >= words) {
+        return;
+    }
+    for (uint64_t word = mask[w + WORDS_AHEAD]; word != 0;) {
+        unsigned bit = tg_lowest(word);
+        __builtin_prefetch(values + (w + WORDS_AHEAD) * 64 + bit, 1);
+        word &= ~(UINT64_C(0xffff) << bit); /* those of the same line */
+    }
+}
+
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
 {
-    size_t count = 0;
-    for (size_t w = 0; w < tg_words(n); w++) {
+    size_t count = 0, words = tg_words(n);
+    for (size_t w = 0; w < words; w++) {
+        ask_ahead(values, mask, w, words);
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
             out[count++] = values[w * 64 + tg_lowest(word)];
         }
@@ -93,7 +110,8 @@ void tg_expand_add(float *out, const uint64_t *mask, const float *values, float 
         tg_kernels_best()->add(out, values, weight, n);
         return;
     }
-    for (size_t w = 0; w < tg_words(n); w++) {
+    for (size_t w = 0, words = tg_words(n); w < words; w++) {
+        ask_ahead(out, mask, w, words);
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
             out[w * 64 + tg_lowest(word)] += weight * *values++;
         }

@@ -3,6 +3,7 @@
  * these is shorter, because it is the fastest to read. In recipes with `rans` there is a fifth, at the bound. Which way
  * was taken is the mode, in the chunk's header. */
 #include "base/bits.h"
+#include "base/bytes.h"
 #include "pack/geometric.h"
 
 #include <string.h>
@@ -17,11 +18,7 @@ typedef struct costs {
 
 static unsigned number_len(uint64_t value)
 {
-    unsigned len = 1;
-    while (value >>= 7) {
-        len++;
-    }
-    return len;
+    return 1 + (63u - (unsigned)__builtin_clzll(value | 1)) / 7;
 }
 
 /* The parameter that suits the mean gap, and its neighbours: one of them is the best or a hair from it. */
@@ -78,14 +75,15 @@ typedef struct bit_writer {
     unsigned held_n;
 } bit_writer;
 
-static void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 56 */
+static inline void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 32 */
 {
     w->held |= bits << w->held_n;
     w->held_n += n;
-    while (w->held_n >= 8) {
-        *w->out++ = (uint8_t)w->held;
-        w->held >>= 8;
-        w->held_n -= 8;
+    if (w->held_n >= 32) {
+        tg_put32(w->out, (uint32_t)w->held);
+        w->out += 4;
+        w->held >>= 32;
+        w->held_n -= 32;
     }
 }
 
@@ -98,15 +96,17 @@ static size_t write_rice(uint8_t *out, const uint64_t *mask, size_t n, unsigned 
             uint64_t index = w * 64 + tg_lowest(word);
             uint64_t gap = index - next;
             uint64_t quotient = gap >> k;
-            for (; quotient >= 32; quotient -= 32) {
-                put_bits(&writer, UINT32_MAX, 32);
+            for (; quotient >= 31; quotient -= 31) {
+                put_bits(&writer, UINT32_MAX >> 1, 31);
             }
             put_bits(&writer, (UINT64_C(1) << quotient) - 1, (unsigned)quotient + 1);
             put_bits(&writer, gap & ((UINT64_C(1) << k) - 1), k);
             next = index + 1;
         }
     }
-    put_bits(&writer, 0, (8 - writer.held_n) % 8);
+    for (; writer.held_n > 0; writer.held_n -= writer.held_n < 8 ? writer.held_n : 8, writer.held >>= 8) {
+        *writer.out++ = (uint8_t)writer.held;
+    }
     return (size_t)(writer.out - out);
 }
 
@@ -115,36 +115,77 @@ static bool get_bit(const uint8_t *bytes, uint64_t bit)
     return bytes[bit / 8] >> bit % 8 & 1;
 }
 
-static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
+/* Indices while they are read. */
+typedef struct rice_reader {
+    const uint8_t *bytes;
+    uint64_t bit, bit_n; /* the next, and all */
+    uint64_t next;       /* the least index that may follow */
+    size_t left;         /* indices that are to come */
+} rice_reader;
+
+/* Adds an index to the mask; false if it is beyond n. */
+static inline bool take_gap(rice_reader *r, uint64_t *mask, uint64_t gap, size_t n)
 {
-    uint64_t bit = 0, bit_n = (uint64_t)len * 8;
-    uint64_t next = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t gap = 0;
-        while (bit < bit_n && get_bit(bytes, bit)) {
-            gap++;
-            bit++;
-        }
-        if (bit_n - bit < 1 + (uint64_t)k) { /* the zero bit and the low bits */
-            return false;
-        }
-        bit++;
-        gap <<= k;
-        for (unsigned b = 0; b < k; b++) {
-            gap |= (uint64_t)get_bit(bytes, bit++) << b;
-        }
-        if (gap >= n - next) {
-            return false;
-        }
-        next += gap;
-        mask[next / 64] |= UINT64_C(1) << next % 64;
-        next++;
-    }
-    if (bit_n - bit >= 8) {
+    if (gap >= n - r->next) {
         return false;
     }
-    for (; bit < bit_n; bit++) {
-        if (get_bit(bytes, bit)) {
+    uint64_t index = r->next + gap;
+    mask[index / 64] |= UINT64_C(1) << index % 64;
+    r->next = index + 1;
+    r->left--;
+    return true;
+}
+
+/* As long as eight bytes can be read from where an index begins, and hold all of it. */
+static bool read_rice_fast(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
+{
+    while (r->left > 0 && r->bit / 8 + 8 <= r->bit_n / 8) {
+        uint64_t held = tg_get64(r->bytes + r->bit / 8) >> r->bit % 8;
+        unsigned quotient = ~held == 0 ? 64 : tg_lowest(~held), used = quotient + 1 + k;
+        if (used > 56) { /* held has 57 bits or more */
+            return true;
+        }
+        uint64_t gap = (uint64_t)quotient << k | (held >> (quotient + 1) & ((UINT64_C(1) << k) - 1));
+        r->bit += used;
+        if (!take_gap(r, mask, gap, n)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One index, bit by bit. */
+static bool read_rice_slow(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
+{
+    uint64_t gap = 0;
+    while (r->bit < r->bit_n && get_bit(r->bytes, r->bit)) {
+        gap++;
+        r->bit++;
+    }
+    if (r->bit_n - r->bit < 1 + (uint64_t)k) { /* the zero bit and the low bits */
+        return false;
+    }
+    r->bit++;
+    gap <<= k;
+    for (unsigned b = 0; b < k; b++) {
+        gap |= (uint64_t)get_bit(r->bytes, r->bit++) << b;
+    }
+    return take_gap(r, mask, gap, n);
+}
+
+static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
+    while (r.left > 0) {
+        if (!read_rice_fast(&r, mask, k, n) || (r.left > 0 && !read_rice_slow(&r, mask, k, n))) {
+            return false;
+        }
+    }
+    if (r.bit_n - r.bit >= 8) {
+        return false;
+    }
+    for (; r.bit < r.bit_n; r.bit++) {
+        if (get_bit(bytes, r.bit)) {
             return false;
         }
     }

@@ -47,7 +47,7 @@ extern const char *const tg_no_yes_choices[];
     }
 
 #define TG_BIN_MAX 16384
-#define TG_SAMPLE_MAX 4096
+#define TG_SAMPLE_MAX 8192
 
 /* Where coordinates come from. */
 typedef enum tg_select_by {
