@@ -1,10 +1,11 @@
-/* Kernels for AVX2 with F16C; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
+/* Kernels for AVX2 with F16C and BMI2; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
  * can. */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
-#define TG_TARGET __attribute__((target("avx2,f16c,popcnt")))
+#define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #include "kernels/loops.h"
+#include "kernels/rans_loops.h"
 
 #include <immintrin.h>
 
@@ -84,6 +85,7 @@ const tg_kernels tg_kernels_avx2 = {
     .fp16_widen = fp16_widen,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
-    .rans_rounds = tg_rans_rounds_scalar,
+    .rans_push = rans_push,
+    .rans_pull = rans_pull,
 };
 #endif

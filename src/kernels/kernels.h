@@ -35,18 +35,32 @@ size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t
 void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
 void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t n);
 
-/* Rounds of 32 symbols by the 32 states of a range coder (pack/rans_coder.h), as long as there are 64 bytes of words for
- * each; returns the number of symbols. */
+/* ---- range coding (pack/rans_coder.h) -------------------------------------------------------------------------------- */
+
+enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 16 };
+
+/* A symbol as the encoder needs it, of frequency f out of 2^bits. Division by f is a multiplication: for x below 2^31, x / f
+ * is (x * inverse) >> (31 + log) with inverse = ceil(2^(31 + log) / f), 2^log being the power of two that is not below f
+ * (Granlund and Montgomery, 1994). */
+enum { TG_PLAN_FREQUENCY = 32, TG_PLAN_START = 46, TG_PLAN_LOG = 60, TG_PLAN_MASK = (1 << 14) - 1 };
+
+typedef struct tg_rans_plans {
+    const uint64_t *plans; /* of each symbol: inverse, frequency less 1, where it starts, log; from these bits on */
+    uint32_t bits;
+    uint32_t base; /* if it is at most TG_RANS_FEW, there are that many plans, whatever those beyond it are */
+} tg_rans_plans;
+
+/* What the low bits of a state say. */
 typedef struct tg_rans_slots {
     const uint32_t
-        *slots;       /* one for each of the low 12 bits of a state: symbol, from bit 8 on its frequency less 1, from
-                              bit 20 on how far into it the slot is */
-    uint32_t few[16]; /* frequencies of the symbols, if they are no more than so many ... */
-    bool are_few;     /* ... which this says */
+        *slots;     /* 2^bits: the low 8 bits of a symbol, from bit 8 on its frequency less 1, from bit 20 on how far
+                              into it the slot is */
+    uint32_t bits;  /* at most 12 */
+    uint32_t upper; /* the first slot of symbols from 256 on */
+    uint32_t few_n; /* how many symbols occur, if they are no more than TG_RANS_FEW; else 0 */
+    uint32_t few_symbol[TG_RANS_FEW], few_start[TG_RANS_FEW],
+        few_frequency[TG_RANS_FEW]; /* beyond few_n start at 2^bits */
 } tg_rans_slots;
-
-size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
-                      const tg_rans_slots *slots);
 
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
@@ -67,15 +81,25 @@ typedef struct tg_kernels {
     /* AdaComp's bin: marks, from bit `at` of the mask on, elements whose |u + more * g| is `least` or more, as bits, or a NaN,
      * and whose u is not 0. */
     void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
-    size_t (*rans_rounds)(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                          size_t count, const tg_rans_slots *slots);
+    /* Symbols into states, from the last on: symbol i into state i mod lane_n, which is a power of two. Words that states give
+     * away are put in front of *words, at most one for each symbol. */
+    void (*rans_push)(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
+                      const tg_rans_plans *plans);
+    /* Rounds of a symbol from each of 16, 32 or 64 states, as long as there are as many words as states for each; returns the
+     * number of symbols. */
+    size_t (*rans_pull)(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words, const uint8_t *end,
+                        size_t count, const tg_rans_slots *slots);
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;
-size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                             size_t count, const tg_rans_slots *slots);
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
+
+/* Of the last, what stands in a file of its own. */
+void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
+                         const tg_rans_plans *plans);
+size_t tg_rans_pull_avx512(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
+                           const uint8_t *end, size_t count, const tg_rans_slots *slots);
 #endif
 
 /* What of its instruction sets a processor may use here: TG_SIMD=avx2 or =scalar in the environment forbids higher ones. It is

@@ -129,13 +129,11 @@ static size_t write_stream(uint8_t *out, const uint16_t *symbols, size_t n, cons
 static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, const tg_coding *c)
 {
     const uint16_t *symbols = all;
-    uint32_t counts[TG_BASE_MAX] = {0};
+    uint32_t counts[TG_BASE_MAX];
     uint8_t counted[TG_BASE_MAX];
     uint16_t codes[TG_BASE_MAX];
     const uint8_t *lengths = c->lengths;
-    for (size_t i = 0; i < count; i++) {
-        counts[symbols[i]]++;
-    }
+    tg_count_symbols(counts, symbols, count, c->base);
     size_t head = 1;
     bool by_model = c->params[TABLE] == TABLE_MODEL && lengths != NULL;
     if (!by_model) {

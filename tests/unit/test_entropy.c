@@ -1,7 +1,6 @@
 /* Coded packs: round trips, sizes beside the entropy, and damaged bytes. */
 #include "base/bits.h"
 #include "codec/codec.h"
-#include "kernels/kernels.h"
 #include "pack/geometric.h"
 #include "support.h"
 
@@ -146,48 +145,23 @@ static void rans_comes_near_the_entropy(void **state)
     free(symbols);
 }
 
-/* Every instruction set reads the same, from any states and words. */
-static void kernels_agree(void **state)
+/* Counting, however long and repetitive. */
+static void symbols_are_counted(void **state)
 {
     (void)state;
-#if defined(__x86_64__)
-    if (strcmp(tg_simd(), "avx512") != 0) {
-        skip();
+    static const uint32_t bases[] = {2, 3, 15, 16, 17, 512};
+    test_random r = {30};
+    uint16_t symbols[1000];
+    for (size_t round = 0; round < 1000; round++) {
+        uint32_t base = bases[round % 6], counts[TG_BASE_MAX], want[TG_BASE_MAX] = {0};
+        size_t n = (size_t)(test_bits(&r) % 1000);
+        fill(symbols, n, (law)(round % LAW_N), base, &r);
+        for (size_t i = 0; i < n; i++) {
+            want[symbols[i]]++;
+        }
+        tg_count_symbols(counts, symbols, n, base);
+        assert_memory_equal(counts, want, sizeof want);
     }
-    test_random r = {29};
-    for (int round = 0; round < 200; round++) {
-        uint32_t base = 1 + (uint32_t)(test_bits(&r) % (round % 2 ? 16 : 256)), slots[4096], at = 0;
-        tg_rans_slots all = {.slots = slots, .are_few = base <= 16};
-        for (uint32_t s = 0; s < base; s++) {
-            uint32_t left = 4096 - at, f = s + 1 == base ? left : (uint32_t)(test_bits(&r) % (1 + left / 3));
-            f = round % 10 == 0 && base > 2 ? (s == base / 2 ? 4096 : 0) : f;
-            for (uint32_t o = 0; o < f; o++) {
-                slots[at++] = s | (f - 1) << 8 | o << 20;
-            }
-            if (all.are_few) {
-                all.few[s] = f;
-            }
-        }
-        assert_int_equal(at, 4096);
-        enum { SYMBOLS = 32 * 50 };
-        uint8_t words[4000];
-        uint32_t states[2][32];
-        uint16_t symbols[2][SYMBOLS];
-        for (size_t i = 0; i < sizeof words; i++) {
-            words[i] = (uint8_t)test_bits(&r);
-        }
-        for (uint32_t l = 0; l < 32; l++) {
-            states[0][l] = states[1][l] = (1u << 15) + (uint32_t)(test_bits(&r) % ((1u << 31) - (1u << 15)));
-        }
-        const uint8_t *ends[2] = {words, words};
-        size_t n = SYMBOLS - (size_t)(test_bits(&r) % 40), len = (size_t)(test_bits(&r) % sizeof words);
-        size_t done = tg_rans_rounds_scalar(symbols[0], states[0], &ends[0], words + len, n, &all);
-        assert_int_equal(tg_kernels_avx512.rans_rounds(symbols[1], states[1], &ends[1], words + len, n, &all), done);
-        assert_ptr_equal(ends[0], ends[1]);
-        assert_memory_equal(states[0], states[1], sizeof states[0]);
-        assert_memory_equal(symbols[0], symbols[1], done * sizeof(uint16_t));
-    }
-#endif
 }
 
 /* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
@@ -483,16 +457,11 @@ static void damaged_gaps_are_refused_or_sound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(symbols_round_trip),
-        cmocka_unit_test(rans_comes_near_the_entropy),
-        cmocka_unit_test(kernels_agree),
-        cmocka_unit_test(prefix_codes_are_optimal),
-        cmocka_unit_test(prefix_codes_are_limited),
-        cmocka_unit_test(words_round_trip),
-        cmocka_unit_test(gaps_reach_the_bound),
-        cmocka_unit_test(gaps_of_any_kind),
-        cmocka_unit_test(damage_is_refused_or_sound),
-        cmocka_unit_test(damaged_gaps_are_refused_or_sound),
+        cmocka_unit_test(symbols_round_trip),         cmocka_unit_test(rans_comes_near_the_entropy),
+        cmocka_unit_test(symbols_are_counted),        cmocka_unit_test(prefix_codes_are_optimal),
+        cmocka_unit_test(prefix_codes_are_limited),   cmocka_unit_test(words_round_trip),
+        cmocka_unit_test(gaps_reach_the_bound),       cmocka_unit_test(gaps_of_any_kind),
+        cmocka_unit_test(damage_is_refused_or_sound), cmocka_unit_test(damaged_gaps_are_refused_or_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
