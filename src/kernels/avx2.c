@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #include "kernels/loops.h"
+#include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 
 #include <immintrin.h>
@@ -87,5 +88,7 @@ const tg_kernels tg_kernels_avx2 = {
     .mark_bin = mark_bin,
     .rans_push = rans_push,
     .rans_pull = rans_pull,
+    .prefix_write = prefix_write,
+    .prefix_read = prefix_read,
 };
 #endif

@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,bmi2,f16c,popcnt")))
 #include "kernels/loops.h"
+#include "kernels/prefix_loops.h"
 
 #include <immintrin.h>
 
@@ -82,5 +83,7 @@ const tg_kernels tg_kernels_avx512 = {
     .mark_bin = mark_bin,
     .rans_push = tg_rans_push_avx512,
     .rans_pull = tg_rans_pull_avx512,
+    .prefix_write = prefix_write,
+    .prefix_read = prefix_read,
 };
 #endif

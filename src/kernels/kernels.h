@@ -62,6 +62,36 @@ typedef struct tg_rans_slots {
         few_frequency[TG_RANS_FEW]; /* beyond few_n start at 2^bits */
 } tg_rans_slots;
 
+/* ---- prefix codes (pack/huffman.c) ----------------------------------------------------------------------------------- */
+
+enum { TG_PREFIX_LONGEST = 12, TG_PREFIX_SLOTS = 1 << TG_PREFIX_LONGEST };
+
+/* Codes to write: their length, and from this bit on their bits, first one lowest. */
+enum { TG_PREFIX_CODE = 8, TG_PREFIX_PAIR_BASE = 16 };
+
+typedef struct tg_prefix_codes {
+    uint64_t entries[512];
+    uint64_t pairs[256]; /* of symbols below 16, the second one times 16, if ... */
+    bool has_pairs;      /* ... there are no others */
+} tg_prefix_codes;
+
+/* What 12 bits say. `singles`: the first symbol, from bit 6 on, above its length. `slots`: the bits taken by up to three
+ * symbols, how many they are, and they, 16 bits each, from these bits on. Slots are for codes that are short. */
+enum { TG_PREFIX_SINGLE_SYMBOL = 6, TG_PREFIX_SLOT_N = 8, TG_PREFIX_SLOT_SYMBOL = 16, TG_PREFIX_SLOT_SYMBOLS = 3 };
+
+typedef struct tg_prefix_tables {
+    uint64_t slots[TG_PREFIX_SLOTS];
+    uint16_t singles[TG_PREFIX_SLOTS];
+    bool has_slots;
+} tg_prefix_tables;
+
+/* A stream while it is read: the next bit is bit `skip` of the byte at `at`. */
+typedef struct tg_prefix_stream {
+    const uint8_t *at, *end;
+    uint32_t skip;
+    uint16_t *out, *out_end;
+} tg_prefix_stream;
+
 /* ---- by instruction set ---------------------------------------------------------------------------------------------- */
 
 /* Loops that have a version for each instruction set; all give the same bits. */
@@ -89,6 +119,13 @@ typedef struct tg_kernels {
      * number of symbols. */
     size_t (*rans_pull)(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words, const uint8_t *end,
                         size_t count, const tg_rans_slots *slots);
+    /* Codes of symbols, one behind the other from the lowest bit of each byte on, and zero bits to the end of the last byte.
+     * There is room for them before `end`. Returns where they end. */
+    uint8_t *(*prefix_write)(uint8_t *out, const uint8_t *end, const uint16_t *symbols, size_t count,
+                             const tg_prefix_codes *codes);
+    /* Reads as much of one or four streams as can be read with eight bytes at a time, and with room for a few symbols more; a
+     * few at the end are left. */
+    void (*prefix_read)(tg_prefix_stream *streams, size_t stream_n, const tg_prefix_tables *tables);
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

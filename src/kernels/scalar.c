@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 #define TG_TARGET
+#include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 
 #include <float.h>
@@ -257,4 +258,6 @@ const tg_kernels tg_kernels_scalar = {
     .mark_bin = mark_bin,
     .rans_push = rans_push,
     .rans_pull = rans_pull,
+    .prefix_write = prefix_write,
+    .prefix_read = prefix_read,
 };

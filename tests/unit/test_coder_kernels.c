@@ -134,10 +134,108 @@ static void range_coders_agree(void **state)
     }
 }
 
+/* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
+
+/* Any codes, in room that is exact: what is written is the same, and what is behind it is not touched. */
+static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r)
+{
+    static tg_prefix_codes codes;
+    static uint16_t symbols[KERNEL_N];
+    uint64_t bits = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint64_t length = 1 + test_bits(r) % TG_PREFIX_LONGEST;
+        codes.entries[s] = length | (test_bits(r) & ((1u << length) - 1)) << TG_PREFIX_CODE;
+    }
+    codes.has_pairs = base <= TG_PREFIX_PAIR_BASE;
+    for (uint32_t i = 0; codes.has_pairs && i < base * base; i++) {
+        uint64_t a = codes.entries[i % base], b = codes.entries[i / base], length = a & 63;
+        uint64_t pair = a >> TG_PREFIX_CODE | (b >> TG_PREFIX_CODE) << length;
+        codes.pairs[i % base + TG_PREFIX_PAIR_BASE * (i / base)] = (length + (b & 63)) | pair << TG_PREFIX_CODE;
+    }
+    size_t n = (size_t)(test_bits(r) % (test_bits(r) % 2 == 0 ? 20 : KERNEL_N));
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % base);
+        bits += codes.entries[symbols[i]] & 63;
+    }
+    size_t len = (size_t)((bits + 7) / 8);
+    uint8_t *want = test_room(len + 1), *got = test_room(len + 1);
+    memset(want, 0, len + 1);
+    uint64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (uint64_t b = 0; b < (codes.entries[symbols[i]] & 63); b++, at++) {
+            want[at / 8] |= (uint8_t)((codes.entries[symbols[i]] >> (TG_PREFIX_CODE + b) & 1) << at % 8);
+        }
+    }
+    assert_ptr_equal(fast->prefix_write(got, got + len, symbols, n, &codes), got + len);
+    assert_memory_equal(got, want, len);
+    free(got);
+    free(want);
+}
+
+/* Any tables: they need not be those of a code. */
+static void compare_reads(const tg_kernels *fast, size_t stream_n, test_random *r)
+{
+    static tg_prefix_tables tables;
+    tables.has_slots = test_bits(r) % 2 == 0;
+    for (uint32_t i = 0; i < TG_PREFIX_SLOTS; i++) {
+        uint64_t length = 1 + test_bits(r) % TG_PREFIX_LONGEST, n = 1 + test_bits(r) % TG_PREFIX_SLOT_SYMBOLS;
+        tables.singles[i] = (uint16_t)(length | test_bits(r) % 512 << TG_PREFIX_SINGLE_SYMBOL);
+        tables.slots[i] = length | n << TG_PREFIX_SLOT_N | test_bits(r) << TG_PREFIX_SLOT_SYMBOL;
+    }
+    tg_prefix_stream streams[2][4];
+    uint8_t *bytes[4];
+    uint16_t *symbols[2][4];
+    for (size_t i = 0; i < stream_n; i++) {
+        size_t len = (size_t)(test_bits(r) % 300), n = (size_t)(test_bits(r) % 400);
+        bytes[i] = test_room(len);
+        for (size_t b = 0; b < len; b++) {
+            bytes[i][b] = (uint8_t)test_bits(r);
+        }
+        for (int k = 0; k < 2; k++) {
+            symbols[k][i] = test_room(n * sizeof(uint16_t));
+            memset(symbols[k][i], 0, n * sizeof(uint16_t));
+            streams[k][i] = (tg_prefix_stream){.at = bytes[i],
+                                               .end = bytes[i] + len,
+                                               .skip = len > 0 ? (uint32_t)(len % 8) : 0,
+                                               .out = symbols[k][i],
+                                               .out_end = symbols[k][i] + n};
+        }
+    }
+    tg_kernels_scalar.prefix_read(streams[0], stream_n, &tables);
+    fast->prefix_read(streams[1], stream_n, &tables);
+    for (size_t i = 0; i < stream_n; i++) {
+        const tg_prefix_stream *a = &streams[0][i], *b = &streams[1][i];
+        assert_ptr_equal(a->at, b->at);
+        assert_int_equal(a->skip, b->skip);
+        assert_int_equal(a->out - symbols[0][i], b->out - symbols[1][i]);
+        assert_true(a->at <= a->end && a->out <= a->out_end);
+        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* what is left is little */
+        assert_memory_equal(symbols[0][i], symbols[1][i], (size_t)(a->out - symbols[0][i]) * sizeof(uint16_t));
+        free(symbols[0][i]);
+        free(symbols[1][i]);
+        free(bytes[i]);
+    }
+}
+
+static void prefix_codes_agree(void **state)
+{
+    (void)state;
+    static const uint32_t bases[] = {1, 2, 3, 11, 16, 17, 247, 512};
+    test_random r = {31};
+    for (int level = TG_SIMD_SCALAR; level <= TG_SIMD_AVX512; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; fast != NULL && round < 300; round++) {
+            compare_writes(fast, bases[round % 8], &r);
+            compare_reads(fast, round % 3 == 0 ? 1 : 4, &r);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(range_coders_agree),
+        cmocka_unit_test(prefix_codes_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
