@@ -7,6 +7,7 @@
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
+#include "kernels/word_loops.h"
 
 #include <immintrin.h>
 
@@ -86,6 +87,8 @@ const tg_kernels tg_kernels_avx2 = {
     .fp16_widen = fp16_widen,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
+    .split_words = split_words,
+    .join_words = join_words,
     .rans_push = rans_push,
     .rans_pull = rans_pull,
     .prefix_write = prefix_write,

@@ -111,6 +111,10 @@ typedef struct tg_kernels {
     /* AdaComp's bin: marks, from bit `at` of the mask on, elements whose |u + more * g| is `least` or more, as bits, or a NaN,
      * and whose u is not 0. */
     void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+    /* Words of two or four bytes, each in four, turned left by one bit within their length: their upper bytes, and their lower
+     * ones, little-endian, one word behind the other. And back. */
+    void (*split_words)(uint16_t *uppers, uint8_t *lowers, const uint32_t *words, uint32_t word_len, size_t n);
+    void (*join_words)(uint32_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
     /* Symbols into states, from the last on: symbol i into state i mod lane_n, which is a power of two. Words that states give
      * away are put in front of *words, at most one for each symbol. */
     void (*rans_push)(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,

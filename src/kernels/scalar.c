@@ -5,6 +5,7 @@
 #define TG_TARGET
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
+#include "kernels/word_loops.h"
 
 #include <float.h>
 #include <math.h>
@@ -256,6 +257,8 @@ const tg_kernels tg_kernels_scalar = {
     .mark_keys = mark_keys,
     .largest_key = largest_key,
     .mark_bin = mark_bin,
+    .split_words = split_words,
+    .join_words = join_words,
     .rans_push = rans_push,
     .rans_pull = rans_pull,
     .prefix_write = prefix_write,
