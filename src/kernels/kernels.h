@@ -37,7 +37,7 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
 
 /* ---- range coding (pack/rans_coder.h) -------------------------------------------------------------------------------- */
 
-enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 16 };
+enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 16, TG_RANS_SPAN = 32 };
 
 /* A symbol as the encoder needs it, of frequency f out of 2^bits. Division by f is a multiplication: for x below 2^31, x / f
  * is (x * inverse) >> (31 + log) with inverse = ceil(2^(31 + log) / f), 2^log being the power of two that is not below f
@@ -47,7 +47,7 @@ enum { TG_PLAN_FREQUENCY = 32, TG_PLAN_START = 46, TG_PLAN_LOG = 60, TG_PLAN_MAS
 typedef struct tg_rans_plans {
     const uint64_t *plans; /* of each symbol: inverse, frequency less 1, where it starts, log; from these bits on */
     uint32_t bits;
-    uint32_t base; /* if it is at most TG_RANS_FEW, there are that many plans, whatever those beyond it are */
+    uint32_t first, span; /* symbols are from the first on, this many; there are plans for all of these */
 } tg_rans_plans;
 
 /* What the low bits of a state say. */
@@ -59,7 +59,7 @@ typedef struct tg_rans_slots {
     uint32_t upper; /* the first slot of symbols from 256 on */
     uint32_t few_n; /* how many symbols occur, if they are no more than TG_RANS_FEW; else 0 */
     uint32_t few_symbol[TG_RANS_FEW], few_start[TG_RANS_FEW],
-        few_frequency[TG_RANS_FEW]; /* beyond few_n start at 2^bits */
+        few_frequency[TG_RANS_FEW]; /* from few_n on start at 2^bits */
 } tg_rans_slots;
 
 /* ---- prefix codes (pack/huffman.c) ----------------------------------------------------------------------------------- */

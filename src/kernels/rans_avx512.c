@@ -42,8 +42,8 @@ typedef struct planned {
     __m512i upper, even, odd;
 } planned;
 
-/* Eight words of 64 bits, and 16 of 32, from anywhere. Single loads, because processors that guard their gathers against
- * spying (Intel's of 2015 to 2021) take three times as long by them. */
+/* Eight words of 64 bits, and 16 of 32, from anywhere. Single loads: where processors guard their gathers against spying, or
+ * never had fast ones, a gather takes half as long again. */
 INLINED __m512i eight(const uint64_t *from, const uint16_t *at, int step)
 {
     return _mm512_setr_epi64((long long)from[at[0]], (long long)from[at[step]], (long long)from[at[2 * step]],
@@ -71,7 +71,7 @@ INLINED __m512i sixteen(const uint32_t *from, __m512i at)
 /* How plans are found. */
 typedef struct planner {
     const uint64_t *plans;
-    __m512i lowers, uppers; /* of few symbols */
+    __m512i first, lowers[2], uppers[2]; /* of few symbols */
     uint32_t bits;
     bool are_few;
 } planner;
@@ -86,8 +86,10 @@ INLINED planned look(const uint16_t *symbols, const uint64_t *plans)
 INLINED planned pick(const uint16_t *some, const planner *p)
 {
     __m512i symbols = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)some));
-    __m512i lower = _mm512_permutexvar_epi32(symbols, p->lowers);
-    return (planned){_mm512_permutexvar_epi32(symbols, p->uppers), lower, _mm512_srli_epi64(lower, 32)};
+    __m512i at = _mm512_sub_epi32(symbols, p->first);
+    __m512i lower = _mm512_permutex2var_epi32(p->lowers[0], at, p->lowers[1]);
+    __m512i upper = _mm512_permutex2var_epi32(p->uppers[0], at, p->uppers[1]);
+    return (planned){upper, lower, _mm512_srli_epi64(lower, 32)};
 }
 
 INLINED planned plan(const uint16_t *symbols, const planner *p)
@@ -122,13 +124,17 @@ INLINED uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
 INLINED void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
                          const tg_rans_plans *plans, int vector_n, bool are_few)
 {
-    uint32_t halves[2][16] = {{0}};
-    for (uint32_t s = 0; are_few && s < plans->base; s++) {
-        halves[0][s] = (uint32_t)plans->plans[s];
-        halves[1][s] = (uint32_t)(plans->plans[s] >> 32);
+    uint32_t halves[2][TG_RANS_SPAN] = {{0}};
+    for (uint32_t s = 0; are_few && s < plans->span; s++) {
+        halves[0][s] = (uint32_t)plans->plans[plans->first + s];
+        halves[1][s] = (uint32_t)(plans->plans[plans->first + s] >> 32);
     }
-    const planner p = {plans->plans, _mm512_loadu_si512(halves[0]), _mm512_loadu_si512(halves[1]), plans->bits,
-                       are_few};
+    const planner p = {.plans = plans->plans,
+                       .first = _mm512_set1_epi32((int)plans->first),
+                       .lowers = {_mm512_loadu_si512(halves[0]), _mm512_loadu_si512(halves[0] + 16)},
+                       .uppers = {_mm512_loadu_si512(halves[1]), _mm512_loadu_si512(halves[1] + 16)},
+                       .bits = plans->bits,
+                       .are_few = are_few};
     vectors x = load(states, vector_n);
     uint8_t *at = *words;
     for (const uint16_t *here = symbols + count; here > symbols;) {
@@ -151,7 +157,7 @@ TG_TARGET void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **
 {
     size_t whole = lane_n < 16 ? 0 : count - count % lane_n;
     tg_kernels_scalar.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
-    bool are_few = plans->base <= TG_RANS_FEW;
+    bool are_few = plans->span <= TG_RANS_SPAN;
     if (lane_n == 16) {
         are_few ? push_rounds(states, words, symbols, whole, plans, 1, true)
                 : push_rounds(states, words, symbols, whole, plans, 1, false);

@@ -131,14 +131,18 @@ static size_t read_table(table *t, const uint8_t *bytes, size_t len, uint32_t ba
 
 /* ---- encoding -------------------------------------------------------------------------------------------------------- */
 
-static void make_plans(uint64_t *plans, const table *t, uint32_t base)
+static tg_rans_plans make_plans(uint64_t *plans, const table *t, uint32_t base)
 {
     uint64_t start = 0;
+    uint32_t first = base, last = 0;
     for (uint32_t s = 0; s < base; s++) {
         uint32_t f = t->frequency[s], log = 0;
+        plans[s] = 0;
         if (f == 0) {
             continue;
         }
+        first = first < s ? first : s;
+        last = s;
         while (1u << log < f) {
             log++;
         }
@@ -147,6 +151,7 @@ static void make_plans(uint64_t *plans, const table *t, uint32_t base)
             inverse | (uint64_t)(f - 1) << TG_PLAN_FREQUENCY | start << TG_PLAN_START | (uint64_t)log << TG_PLAN_LOG;
         start += f;
     }
+    return (tg_rans_plans){.plans = plans, .bits = t->bits, .first = first, .span = last - first + 1};
 }
 
 /* What a state costs, about three bytes, is little beside the `len` bytes that it codes. 16 states, which are for a few
@@ -223,14 +228,12 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
         return 0;
     }
     uint8_t *end = (uint8_t *)room + WORDS_LEN, *words = end;
-    uint64_t *plans = (uint64_t *)(void *)end;
-    make_plans(plans, t, base);
+    tg_rans_plans plans = make_plans((uint64_t *)(void *)end, t, base);
     uint32_t states[TG_RANS_LANES_MAX];
     for (uint32_t l = 0; l < lane_n; l++) {
         states[l] = TG_RANS_START;
     }
-    tg_rans_plans all = {.plans = plans, .bits = t->bits, .base = base};
-    tg_kernels_best()->rans_push(states, lane_n, &words, symbols, count, &all);
+    tg_kernels_best()->rans_push(states, lane_n, &words, symbols, count, &plans);
     size_t words_len = (size_t)(end - words), states_len = 4 * (size_t)lane_n;
     if (d.head_len + states_len + words_len > cap) {
         return 0;

@@ -96,7 +96,7 @@ static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32
     for (size_t i = 0; i < n; i++) {
         symbols[i] = used[test_bits(r) % used_n];
     }
-    tg_rans_plans all = {.plans = plans, .bits = bits, .base = base};
+    tg_rans_plans all = {.plans = plans, .bits = bits, .first = used[0], .span = 1u + used[used_n - 1] - used[0]};
     uint32_t states[2][TG_RANS_LANES_MAX];
     any_states(states[0], r);
     memcpy(states[1], states[0], sizeof states[1]);
@@ -116,7 +116,7 @@ static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32
 static void range_coders_agree(void **state)
 {
     (void)state;
-    static const uint32_t bases[] = {1, 2, 3, 4, 5, 11, 16, 17, 100, 247, 256, 257, 400, 512};
+    static const uint32_t bases[] = {1, 2, 3, 4, 5, 11, 16, 17, 32, 33, 247, 256, 257, 512};
     static const uint32_t lanes[] = {16, 32, 64, 1, 4};
     test_random r = {29};
     uint32_t frequencies[TG_BASE_MAX];
