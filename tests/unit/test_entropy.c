@@ -149,19 +149,23 @@ static void rans_comes_near_the_entropy(void **state)
 static void symbols_are_counted(void **state)
 {
     (void)state;
-    static const uint32_t bases[] = {2, 3, 15, 16, 17, 512};
+    static const uint32_t bases[] = {2, 3, 16, 31, 32, 33, 100, 512};
+    enum { MOST = 10000 };
     test_random r = {30};
-    uint16_t symbols[1000];
-    for (size_t round = 0; round < 1000; round++) {
-        uint32_t base = bases[round % 6], counts[TG_BASE_MAX], want[TG_BASE_MAX] = {0};
-        size_t n = (size_t)(test_bits(&r) % 1000);
-        fill(symbols, n, (law)(round % LAW_N), base, &r);
+    uint16_t *symbols = test_room(MOST * sizeof *symbols);
+    for (size_t round = 0; round < 400; round++) {
+        uint32_t base = bases[round % 8], counts[TG_BASE_MAX], want[TG_BASE_MAX] = {0};
+        size_t n = round % 3 == 0 ? (size_t)(test_bits(&r) % 100) : MOST - (size_t)(test_bits(&r) % 3000);
+        uint32_t from = (uint32_t)(test_bits(&r) % (TG_BASE_MAX + 1 - base)); /* they need not begin with 0 */
+        fill(symbols, n, (law)(round / 8 % LAW_N), base, &r);
         for (size_t i = 0; i < n; i++) {
+            symbols[i] = (uint16_t)(symbols[i] + from);
             want[symbols[i]]++;
         }
-        tg_count_symbols(counts, symbols, n, base);
+        tg_count_symbols(counts, symbols, n, from + base);
         assert_memory_equal(counts, want, sizeof want);
     }
+    free(symbols);
 }
 
 /* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
