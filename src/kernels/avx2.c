@@ -5,7 +5,6 @@
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #include "kernels/loops.h"
-#include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/word_loops.h"
 
@@ -91,7 +90,7 @@ const tg_kernels tg_kernels_avx2 = {
     .join_words = join_words,
     .rans_push = rans_push,
     .rans_pull = rans_pull,
-    .prefix_write = prefix_write,
-    .prefix_read = prefix_read,
+    .prefix_write = tg_prefix_write_bmi2,
+    .prefix_read = tg_prefix_read_bmi2,
 };
 #endif

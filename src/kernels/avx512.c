@@ -5,7 +5,6 @@
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,bmi2,f16c,popcnt")))
 #include "kernels/loops.h"
-#include "kernels/prefix_loops.h"
 
 #include <immintrin.h>
 
@@ -134,7 +133,7 @@ const tg_kernels tg_kernels_avx512 = {
     .join_words = join_words,
     .rans_push = tg_rans_push_avx512,
     .rans_pull = tg_rans_pull_avx512,
-    .prefix_write = prefix_write,
-    .prefix_read = prefix_read,
+    .prefix_write = tg_prefix_write_bmi2,
+    .prefix_read = tg_prefix_read_bmi2,
 };
 #endif

@@ -136,7 +136,10 @@ extern const tg_kernels tg_kernels_scalar;
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
 
-/* Of the last, what stands in a file of its own. */
+/* What of theirs stands in files of its own. */
+uint8_t *tg_prefix_write_bmi2(uint8_t *out, const uint8_t *end, const uint16_t *symbols, size_t count,
+                              const tg_prefix_codes *codes);
+void tg_prefix_read_bmi2(tg_prefix_stream *streams, size_t stream_n, const tg_prefix_tables *tables);
 void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
                          const tg_rans_plans *plans);
 size_t tg_rans_pull_avx512(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,

@@ -1,5 +1,5 @@
-/* The loops of prefix codes in plain C. Files of instruction sets define TG_TARGET, what to compile for, and include this; it is
- * shifts by any number of bits (BMI2) that make a difference. */
+/* The loops of prefix codes in plain C. A file defines TG_TARGET, what to compile for, and includes this; it is shifts by any
+ * number of bits (BMI2) that make a difference. */
 #ifndef TG_KERNELS_PREFIX_LOOPS_H
 #define TG_KERNELS_PREFIX_LOOPS_H
 

@@ -281,7 +281,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     if (!make_codes(codes, lengths, c->base)) {
         return false;
     }
-    make_tables(c->room, codes, lengths, c->base, (len - head) * 8 < 6 * count);
+    make_tables(c->room, codes, lengths, c->base, (len - head) * 16 < 13 * count);
     return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->room);
 }
 
