@@ -281,7 +281,8 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     if (!make_codes(codes, lengths, c->base)) {
         return false;
     }
-    make_tables(c->room, codes, lengths, c->base, (len - head) * 16 < 13 * count);
+    bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol, two often fit into a slot */
+    make_tables(c->room, codes, lengths, c->base, are_short);
     return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->room);
 }
 
