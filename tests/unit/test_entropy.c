@@ -384,41 +384,59 @@ static void gaps_of_any_kind(void **state)
 /* ---- damage ------------------------------------------------------------------------------------------------------------ */
 
 /* Whatever the bytes, reading ends, stays inside, and what it accepts is below the base. */
+static void damage(const tg_symbol_part *part, uint32_t base, size_t n, law l, test_random *r, uint64_t tally[2])
+{
+    coded c = coded_new(part, base, 0);
+    uint16_t *symbols = test_room(n * sizeof *symbols);
+    uint8_t *bytes = test_room((size_t)tg_bits_len(n, base) + 1);
+    fill(symbols, n, l, base, r);
+    size_t len = coded_write(bytes, symbols, n, &c);
+    uint8_t *exact = test_room(len);
+    for (int trial = 0; trial < 8; trial++) {
+        memcpy(exact, bytes, len);
+        for (uint64_t hits = 1 + test_bits(r) % 3; hits > 0; hits--) {
+            size_t near = test_bits(r) % 2 == 0 || len < 500 ? len : 500; /* where tables and states are, or anywhere */
+            exact[test_bits(r) % near] = (uint8_t)(test_bits(r) >> (test_bits(r) % 8));
+        }
+        bool accepted = coded_read(symbols, exact, len, n, &c);
+        tally[accepted ? 1 : 0]++;
+        for (size_t i = 0; accepted && i < n; i++) {
+            assert_true(symbols[i] < base);
+        }
+    }
+    free(exact);
+    free(bytes);
+    free(symbols);
+    free(c.coding.room);
+}
+
+static const tg_symbol_part *const damaged_parts[] = {&tg_symbol_huffman, &tg_symbol_rans, &tg_symbol_zstd};
+
 static void damage_is_refused_or_sound(void **state)
 {
     (void)state;
-    static const tg_symbol_part *const parts[] = {&tg_symbol_huffman, &tg_symbol_rans, &tg_symbol_zstd};
     test_random r = {27};
-    uint64_t refused = 0, accepted = 0;
+    uint64_t tally[2] = {0};
     for (int round = 0; round < 6000; round++) {
         uint32_t base = (const uint32_t[]){2, 3, 11, 247, 512}[round % 5];
-        size_t n = 1 + (size_t)(test_bits(&r) % 400), limit = (size_t)tg_bits_len(n, base) + 1;
-        coded c = coded_new(parts[round % 3], base, 0);
-        uint16_t *symbols = test_room(n * sizeof *symbols);
-        uint8_t *bytes = test_room(limit);
-        fill(symbols, n, (law)(round % LAW_N), base, &r);
-        size_t len = coded_write(bytes, symbols, n, &c);
-        uint8_t *exact = test_room(len);
-        for (int trial = 0; trial < 8; trial++) {
-            memcpy(exact, bytes, len);
-            for (uint64_t hits = 1 + test_bits(&r) % 3; hits > 0; hits--) {
-                exact[test_bits(&r) % len] = (uint8_t)(test_bits(&r) >> (test_bits(&r) % 8));
-            }
-            if (coded_read(symbols, exact, len, n, &c)) {
-                accepted++;
-                for (size_t i = 0; i < n; i++) {
-                    assert_true(symbols[i] < base);
-                }
-            } else {
-                refused++;
-            }
-        }
-        free(exact);
-        free(bytes);
-        free(symbols);
-        free(c.coding.room);
+        size_t n = 1 + (size_t)(test_bits(&r) % 400);
+        damage(damaged_parts[round % 3], base, n, (law)(round % LAW_N), &r, tally);
     }
-    assert_true(refused > 5000 && accepted > 100);
+    assert_true(tally[0] > 5000 && tally[1] > 100);
+}
+
+/* Long enough for any number of states, and for four streams. */
+static void damage_to_long_ones_too(void **state)
+{
+    (void)state;
+    test_random r = {32};
+    uint64_t tally[2] = {0};
+    for (int round = 0; round < 60; round++) {
+        uint32_t base = (const uint32_t[]){3, 11, 30, 247, 512}[round % 5];
+        size_t n = 10000 + (size_t)(test_bits(&r) % (round % 2 ? 40000 : 200000));
+        damage(damaged_parts[round % 2], base, n, (law)(1 + round % (LAW_N - 1)), &r, tally);
+    }
+    assert_true(tally[0] > 100);
 }
 
 static void damaged_gaps_are_refused_or_sound(void **state)
@@ -461,11 +479,17 @@ static void damaged_gaps_are_refused_or_sound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(symbols_round_trip),         cmocka_unit_test(rans_comes_near_the_entropy),
-        cmocka_unit_test(symbols_are_counted),        cmocka_unit_test(prefix_codes_are_optimal),
-        cmocka_unit_test(prefix_codes_are_limited),   cmocka_unit_test(words_round_trip),
-        cmocka_unit_test(gaps_reach_the_bound),       cmocka_unit_test(gaps_of_any_kind),
-        cmocka_unit_test(damage_is_refused_or_sound), cmocka_unit_test(damaged_gaps_are_refused_or_sound),
+        cmocka_unit_test(symbols_round_trip),
+        cmocka_unit_test(rans_comes_near_the_entropy),
+        cmocka_unit_test(symbols_are_counted),
+        cmocka_unit_test(prefix_codes_are_optimal),
+        cmocka_unit_test(prefix_codes_are_limited),
+        cmocka_unit_test(words_round_trip),
+        cmocka_unit_test(gaps_reach_the_bound),
+        cmocka_unit_test(gaps_of_any_kind),
+        cmocka_unit_test(damage_is_refused_or_sound),
+        cmocka_unit_test(damage_to_long_ones_too),
+        cmocka_unit_test(damaged_gaps_are_refused_or_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
