@@ -181,6 +181,32 @@ uint64_t tg_rans_room_len(void)
     return WORDS_LEN + TG_BASE_MAX * sizeof(uint64_t);
 }
 
+/* As rans_push, for four states, which a processor keeps in registers, and symbols four at a time. So few states are for short
+ * streams, of many symbols mostly because these hardly ever give a word away. */
+static void push_four(uint32_t *all, uint8_t **words, const uint16_t *symbols, size_t count, const tg_rans_plans *plans)
+{
+    const uint32_t bits = plans->bits, whole = 1u << bits;
+    uint8_t *at = *words;
+    uint32_t states[4];
+    memcpy(states, all, sizeof states);
+    for (size_t i = count; i > 0; i -= 4) {
+        for (uint32_t l = 4; l-- > 0;) {
+            uint64_t plan = plans->plans[symbols[i - 4 + l]];
+            uint32_t frequency = (uint32_t)(plan >> TG_PLAN_FREQUENCY & TG_PLAN_MASK) + 1, x = states[l];
+            if (x >= (uint64_t)frequency << (31 - bits)) {
+                at -= 2;
+                tg_put16(at, (uint16_t)x);
+                x >>= 16;
+            }
+            uint32_t quotient = (uint32_t)((x * (plan & UINT32_MAX)) >> (31 + (plan >> TG_PLAN_LOG)));
+            uint32_t start = (uint32_t)(plan >> TG_PLAN_START & TG_PLAN_MASK);
+            states[l] = x + start + quotient * (whole - frequency);
+        }
+    }
+    memcpy(all, states, sizeof states);
+    *words = at;
+}
+
 /* A table as it will travel. */
 typedef struct draft {
     table t;
@@ -233,7 +259,11 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
     for (uint32_t l = 0; l < lane_n; l++) {
         states[l] = TG_RANS_START;
     }
-    tg_kernels_best()->rans_push(states, lane_n, &words, symbols, count, &plans);
+    size_t fours = lane_n == 4 ? count - count % 4 : 0;
+    tg_kernels_best()->rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
+    if (fours > 0) {
+        push_four(states, &words, symbols, fours, &plans);
+    }
     size_t words_len = (size_t)(end - words), states_len = 4 * (size_t)lane_n;
     if (d.head_len + states_len + words_len > cap) {
         return 0;
@@ -320,11 +350,38 @@ static bool read_wide(uint16_t *symbols, reader *r, size_t count, const wide_slo
     return true;
 }
 
+/* Four states, which a processor keeps in registers, as long as there are words for a round; returns the number of symbols. So
+ * few are for short streams, of many symbols mostly because these hardly ever need a word. */
+static size_t pull_four(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
+{
+    const uint32_t bits = slots->bits, mask = (1u << bits) - 1, upper = slots->upper;
+    const uint8_t *at = r->words;
+    uint32_t states[4];
+    size_t i = 0;
+    memcpy(states, r->states, sizeof states);
+    for (; count - i >= 4 && r->end - at >= 8; i += 4) {
+        for (uint32_t l = 0; l < 4; l++) {
+            uint32_t low = states[l] & mask, slot = slots->slots[low];
+            symbols[i + l] = (uint16_t)((slot & 255) + (low >= upper ? 256 : 0));
+            states[l] = ((slot >> 8 & 4095) + 1) * (states[l] >> bits) + (slot >> 20);
+            if (states[l] < TG_RANS_START) {
+                states[l] = states[l] << 16 | tg_get16(at);
+                at += 2;
+            }
+        }
+    }
+    memcpy(r->states, states, sizeof states);
+    r->words = at;
+    return i;
+}
+
 static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
 {
     size_t i = 0;
     if (r->lanes >= 16) {
         i = tg_kernels_best()->rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
+    } else if (r->lanes == 4) {
+        i = pull_four(symbols, r, count, slots);
     }
     for (; i < count; i++) {
         uint32_t x = r->states[i & (r->lanes - 1)], low = x & ((1u << slots->bits) - 1), slot = slots->slots[low];
