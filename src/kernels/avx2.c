@@ -1,13 +1,15 @@
-/* Kernels for AVX2 with F16C; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
+/* Kernels for AVX2 with F16C and BMI2; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
  * can. */
 #include "kernels/kernels.h"
 #include "kernels/scalar_buckets.h"
 
 #if defined(__x86_64__)
-#define TG_TARGET __attribute__((target("avx2,f16c,popcnt")))
+#define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #define TG_STREAMS
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
+#include "kernels/rans_loops.h"
+#include "kernels/word_loops.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -189,12 +191,17 @@ const tg_kernels tg_kernels_avx2 = {
     .fp16_add = fp16_add,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
-    .rans_rounds = tg_rans_rounds_scalar,
     TG_SCALAR_SELECT,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     TG_BUCKET_LOOPS,
     TG_TABLE_LOOPS,
     .draw = tg_scalar_draw,
+    .split_words = split_words,
+    .join_words = join_words,
+    .rans_push = rans_push,
+    .rans_pull = rans_pull,
+    .prefix_write = tg_prefix_write_bmi2,
+    .prefix_read = tg_prefix_read_bmi2,
 };
 #endif

@@ -3,7 +3,7 @@
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
-#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,bmi2,f16c,popcnt")))
 #define TG_HAS_TABLES
 #define TG_STREAMS
 #define TG_HAS_PASSES
@@ -11,76 +11,6 @@
 #include "kernels/loops.h"
 
 #include <immintrin.h>
-
-#define INLINED static inline __attribute__((always_inline)) TG_TARGET
-
-/* Where 16 states stand: in which symbol, how frequent it is, and how far into it. */
-typedef struct places {
-    __m512i symbol, frequency, offset;
-} places;
-
-INLINED places look_up(__m512i low, const uint32_t *slots)
-{
-    const __m512i low12 = _mm512_set1_epi32(4095);
-    __m512i slot = _mm512_i32gather_epi32(low, slots, 4);
-    __m512i frequency = _mm512_and_si512(_mm512_srli_epi32(slot, 8), low12);
-    return (places){.symbol = _mm512_and_si512(slot, _mm512_set1_epi32(255)),
-                    .frequency = _mm512_add_epi32(frequency, _mm512_set1_epi32(1)),
-                    .offset = _mm512_srli_epi32(slot, 20)};
-}
-
-/* Without memory: few symbols are found by halving, their starts being in a register. */
-INLINED places search(__m512i low, __m512i starts, __m512i frequencies)
-{
-    __m512i symbol = _mm512_setzero_si512();
-    for (int step = 8; step > 0; step /= 2) {
-        __m512i further = _mm512_add_epi32(symbol, _mm512_set1_epi32(step));
-        __mmask16 beyond = _mm512_cmpge_epu32_mask(low, _mm512_permutexvar_epi32(further, starts));
-        symbol = _mm512_mask_mov_epi32(symbol, beyond, further);
-    }
-    return (places){.symbol = symbol,
-                    .frequency = _mm512_permutexvar_epi32(symbol, frequencies),
-                    .offset = _mm512_sub_epi32(low, _mm512_permutexvar_epi32(symbol, starts))};
-}
-
-INLINED size_t rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
-                      const tg_rans_slots *slots, bool are_few)
-{
-    const __m512i low12 = _mm512_set1_epi32(4095), start = _mm512_set1_epi32(1 << 15);
-    uint32_t sums[16] = {0};
-    for (int s = 1; s < 16; s++) {
-        sums[s] = sums[s - 1] + slots->few[s - 1];
-    }
-    const __m512i starts = _mm512_loadu_si512(sums), frequencies = _mm512_loadu_si512(slots->few);
-    __m512i x[2] = {_mm512_loadu_si512(states), _mm512_loadu_si512(states + 16)};
-    const uint8_t *at = *words;
-    size_t i = 0;
-    for (; count - i >= 32 && end - at >= 64; i += 32) {
-        for (int half = 0; half < 2; half++) {
-            __m512i low = _mm512_and_si512(x[half], low12);
-            places p = are_few ? search(low, starts, frequencies) : look_up(low, slots->slots);
-            __m512i next = _mm512_mullo_epi32(p.frequency, _mm512_srli_epi32(x[half], 12));
-            next = _mm512_add_epi32(next, p.offset);
-            __mmask16 is_low = _mm512_cmplt_epu32_mask(next, start);
-            __m512i here = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at));
-            __m512i longer = _mm512_or_si512(_mm512_slli_epi32(next, 16), _mm512_maskz_expand_epi32(is_low, here));
-            _mm256_storeu_si256((__m256i *)(void *)(symbols + i + 16 * half), _mm512_cvtepi32_epi16(p.symbol));
-            x[half] = _mm512_mask_mov_epi32(next, is_low, longer);
-            at += 2 * (size_t)_mm_popcnt_u32(is_low);
-        }
-    }
-    _mm512_storeu_si512(states, x[0]);
-    _mm512_storeu_si512(states + 16, x[1]);
-    *words = at;
-    return i;
-}
-
-TG_TARGET static size_t rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                                    size_t count, const tg_rans_slots *slots)
-{
-    return slots->are_few ? rounds(symbols, states, words, end, count, slots, true)
-                          : rounds(symbols, states, words, end, count, slots, false);
-}
 
 /* The instruction makes NaNs quiet, where they are wanted as they are. */
 TG_TARGET static void fp16_widen(float *out, const void *halves, size_t n)
@@ -132,6 +62,55 @@ TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const 
     }
 }
 
+/* Where the three lower bytes of four words stand in front, and where they come from. */
+#define LOWERS _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1)
+#define APART _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)
+
+TG_TARGET static void split_words(uint16_t *uppers, uint8_t *lowers, const uint32_t *words, uint32_t word_len, size_t n)
+{
+    const __m512i front = _mm512_broadcast_i32x4(LOWERS);
+    const __m512i together = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512i word = _mm512_loadu_si512(words + i), upper;
+        if (word_len == 2) {
+            __m512i turned = _mm512_or_si512(_mm512_slli_epi32(word, 1), _mm512_srli_epi32(word, 15));
+            upper = _mm512_and_si512(_mm512_srli_epi32(turned, 8), _mm512_set1_epi32(255));
+            _mm_storeu_si128((__m128i *)(void *)(lowers + i), _mm512_cvtepi32_epi8(turned));
+        } else {
+            __m512i turned = _mm512_rol_epi32(word, 1);
+            upper = _mm512_srli_epi32(turned, 24);
+            __m512i lower = _mm512_permutexvar_epi32(together, _mm512_shuffle_epi8(turned, front));
+            _mm512_mask_storeu_epi32(lowers + 3 * i, 0x0fff, lower);
+        }
+        _mm256_storeu_si256((__m256i *)(void *)(uppers + i), _mm512_cvtepi32_epi16(upper));
+    }
+    tg_kernels_scalar.split_words(uppers + i, lowers + (word_len - 1) * i, words + i, word_len, n - i);
+}
+
+TG_TARGET static void join_words(uint32_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len,
+                                 size_t n)
+{
+    const __m512i apart = _mm512_broadcast_i32x4(APART);
+    const __m512i spread = _mm512_setr_epi32(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512i word, upper = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(uppers + i)));
+        if (word_len == 2) {
+            __m512i lower = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lowers + i)));
+            __m512i turned = _mm512_or_si512(_mm512_slli_epi32(upper, 8), lower);
+            __m512i sign = _mm512_slli_epi32(_mm512_and_si512(turned, _mm512_set1_epi32(1)), 15);
+            word = _mm512_or_si512(_mm512_srli_epi32(turned, 1), sign);
+        } else {
+            __m512i lower = _mm512_permutexvar_epi32(spread, _mm512_maskz_loadu_epi32(0x0fff, lowers + 3 * i));
+            lower = _mm512_shuffle_epi8(lower, apart);
+            word = _mm512_ror_epi32(_mm512_or_si512(_mm512_slli_epi32(upper, 24), lower), 1);
+        }
+        _mm512_storeu_si512(words + i, word);
+    }
+    tg_kernels_scalar.join_words(words + i, uppers + i, lowers + (word_len - 1) * i, word_len, n - i);
+}
+
 const tg_kernels tg_kernels_avx512 = {
     TG_LOOPS,
     .all_finite = tg_avx512_all_finite,
@@ -146,7 +125,6 @@ const tg_kernels tg_kernels_avx512 = {
     .bf16_add = tg_avx512_bf16_add,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
-    .rans_rounds = rans_rounds,
     .ends = tg_avx512_ends,
     .nth = tg_avx512_nth,
     .split = tg_avx512_split,
@@ -160,5 +138,11 @@ const tg_kernels tg_kernels_avx512 = {
     .sums_around = tg_avx512_sums_around,
     .moments = tg_avx512_moments,
     .squares = tg_avx512_squares,
+    .split_words = split_words,
+    .join_words = join_words,
+    .rans_push = tg_rans_push_avx512,
+    .rans_pull = tg_rans_pull_avx512,
+    .prefix_write = tg_prefix_write_bmi2,
+    .prefix_read = tg_prefix_read_bmi2,
 };
 #endif

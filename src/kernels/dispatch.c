@@ -32,7 +32,8 @@ static bool has_f16c(void)
 static bool has(tg_simd_level level)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("popcnt");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && has_f16c() &&
+                __builtin_cpu_supports("popcnt");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if ((level == TG_SIMD_AVX2 && !avx2) || (level == TG_SIMD_AVX512 && !(avx2 && avx512))) {
@@ -88,10 +89,4 @@ const tg_kernels *tg_kernels_best(void)
 bool tg_all_finite(const float *values, size_t n)
 {
     return tg_kernels_best()->all_finite(values, n);
-}
-
-size_t tg_rans_rounds(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end, size_t count,
-                      const tg_rans_slots *slots)
-{
-    return tg_kernels_best()->rans_rounds(symbols, states, words, end, count, slots);
 }

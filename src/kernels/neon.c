@@ -7,6 +7,9 @@
 #define TG_TARGET
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
+#include "kernels/prefix_loops.h"
+#include "kernels/rans_loops.h"
+#include "kernels/word_loops.h"
 
 #include <arm_neon.h>
 
@@ -142,6 +145,11 @@ const tg_kernels tg_kernels_neon = {
     .bits_read = tg_scalar_bits_read,
     .mark_keys = mark_keys,
     .mark_bin = mark_bin,
-    .rans_rounds = tg_rans_rounds_scalar, /* no instruction here looks up several slots of a large table at once */
+    .split_words = split_words,
+    .join_words = join_words,
+    .rans_push = rans_push, /* no instruction here looks up several slots of a large table at once */
+    .rans_pull = rans_pull,
+    .prefix_write = prefix_write,
+    .prefix_read = prefix_read,
 };
 #endif

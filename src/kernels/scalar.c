@@ -1,9 +1,12 @@
 /* The hot loops in plain C: the reference that any faster version must match bit for bit. */
 #include "base/bits.h"
-#include "base/bytes.h"
 #include "base/half.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar_buckets.h"
+#define TG_TARGET
+#include "kernels/prefix_loops.h"
+#include "kernels/rans_loops.h"
+#include "kernels/word_loops.h"
 
 #include <float.h>
 #include <math.h>
@@ -129,25 +132,6 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
             out[w * 64 + tg_lowest(word)] = *values++;
         }
     }
-}
-
-size_t tg_rans_rounds_scalar(uint16_t *symbols, uint32_t states[32], const uint8_t **words, const uint8_t *end,
-                             size_t count, const tg_rans_slots *slots)
-{
-    const uint8_t *at = *words;
-    size_t i = 0;
-    for (; count - i >= 32 && end - at >= 64; i += 32) {
-        for (uint32_t l = 0; l < 32; l++) {
-            uint32_t slot = slots->slots[states[l] & 4095];
-            uint32_t x = ((slot >> 8 & 4095) + 1) * (states[l] >> 12) + (slot >> 20);
-            uint32_t low = x < 1u << 15 ? 1 : 0;
-            symbols[i + l] = (uint16_t)(slot & 255);
-            states[l] = low != 0 ? x << 16 | tg_get16(at) : x;
-            at += 2 * low;
-        }
-    }
-    *words = at;
-    return i;
 }
 
 /* pack/bits.c does it all by itself. */
@@ -298,9 +282,14 @@ const tg_kernels tg_kernels_scalar = {
     .mark_keys = mark_keys,
     .largest_key = largest_key,
     .mark_bin = mark_bin,
-    .rans_rounds = tg_rans_rounds_scalar,
     TG_SCALAR_SELECT,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     TG_SCALAR_BUCKETS,
+    .split_words = split_words,
+    .join_words = join_words,
+    .rans_push = rans_push,
+    .rans_pull = rans_pull,
+    .prefix_write = prefix_write,
+    .prefix_read = prefix_read,
 };

@@ -2,11 +2,12 @@
  * which its lengths travel; or the one that the quantizer proposes by what it has fitted, which costs nothing to send. */
 #include "base/bytes.h"
 #include "base/sort.h"
+#include "kernels/kernels.h"
 #include "pack/pack.h"
 
 #include <string.h>
 
-enum { LONGEST = 12, TABLE = 0, TABLE_MODEL = 1, SLOTS = 1 << LONGEST };
+enum { LONGEST = TG_PREFIX_LONGEST, TABLE = 0, TABLE_MODEL = 1, SLOTS = TG_PREFIX_SLOTS };
 
 /* Forms: where the lengths come from, and in how many streams the codes stand. Four can be read at the same time. */
 enum { FORM_COUNTS = 1, FORM_MODEL = 2, FORM_FOUR = 2 /* more */, STREAMS = 4, FOUR_FROM = 8192 /* symbols */ };
@@ -104,38 +105,28 @@ static size_t stream_n(size_t count, uint32_t stream)
     return stream + 1 < STREAMS ? each : count - each * (STREAMS - 1);
 }
 
-static size_t write_stream(uint8_t *out, const uint16_t *symbols, size_t n, const uint16_t *codes,
-                           const uint8_t *lengths)
+/* As tg_kernels has them. */
+static void make_entries(tg_prefix_codes *all, const uint16_t *codes, const uint8_t *lengths, uint32_t base)
 {
-    uint8_t *at = out;
-    uint64_t held = 0;
-    uint32_t held_n = 0;
-    for (size_t i = 0; i < n; i++) {
-        held |= (uint64_t)codes[symbols[i]] << held_n;
-        held_n += lengths[symbols[i]];
-        if (held_n >= 32) {
-            tg_put32(at, (uint32_t)held);
-            at += 4;
-            held >>= 32;
-            held_n -= 32;
-        }
+    for (uint32_t s = 0; s < base; s++) {
+        all->entries[s] = lengths[s] | (uint64_t)codes[s] << TG_PREFIX_CODE;
     }
-    for (; held_n > 0; held_n -= held_n < 8 ? held_n : 8, held >>= 8) {
-        *at++ = (uint8_t)held;
+    all->has_pairs = base <= TG_PREFIX_PAIR_BASE;
+    for (uint32_t i = 0; all->has_pairs && i < base * base; i++) {
+        uint32_t a = i % base, b = i / base;
+        uint64_t bits = codes[a] | (uint64_t)codes[b] << lengths[a];
+        all->pairs[a + TG_PREFIX_PAIR_BASE * b] = (uint32_t)(lengths[a] + lengths[b]) | bits << TG_PREFIX_CODE;
     }
-    return (size_t)(at - out);
 }
 
 static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, const tg_coding *c)
 {
     const uint16_t *symbols = all;
-    uint32_t counts[TG_BASE_MAX] = {0};
+    uint32_t counts[TG_BASE_MAX];
     uint8_t counted[TG_BASE_MAX];
     uint16_t codes[TG_BASE_MAX];
     const uint8_t *lengths = c->lengths;
-    for (size_t i = 0; i < count; i++) {
-        counts[symbols[i]]++;
-    }
+    tg_count_symbols(counts, symbols, count, c->base);
     size_t head = 1;
     bool by_model = c->params[TABLE] == TABLE_MODEL && lengths != NULL;
     if (!by_model) {
@@ -157,10 +148,13 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
     for (uint32_t s = 0; !by_model && s < c->base; s += 2) {
         out[1 + s / 2] = (uint8_t)(lengths[s] | (s + 1 < c->base ? lengths[s + 1] << 4 : 0));
     }
+    tg_prefix_codes entries;
+    make_entries(&entries, codes, lengths, c->base);
     size_t len = head + starts_len, done = 0;
     for (uint32_t stream = 0; stream < (four ? STREAMS : 1); stream++) {
         size_t n = four ? stream_n(count, stream) : count;
-        size_t stream_len = write_stream(out + len, symbols + done, n, codes, lengths);
+        uint8_t *end = tg_kernels_best()->prefix_write(out + len, out + cap, symbols + done, n, &entries);
+        size_t stream_len = (size_t)(end - (out + len));
         if (stream + 1 < STREAMS && four) {
             tg_put32(out + head + 4 * stream, (uint32_t)stream_len);
         }
@@ -172,128 +166,70 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
-/* What 12 bits say. `singles`: the first symbol, and from bit 12 on its bits. `slots`: up to three symbols, 16 bits each from
- * the lowest on, their number, and the bits that they take. Slots are for codes that are short. */
-enum { SINGLE_BITS = 12, SLOT_SYMBOLS = 3, SLOT_N = 48, SLOT_BITS = 56, TURNS = 56 / LONGEST };
-
-typedef struct tables {
-    uint64_t slots[SLOTS];
-    uint16_t singles[SLOTS];
-    bool has_slots;
-} tables;
-
 static uint64_t room_len(const double *p)
 {
     (void)p;
-    return sizeof(tables);
+    return sizeof(tg_prefix_tables);
 }
 
-static void make_tables(tables *t, const uint16_t *codes, const uint8_t *lengths, uint32_t base, bool has_slots)
+static void make_tables(tg_prefix_tables *t, const uint16_t *codes, const uint8_t *lengths, uint32_t base,
+                        bool has_slots)
 {
     t->has_slots = has_slots;
     for (uint32_t s = 0; s < base; s++) {
         for (uint32_t i = codes[s]; lengths[s] > 0 && i < SLOTS; i += 1u << lengths[s]) {
-            t->singles[i] = (uint16_t)(s | (uint32_t)lengths[s] << SINGLE_BITS);
+            t->singles[i] = (uint16_t)(lengths[s] | s << TG_PREFIX_SINGLE_SYMBOL);
         }
     }
     for (uint32_t i = 0; has_slots && i < SLOTS; i++) {
         uint64_t slot = 0;
         uint32_t used = 0, n = 0;
-        for (; n < SLOT_SYMBOLS; n++) {
-            uint32_t single = t->singles[i >> used], bits = single >> SINGLE_BITS;
+        for (; n < TG_PREFIX_SLOT_SYMBOLS; n++) {
+            uint32_t single = t->singles[i >> used], bits = single & 63;
             if (used + bits > LONGEST) { /* not all of its bits are here */
                 break;
             }
-            slot |= (uint64_t)(single & (SLOTS - 1)) << 16 * n;
+            slot |= (uint64_t)(single >> TG_PREFIX_SINGLE_SYMBOL) << (TG_PREFIX_SLOT_SYMBOL + 16 * n);
             used += bits;
         }
-        t->slots[i] = slot | (uint64_t)n << SLOT_N | (uint64_t)used << SLOT_BITS;
+        t->slots[i] = slot | (uint64_t)n << TG_PREFIX_SLOT_N | used;
     }
 }
 
-/* A stream while it is read. */
-typedef struct stream {
-    const uint8_t *at, *end;
-    uint64_t held; /* bits that are next, from the lowest on; those from held_n on mean nothing */
-    uint32_t held_n;
-    uint16_t *out, *out_end;
-} stream;
-
-/* The symbols of a slot, and whatever behind them. */
-static inline void put_symbols(uint16_t *out, uint64_t slot)
+/* The rest of a stream, bit by bit of what is there, and whether it ends as it should. */
+static bool finish(tg_prefix_stream *s, const tg_prefix_tables *t)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    memcpy(out, &slot, sizeof slot);
-#else
-    for (uint32_t i = 0; i < SLOT_SYMBOLS; i++) {
-        out[i] = (uint16_t)(slot >> 16 * i);
+    uint64_t held = 0;
+    uint32_t held_n = 0;
+    if (s->skip > 0) { /* some of a byte is left, which is there */
+        held = (uint64_t)*s->at++ >> s->skip;
+        held_n = 8 - s->skip;
     }
-#endif
-}
-
-/* What 56 bits surely hold, which takes eight bytes to read from and room for as many symbols and one more. */
-static inline void read_turns(stream *s, const tables *t, bool has_slots)
-{
-    uint64_t held = s->held | tg_get64(s->at) << s->held_n;
-    uint32_t held_n = s->held_n | 56;
-    uint16_t *out = s->out;
-    s->at += (63 - s->held_n) / 8;
-    for (int turn = 0; turn < TURNS; turn++) {
-        uint32_t bits = 0;
-        if (has_slots) {
-            uint64_t slot = t->slots[held & (SLOTS - 1)];
-            put_symbols(out, slot);
-            out += slot >> SLOT_N & 255;
-            bits = (uint32_t)(slot >> SLOT_BITS);
-        } else {
-            uint32_t single = t->singles[held & (SLOTS - 1)];
-            *out++ = (uint16_t)(single & (SLOTS - 1));
-            bits = single >> SINGLE_BITS;
+    for (; s->out < s->out_end; s->out++) {
+        for (; held_n < LONGEST && s->at < s->end; held_n += 8) {
+            held |= (uint64_t)*s->at++ << held_n;
         }
+        uint32_t single = t->singles[held & (SLOTS - 1)], bits = single & 63;
+        if (bits > held_n) {
+            return false;
+        }
+        *s->out = (uint16_t)(single >> TG_PREFIX_SINGLE_SYMBOL);
         held >>= bits;
         held_n -= bits;
     }
-    s->held = held;
-    s->held_n = held_n;
-    s->out = out;
+    return s->at == s->end && held_n < 8 && held == 0;
 }
 
-static inline bool has_turns(const stream *s)
+static bool read_one(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tg_prefix_tables *t)
 {
-    return s->out_end - s->out >= TURNS * SLOT_SYMBOLS + 1 && s->end - s->at >= 8;
-}
-
-/* The rest of a stream, and whether it ends as it should. */
-static bool finish(stream *s, const tables *t)
-{
-    while (has_turns(s)) {
-        read_turns(s, t, t->has_slots);
-    }
-    s->held &= (UINT64_C(1) << s->held_n) - 1;
-    for (; s->out < s->out_end; s->out++) {
-        for (; s->held_n < LONGEST && s->at < s->end; s->held_n += 8) {
-            s->held |= (uint64_t)*s->at++ << s->held_n;
-        }
-        uint32_t single = t->singles[s->held & (SLOTS - 1)], bits = single >> SINGLE_BITS;
-        if (bits > s->held_n) {
-            return false;
-        }
-        *s->out = (uint16_t)(single & (SLOTS - 1));
-        s->held >>= bits;
-        s->held_n -= bits;
-    }
-    return s->at == s->end && s->held_n < 8 && s->held == 0;
-}
-
-static bool read_one(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tables *t)
-{
-    stream s = {.at = at, .end = end, .out = symbols, .out_end = symbols + count};
+    tg_prefix_stream s = {.at = at, .end = end, .out = symbols, .out_end = symbols + count};
+    tg_kernels_best()->prefix_read(&s, 1, t);
     return finish(&s, t);
 }
 
-static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tables *t)
+static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tg_prefix_tables *t)
 {
-    stream s[STREAMS];
+    tg_prefix_stream s[STREAMS];
     const uint8_t *starts = at;
     if (count < FOUR_FROM || end - at < 4 * (STREAMS - 1)) {
         return false;
@@ -304,18 +240,11 @@ static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, 
         if (len > (uint64_t)(end - at)) {
             return false;
         }
-        s[i] = (stream){.at = at, .end = at + len, .out = symbols, .out_end = symbols + stream_n(count, i)};
+        s[i] = (tg_prefix_stream){.at = at, .end = at + len, .out = symbols, .out_end = symbols + stream_n(count, i)};
         at += len;
         symbols = s[i].out_end;
     }
-    while (has_turns(&s[0]) && has_turns(&s[1]) && has_turns(&s[2]) && has_turns(&s[3])) {
-        for (uint32_t i = 0; t->has_slots && i < STREAMS; i++) {
-            read_turns(&s[i], t, true);
-        }
-        for (uint32_t i = 0; !t->has_slots && i < STREAMS; i++) {
-            read_turns(&s[i], t, false);
-        }
-    }
+    tg_kernels_best()->prefix_read(s, STREAMS, t);
     bool sound = true;
     for (uint32_t i = 0; i < STREAMS; i++) {
         sound = finish(&s[i], t) && sound;
@@ -352,7 +281,8 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     if (!make_codes(codes, lengths, c->base)) {
         return false;
     }
-    make_tables(c->room, codes, lengths, c->base, (len - head) * 8 < 6 * count);
+    bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol, two often fit into a slot */
+    make_tables(c->room, codes, lengths, c->base, are_short);
     return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->room);
 }
 

@@ -16,43 +16,27 @@ static void *coder_room(const tg_coding *c)
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    const uint32_t *words = symbols;
     uint16_t *uppers = c->room;
-    uint32_t lower_n = c->word_len - 1, sign = 8 * lower_n + 7;
-    size_t lower_len = count * lower_n;
+    size_t lower_len = count * (c->word_len - 1);
     if (lower_len + 1 > cap) {
         return 0;
     }
-    uint8_t *at = out + 1;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t turned = words[i] << 1 | words[i] >> sign;
-        uppers[i] = (uint16_t)(turned >> 8 * lower_n & 255);
-        for (uint32_t b = 0; b < lower_n; b++) {
-            *at++ = (uint8_t)(turned >> 8 * b);
-        }
-    }
-    size_t len = tg_rans_encode(at, out, cap - 1 - lower_len, uppers, count, 256, coder_room(c));
+    uint8_t *lowers = out + 1;
+    tg_kernels_best()->split_words(uppers, lowers, symbols, c->word_len, count);
+    size_t len = tg_rans_encode(lowers + lower_len, out, cap - 1 - lower_len, uppers, count, 256, coder_room(c));
     return len == 0 ? 0 : 1 + lower_len + len;
 }
 
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    uint32_t *words = symbols;
     uint16_t *uppers = c->room;
-    uint32_t lower_n = c->word_len - 1, sign = 8 * lower_n + 7;
-    size_t lower_len = count * lower_n;
-    const uint8_t *at = bytes + 1;
+    size_t lower_len = count * (c->word_len - 1);
+    const uint8_t *lowers = bytes + 1;
     if (len - 1 < lower_len ||
-        !tg_rans_decode(uppers, at + lower_len, len - 1 - lower_len, bytes[0], count, 256, coder_room(c))) {
+        !tg_rans_decode(uppers, lowers + lower_len, len - 1 - lower_len, bytes[0], count, 256, coder_room(c))) {
         return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        uint32_t turned = (uint32_t)uppers[i] << 8 * lower_n;
-        for (uint32_t b = 0; b < lower_n; b++) {
-            turned |= (uint32_t)*at++ << 8 * b;
-        }
-        words[i] = turned >> 1 | (turned & 1) << sign;
-    }
+    tg_kernels_best()->join_words(symbols, uppers, lowers, c->word_len, count);
     return true;
 }
 

@@ -100,6 +100,9 @@ void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t
 size_t tg_bits_write_some(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 
+/* count.c: how often each symbol of a base occurs. */
+void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, size_t count, uint32_t base);
+
 /* plain.c: the same for symbols or words; and either by a coded pack, at most one byte more. */
 uint64_t tg_plain_len(uint64_t count, const tg_coding *c);
 void tg_plain_write(uint8_t *out, const void *symbols, size_t count, const tg_coding *c);

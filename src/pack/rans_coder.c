@@ -2,7 +2,6 @@
 #include "pack/rans_coder.h"
 
 #include "base/bytes.h"
-#include "kernels/kernels.h"
 
 #include <string.h>
 
@@ -132,43 +131,46 @@ static size_t read_table(table *t, const uint8_t *bytes, size_t len, uint32_t ba
 
 /* ---- encoding -------------------------------------------------------------------------------------------------------- */
 
-/* A symbol as the encoder needs it. Division by its frequency is a multiplication: for x below 2^31, x / frequency is
- * (x * inverse) >> shift with inverse = ceil(2^shift / frequency), 2^(shift - 31) being the power of two that is not below
- * the frequency (Granlund and Montgomery, 1994). */
-typedef struct plan {
-    uint64_t inverse;
-    uint64_t limit; /* a state that is not below it gives 16 bits away first */
-    uint32_t shift;
-    uint32_t frequency, start;
-} plan;
-
-static void make_plans(plan *plans, const table *t, uint32_t base)
+static tg_rans_plans make_plans(uint64_t *plans, const table *t, uint32_t base)
 {
-    uint32_t start = 0;
+    uint64_t start = 0;
+    uint32_t first = base, last = 0;
     for (uint32_t s = 0; s < base; s++) {
         uint32_t f = t->frequency[s], log = 0;
+        plans[s] = 0;
         if (f == 0) {
             continue;
         }
+        first = first < s ? first : s;
+        last = s;
         while (1u << log < f) {
             log++;
         }
-        uint32_t shift = 31 + log;
-        plans[s] = (plan){((UINT64_C(1) << shift) + f - 1) / f, (uint64_t)f << (31 - t->bits), shift, f, start};
+        uint64_t inverse = ((UINT64_C(1) << (31 + log)) + f - 1) / f;
+        plans[s] =
+            inverse | (uint64_t)(f - 1) << TG_PLAN_FREQUENCY | start << TG_PLAN_START | (uint64_t)log << TG_PLAN_LOG;
         start += f;
     }
+    return (tg_rans_plans){.plans = plans, .bits = t->bits, .first = first, .span = last - first + 1};
 }
 
-/* What a state costs, about three bytes, is little beside what it codes. */
-static uint32_t lanes_for(uint64_t len)
+/* What a state costs, about three bytes, is little beside the `len` bytes that it codes. 16 states, which are for a few
+ * kilobytes, may cost a little more where the table is short. */
+static uint32_t lanes_for(uint64_t len, size_t table_len)
 {
-    return len >= 16384 ? TG_RANS_LANES_MAX : len >= 4096 ? 4 : 1;
+    uint64_t sixteen_from = 128 * (16 * 3 + (uint64_t)table_len);
+    return len >= 65536 ? 64 : len >= 16384 ? 32 : len >= sixteen_from ? 16 : len >= 4096 ? 4 : 1;
 }
 
 /* The form: bits, and the logarithm of the number of states. */
 static uint8_t form_of(uint32_t bits, uint32_t lanes)
 {
-    return (uint8_t)(bits << 4 | (lanes == TG_RANS_LANES_MAX ? 5 : lanes == 4 ? 2 : 0));
+    return (uint8_t)(bits << 4 | (uint32_t)__builtin_ctz(lanes));
+}
+
+static bool are_lanes(uint32_t lanes)
+{
+    return lanes == 1 || lanes == 4 || (lanes >= 16 && lanes <= TG_RANS_LANES_MAX);
 }
 
 /* Encoder's room: words of a chunk, at most two bytes a symbol, then plans; decoder's: slots. */
@@ -176,7 +178,33 @@ enum { WORDS_LEN = 2 * TG_PACK_MAX };
 
 uint64_t tg_rans_room_len(void)
 {
-    return WORDS_LEN + TG_BASE_MAX * sizeof(plan);
+    return WORDS_LEN + TG_BASE_MAX * sizeof(uint64_t);
+}
+
+/* As rans_push, for four states, which a processor keeps in registers, and symbols four at a time. So few states are for short
+ * streams, of many symbols mostly because these hardly ever give a word away. */
+static void push_four(uint32_t *all, uint8_t **words, const uint16_t *symbols, size_t count, const tg_rans_plans *plans)
+{
+    const uint32_t bits = plans->bits, whole = 1u << bits;
+    uint8_t *at = *words;
+    uint32_t states[4];
+    memcpy(states, all, sizeof states);
+    for (size_t i = count; i > 0; i -= 4) {
+        for (uint32_t l = 4; l-- > 0;) {
+            uint64_t plan = plans->plans[symbols[i - 4 + l]];
+            uint32_t frequency = (uint32_t)(plan >> TG_PLAN_FREQUENCY & TG_PLAN_MASK) + 1, x = states[l];
+            if (x >= (uint64_t)frequency << (31 - bits)) {
+                at -= 2;
+                tg_put16(at, (uint16_t)x);
+                x >>= 16;
+            }
+            uint32_t quotient = (uint32_t)((x * (plan & UINT32_MAX)) >> (31 + (plan >> TG_PLAN_LOG)));
+            uint32_t start = (uint32_t)(plan >> TG_PLAN_START & TG_PLAN_MASK);
+            states[l] = x + start + quotient * (whole - frequency);
+        }
+    }
+    memcpy(all, states, sizeof states);
+    *words = at;
 }
 
 /* A table as it will travel. */
@@ -216,34 +244,25 @@ static void choose_draft(draft *best, const uint32_t *counts, size_t count, uint
 size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *symbols, size_t count, uint32_t base,
                       void *room)
 {
-    uint32_t counts[TG_BASE_MAX] = {0};
-    for (size_t i = 0; i < count; i++) {
-        counts[symbols[i]]++;
-    }
+    uint32_t counts[TG_BASE_MAX];
+    tg_count_symbols(counts, symbols, count, base);
     draft d;
     choose_draft(&d, counts, count, base);
     const table *t = &d.t;
-    uint32_t lane_n = lanes_for(d.about);
+    uint32_t lane_n = lanes_for(d.about, d.head_len);
     if (d.about + d.head_len > cap) {
         return 0;
     }
-    plan *plans = (plan *)(void *)((uint8_t *)room + WORDS_LEN);
-    make_plans(plans, t, base);
+    uint8_t *end = (uint8_t *)room + WORDS_LEN, *words = end;
+    tg_rans_plans plans = make_plans((uint64_t *)(void *)end, t, base);
     uint32_t states[TG_RANS_LANES_MAX];
     for (uint32_t l = 0; l < lane_n; l++) {
         states[l] = TG_RANS_START;
     }
-    uint8_t *end = (uint8_t *)room + WORDS_LEN, *words = end;
-    for (size_t i = count; i-- > 0;) {
-        const plan *p = &plans[symbols[i]];
-        uint32_t x = states[i & (lane_n - 1)];
-        if (x >= p->limit) {
-            words -= 2;
-            tg_put16(words, (uint16_t)x);
-            x >>= 16;
-        }
-        uint32_t quotient = (uint32_t)((x * p->inverse) >> p->shift);
-        states[i & (lane_n - 1)] = (quotient << t->bits) + (x - quotient * p->frequency) + p->start;
+    size_t fours = lane_n == 4 ? count - count % 4 : 0;
+    tg_kernels_best()->rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
+    if (fours > 0) {
+        push_four(states, &words, symbols, fours, &plans);
     }
     size_t words_len = (size_t)(end - words), states_len = 4 * (size_t)lane_n;
     if (d.head_len + states_len + words_len > cap) {
@@ -260,89 +279,150 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
-/* What the low bits of a state say. Where symbols and frequencies are small, in one word, as tg_rans_rounds takes it. */
+/* What the low bits of a state say. Slots of more than 12 bits, which are rare, do not fit into a word of tg_rans_slots. */
 typedef struct wide_slot {
     uint16_t symbol, frequency, offset, unused;
 } wide_slot;
 
-typedef struct slots {
-    uint32_t bits;
-    bool narrow;
-    void *room; /* uint32_t or wide_slot, 2^bits of them */
-} slots;
-
-static void make_slots(const slots *s, const table *t, uint32_t base)
+static void make_wide_slots(wide_slot *slots, const table *t, uint32_t base)
 {
-    uint32_t *narrow = s->room;
-    wide_slot *wide = s->room;
     for (uint32_t symbol = 0; symbol < base; symbol++) {
-        uint32_t frequency = t->frequency[symbol];
-        for (uint32_t o = 0; s->narrow && o < frequency; o++) {
-            *narrow++ = symbol | (frequency - 1) << 8 | o << 20;
-        }
-        for (uint32_t o = 0; !s->narrow && o < frequency; o++) {
-            *wide++ = (wide_slot){(uint16_t)symbol, (uint16_t)frequency, (uint16_t)o, 0};
+        for (uint32_t o = 0; o < t->frequency[symbol]; o++) {
+            *slots++ = (wide_slot){(uint16_t)symbol, (uint16_t)t->frequency[symbol], (uint16_t)o, 0};
         }
     }
 }
 
-static inline uint32_t pull(uint32_t x, uint16_t *symbol, const slots *s)
+static tg_rans_slots make_slots(uint32_t *room, const table *t, uint32_t base)
 {
-    uint32_t at = x & ((1u << s->bits) - 1), whole = x >> s->bits;
-    if (s->narrow) {
-        uint32_t slot = ((const uint32_t *)s->room)[at];
-        *symbol = (uint16_t)(slot & 255);
-        return ((slot >> 8 & 4095) + 1) * whole + (slot >> 20);
+    tg_rans_slots all = {.slots = room, .bits = t->bits, .upper = 1u << t->bits};
+    uint32_t few_n = 0, start = 0;
+    for (uint32_t l = 0; l < TG_RANS_FEW; l++) {
+        all.few_start[l] = 1u << t->bits;
     }
-    wide_slot slot = ((const wide_slot *)s->room)[at];
-    *symbol = slot.symbol;
-    return slot.frequency * whole + slot.offset;
+    for (uint32_t symbol = 0; symbol < base; symbol++) {
+        uint32_t frequency = t->frequency[symbol], slot = (symbol & 255) | (frequency - 1) << 8;
+        all.upper = symbol == 256 ? start : all.upper;
+        for (uint32_t o = 0; o < frequency; o++) {
+            room[start + o] = slot | o << 20;
+        }
+        if (frequency > 0 && few_n++ < TG_RANS_FEW) {
+            all.few_symbol[few_n - 1] = symbol;
+            all.few_start[few_n - 1] = start;
+            all.few_frequency[few_n - 1] = frequency;
+        }
+        start += frequency;
+    }
+    all.few_n = few_n <= TG_RANS_FEW ? few_n : 0;
+    return all;
+}
+
+/* A stream while it is read by as many states as there are. */
+typedef struct reader {
+    uint32_t states[TG_RANS_LANES_MAX], lanes;
+    const uint8_t *words, *end;
+} reader;
+
+/* A state that has become x, with a word if it needs one; false if there is none. */
+static inline bool refill(reader *r, size_t i, uint32_t x)
+{
+    if (x < TG_RANS_START) {
+        if (r->words == r->end) {
+            return false;
+        }
+        x = x << 16 | tg_get16(r->words);
+        r->words += 2;
+    }
+    r->states[i & (r->lanes - 1)] = x;
+    return true;
+}
+
+static bool read_wide(uint16_t *symbols, reader *r, size_t count, const wide_slot *slots, uint32_t bits)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t x = r->states[i & (r->lanes - 1)];
+        wide_slot slot = slots[x & ((1u << bits) - 1)];
+        symbols[i] = slot.symbol;
+        if (!refill(r, i, slot.frequency * (x >> bits) + slot.offset)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Four states, which a processor keeps in registers, as long as there are words for a round; returns the number of symbols. So
+ * few are for short streams, of many symbols mostly because these hardly ever need a word. */
+static size_t pull_four(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
+{
+    const uint32_t bits = slots->bits, mask = (1u << bits) - 1, upper = slots->upper;
+    const uint8_t *at = r->words;
+    uint32_t states[4];
+    size_t i = 0;
+    memcpy(states, r->states, sizeof states);
+    for (; count - i >= 4 && r->end - at >= 8; i += 4) {
+        for (uint32_t l = 0; l < 4; l++) {
+            uint32_t low = states[l] & mask, slot = slots->slots[low];
+            symbols[i + l] = (uint16_t)((slot & 255) + (low >= upper ? 256 : 0));
+            states[l] = ((slot >> 8 & 4095) + 1) * (states[l] >> bits) + (slot >> 20);
+            if (states[l] < TG_RANS_START) {
+                states[l] = states[l] << 16 | tg_get16(at);
+                at += 2;
+            }
+        }
+    }
+    memcpy(r->states, states, sizeof states);
+    r->words = at;
+    return i;
+}
+
+static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
+{
+    size_t i = 0;
+    if (r->lanes >= 16) {
+        i = tg_kernels_best()->rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
+    } else if (r->lanes == 4) {
+        i = pull_four(symbols, r, count, slots);
+    }
+    for (; i < count; i++) {
+        uint32_t x = r->states[i & (r->lanes - 1)], low = x & ((1u << slots->bits) - 1), slot = slots->slots[low];
+        symbols[i] = (uint16_t)((slot & 255) + (low >= slots->upper ? 256 : 0));
+        if (!refill(r, i, ((slot >> 8 & 4095) + 1) * (x >> slots->bits) + (slot >> 20))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
                     void *room)
 {
     table t = {.bits = form >> 4};
-    uint32_t lanes = 1u << (form & 15);
-    if (t.bits < TG_RANS_BITS_MIN || t.bits > TG_RANS_BITS_MAX || form != form_of(t.bits, lanes)) {
+    reader r = {.lanes = 1u << (form & 15), .end = bytes + len};
+    if (t.bits < TG_RANS_BITS_MIN || t.bits > TG_RANS_BITS_MAX || !are_lanes(r.lanes)) {
         return false;
     }
     size_t table_len = read_table(&t, bytes, len, base);
-    if (table_len == 0 || len - table_len < 4 * (size_t)lanes || (len - table_len) % 2 != 0) {
+    if (table_len == 0 || len - table_len < 4 * (size_t)r.lanes || (len - table_len) % 2 != 0) {
         return false;
     }
-    const uint8_t *words = bytes + table_len, *end = bytes + len;
-    uint32_t states[TG_RANS_LANES_MAX];
-    for (uint32_t l = 0; l < lanes; l++, words += 4) {
-        states[l] = tg_get32(words);
-        if (states[l] < TG_RANS_START || states[l] >> 31 != 0) {
+    r.words = bytes + table_len;
+    for (uint32_t l = 0; l < r.lanes; l++, r.words += 4) {
+        r.states[l] = tg_get32(r.words);
+        if (r.states[l] < TG_RANS_START || r.states[l] >> 31 != 0) {
             return false;
         }
     }
-    slots all = {.bits = t.bits, .narrow = t.bits == 12 && base <= 256, .room = room};
-    make_slots(&all, &t, base);
-    size_t i = 0;
-    if (lanes == TG_RANS_LANES_MAX && all.narrow) {
-        tg_rans_slots fast = {.slots = room, .are_few = base <= 16};
-        for (uint32_t symbol = 0; fast.are_few && symbol < base; symbol++) {
-            fast.few[symbol] = t.frequency[symbol];
-        }
-        i = tg_rans_rounds(symbols, states, &words, end, count, &fast);
+    bool sound = false;
+    if (t.bits <= 12) {
+        tg_rans_slots slots = make_slots(room, &t, base);
+        sound = read_narrow(symbols, &r, count, &slots);
+    } else {
+        make_wide_slots(room, &t, base);
+        sound = read_wide(symbols, &r, count, room, t.bits);
     }
-    for (; i < count; i++) {
-        uint32_t x = pull(states[i & (lanes - 1)], &symbols[i], &all);
-        if (x < TG_RANS_START) {
-            if (words == end) {
-                return false;
-            }
-            x = x << 16 | tg_get16(words);
-            words += 2;
-        }
-        states[i & (lanes - 1)] = x;
-    }
-    bool sound = words == end;
-    for (uint32_t l = 0; l < lanes; l++) {
-        sound = sound && states[l] == TG_RANS_START;
+    sound = sound && r.words == r.end;
+    for (uint32_t l = 0; l < r.lanes; l++) {
+        sound = sound && r.states[l] == TG_RANS_START;
     }
     return sound;
 }

@@ -7,9 +7,10 @@
 #ifndef TG_PACK_RANS_CODER_H
 #define TG_PACK_RANS_CODER_H
 
+#include "kernels/kernels.h"
 #include "pack/pack.h"
 
-enum { TG_RANS_BITS_MIN = 8, TG_RANS_BITS_MAX = 14, TG_RANS_LANES_MAX = 32, TG_RANS_START = 1 << 15 };
+enum { TG_RANS_BITS_MIN = 8, TG_RANS_BITS_MAX = 14 };
 
 /* Bytes of a stream's room when it is encoded, and of what it is decoded by. */
 uint64_t tg_rans_room_len(void);

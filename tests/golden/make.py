@@ -449,7 +449,9 @@ case("fp4-adabins", "behind bins", "ef+adabins@20+fp4+huffman", "", w=prime)
 case("fp4-rules", "three packs, units of scope model", "topk@0.2,scope=model+fp4+rans",
      "--rule *.bias=topk@0.2,scope=model+fp4+huffman --rule n*=fp4", **model)
 case("fp4-states-4", "four states of a range code", "fp4+rans", "", w=made(104, [20011]))
+case("fp4-states-16", "16 states of a range code", "fp4+rans", "", w=made(104, [30011]))
 case("fp4-states-32", "32 states of a range code", "fp4+rans", "", w=made(104, [100003]))
+case("fp4-states-64", "64 states of a range code", "fp4+rans", "", w=made(104, [200003]))
 case("fp4-streams", "four streams of a prefix code", "fp4+huffman", "--rule b=fp4+huffman@model", a=made(104, [8193]),
      b=made(104, [8194]))
 case("lossless-states-4", "four states of a range code behind lower bytes", "bf16+lossless", "", w=made(104, [10007]))

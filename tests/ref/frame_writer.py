@@ -71,7 +71,7 @@ def shares(symbols, base, bits):
 
 
 def range_form(bits, states):
-    return bytes([16 * bits + {1: 0, 4: 2, 32: 5}[states]])
+    return bytes([16 * bits + {1: 0, 4: 2, 16: 4, 32: 5, 64: 6}[states]])
 
 
 def ranged(symbols, base, bits=12, states=1, frequencies=None):

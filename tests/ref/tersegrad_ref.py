@@ -695,7 +695,7 @@ class RangeCode:
 def range_form(form):
     """(bits of frequencies, states)"""
     bits, states = form >> 4, form & 15
-    require(8 <= bits <= 14 and states in (0, 2, 5), f"a chunk has the unknown form {form}")
+    require(8 <= bits <= 14 and states in (0, 2, 4, 5, 6), f"a chunk has the unknown form {form}")
     return bits, 1 << states
 
 

@@ -222,6 +222,34 @@ static void marks_are_the_same(void **state)
     everywhere(compare_marks);
 }
 
+/* Words that are taken apart, and come together again. */
+static void compare_split_words(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    for (uint32_t word_len = 2; word_len <= 4; word_len += 2) {
+        uint32_t words[N], back[N];
+        uint16_t want[N] = {0}, got[N] = {0};
+        uint8_t want_lowers[3 * N] = {0}, got_lowers[3 * N] = {0};
+        for (size_t i = 0; i < n; i++) {
+            words[i] = tg_float_bits(i % 2 == 0 ? a[i] : b[i]) >> (32 - 8 * word_len);
+        }
+        tg_kernels_scalar.split_words(want, want_lowers, words, word_len, n);
+        fast->split_words(got, got_lowers, words, word_len, n);
+        assert_memory_equal(want, got, sizeof want);
+        assert_memory_equal(want_lowers, got_lowers, sizeof want_lowers);
+        tg_kernels_scalar.join_words(back, want, want_lowers, word_len, n);
+        assert_memory_equal(back, words, n * sizeof *words);
+        memset(back, 0, sizeof back);
+        fast->join_words(back, want, want_lowers, word_len, n);
+        assert_memory_equal(back, words, n * sizeof *words);
+    }
+}
+
+static void words_are_split_alike(void **state)
+{
+    (void)state;
+    everywhere(compare_split_words);
+}
+
 /* One bad value anywhere is found. */
 static void what_is_not_finite_is_found(void **state)
 {
@@ -312,17 +340,12 @@ static void names_choose_levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_are_the_same),
-        cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same),
-        cmocka_unit_test(sums_are_the_same),
-        cmocka_unit_test(marks_are_the_same),
-        cmocka_unit_test(bins_are_the_same),
-        cmocka_unit_test(what_is_not_finite_is_found),
-        cmocka_unit_test(small_numbers_are_added),
-        cmocka_unit_test(tables_are_whole),
-        cmocka_unit_test(bins_round_twice),
-        cmocka_unit_test(names_choose_levels),
+        cmocka_unit_test(halves_are_the_same),     cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same),  cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(marks_are_the_same),      cmocka_unit_test(words_are_split_alike),
+        cmocka_unit_test(bins_are_the_same),       cmocka_unit_test(what_is_not_finite_is_found),
+        cmocka_unit_test(small_numbers_are_added), cmocka_unit_test(tables_are_whole),
+        cmocka_unit_test(bins_round_twice),        cmocka_unit_test(names_choose_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

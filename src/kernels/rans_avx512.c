@@ -1,0 +1,277 @@
+/* The range coder for AVX-512 (F, BW, VL): 16 states to a vector, and one, two or four vectors, whose work overlaps. What the
+ * compiler is to know, the number of vectors and how symbols are found, are arguments of functions that are inlined. */
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,bmi2,popcnt")))
+#define INLINED static inline __attribute__((always_inline)) TG_TARGET
+
+/* States. Not an array, which compilers keep in memory. */
+typedef struct vectors {
+    __m512i a, b, c, d;
+} vectors;
+
+INLINED vectors load(const uint32_t *states, int vector_n)
+{
+    vectors x = {.a = _mm512_loadu_si512(states)};
+    x.b = vector_n >= 2 ? _mm512_loadu_si512(states + 16) : x.a;
+    x.c = vector_n == 4 ? _mm512_loadu_si512(states + 32) : x.a;
+    x.d = vector_n == 4 ? _mm512_loadu_si512(states + 48) : x.a;
+    return x;
+}
+
+INLINED void store(uint32_t *states, const vectors *x, int vector_n)
+{
+    _mm512_storeu_si512(states, x->a);
+    if (vector_n >= 2) {
+        _mm512_storeu_si512(states + 16, x->b);
+    }
+    if (vector_n == 4) {
+        _mm512_storeu_si512(states + 32, x->c);
+        _mm512_storeu_si512(states + 48, x->d);
+    }
+}
+
+/* ---- encoding -------------------------------------------------------------------------------------------------------- */
+
+/* Plans of 16 symbols: upper halves of all, and lower ones of those in even and in odd lanes, at the bottom of 64 bits each,
+ * where they are multiplied. */
+typedef struct planned {
+    __m512i upper, even, odd;
+} planned;
+
+/* Eight words of 64 bits, and 16 of 32, from anywhere. Single loads: where processors guard their gathers against spying, or
+ * never had fast ones, a gather takes half as long again. */
+INLINED __m512i eight(const uint64_t *from, const uint16_t *at, int step)
+{
+    return _mm512_setr_epi64((long long)from[at[0]], (long long)from[at[step]], (long long)from[at[2 * step]],
+                             (long long)from[at[3 * step]], (long long)from[at[4 * step]],
+                             (long long)from[at[5 * step]], (long long)from[at[6 * step]],
+                             (long long)from[at[7 * step]]);
+}
+
+INLINED __m128i four(const uint32_t *from, const volatile uint32_t *at)
+{
+    return _mm_setr_epi32((int)from[at[0]], (int)from[at[1]], (int)from[at[2]], (int)from[at[3]]);
+}
+
+INLINED __m512i sixteen(const uint32_t *from, __m512i at)
+{
+    _Alignas(32) uint32_t room[16];
+    const volatile uint32_t *a = room; /* else compilers take the vector apart by shuffles, which are scarce */
+    /* In halves: what was stored as a whole is slow to load in parts. */
+    _mm256_store_si256((__m256i *)(void *)room, _mm512_castsi512_si256(at));
+    _mm256_store_si256((__m256i *)(void *)(room + 8), _mm512_extracti64x4_epi64(at, 1));
+    __m512i lower = _mm512_castsi256_si512(_mm256_setr_m128i(four(from, a), four(from, a + 4)));
+    return _mm512_inserti64x4(lower, _mm256_setr_m128i(four(from, a + 8), four(from, a + 12)), 1);
+}
+
+/* How plans are found. */
+typedef struct planner {
+    const uint64_t *plans;
+    __m512i first, lowers[2], uppers[2]; /* of few symbols */
+    uint32_t bits;
+    bool are_few;
+} planner;
+
+INLINED planned look(const uint16_t *symbols, const uint64_t *plans)
+{
+    __m512i even = eight(plans, symbols, 2), odd = eight(plans, symbols + 1, 2);
+    return (planned){_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd), even, odd};
+}
+
+/* Without memory: few plans are in registers. */
+INLINED planned pick(const uint16_t *some, const planner *p)
+{
+    __m512i symbols = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)some));
+    __m512i at = _mm512_sub_epi32(symbols, p->first);
+    __m512i lower = _mm512_permutex2var_epi32(p->lowers[0], at, p->lowers[1]);
+    __m512i upper = _mm512_permutex2var_epi32(p->uppers[0], at, p->uppers[1]);
+    return (planned){upper, lower, _mm512_srli_epi64(lower, 32)};
+}
+
+INLINED planned plan(const uint16_t *symbols, const planner *p)
+{
+    return p->are_few ? pick(symbols, p) : look(symbols, p->plans);
+}
+
+/* 16 states with a symbol more; the words that they give away go in front of `at`, which is returned as it then is. */
+INLINED uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
+{
+    const __m512i mask = _mm512_set1_epi32(TG_PLAN_MASK);
+    __m512i less = _mm512_and_si512(p.upper, mask), frequency = _mm512_add_epi32(less, _mm512_set1_epi32(1));
+    __m512i start = _mm512_and_si512(_mm512_srli_epi32(p.upper, TG_PLAN_START - 32), mask);
+    __m512i log = _mm512_srli_epi32(p.upper, TG_PLAN_LOG - 32);
+    __m512i x = *states, limit = _mm512_sll_epi32(frequency, _mm_cvtsi32_si128((int)(31 - bits)));
+    __mmask16 gives = _mm512_cmpge_epu32_mask(x, limit);
+    uint32_t word_n = (uint32_t)_mm_popcnt_u32(gives);
+    __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(gives, x));
+    at -= 2 * (size_t)word_n;
+    _mm256_mask_storeu_epi16(at, (__mmask16)((1u << word_n) - 1), words);
+    x = _mm512_mask_srli_epi32(x, gives, x, 16);
+    /* The shift by 31 + log is one by 32, which is free, and one by log, of twice the product. */
+    __m512i twice = _mm512_add_epi32(x, x);
+    __m512i even = _mm512_mul_epu32(twice, p.even), odd = _mm512_mul_epu32(_mm512_srli_epi64(twice, 32), p.odd);
+    __m512i quotient = _mm512_srlv_epi32(_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd), log);
+    /* quotient * 2^bits + x mod frequency */
+    __m512i rest = _mm512_sub_epi32(_mm512_set1_epi32(1 << bits), frequency);
+    *states = _mm512_add_epi32(_mm512_add_epi32(x, start), _mm512_mullo_epi32(quotient, rest));
+    return at;
+}
+
+INLINED void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
+                         const tg_rans_plans *plans, int vector_n, bool are_few)
+{
+    uint32_t halves[2][TG_RANS_SPAN] = {{0}};
+    for (uint32_t s = 0; are_few && s < plans->span; s++) {
+        halves[0][s] = (uint32_t)plans->plans[plans->first + s];
+        halves[1][s] = (uint32_t)(plans->plans[plans->first + s] >> 32);
+    }
+    const planner p = {.plans = plans->plans,
+                       .first = _mm512_set1_epi32((int)plans->first),
+                       .lowers = {_mm512_loadu_si512(halves[0]), _mm512_loadu_si512(halves[0] + 16)},
+                       .uppers = {_mm512_loadu_si512(halves[1]), _mm512_loadu_si512(halves[1] + 16)},
+                       .bits = plans->bits,
+                       .are_few = are_few};
+    vectors x = load(states, vector_n);
+    uint8_t *at = *words;
+    for (const uint16_t *here = symbols + count; here > symbols;) {
+        here -= 16 * vector_n;
+        if (vector_n == 4) {
+            at = push(&x.d, at, plan(here + 48, &p), p.bits);
+            at = push(&x.c, at, plan(here + 32, &p), p.bits);
+        }
+        if (vector_n >= 2) {
+            at = push(&x.b, at, plan(here + 16, &p), p.bits);
+        }
+        at = push(&x.a, at, plan(here, &p), p.bits);
+    }
+    store(states, &x, vector_n);
+    *words = at;
+}
+
+TG_TARGET void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
+                                   size_t count, const tg_rans_plans *plans)
+{
+    size_t whole = lane_n < 16 ? 0 : count - count % lane_n;
+    tg_kernels_scalar.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
+    bool are_few = plans->span <= TG_RANS_SPAN;
+    if (lane_n == 16) {
+        are_few ? push_rounds(states, words, symbols, whole, plans, 1, true)
+                : push_rounds(states, words, symbols, whole, plans, 1, false);
+    } else if (lane_n == 32) {
+        are_few ? push_rounds(states, words, symbols, whole, plans, 2, true)
+                : push_rounds(states, words, symbols, whole, plans, 2, false);
+    } else if (lane_n == 64) {
+        are_few ? push_rounds(states, words, symbols, whole, plans, 4, true)
+                : push_rounds(states, words, symbols, whole, plans, 4, false);
+    }
+}
+
+/* ---- decoding -------------------------------------------------------------------------------------------------------- */
+
+/* Where 16 states stand: in which symbol, how frequent it is, and how far into it. */
+typedef struct places {
+    __m512i symbol, frequency, offset;
+} places;
+
+/* How places are found. */
+typedef struct finder {
+    const uint32_t *slots;
+    __m512i lowest, upper;
+    __m128i bits;
+    __m512i symbols, starts, frequencies; /* of few symbols */
+    int first;                            /* step of a search among these; 0: they are not few */
+} finder;
+
+INLINED places look_up(__m512i low, const finder *f)
+{
+    __m512i slot = sixteen(f->slots, low);
+    __m512i symbol = _mm512_and_si512(slot, _mm512_set1_epi32(255));
+    __m512i less = _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(4095));
+    __mmask16 is_upper = _mm512_cmpge_epu32_mask(low, f->upper);
+    return (places){.symbol = _mm512_mask_add_epi32(symbol, is_upper, symbol, _mm512_set1_epi32(256)),
+                    .frequency = _mm512_add_epi32(less, _mm512_set1_epi32(1)),
+                    .offset = _mm512_srli_epi32(slot, 20)};
+}
+
+/* Without memory: few symbols are found by halving. */
+INLINED places search(__m512i low, const finder *f)
+{
+    __m512i at = _mm512_setzero_si512();
+    for (int step = f->first; step > 0; step /= 2) {
+        __m512i further = _mm512_add_epi32(at, _mm512_set1_epi32(step));
+        __mmask16 beyond = _mm512_cmpge_epu32_mask(low, _mm512_permutexvar_epi32(further, f->starts));
+        at = _mm512_mask_mov_epi32(at, beyond, further);
+    }
+    return (places){.symbol = _mm512_permutexvar_epi32(at, f->symbols),
+                    .frequency = _mm512_permutexvar_epi32(at, f->frequencies),
+                    .offset = _mm512_sub_epi32(low, _mm512_permutexvar_epi32(at, f->starts))};
+}
+
+/* A symbol from each of 16 states; returns `at`, where words are, as it then is. */
+INLINED const uint8_t *pull(uint16_t *symbols, __m512i *states, const uint8_t *at, const finder *f)
+{
+    __m512i low = _mm512_and_si512(*states, f->lowest);
+    places p = f->first > 0 ? search(low, f) : look_up(low, f);
+    __m512i next = _mm512_mullo_epi32(p.frequency, _mm512_srl_epi32(*states, f->bits));
+    next = _mm512_add_epi32(next, p.offset);
+    __mmask16 is_low = _mm512_cmplt_epu32_mask(next, _mm512_set1_epi32(TG_RANS_START));
+    __m512i here = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at));
+    __m512i longer = _mm512_or_si512(_mm512_slli_epi32(next, 16), _mm512_maskz_expand_epi32(is_low, here));
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(p.symbol));
+    *states = _mm512_mask_mov_epi32(next, is_low, longer);
+    return at + 2 * (size_t)_mm_popcnt_u32(is_low);
+}
+
+INLINED size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end, size_t count,
+                           const tg_rans_slots *slots, int vector_n, int first)
+{
+    const finder f = {.slots = slots->slots,
+                      .lowest = _mm512_set1_epi32((1 << slots->bits) - 1),
+                      .upper = _mm512_set1_epi32((int)slots->upper),
+                      .bits = _mm_cvtsi32_si128((int)slots->bits),
+                      .symbols = _mm512_loadu_si512(slots->few_symbol),
+                      .starts = _mm512_loadu_si512(slots->few_start),
+                      .frequencies = _mm512_loadu_si512(slots->few_frequency),
+                      .first = first};
+    const size_t lane_n = 16 * (size_t)vector_n;
+    vectors x = load(states, vector_n);
+    const uint8_t *at = *words;
+    size_t i = 0;
+    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n; i += lane_n) {
+        at = pull(symbols + i, &x.a, at, &f);
+        if (vector_n >= 2) {
+            at = pull(symbols + i + 16, &x.b, at, &f);
+        }
+        if (vector_n == 4) {
+            at = pull(symbols + i + 32, &x.c, at, &f);
+            at = pull(symbols + i + 48, &x.d, at, &f);
+        }
+    }
+    store(states, &x, vector_n);
+    *words = at;
+    return i;
+}
+
+INLINED size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end, size_t count,
+                        const tg_rans_slots *slots, int vector_n)
+{
+    return slots->few_n == 0  ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
+           : slots->few_n > 4 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 8)
+                              : pull_rounds(symbols, states, words, end, count, slots, vector_n, 2);
+}
+
+TG_TARGET size_t tg_rans_pull_avx512(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
+                                     const uint8_t *end, size_t count, const tg_rans_slots *slots)
+{
+    switch (lane_n) {
+    case 64: return pull_any(symbols, states, words, end, count, slots, 4);
+    case 32: return pull_any(symbols, states, words, end, count, slots, 2);
+    case 16: return pull_any(symbols, states, words, end, count, slots, 1);
+    default: return 0;
+    }
+}
+#endif

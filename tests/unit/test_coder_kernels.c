@@ -1,0 +1,241 @@
+/* Kernels of coders, of every instruction set that this processor has, against the scalar ones: the same bytes and symbols. */
+#include "kernels/kernels.h"
+#include "pack/pack.h"
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the range coder --------------------------------------------------------------------------------------------------- */
+
+enum { KERNEL_N = 64 * 50 };
+
+/* Any frequencies out of 2^bits, at least one of them not 0; now and then a single one. */
+static void any_frequencies(uint32_t *frequencies, uint32_t base, uint32_t bits, test_random *r)
+{
+    uint32_t left = 1u << bits;
+    uint32_t only = test_bits(r) % 8 == 0 ? (uint32_t)(test_bits(r) % base) : base;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = s + 1 == base ? left : (uint32_t)(test_bits(r) % (1 + left / (base > 64 ? 20 : 3)));
+        frequencies[s] = only == base ? f : s == only ? left : 0;
+        left -= only == base ? f : 0;
+    }
+}
+
+static void any_states(uint32_t *states, test_random *r)
+{
+    for (uint32_t l = 0; l < TG_RANS_LANES_MAX; l++) {
+        uint64_t bits = test_bits(r);
+        states[l] = bits % 8 == 0   ? TG_RANS_START
+                    : bits % 8 == 1 ? (1u << 31) - 1
+                                    : TG_RANS_START + (uint32_t)((bits >> 8) % ((1u << 31) - TG_RANS_START));
+    }
+}
+
+/* Every instruction set pulls the same symbols out of any states and words. */
+static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
+                          uint32_t bits, test_random *r)
+{
+    static uint32_t slots[4096];
+    static uint16_t symbols[2][KERNEL_N];
+    tg_rans_slots all = {.slots = slots, .bits = bits, .upper = 1u << bits};
+    uint32_t at = 0, few_n = 0;
+    for (uint32_t l = 0; l < TG_RANS_FEW; l++) {
+        all.few_start[l] = 1u << bits;
+    }
+    for (uint32_t s = 0; s < base; s++) {
+        all.upper = s == 256 ? at : all.upper;
+        if (frequencies[s] > 0 && few_n++ < TG_RANS_FEW) {
+            all.few_symbol[few_n - 1] = s;
+            all.few_start[few_n - 1] = at;
+            all.few_frequency[few_n - 1] = frequencies[s];
+        }
+        for (uint32_t o = 0; o < frequencies[s]; o++) {
+            slots[at++] = (s & 255) | (frequencies[s] - 1) << 8 | o << 20;
+        }
+    }
+    assert_int_equal(at, 1u << bits);
+    all.few_n = few_n <= TG_RANS_FEW ? few_n : 0;
+    size_t n = KERNEL_N - (size_t)(test_bits(r) % 80), len = (size_t)(test_bits(r) % (2 * KERNEL_N));
+    uint8_t *words = test_room(len + 1);
+    for (size_t i = 0; i < len; i++) {
+        words[i] = (uint8_t)test_bits(r);
+    }
+    uint32_t states[2][TG_RANS_LANES_MAX];
+    any_states(states[0], r);
+    memcpy(states[1], states[0], sizeof states[1]);
+    const uint8_t *ends[2] = {words, words};
+    size_t done = tg_kernels_scalar.rans_pull(symbols[0], states[0], lane_n, &ends[0], words + len, n, &all);
+    assert_int_equal(fast->rans_pull(symbols[1], states[1], lane_n, &ends[1], words + len, n, &all), done);
+    assert_ptr_equal(ends[0], ends[1]);
+    assert_memory_equal(states[0], states[1], sizeof states[0]);
+    assert_memory_equal(symbols[0], symbols[1], done * sizeof(uint16_t));
+    free(words);
+}
+
+/* And pushes any symbols into any states with the same words. */
+static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
+                           uint32_t bits, test_random *r)
+{
+    uint64_t *plans = test_room(base * sizeof *plans), start = 0;
+    uint16_t used[TG_BASE_MAX], symbols[KERNEL_N];
+    uint32_t used_n = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = frequencies[s], log = 0;
+        plans[s] = 0;
+        if (f > 0) {
+            for (; 1u << log < f; log++) {
+            }
+            plans[s] = ((UINT64_C(1) << (31 + log)) + f - 1) / f | (uint64_t)(f - 1) << TG_PLAN_FREQUENCY |
+                       start << TG_PLAN_START | (uint64_t)log << TG_PLAN_LOG;
+            used[used_n++] = (uint16_t)s;
+            start += f;
+        }
+    }
+    size_t n = (size_t)(test_bits(r) % KERNEL_N);
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = used[test_bits(r) % used_n];
+    }
+    tg_rans_plans all = {.plans = plans, .bits = bits, .first = used[0], .span = 1u + used[used_n - 1] - used[0]};
+    uint32_t states[2][TG_RANS_LANES_MAX];
+    any_states(states[0], r);
+    memcpy(states[1], states[0], sizeof states[1]);
+    uint8_t *words[2] = {test_room(2 * n + 1), test_room(2 * n + 1)};
+    uint8_t *ends[2] = {words[0] + 2 * n, words[1] + 2 * n};
+    tg_kernels_scalar.rans_push(states[0], lane_n, &ends[0], symbols, n, &all);
+    fast->rans_push(states[1], lane_n, &ends[1], symbols, n, &all);
+    size_t len = (size_t)(words[0] + 2 * n - ends[0]);
+    assert_int_equal(words[1] + 2 * n - ends[1], len);
+    assert_memory_equal(states[0], states[1], sizeof states[0]);
+    assert_memory_equal(ends[0], ends[1], len);
+    free(words[1]);
+    free(words[0]);
+    free(plans);
+}
+
+static void range_coders_agree(void **state)
+{
+    (void)state;
+    static const uint32_t bases[] = {1, 2, 3, 4, 5, 11, 16, 17, 32, 33, 247, 256, 257, 512};
+    static const uint32_t lanes[] = {16, 32, 64, 1, 4};
+    test_random r = {29};
+    uint32_t frequencies[TG_BASE_MAX];
+    for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; fast != NULL && round < 2000; round++) {
+            uint32_t base = bases[round % 14], bits = 8 + (uint32_t)(test_bits(&r) % 7),
+                     lane = (uint32_t)(round / 14 % 5);
+            any_frequencies(frequencies, base, bits, &r);
+            compare_pushes(fast, lanes[lane], frequencies, base, bits, &r);
+            if (bits <= 12 && lane < 3) {
+                compare_pulls(fast, lanes[lane], frequencies, base, bits, &r);
+            }
+        }
+    }
+}
+
+/* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
+
+/* Any codes, in room that is exact: what is written is the same, and what is behind it is not touched. */
+static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r)
+{
+    static tg_prefix_codes codes;
+    static uint16_t symbols[KERNEL_N];
+    uint64_t bits = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint64_t length = 1 + test_bits(r) % TG_PREFIX_LONGEST;
+        codes.entries[s] = length | (test_bits(r) & ((1u << length) - 1)) << TG_PREFIX_CODE;
+    }
+    codes.has_pairs = base <= TG_PREFIX_PAIR_BASE;
+    for (uint32_t i = 0; codes.has_pairs && i < base * base; i++) {
+        uint64_t a = codes.entries[i % base], b = codes.entries[i / base], length = a & 63;
+        uint64_t pair = a >> TG_PREFIX_CODE | (b >> TG_PREFIX_CODE) << length;
+        codes.pairs[i % base + TG_PREFIX_PAIR_BASE * (i / base)] = (length + (b & 63)) | pair << TG_PREFIX_CODE;
+    }
+    size_t n = (size_t)(test_bits(r) % (test_bits(r) % 2 == 0 ? 20 : KERNEL_N));
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % base);
+        bits += codes.entries[symbols[i]] & 63;
+    }
+    size_t len = (size_t)((bits + 7) / 8);
+    uint8_t *want = test_room(len + 1), *got = test_room(len + 1);
+    memset(want, 0, len + 1);
+    uint64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (uint64_t b = 0; b < (codes.entries[symbols[i]] & 63); b++, at++) {
+            want[at / 8] |= (uint8_t)((codes.entries[symbols[i]] >> (TG_PREFIX_CODE + b) & 1) << at % 8);
+        }
+    }
+    assert_ptr_equal(fast->prefix_write(got, got + len, symbols, n, &codes), got + len);
+    assert_memory_equal(got, want, len);
+    free(got);
+    free(want);
+}
+
+/* Any tables: they need not be those of a code. */
+static void compare_reads(const tg_kernels *fast, size_t stream_n, test_random *r)
+{
+    static tg_prefix_tables tables;
+    tables.has_slots = test_bits(r) % 2 == 0;
+    for (uint32_t i = 0; i < TG_PREFIX_SLOTS; i++) {
+        uint64_t length = 1 + test_bits(r) % TG_PREFIX_LONGEST, n = 1 + test_bits(r) % TG_PREFIX_SLOT_SYMBOLS;
+        tables.singles[i] = (uint16_t)(length | test_bits(r) % 512 << TG_PREFIX_SINGLE_SYMBOL);
+        tables.slots[i] = length | n << TG_PREFIX_SLOT_N | test_bits(r) << TG_PREFIX_SLOT_SYMBOL;
+    }
+    tg_prefix_stream streams[2][4];
+    uint8_t *bytes[4];
+    uint16_t *symbols[2][4];
+    for (size_t i = 0; i < stream_n; i++) {
+        size_t len = (size_t)(test_bits(r) % 300), n = (size_t)(test_bits(r) % 400);
+        bytes[i] = test_room(len);
+        for (size_t b = 0; b < len; b++) {
+            bytes[i][b] = (uint8_t)test_bits(r);
+        }
+        for (int k = 0; k < 2; k++) {
+            symbols[k][i] = test_room(n * sizeof(uint16_t));
+            memset(symbols[k][i], 0, n * sizeof(uint16_t));
+            streams[k][i] = (tg_prefix_stream){.at = bytes[i],
+                                               .end = bytes[i] + len,
+                                               .skip = len > 0 ? (uint32_t)(len % 8) : 0,
+                                               .out = symbols[k][i],
+                                               .out_end = symbols[k][i] + n};
+        }
+    }
+    tg_kernels_scalar.prefix_read(streams[0], stream_n, &tables);
+    fast->prefix_read(streams[1], stream_n, &tables);
+    for (size_t i = 0; i < stream_n; i++) {
+        const tg_prefix_stream *a = &streams[0][i], *b = &streams[1][i];
+        assert_ptr_equal(a->at, b->at);
+        assert_int_equal(a->skip, b->skip);
+        assert_int_equal(a->out - symbols[0][i], b->out - symbols[1][i]);
+        assert_true(a->at <= a->end && a->out <= a->out_end);
+        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* what is left is little */
+        assert_memory_equal(symbols[0][i], symbols[1][i], (size_t)(a->out - symbols[0][i]) * sizeof(uint16_t));
+        free(symbols[0][i]);
+        free(symbols[1][i]);
+        free(bytes[i]);
+    }
+}
+
+static void prefix_codes_agree(void **state)
+{
+    (void)state;
+    static const uint32_t bases[] = {1, 2, 3, 11, 16, 17, 247, 512};
+    test_random r = {31};
+    for (int level = TG_SIMD_SCALAR; level <= TG_SIMD_AVX512; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; fast != NULL && round < 300; round++) {
+            compare_writes(fast, bases[round % 8], &r);
+            compare_reads(fast, round % 3 == 0 ? 1 : 4, &r);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(range_coders_agree),
+        cmocka_unit_test(prefix_codes_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
