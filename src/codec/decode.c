@@ -73,11 +73,21 @@ static bool walk_chunk(tg_view *view, const reading *r, size_t number, const uin
     return true;
 }
 
-/* The coordinates of a chunk that tells them, into desk->mask, and its symbols into desk->symbols where they are among
+/* Whether the coordinates of a chunk come as a list, because there are few. */
+static bool is_listed(const tg_recipe *recipe, const tg_view *view)
+{
+    return view->told && view->count <= TG_BIN_MAX && view->mode <= TG_MODE_RICE_MAX &&
+           tg_recipe_index(recipe)->list != NULL;
+}
+
+/* The coordinates of a chunk that tells them, into desk->mask or desk->list, and its symbols into desk->symbols where they are among
  * its indices. False if they make no sense. */
 static bool read_indices(tg_desk *desk, const tg_recipe *recipe, const tg_chunk *chunk, const tg_view *view)
 {
     const tg_index_part *index = tg_recipe_index(recipe);
+    if (is_listed(recipe, view)) {
+        return index->list(desk->list, view->mode, view->indices, view->index_len, chunk->n, view->count);
+    }
     if (tg_mode_is_joint(view->mode)) {
         return index->read_joint != NULL &&
                index->read_joint(desk->mask, desk->symbols, view->mode, view->indices, view->index_len, chunk->n,
@@ -261,10 +271,20 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
     }
     bool reads = !is_plain && !coded && !tg_mode_is_joint(view->mode);
-    size_t block =
-        known != TG_KNOWN_EVERY && view->count <= TG_BIN_MAX ? chunk->n : TG_BLOCK; /* of few values, all at once */
-    for (size_t done = 0; done < chunk->n; done += block) {
-        size_t n = chunk->n - done < block ? chunk->n - done : block;
+    if (is_listed(recipe, view)) {
+        if (reads) {
+            read_more(&u, view->count);
+        }
+        const float *values = next_values(&u, view->count);
+        if (set) {
+            tg_scatter_set(out, desk->list, values, view->count);
+        } else {
+            tg_scatter_add(out, desk->list, values, weight, view->count);
+        }
+        return;
+    }
+    for (size_t done = 0; done < chunk->n; done += TG_BLOCK) {
+        size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
         const uint64_t *mask = known == TG_KNOWN_EVERY ? NULL : desk->mask + done / 64;
         size_t count = mask == NULL ? n : (size_t)tg_mask_count(mask, n);
         if (count == 0) {

@@ -163,7 +163,11 @@ bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
     float *gathered = waits ? desk->sent + to->count : desk->values;
     const float *values = u;
     size_t count = n;
-    if (mask != NULL) {
+    if (mask != NULL && n > TG_BLOCK) { /* few of many */
+        count = tg_kernels_best()->list_marks(desk->list, mask, n);
+        tg_gather(gathered, u, desk->list, count);
+        values = gathered;
+    } else if (mask != NULL) {
         count = tg_compress(gathered, u, mask, n);
         values = gathered;
     }

@@ -190,6 +190,7 @@ const tg_kernels tg_kernels_avx2 = {
     .fp16_widen = fp16_widen,
     .fp16_add = fp16_add,
     .mark_keys = mark_keys,
+    .list_marks = tg_scalar_list_marks,
     .mark_bin = mark_bin,
     TG_SCALAR_SELECT,
     .bits_write = tg_scalar_bits_write,

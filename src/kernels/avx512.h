@@ -21,11 +21,13 @@ void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t othe
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);
 void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n);
+void tg_avx512_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
 size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
 size_t tg_avx512_moments(double of[2], const float *values, size_t n);
 double tg_avx512_squares(const float *values, size_t n);
 
 /* avx512_select.c */
+size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 void tg_avx512_ends(float ends[2], const float *values, size_t n);
 tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, size_t m);
 void tg_avx512_split(float *out, const float *values, size_t n, const tg_ordered *at);

@@ -178,6 +178,27 @@ TG_TARGET void tg_avx512_round_between(uint16_t *symbols, const float *values, c
     }
 }
 
+TG_TARGET void tg_avx512_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n,
+                                     size_t n)
+{
+    const __m512i one = _mm512_set1_epi32(1);
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        __m512 first = _mm512_loadu_ps(values + i), second = _mm512_loadu_ps(values + i + 16);
+        __m512i counts[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        for (uint32_t l = 0; l < limit_n; l++) {
+            __m512 limit = _mm512_set1_ps(limits[l]);
+            __mmask16 above[2] = {_mm512_cmp_ps_mask(first, limit, _CMP_GT_OQ),
+                                  _mm512_cmp_ps_mask(second, limit, _CMP_GT_OQ)};
+            counts[0] = _mm512_mask_add_epi32(counts[0], above[0], counts[0], one);
+            counts[1] = _mm512_mask_add_epi32(counts[1], above[1], counts[1], one);
+        }
+        _mm256_storeu_si256((__m256i *)(void *)(symbols + i), _mm512_cvtepi32_epi16(counts[0]));
+        _mm256_storeu_si256((__m256i *)(void *)(symbols + i + 16), _mm512_cvtepi32_epi16(counts[1]));
+    }
+    tg_kernels_scalar.count_above(symbols + i, values + i, limits, limit_n, n - i);
+}
+
 /* Sixteen sums: of the first and of the last eight of sixteen values. */
 typedef struct sums {
     __m512d first, last;

@@ -56,21 +56,6 @@ TG_LOOP void mark_above(uint16_t *symbols, const float *values, float threshold,
     }
 }
 
-TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        symbols[i] = 0;
-    }
-    for (size_t at = 0; at < n; at += 1024) {
-        size_t end = n - at < 1024 ? n : at + 1024;
-        for (uint32_t l = 0; l < limit_n; l++) {
-            for (size_t i = at; i < end; i++) {
-                symbols[i] = (uint16_t)(symbols[i] + (values[i] > limits[l] ? 1 : 0));
-            }
-        }
-    }
-}
-
 #ifndef TG_HAS_TABLES /* Files that have their own of these define it. */
 enum { SUMS = 16 };   /* that are taken of every so many-th value, and then together in order */
 
@@ -151,6 +136,21 @@ TG_LOOP double squares(const float *values, size_t n)
     return of[1];
 }
 
+TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = 0;
+    }
+    for (size_t at = 0; at < n; at += 1024) {
+        size_t end = n - at < 1024 ? n : at + 1024;
+        for (uint32_t l = 0; l < limit_n; l++) {
+            for (size_t i = at; i < end; i++) {
+                symbols[i] = (uint16_t)(symbols[i] + (values[i] > limits[l] ? 1 : 0));
+            }
+        }
+    }
+}
+
 TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
 {
     (void)table_n;
@@ -181,13 +181,12 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
     }
 }
 
-#define TG_TABLE_LOOPS                                                                                  \
-    .look_up = look_up, .round_between = round_between, .sums_around = sums_around, .moments = moments, \
-    .squares = squares
+#define TG_TABLE_LOOPS                                                                                          \
+    .look_up = look_up, .round_between = round_between, .count_above = count_above, .sums_around = sums_around, \
+    .moments = moments, .squares = squares
 #endif
 
 /* Them, in a table of kernels. */
-#define TG_BUCKET_LOOPS \
-    .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above, .count_above = count_above
+#define TG_BUCKET_LOOPS .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above
 
 #endif

@@ -37,6 +37,11 @@ size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t
 void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
 void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t n);
 
+/* The same with a list of n indices in ascending order. */
+void tg_gather(float *out, const float *values, const uint32_t *list, size_t n);
+void tg_scatter_add(float *out, const uint32_t *list, const float *values, float weight, size_t n);
+void tg_scatter_set(float *out, const uint32_t *list, const float *values, size_t n);
+
 /* ---- range coding (pack/rans_coder.h) -------------------------------------------------------------------------------- */
 
 enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 16, TG_RANS_SPAN = 32 };
@@ -127,6 +132,8 @@ typedef struct tg_kernels {
     void (*bf16_add)(float *sums, const void *halves, float weight, size_t n);
     /* Marks elements whose magnitude, as the bits of a float, is `least` or more; sets all words of the mask. */
     void (*mark_keys)(uint64_t *mask, const float *values, uint32_t least, size_t n);
+    /* Indices of marked elements, in order, and their number. */
+    size_t (*list_marks)(uint32_t *list, const uint64_t *mask, size_t n);
     /* The largest magnitude, as the bits of a float. */
     uint32_t (*largest_key)(const float *values, size_t n);
     /* AdaComp's bin: marks, from bit `at` of the mask on, elements whose |u + more * g| is `least` or more, as bits, or a NaN,
@@ -208,6 +215,8 @@ void tg_scalar_split(float *out, const float *values, size_t n, const tg_ordered
 uint64_t tg_scalar_ways_up(const float *values, double high, double scale, size_t n);
 
 /* Them, in a table of kernels. */
+size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+
 #define TG_SCALAR_SELECT \
     .ends = tg_scalar_ends, .nth = tg_scalar_nth, .split = tg_scalar_split, .ways_up = tg_scalar_ways_up
 

@@ -144,6 +144,7 @@ const tg_kernels tg_kernels_neon = {
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     .mark_keys = mark_keys,
+    .list_marks = tg_scalar_list_marks,
     .mark_bin = mark_bin,
     .split_words = split_words,
     .join_words = join_words,

@@ -79,27 +79,10 @@ double tg_sum_squares(const float *values, size_t n)
     return tg_kernels_best()->squares(values, n);
 }
 
-/* Marked elements are far from each other, and each may be the first that is touched of its neighbourhood: those of so many
- * words on are asked for before they are needed. */
-enum { WORDS_AHEAD = 24 };
-
-static inline void ask_ahead(const float *values, const uint64_t *mask, size_t w, size_t words)
-{
-    if (w + WORDS_AHEAD >= words) {
-        return;
-    }
-    for (uint64_t word = mask[w + WORDS_AHEAD]; word != 0;) {
-        unsigned bit = tg_lowest(word);
-        __builtin_prefetch(values + (w + WORDS_AHEAD) * 64 + bit, 1);
-        word &= ~(UINT64_C(0xffff) << bit); /* those of the same line */
-    }
-}
-
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
 {
-    size_t count = 0, words = tg_words(n);
-    for (size_t w = 0; w < words; w++) {
-        ask_ahead(values, mask, w, words);
+    size_t count = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
             out[count++] = values[w * 64 + tg_lowest(word)];
         }
@@ -113,8 +96,7 @@ void tg_expand_add(float *out, const uint64_t *mask, const float *values, float 
         tg_kernels_best()->add(out, values, weight, n);
         return;
     }
-    for (size_t w = 0, words = tg_words(n); w < words; w++) {
-        ask_ahead(out, mask, w, words);
+    for (size_t w = 0; w < tg_words(n); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
             out[w * 64 + tg_lowest(word)] += weight * *values++;
         }
@@ -131,6 +113,41 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
             out[w * 64 + tg_lowest(word)] = *values++;
         }
+    }
+}
+
+/* Elements of a list are far from each other, and each may be the first that is touched of its neighbourhood: those that come so
+ * many behind are asked for before they are needed. */
+enum { ENTRIES_AHEAD = 24 };
+
+void tg_gather(float *out, const float *values, const uint32_t *list, size_t n)
+{
+    size_t i = 0;
+    for (; n - i > ENTRIES_AHEAD; i++) {
+        __builtin_prefetch(values + list[i + ENTRIES_AHEAD]);
+        out[i] = values[list[i]];
+    }
+    for (; i < n; i++) {
+        out[i] = values[list[i]];
+    }
+}
+
+void tg_scatter_add(float *out, const uint32_t *list, const float *values, float weight, size_t n)
+{
+    size_t i = 0;
+    for (; n - i > ENTRIES_AHEAD; i++) {
+        __builtin_prefetch(out + list[i + ENTRIES_AHEAD], 1);
+        out[list[i]] += weight * values[i];
+    }
+    for (; i < n; i++) {
+        out[list[i]] += weight * values[i];
+    }
+}
+
+void tg_scatter_set(float *out, const uint32_t *list, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[list[i]] = values[i];
     }
 }
 
@@ -280,6 +297,7 @@ const tg_kernels tg_kernels_scalar = {
     .bf16_widen = bf16_widen,
     .bf16_add = bf16_add,
     .mark_keys = mark_keys,
+    .list_marks = tg_scalar_list_marks,
     .largest_key = largest_key,
     .mark_bin = mark_bin,
     TG_SCALAR_SELECT,

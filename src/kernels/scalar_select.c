@@ -1,4 +1,5 @@
-/* Order among the values of a bucket, in plain C: the reference (kernels.h). */
+/* Order among the values of a bucket, and lists of what is marked, in plain C: the reference (kernels.h). */
+#include "base/bits.h"
 #include "kernels/kernels.h"
 
 float tg_partition(float *a, size_t n, size_t m)
@@ -33,6 +34,17 @@ float tg_partition(float *a, size_t n, size_t m)
         }
     }
     return a[m];
+}
+
+size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+{
+    size_t count = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
+        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
+            list[count++] = (uint32_t)(w * 64 + tg_lowest(word));
+        }
+    }
+    return count;
 }
 
 void tg_scalar_ends(float ends[2], const float *values, size_t n)

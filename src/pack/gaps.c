@@ -4,6 +4,7 @@
  * was taken is the mode, in the chunk's header. */
 #include "base/bits.h"
 #include "base/bytes.h"
+#include "kernels/kernels.h"
 #include "pack/geometric.h"
 
 #include <string.h>
@@ -31,38 +32,78 @@ static unsigned first_parameter(size_t n, size_t count)
     return k;
 }
 
-static costs measure(const uint64_t *mask, size_t n, size_t count)
+/* Runs of marked elements. */
+static size_t count_runs(const uint64_t *mask, size_t n)
 {
-    unsigned k = first_parameter(n, count);
-    uint64_t quotients[3] = {0};
-    uint64_t next = 0; /* the index behind the last that was seen */
-    uint64_t run_start = 0, run_end = 0;
-    costs c = {0};
+    size_t runs = 0;
+    uint64_t last = 0; /* whether the element before the word is marked */
     for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            uint64_t index = w * 64 + tg_lowest(word);
-            uint64_t gap = index - next;
-            for (unsigned i = 0; i < 3; i++) {
-                quotients[i] += gap >> (k + i);
-            }
-            if (gap > 0 || index == 0) { /* a run begins */
-                if (run_end > run_start) {
-                    c.runs_len += number_len(run_end - run_start - 1);
+        runs += tg_popcount(mask[w] & ~(mask[w] << 1 | last));
+        last = mask[w] >> 63;
+    }
+    return runs;
+}
+
+/* Marked elements are listed piece by piece; returns how many are in the one that begins at `at`. */
+enum { PIECE = 4096 };
+
+static size_t list_piece(uint32_t list[PIECE], const uint64_t *mask, size_t at, size_t n)
+{
+    size_t count = tg_kernels_best()->list_marks(list, mask + at / 64, n - at < PIECE ? n - at : PIECE);
+    for (size_t i = 0; i < count; i++) {
+        list[i] += (uint32_t)at;
+    }
+    return count;
+}
+
+static uint64_t measure_runs(const uint64_t *mask, size_t n)
+{
+    uint32_t list[PIECE];
+    uint64_t len = 0, next = 0, run_start = 0;
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t count = list_piece(list, mask, at, n);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t gap = list[i] - next;
+            if (gap > 0 || list[i] == 0) { /* a run begins */
+                if (next > run_start) {
+                    len += number_len(next - run_start - 1);
                 }
-                c.runs_len += number_len(gap);
-                run_start = index;
+                len += number_len(gap);
+                run_start = list[i];
             }
-            run_end = next = index + 1;
+            next = (uint64_t)list[i] + 1;
         }
     }
-    c.runs_len += number_len(run_end - run_start - 1);
-    c.rice_bits = UINT64_MAX;
+    return len + number_len(next - run_start - 1);
+}
+
+static costs measure(const uint64_t *mask, size_t n, size_t count)
+{
+    uint32_t list[PIECE], next = 0; /* the index behind the last that was seen */
+    unsigned k = first_parameter(n, count);
+    uint64_t quotients[3] = {0};
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t piece_n = list_piece(list, mask, at, n);
+        for (size_t i = 0; i < piece_n; i++) {
+            uint32_t gap = (list[i] - next) >> k;
+            quotients[0] += gap;
+            quotients[1] += gap >> 1;
+            quotients[2] += gap >> 2;
+            next = list[i] + 1;
+        }
+    }
+    costs c = {.rice_bits = UINT64_MAX};
     for (unsigned i = 0; i < 3; i++) {
         uint64_t bits = quotients[i] + (uint64_t)count * (k + i + 1);
         if (bits < c.rice_bits) {
             c.rice_bits = bits;
             c.rice = k + i;
         }
+    }
+    /* A run takes two bytes or more, so that many are not worth a look. */
+    c.runs_len = 2 * (uint64_t)count_runs(mask, n);
+    if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(n)) {
+        c.runs_len = measure_runs(mask, n);
     }
     return c;
 }
@@ -87,21 +128,30 @@ static inline void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 32
     }
 }
 
+static inline void put_gap(bit_writer *w, uint32_t gap, unsigned k)
+{
+    uint32_t quotient = gap >> k;
+    uint64_t low = gap & ((1u << k) - 1);
+    if (quotient + 1 + k <= 32) { /* nearly always */
+        put_bits(w, ((UINT64_C(1) << quotient) - 1) | low << (quotient + 1), quotient + 1 + k);
+        return;
+    }
+    for (; quotient >= 31; quotient -= 31) {
+        put_bits(w, UINT32_MAX >> 1, 31);
+    }
+    put_bits(w, (UINT64_C(1) << quotient) - 1, quotient + 1);
+    put_bits(w, low, k);
+}
+
 static size_t write_rice(uint8_t *out, const uint64_t *mask, size_t n, unsigned k)
 {
     bit_writer writer = {.out = out};
-    uint64_t next = 0;
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            uint64_t index = w * 64 + tg_lowest(word);
-            uint64_t gap = index - next;
-            uint64_t quotient = gap >> k;
-            for (; quotient >= 31; quotient -= 31) {
-                put_bits(&writer, UINT32_MAX >> 1, 31);
-            }
-            put_bits(&writer, (UINT64_C(1) << quotient) - 1, (unsigned)quotient + 1);
-            put_bits(&writer, gap & ((UINT64_C(1) << k) - 1), k);
-            next = index + 1;
+    uint32_t list[PIECE], next = 0;
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t count = list_piece(list, mask, at, n);
+        for (size_t i = 0; i < count; i++) {
+            put_gap(&writer, list[i] - next, k);
+            next = list[i] + 1;
         }
     }
     for (; writer.held_n > 0; writer.held_n -= writer.held_n < 8 ? writer.held_n : 8, writer.held >>= 8) {
@@ -121,23 +171,24 @@ typedef struct rice_reader {
     uint64_t bit, bit_n; /* the next, and all */
     uint64_t next;       /* the least index that may follow */
     size_t left;         /* indices that are to come */
+    uint32_t *list;      /* where they go */
 } rice_reader;
 
-/* Adds an index to the mask; false if it is beyond n. */
-static inline bool take_gap(rice_reader *r, uint64_t *mask, uint64_t gap, size_t n)
+/* Puts an index into the list; false if it is beyond n. */
+static inline bool take_gap(rice_reader *r, uint64_t gap, size_t n)
 {
     if (gap >= n - r->next) {
         return false;
     }
     uint64_t index = r->next + gap;
-    mask[index / 64] |= UINT64_C(1) << index % 64;
+    *r->list++ = (uint32_t)index;
     r->next = index + 1;
     r->left--;
     return true;
 }
 
 /* As long as eight bytes can be read from where an index begins, and hold all of it. */
-static bool read_rice_fast(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
+static bool read_rice_fast(rice_reader *r, unsigned k, size_t n)
 {
     while (r->left > 0 && r->bit / 8 + 8 <= r->bit_n / 8) {
         uint64_t held = tg_get64(r->bytes + r->bit / 8) >> r->bit % 8;
@@ -147,7 +198,7 @@ static bool read_rice_fast(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
         }
         uint64_t gap = (uint64_t)quotient << k | (held >> (quotient + 1) & ((UINT64_C(1) << k) - 1));
         r->bit += used;
-        if (!take_gap(r, mask, gap, n)) {
+        if (!take_gap(r, gap, n)) {
             return false;
         }
     }
@@ -155,7 +206,7 @@ static bool read_rice_fast(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
 }
 
 /* One index, bit by bit. */
-static bool read_rice_slow(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
+static bool read_rice_slow(rice_reader *r, unsigned k, size_t n)
 {
     uint64_t gap = 0;
     while (r->bit < r->bit_n && get_bit(r->bytes, r->bit)) {
@@ -170,26 +221,57 @@ static bool read_rice_slow(rice_reader *r, uint64_t *mask, unsigned k, size_t n)
     for (unsigned b = 0; b < k; b++) {
         gap |= (uint64_t)get_bit(r->bytes, r->bit++) << b;
     }
-    return take_gap(r, mask, gap, n);
+    return take_gap(r, gap, n);
+}
+
+/* The next indices, at most `most`; false if they make no sense. */
+static bool read_some(rice_reader *r, uint32_t *indices, size_t most, unsigned k, size_t n)
+{
+    size_t later = r->left > most ? r->left - most : 0;
+    r->list = indices;
+    r->left -= later;
+    while (r->left > 0) {
+        if (!read_rice_fast(r, k, n) || (r->left > 0 && !read_rice_slow(r, k, n))) {
+            return false;
+        }
+    }
+    r->left = later;
+    return true;
+}
+
+/* Nothing but zero bits to the end of the byte. */
+static bool ends_well(rice_reader *r)
+{
+    if (r->bit_n - r->bit >= 8) {
+        return false;
+    }
+    for (; r->bit < r->bit_n; r->bit++) {
+        if (get_bit(r->bytes, r->bit)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool list(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
+    return mode <= TG_MODE_RICE_MAX && read_some(&r, indices, count, mode, n) && ends_well(&r);
 }
 
 static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
 {
     rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
     while (r.left > 0) {
-        if (!read_rice_fast(&r, mask, k, n) || (r.left > 0 && !read_rice_slow(&r, mask, k, n))) {
+        uint32_t indices[PIECE];
+        if (!read_some(&r, indices, PIECE, k, n)) {
             return false;
         }
-    }
-    if (r.bit_n - r.bit >= 8) {
-        return false;
-    }
-    for (; r.bit < r.bit_n; r.bit++) {
-        if (get_bit(bytes, r.bit)) {
-            return false;
+        for (size_t i = 0; i < (size_t)(r.list - indices); i++) {
+            mask[indices[i] / 64] |= UINT64_C(1) << indices[i] % 64;
         }
     }
-    return true;
+    return ends_well(&r);
 }
 
 /* ---- runs ---------------------------------------------------------------------------------------------------- */
@@ -339,6 +421,7 @@ const tg_index_part tg_index_gaps = {
     .limit = limit,
     .write = write,
     .read = read,
+    .list = list,
     .write_rans = write_rans,
     .read_rans = read_rans,
 };

@@ -40,6 +40,9 @@ typedef struct tg_index_part {
      * written in `mode`, with nothing left over. The mask is then meaningless. */
     bool (*read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 
+    /* The same as a list, of modes up to TG_MODE_RICE_MAX, and false of any other. NULL: the part has no such modes. */
+    bool (*list)(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
+
     /* Both as they are where the symbol pack is `rans`, with one mode more. NULL: the same. */
     size_t (*write_rans)(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count);
     bool (*read_rans)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
