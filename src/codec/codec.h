@@ -12,6 +12,7 @@
 
 #include "base/pool.h"
 #include "codec/layout.h"
+#include "kernels/kernels.h"
 
 #define TG_BLOCK 4096
 #define TG_CHUNK TG_PACK_MAX
@@ -105,7 +106,7 @@ typedef struct tg_desk {
     uint8_t bytes[TG_BIN_MAX * sizeof(float)];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
-    uint32_t list[TG_BIN_MAX]; /* what is marked, where it is little */
+    uint32_t list[TG_BIN_MAX + TG_LIST_MORE]; /* what is marked, where it is little */
     /* of quantizers that have buckets, or values that are coded */
     float *sent;       /* values of a chunk that wait */
     uint32_t *held;    /* words of a chunk, in the same place: a quantizer has the one or the other */

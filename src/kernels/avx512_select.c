@@ -44,22 +44,13 @@ TG_TARGET uint64_t tg_avx512_ways_up(const float *values, double high, double sc
 TG_TARGET size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
 {
     const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    size_t words = (n + 63) / 64, count = 0, total = 0;
-    for (size_t w = 0; w < words; w++) {
-        total += (size_t)_mm_popcnt_u64(mask[w]);
-    }
-    size_t w = 0;
-    for (; w < words && total - count >= 64 + 16; w++) {
+    size_t count = 0;
+    for (size_t w = 0; w < (n + 63) / 64; w++) {
         for (unsigned part = 0; part < 64; part += 16) {
             __mmask16 marks = (__mmask16)(mask[w] >> part);
             __m512i indices = _mm512_add_epi32(_mm512_set1_epi32((int)(w * 64 + part)), places);
             _mm512_storeu_si512(list + count, _mm512_maskz_compress_epi32(marks, indices));
             count += (size_t)_mm_popcnt_u32(marks);
-        }
-    }
-    for (; w < words; w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            list[count++] = (uint32_t)(w * 64 + (unsigned)__builtin_ctzll(word));
         }
     }
     return count;

@@ -99,6 +99,7 @@ typedef struct tg_prefix_stream {
     uint16_t *out, *out_end;
 } tg_prefix_stream;
 
+#define TG_LIST_MORE 16
 #define TG_STRETCH 512 /* values that are summed in binary32 */
 
 /* So many symbols below a base are one number of so many bits (pack/bits.c). */
@@ -132,7 +133,7 @@ typedef struct tg_kernels {
     void (*bf16_add)(float *sums, const void *halves, float weight, size_t n);
     /* Marks elements whose magnitude, as the bits of a float, is `least` or more; sets all words of the mask. */
     void (*mark_keys)(uint64_t *mask, const float *values, uint32_t least, size_t n);
-    /* Indices of marked elements, in order, and their number. */
+    /* Indices of marked elements, in order, and their number; there is room for TG_LIST_MORE more. */
     size_t (*list_marks)(uint32_t *list, const uint64_t *mask, size_t n);
     /* The largest magnitude, as the bits of a float. */
     uint32_t (*largest_key)(const float *values, size_t n);

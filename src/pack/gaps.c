@@ -47,7 +47,7 @@ static size_t count_runs(const uint64_t *mask, size_t n)
 /* Marked elements are listed piece by piece; returns how many are in the one that begins at `at`. */
 enum { PIECE = 4096 };
 
-static size_t list_piece(uint32_t list[PIECE], const uint64_t *mask, size_t at, size_t n)
+static size_t list_piece(uint32_t *list, const uint64_t *mask, size_t at, size_t n)
 {
     size_t count = tg_kernels_best()->list_marks(list, mask + at / 64, n - at < PIECE ? n - at : PIECE);
     for (size_t i = 0; i < count; i++) {
@@ -58,7 +58,7 @@ static size_t list_piece(uint32_t list[PIECE], const uint64_t *mask, size_t at, 
 
 static uint64_t measure_runs(const uint64_t *mask, size_t n)
 {
-    uint32_t list[PIECE];
+    uint32_t list[PIECE + TG_LIST_MORE];
     uint64_t len = 0, next = 0, run_start = 0;
     for (size_t at = 0; at < n; at += PIECE) {
         size_t count = list_piece(list, mask, at, n);
@@ -79,7 +79,7 @@ static uint64_t measure_runs(const uint64_t *mask, size_t n)
 
 static costs measure(const uint64_t *mask, size_t n, size_t count)
 {
-    uint32_t list[PIECE], next = 0; /* the index behind the last that was seen */
+    uint32_t list[PIECE + TG_LIST_MORE], next = 0; /* the index behind the last that was seen */
     unsigned k = first_parameter(n, count);
     uint64_t quotients[3] = {0};
     for (size_t at = 0; at < n; at += PIECE) {
@@ -146,7 +146,7 @@ static inline void put_gap(bit_writer *w, uint32_t gap, unsigned k)
 static size_t write_rice(uint8_t *out, const uint64_t *mask, size_t n, unsigned k)
 {
     bit_writer writer = {.out = out};
-    uint32_t list[PIECE], next = 0;
+    uint32_t list[PIECE + TG_LIST_MORE], next = 0;
     for (size_t at = 0; at < n; at += PIECE) {
         size_t count = list_piece(list, mask, at, n);
         for (size_t i = 0; i < count; i++) {

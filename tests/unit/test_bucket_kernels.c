@@ -195,6 +195,30 @@ static void order_is_that_of_sorting(void **state)
     }
 }
 
+static void lists_are_the_same(void **state)
+{
+    (void)state;
+    static uint64_t mask[N / 64 + 1];
+    static uint32_t lists[2][N + TG_LIST_MORE];
+    test_random random = {17};
+    for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        for (int round = 0; k != NULL && round < 40; round++) {
+            for (size_t w = 0; w < N / 64 + 1; w++) {
+                uint64_t bits = test_bits(&random);
+                bits = round % 4 == 0 ? 0 : round % 4 == 1 ? bits & test_bits(&random) & test_bits(&random) : bits;
+                mask[w] = round % 4 == 3 ? UINT64_MAX : bits;
+            }
+            for (size_t l = 0; l < LEN_N; l++) {
+                size_t n = lens[l] / 64 * 64;
+                size_t count = tg_kernels_scalar.list_marks(lists[0], mask, n);
+                assert_int_equal(k->list_marks(lists[1], mask, n), count);
+                assert_memory_equal(lists[0], lists[1], count * sizeof **lists);
+            }
+        }
+    }
+}
+
 /* Draws begin and end anywhere, and count beyond 32 bits. */
 static void draws_are_those_of_philox(void **state)
 {
@@ -300,10 +324,10 @@ static void bad_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding_is_the_same),      cmocka_unit_test(tables_are_the_same),
-        cmocka_unit_test(order_is_that_of_sorting),  cmocka_unit_test(sums_are_the_same),
-        cmocka_unit_test(draws_are_those_of_philox), cmocka_unit_test(bits_are_as_defined),
-        cmocka_unit_test(bad_bits_are_refused),
+        cmocka_unit_test(rounding_is_the_same),     cmocka_unit_test(tables_are_the_same),
+        cmocka_unit_test(order_is_that_of_sorting), cmocka_unit_test(lists_are_the_same),
+        cmocka_unit_test(sums_are_the_same),        cmocka_unit_test(draws_are_those_of_philox),
+        cmocka_unit_test(bits_are_as_defined),      cmocka_unit_test(bad_bits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
