@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,popcnt")))
+#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,bmi,f16c,popcnt")))
 #define INLINED static inline __attribute__((always_inline)) TG_TARGET
 
 INLINED __mmask16 those(size_t n)
@@ -40,14 +40,26 @@ TG_TARGET uint64_t tg_avx512_ways_up(const float *values, double high, double sc
     return rest + (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(sums[0], sums[1]));
 }
 
-/* Without a branch, as marks are hard to foretell; what is stored behind the last of a word is stored over. */
+/* Marks are hard to foretell, so up to four of a word are listed whether they are there or not, and many all at once; what is
+ * stored behind the last of a word is stored over. */
 TG_TARGET size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
 {
+    enum { FEW = 4 };
     const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     size_t count = 0;
     for (size_t w = 0; w < (n + 63) / 64; w++) {
+        uint64_t word = mask[w];
+        size_t marks_n = (size_t)_mm_popcnt_u64(word);
+        if (marks_n <= FEW) {
+            for (int i = 0; i < FEW; i++) {
+                list[count + (size_t)i] = (uint32_t)(w * 64 + _tzcnt_u64(word));
+                word = _blsr_u64(word);
+            }
+            count += marks_n;
+            continue;
+        }
         for (unsigned part = 0; part < 64; part += 16) {
-            __mmask16 marks = (__mmask16)(mask[w] >> part);
+            __mmask16 marks = (__mmask16)(word >> part);
             __m512i indices = _mm512_add_epi32(_mm512_set1_epi32((int)(w * 64 + part)), places);
             _mm512_storeu_si512(list + count, _mm512_maskz_compress_epi32(marks, indices));
             count += (size_t)_mm_popcnt_u32(marks);

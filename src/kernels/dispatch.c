@@ -32,8 +32,8 @@ static bool has_f16c(void)
 static bool has(tg_simd_level level)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && has_f16c() &&
-                __builtin_cpu_supports("popcnt");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                has_f16c() && __builtin_cpu_supports("popcnt");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if ((level == TG_SIMD_AVX2 && !avx2) || (level == TG_SIMD_AVX512 && !(avx2 && avx512))) {
