@@ -27,6 +27,24 @@ __attribute__((noinline)) static void feed(XXH64_state_t *state, const uint8_t *
     XXH64_update(state, bytes, len);
 }
 
+void tg_hash_list_feed(tg_hash_list *list, const uint8_t *bytes, size_t len, const void *ahead, size_t ahead_len)
+{
+    enum { TURN = 256, LINE = 64 }; /* bytes that are hashed while some lines are on their way */
+    XXH64_state_t state;
+    size_t asked = 0;
+    memcpy(&state, list, sizeof state);
+    for (size_t done = 0; done < len; done += TURN) {
+        size_t n = len - done < TURN ? len - done : TURN;
+        size_t wanted = len > 0 ? (size_t)((double)ahead_len * (double)(done + n) / (double)len) : 0;
+        for (; asked < wanted; asked += LINE) {
+            size_t line = asked / LINE, quarter = ahead_len / 4 / LINE;
+            __builtin_prefetch((const char *)ahead + (line % 4 * quarter + line / 4) * LINE);
+        }
+        feed(&state, bytes + done, n);
+    }
+    memcpy(list, &state, sizeof state);
+}
+
 void tg_hash_list_append(tg_hash_list *list, uint64_t hash)
 {
     XXH64_state_t state;

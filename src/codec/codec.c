@@ -62,9 +62,6 @@ void tg_grid_free(tg_grid *g, const tg_allocator *a)
 
 /* ---- codec ----------------------------------------------------------------------------------------------------------- */
 
-/* Elements of memory from which on writing goes around the caches, which would have forgotten it in the next step. */
-enum { STREAMS_FROM = 1 << 21 };
-
 static bool is_measured(const tg_codec *c, const tg_unit *unit)
 {
     return !c->only_decodes && tg_recipe_select(unit->recipe)->measure != NULL;
@@ -219,7 +216,7 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
     const tg_allocator *a = &c->allocator;
     TG_TRY(tg_acquire(&c->works, a, c->layout->unit_n, sizeof *c->works, why));
     plan_works(c, remembers);
-    c->streams = c->memory_n >= STREAMS_FROM;
+    c->streams = c->memory_n >= TG_STREAMS_FROM;
     TG_TRY(acquire_scratch(c, why));
     TG_TRY(acquire_lanes(c, why));
     for (int m = 0; m < 2; m++) {

@@ -16,8 +16,9 @@
 
 #define TG_BLOCK 4096
 #define TG_CHUNK TG_PACK_MAX
-#define TG_CHUNK_HEADER 6u /* of a chunk that tells its coordinates */
-#define TG_CODED_HEADER 4u /* of one whose values are coded, behind that */
+#define TG_CHUNK_HEADER 6u        /* of a chunk that tells its coordinates */
+#define TG_STREAMS_FROM (1 << 21) /* elements whose memory or frame is too long for caches to keep */
+#define TG_CODED_HEADER 4u        /* of one whose values are coded, behind that */
 
 /* What a frame holds; bits of its flags. */
 enum { TG_HAS_INDICES = 2, TG_HAS_VALUES = 4 };

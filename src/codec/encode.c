@@ -221,6 +221,8 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
                       .every = every};
     to.at_once =
         every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
+    to.hashes = every && quantize->plain_len != 0 && !tg_recipe_is_coded(recipe) && (holds & TG_HAS_VALUES) != 0;
+    tg_hash_list_start(&to.hash);
     size_t bad_tensor = write_blocks(&to, source, holds);
     tg_view view = {.start = start, .side = to.out, .symbols = to.out, .told = told, .count = (uint32_t)to.count};
     if (to.count > 0 && bad_tensor == 0) {
@@ -246,7 +248,9 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
                             .view = view,
                             .magnitudes = to.magnitudes,
                             .bad_tensor = bad_tensor};
-    if (!quantize->has_scale || (holds & TG_HAS_VALUES) == 0) {
+    if (to.hashes) {
+        written->hash = tg_hash_list_end(&to.hash);
+    } else if (!quantize->has_scale || (holds & TG_HAS_VALUES) == 0) {
         written->hash = tg_hash(start, written->len); /* otherwise not all is there yet */
     }
 }

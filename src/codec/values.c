@@ -119,8 +119,16 @@ static const float *add_plain(bool *finite, tg_progress *to, const float *values
     tg_desk *desk = to->desk;
     uint32_t len = to->quantize->plain_len;
     bool coded = tg_recipe_is_coded(to->recipe);
-    uint8_t *bytes = coded ? desk->bytes : to->out + to->count * len;
+    bool streams = to->hashes && to->c->layout->element_n >= TG_STREAMS_FROM, aside = coded || streams;
+    uint8_t *out = to->out + to->count * len, *bytes = aside ? desk->bytes : out;
     *finite = to->quantize->write(bytes, values, count);
+    if (to->hashes) {
+        const float *next = values + count; /* of the gradient, as a rule */
+        tg_hash_list_feed(&to->hash, bytes, count * len, next, count * sizeof *next);
+    }
+    if (streams) {
+        tg_kernels_best()->stream_bytes(out, bytes, count * len);
+    }
     if (coded) {
         tg_coding coding = {.word_len = len};
         (void)tg_plain_read(desk->held + to->count, bytes, count, &coding); /* always can */

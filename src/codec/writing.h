@@ -2,6 +2,7 @@
 #ifndef TG_CODEC_WRITING_H
 #define TG_CODEC_WRITING_H
 
+#include "base/hash.h"
 #include "codec/codec.h"
 
 typedef struct tg_progress {
@@ -16,6 +17,8 @@ typedef struct tg_progress {
     uint64_t packed; /* of them, those whose symbols are in place */
     bool every;      /* every element is sent */
     bool at_once;    /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    bool hashes;     /* bytes are hashed as they are written, as there are no others in the chunk */
+    tg_hash_list hash;
     double magnitudes;
 } tg_progress;
 

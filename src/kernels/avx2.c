@@ -193,6 +193,7 @@ const tg_kernels tg_kernels_avx2 = {
     .list_marks = tg_scalar_list_marks,
     .mark_bin = mark_bin,
     TG_SCALAR_SELECT,
+    .stream_bytes = tg_scalar_stream_bytes,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     TG_BUCKET_LOOPS,

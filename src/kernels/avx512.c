@@ -117,6 +117,7 @@ const tg_kernels tg_kernels_avx512 = {
     .accumulate = tg_avx512_accumulate,
     .subtract = tg_avx512_subtract,
     .copy = tg_avx512_copy,
+    .stream_bytes = tg_avx512_stream_bytes,
     .add = tg_avx512_add,
     .fp16_narrow = tg_avx512_fp16_narrow,
     .fp16_widen = fp16_widen,

@@ -120,6 +120,17 @@ TG_TARGET void tg_avx512_copy(float *out, const float *values, size_t n, bool st
     memcpy(out + done, values + done, (n - done) * sizeof *out);
 }
 
+TG_TARGET void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
+{
+    size_t i = (0 - (uintptr_t)out) % 64;
+    i = i < len ? i : len;
+    memcpy(out, bytes, i);
+    for (; len - i >= 64; i += 64) {
+        _mm512_stream_si512((__m512i *)(void *)(out + i), _mm512_loadu_si512(bytes + i));
+    }
+    memcpy(out + i, bytes + i, len - i);
+}
+
 INLINED void add_some(float *sums, __m512 values, __m512 weight)
 {
     _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_mul_ps(weight, values)));

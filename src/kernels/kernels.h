@@ -123,6 +123,7 @@ typedef struct tg_kernels {
     bool (*accumulate)(float *out, const float *a, const float *b, float share, size_t n, bool streams);
     void (*subtract)(float *out, const float *a, const float *b, size_t n, bool streams);
     void (*copy)(float *out, const float *values, size_t n, bool streams);
+    void (*stream_bytes)(uint8_t *out, const uint8_t *bytes, size_t len);
     void (*add)(float *sums, const float *values, float weight, size_t n); /* sums += weight * values */
     /* As base/half.h has it; halves may lie at any address. Narrowing tells whether all values are finite. */
     bool (*fp16_narrow)(void *halves, const float *values, size_t n);
@@ -225,6 +226,7 @@ size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *ahead);
 
 extern const tg_kernels tg_kernels_scalar;
+void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
 #if defined(__x86_64__)

@@ -141,6 +141,7 @@ const tg_kernels tg_kernels_neon = {
     .fp16_add = fp16_add,
     .draw = tg_scalar_draw,
     TG_SCALAR_SELECT,
+    .stream_bytes = tg_scalar_stream_bytes,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     .mark_keys = mark_keys,

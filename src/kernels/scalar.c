@@ -151,6 +151,11 @@ void tg_scatter_set(float *out, const uint32_t *list, const float *values, size_
     }
 }
 
+void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
+{
+    memcpy(out, bytes, len);
+}
+
 /* pack/bits.c does it all by itself. */
 size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
@@ -301,6 +306,7 @@ const tg_kernels tg_kernels_scalar = {
     .largest_key = largest_key,
     .mark_bin = mark_bin,
     TG_SCALAR_SELECT,
+    .stream_bytes = tg_scalar_stream_bytes,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     TG_SCALAR_BUCKETS,
