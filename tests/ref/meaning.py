@@ -264,19 +264,30 @@ def ratio_of(a, b):
     return np.divide(a, b, out=np.zeros(np.broadcast(a, b).shape), where=np.not_equal(b, 0))
 
 
+def part_sums(v, which):
+    """Of each row's values that are marked: of every 16th of 512 in binary32, these in binary64, and then the 16, each from
+    the first on. Rows with values that are too large for such sums are scaled down."""
+    scale = column(np.where(np.abs(v).max(1) < 2.0 ** 100, 1.0, 2.0 ** -30))
+    stretch_n = -(-v.shape[1] // 512)
+    x = np.zeros((len(v), stretch_n * 512), np.float32)
+    x[:, :v.shape[1]] = np.where(which, v * scale, 0)
+    stretches = np.cumsum(x.reshape(len(v), stretch_n, 32, 16), 2, np.float32)[:, :, -1].astype(np.float64)
+    return sums(np.cumsum(stretches, 1)[:, -1]) / scale[:, 0]
+
+
 def two_means(v, t):
     """The means of the values not above t and of those above it; of none, the other."""
     above = v > column(t)
     count = above.sum(1)
-    low = ratio_of(0 + sums(np.where(above, 0, v)), v.shape[1] - count)  # of -0 comes 0
-    high = ratio_of(sums(np.where(above, v, 0)), count)
+    low = ratio_of(0 + part_sums(v, ~above), v.shape[1] - count)  # of -0 comes 0
+    high = ratio_of(part_sums(v, above), count)
     return np.where(count == v.shape[1], high, low), np.where(count == 0, low, high)
 
 
 def to_bingrad(how, v, r):
     if how.form == "pb":
         return to_sign_of_one(v, r)
-    t = np.zeros(len(v)) if how.form == "zero" else sums(v) / v.shape[1]
+    t = np.zeros(len(v)) if how.form == "zero" else part_sums(v, v == v) / v.shape[1]
     low, high = two_means(v, t)
     for _ in range(0 if how.form == "zero" else how.iters):
         t = (low + high) / 2
@@ -300,8 +311,8 @@ def greedy_levels(x, S):
         for k, j in zip(levels, levels[1:]):
             low, high = (np.take_along_axis(x, column(at), 1) for at in (k, j))
             inside = (number > column(k)) & (number <= column(j))
-            share = ratio_of(sums(np.where(inside, high - x, 0)), (high - low)[:, 0])
-            middles.append(k + np.ceil(share).astype(int))
+            ways = np.where(inside, np.floor((high - x) * ratio_of(2.0 ** 40, high - low)), 0)  # on a grid: sums are exact
+            middles.append(k + np.ceil(sums(ways) / 2.0 ** 40).astype(int))
         levels = [level for pair in zip(levels, middles) for level in pair] + levels[-1:]
     return np.stack(levels, 1)
 
@@ -337,10 +348,22 @@ def to_orq(how, v, r):
     levels = np.take_along_axis(x, at, 1)
     if how.half:
         levels = to_fp16(levels.astype(np.float32)).astype(np.float64)
-    below = lower(levels, v)
+    with np.errstate(over="ignore"):
+        wide = np.isinf(single(levels[:, -1:]) - single(levels[:, :1]))
+    half = np.where(wide, 0.5, 1)  # so that ways are finite
+    scaled, value = single(levels * half), single(v * half)
+    below = np.minimum(lower(scaled, value), how.S - 2)
+    way, walked = (np.take_along_axis(scaled, below + 1, 1) - np.take_along_axis(scaled, below, 1),
+                   value - np.take_along_axis(scaled, below, 1))
     a = np.take_along_axis(levels, below, 1)
     c = np.take_along_axis(levels, np.minimum(below + 1, how.S - 1), 1)
-    return np.where(r < ratio_of(v - a, c - a), c, a)
+    return np.where(single(r) * way < walked, c, a)
+
+
+def single(numbers):
+    """In binary32, and so are results of arithmetic with it."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers).astype(np.float32)
 
 
 def lower(levels, v):
@@ -365,13 +388,15 @@ def to_linear(how, v, r):
 def to_qsgd(how, v, r):
     m = np.abs(v).max(1) if how.norm == "max" else np.sqrt(sums(v * v))
     m = column(in_32(m))
-    x = up(np.minimum(ratio_of(np.abs(v), m), 1) * how.S, r)
+    shift = np.where(m < 2.0 ** -60, 2.0 ** 80, np.where(m > 2.0 ** 60, 2.0 ** -80, 1))
+    x = single(np.abs(v)) * single(shift) * single(ratio_of(how.S, m * shift))
+    x = up(np.minimum(x, single(how.S)), single(r)).astype(np.float64)
     return m * ((0 + np.where(v < 0, -x, x)) / how.S)  # of -0 comes 0
 
 
 def to_ternary(how, v, r):
     m = column(np.abs(v).max(1))
-    return np.where(r < ratio_of(np.abs(v), m), np.where(v < 0, -m, m), 0 * m)
+    return np.where(single(r) * single(m) < single(np.abs(v)), np.where(v < 0, -m, m), 0 * m)
 
 
 BUCKETS = {"bingrad": to_bingrad, "orq": to_orq, "linear": to_linear, "qsgd": to_qsgd, "ternary": to_ternary}
