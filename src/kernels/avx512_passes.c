@@ -12,27 +12,22 @@
 
 enum { LANES = 16, QUARTERS = 4 };
 
-/* Elements of a quarter, in whole vectors. */
-INLINED size_t quarter(size_t n)
+/* How n elements are walked: vectors in all, and elements of a quarter, in whole vectors. */
+typedef struct walk {
+    size_t vectors, quarter;
+} walk;
+
+INLINED walk walk_of(size_t n)
 {
-    return n / QUARTERS / LANES * LANES;
+    return (walk){n / LANES, n / LANES / QUARTERS * LANES};
 }
 
-/* Runs `step` with `i` at every whole vector of [from, n), and leaves the first element behind them in `from`. */
-#define EVERY_VECTOR(from, n, step)                                             \
-    do {                                                                        \
-        size_t q_ = quarter((n) - (from));                                      \
-        for (size_t j_ = 0; j_ < q_; j_ += LANES) {                             \
-            for (size_t k_ = 0; k_ < QUARTERS; k_++) {                          \
-                size_t i = (from) + k_ * q_ + j_;                               \
-                step;                                                           \
-            }                                                                   \
-        }                                                                       \
-        for ((from) += QUARTERS * q_; (n) - (from) >= LANES; (from) += LANES) { \
-            size_t i = (from);                                                  \
-            step;                                                               \
-        }                                                                       \
-    } while (0)
+/* Where the vector begins that is number `step` on the way; those that no quarter has come last. */
+INLINED size_t place(walk w, size_t step)
+{
+    bool in_quarters = step < w.quarter / LANES * QUARTERS;
+    return in_quarters ? step % QUARTERS * w.quarter + step / QUARTERS * LANES : step * LANES;
+}
 
 INLINED __mmask16 not_finite(__m512 values)
 {
@@ -43,8 +38,12 @@ INLINED __mmask16 not_finite(__m512 values)
 TG_TARGET bool tg_avx512_all_finite(const float *values, size_t n)
 {
     __mmask16 bad = 0;
-    size_t done = 0;
-    EVERY_VECTOR(done, n, bad |= not_finite(_mm512_loadu_ps(values + i)));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        bad |= not_finite(_mm512_loadu_ps(values + i));
+    }
+    size_t done = w.vectors * LANES;
     return bad == 0 && tg_kernels_scalar.all_finite(values + done, n - done);
 }
 
@@ -79,7 +78,12 @@ INLINED bool accumulate_all(float *out, const float *a, const float *b, float sh
     __mmask16 bad = 0;
     size_t done = streams ? before_line(out, n) : 0;
     bool head = tg_kernels_scalar.accumulate(out, a, b, share, done, false);
-    EVERY_VECTOR(done, n, bad |= accumulate_some(out + i, a + i, b + i, factor, streams));
+    walk w = walk_of(n - done);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = done + place(w, step);
+        bad |= accumulate_some(out + i, a + i, b + i, factor, streams);
+    }
+    done += w.vectors * LANES;
     bool tail = tg_kernels_scalar.accumulate(out + done, a + done, b + done, share, n - done, false);
     return head && tail && bad == 0;
 }
@@ -116,7 +120,12 @@ TG_TARGET void tg_avx512_copy(float *out, const float *values, size_t n, bool st
         return;
     }
     memcpy(out, values, done * sizeof *out);
-    EVERY_VECTOR(done, n, _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i)));
+    walk w = walk_of(n - done);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = done + place(w, step);
+        _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i));
+    }
+    done += w.vectors * LANES;
     memcpy(out + done, values + done, (n - done) * sizeof *out);
 }
 
@@ -139,8 +148,12 @@ INLINED void add_some(float *sums, __m512 values, __m512 weight)
 TG_TARGET void tg_avx512_add(float *sums, const float *values, float weight, size_t n)
 {
     const __m512 factor = _mm512_set1_ps(weight);
-    size_t done = 0;
-    EVERY_VECTOR(done, n, add_some(sums + i, _mm512_loadu_ps(values + i), factor));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        add_some(sums + i, _mm512_loadu_ps(values + i), factor);
+    }
+    size_t done = w.vectors * LANES;
     tg_kernels_scalar.add(sums + done, values + done, weight, n - done);
 }
 
@@ -173,8 +186,12 @@ INLINED __mmask16 fp16_narrow_some(void *halves, size_t i, const float *values)
 TG_TARGET bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n)
 {
     __mmask16 bad = 0;
-    size_t done = 0;
-    EVERY_VECTOR(done, n, bad |= fp16_narrow_some(halves, i, values));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        bad |= fp16_narrow_some(halves, i, values);
+    }
+    size_t done = w.vectors * LANES;
     bool tail = tg_kernels_scalar.fp16_narrow((char *)halves + 2 * done, values + done, n - done);
     return tail && bad == 0;
 }
@@ -200,8 +217,12 @@ INLINED __mmask16 bf16_narrow_some(void *halves, size_t i, const float *values)
 TG_TARGET bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n)
 {
     __mmask16 bad = 0;
-    size_t done = 0;
-    EVERY_VECTOR(done, n, bad |= bf16_narrow_some(halves, i, values));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        bad |= bf16_narrow_some(halves, i, values);
+    }
+    size_t done = w.vectors * LANES;
     bool tail = tg_kernels_scalar.bf16_narrow((char *)halves + 2 * done, values + done, n - done);
     return tail && bad == 0;
 }
@@ -209,8 +230,12 @@ TG_TARGET bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n
 TG_TARGET void tg_avx512_fp16_add(float *sums, const void *halves, float weight, size_t n)
 {
     const __m512 factor = _mm512_set1_ps(weight);
-    size_t done = 0;
-    EVERY_VECTOR(done, n, add_some(sums + i, _mm512_cvtph_ps(load_halves(halves, i)), factor));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        add_some(sums + i, _mm512_cvtph_ps(load_halves(halves, i)), factor);
+    }
+    size_t done = w.vectors * LANES;
     tg_kernels_scalar.fp16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
 }
 
@@ -222,8 +247,12 @@ INLINED __m512 bf16_widen_some(__m256i halves)
 TG_TARGET void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n)
 {
     const __m512 factor = _mm512_set1_ps(weight);
-    size_t done = 0;
-    EVERY_VECTOR(done, n, add_some(sums + i, bf16_widen_some(load_halves(halves, i)), factor));
+    walk w = walk_of(n);
+    for (size_t step = 0; step < w.vectors; step++) {
+        size_t i = place(w, step);
+        add_some(sums + i, bf16_widen_some(load_halves(halves, i)), factor);
+    }
+    size_t done = w.vectors * LANES;
     tg_kernels_scalar.bf16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
 }
 #endif
