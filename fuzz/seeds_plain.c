@@ -31,7 +31,8 @@ static void write_mask(size_t n, size_t stride, size_t run)
         const tg_index_part *part = (const void *)tg_parts[i].part;
         if (tg_parts[i].stage == TG_STAGE_index && part->cell_max == 0) { /* the others write the same bitmap */
             uint8_t mode = 0;
-            size_t len = (part->write_rans != NULL ? part->write_rans : part->write)(bytes, &mode, mask, n, count);
+            size_t len =
+                (part->write_rans != NULL ? part->write_rans : part->write)(bytes, &mode, mask, NULL, n, count);
             char name[NAME_CAP];
             (void)snprintf(name, sizeof name, "%s_%zu_of_%zu", part->part.name, count, n);
             if (len < SEED_CAP / 4) {

@@ -2,6 +2,7 @@
  * mask of the right count that survives another round; symbols that are read are below their base and survive a round. */
 #include "base/bits.h"
 #include "codec/codec.h"
+#include "kernels/kernels.h"
 #include "support.h"
 
 #include <string.h>
@@ -22,11 +23,26 @@ static void check_written_again(const tg_index_part *part, tg_index_read read, t
     uint8_t *bytes = fuzz_room(tg_bitmap_len(c->n), 0);
     uint64_t *back = fuzz_room(mask_len, 0xff);
     uint8_t mode = UINT8_MAX;
-    size_t len = write(bytes, &mode, mask, c->n, c->count);
+    size_t len = write(bytes, &mode, mask, NULL, c->n, c->count);
     PROMISE(len <= tg_bitmap_len(c->n), "no indices take more than a bitmap");
     PROMISE(len <= part->limit(c->n, c->count) + 1, "no indices take more than the limit");
     PROMISE(read(back, mode, bytes, len, c->n, c->count), "what was written can be read");
     PROMISE(memcmp(back, mask, mask_len) == 0, "a mask that was written is read back");
+    uint32_t *list = fuzz_room((c->count + TG_LIST_MORE) * sizeof *list, 0);
+    uint8_t *again = fuzz_room(tg_bitmap_len(c->n), 0), mode_again = UINT8_MAX;
+    PROMISE(tg_kernels_best()->list_marks(list, mask, c->n) == c->count,
+            "a list has as many entries as there are marks");
+    PROMISE(write(again, &mode_again, mask, list, c->n, c->count) == len && mode_again == mode &&
+                memcmp(again, bytes, len) == 0,
+            "a list is written as the mask is");
+    if (part->list != NULL && mode <= TG_MODE_RICE_MAX) {
+        uint32_t *listed = fuzz_room(c->count * sizeof *listed, 0xff);
+        PROMISE(part->list(listed, mode, bytes, len, c->n, c->count), "what was written can be listed");
+        PROMISE(memcmp(listed, list, c->count * sizeof *list) == 0, "what is listed is what is marked");
+        free(listed);
+    }
+    free(again);
+    free(list);
     free(back);
     free(bytes);
 }

@@ -182,7 +182,7 @@ static void write_indices(tg_view *view, const tg_progress *to, const tg_recipe 
     const tg_index_part *index = tg_recipe_index(recipe);
     const tg_chunk *chunk = to->chunk;
     const uint64_t *mask = to->desk->mask;
-    view->count = (uint32_t)tg_mask_count(mask, chunk->n);
+    view->count = to->count > 0 ? (uint32_t)to->count : (uint32_t)tg_mask_count(mask, chunk->n);
     if (view->count == 0) {
         return;
     }
@@ -196,8 +196,9 @@ static void write_indices(tg_view *view, const tg_progress *to, const tg_recipe 
             return;
         }
     }
-    view->index_len =
-        (uint16_t)tg_recipe_index_write(recipe)(symbols + view->symbol_len, &view->mode, mask, chunk->n, view->count);
+    const uint32_t *list = to->listed ? to->desk->list : NULL;
+    view->index_len = (uint16_t)tg_recipe_index_write(recipe)(symbols + view->symbol_len, &view->mode, mask, list,
+                                                              chunk->n, view->count);
 }
 
 void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_chunk *chunk, unsigned holds,

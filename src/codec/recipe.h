@@ -38,7 +38,8 @@ static inline const tg_symbol_part *tg_recipe_symbol(const tg_recipe *r)
 
 /* Reading and writing of indices, which `rans` in a recipe may widen. */
 typedef bool (*tg_index_read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
-typedef size_t (*tg_index_write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count);
+typedef size_t (*tg_index_write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
+                                 size_t count);
 tg_index_read tg_recipe_index_read(const tg_recipe *r);
 tg_index_write tg_recipe_index_write(const tg_recipe *r);
 

@@ -173,6 +173,7 @@ bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
     size_t count = n;
     if (mask != NULL && n > TG_BLOCK) { /* few of many */
         count = tg_kernels_best()->list_marks(desk->list, mask, n);
+        to->listed = n == to->chunk->n;
         tg_gather(gathered, u, desk->list, count);
         values = gathered;
     } else if (mask != NULL) {

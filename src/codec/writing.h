@@ -16,6 +16,7 @@ typedef struct tg_progress {
     uint64_t count;  /* entries so far */
     uint64_t packed; /* of them, those whose symbols are in place */
     bool every;      /* every element is sent */
+    bool listed;     /* desk->list has all that is sent */
     bool at_once;    /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
     bool hashes;     /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;

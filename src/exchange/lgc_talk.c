@@ -112,7 +112,7 @@ static uint8_t *put_mask(uint8_t *out, const uint64_t *mask, uint64_t n)
         uint32_t count = (uint32_t)tg_mask_count(mask + at / 64, here);
         uint8_t mode = 0;
         size_t len =
-            count == 0 ? 0 : tg_index_gaps.write_rans(out + TG_CHUNK_HEADER, &mode, mask + at / 64, here, count);
+            count == 0 ? 0 : tg_index_gaps.write_rans(out + TG_CHUNK_HEADER, &mode, mask + at / 64, NULL, here, count);
         tg_put32(out, count | (uint32_t)mode << 24);
         tg_put16(out + 4, (uint16_t)len);
         out += TG_CHUNK_HEADER + len;

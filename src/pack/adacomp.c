@@ -144,9 +144,9 @@ static uint64_t limit(uint64_t n, uint64_t count)
     return tg_index_bitmap.limit(n, count);
 }
 
-static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n, size_t count)
 {
-    return tg_index_bitmap.write(out, mode, mask, n, count);
+    return tg_index_bitmap.write(out, mode, mask, list, n, count);
 }
 
 static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)

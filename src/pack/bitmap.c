@@ -11,8 +11,9 @@ static uint64_t limit(uint64_t n, uint64_t count)
     return n / 8 + 1;
 }
 
-static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n, size_t count)
 {
+    (void)list;
     (void)count;
     *mode = TG_MODE_BITMAP;
     size_t len = tg_bitmap_len(n);

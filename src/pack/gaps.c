@@ -44,24 +44,41 @@ static size_t count_runs(const uint64_t *mask, size_t n)
     return runs;
 }
 
-/* Marked elements are listed piece by piece; returns how many are in the one that begins at `at`. */
+/* What is marked, and the same as a list, or NULL. */
+typedef struct marks {
+    const uint64_t *mask;
+    const uint32_t *list;
+    size_t n, count;
+} marks;
+
+/* It is gone through piece by piece: elements of one, if they have to be listed. */
 enum { PIECE = 4096 };
 
-static size_t list_piece(uint32_t *list, const uint64_t *mask, size_t at, size_t n)
+static size_t piece_of(const marks *m)
 {
-    size_t count = tg_kernels_best()->list_marks(list, mask + at / 64, n - at < PIECE ? n - at : PIECE);
-    for (size_t i = 0; i < count; i++) {
-        list[i] += (uint32_t)at;
-    }
-    return count;
+    return m->list != NULL ? m->n : PIECE;
 }
 
-static uint64_t measure_runs(const uint64_t *mask, size_t n)
+/* Indices in the piece that begins at `at`, and how many; room is for PIECE + TG_LIST_MORE. */
+static const uint32_t *list_piece(size_t *count, uint32_t *room, const marks *m, size_t at)
 {
-    uint32_t list[PIECE + TG_LIST_MORE];
+    *count = m->count;
+    if (m->list != NULL) {
+        return m->list;
+    }
+    *count = tg_kernels_best()->list_marks(room, m->mask + at / 64, m->n - at < PIECE ? m->n - at : PIECE);
+    for (size_t i = 0; i < *count; i++) {
+        room[i] += (uint32_t)at;
+    }
+    return room;
+}
+
+static uint64_t measure_runs(const marks *m)
+{
+    uint32_t room[PIECE + TG_LIST_MORE];
     uint64_t len = 0, next = 0, run_start = 0;
-    for (size_t at = 0; at < n; at += PIECE) {
-        size_t count = list_piece(list, mask, at, n);
+    for (size_t at = 0, count = 0; at < m->n; at += piece_of(m)) {
+        const uint32_t *list = list_piece(&count, room, m, at);
         for (size_t i = 0; i < count; i++) {
             uint64_t gap = list[i] - next;
             if (gap > 0 || list[i] == 0) { /* a run begins */
@@ -77,13 +94,13 @@ static uint64_t measure_runs(const uint64_t *mask, size_t n)
     return len + number_len(next - run_start - 1);
 }
 
-static costs measure(const uint64_t *mask, size_t n, size_t count)
+static costs measure(const marks *m)
 {
-    uint32_t list[PIECE + TG_LIST_MORE], next = 0; /* the index behind the last that was seen */
-    unsigned k = first_parameter(n, count);
+    uint32_t room[PIECE + TG_LIST_MORE], next = 0; /* the index behind the last that was seen */
+    unsigned k = first_parameter(m->n, m->count);
     uint64_t quotients[3] = {0};
-    for (size_t at = 0; at < n; at += PIECE) {
-        size_t piece_n = list_piece(list, mask, at, n);
+    for (size_t at = 0, piece_n = 0; at < m->n; at += piece_of(m)) {
+        const uint32_t *list = list_piece(&piece_n, room, m, at);
         for (size_t i = 0; i < piece_n; i++) {
             uint32_t gap = (list[i] - next) >> k;
             quotients[0] += gap;
@@ -94,16 +111,16 @@ static costs measure(const uint64_t *mask, size_t n, size_t count)
     }
     costs c = {.rice_bits = UINT64_MAX};
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t bits = quotients[i] + (uint64_t)count * (k + i + 1);
+        uint64_t bits = quotients[i] + (uint64_t)m->count * (k + i + 1);
         if (bits < c.rice_bits) {
             c.rice_bits = bits;
             c.rice = k + i;
         }
     }
     /* A run takes two bytes or more, so that many are not worth a look. */
-    c.runs_len = 2 * (uint64_t)count_runs(mask, n);
-    if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(n)) {
-        c.runs_len = measure_runs(mask, n);
+    c.runs_len = 2 * (uint64_t)count_runs(m->mask, m->n);
+    if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(m->n)) {
+        c.runs_len = measure_runs(m);
     }
     return c;
 }
@@ -143,12 +160,12 @@ static inline void put_gap(bit_writer *w, uint32_t gap, unsigned k)
     put_bits(w, low, k);
 }
 
-static size_t write_rice(uint8_t *out, const uint64_t *mask, size_t n, unsigned k)
+static size_t write_rice(uint8_t *out, const marks *m, unsigned k)
 {
     bit_writer writer = {.out = out};
-    uint32_t list[PIECE + TG_LIST_MORE], next = 0;
-    for (size_t at = 0; at < n; at += PIECE) {
-        size_t count = list_piece(list, mask, at, n);
+    uint32_t room[PIECE + TG_LIST_MORE], next = 0;
+    for (size_t at = 0, count = 0; at < m->n; at += piece_of(m)) {
+        const uint32_t *list = list_piece(&count, room, m, at);
         for (size_t i = 0; i < count; i++) {
             put_gap(&writer, list[i] - next, k);
             next = list[i] + 1;
@@ -358,23 +375,24 @@ static uint64_t limit(uint64_t n, uint64_t count)
     return count > bitmap ? bitmap : (count * bits / 8 + 1 < bitmap ? count * bits / 8 + 1 : bitmap);
 }
 
-static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n, size_t count)
 {
     if (count == n) {
         *mode = TG_MODE_EVERY;
         return 0;
     }
-    costs c = measure(mask, n, count);
+    const marks m = {mask, list, n, count};
+    costs c = measure(&m);
     uint64_t rice_len = (c.rice_bits + 7) / 8;
     if (rice_len >= tg_bitmap_len(n) && c.runs_len >= tg_bitmap_len(n)) {
-        return tg_index_bitmap.write(out, mode, mask, n, count);
+        return tg_index_bitmap.write(out, mode, mask, list, n, count);
     }
     if (c.runs_len < rice_len) {
         *mode = TG_MODE_RUNS;
         return write_runs(out, mask, n);
     }
     *mode = (uint8_t)c.rice;
-    return write_rice(out, mask, n, c.rice);
+    return write_rice(out, &m, c.rice);
 }
 
 static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
@@ -394,9 +412,10 @@ static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len,
 }
 
 /* What is already there, or fewer bytes. */
-static size_t write_rans(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count)
+static size_t write_rans(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
+                         size_t count)
 {
-    size_t len = write(out, mode, mask, n, count);
+    size_t len = write(out, mode, mask, list, n, count);
     uint8_t shorter[TG_BITMAP_LEN_MAX];
     size_t shorter_len = len == 0 ? 0 : tg_geometric_write(shorter, len - 1, mask, n, count);
     if (shorter_len > 0) {

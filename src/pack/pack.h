@@ -33,8 +33,9 @@ typedef struct tg_index_part {
      * chunk of rounding. */
     uint64_t (*limit)(uint64_t n, uint64_t count);
 
-    /* Writes the `count` (at least 1) marked of n elements; at most tg_bitmap_len(n) bytes. */
-    size_t (*write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count);
+    /* Writes the `count` (at least 1) marked of n elements; at most tg_bitmap_len(n) bytes. The list has their indices, if
+     * somebody has it; otherwise it is NULL. */
+    size_t (*write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n, size_t count);
 
     /* The mask back. Trusts nothing: false if the bytes are not `count` indices below n in ascending order,
      * written in `mode`, with nothing left over. The mask is then meaningless. */
@@ -44,7 +45,8 @@ typedef struct tg_index_part {
     bool (*list)(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 
     /* Both as they are where the symbol pack is `rans`, with one mode more. NULL: the same. */
-    size_t (*write_rans)(uint8_t *out, uint8_t *mode, const uint64_t *mask, size_t n, size_t count);
+    size_t (*write_rans)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
+                         size_t count);
     bool (*read_rans)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 
     /* Parts that pack indices together with symbols of base 2, by the place in cells of `cell` elements: the longest

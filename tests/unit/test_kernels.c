@@ -123,6 +123,9 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
         fast->subtract(got + odd, a, b, n, streams);
         tg_stream_end();
         assert_same(want + odd, got + odd, n);
+        fast->stream_bytes((uint8_t *)got + odd, (const uint8_t *)a, n);
+        tg_stream_end();
+        assert_memory_equal(a, (uint8_t *)got + odd, n);
         fast->copy(got + odd, a, n, streams);
         tg_stream_end();
         assert_memory_equal(a, got + odd, n * sizeof *a);

@@ -26,11 +26,25 @@ static size_t round_trip(const tg_index_part *part, const uint64_t *mask, size_t
     uint8_t *bytes = test_room(tg_bitmap_len(n)); /* exactly: a byte too far is seen by the sanitizer */
     uint64_t *back = test_room(tg_words(n) * sizeof *back);
     uint8_t mode = 255;
-    size_t len = part->write(bytes, &mode, mask, n, count);
+    size_t len = part->write(bytes, &mode, mask, NULL, n, count);
     assert_true(len <= tg_bitmap_len(n));
     assert_true(len <= part->limit(n, count) + 1);
     assert_true(part->read(back, mode, bytes, len, n, count));
     assert_memory_equal(back, mask, tg_words(n) * sizeof *mask);
+    /* The same from a list, and to one. */
+    uint32_t *list = test_room((count + TG_LIST_MORE) * sizeof *list), *listed = test_room(count * sizeof *listed);
+    uint8_t *again = test_room(tg_bitmap_len(n)), mode_again = 255;
+    assert_int_equal(tg_kernels_best()->list_marks(list, mask, n), count);
+    assert_int_equal(part->write(again, &mode_again, mask, list, n, count), len);
+    assert_true(mode_again == mode);
+    assert_memory_equal(again, bytes, len);
+    if (part->list != NULL && mode <= TG_MODE_RICE_MAX) {
+        assert_true(part->list(listed, mode, bytes, len, n, count));
+        assert_memory_equal(listed, list, count * sizeof *list);
+    }
+    free(again);
+    free(listed);
+    free(list);
     free(back);
     free(bytes);
     return len;
