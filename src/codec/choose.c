@@ -127,12 +127,15 @@ static void measure_lane(void *context, uint32_t worker, size_t job_number)
     const tg_select_part *select = tg_recipe_select(p->c->layout->units[job->unit].recipe);
     uint64_t at = w->lo + job->lane * w->lane_n;
     uint64_t end = w->hi - w->lo > (job->lane + 1) * w->lane_n ? at + w->lane_n : w->hi;
-    size_t sample_n = take_sample(desk, p, job->unit, at, end);
-    do {
-        select->guess(w->scratch, job->lane, desk->values, sample_n, end - at);
-        p->c->lane_bad[job_number] = measure_stretch(desk, p, job, at, end);
-        sample_n = 0;
-    } while (p->c->lane_bad[job_number] == 0 && !select->is_enough(w->scratch, job->lane));
+    if (select->guess != NULL) {
+        select->guess(w->scratch, job->lane, desk->values, take_sample(desk, p, job->unit, at, end), end - at);
+    }
+    size_t bad_tensor = measure_stretch(desk, p, job, at, end);
+    if (bad_tensor == 0 && select->guess != NULL && !select->is_enough(w->scratch, job->lane)) {
+        select->guess(w->scratch, job->lane, NULL, 0, end - at);
+        bad_tensor = measure_stretch(desk, p, job, at, end);
+    }
+    p->c->lane_bad[job_number] = bad_tensor;
 }
 
 static void settle_unit(void *context, uint32_t worker, size_t u)
@@ -183,7 +186,7 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
         tg_work *w = &c->works[u];
         const tg_select_part *select = tg_recipe_select(unit->recipe);
         bool measured = select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u);
-        w->recalled = measured && w->remembers && w->feedback->keep == NULL;
+        w->recalled = measured && select->knows_all && w->remembers && w->feedback->keep == NULL;
         if (measured) {
             double params[TG_PARAM_CAP];
             memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);

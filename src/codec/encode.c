@@ -24,7 +24,7 @@ typedef struct block {
 /* Whether what is sent was found by the measuring pass. */
 static bool is_measured(const tg_progress *to)
 {
-    return tg_recipe_select(to->recipe)->measure != NULL && !tg_codec_is_given(to->c, to->chunk->unit);
+    return tg_recipe_select(to->recipe)->knows_all && !tg_codec_is_given(to->c, to->chunk->unit);
 }
 
 /* Whether the measuring pass has left little to do in a chunk, so that it is one block: nothing is to be loaded, and few values

@@ -145,11 +145,11 @@ static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const
 void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
 {
     b->side[4] = 0;
-    if (!tg_bucket_admit(b, sizeof(float), sizeof(float))) {
+    double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
+    if (!isfinite(sums[1]) && !tg_bucket_admit(b, sizeof(float), sizeof(float))) { /* finite values have such sums */
         return;
     }
     /* What is 0 travels as 0 at any step, and must not draw it to that of a sharper shape. */
-    double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
     float step = fit_step(&b->side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
     tg_put_float(b->side, step);
     float limits[TG_MINIFLOAT_MAX];

@@ -76,17 +76,19 @@ typedef struct tg_select_part {
     /* Parameters as they are at a step; NULL: they do not change. `most` and `scratch_len` hold for all steps. */
     void (*at_step)(double *params, uint64_t step);
 
-    /* BY_DATA, all or none: the measuring pass. A lane may be told a sample of its n elements, at most TG_SAMPLE_MAX of them,
-     * before it is measured; what it guesses from it may mislead it, and then it is not enough, and the lane is to be measured
-     * again with a sample of none. */
+    /* BY_DATA, all three or none: the measuring pass. */
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
-    void (*guess)(void *scratch, uint32_t lane, const float *sample, size_t sample_n, uint64_t n);
-    bool (*is_enough)(const void *scratch, uint32_t lane);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
     void (*settle)(void *scratch);
 
-    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED, and for those that
-     * have measured. */
+    /* Both or none: before it is measured a lane is told a sample of its n elements, at most TG_SAMPLE_MAX of them. What it
+     * guesses from it may mislead it; then it is not enough, and the lane is measured again with a sample of none. */
+    void (*guess)(void *scratch, uint32_t lane, const float *sample, size_t sample_n, uint64_t n);
+    bool (*is_enough)(const void *scratch, uint32_t lane);
+
+    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED, and for those whose
+     * measuring pass has found all there is to know. */
+    bool knows_all;
     void (*mark)(uint64_t *mask, const void *scratch, const double *params, uint64_t at, const float *u, size_t n);
 
     /* BY_DATA, both or none: parts that choose in bins of so many consecutive elements, at most TG_BIN_MAX. In place of

@@ -254,5 +254,6 @@ const tg_select_part tg_select_topk = {
     .is_enough = is_enough,
     .measure = measure,
     .settle = settle,
+    .knows_all = true,
     .mark = mark,
 };
