@@ -39,24 +39,46 @@ static void topk_by_sorting(bool *sent, const float *u, uint64_t n, double ratio
     free(all);
 }
 
-/* Runs topk as the codec does: lanes, blocks. */
-static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, uint32_t lanes)
+static void measure_lane(void *scratch, const float *u, uint64_t n, uint32_t lane, uint64_t lane_n)
 {
+    for (uint64_t at = lane * lane_n; at < n && at < (lane + 1) * lane_n; at += 64) {
+        uint64_t left = n - at;
+        tg_select_topk.measure(scratch, lane, at, u + at, left < 64 ? (size_t)left : 64);
+    }
+}
+
+/* What a lane is told before it is measured: nothing, or what is no sample of it at all. */
+typedef enum told { NOTHING, TOO_SMALL, TOO_LARGE, OWN } told;
+
+/* Runs topk as the codec does: lanes, blocks, and again if a guess was wrong. */
+static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, uint32_t lanes, told what)
+{
+    float sample[500];
+    for (size_t i = 0; i < 500; i++) {
+        sample[i] = what == TOO_SMALL ? 1e-40f : what == TOO_LARGE ? 1e30f : u[i * 7 % n];
+    }
     double params[TG_PARAM_CAP] = {0, 0, ratio};
     uint64_t lane_n = (n / 64 + lanes) / lanes * 64;
     void *scratch = test_room((size_t)tg_select_topk.scratch_len(params, n, lanes, lane_n));
     tg_select_topk.start(scratch, params, n, lanes, lane_n);
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        for (uint64_t at = lane * lane_n; at < n && at < (lane + 1) * lane_n; at += 64) {
-            uint64_t left = n - at;
-            tg_select_topk.measure(scratch, lane, at, u + at, left < 64 ? (size_t)left : 64);
+        uint64_t here = lane * lane_n >= n ? 0 : n - lane * lane_n < lane_n ? n - lane * lane_n : lane_n;
+        if (what != NOTHING && here > 0) {
+            tg_select_topk.guess(scratch, lane, sample, 500, here);
+        }
+        measure_lane(scratch, u, n, lane, lane_n);
+        if (here > 0 && !tg_select_topk.is_enough(scratch, lane)) {
+            assert_true(what != NOTHING);
+            tg_select_topk.guess(scratch, lane, NULL, 0, here);
+            measure_lane(scratch, u, n, lane, lane_n);
+            assert_true(tg_select_topk.is_enough(scratch, lane));
         }
     }
     tg_select_topk.settle(scratch);
     memset(mask, 0, tg_words(n) * sizeof *mask);
     for (uint64_t at = 0; at < n; at += 64) {
         uint64_t left = n - at;
-        tg_select_topk.mark(mask + at / 64, scratch, params, at, u + at, left < 64 ? (size_t)left : 64);
+        tg_select_topk.mark(mask + at / 64, scratch, params, at, NULL, left < 64 ? (size_t)left : 64);
     }
     free(scratch);
 }
@@ -84,7 +106,7 @@ static void topk_is_what_sorting_gives(void **state)
         topk_by_sorting(expected, u, n, ratio);
         for (uint32_t lanes = 1; lanes <= 5; lanes += 2) {
             uint64_t *mask = test_room(tg_words(n) * sizeof *mask);
-            run_topk(mask, u, n, ratio, lanes);
+            run_topk(mask, u, n, ratio, lanes, (told)((i + (int)lanes) % 4));
             for (uint64_t j = 0; j < n; j++) {
                 assert_int_equal(mask[j / 64] >> j % 64 & 1, expected[j]);
             }
@@ -196,7 +218,7 @@ static void no_order_is_a_bad_one(void **state)
                                 : (float)distance;
         }
         for (int k = 0; k < 2; k++) {
-            run_topk(mask, u, N, k == 0 ? 1 : 0.5, 1);
+            run_topk(mask, u, N, k == 0 ? 1 : 0.5, 1, NOTHING);
             assert_int_equal(tg_mask_count(mask, N), k == 0 ? N : N / 2);
         }
     }
