@@ -58,8 +58,9 @@ def pids_of(parent):
                 ahead += map(int, (task / "children").read_text().split())
             with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
                 values = dict(entry.partition("=")[::2] for entry in file.read().split("\0"))
-            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
-                found[int(values.get("OMPI_COMM_WORLD_RANK", values.get("PMI_RANK")))] = pid
+            rank = values.get("OMPI_COMM_WORLD_RANK", values.get("PMI_RANK"))
+            if rank is not None and os.readlink(f"/proc/{pid}/exe") == PROGRAM:
+                found[int(rank)] = pid
         except OSError:
             pass
     return found
