@@ -24,9 +24,9 @@ INLINED blocks next_round(blocks b, __m512i key0, __m512i key1)
 {
     __m512i p0 = _mm512_mul_epu32(b.word[0], _mm512_set1_epi64(0xD2511F53));
     __m512i p1 = _mm512_mul_epu32(b.word[2], _mm512_set1_epi64(0xCD9E8D57));
-    const int all_three = 0x96; /* exclusive or */
-    return (blocks){{_mm512_ternarylogic_epi64(high(p1), b.word[1], key0, all_three), p1,
-                     _mm512_ternarylogic_epi64(high(p0), b.word[3], key1, all_three), p0}};
+    enum { ALL_THREE = 0x96 }; /* exclusive or */
+    return (blocks){{_mm512_ternarylogic_epi64(high(p1), b.word[1], key0, ALL_THREE), p1,
+                     _mm512_ternarylogic_epi64(high(p0), b.word[3], key1, ALL_THREE), p0}};
 }
 
 INLINED void put_blocks(uint32_t *words, blocks b)
