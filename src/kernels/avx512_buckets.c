@@ -62,8 +62,8 @@ TG_TARGET void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
             key0 += UINT32_C(0x9E3779B9);
             key1 += UINT32_C(0xBB67AE85);
         }
-        for (size_t line = 0; line < SETS * EACH * 4 * sizeof *words; line += 64) {
-            _mm_prefetch((const char *)ahead + 16 * done + line, _MM_HINT_T0);
+        for (size_t line = done / 4; line < done / 4 + SETS * EACH / 4; line++) { /* of the four quarters in turn */
+            _mm_prefetch((const char *)ahead + line % 4 * (4 * block_n) + line / 4 * 64, _MM_HINT_T0);
         }
         for (int s = 0; s < SETS; s++) {
             put_blocks(words + 4 * (done + (size_t)s * EACH), b[s]);
