@@ -209,14 +209,22 @@ static bool read_rice_fast(rice_reader *r, unsigned k, size_t n)
 {
     while (r->left > 0 && r->bit / 8 + 8 <= r->bit_n / 8) {
         uint64_t held = tg_get64(r->bytes + r->bit / 8) >> r->bit % 8;
-        unsigned quotient = ~held == 0 ? 64 : tg_lowest(~held), used = quotient + 1 + k;
-        if (used > 56) { /* held has 57 bits or more */
-            return true;
+        unsigned held_n = 64 - (unsigned)(r->bit % 8), before = held_n;
+        while (r->left > 0) {
+            unsigned quotient = ~held == 0 ? 64 : tg_lowest(~held), used = quotient + 1 + k;
+            if (used >= held_n) { /* behind what is held stand zeros, which end no code that is there */
+                break;
+            }
+            uint64_t gap = (uint64_t)quotient << k | (held >> (quotient + 1) & ((UINT64_C(1) << k) - 1));
+            held >>= used;
+            held_n -= used;
+            r->bit += used;
+            if (!take_gap(r, gap, n)) {
+                return false;
+            }
         }
-        uint64_t gap = (uint64_t)quotient << k | (held >> (quotient + 1) & ((UINT64_C(1) << k) - 1));
-        r->bit += used;
-        if (!take_gap(r, gap, n)) {
-            return false;
+        if (held_n == before) { /* longer than all that is held */
+            return true;
         }
     }
     return true;
