@@ -144,7 +144,7 @@ static bool pull_gap(uint64_t *gap, forwards *s, const model *m, const uint8_t *
 
 bool tg_geometric_read(uint64_t *mask, const uint8_t *bytes, size_t len, size_t n, size_t count)
 {
-    if (len < 4 || len % 2 != 0) {
+    if (count == 0 || len < 4 || len % 2 != 0) {
         return false;
     }
     forwards s = {tg_get32(bytes), bytes + 4, bytes + len};

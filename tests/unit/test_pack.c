@@ -50,6 +50,15 @@ static size_t round_trip(const tg_index_part *part, const uint64_t *mask, size_t
     return len;
 }
 
+/* No indices at all have no such form. */
+static void none_are_refused(void **state)
+{
+    (void)state;
+    uint64_t mask[2];
+    const uint8_t bytes[] = {0, 128, 0, 0}; /* a state that has nothing to say */
+    assert_false(tg_index_gaps.read_rans(mask, TG_MODE_RANS, bytes, sizeof bytes, 100, 0));
+}
+
 static void indices_round_trip(void **state)
 {
     (void)state;
@@ -309,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indices_round_trip),
+        cmocka_unit_test(none_are_refused),
         cmocka_unit_test(blocks_are_cheap),
         cmocka_unit_test(gaps_come_near_the_bound),
         cmocka_unit_test(damaged_indices_are_refused_or_sound),
