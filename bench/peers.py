@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Jobs of the codec beside the same jobs written in plain PyTorch operations, and beside zstd: one process, one thread, in turns.
 
-    bench/peers.py [--input build/gradient.npy] [--rounds R] [--library build/release/libtersegrad.so] [--page]
+    bench/peers.py [--input build/gradients.npy] [--rounds R] [--library build/release/libtersegrad.so] [--page]
 
 A job is to encode: from a gradient to what is sent, the residual brought up to date; and to decode: from what is sent to a
 dense array. PyTorch's side is what people write, a few whole-array operations, and is let off lightly: it packs no bits
@@ -352,7 +352,8 @@ def zstd_table(c, g, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description="The codec beside PyTorch and zstd.")
-    parser.add_argument("--input", type=pathlib.Path, default=ROOT / "build/gradient.npy", help="see bench/gradient.py")
+    parser.add_argument("--input", type=pathlib.Path, default=ROOT / "build/gradients.npy", help="see bench/gradients.py")
+    parser.add_argument("--n", type=int, default=25_000_000, help="elements")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/release/libtersegrad.so")
     parser.add_argument("--page", action="store_true", help="put the tables into bench/README.md")
@@ -360,8 +361,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     c = load_package(options.library)
-    g = torch.from_numpy(numpy.load(options.input).ravel())
-    g = g[:g.numel() // BUCKET * BUCKET]  # whole buckets
+    g = torch.from_numpy(numpy.load(options.input).ravel()[:options.n // BUCKET * BUCKET])  # whole buckets
     print(f"{g.numel():,} elements, one thread, PyTorch {torch.__version__}, median of {options.rounds} rounds\n")
     tables = {"peers-torch": torch_table(c, g, options.rounds), "peers-zstd": zstd_table(c, g, options.rounds)}
     if options.page:

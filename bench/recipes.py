@@ -2,7 +2,7 @@
 """How fast recipes are here: beside their targets, beside what memory's bytes allow, and beside the last commit that was kept.
 
     make bench [ROUNDS=R] [SAVE=1]
-    bench/recipes.py [RECIPE...] [--program P] [--input FILE.npy] [--rounds R] [--seconds S] [--save] [--page]
+    bench/recipes.py [RECIPE...] [--program P] [--input FILE.npy] [--n N] [--rounds R] [--seconds S] [--save] [--page]
 
 Runs `tersegrad bench` for every recipe with one thread and with two, all of them in turn and round after round, so that
 drift meets all alike; a figure is the median of its rounds, as a ratio to memcpy of the same run. Its noise is how far rounds
@@ -24,6 +24,8 @@ import statistics
 import subprocess
 import sys
 import typing
+
+import numpy
 
 from tables import put_table
 
@@ -167,7 +169,7 @@ def save(path, rows):
 
 def command(job, threads, options):
     return [*(["--dtype", job.dtype] if job.dtype != "fp32" else []), "--recipe", job.recipe, "--threads", str(threads), "--input",
-            str(options.input), "--seconds", str(options.seconds), "--json"]
+            str(options.input), "--n", str(options.n), "--shift", str(options.shift), "--seconds", str(options.seconds), "--json"]
 
 
 def progress(text):
@@ -254,8 +256,9 @@ def main():
     parser = argparse.ArgumentParser(description="How fast recipes are, beside targets and beside the last commit that was kept.")
     parser.add_argument("recipes", nargs="*", help="only these, of those that have targets")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/tersegrad")
-    parser.add_argument("--input", type=pathlib.Path, default=pathlib.Path("build/gradient.npy"),
-                        help="recorded by bench/gradient.py if it is not there")
+    parser.add_argument("--input", type=pathlib.Path, default=pathlib.Path("build/gradients.npy"),
+                        help="a row for each step; recorded by bench/gradients.py if it is not there")
+    parser.add_argument("--n", type=int, default=25_000_000, help="elements of a gradient, from as many rows as it takes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for each of memcpy, encode and decode, in a round")
     parser.add_argument("--save", action="store_true", help="add rows to bench/results")
@@ -267,7 +270,9 @@ def main():
     if options.rounds < 3:
         parser.error("fewer than three rounds say nothing about their noise")
     if not options.input.exists():
-        subprocess.run([sys.executable, str(ROOT / "bench/gradient.py"), str(options.input), "--program", str(options.program)], check=True)
+        subprocess.run([sys.executable, str(ROOT / "bench/gradients.py"), str(options.input), "--n", str(options.n),
+                        "--program", str(options.program)], check=True)
+    options.shift = numpy.load(options.input, mmap_mode="r").shape[1]
 
     measured = commit()  # before, because files may change meanwhile
     rounds, simd = measure(jobs, options)

@@ -26,6 +26,7 @@ typedef enum cli_flag {
     CLI_FLAG_RANK,
     CLI_FLAG_N,
     CLI_FLAG_INPUT,
+    CLI_FLAG_SHIFT,
     CLI_FLAG_DTYPE,
     CLI_FLAG_SECONDS,
     CLI_FLAG_THREADS,
@@ -78,7 +79,7 @@ typedef struct cli_args {
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule, link;
     const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page;
-    uint64_t dense_below, seed, step, n, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
+    uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
     uint32_t rank, threads, workers, seeds;
     double timeout, seconds, epochs, rate, momentum, weight_decay, ratio;
     int nesterov, augment, resume, json;

@@ -1,6 +1,10 @@
-/* `tersegrad bench`: speed, size and error of a recipe on one gradient, beside memcpy in the same run. What is
+/* `tersegrad bench`: speed, size and error of a recipe on a gradient, beside memcpy in the same run. What is
  * timed is checked first (check.h). Rounds of memcpy, encode and decode take turns, so that whatever else the
  * machine does meets all three alike, and the median of the rounds counts.
+ *
+ * A gradient that never changes would drive feedback into a state that no training knows: every residual grows
+ * evenly, and schemes that adapt send many times as much. So there are more elements than the gradient has, and
+ * step by step it begins further on among them.
  */
 #include <math.h>
 #include <stdint.h>
@@ -21,16 +25,24 @@
 enum { OP_COPY, OP_ENCODE, OP_DECODE, OP_N };
 enum { ROUND_MIN = 3, ROUND_MAX = 20000 };
 
-/* The gradient that is measured. */
+/* The gradients that are measured. */
 typedef struct subject {
     cli_model model; /* of --input; else empty */
     tg_tensor tensor;
     uint64_t dim;
-    void *grad;
-    void *made; /* what must be freed of a gradient that is no file's: synthetic, or in another dtype than its file's */
+    const uint8_t *grad; /* that of step 0: n elements, len bytes */
+    void *
+        made; /* what must be freed of gradients that are no file's: synthetic, or in another dtype than their file's */
     size_t n;
     size_t len;
+    size_t shift;  /* elements from the beginning of one step's gradient to the next's ... */
+    size_t step_n; /* ... until they begin anew */
 } subject;
+
+static const void *grad_of(const subject *s, uint64_t step)
+{
+    return s->grad + (size_t)(step % s->step_n) * s->shift * tg_dtype_len(s->tensor.dtype);
+}
 
 typedef struct bench {
     const subject *subject;
@@ -45,45 +57,50 @@ typedef struct bench {
     double *times[OP_N];  /* seconds of one run, round by round */
     size_t round_n;
     double seconds;
+    tg_frame_info last; /* of the frame that was decoded last */
 } bench;
 
 /* ---- the gradient ---------------------------------------------------------------------------------- */
 
 static int make_synthetic(subject *s, const cli_args *args)
 {
+    /* Layers of synthetic gradients are longer than all steps' shifts together, so that most elements keep their scale. */
+    enum { SHIFT = 64, STEP_N = 33 };
     size_t element_len = tg_dtype_len((tg_dtype)args->dtype);
-    if (args->n > SIZE_MAX / sizeof(float)) {
+    if (args->n > SIZE_MAX / sizeof(float) - SHIFT * STEP_N) {
         return cli_fail_memory();
     }
     s->n = (size_t)args->n;
     s->len = s->n * element_len;
     s->dim = args->n;
+    s->shift = SHIFT;
+    s->step_n = STEP_N;
     s->tensor = (tg_tensor){"synthetic", &s->dim, 1, TG_DENSE, (tg_dtype)args->dtype};
-    float *values = malloc(s->n * sizeof *values);
-    s->made = malloc(s->len);
+    size_t all_n = s->n + SHIFT * (STEP_N - 1);
+    float *values = malloc(all_n * sizeof *values);
+    s->made = malloc(all_n * element_len);
     s->grad = s->made;
     if (values == NULL || s->made == NULL) {
         free(values);
         return cli_fail_memory();
     }
-    cli_synth_gradient(values, s->n, args->seed);
-    tg_narrow(s->made, values, (tg_dtype)args->dtype, s->n);
+    cli_synth_gradient(values, all_n, args->seed);
+    tg_narrow(s->made, values, (tg_dtype)args->dtype, all_n);
     free(values);
     return CLI_OK;
 }
 
 /* The same values in another dtype. Files of NumPy's know no bf16, so this is how one is measured on recorded gradients. */
-static int convert(subject *s, tg_dtype dtype)
+static int convert(subject *s, tg_dtype dtype, size_t all_n)
 {
-    float *values = s->n <= SIZE_MAX / sizeof(float) ? malloc(s->n * sizeof *values) : NULL;
-    s->len = s->n * tg_dtype_len(dtype);
-    s->made = malloc(s->len);
+    float *values = all_n <= SIZE_MAX / sizeof(float) ? malloc(all_n * sizeof *values) : NULL;
+    s->made = malloc(all_n * tg_dtype_len(dtype));
     if (values == NULL || s->made == NULL) {
         free(values);
         return cli_fail_memory();
     }
-    tg_widen(values, s->grad, s->tensor.dtype, s->n);
-    tg_narrow(s->made, values, dtype, s->n);
+    tg_widen(values, s->grad, s->tensor.dtype, all_n);
+    tg_narrow(s->made, values, dtype, all_n);
     free(values);
     s->grad = s->made;
     s->tensor.dtype = dtype;
@@ -99,8 +116,25 @@ static int load_input(subject *s, const cli_args *args)
     s->tensor = s->model.tensors[0];
     s->grad = s->model.grads[0];
     s->n = (size_t)s->model.element_n;
-    s->len = (size_t)s->model.len;
-    return cli_args_has(args, CLI_FLAG_DTYPE) ? convert(s, (tg_dtype)args->dtype) : CLI_OK;
+    s->step_n = 1;
+    size_t all_n = s->n;
+    if (cli_args_has(args, CLI_FLAG_SHIFT)) {
+        if (args->n > all_n || args->shift > all_n - args->n) {
+            return cli_fail(CLI_MISUSE, "%s has %zu elements: too few for two steps with --n %llu and --shift %llu",
+                            args->input, all_n, (unsigned long long)args->n, (unsigned long long)args->shift);
+        }
+        s->dim = args->n;
+        s->tensor.dims = &s->dim;
+        s->tensor.dim_n = 1;
+        s->n = (size_t)args->n;
+        s->shift = (size_t)args->shift;
+        s->step_n = (all_n - s->n) / s->shift + 1;
+    }
+    if (cli_args_has(args, CLI_FLAG_DTYPE)) {
+        code = convert(s, (tg_dtype)args->dtype, all_n);
+    }
+    s->len = s->n * tg_dtype_len(s->tensor.dtype);
+    return code;
 }
 
 static void free_subject(subject *s)
@@ -113,11 +147,11 @@ static void free_subject(subject *s)
 
 static tg_status run_once(bench *b, int op, tg_detail *why)
 {
-    const void *grads[1] = {b->subject->grad};
+    const void *grads[1] = {grad_of(b->subject, b->step)};
     float *sums[1] = {b->sums};
     switch (op) {
     case OP_COPY:
-        memcpy(b->copy, b->subject->grad, b->subject->len);
+        memcpy(b->copy, grads[0], b->subject->len);
         /* A copy that nobody reads could be left out by the compiler. */
         __asm__ volatile("" : : "r"(b->copy) : "memory");
         return TG_OK;
@@ -182,7 +216,9 @@ static int run_rounds(bench *b, double seconds)
         spent = cli_clock_now() - start;
     }
     b->seconds = spent;
-    return CLI_OK;
+    tg_detail why;
+    tg_status status = tg_frame_inspect(&b->last, b->codec, b->frame, b->frame_len, &why);
+    return status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
 }
 
 static int by_value(const void *a, const void *b)
@@ -243,7 +279,7 @@ static int start_bench(bench *b, const subject *s, const char *recipe, const tg_
 
 typedef struct result {
     double speeds[OP_N];
-    double frame_len;
+    double frame_len; /* of the first step */
     double bits;
     double ratio;
     double paper_ratio; /* NAN if the scheme's paper has no count of its own */
@@ -281,6 +317,9 @@ static int print_json(const cli_args *args, const bench *b, const cli_check_resu
     cli_json_text(&json, "simd", tg_simd());
     cli_json_number(&json, "frame_bytes", r.frame_len);
     cli_json_count(&json, "entries", check->info.entry_n);
+    cli_json_count(&json, "last_step", b->last.step);
+    cli_json_count(&json, "last_frame_bytes", b->frame_len);
+    cli_json_count(&json, "last_entries", b->last.entry_n);
     cli_json_text(&json, "input", args->input);
     cli_json_text(&json, "dtype", tg_dtype_name(b->subject->tensor.dtype));
     cli_json_count(&json, "rounds", b->round_n);
@@ -315,6 +354,11 @@ static int print_text(const cli_args *args, const bench *b, const cli_check_resu
     if (check->paper_len > 0) {
         snprintf(line, sizeof line, "%s bytes as the scheme's paper counts: %s to 1",
                  cli_text_count(x, check->paper_len), cli_text_short(y, r.paper_ratio));
+        cli_table_row(&facts, "", line);
+    }
+    if (b->frame_len != (size_t)r.frame_len) {
+        snprintf(line, sizeof line, "%s bytes in step %s: %s to 1", cli_text_count(x, b->frame_len),
+                 cli_text_count(y, b->last.step), cli_text_short(z, (double)b->subject->len / (double)b->frame_len));
         cli_table_row(&facts, "", line);
     }
     snprintf(line, sizeof line, "%s of the energy (NMSE of one step)", cli_text_short(x, check->nmse));
@@ -368,8 +412,13 @@ static int run(const cli_args *args)
     if (args->recipes.n == 0) {
         return cli_fail(CLI_MISUSE, "bench needs --recipe; 'tersegrad recipes' lists what it can be made of");
     }
-    if (args->input != NULL && cli_args_has(args, CLI_FLAG_N)) {
-        return cli_fail(CLI_MISUSE, "--input brings its own size; leave --n out");
+    if (args->input != NULL && cli_args_has(args, CLI_FLAG_N) != cli_args_has(args, CLI_FLAG_SHIFT)) {
+        return cli_fail(CLI_MISUSE,
+                        "--input brings its own size; give both --n and --shift to go through it step by step");
+    }
+    if (args->input == NULL && cli_args_has(args, CLI_FLAG_SHIFT)) {
+        return cli_fail(CLI_MISUSE,
+                        "--shift goes through the gradients of --input; a synthetic one moves on by itself");
     }
     subject s = {0};
     int code = args->input != NULL ? load_input(&s, args) : make_synthetic(&s, args);
@@ -383,15 +432,17 @@ static int run(const cli_args *args)
 static const cli_flag_use flags[] = {
     {CLI_FLAG_RECIPE, NULL},   {CLI_FLAG_RULE, NULL},         {CLI_FLAG_N, "4194304"}, {CLI_FLAG_DTYPE, "fp32"},
     {CLI_FLAG_INPUT, NULL},    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, "1"},    {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},         {CLI_FLAG_SHIFT, NULL},
 };
 
 const cli_command cli_bench = {
     .name = "bench",
     .summary = "speed, size and error of a recipe, beside memcpy",
-    .usage = "--recipe R [--n N | --input FILE.npy] [flags]",
+    .usage = "--recipe R [--n N | --input FILE.npy [--n N --shift N]] [flags]",
     .about = "Measures a recipe on one gradient: a synthetic one of N elements (4194304 = 2^22 unless told), or\n"
-             "the one in FILE.npy. The round trip is checked before anything is timed. GB/s counts bytes of the\n"
+             "the one in FILE.npy; with --n and --shift, the gradients of many steps there, one behind the other. A\n"
+             "synthetic one changes from step to step, as in training. The round trip is checked before anything is "
+             "timed. GB/s counts bytes of the\n"
              "gradient, in 1e9 a second; memcpy copies the same bytes with one thread, in turns with the rest.",
     .examples = "tersegrad bench --recipe ef+topk@0.01+fp16\n"
                 "tersegrad bench --recipe ef+randomblock@0.01 --n 10000000 --threads 2\n"

@@ -429,7 +429,9 @@ class BadInput(Case):
     def test_bench_and_demo(self):
         for flags in (["--n", "0"], ["--n", "-1"], ["--n", "many"], ["--n", "1e6"], ["--n", str(2 ** 64)],
                       ["--seconds", "0"], ["--seconds", "nan"], ["--seconds", "-1"], ["--dtype", "fp64"], ["file.npy"],
-                      ["--input", str(self.source), "--n", "5"], ["--threads", "0"]):
+                      ["--input", str(self.source), "--n", "5"], ["--input", str(self.source), "--shift", "5"], ["--threads", "0"],
+                      ["--input", str(self.source), "--n", "5", "--shift", str(2 ** 40)], ["--shift", "5"],
+                      ["--input", str(self.source), "--n", str(2 ** 40), "--shift", "5"]):
             self.fails(2, "bench", "--recipe", "dense", *flags)
         self.fails(2, "bench")
         self.fails(1, "bench", "--recipe", "dense", "--input", self.dir / "nosuch.npy")
@@ -691,6 +693,9 @@ class Output(Case):
         for dtype in ("fp32", "fp16", "bf16"):
             found = self.json("bench", "--recipe", "bf16+lossless", "--input", source, "--dtype", dtype, *short)
             self.assertEqual((found["n"], found["dtype"], found["nmse"] == 0), (500, dtype, dtype == "bf16"))
+        for n, shift in ((1, 1), (1, 499), (499, 1), (100, 100), (120, 7)):
+            found = self.json("bench", "--recipe", "ef+fp16", "--input", source, "--n", n, "--shift", shift, *short)
+            self.assertEqual((found["n"], found["last_entries"]), (n, n))
         found = self.json("bench", "--recipe", "topk@0.1", "--input", self.save("z.npy", np.zeros(9, np.float32)), *short)
         self.assertIsNone(found["nmse"])
         special = np.array([np.nan, np.inf, 1, 1e30, 1e-45, -70000, 0, -2], np.float32)
