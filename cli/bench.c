@@ -440,10 +440,10 @@ const cli_command cli_bench = {
     .summary = "speed, size and error of a recipe, beside memcpy",
     .usage = "--recipe R [--n N | --input FILE.npy [--n N --shift N]] [flags]",
     .about = "Measures a recipe on one gradient: a synthetic one of N elements (4194304 = 2^22 unless told), or\n"
-             "the one in FILE.npy; with --n and --shift, the gradients of many steps there, one behind the other. A\n"
-             "synthetic one changes from step to step, as in training. The round trip is checked before anything is "
-             "timed. GB/s counts bytes of the\n"
-             "gradient, in 1e9 a second; memcpy copies the same bytes with one thread, in turns with the rest.",
+             "the one in FILE.npy; with --n and --shift, on the gradients of many steps there. A synthetic one\n"
+             "changes from step to step, too. The round trip is checked before anything is timed. GB/s counts\n"
+             "bytes of the gradient, in 1e9 a second; memcpy copies the same bytes with one thread, in turns with\n"
+             "the rest.",
     .examples = "tersegrad bench --recipe ef+topk@0.01+fp16\n"
                 "tersegrad bench --recipe ef+randomblock@0.01 --n 10000000 --threads 2\n"
                 "tersegrad bench --recipe fp16 --input gradient.npy --json\n",

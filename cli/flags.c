@@ -38,8 +38,8 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_INPUT] = {"input", "FILE.npy", CLI_TEXT, AT(input),
                         .help = "take this gradient instead of a synthetic one"},
     [CLI_FLAG_SHIFT] = {"shift", "N", COUNT(shift, 1, 1099511627776.0),
-                        .help = "--input holds gradients of many steps: each is --n elements, and begins N behind the\n"
-                                "one before"},
+                        .help = "--input holds the gradients of many steps: each has --n elements, and begins N\n"
+                                "elements behind the one before"},
     [CLI_FLAG_DTYPE] = {"dtype", "TYPE", CLI_CHOICE, AT(dtype), .choices = dtypes,
                         .help = "of a synthetic gradient, or of a file's, converted: fp32, fp16, bf16"},
     [CLI_FLAG_SECONDS] = {"seconds", "S", REAL(seconds, 0, 3600, 0), .help = "time to spend on each measurement"},
