@@ -430,9 +430,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPE, NULL},   {CLI_FLAG_RULE, NULL},         {CLI_FLAG_N, "4194304"}, {CLI_FLAG_DTYPE, "fp32"},
-    {CLI_FLAG_INPUT, NULL},    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, "1"},    {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},         {CLI_FLAG_SHIFT, NULL},
+    {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_RULE, NULL},     {CLI_FLAG_N, "4194304"},       {CLI_FLAG_DTYPE, "fp32"},
+    {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, "1"},
+    {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
 };
 
 const cli_command cli_bench = {
