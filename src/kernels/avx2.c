@@ -196,6 +196,7 @@ const tg_kernels tg_kernels_avx2 = {
     .stream_bytes = tg_scalar_stream_bytes,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
+    .numbers_below = tg_scalar_numbers_below,
     TG_BUCKET_LOOPS,
     TG_TABLE_LOOPS,
     .draw = tg_scalar_draw,

@@ -133,6 +133,7 @@ const tg_kernels tg_kernels_avx512 = {
     .ways_up = tg_avx512_ways_up,
     .bits_write = tg_avx512_bits_write,
     .bits_read = tg_avx512_bits_read,
+    .numbers_below = tg_avx512_numbers_below,
     TG_BUCKET_LOOPS,
     .draw = tg_avx512_draw,
     .look_up = tg_avx512_look_up,

@@ -37,5 +37,6 @@ uint64_t tg_avx512_ways_up(const float *values, double high, double scale, size_
 /* avx512_bits.c */
 size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+bool tg_avx512_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 
 #endif

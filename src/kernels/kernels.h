@@ -165,6 +165,8 @@ typedef struct tg_kernels {
      * read or written beyond what all of them take. Not `sound`: some number is too large. */
     size_t (*bits_write)(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
     size_t (*bits_read)(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+    /* Whether so many numbers of at most 48 bits, a multiple of eight of them, are all below a limit. */
+    bool (*numbers_below)(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 
     /* ---- of quantizers in buckets; a draw is a random word, and its upper 24 bits a number from 0 up to but not 1 ---- */
 
@@ -229,6 +231,7 @@ extern const tg_kernels tg_kernels_scalar;
 void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
 

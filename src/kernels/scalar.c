@@ -176,6 +176,21 @@ size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count
     return 0;
 }
 
+bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit)
+{
+    uint64_t held = 0, mask = (UINT64_C(1) << bits) - 1;
+    uint32_t held_n = 0, bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (; held_n < bits; held_n += 8) {
+            held |= (uint64_t)*bytes++ << held_n;
+        }
+        bad |= (held & mask) >= limit ? 1 : 0;
+        held >>= bits;
+        held_n -= bits;
+    }
+    return bad == 0;
+}
+
 /* ---- those with versions for other instruction sets ------------------------------------------------------------------ */
 
 static bool all_finite(const float *values, size_t n)
@@ -309,6 +324,7 @@ const tg_kernels tg_kernels_scalar = {
     .stream_bytes = tg_scalar_stream_bytes,
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
+    .numbers_below = tg_scalar_numbers_below,
     TG_SCALAR_BUCKETS,
     .split_words = split_words,
     .join_words = join_words,

@@ -13,11 +13,7 @@
 
 static uint32_t bits_for(uint64_t numbers)
 {
-    uint32_t bits = 0;
-    while (UINT64_C(1) << bits < numbers) {
-        bits++;
-    }
-    return bits;
+    return numbers <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(numbers - 1);
 }
 
 static tg_digits group_of(uint32_t base)
@@ -138,8 +134,10 @@ void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
 {
     bool sound = true;
-    size_t done = base == 3 ? read_fives(symbols, bytes, count, &sound)
-                            : tg_kernels_best()->bits_read(symbols, bytes, count, group_of(base), &sound);
+    size_t done = tg_kernels_best()->bits_read(symbols, bytes, count, group_of(base), &sound);
+    if (done == 0 && base == 3) {
+        done = read_fives(symbols, bytes, count, &sound);
+    }
     bytes += tg_bits_len(done, base);
     symbols += done;
     count -= done;
@@ -177,17 +175,7 @@ static bool are_halves_below(const uint8_t *bytes, size_t n, uint32_t limit)
     return bad == 0;
 }
 
-/* Eight bytes from where each of them begins can be read. */
-static bool are_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit)
-{
-    uint64_t bad = 0, mask = (UINT64_C(1) << bits) - 1;
-    for (uint64_t i = 0, at = 0; i < n; i++, at += bits) {
-        bad |= (tg_get64(bytes + at / 8) >> at % 8 & mask) >= limit ? 1 : 0;
-    }
-    return bad == 0;
-}
-
-enum { LAST = 16 }; /* groups at the end that are read, to see that they end as they should, and reach far enough */
+enum { LAST = 16 }; /* groups at the end that are read, to see that they end as they should */
 
 bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
 {
@@ -205,7 +193,7 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
     } else if (g.bits == 16) {
         sound = are_halves_below(bytes, some, (uint32_t)limit);
     } else {
-        sound = are_numbers_below(bytes, some, g.bits, limit);
+        sound = tg_kernels_best()->numbers_below(bytes, some, g.bits, limit);
     }
     uint16_t symbols[(LAST + 9) * 8];
     size_t done = some * g.symbols;

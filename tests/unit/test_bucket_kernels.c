@@ -298,6 +298,29 @@ static void bits_are_as_defined(void **state)
     }
 }
 
+/* All numbers of five digits, one behind the other. */
+static void all_fives_are_read(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 59049 };
+    static uint8_t bytes[2 * NUMBERS];
+    static uint16_t symbols[5 * NUMBERS];
+    for (uint32_t base = 3; base <= 9; base += 6) {
+        size_t len = base == 3 ? 1 : 2, n = base == 3 ? 243 : NUMBERS;
+        for (size_t i = 0; i < n; i++) {
+            bytes[len * i] = (uint8_t)i;
+            bytes[len * i + len - 1] = (uint8_t)(i >> 8 * (len - 1));
+        }
+        assert_true(tg_bits_read(symbols, bytes, 5 * n, base));
+        for (size_t i = 0; i < n; i++) {
+            size_t number = i;
+            for (size_t digit = 0; digit < 5; digit++, number /= base) {
+                assert_int_equal(symbols[5 * i + digit], number % base);
+            }
+        }
+    }
+}
+
 /* One group anywhere that is too large, or one bit behind the last, is found by both. */
 static void bad_bits_are_refused(void **state)
 {
@@ -312,9 +335,12 @@ static void bad_bits_are_refused(void **state)
         for (size_t i = 0; i < n; i++) {
             symbols[i] = (uint16_t)(test_bits(&random) % bases[b]);
         }
-        for (size_t at = 0; at < len; at += tg_bits_len(align, bases[b])) { /* where a group begins */
+        size_t groups = n / (align / 8), bits = 8 * len / groups;
+        for (size_t g = 0; g < groups; g++) {
             tg_bits_write(bytes, symbols, n, bases[b]);
-            memset(bytes + at, 0xff, (size_t)tg_bits_len(align, bases[b]));
+            for (size_t bit = g * bits; bit < (g + 1) * bits; bit++) {
+                bytes[bit / 8] |= (uint8_t)(1u << bit % 8);
+            }
             assert_false(tg_bits_check(bytes, n, bases[b]));
             assert_false(tg_bits_read(back, bytes, n, bases[b]));
         }
@@ -328,6 +354,7 @@ int main(void)
         cmocka_unit_test(order_is_that_of_sorting), cmocka_unit_test(lists_are_the_same),
         cmocka_unit_test(sums_are_the_same),        cmocka_unit_test(draws_are_those_of_philox),
         cmocka_unit_test(bits_are_as_defined),      cmocka_unit_test(bad_bits_are_refused),
+        cmocka_unit_test(all_fives_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
