@@ -84,7 +84,7 @@ static size_t take_sample(tg_desk *desk, const pass *p, uint32_t unit, uint64_t 
     size_t runs = TG_SAMPLE_MAX / RUN, n = 0;
     for (size_t r = 0; hi - lo >= 4 * TG_SAMPLE_MAX && r < runs; r++) {
         uint64_t at = lo + (hi - lo - RUN) / runs * r;
-        if (tg_codec_load(desk, p->c, unit, p->source, at, RUN, desk->sum_of, false) != 0) {
+        if (tg_codec_load(desk, p->c, unit, p->source, at, RUN, desk->sum_of, NULL, false) != 0) {
             return 0; /* what is refused is found again, and reported, when it is measured */
         }
         memcpy(desk->values + n, desk->u, RUN * sizeof *desk->values);
@@ -100,14 +100,13 @@ static size_t measure_stretch(tg_desk *desk, const pass *p, const tg_lane_job *j
     const tg_select_part *select = tg_recipe_select(p->c->layout->units[job->unit].recipe);
     while (at < end) {
         size_t n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
-        size_t bad_tensor = tg_codec_load(desk, p->c, job->unit, p->source, at, n, desk->sum_of, false);
+        float *next = w->recalled ? tg_work_memory(w, p->c->memory, at).next : NULL;
+        size_t bad_tensor =
+            tg_codec_load(desk, p->c, job->unit, p->source, at, n, desk->sum_of, next, next != NULL && p->c->streams);
         if (bad_tensor != 0) {
             return bad_tensor;
         }
         select->measure(w->scratch, job->lane, at, desk->u, n);
-        if (w->recalled) {
-            tg_kernels_best()->copy(tg_work_memory(w, p->c->memory, at).next, desk->u, n, p->c->streams);
-        }
         at += n;
     }
     tg_stream_end();
@@ -186,7 +185,7 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
         tg_work *w = &c->works[u];
         const tg_select_part *select = tg_recipe_select(unit->recipe);
         bool measured = select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u);
-        w->recalled = measured && select->knows_all && w->remembers && w->feedback->keep == NULL;
+        w->recalled = measured && select->list != NULL && w->remembers && w->feedback->keep == NULL;
         if (measured) {
             double params[TG_PARAM_CAP];
             memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);

@@ -211,6 +211,26 @@ static tg_status acquire_desks(tg_codec *c, tg_detail *why)
     return TG_OK;
 }
 
+/* Lists have room for one entry in so many elements, of the first so many. */
+enum { LIST_SHARE = 32, LIST_MOST = 1 << 24 };
+
+static uint64_t lists_n(const tg_codec *c)
+{
+    bool any = false;
+    for (size_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_recipe *recipe = c->layout->units[u].recipe;
+        any = any || (tg_recipe_select(recipe)->by != TG_BY_NOTHING && tg_recipe_index(recipe)->list != NULL);
+    }
+    uint64_t n = any ? c->layout->element_n / LIST_SHARE : 0;
+    return n < LIST_MOST ? n : LIST_MOST;
+}
+
+uint32_t *tg_codec_list(const tg_codec *c, const tg_chunk *chunk, uint64_t count)
+{
+    uint64_t at = (c->layout->units[chunk->unit].at + chunk->at) / LIST_SHARE;
+    return count <= chunk->n / LIST_SHARE && at + count <= c->list_n ? c->lists + at : NULL;
+}
+
 static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
 {
     const tg_allocator *a = &c->allocator;
@@ -228,6 +248,8 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
         c->bodies = c->parent->bodies;
         c->views = c->parent->views;
         c->view_hashes = c->parent->view_hashes;
+        c->lists = c->parent->lists;
+        c->list_n = c->parent->list_n;
         c->desks = c->parent->desks;
         return TG_OK;
     }
@@ -237,6 +259,8 @@ static tg_status acquire_all(tg_codec *c, bool remembers, tg_detail *why)
     TG_TRY(tg_acquire(&c->bodies, a, c->grid->slices, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->views, a, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->view_hashes, a, chunks, sizeof *c->view_hashes, why));
+    c->list_n = lists_n(c);
+    TG_TRY(tg_acquire_room(&c->lists, a, c->list_n * sizeof *c->lists, why));
     return acquire_desks(c, why);
 }
 
@@ -394,6 +418,7 @@ void tg_codec_free(tg_codec *c)
     if (owns) {
         tg_release(&a, c->room);
         tg_release(&a, c->desks);
+        tg_release(&a, c->lists);
         tg_release(&a, c->view_hashes);
         tg_release(&a, c->views);
         tg_release(&a, c->bodies);

@@ -14,7 +14,6 @@
 #include "codec/layout.h"
 #include "kernels/kernels.h"
 
-#define TG_BLOCK 4096
 #define TG_CHUNK TG_PACK_MAX
 #define TG_CHUNK_HEADER 6u        /* of a chunk that tells its coordinates */
 #define TG_STREAMS_FROM (1 << 21) /* elements whose memory or frame is too long for caches to keep */
@@ -45,7 +44,8 @@ typedef struct tg_view {
     uint32_t symbol_len; /* not of plain ones, nor where they are among the indices */
     uint16_t index_len;
     uint8_t mode;
-    bool told; /* its coordinates are in `indices`, not known otherwise */
+    bool told;            /* its coordinates are in `indices`, not known otherwise */
+    const uint32_t *list; /* the same, where they are few and were kept; else NULL */
 } tg_view;
 
 /* What a chunk became when it was written. */
@@ -145,9 +145,11 @@ struct tg_codec {
     struct tg_body *bodies; /* one a slice, while frames are written */
     tg_view *views;         /* of one frame, one a chunk */
     uint64_t *view_hashes;
-    tg_desk *desks; /* one a worker ... */
-    void *room;     /* ... and what they need for quantizers that have buckets, if there are such */
-    uint64_t step;  /* of the coordinates that are drawn */
+    uint64_t list_n;
+    uint32_t *lists; /* room for coordinates of chunks that send little, from one pass to the next; see tg_codec_list */
+    tg_desk *desks;  /* one a worker ... */
+    void *room;      /* ... and what they need for quantizers that have buckets, if there are such */
+    uint64_t step;   /* of the coordinates that are drawn */
     bool drawn;
     bool led_given; /* led units use the coordinates of the leader */
 };
@@ -205,12 +207,16 @@ size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, c
 const float *tg_codec_in_place(const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
 
 /* load.c: desk->gradient, scaled down where its norm is bounded, and desk->u, with what is remembered of it: it is put `into`
- * where something is, to be read again soon unless it `streams`, and otherwise the gradient itself. Returns as above. */
+ * where something is, and otherwise the gradient itself; and in the former case `also` to another place, if that is not NULL.
+ * Nobody reads the latter, or else the former, again soon if it `streams`. Returns as above. */
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
-                     float *into, bool streams);
+                     float *into, float *also, bool streams);
 
 /* load.c: refuses it with a sentence. */
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+/* codec.c: a place of its own for the coordinates of a chunk, if there are few; else NULL. */
+uint32_t *tg_codec_list(const tg_codec *c, const tg_chunk *chunk, uint64_t count);
 
 /* encode.c: writes one chunk to `start`. */
 void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_chunk *chunk, unsigned holds,
@@ -236,7 +242,7 @@ void tg_codec_commit(tg_codec *c);
 void tg_codec_draw_shared(tg_codec *c, uint64_t step);
 
 /* Finds the chunks of a slice in a body and checks all of it: lengths, indices, nothing left over. Hashes of the
- * chunks go to hashes. Views and hashes hold one entry a chunk of the slice. */
+ * chunks go to hashes. Views and hashes hold one entry a chunk of the slice. c->views keep lists until more is read or written. */
 tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
                        unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why) TG_CHECKED;
 

@@ -21,6 +21,7 @@ typedef struct reading {
     uint64_t *hashes;
     size_t first; /* chunk of the grid that views[0] is of */
     unsigned holds;
+    bool keeps;        /* lists are kept for those who use them */
     atomic_size_t bad; /* a chunk with wrong indices, plus 1 */
 } reading;
 
@@ -80,13 +81,14 @@ static bool is_listed(const tg_recipe *recipe, const tg_view *view)
            tg_recipe_index(recipe)->list != NULL;
 }
 
-/* The coordinates of a chunk that tells them, into desk->mask or desk->list, and its symbols into desk->symbols where they are among
+/* The coordinates of a chunk that tells them, into desk->mask or the list, and its symbols into desk->symbols where they are among
  * its indices. False if they make no sense. */
-static bool read_indices(tg_desk *desk, const tg_recipe *recipe, const tg_chunk *chunk, const tg_view *view)
+static bool read_indices(tg_desk *desk, uint32_t *list, const tg_recipe *recipe, const tg_chunk *chunk,
+                         const tg_view *view)
 {
     const tg_index_part *index = tg_recipe_index(recipe);
     if (is_listed(recipe, view)) {
-        return index->list(desk->list, view->mode, view->indices, view->index_len, chunk->n, view->count);
+        return index->list(list, view->mode, view->indices, view->index_len, chunk->n, view->count);
     }
     if (tg_mode_is_joint(view->mode)) {
         return index->read_joint != NULL &&
@@ -121,17 +123,20 @@ static bool check_symbols(tg_desk *desk, const tg_recipe *recipe, const tg_view 
 static void check_chunk(void *context, uint32_t worker, size_t i)
 {
     reading *r = context;
-    const tg_view *view = &r->views[i];
+    tg_view *view = &r->views[i];
+    tg_desk *desk = &r->c->desks[worker];
     const tg_chunk *chunk = &r->grid->chunks[r->first + i];
     const tg_recipe *recipe = r->c->layout->units[chunk->unit].recipe;
     r->hashes[i] = tg_hash(view->start, (size_t)(view->indices + view->index_len - view->start));
     bool sound = true;
     if (view->told && view->count > 0) {
+        uint32_t *list = r->keeps && is_listed(recipe, view) ? tg_codec_list(r->c, chunk, view->count) : NULL;
+        view->list = list;
         sound = (!tg_mode_is_joint(view->mode) || (r->holds & TG_HAS_VALUES) != 0) &&
-                read_indices(&r->c->desks[worker], recipe, chunk, view);
+                read_indices(desk, list != NULL ? list : desk->list, recipe, chunk, view);
     }
     if ((r->holds & TG_HAS_VALUES) != 0 && view->count > 0 && !tg_mode_is_joint(view->mode)) {
-        sound = sound && check_symbols(&r->c->desks[worker], recipe, view);
+        sound = sound && check_symbols(desk, recipe, view);
     }
     if (!sound) {
         atomic_store_explicit(&r->bad, i + 1, memory_order_relaxed);
@@ -148,7 +153,13 @@ static tg_status damaged(const reading *r, size_t number, tg_detail *why)
 tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
                        unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why)
 {
-    reading r = {.c = c, .grid = grid, .views = views, .hashes = hashes, .first = grid->first[slice], .holds = holds};
+    reading r = {.c = c,
+                 .grid = grid,
+                 .views = views,
+                 .hashes = hashes,
+                 .first = grid->first[slice],
+                 .holds = holds,
+                 .keeps = views == c->views};
     const uint8_t *at = bytes, *end = bytes + len;
     size_t chunk_n = tg_grid_chunks(grid, slice);
     for (size_t i = 0; i < chunk_n; i++) {
@@ -262,9 +273,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         unpack_plain(out, &u, chunk->n, set, weight);
         return;
     }
-    if (view->told) {
-        (void)read_indices(desk, recipe, chunk, view); /* was checked by tg_body_read */
-    } else if (known != TG_KNOWN_EVERY) {
+    const uint32_t *list = view->list != NULL ? view->list : desk->list;
+    if (view->told && view->list == NULL) {
+        (void)read_indices(desk, desk->list, recipe, chunk, view); /* was checked by tg_body_read */
+    } else if (!view->told && known != TG_KNOWN_EVERY) {
         tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
     }
     if (coded && !tg_mode_is_joint(view->mode)) {
@@ -277,9 +289,9 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         }
         const float *values = next_values(&u, view->count);
         if (set) {
-            tg_scatter_set(out, desk->list, values, view->count);
+            tg_scatter_set(out, list, values, view->count);
         } else {
-            tg_scatter_add(out, desk->list, values, weight, view->count);
+            tg_scatter_add(out, list, values, weight, view->count);
         }
         return;
     }

@@ -24,27 +24,46 @@ typedef struct block {
 /* Whether what is sent was found by the measuring pass. */
 static bool is_measured(const tg_progress *to)
 {
-    return tg_recipe_select(to->recipe)->knows_all && !tg_codec_is_given(to->c, to->chunk->unit);
+    return tg_recipe_select(to->recipe)->list != NULL && !tg_codec_is_given(to->c, to->chunk->unit);
 }
 
-/* Whether the measuring pass has left little to do in a chunk, so that it is one block: nothing is to be loaded, and few values
- * are sent. */
-static bool is_one_block(const tg_progress *to, const tg_source *source)
+/* Whether a chunk, of which so many values are sent, is one block because the measuring pass has left little to do in it:
+ * nothing is to be loaded, and they are few. */
+static bool is_one_block(const tg_progress *to, const tg_source *source, uint64_t count)
 {
     const tg_chunk *chunk = to->chunk;
     bool lies = to->w->recalled ||
                 (!to->w->remembers && tg_codec_in_place(to->c, chunk->unit, source, chunk->at, chunk->n) != NULL);
-    return is_measured(to) && lies && tg_mask_count(to->desk->mask, chunk->n) <= TG_BIN_MAX;
+    return lies && count <= TG_BIN_MAX;
+}
+
+/* Marks all that is sent of a chunk whose coordinates the measuring pass has found. */
+static void mark_measured(tg_progress *to, const tg_source *source)
+{
+    const tg_chunk *chunk = to->chunk;
+    const tg_select_part *select = tg_recipe_select(to->recipe);
+    uint64_t *mask = to->desk->mask;
+    uint64_t count = select->list(to->desk->list, TG_BIN_MAX, to->w->scratch, chunk->at, chunk->n);
+    to->few = is_one_block(to, source, count);
+    to->few_n = (size_t)count;
+    if (count > TG_BIN_MAX) {
+        select->mark(mask, to->w->scratch, to->recipe->value[TG_STAGE_select], chunk->at, NULL, chunk->n);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t at = to->desk->list[i];
+        mask[at / 64] |= UINT64_C(1) << at % 64;
+    }
 }
 
 /* Marks what can be told without a look at the values. */
-static block mark_block(const tg_progress *to, uint64_t at, bool all_at_once)
+static block mark_block(const tg_progress *to, uint64_t at)
 {
     const tg_codec *c = to->c;
     const tg_chunk *chunk = to->chunk;
     const tg_select_part *select = tg_recipe_select(to->recipe);
     uint64_t left = chunk->at + chunk->n - at;
-    size_t most = all_at_once ? chunk->n : tg_progress_block(to);
+    size_t most = to->few ? chunk->n : tg_progress_block(to);
     bool given = tg_codec_is_given(c, chunk->unit);
     block b = {.at = at, .n = left < most ? (size_t)left : most};
     if (to->every) {
@@ -56,7 +75,7 @@ static block mark_block(const tg_progress *to, uint64_t at, bool all_at_once)
     if (!b.measured && !b.looks) {
         tg_codec_mark_known(b.mask, c, chunk->unit, given ? TG_KNOWN_LED : TG_KNOWN_DRAWN, at, b.n);
     }
-    b.is_empty = !b.looks && tg_mask_count(b.mask, b.n) == 0;
+    b.is_empty = to->few ? to->few_n == 0 : !b.looks && tg_mask_count(b.mask, b.n) == 0;
     return b;
 }
 
@@ -85,7 +104,7 @@ static size_t load_block(const tg_progress *to, const tg_source *source, const b
         }
     }
     bool stays = w->remembers && w->feedback->keep == NULL && (b->is_empty || tg_progress_waits_in_memory(to));
-    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : desk->sum_of,
+    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : desk->sum_of, NULL,
                          c->streams && b->is_empty);
 }
 
@@ -130,7 +149,12 @@ static size_t write_bins(size_t *here, tg_progress *to, const tg_source *source,
     size_t skip = (size_t)(at - lo);
     uint64_t left = chunk->at + chunk->n - at;
     *here = left < n - skip ? (size_t)left : n - skip;
-    size_t bad_tensor = tg_codec_load(desk, to->c, chunk->unit, source, lo, n, desk->sum_of, false);
+    bool keeps = w->remembers && w->feedback->keep == NULL && to->quantize->has_scale && *here == n &&
+                 (holds & TG_HAS_VALUES) != 0;
+    float *next = keeps ? tg_work_memory(w, to->c->memory, lo).next : NULL;
+    size_t bad_tensor =
+        tg_codec_load(desk, to->c, chunk->unit, source, lo, n, desk->sum_of, next, keeps && to->c->streams);
+    to->is_kept = keeps;
     if (bad_tensor != 0) {
         return bad_tensor;
     }
@@ -159,15 +183,13 @@ static size_t write_blocks(tg_progress *to, const tg_source *source, unsigned ho
         memset(to->desk->mask, 0, tg_words(chunk->n) * sizeof *to->desk->mask);
     }
     if (is_measured(to)) {
-        tg_recipe_select(to->recipe)
-            ->mark(to->desk->mask, to->w->scratch, to->recipe->value[TG_STAGE_select], chunk->at, NULL, chunk->n);
+        mark_measured(to, source);
     }
-    bool all_at_once = is_one_block(to, source);
     for (size_t done = 0, n = 0; done < chunk->n && bad_tensor == 0; done += n) {
         if (in_bins) {
             bad_tensor = write_bins(&n, to, source, chunk->at + done, holds);
         } else {
-            block b = mark_block(to, chunk->at + done, all_at_once);
+            block b = mark_block(to, chunk->at + done);
             bad_tensor = write_block(to, source, &b, holds);
             n = b.n;
         }
@@ -196,9 +218,20 @@ static void write_indices(tg_view *view, const tg_progress *to, const tg_recipe 
             return;
         }
     }
-    const uint32_t *list = to->listed ? to->desk->list : NULL;
+    const uint32_t *list = to->listed && to->count > 0 ? to->desk->list : NULL;
     view->index_len = (uint16_t)tg_recipe_index_write(recipe)(symbols + view->symbol_len, &view->mode, mask, list,
                                                               chunk->n, view->count);
+}
+
+/* Keeps the list for whoever closes the chunk, if somebody will. */
+static void keep_list(tg_view *view, const tg_progress *to)
+{
+    bool closes = to->quantize->has_scale && to->w->remembers && to->count > 0 && view->mode <= TG_MODE_RICE_MAX;
+    uint32_t *list = closes && to->listed ? tg_codec_list(to->c, to->chunk, to->count) : NULL;
+    if (list != NULL) {
+        memcpy(list, to->desk->list, (size_t)to->count * sizeof *list);
+    }
+    view->list = list;
 }
 
 void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_chunk *chunk, unsigned holds,
@@ -219,7 +252,8 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
                       .w = &c->works[chunk->unit],
                       .desk = desk,
                       .out = start + tg_header_len(recipe, told, holds, 1),
-                      .every = every};
+                      .every = every,
+                      .listed = !every};
     to.at_once =
         every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
     to.hashes = every && quantize->plain_len != 0 && !tg_recipe_is_coded(recipe) && (holds & TG_HAS_VALUES) != 0;
@@ -233,6 +267,7 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
     view.indices = view.symbols + view.symbol_len;
     if (told && bad_tensor == 0) {
         write_indices(&view, &to, recipe);
+        keep_list(&view, &to);
     }
     size_t header_len = tg_header_len(recipe, told, holds, view.count);
     size_t payload_len = (size_t)(view.indices - view.side) + view.index_len;

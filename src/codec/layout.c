@@ -141,6 +141,7 @@ static void form_units(tg_layout *l)
 {
     bool opened[TG_RECIPE_MAX] = {false};
     tg_piece *piece = l->pieces;
+    uint64_t at = 0;
     for (size_t t = 0; t < l->tensor_n; t++) {
         const tg_recipe *recipe = &l->recipes[l->tensor_recipe[t]].recipe;
         bool spans_model = tg_recipe_spans_model(recipe);
@@ -149,7 +150,7 @@ static void form_units(tg_layout *l)
         }
         opened[l->tensor_recipe[t]] = true;
         tg_unit *unit = &l->units[l->unit_n];
-        *unit = (tg_unit){.recipe = recipe, .pieces = piece};
+        *unit = (tg_unit){.recipe = recipe, .pieces = piece, .at = at};
         for (size_t j = t; j < l->tensor_n && (j == t || spans_model); j++) {
             if (l->tensor_recipe[j] == l->tensor_recipe[t]) {
                 *piece++ = (tg_piece){.tensor = j, .at = unit->n, .n = l->tensor_elements[j]};
@@ -158,6 +159,7 @@ static void form_units(tg_layout *l)
                 l->tensor_unit[j] = (uint32_t)l->unit_n;
             }
         }
+        at += unit->n;
         l->unit_n++;
     }
 }

@@ -25,6 +25,7 @@ typedef struct tg_unit {
     const tg_recipe *recipe;
     const tg_piece *pieces;
     size_t piece_n;
+    uint64_t at; /* of its first element, where all units are laid end to end */
     uint64_t n;
 } tg_unit;
 

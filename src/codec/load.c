@@ -56,7 +56,7 @@ const float *tg_codec_in_place(const tg_codec *c, uint32_t unit, const tg_source
 }
 
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
-                     float *into, bool streams)
+                     float *into, float *also, bool streams)
 {
     const tg_work *w = &c->works[unit];
     const float *g = tg_codec_in_place(c, unit, source, at, n);
@@ -75,7 +75,7 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_s
     desk->gradient = desk->u = g;
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
-        finite = w->feedback->recall(into, g, &memory, w->feedback_params, n, streams);
+        finite = w->feedback->recall(into, also, g, &memory, w->feedback_params, n, streams);
         desk->u = into;
     } else if (!looked && c->nonfinite == TG_NONFINITE_ERROR) {
         finite = tg_all_finite(g, n);

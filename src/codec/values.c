@@ -21,10 +21,12 @@ static void remember(const tg_progress *to, const uint64_t *mask, float *u, cons
     if (mask == NULL && decoded != NULL) {
         tg_kernels_best()->subtract(memory.next, u, decoded, n, streams);
     } else {
-        if (decoded != NULL) {
+        if (decoded != NULL && to->few) {
+            tg_scatter_add(u, to->desk->list, decoded, -1.0f, to->few_n);
+        } else if (decoded != NULL) {
             tg_expand_add(u, mask, decoded, -1.0f, n);
         }
-        if (u != memory.next) {
+        if (u != memory.next && !to->is_kept) {
             tg_kernels_best()->copy(memory.next, u, n, streams);
         }
     }
@@ -164,6 +166,26 @@ static const float *add_symbols(tg_progress *to, const float *values, size_t cou
     return desk->decoded;
 }
 
+/* The marked values of a block, to the front of `gathered`, and how many: by a list as long as the chunk's has room. */
+static size_t gather(tg_progress *to, float *gathered, const uint64_t *mask, const float *u, uint64_t at, size_t n)
+{
+    uint32_t *list = to->desk->list + to->count;
+    if (to->few) {
+        tg_gather(gathered, u, list, to->few_n);
+        return to->few_n;
+    }
+    to->listed = to->listed && to->count + n <= TG_BIN_MAX;
+    if (!to->listed) {
+        return tg_compress(gathered, u, mask, n);
+    }
+    size_t count = tg_kernels_best()->list_marks(list, mask, n);
+    tg_gather(gathered, u, list, count);
+    for (size_t i = 0; i < count; i++) {
+        list[i] += (uint32_t)(at - to->chunk->at);
+    }
+    return count;
+}
+
 bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n)
 {
     tg_desk *desk = to->desk;
@@ -171,13 +193,8 @@ bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
     float *gathered = waits ? desk->sent + to->count : desk->values;
     const float *values = u;
     size_t count = n;
-    if (mask != NULL && n > TG_BLOCK) { /* few of many */
-        count = tg_kernels_best()->list_marks(desk->list, mask, n);
-        to->listed = n == to->chunk->n;
-        tg_gather(gathered, u, desk->list, count);
-        values = gathered;
-    } else if (mask != NULL) {
-        count = tg_compress(gathered, u, mask, n);
+    if (mask != NULL) {
+        count = gather(to, gathered, mask, u, at, n);
         values = gathered;
     }
     if (to->w->gain != 1.0f) {

@@ -16,7 +16,10 @@ typedef struct tg_progress {
     uint64_t count;  /* entries so far */
     uint64_t packed; /* of them, those whose symbols are in place */
     bool every;      /* every element is sent */
-    bool listed;     /* desk->list has all that is sent */
+    bool is_kept;    /* all of the block is in the next memory already */
+    bool few;        /* all of the chunk is one block, of which desk->list has what is sent, ... */
+    size_t few_n;    /* ... which is so much */
+    bool listed;     /* desk->list has all that was sent so far */
     bool at_once;    /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
     bool hashes;     /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;

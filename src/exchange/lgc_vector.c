@@ -45,7 +45,7 @@ tg_status tg_lgc_load(tg_exchange *x, tg_detail *why)
         memcpy(l->g + tensor->at, u, n * sizeof *u);
         if (tensor->feedback->planes > 0) {
             tg_memory memory = {l->saved + tensor->memory_at, l->next + tensor->memory_at, n};
-            (void)tensor->feedback->recall(u, u, &memory, tensor->feedback_params, n, false); /* was looked at */
+            (void)tensor->feedback->recall(u, NULL, u, &memory, tensor->feedback_params, n, false); /* was looked at */
         }
     }
     return TG_OK;

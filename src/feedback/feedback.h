@@ -22,8 +22,9 @@ typedef struct tg_feedback_part {
     uint32_t planes; /* 0: there is no memory, and neither function is called */
 
     /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. Returns whether all of g is
-     * finite. `streams`: nobody reads u again soon. */
-    bool (*recall)(float *u, const float *g, const tg_memory *m, const double *params, size_t n, bool streams);
+     * finite. u goes to `also`, too, unless that is NULL. `streams`: nobody reads that, or u if there is no other, again soon. */
+    bool (*recall)(float *u, float *also, const float *g, const tg_memory *m, const double *params, size_t n,
+                   bool streams);
 
     /* What to remember beside the residual, which is u less what the decoder will see and whoever calls sees to; given the
      * gradient g and which elements are sent (NULL: all). NULL: nothing else is remembered. */

@@ -9,6 +9,8 @@
 #include "feedback/feedback.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 enum { M, CLIP };
 
 static const tg_param params[] = {
@@ -30,7 +32,7 @@ static double norm_max(const double *p)
     return p[CLIP];
 }
 
-static bool recall(float *u, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
+static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
 {
     float keep_share = (float)p[M];
     const float *residual = m->old, *velocity = m->old + m->stride;
@@ -38,6 +40,9 @@ static bool recall(float *u, const float *g, const tg_memory *m, const double *p
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         u[i] = residual[i] + (keep_share * velocity[i] + g[i]);
+    }
+    if (also != NULL) {
+        memcpy(also, u, n * sizeof *also);
     }
     return finite;
 }

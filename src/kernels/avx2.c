@@ -42,7 +42,7 @@ INLINED bool accumulate_all(float *out, const float *a, const float *b, float sh
     __m256i bad = _mm256_setzero_si256();
     const __m256 factor = _mm256_set1_ps(share);
     size_t i = streams ? before_line(out, n) : 0;
-    bool head = tg_kernels_scalar.accumulate(out, a, b, share, i, false);
+    bool head = tg_kernels_scalar.accumulate(out, NULL, a, b, share, i, false);
     for (; n - i >= LANES; i += LANES) {
         __m256 value = _mm256_loadu_ps(a + i);
         _mm_prefetch((const char *)(a + i) + AHEAD * sizeof *a, _MM_HINT_T0);
@@ -51,13 +51,21 @@ INLINED bool accumulate_all(float *out, const float *a, const float *b, float sh
         bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(exponent, infinity));
         put(out + i, _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(b + i))), streams);
     }
-    bool tail = tg_kernels_scalar.accumulate(out + i, a + i, b + i, share, n - i, false);
+    bool tail = tg_kernels_scalar.accumulate(out + i, NULL, a + i, b + i, share, n - i, false);
     return head && tail && _mm256_testz_si256(bad, bad) != 0;
 }
 
-TG_TARGET static bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams);
+
+TG_TARGET static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                                 bool streams)
 {
-    return streams ? accumulate_all(out, a, b, share, n, true) : accumulate_all(out, a, b, share, n, false);
+    bool finite = streams && also == NULL ? accumulate_all(out, a, b, share, n, true)
+                                          : accumulate_all(out, a, b, share, n, false);
+    if (also != NULL) {
+        copy(also, out, n, streams);
+    }
+    return finite;
 }
 
 INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
@@ -206,5 +214,6 @@ const tg_kernels tg_kernels_avx2 = {
     .rans_pull = rans_pull,
     .prefix_write = tg_prefix_write_bmi2,
     .prefix_read = tg_prefix_read_bmi2,
+    .rice_read = tg_rice_read_bmi2,
 };
 #endif

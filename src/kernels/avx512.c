@@ -44,21 +44,35 @@ TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t le
     }
 }
 
+/* Of up to sixteen elements: whether they are in. */
+TG_TARGET static inline __mmask16 reaching(__mmask16 here, const float *u, const float *g, __m512 more, __m512i least)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff);
+    __m512 value = _mm512_maskz_loadu_ps(here, u);
+    __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(more, _mm512_maskz_loadu_ps(here, g)));
+    __mmask16 reached = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(sum), rest), least);
+    return _mm512_mask_test_epi32_mask(reached, _mm512_castps_si512(value), rest);
+}
+
 TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
                                size_t n)
 {
-    const __m512i rest = _mm512_set1_epi32(0x7fffffff), bound = _mm512_set1_epi32((int)least);
-    const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+    const uint32_t nan = 0x7f800001; /* the least, and all of them are in */
+    const __m512i bound = _mm512_set1_epi32((int)(least < nan ? least : nan));
     const __m512 factor = _mm512_set1_ps(more);
-    for (size_t i = 0; i < n; i += 16) {
-        __mmask16 here = (__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
-        __m512 value = _mm512_maskz_loadu_ps(here, u + i);
-        __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(here, g + i)));
-        __m512i reach = _mm512_and_si512(_mm512_castps_si512(sum), rest);
-        __mmask16 is_in = _mm512_mask_cmpge_epu32_mask(here, reach, bound);
-        is_in |= _mm512_mask_cmpgt_epu32_mask(here, reach, infinity);
-        is_in = _mm512_mask_test_epi32_mask(is_in, _mm512_castps_si512(value), rest);
-        set_bits(mask, at + i, is_in);
+    for (size_t i = 0; i < n; i += 64) {
+        uint64_t word = 0;
+        if (n - i >= 64) {
+            for (unsigned k = 0; k < 64; k += 16) {
+                word |= (uint64_t)reaching(0xffff, u + i + k, g + i + k, factor, bound) << k;
+            }
+        } else {
+            for (size_t k = 0; k < n - i; k += 16) {
+                __mmask16 here = (__mmask16)(n - i - k >= 16 ? 0xffffu : (1u << (n - i - k)) - 1);
+                word |= (uint64_t)reaching(here, u + i + k, g + i + k, factor, bound) << k;
+            }
+        }
+        set_bits(mask, at + i, word);
     }
 }
 
@@ -148,5 +162,6 @@ const tg_kernels tg_kernels_avx512 = {
     .rans_pull = tg_rans_pull_avx512,
     .prefix_write = tg_prefix_write_bmi2,
     .prefix_read = tg_prefix_read_bmi2,
+    .rice_read = tg_rice_read_bmi2,
 };
 #endif

@@ -65,32 +65,41 @@ INLINED size_t before_line(const float *out, size_t n)
     return head < n ? head : n;
 }
 
-INLINED __mmask16 accumulate_some(float *out, const float *a, const float *b, __m512 share, bool streams)
-{
-    __m512 value = _mm512_loadu_ps(a);
-    put(out, _mm512_add_ps(value, _mm512_mul_ps(share, _mm512_loadu_ps(b))), streams);
-    return not_finite(value);
-}
-
-INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+/* Twice: the sum goes to a second place, and to `out` by ordinary stores. */
+INLINED bool accumulate_all(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                            bool streams, bool twice)
 {
     const __m512 factor = _mm512_set1_ps(share);
     __mmask16 bad = 0;
-    size_t done = streams ? before_line(out, n) : 0;
-    bool head = tg_kernels_scalar.accumulate(out, a, b, share, done, false);
+    float *last = twice ? also : out;
+    size_t done = streams ? before_line(last, n) : 0;
+    bool head = tg_kernels_scalar.accumulate(out, also, a, b, share, done, false);
     walk w = walk_of(n - done);
     for (size_t step = 0; step < w.vectors; step++) {
         size_t i = done + place(w, step);
-        bad |= accumulate_some(out + i, a + i, b + i, factor, streams);
+        __m512 value = _mm512_loadu_ps(a + i);
+        __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_loadu_ps(b + i)));
+        bad |= not_finite(value);
+        if (twice) {
+            _mm512_storeu_ps(out + i, sum);
+        }
+        put(last + i, sum, streams);
     }
     done += w.vectors * LANES;
-    bool tail = tg_kernels_scalar.accumulate(out + done, a + done, b + done, share, n - done, false);
+    bool tail = tg_kernels_scalar.accumulate(out + done, twice ? also + done : NULL, a + done, b + done, share,
+                                             n - done, false);
     return head && tail && bad == 0;
 }
 
-TG_TARGET bool tg_avx512_accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+TG_TARGET bool tg_avx512_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                                    bool streams)
 {
-    return streams ? accumulate_all(out, a, b, share, n, true) : accumulate_all(out, a, b, share, n, false);
+    if (also != NULL) {
+        return streams ? accumulate_all(out, also, a, b, share, n, true, true)
+                       : accumulate_all(out, also, a, b, share, n, false, true);
+    }
+    return streams ? accumulate_all(out, NULL, a, b, share, n, true, false)
+                   : accumulate_all(out, NULL, a, b, share, n, false, false);
 }
 
 INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)

@@ -99,6 +99,15 @@ typedef struct tg_prefix_stream {
     uint16_t *out, *out_end;
 } tg_prefix_stream;
 
+/* Indices while they are read from gaps in a Rice code (pack/gaps.c). */
+typedef struct tg_rice_reader {
+    const uint8_t *bytes;
+    uint64_t bit, bit_n; /* the next, and all */
+    uint64_t next;       /* the least index that may follow */
+    size_t left;         /* indices that are to come */
+    uint32_t *list;      /* where they go */
+} tg_rice_reader;
+
 #define TG_LIST_MORE 16
 #define TG_STRETCH 512 /* values that are summed in binary32 */
 
@@ -119,8 +128,9 @@ typedef struct tg_ordered {
  * written again soon, it may go around the caches. */
 typedef struct tg_kernels {
     bool (*all_finite)(const float *values, size_t n);
-    /* out = a + share * b, and whether all of a is finite; out = a - b. out may be either. */
-    bool (*accumulate)(float *out, const float *a, const float *b, float share, size_t n, bool streams);
+    /* out = a + share * b, and whether all of a is finite; out = a - b. out may be either. The sum goes to `also`, too, if that is
+     * not NULL; then this is what streams. */
+    bool (*accumulate)(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams);
     void (*subtract)(float *out, const float *a, const float *b, size_t n, bool streams);
     void (*copy)(float *out, const float *values, size_t n, bool streams);
     void (*stream_bytes)(uint8_t *out, const uint8_t *bytes, size_t len);
@@ -160,6 +170,9 @@ typedef struct tg_kernels {
     /* Reads as much of one or four streams as can be read with eight bytes at a time, and with room for a few symbols more; a
      * few at the end are left. */
     void (*prefix_read)(tg_prefix_stream *streams, size_t stream_n, const tg_prefix_tables *tables);
+
+    /* Reads as many indices below n as can be read with eight bytes at a time; false if one is not below. */
+    bool (*rice_read)(tg_rice_reader *r, unsigned k, size_t n);
 
     /* The first of `count` symbols as numbers, and back, as many as a kernel sees fit: all groups, to whole bytes. Nothing is
      * read or written beyond what all of them take. Not `sound`: some number is too large. */
@@ -239,6 +252,7 @@ extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;
 uint8_t *tg_prefix_write_bmi2(uint8_t *out, const uint8_t *end, const uint16_t *symbols, size_t count,
                               const tg_prefix_codes *codes);
 void tg_prefix_read_bmi2(tg_prefix_stream *streams, size_t stream_n, const tg_prefix_tables *tables);
+bool tg_rice_read_bmi2(tg_rice_reader *r, unsigned k, size_t n);
 void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
                          const tg_rans_plans *plans);
 size_t tg_rans_pull_avx512(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,

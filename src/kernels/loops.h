@@ -25,11 +25,9 @@ TG_LOOP uint32_t largest_key(const float *values, size_t n)
 /* Sets the low bits of `bits` in a mask, from bit `at` on; those above are 0. */
 TG_LOOP void set_bits(uint64_t *mask, size_t at, uint64_t bits)
 {
-    size_t shift = at % 64;
-    mask[at / 64] |= bits << shift;
-    if (shift > 0 && bits >> (64 - shift) != 0) {
-        mask[at / 64 + 1] |= bits >> (64 - shift);
-    }
+    uint64_t beyond = at % 64 > 0 ? bits >> (64 - at % 64) : 0;
+    mask[at / 64] |= bits << at % 64;
+    mask[at / 64 + (beyond != 0 ? 1 : 0)] |= beyond; /* there may be no other word */
 }
 
 TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
@@ -84,12 +82,15 @@ TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
 #endif
 
 #ifndef TG_STREAMS /* Files whose processor can write around its caches define it, and have their own of these. */
-TG_LOOP bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+TG_LOOP bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
 {
     (void)streams;
     bool finite = all_finite(a, n);
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + share * b[i];
+    }
+    if (also != NULL) {
+        memcpy(also, out, n * sizeof *also);
     }
     return finite;
 }

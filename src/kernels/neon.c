@@ -9,6 +9,7 @@
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
+#include "kernels/rice_loops.h"
 #include "kernels/word_loops.h"
 
 #include <arm_neon.h>
@@ -154,5 +155,6 @@ const tg_kernels tg_kernels_neon = {
     .rans_pull = rans_pull,
     .prefix_write = prefix_write,
     .prefix_read = prefix_read,
+    .rice_read = rice_read,
 };
 #endif

@@ -6,6 +6,7 @@
 #define TG_TARGET
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
+#include "kernels/rice_loops.h"
 #include "kernels/word_loops.h"
 
 #include <float.h>
@@ -202,12 +203,15 @@ static bool all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
-static bool accumulate(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
 {
     bool finite = all_finite(a, n);
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + share * b[i];
+    }
+    for (size_t i = 0; also != NULL && i < n; i++) {
+        also[i] = out[i];
     }
     return finite;
 }
@@ -332,4 +336,5 @@ const tg_kernels tg_kernels_scalar = {
     .rans_pull = rans_pull,
     .prefix_write = prefix_write,
     .prefix_read = prefix_read,
+    .rice_read = rice_read,
 };

@@ -32,18 +32,6 @@ static unsigned first_parameter(size_t n, size_t count)
     return k;
 }
 
-/* Runs of marked elements. */
-static size_t count_runs(const uint64_t *mask, size_t n)
-{
-    size_t runs = 0;
-    uint64_t last = 0; /* whether the element before the word is marked */
-    for (size_t w = 0; w < tg_words(n); w++) {
-        runs += tg_popcount(mask[w] & ~(mask[w] << 1 | last));
-        last = mask[w] >> 63;
-    }
-    return runs;
-}
-
 /* What is marked, and the same as a list, or NULL. */
 typedef struct marks {
     const uint64_t *mask;
@@ -94,31 +82,52 @@ static uint64_t measure_runs(const marks *m)
     return len + number_len(next - run_start - 1);
 }
 
+/* What the gaps between some indices add up to: sums of their quotients by three parameters from k on, which are less than a
+ * chunk's length, and how many are none. */
+typedef struct sums {
+    uint32_t quotients[3], closed;
+} sums;
+
+static void add_gaps(sums *s, const uint32_t *list, size_t count, unsigned k)
+{
+    uint32_t first = 0, second = 0, third = 0, closed = 0; /* in registers */
+    for (size_t i = 1; i < count; i++) {
+        uint32_t gap = list[i] - list[i - 1] - 1;
+        first += gap >> k;
+        second += gap >> (k + 1);
+        third += gap >> (k + 2);
+        closed += gap == 0 ? 1 : 0;
+    }
+    s->quotients[0] += first;
+    s->quotients[1] += second;
+    s->quotients[2] += third;
+    s->closed += closed;
+}
+
 static costs measure(const marks *m)
 {
-    uint32_t room[PIECE + TG_LIST_MORE], next = 0; /* the index behind the last that was seen */
+    uint32_t room[PIECE + TG_LIST_MORE], last = UINT32_MAX; /* before the first */
     unsigned k = first_parameter(m->n, m->count);
-    uint64_t quotients[3] = {0};
+    sums s = {.closed = 0};
     for (size_t at = 0, piece_n = 0; at < m->n; at += piece_of(m)) {
         const uint32_t *list = list_piece(&piece_n, room, m, at);
-        for (size_t i = 0; i < piece_n; i++) {
-            uint32_t gap = (list[i] - next) >> k;
-            quotients[0] += gap;
-            quotients[1] += gap >> 1;
-            quotients[2] += gap >> 2;
-            next = list[i] + 1;
+        if (piece_n > 0) {
+            const uint32_t ends[2] = {last, list[0]};
+            add_gaps(&s, ends, 2, k);
+            add_gaps(&s, list, piece_n, k);
+            last = list[piece_n - 1];
         }
     }
     costs c = {.rice_bits = UINT64_MAX};
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t bits = quotients[i] + (uint64_t)m->count * (k + i + 1);
+        uint64_t bits = s.quotients[i] + (uint64_t)m->count * (k + i + 1);
         if (bits < c.rice_bits) {
             c.rice_bits = bits;
             c.rice = k + i;
         }
     }
-    /* A run takes two bytes or more, so that many are not worth a look. */
-    c.runs_len = 2 * (uint64_t)count_runs(m->mask, m->n);
+    /* A run takes two bytes or more, so that many are not worth a look. A first one at 0 counts as well. */
+    c.runs_len = 2 * (uint64_t)(m->count - s.closed);
     if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(m->n)) {
         c.runs_len = measure_runs(m);
     }
@@ -182,17 +191,8 @@ static bool get_bit(const uint8_t *bytes, uint64_t bit)
     return bytes[bit / 8] >> bit % 8 & 1;
 }
 
-/* Indices while they are read. */
-typedef struct rice_reader {
-    const uint8_t *bytes;
-    uint64_t bit, bit_n; /* the next, and all */
-    uint64_t next;       /* the least index that may follow */
-    size_t left;         /* indices that are to come */
-    uint32_t *list;      /* where they go */
-} rice_reader;
-
 /* Puts an index into the list; false if it is beyond n. */
-static inline bool take_gap(rice_reader *r, uint64_t gap, size_t n)
+static inline bool take_gap(tg_rice_reader *r, uint64_t gap, size_t n)
 {
     if (gap >= n - r->next) {
         return false;
@@ -204,34 +204,8 @@ static inline bool take_gap(rice_reader *r, uint64_t gap, size_t n)
     return true;
 }
 
-/* As long as eight bytes can be read from where an index begins, and hold all of it. */
-static bool read_rice_fast(rice_reader *r, unsigned k, size_t n)
-{
-    while (r->left > 0 && r->bit / 8 + 8 <= r->bit_n / 8) {
-        uint64_t held = tg_get64(r->bytes + r->bit / 8) >> r->bit % 8;
-        unsigned held_n = 64 - (unsigned)(r->bit % 8), before = held_n;
-        while (r->left > 0) {
-            unsigned quotient = ~held == 0 ? 64 : tg_lowest(~held), used = quotient + 1 + k;
-            if (used >= held_n) { /* behind what is held stand zeros, which end no code that is there */
-                break;
-            }
-            uint64_t gap = (uint64_t)quotient << k | (held >> (quotient + 1) & ((UINT64_C(1) << k) - 1));
-            held >>= used;
-            held_n -= used;
-            r->bit += used;
-            if (!take_gap(r, gap, n)) {
-                return false;
-            }
-        }
-        if (held_n == before) { /* longer than all that is held */
-            return true;
-        }
-    }
-    return true;
-}
-
 /* One index, bit by bit. */
-static bool read_rice_slow(rice_reader *r, unsigned k, size_t n)
+static bool read_one(tg_rice_reader *r, unsigned k, size_t n)
 {
     uint64_t gap = 0;
     while (r->bit < r->bit_n && get_bit(r->bytes, r->bit)) {
@@ -250,13 +224,13 @@ static bool read_rice_slow(rice_reader *r, unsigned k, size_t n)
 }
 
 /* The next indices, at most `most`; false if they make no sense. */
-static bool read_some(rice_reader *r, uint32_t *indices, size_t most, unsigned k, size_t n)
+static bool read_some(tg_rice_reader *r, uint32_t *indices, size_t most, unsigned k, size_t n)
 {
     size_t later = r->left > most ? r->left - most : 0;
     r->list = indices;
     r->left -= later;
     while (r->left > 0) {
-        if (!read_rice_fast(r, k, n) || (r->left > 0 && !read_rice_slow(r, k, n))) {
+        if (!tg_kernels_best()->rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
             return false;
         }
     }
@@ -265,7 +239,7 @@ static bool read_some(rice_reader *r, uint32_t *indices, size_t most, unsigned k
 }
 
 /* Nothing but zero bits to the end of the byte. */
-static bool ends_well(rice_reader *r)
+static bool ends_well(tg_rice_reader *r)
 {
     if (r->bit_n - r->bit >= 8) {
         return false;
@@ -280,13 +254,13 @@ static bool ends_well(rice_reader *r)
 
 static bool list(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
 {
-    rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
+    tg_rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
     return mode <= TG_MODE_RICE_MAX && read_some(&r, indices, count, mode, n) && ends_well(&r);
 }
 
 static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
 {
-    rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
+    tg_rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
     while (r.left > 0) {
         uint32_t indices[PIECE];
         if (!read_some(&r, indices, PIECE, k, n)) {

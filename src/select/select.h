@@ -46,6 +46,7 @@ extern const char *const tg_no_yes_choices[];
         .choices = tg_no_yes_choices, .standard = 0                                                  \
     }
 
+#define TG_BLOCK 4096
 #define TG_BIN_MAX 16384
 #define TG_SAMPLE_MAX 8192
 
@@ -86,9 +87,12 @@ typedef struct tg_select_part {
     void (*guess)(void *scratch, uint32_t lane, const float *sample, size_t sample_n, uint64_t n);
     bool (*is_enough)(const void *scratch, uint32_t lane);
 
-    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED, and for those whose
-     * measuring pass has found all there is to know. */
-    bool knows_all;
+    /* Parts whose measuring pass finds all there is to know: how many of the n elements from `at` on are sent, and which, from 0
+     * on in ascending order, if they are not more than `most`. NULL: there is more to look at. */
+    uint64_t (*list)(uint32_t *list, uint64_t most, const void *scratch, uint64_t at, uint64_t n);
+
+    /* Marks the block's elements that are sent, in a mask that is clear. u is NULL for parts BY_SEED, and for those with a
+     * list. */
     void (*mark)(uint64_t *mask, const void *scratch, const double *params, uint64_t at, const float *u, size_t n);
 
     /* BY_DATA, both or none: parts that choose in bins of so many consecutive elements, at most TG_BIN_MAX. In place of

@@ -15,7 +15,6 @@
 
 enum { RATIO = TG_SELECT_OWN, WARMUP };
 #define WARMUP_RATIO 0.25 /* where a warm-up begins */
-enum { GROUP = 512 };     /* elements */
 enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a candidate */
 
 static const tg_param params[] = {
@@ -91,7 +90,7 @@ static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
 {
     topk t = {.k = k, .lanes = lanes};
     t.lane_k = least(t.k, lane_n);
-    t.lane_cap = least(lane_n, 2 * t.lane_k + GROUP);
+    t.lane_cap = least(lane_n, 2 * t.lane_k + TG_BLOCK);
     return t;
 }
 
@@ -181,28 +180,26 @@ static bool is_enough(const void *scratch, uint32_t l)
     return !mine->was_guessed || mine->count >= t->lane_k;
 }
 
-/* Elements in groups: those of a group that can not be in by their magnitudes are passed over at once. */
+/* Those of a block that can not be in by their magnitudes are passed over at once. */
 static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size_t n)
 {
+    const tg_kernels *kernels = tg_kernels_best();
     topk *t = scratch;
     lane *mine = &lanes_of(t)[l];
-    uint64_t *candidates = candidates_of(t, l);
-    for (size_t done = 0; done < n; done += GROUP) {
-        size_t m = n - done < GROUP ? n - done : GROUP;
-        uint64_t mask[GROUP / 64];
-        tg_kernels_best()->mark_keys(mask, u + done, mine->bound, m);
-        if (t->lane_cap - mine->count < m && tg_mask_count(mask, m) > t->lane_cap - mine->count) {
-            mine->bound = keep_largest(candidates, mine->count, t->lane_k);
-            mine->count = t->lane_k;
-            mine->was_guessed = false; /* there are enough */
-        }
-        for (size_t w = 0; w < tg_words(m); w++) {
-            for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-                size_t i = done + w * 64 + tg_lowest(word);
-                candidates[mine->count++] = candidate_of(u[i], at + i);
-            }
-        }
+    uint64_t mask[TG_BLOCK / 64];
+    uint32_t list[TG_BLOCK + TG_LIST_MORE];
+    kernels->mark_keys(mask, u, mine->bound, n);
+    size_t count = kernels->list_marks(list, mask, n);
+    if (count > t->lane_cap - mine->count) {
+        mine->bound = keep_largest(candidates_of(t, l), mine->count, t->lane_k);
+        mine->count = t->lane_k;
+        mine->was_guessed = false; /* there are enough */
     }
+    uint64_t *candidates = candidates_of(t, l) + mine->count;
+    for (size_t i = 0; i < count; i++) {
+        candidates[i] = candidate_of(u[list[i]], at + list[i]);
+    }
+    mine->count += count;
 }
 
 static void settle(void *scratch)
@@ -218,13 +215,11 @@ static void settle(void *scratch)
     (void)keep_largest(all, count, t->k);
 }
 
-static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t at, const float *u, size_t n)
+/* The number of the first that is in and not before `at`. */
+static uint64_t first_from(const topk *t, uint64_t at)
 {
-    (void)p;
-    (void)u;
-    const topk *t = scratch;
     const uint64_t *in = candidates_of(t, 0);
-    uint64_t from = 0, to = t->k; /* the first that is not before `at` lies in [from, to] */
+    uint64_t from = 0, to = t->k; /* it lies in [from, to] */
     while (from < to) {
         uint64_t middle = from + (to - from) / 2;
         if (index_of(in[middle]) < at) {
@@ -233,9 +228,29 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
             to = middle;
         }
     }
-    for (; from < t->k && index_of(in[from]) - at < n; from++) {
-        uint64_t i = index_of(in[from]) - at;
-        mask[i / 64] |= UINT64_C(1) << i % 64;
+    return from;
+}
+
+static uint64_t list(uint32_t *list, uint64_t most, const void *scratch, uint64_t at, uint64_t n)
+{
+    const topk *t = scratch;
+    const uint64_t *in = candidates_of(t, 0) + first_from(t, at);
+    uint64_t count = first_from(t, at + n) - first_from(t, at);
+    for (uint64_t i = 0; count <= most && i < count; i++) {
+        list[i] = (uint32_t)(index_of(in[i]) - at);
+    }
+    return count;
+}
+
+static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t at, const float *u, size_t n)
+{
+    (void)p;
+    (void)u;
+    const topk *t = scratch;
+    const uint64_t *in = candidates_of(t, 0);
+    for (uint64_t i = first_from(t, at), end = first_from(t, at + n); i < end; i++) {
+        uint64_t bit = index_of(in[i]) - at;
+        mask[bit / 64] |= UINT64_C(1) << bit % 64;
     }
 }
 
@@ -254,6 +269,6 @@ const tg_select_part tg_select_topk = {
     .is_enough = is_enough,
     .measure = measure,
     .settle = settle,
-    .knows_all = true,
+    .list = list,
     .mark = mark,
 };

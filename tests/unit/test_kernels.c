@@ -113,10 +113,16 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
     for (int streams = 0; streams < 2; streams++) {
         for (int s = 0; s < 2; s++) {
             float share = s == 0 ? 1.0f : 0.37f;
-            bool finite = tg_kernels_scalar.accumulate(want, a, b, share, n, streams);
-            assert_int_equal(fast->accumulate(got, a, b, share, n, streams), finite);
+            bool finite = tg_kernels_scalar.accumulate(want, NULL, a, b, share, n, streams);
+            assert_int_equal(fast->accumulate(got, NULL, a, b, share, n, streams), finite);
             tg_stream_end();
             assert_same(want, got, n);
+            float twice[N], *also = twice + (n % 3 < N - n ? n % 3 : 0);
+            memset(got, 0, sizeof got);
+            assert_int_equal(fast->accumulate(got, also, a, b, share, n, streams), finite);
+            tg_stream_end();
+            assert_same(want, got, n);
+            assert_same(want, also, n);
         }
         size_t odd = n % 3 < N - n ? n % 3 : 0; /* where streaming can not begin at once */
         tg_kernels_scalar.subtract(want + odd, a, b, n, streams);
@@ -283,7 +289,7 @@ static void small_numbers_are_added(void **state)
     for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
         if (k != NULL) {
-            (void)k->accumulate(twice, small, small, 1.0f, 67, false);
+            (void)k->accumulate(twice, NULL, small, small, 1.0f, 67, false);
             for (uint32_t i = 0; i < 67; i++) {
                 assert_int_equal(tg_float_bits(twice[i]), i << 17);
             }

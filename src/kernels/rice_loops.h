@@ -1,0 +1,59 @@
+/* Reading of Rice codes in plain C; as prefix_loops.h. */
+#ifndef TG_KERNELS_RICE_LOOPS_H
+#define TG_KERNELS_RICE_LOOPS_H
+
+#include "base/bits.h"
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+
+enum { RICE_MOST = 7 }; /* indices that are read at a time */
+
+/* `most` indices at a time, of which those are taken that the bits hold. `most` is in sight of the compiler. */
+TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_rice_reader *r, unsigned k, size_t n,
+                                                                           size_t most)
+{
+    const uint64_t low = (UINT64_C(1) << k) - 1, last = UINT64_C(1) << 63;
+    while (r->left >= most && r->bit / 8 + 8 <= r->bit_n / 8) {
+        uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8), next = r->next; /* zeros for ones */
+        unsigned held_n = 64 - (unsigned)(r->bit % 8), used = 0, used_by[RICE_MOST];
+        for (size_t i = 0; i < most; i++) {
+            unsigned quotient = tg_lowest(other | last);
+            other = other >> quotient >> 1;
+            next += ((uint64_t)quotient << k | (~other & low)) + 1;
+            other >>= k;
+            r->list[i] = (uint32_t)(next - 1);
+            used += quotient + 1 + k;
+            used_by[i] = used;
+        }
+        size_t taken = most;
+        while (taken > 0 && used_by[taken - 1] > held_n) {
+            taken--;
+        }
+        if (taken == 0) { /* longer than all that is held */
+            return true;
+        }
+        r->next = taken == most ? next : (uint64_t)r->list[taken - 1] + 1;
+        if (r->next > n) {
+            return false;
+        }
+        r->list += taken;
+        r->left -= taken;
+        r->bit += used_by[taken - 1];
+    }
+    return true;
+}
+
+/* As many at a time as eight bytes hold as a rule: an index takes about k + 3 bits. */
+TG_TARGET static bool rice_read(tg_rice_reader *r, unsigned k, size_t n)
+{
+    switch (57 / (k + 4)) {
+    case 2: return rice_read_some(r, k, n, 2);
+    case 3: return rice_read_some(r, k, n, 3);
+    case 4: return rice_read_some(r, k, n, 4);
+    case 5: return rice_read_some(r, k, n, 5);
+    case 6: return rice_read_some(r, k, n, 6);
+    default: return rice_read_some(r, k, n, RICE_MOST);
+    }
+}
+
+#endif
