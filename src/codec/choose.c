@@ -76,21 +76,71 @@ typedef struct pass {
     const tg_source *source;
 } pass;
 
-/* Elements of a lane from all over it, in short runs, as a part may have a use for; how many. */
+/* Elements of a unit from all over it, in short runs, as its part may have a use for, into desk->sum; how many. */
 enum { RUN = 64 };
 
-static size_t take_sample(tg_desk *desk, const pass *p, uint32_t unit, uint64_t lo, uint64_t hi)
+static size_t take_sample(tg_desk *desk, const pass *p, uint32_t unit)
 {
+    const tg_work *w = &p->c->works[unit];
     size_t runs = TG_SAMPLE_MAX / RUN, n = 0;
-    for (size_t r = 0; hi - lo >= 4 * TG_SAMPLE_MAX && r < runs; r++) {
-        uint64_t at = lo + (hi - lo - RUN) / runs * r;
+    for (size_t r = 0; w->hi - w->lo >= 4 * TG_SAMPLE_MAX && r < runs; r++) {
+        uint64_t at = w->lo + (w->hi - w->lo - RUN) / runs * r;
         if (tg_codec_load(desk, p->c, unit, p->source, at, RUN, desk->sum_of, NULL, false) != 0) {
             return 0; /* what is refused is found again, and reported, when it is measured */
         }
-        memcpy(desk->values + n, desk->u, RUN * sizeof *desk->values);
+        memcpy(desk->sum + n, desk->u, RUN * sizeof *desk->sum);
         n += RUN;
     }
     return n;
+}
+
+/* Starts a part's measuring, with a guess or without. */
+static void start_unit(const pass *p, tg_desk *desk, uint32_t u, bool guesses)
+{
+    const tg_codec *c = p->c, *drawing = c->parent != NULL ? c->parent : c;
+    const tg_unit *unit = &c->layout->units[u];
+    const tg_select_part *select = tg_recipe_select(unit->recipe);
+    const tg_work *w = &c->works[u];
+    double params[TG_PARAM_CAP];
+    memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);
+    if (select->at_step != NULL) {
+        select->at_step(params, drawing->step);
+    }
+    select->start(w->scratch, params, w->hi - w->lo, w->lanes, w->lane_n);
+    size_t sample_n = guesses && select->guess != NULL ? take_sample(desk, p, u) : 0;
+    if (sample_n > 0) {
+        select->guess(w->scratch, desk->sum, sample_n);
+    }
+}
+
+static void begin_unit(void *context, uint32_t worker, size_t u)
+{
+    const pass *p = context;
+    tg_codec *c = p->c;
+    const tg_select_part *select = tg_recipe_select(c->layout->units[u].recipe);
+    tg_work *w = &c->works[u];
+    w->measures = select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, (uint32_t)u);
+    w->recalled = w->measures && select->list != NULL && w->remembers && w->feedback->keep == NULL;
+    if (w->measures) {
+        start_unit(p, &c->desks[worker], (uint32_t)u, true);
+    }
+}
+
+/* Starts anew those that were misled; returns whether there are such. */
+static bool begin_again(const pass *p)
+{
+    tg_codec *c = p->c;
+    bool any = false;
+    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
+        const tg_select_part *select = tg_recipe_select(c->layout->units[u].recipe);
+        tg_work *w = &c->works[u];
+        w->measures = w->measures && select->guess != NULL && !select->is_enough(w->scratch);
+        if (w->measures) {
+            start_unit(p, NULL, u, false);
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* Elements [at, end) of a unit, by one lane. Returns a tensor that is refused, plus 1. */
@@ -120,21 +170,25 @@ static void measure_lane(void *context, uint32_t worker, size_t job_number)
     const tg_work *w = &p->c->works[job->unit];
     tg_desk *desk = &p->c->desks[worker];
     p->c->lane_bad[job_number] = 0;
-    if (tg_codec_is_given(p->c, job->unit)) {
+    if (!w->measures) {
         return;
     }
-    const tg_select_part *select = tg_recipe_select(p->c->layout->units[job->unit].recipe);
     uint64_t at = w->lo + job->lane * w->lane_n;
     uint64_t end = w->hi - w->lo > (job->lane + 1) * w->lane_n ? at + w->lane_n : w->hi;
-    if (select->guess != NULL) {
-        select->guess(w->scratch, job->lane, desk->values, take_sample(desk, p, job->unit, at, end), end - at);
+    p->c->lane_bad[job_number] = measure_stretch(desk, p, job, at, end);
+}
+
+/* Measures what is to be measured. Returns a tensor that is refused, plus 1. */
+static size_t measure_lanes(pass *p)
+{
+    tg_codec *c = p->c;
+    tg_pool_run(c->pool, c->lane_job_n, measure_lane, p);
+    for (size_t j = 0; j < c->lane_job_n; j++) {
+        if (c->lane_bad[j] != 0) {
+            return c->lane_bad[j];
+        }
     }
-    size_t bad_tensor = measure_stretch(desk, p, job, at, end);
-    if (bad_tensor == 0 && select->guess != NULL && !select->is_enough(w->scratch, job->lane)) {
-        select->guess(w->scratch, job->lane, NULL, 0, end - at);
-        bad_tensor = measure_stretch(desk, p, job, at, end);
-    }
-    p->c->lane_bad[job_number] = bad_tensor;
+    return 0;
 }
 
 static void settle_unit(void *context, uint32_t worker, size_t u)
@@ -177,30 +231,19 @@ tg_status tg_codec_select(tg_codec *c, uint64_t step, const tg_source *source, t
     if (c->parent == NULL) {
         draw(c, step, true);
     }
-    const tg_codec *drawing = c->parent != NULL ? c->parent : c;
     pass p = {.c = c, .source = source};
     tg_codec_bound_norms(c, source);
-    for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        const tg_unit *unit = &c->layout->units[u];
-        tg_work *w = &c->works[u];
-        const tg_select_part *select = tg_recipe_select(unit->recipe);
-        bool measured = select->start != NULL && w->lanes > 0 && !tg_codec_is_given(c, u);
-        w->recalled = measured && select->list != NULL && w->remembers && w->feedback->keep == NULL;
-        if (measured) {
-            double params[TG_PARAM_CAP];
-            memcpy(params, unit->recipe->value[TG_STAGE_select], sizeof params);
-            if (select->at_step != NULL) {
-                select->at_step(params, drawing->step);
-            }
-            select->start(w->scratch, params, w->hi - w->lo, w->lanes, w->lane_n);
-        }
+    if (c->lane_job_n == 0) {
+        return TG_OK;
     }
-    tg_pool_run(c->pool, c->lane_job_n, measure_lane, &p);
-    for (size_t j = 0; j < c->lane_job_n; j++) {
-        if (c->lane_bad[j] != 0) {
-            return tg_codec_refuse(c, c->lane_bad[j], source, why);
-        }
+    tg_pool_run(c->pool, c->layout->unit_n, begin_unit, &p);
+    size_t bad_tensor = measure_lanes(&p);
+    if (bad_tensor == 0 && begin_again(&p)) {
+        bad_tensor = measure_lanes(&p);
     }
-    tg_pool_run(c->pool, c->lane_job_n > 0 ? c->layout->unit_n : 0, settle_unit, &p);
+    if (bad_tensor != 0) {
+        return tg_codec_refuse(c, bad_tensor, source, why);
+    }
+    tg_pool_run(c->pool, c->layout->unit_n, settle_unit, &p);
     return TG_OK;
 }

@@ -75,6 +75,7 @@ typedef struct tg_work {
     float gain;
     float shrink; /* of this step's gradient, where its norm is bounded */
     bool remembers;
+    bool measures;             /* what is to be measured has not been, or not well */
     bool recalled;             /* this step's measuring pass has left what should be sent in the next memory */
     uint64_t sent_len, sent_n; /* bytes and entries of the last frames that were written or read ... */
     double shape, fitted;      /* ... and what quantizers have fitted to them, summed over chunks */

@@ -48,7 +48,7 @@ extern const char *const tg_no_yes_choices[];
 
 #define TG_BLOCK 4096
 #define TG_BIN_MAX 16384
-#define TG_SAMPLE_MAX 8192
+#define TG_SAMPLE_MAX 32768
 
 /* Where coordinates come from. */
 typedef enum tg_select_by {
@@ -82,10 +82,10 @@ typedef struct tg_select_part {
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
     void (*settle)(void *scratch);
 
-    /* Both or none: before it is measured a lane is told a sample of its n elements, at most TG_SAMPLE_MAX of them. What it
-     * guesses from it may mislead it; then it is not enough, and the lane is measured again with a sample of none. */
-    void (*guess)(void *scratch, uint32_t lane, const float *sample, size_t sample_n, uint64_t n);
-    bool (*is_enough)(const void *scratch, uint32_t lane);
+    /* Both or none: between `start` and the first block a part is told a sample of the unit's elements, at most TG_SAMPLE_MAX of
+     * them. What it guesses from it may mislead it; then what it has measured is not enough, and it starts again without. */
+    void (*guess)(void *scratch, const float *sample, size_t sample_n);
+    bool (*is_enough)(const void *scratch);
 
     /* Parts whose measuring pass finds all there is to know: how many of the n elements from `at` on are sent, and which, from 0
      * on in ascending order, if they are not more than `most`. NULL: there is more to look at. */

@@ -1,7 +1,7 @@
 /* The largest magnitudes, ties to the lower index, found exactly in one pass and without sorting.
  *
  * Each lane of the measuring pass collects candidates: elements that are not below a bound, in the order of their indices. The
- * bound is guessed from a sample; if the lane then comes to too few it is measured again without. When a lane's room is full
+ * bound is guessed from a sample; if all lanes then come to too few they start again without. When a lane's room is full
  * it keeps its k best, and its bound rises to the least of them. Which are the best is found by counting: candidates are
  * counted by exponent and leading bits of the fraction, then, inside the one cell that holds the k-th, by the bits below, until
  * the magnitude of the k-th is known, and how many of that very magnitude are in. Candidates of all lanes together give the
@@ -44,12 +44,11 @@ static uint64_t most(const double *p, uint64_t n)
 
 typedef struct lane {
     uint64_t count;
-    uint32_t bound;   /* magnitudes below it are out, as keys */
-    bool was_guessed; /* it was, so there may be too few */
+    uint32_t bound; /* magnitudes below it are out, as keys */
 } lane;
 
 typedef struct topk {
-    uint64_t k;
+    uint64_t k, n;
     uint64_t lane_k;   /* candidates that a lane must keep */
     uint64_t lane_cap; /* candidates that it has room for */
     uint32_t lanes;
@@ -151,33 +150,34 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
 {
     topk *t = scratch;
     *t = layout(tg_ratio_entries(p[RATIO], n), lanes, lane_n);
+    t->n = n;
     memset(lanes_of(t), 0, lanes * sizeof(lane));
 }
 
-/* The bound is where about as many as must be kept are above it, and some more: four standard deviations of such a count. */
-static void guess(void *scratch, uint32_t l, const float *sample, size_t sample_n, uint64_t n)
+/* The bound of all lanes is where about k are above it, and some more: four standard deviations of such a count. */
+static void guess(void *scratch, const float *sample, size_t sample_n)
 {
     const topk *t = scratch;
-    uint64_t candidates[TG_SAMPLE_MAX];
-    double expected = (double)sample_n * (double)t->lane_k / (double)n;
-    double rank = expected + 4 * sqrt(expected) + 8;
-    lane *mine = &lanes_of(t)[l];
-    *mine = (lane){.count = 0};
-    if (sample_n == 0 || rank >= (double)sample_n) {
-        return;
+    uint64_t *candidates = candidates_of(t, 0), room = t->lanes * t->lane_cap, ties = 0;
+    size_t every = (size_t)((sample_n + room - 1) / room), n = 0; /* there may be no room for all of it */
+    for (size_t i = 0; i < sample_n; i += every) {
+        candidates[n++] = candidate_of(sample[i], i);
     }
-    for (size_t i = 0; i < sample_n; i++) {
-        candidates[i] = candidate_of(sample[i], i);
+    double expected = (double)n * (double)t->k / (double)t->n, rank = expected + 4 * sqrt(expected) + 8;
+    for (uint32_t l = 0; rank < (double)n && l < t->lanes; l++) {
+        lanes_of(t)[l].bound = l > 0 ? lanes_of(t)[0].bound : find_kth(&ties, candidates, n, (uint64_t)rank);
     }
-    uint64_t ties = 0;
-    *mine = (lane){.bound = find_kth(&ties, candidates, sample_n, (uint64_t)rank), .was_guessed = true};
 }
 
-static bool is_enough(const void *scratch, uint32_t l)
+/* A lane that kept only its best has k of them, too. */
+static bool is_enough(const void *scratch)
 {
     const topk *t = scratch;
-    const lane *mine = &lanes_of(t)[l];
-    return !mine->was_guessed || mine->count >= t->lane_k;
+    uint64_t count = 0;
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        count += lanes_of(t)[l].count;
+    }
+    return count >= t->k;
 }
 
 /* Those of a block that can not be in by their magnitudes are passed over at once. */
@@ -193,7 +193,6 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     if (count > t->lane_cap - mine->count) {
         mine->bound = keep_largest(candidates_of(t, l), mine->count, t->lane_k);
         mine->count = t->lane_k;
-        mine->was_guessed = false; /* there are enough */
     }
     uint64_t *candidates = candidates_of(t, l) + mine->count;
     for (size_t i = 0; i < count; i++) {

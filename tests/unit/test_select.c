@@ -47,7 +47,7 @@ static void measure_lane(void *scratch, const float *u, uint64_t n, uint32_t lan
     }
 }
 
-/* What a lane is told before it is measured: nothing, or what is no sample of it at all. */
+/* What a unit's part is told before it is measured: nothing, or what is no sample of it at all. */
 typedef enum told { NOTHING, TOO_SMALL, TOO_LARGE, OWN } told;
 
 /* Runs topk as the codec does: lanes, blocks, and again if a guess was wrong. */
@@ -60,25 +60,31 @@ static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, u
     double params[TG_PARAM_CAP] = {0, 0, ratio};
     uint64_t lane_n = (n / 64 + lanes) / lanes * 64;
     void *scratch = test_room((size_t)tg_select_topk.scratch_len(params, n, lanes, lane_n));
-    tg_select_topk.start(scratch, params, n, lanes, lane_n);
-    for (uint32_t lane = 0; lane < lanes; lane++) {
-        uint64_t here = lane * lane_n >= n ? 0 : n - lane * lane_n < lane_n ? n - lane * lane_n : lane_n;
-        if (what != NOTHING && here > 0) {
-            tg_select_topk.guess(scratch, lane, sample, 500, here);
+    for (bool again = false, done = false; !done; again = true) {
+        tg_select_topk.start(scratch, params, n, lanes, lane_n);
+        if (what != NOTHING && !again) {
+            tg_select_topk.guess(scratch, sample, 500);
         }
-        measure_lane(scratch, u, n, lane, lane_n);
-        if (here > 0 && !tg_select_topk.is_enough(scratch, lane)) {
-            assert_true(what != NOTHING);
-            tg_select_topk.guess(scratch, lane, NULL, 0, here);
+        for (uint32_t lane = 0; lane < lanes; lane++) {
             measure_lane(scratch, u, n, lane, lane_n);
-            assert_true(tg_select_topk.is_enough(scratch, lane));
         }
+        done = tg_select_topk.is_enough(scratch);
+        assert_true(done || (what != NOTHING && !again));
     }
     tg_select_topk.settle(scratch);
     memset(mask, 0, tg_words(n) * sizeof *mask);
     for (uint64_t at = 0; at < n; at += 64) {
         uint64_t left = n - at;
         tg_select_topk.mark(mask + at / 64, scratch, params, at, NULL, left < 64 ? (size_t)left : 64);
+        uint32_t list[64];
+        uint64_t listed = 0, most = at % 128 == 0 ? 64 : 3;
+        uint64_t count = tg_select_topk.list(list, most, scratch, at, left < 64 ? left : 64);
+        for (uint64_t i = 0; count <= most && i < count; i++) {
+            assert_true(i == 0 || list[i] > list[i - 1]);
+            listed |= UINT64_C(1) << list[i];
+        }
+        assert_int_equal(count, tg_mask_count(mask + at / 64, 64));
+        assert_true(count > most || listed == mask[at / 64]);
     }
     free(scratch);
 }
