@@ -1,4 +1,5 @@
-/* The pool: workers sleep until a batch of jobs is there, then take jobs by an atomic counter. */
+/* The pool: workers sleep until a batch of jobs is there, then take jobs by an atomic counter. Whoever calls takes jobs, too, and
+ * closes the batch when there are none left; so nobody waits for a thread that wakes too late to be of use. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -18,9 +19,10 @@ struct tg_pool {
     member *members; /* worker 1 and up; worker 0 is whoever calls */
     uint32_t workers;
     uint32_t started; /* threads that exist */
-    uint32_t busy;    /* threads that have not finished the batch */
+    uint32_t busy;    /* threads at work on the batch */
     uint64_t batch;   /* counts batches, so that a thread knows a new one */
-    int quit;
+    bool is_open;     /* the batch may have jobs that nobody has taken */
+    bool quit;
     tg_job *job;
     void *context;
     size_t job_n;
@@ -45,13 +47,14 @@ static void *member_main(void *argument)
     uint64_t seen = 0;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        while (pool->batch == seen && !pool->quit) {
+        while ((pool->batch == seen || !pool->is_open) && !pool->quit) {
             pthread_cond_wait(&pool->wake, &pool->lock);
         }
         if (pool->quit) {
             break;
         }
         seen = pool->batch;
+        pool->busy++;
         pthread_mutex_unlock(&pool->lock);
         take_jobs(pool, self->worker);
         pthread_mutex_lock(&pool->lock);
@@ -109,7 +112,7 @@ void tg_pool_free(tg_pool *pool)
         return;
     }
     pthread_mutex_lock(&pool->lock);
-    pool->quit = 1;
+    pool->quit = true;
     pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
     for (uint32_t i = 0; i < pool->started; i++) {
@@ -141,12 +144,13 @@ void tg_pool_run(tg_pool *pool, size_t job_n, tg_job *job, void *context)
     pool->context = context;
     pool->job_n = job_n;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    pool->busy = pool->started;
+    pool->is_open = true;
     pool->batch++;
     pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
     take_jobs(pool, 0);
     pthread_mutex_lock(&pool->lock);
+    pool->is_open = false;
     while (pool->busy > 0) {
         pthread_cond_wait(&pool->done, &pool->lock);
     }
