@@ -202,7 +202,7 @@ void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *
     }
 }
 
-enum { AT_ONCE = 16384 }; /* symbols */
+enum { AT_ONCE = 4096 }; /* symbols */
 
 /* A chunk while it is unpacked. */
 typedef struct unpacking {
@@ -212,6 +212,7 @@ typedef struct unpacking {
     tg_desk *desk;
     uint64_t at;   /* the value that is next */
     uint64_t have; /* values whose symbols or words were read */
+    uint64_t from; /* the value whose symbol is the first of desk->symbols */
 } unpacking;
 
 /* Reads symbols up to and including the n next, and some more at once. */
@@ -224,8 +225,12 @@ static void read_more(unpacking *u, size_t n)
     }
     uint64_t wanted = (u->have + (n < AT_ONCE ? AT_ONCE : n) + align - 1) / align * align;
     wanted = wanted < u->view->count ? wanted : u->view->count;
-    (void)tg_bits_read(u->desk->symbols + u->have, u->view->symbols + tg_bits_len(u->have, coding.base),
-                       (size_t)(wanted - u->have), coding.base); /* was checked by tg_body_read */
+    size_t left = (size_t)(u->have - u->at);
+    uint16_t *symbols = u->desk->symbols;
+    memmove(symbols, symbols + (u->at - u->from), left * sizeof *symbols);
+    u->from = u->at;
+    (void)tg_bits_read(symbols + left, u->view->symbols + tg_bits_len(u->have, coding.base), (size_t)(wanted - u->have),
+                       coding.base); /* was checked by tg_body_read */
     u->have = wanted;
 }
 
@@ -236,7 +241,8 @@ static const float *next_values(unpacking *u, size_t n)
     uint64_t at = u->at;
     u->at += n;
     if (u->quantize->plain_len == 0) {
-        tg_decode_symbols(desk->values, desk->symbols + at, u->recipe, u->view->side, u->view->count, at, n);
+        tg_decode_symbols(desk->values, desk->symbols + (at - u->from), u->recipe, u->view->side, u->view->count, at,
+                          n);
         return desk->values;
     }
     const uint8_t *bytes = u->view->symbols + at * u->quantize->plain_len;

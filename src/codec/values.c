@@ -73,6 +73,12 @@ bool tg_progress_waits_in_memory(const tg_progress *to)
     return to->every && to->w->remembers && to->quantize->plain_len == 0 && !to->at_once && !to->quantize->has_scale;
 }
 
+/* Where symbols from value number `at` of the chunk on are. */
+static uint16_t *symbols_of(const tg_progress *to, uint64_t at)
+{
+    return to->desk->symbols + (at - to->gone);
+}
+
 /* Values from number `at` of the chunk on, where a bucket begins, to symbols. */
 static void encode_buckets(const tg_progress *to, const float *values, uint64_t at, uint64_t n)
 {
@@ -87,29 +93,34 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
     tg_bucket bucket = {
         .side = to->out + at / bucket_n * side_len, .draws = desk->draws, .clipped = desk->clipped, .room = desk->room};
     for (uint64_t done = 0; done < n; done += bucket.n) {
-        bucket.symbols = desk->symbols + at + done;
+        bucket.symbols = symbols_of(to, at + done);
         bucket.values = values + done;
         bucket.n = (size_t)(n - done < bucket_n ? n - done : bucket_n);
+        bucket.ahead = to->at_once ? desk->gradient + n + done : NULL;
         if (draws) {
             tg_draw_words(desk->draws, stream.key, to->chunk->at + at + done, bucket.n, c->parent != NULL,
-                          to->at_once ? desk->gradient + n + done : NULL);
+                          bucket.ahead);
         }
         to->quantize->encode_bucket(&bucket, params);
         bucket.side += side_len;
     }
 }
 
-/* Where every element is sent, symbols that no pack codes go to their place while they are in the cache. */
+/* Where every element is sent, symbols that no pack codes go to their place while they are in the nearest cache; the few that
+ * wait for others are moved to the front. */
 static void pack_some(tg_progress *to, bool last)
 {
     uint32_t base = to->quantize->base(to->recipe->value[TG_STAGE_quantize]);
-    const uint16_t *symbols = to->desk->symbols + to->packed;
-    size_t n = (size_t)(to->count - to->packed);
-    uint8_t *out = to->out + tg_side_len(to->recipe, to->chunk->n) + tg_bits_len(to->packed, base);
+    uint16_t *symbols = to->desk->symbols;
+    size_t n = (size_t)(to->count - to->gone);
+    uint8_t *out = to->out + tg_side_len(to->recipe, to->chunk->n) + tg_bits_len(to->gone, base);
     if (last) {
         tg_bits_write(out, symbols, n, base);
+        return;
     }
-    to->packed += last ? n : tg_bits_write_some(out, symbols, n, base);
+    size_t done = tg_bits_write_some(out, symbols, n, base);
+    memmove(symbols, symbols + done, (n - done) * sizeof *symbols);
+    to->gone += done;
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
@@ -146,7 +157,7 @@ static const float *add_plain(bool *finite, tg_progress *to, const float *values
 static const float *add_symbols(tg_progress *to, const float *values, size_t count)
 {
     tg_desk *desk = to->desk;
-    uint16_t *symbols = desk->symbols + to->count;
+    uint16_t *symbols = symbols_of(to, to->count);
     if (to->quantize->has_scale) {
         tg_bucket bucket = {.symbols = symbols, .values = values, .n = count};
         to->quantize->encode_bucket(&bucket, to->recipe->value[TG_STAGE_quantize]);

@@ -12,16 +12,16 @@ typedef struct tg_progress {
     const tg_quantize_part *quantize;
     const tg_work *w;
     tg_desk *desk;
-    uint8_t *out;    /* where values go, behind what travels with their buckets */
-    uint64_t count;  /* entries so far */
-    uint64_t packed; /* of them, those whose symbols are in place */
-    bool every;      /* every element is sent */
-    bool is_kept;    /* all of the block is in the next memory already */
-    bool few;        /* all of the chunk is one block, of which desk->list has what is sent, ... */
-    size_t few_n;    /* ... which is so much */
-    bool listed;     /* desk->list has all that was sent so far */
-    bool at_once;    /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
-    bool hashes;     /* bytes are hashed as they are written, as there are no others in the chunk */
+    uint8_t *out;   /* where values go, behind what travels with their buckets */
+    uint64_t count; /* entries so far */
+    uint64_t gone;  /* of them, those whose symbols are in place, and no longer in desk->symbols */
+    bool every;     /* every element is sent */
+    bool is_kept;   /* all of the block is in the next memory already */
+    bool few;       /* all of the chunk is one block, of which desk->list has what is sent, ... */
+    size_t few_n;   /* ... which is so much */
+    bool listed;    /* desk->list has all that was sent so far */
+    bool at_once;   /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    bool hashes;    /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;
     double magnitudes;
 } tg_progress;

@@ -4,10 +4,8 @@
 
 #if defined(__x86_64__)
 #define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,bmi2,f16c,popcnt")))
-#define TG_HAS_TABLES
 #define TG_STREAMS
 #define TG_HAS_PASSES
-#include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 
 #include <immintrin.h>
@@ -148,7 +146,10 @@ const tg_kernels tg_kernels_avx512 = {
     .bits_write = tg_avx512_bits_write,
     .bits_read = tg_avx512_bits_read,
     .numbers_below = tg_avx512_numbers_below,
-    TG_BUCKET_LOOPS,
+    .ternary = tg_avx512_ternary,
+    .levels = tg_avx512_levels,
+    .natural = tg_avx512_natural,
+    .mark_above = tg_avx512_mark_above,
     .draw = tg_avx512_draw,
     .look_up = tg_avx512_look_up,
     .round_between = tg_avx512_round_between,

@@ -27,6 +27,13 @@ size_t tg_avx512_sums_around(double around[2], const float *values, float thresh
 size_t tg_avx512_moments(double of[2], const float *values, size_t n);
 double tg_avx512_squares(const float *values, size_t n);
 
+/* avx512_rounding.c */
+void tg_avx512_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
+void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
+void tg_avx512_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                      uint32_t most, size_t n);
+void tg_avx512_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+
 /* avx512_select.c */
 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 void tg_avx512_ends(float ends[2], const float *values, size_t n);

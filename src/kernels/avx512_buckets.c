@@ -233,8 +233,8 @@ INLINED sums plus(sums s, __m512 values)
 INLINED sums plus_squares(sums s, __m512 values)
 {
     __m512d first = first_of(values), last = last_of(values);
-    return (sums){_mm512_add_pd(s.first, _mm512_mul_pd(first, first)),
-                  _mm512_add_pd(s.last, _mm512_mul_pd(last, last))};
+    /* In binary64 the square of a float is exact, so that to round once is the same. */
+    return (sums){_mm512_fmadd_pd(first, first, s.first), _mm512_fmadd_pd(last, last, s.last)};
 }
 
 /* The sixteen values from i on, zeros behind the last. */
@@ -243,25 +243,50 @@ INLINED __m512 load_some(const float *values, size_t i, size_t n)
     return _mm512_maskz_loadu_ps((__mmask16)(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1), values + i);
 }
 
+/* Sums of a stretch, in binary32. */
+typedef struct stretch {
+    __m512 below, above;
+} stretch;
+
+/* Adds sixteen values, or those that are here; returns how many are above. */
+INLINED size_t add_around(stretch *s, __mmask16 here, const float *values, __m512 limit, __m512 scale)
+{
+    __m512 value = _mm512_maskz_loadu_ps(here, values);
+    __mmask16 is_above = _mm512_mask_cmp_ps_mask(here, value, limit, _CMP_GT_OQ);
+    __m512 scaled = _mm512_mul_ps(value, scale);
+    s->above = _mm512_mask_add_ps(s->above, is_above, s->above, scaled);
+    s->below = _mm512_mask_add_ps(s->below, (__mmask16)(here & ~is_above), s->below, scaled);
+    return (size_t)_mm_popcnt_u32(is_above);
+}
+
+/* Four stretches side by side, because a sum waits for the one before it. */
 TG_TARGET size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
 {
-    const __m512 limit = _mm512_set1_ps(threshold), factor = _mm512_set1_ps(scale);
+    enum { SIDE_BY_SIDE = 4 };
+    const __m512 limit = _mm512_set1_ps(threshold), factor = _mm512_set1_ps(scale), zero = _mm512_setzero_ps();
     sums below = {_mm512_setzero_pd(), _mm512_setzero_pd()}, above = below;
-    size_t count = 0;
-    for (size_t at = 0; at < n; at += TG_STRETCH) {
+    size_t count = 0, at = 0;
+    for (; n - at >= SIDE_BY_SIDE * TG_STRETCH; at += SIDE_BY_SIDE * TG_STRETCH) {
+        stretch s[SIDE_BY_SIDE] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+        for (size_t i = at; i < at + TG_STRETCH; i += 16) {
+            for (size_t k = 0; k < SIDE_BY_SIDE; k++) {
+                count += add_around(&s[k], 0xffff, values + i + k * TG_STRETCH, limit, factor);
+            }
+        }
+        for (size_t k = 0; k < SIDE_BY_SIDE; k++) {
+            below = plus(below, s[k].below);
+            above = plus(above, s[k].above);
+        }
+    }
+    for (; at < n; at += TG_STRETCH) {
         size_t end = n - at < TG_STRETCH ? n : at + TG_STRETCH;
-        __m512 low = _mm512_setzero_ps(), high_sums = low;
+        stretch s = {zero, zero};
         for (size_t i = at; i < end; i += 16) {
             __mmask16 here = (__mmask16)(end - i >= 16 ? 0xffffu : (1u << (end - i)) - 1);
-            __m512 value = _mm512_maskz_loadu_ps(here, values + i);
-            __mmask16 is_above = _mm512_mask_cmp_ps_mask(here, value, limit, _CMP_GT_OQ);
-            __m512 scaled = _mm512_mul_ps(value, factor);
-            high_sums = _mm512_mask_add_ps(high_sums, is_above, high_sums, scaled);
-            low = _mm512_mask_add_ps(low, (__mmask16)(here & ~is_above), low, scaled);
-            count += (size_t)_mm_popcnt_u32(is_above);
+            count += add_around(&s, here, values + i, limit, factor);
         }
-        below = plus(below, low);
-        above = plus(above, high_sums);
+        below = plus(below, s.below);
+        above = plus(above, s.above);
     }
     around[0] = in_order(below);
     around[1] = in_order(above);

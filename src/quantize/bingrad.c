@@ -114,14 +114,19 @@ static void encode_means(const tg_bucket *b, const double *p)
     double threshold = 0, means[2];
     float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n)),
           scale = largest < 0x1p100f ? 1 : 0x1p-30f;
+    size_t part = 0, parts = 3 + (size_t)p[ITERS];
+    tg_bucket_ask(b, part++, parts);
     if (p[FORM] == FORM_B) {
         (void)means_around(means, b, INFINITY, scale); /* of all */
         threshold = means[0];
     }
+    tg_bucket_ask(b, part++, parts);
     float limit = means_around(means, b, threshold, scale);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
+        tg_bucket_ask(b, part++, parts);
         limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
     }
+    tg_bucket_ask(b, part, parts);
     tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
     tg_put_float(b->side + 4, (float)means[1]);

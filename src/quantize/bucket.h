@@ -33,6 +33,16 @@ static inline float tg_get_float(const uint8_t *at)
     return tg_bits_float(tg_get32(at));
 }
 
+/* Asks for one of some parts of what comes next. Memory takes its time, so a part that goes through its bucket several times asks
+ * bit by bit. */
+static inline void tg_bucket_ask(const tg_bucket *b, size_t part, size_t parts)
+{
+    enum { LINE = 64 / sizeof(float) };
+    for (size_t i = b->n * part / parts / LINE * LINE; b->ahead != NULL && i < b->n * (part + 1) / parts; i += LINE) {
+        __builtin_prefetch(b->ahead + i);
+    }
+}
+
 /* Whether a bucket can be quantized: all of it is finite. If not, all of it travels as NaN: symbols 0, and NaN for each of
  * the side_len / len numbers of `len` bytes beside them. */
 bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);

@@ -28,6 +28,7 @@ typedef struct tg_bucket {
     const uint32_t *draws; /* a random word a value, for parts that ask for them */
     void *room;            /* room_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
+    const float *ahead;    /* as many values that come next, to be asked for; they need not be there. NULL: none */
 } tg_bucket;
 
 typedef struct tg_quantize_part {
