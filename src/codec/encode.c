@@ -103,9 +103,10 @@ static size_t load_block(const tg_progress *to, const tg_source *source, const b
             return 0;
         }
     }
-    bool stays = w->remembers && w->feedback->keep == NULL && (b->is_empty || tg_progress_waits_in_memory(to));
-    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : desk->sum_of, NULL,
-                         c->streams && b->is_empty);
+    bool stays = b->is_empty && w->remembers && w->feedback->keep == NULL;
+    float *waits = tg_progress_all_wait(to) ? desk->sent + (b->at - to->chunk->at) : desk->sum_of;
+    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : waits, NULL,
+                         c->streams && stays);
 }
 
 /* A block whose coordinates are known, or found element by element. Returns a tensor that is refused, plus 1. */

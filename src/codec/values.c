@@ -26,7 +26,7 @@ static void remember(const tg_progress *to, const uint64_t *mask, float *u, cons
         } else if (decoded != NULL) {
             tg_expand_add(u, mask, decoded, -1.0f, n);
         }
-        if (u != memory.next && !to->is_kept) {
+        if (u != memory.next && !to->is_kept && !tg_progress_all_wait(to)) {
             tg_kernels_best()->copy(memory.next, u, n, streams);
         }
     }
@@ -40,7 +40,7 @@ static void remember(const tg_progress *to, const uint64_t *mask, float *u, cons
     }
 }
 
-/* Takes what the decoder will see of values that waited out of the memory. */
+/* Takes what the decoder will see of values that waited out of the memory; or puts there what is left of them. */
 static void settle_memory(const tg_progress *to)
 {
     const tg_chunk *chunk = to->chunk;
@@ -52,9 +52,14 @@ static void settle_memory(const tg_progress *to)
         const uint64_t *mask = to->every ? NULL : desk->mask + done / 64;
         size_t count = to->every ? n : (size_t)tg_mask_count(mask, n);
         tg_decode_symbols(desk->decoded, desk->symbols + at, to->recipe, to->out, to->count, at, count);
-        tg_expand_add(memory + done, mask, desk->decoded, -1.0f, n);
+        if (tg_progress_all_wait(to)) {
+            tg_kernels_best()->subtract(memory + done, desk->sent + done, desk->decoded, n, to->c->streams);
+        } else {
+            tg_expand_add(memory + done, mask, desk->decoded, -1.0f, n);
+        }
         at += count;
     }
+    tg_stream_end();
     if (to->c->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(memory, chunk->n);
     }
@@ -68,9 +73,10 @@ size_t tg_progress_block(const tg_progress *to)
     return bucket_n > TG_BLOCK ? (size_t)bucket_n : (size_t)(TG_BLOCK / bucket_n * bucket_n);
 }
 
-bool tg_progress_waits_in_memory(const tg_progress *to)
+bool tg_progress_all_wait(const tg_progress *to)
 {
-    return to->every && to->w->remembers && to->quantize->plain_len == 0 && !to->at_once && !to->quantize->has_scale;
+    return to->every && to->w->remembers && to->w->feedback->keep == NULL && to->quantize->plain_len == 0 &&
+           !to->at_once && !to->quantize->has_scale;
 }
 
 /* Where symbols from value number `at` of the chunk on are. */
@@ -165,7 +171,7 @@ static const float *add_symbols(tg_progress *to, const float *values, size_t cou
         return NULL;
     }
     if (!to->at_once) {
-        if (!tg_progress_waits_in_memory(to) && values != desk->sent + to->count) {
+        if (values != desk->sent + to->count) {
             memcpy(desk->sent + to->count, values, count * sizeof *values);
         }
         return NULL;
@@ -228,9 +234,7 @@ size_t tg_progress_finish(tg_progress *to)
 {
     tg_desk *desk = to->desk;
     if (to->quantize->plain_len == 0 && !to->quantize->has_scale && !to->at_once) {
-        bool in_memory = tg_progress_waits_in_memory(to);
-        encode_buckets(to, in_memory ? tg_work_memory(to->w, to->c->memory, to->chunk->at).next : desk->sent, 0,
-                       to->count);
+        encode_buckets(to, desk->sent, 0, to->count);
         if (to->w->remembers) {
             settle_memory(to);
         }

@@ -29,8 +29,8 @@ typedef struct tg_progress {
 /* Elements of a block: TG_BLOCK, or whole buckets. */
 size_t tg_progress_block(const tg_progress *to);
 
-/* Whether values wait in the next memory, where all of the chunk lies as it should be sent. */
-bool tg_progress_waits_in_memory(const tg_progress *to);
+/* Whether all elements of a chunk are sent and wait for its end; what is remembered of them is written then and not before. */
+bool tg_progress_all_wait(const tg_progress *to);
 
 /* What a block, [at, at + n), becomes once its coordinates are marked (NULL: all): values that are written, or that wait; and
  * what is remembered of it. u is what should be sent, and where something is remembered may be changed; g is the gradient.

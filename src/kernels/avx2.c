@@ -205,6 +205,7 @@ const tg_kernels tg_kernels_avx2 = {
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     .numbers_below = tg_scalar_numbers_below,
+    .count_few = tg_scalar_count_few,
     TG_BUCKET_LOOPS,
     TG_TABLE_LOOPS,
     .draw = tg_scalar_draw,

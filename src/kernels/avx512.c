@@ -146,6 +146,7 @@ const tg_kernels tg_kernels_avx512 = {
     .bits_write = tg_avx512_bits_write,
     .bits_read = tg_avx512_bits_read,
     .numbers_below = tg_avx512_numbers_below,
+    .count_few = tg_avx512_count_few,
     .ternary = tg_avx512_ternary,
     .levels = tg_avx512_levels,
     .natural = tg_avx512_natural,

@@ -41,6 +41,9 @@ tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, size_t m);
 void tg_avx512_split(float *out, const float *values, size_t n, const tg_ordered *at);
 uint64_t tg_avx512_ways_up(const float *values, double high, double scale, size_t n);
 
+/* avx512_count.c */
+size_t tg_avx512_count_few(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
+
 /* avx512_bits.c */
 size_t tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);

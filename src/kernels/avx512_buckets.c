@@ -298,9 +298,9 @@ TG_TARGET size_t tg_avx512_moments(double of[2], const float *values, size_t n)
     sums magnitudes = {_mm512_setzero_pd(), _mm512_setzero_pd()}, squares = magnitudes;
     size_t count = 0;
     for (size_t i = 0; i < n; i += 16) {
-        __m512 value = load_some(values, i, n);
-        magnitudes = plus(magnitudes, _mm512_abs_ps(value));
-        squares = plus_squares(squares, value);
+        __m512 value = load_some(values, i, n), magnitude = _mm512_abs_ps(value);
+        magnitudes = plus(magnitudes, magnitude);
+        squares = plus_squares(squares, magnitude);
         count += (size_t)_mm_popcnt_u32(_mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NEQ_UQ));
     }
     of[0] = in_order(magnitudes);

@@ -15,14 +15,26 @@ INLINED __mmask16 those(size_t n)
 
 TG_TARGET void tg_avx512_ends(float ends[2], const float *values, size_t n)
 {
-    __m512 low = _mm512_set1_ps(values[0]), high = low;
-    for (size_t i = 0; i < n; i += 16) {
-        __m512 some = _mm512_mask_loadu_ps(low, those(n - i), values + i);
-        low = _mm512_min_ps(low, some);
-        high = _mm512_max_ps(high, _mm512_mask_mov_ps(high, those(n - i), some));
+    enum { SIDE_BY_SIDE = 4 }; /* as each waits for the one before it */
+    const __m512 first = _mm512_set1_ps(values[0]);
+    __m512 low[SIDE_BY_SIDE] = {first, first, first, first}, high[SIDE_BY_SIDE] = {first, first, first, first};
+    size_t i = 0;
+    for (; n - i >= 16 * SIDE_BY_SIDE; i += 16 * SIDE_BY_SIDE) {
+        for (size_t k = 0; k < SIDE_BY_SIDE; k++) {
+            __m512 some = _mm512_loadu_ps(values + i + 16 * k);
+            low[k] = _mm512_min_ps(low[k], some);
+            high[k] = _mm512_max_ps(high[k], some);
+        }
     }
-    ends[0] = _mm512_reduce_min_ps(low);
-    ends[1] = _mm512_reduce_max_ps(high);
+    for (; i < n; i += 16) {
+        __m512 some = _mm512_mask_loadu_ps(first, those(n - i), values + i);
+        low[0] = _mm512_min_ps(low[0], some);
+        high[0] = _mm512_max_ps(high[0], some);
+    }
+    __m512 least = _mm512_min_ps(_mm512_min_ps(low[0], low[1]), _mm512_min_ps(low[2], low[3]));
+    __m512 most = _mm512_max_ps(_mm512_max_ps(high[0], high[1]), _mm512_max_ps(high[2], high[3]));
+    ends[0] = _mm512_reduce_min_ps(least);
+    ends[1] = _mm512_reduce_max_ps(most);
 }
 
 TG_TARGET uint64_t tg_avx512_ways_up(const float *values, double high, double scale, size_t n)
@@ -82,6 +94,24 @@ INLINED void sort_few(float sorted[16], const float *few, unsigned n)
     }
 }
 
+/* The m-th of up to 32 values. */
+INLINED tg_ordered nth_of_few(const float *few, unsigned n, size_t m)
+{
+    const __mmask16 here[2] = {those(n), those(n > 16 ? n - 16 : 0)};
+    const __m512 all[2] = {_mm512_maskz_loadu_ps(here[0], few), _mm512_maskz_loadu_ps(here[1], few + 16)};
+    for (unsigned i = 0;; i++) {
+        __m512 one = _mm512_set1_ps(few[i]);
+        size_t less = 0, equal = 0;
+        for (int k = 0; k < 2; k++) {
+            less += (size_t)_mm_popcnt_u32(_mm512_mask_cmp_ps_mask(here[k], all[k], one, _CMP_LT_OQ));
+            equal += (size_t)_mm_popcnt_u32(_mm512_mask_cmp_ps_mask(here[k], all[k], one, _CMP_EQ_OQ));
+        }
+        if (m - less < equal) {
+            return (tg_ordered){few[i], less, equal};
+        }
+    }
+}
+
 /* Puts the marked ones of sixteen values to `out`, and whatever behind them up to sixteen if there is room. */
 INLINED size_t put_marked(float *out, const float *end, __mmask16 marked, __m512 values)
 {
@@ -137,7 +167,7 @@ INLINED range around(const float *values, size_t n, size_t m)
 /* The same of n values that are all between two, as if they were spread evenly; wider by some standard deviations. */
 INLINED range inside(range r, size_t n, size_t m)
 {
-    float width = r.high - r.low, margin = 1.5f / sqrtf((float)n);
+    float width = r.high - r.low, margin = 2.0f / sqrtf((float)n);
     float share = ((float)m + 0.5f) / (float)n;
     return (range){fmaxf(r.low, r.low + width * (share - margin)), fminf(r.high, r.low + width * (share + margin))};
 }
@@ -149,7 +179,7 @@ TG_TARGET tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, s
     const float *among = values;
     size_t among_n = n, less = 0; /* values that are less than those among which the m-th is */
     range r = {-INFINITY, INFINITY};
-    for (int turn = 0; among_n > 16; turn ^= 1) {
+    for (int turn = 0; among_n > 32; turn ^= 1) {
         bool bounded = isfinite(r.high - r.low);
         r = bounded ? inside(r, among_n, m - less) : around(among, among_n, m - less);
         size_t below = 0, kept = keep_between(rooms[turn], &below, among, among_n, r.low, r.high);
@@ -170,13 +200,8 @@ TG_TARGET tg_ordered tg_avx512_nth(float *room, const float *values, size_t n, s
         among = rooms[turn];
         among_n = kept;
     }
-    float sorted[16] = {0};
-    sort_few(sorted, among, (unsigned)among_n);
-    tg_ordered found = {.value = sorted[m - less], .less = less};
-    for (size_t i = 0; i < among_n; i++) {
-        found.less += sorted[i] < found.value ? 1 : 0;
-        found.equal += sorted[i] == found.value ? 1 : 0;
-    }
+    tg_ordered found = nth_of_few(among, (unsigned)among_n, m - less);
+    found.less += less;
     return found;
 }
 

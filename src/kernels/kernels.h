@@ -109,6 +109,7 @@ typedef struct tg_rice_reader {
 } tg_rice_reader;
 
 #define TG_LIST_MORE 16
+#define TG_COUNT_FEW 16
 #define TG_STRETCH 512 /* values that are summed in binary32 */
 
 /* So many symbols below a base are one number of so many bits (pack/bits.c). */
@@ -159,6 +160,9 @@ typedef struct tg_kernels {
      * away are put in front of *words, at most one for each symbol. */
     void (*rans_push)(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
                       const tg_rans_plans *plans);
+    /* How often each of the symbols below a base of at most TG_COUNT_FEW occurs, added to counts: in the first of n symbols, as many
+     * as a kernel sees fit, whose number it returns. */
+    size_t (*count_few)(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
     /* Rounds of a symbol from each of 16, 32 or 64 states, as long as there are as many words as states for each; returns the
      * number of symbols. */
     size_t (*rans_pull)(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words, const uint8_t *end,
@@ -244,6 +248,7 @@ extern const tg_kernels tg_kernels_scalar;
 void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
+size_t tg_scalar_count_few(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
 bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2, tg_kernels_avx512;

@@ -146,6 +146,7 @@ const tg_kernels tg_kernels_neon = {
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     .numbers_below = tg_scalar_numbers_below,
+    .count_few = tg_scalar_count_few,
     .mark_keys = mark_keys,
     .list_marks = tg_scalar_list_marks,
     .mark_bin = mark_bin,

@@ -177,6 +177,15 @@ size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count
     return 0;
 }
 
+size_t tg_scalar_count_few(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base)
+{
+    (void)counts;
+    (void)symbols;
+    (void)n;
+    (void)base;
+    return 0;
+}
+
 bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit)
 {
     uint64_t held = 0, mask = (UINT64_C(1) << bits) - 1;
@@ -329,6 +338,7 @@ const tg_kernels tg_kernels_scalar = {
     .bits_write = tg_scalar_bits_write,
     .bits_read = tg_scalar_bits_read,
     .numbers_below = tg_scalar_numbers_below,
+    .count_few = tg_scalar_count_few,
     TG_SCALAR_BUCKETS,
     .split_words = split_words,
     .join_words = join_words,

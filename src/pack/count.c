@@ -1,6 +1,8 @@
 /* How often each symbol occurs. A counter that was just written is slow to read again, and quantizers give the same symbol
  * often in a row: neighbours are counted in tables of their own. Symbols that lie close together, as those of small bases and
- * the exponents of floats do, are counted in pairs, which is half the work and seldom the same counter. */
+ * the exponents of floats do, are counted in pairs, which is half the work and seldom the same counter. Where there are few, a
+ * kernel may know a faster way. */
+#include "kernels/kernels.h"
 #include "pack/pack.h"
 
 #include <string.h>
@@ -86,12 +88,15 @@ static bool are_close(uint32_t *first, const uint16_t *symbols, size_t count)
 
 void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, size_t count, uint32_t base)
 {
-    size_t whole = count - count % 8;
     uint32_t first = 0;
     memset(counts, 0, TG_BASE_MAX * sizeof *counts);
+    size_t done = base <= TG_COUNT_FEW ? tg_kernels_best()->count_few(counts, symbols, count, base) : 0;
+    symbols += done;
+    count -= done;
+    size_t whole = count - count % 8;
     if (whole >= PAIRS_FROM && (base <= SPAN || are_close(&first, symbols, whole))) {
         count_pairs(counts, symbols, whole, first);
-    } else {
+    } else if (whole > 0) {
         count_singles(counts, symbols, whole, base);
     }
     for (size_t i = whole; i < count; i++) {
