@@ -47,12 +47,16 @@ static void write_mask(size_t n, size_t stride, size_t run)
 /* Numbers of which the small ones are frequent, by every coded pack: as symbols, and as words. */
 static void write_coded(size_t count, uint32_t base)
 {
-    uint32_t *words = fuzz_room(count * sizeof *words, 0);
+    size_t word_len = base == 2 ? 2 : 4;
+    uint8_t *words = fuzz_room(count * word_len, 0);
     uint16_t *symbols = fuzz_room(count * sizeof *symbols, 0);
     for (size_t i = 0; i < count; i++) {
         uint32_t z = (uint32_t)((i + 1) * 0x9e3779b97f4a7c15u >> 33);
         symbols[i] = (uint16_t)((z & z >> 7 & z >> 13) % base);
-        words[i] = (base == 2 ? 0x3f00u : 0x3f000000u) | symbols[i];
+        for (size_t b = 0; b < 2; b++) {
+            words[word_len * i + b] = (uint8_t)(symbols[i] >> 8 * b);
+        }
+        words[word_len * (i + 1) - 1] |= 0x3f;
     }
     for (size_t i = 0; i < tg_part_n; i++) {
         const tg_symbol_part *part = (const void *)tg_parts[i].part;
@@ -60,7 +64,7 @@ static void write_coded(size_t count, uint32_t base)
             continue;
         }
         double params[TG_PARAM_CAP] = {part->part.param_n > 0 ? part->part.params[0].standard : 0};
-        tg_coding coding = {.base = part->codes_symbols ? base : 0, .word_len = base == 2 ? 2 : 4, .params = params};
+        tg_coding coding = {.base = part->codes_symbols ? base : 0, .word_len = (uint32_t)word_len, .params = params};
         coding.room = fuzz_room((size_t)part->room_len(params), 0);
         uint8_t *bytes = fuzz_room((size_t)tg_plain_len(count, &coding) + 1, 0);
         const void *all = part->codes_symbols ? (const void *)symbols : (const void *)words;

@@ -128,7 +128,7 @@ static void *room_of(const tg_symbol_part *part, const double *params)
 /* All of the bytes as what a coded pack has written. */
 static void check_coded(const tg_symbol_part *part, const chunk *c, tg_coding coding)
 {
-    size_t width = coding.base == 0 ? sizeof(uint32_t) : sizeof(uint16_t),
+    size_t width = coding.base == 0 ? coding.word_len : sizeof(uint16_t),
            cap = (size_t)tg_plain_len(c->count, &coding) + 1;
     double params[TG_PARAM_CAP] = {part->part.param_n > 0 ? part->part.params[0].standard : 0};
     uint8_t *symbols = fuzz_room(c->count * width, 0xff), *back = fuzz_room(c->count * width, 0xff);

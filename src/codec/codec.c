@@ -201,7 +201,7 @@ static tg_status acquire_desks(tg_codec *c, tg_detail *why)
     for (uint64_t w = 0; r.len > 0 && w < workers; w++) {
         char *at = (char *)c->room + w * r.len;
         c->desks[w].sent = (float *)(void *)at;
-        c->desks[w].held = (uint32_t *)(void *)at;
+        c->desks[w].held = (uint8_t *)at;
         c->desks[w].symbols = (uint16_t *)(void *)(at + SENT_LEN);
         c->desks[w].draws = (uint32_t *)(void *)(at + SENT_LEN + SYMBOLS_LEN);
         c->desks[w].clipped = (float *)(void *)(at + SENT_LEN + SYMBOLS_LEN + DRAWS_LEN);

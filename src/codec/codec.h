@@ -111,7 +111,7 @@ typedef struct tg_desk {
     uint32_t list[TG_BIN_MAX + TG_LIST_MORE]; /* what is marked, where it is little */
     /* of quantizers that have buckets, or values that are coded */
     float *sent;       /* values of a chunk that wait */
-    uint32_t *held;    /* words of a chunk, in the same place: a quantizer has the one or the other */
+    uint8_t *held;     /* words of a chunk, in the same place: a quantizer has the one or the other */
     uint16_t *symbols; /* of a chunk */
     uint32_t *draws;   /* of a bucket */
     float *clipped;    /* values of a bucket */
@@ -206,6 +206,10 @@ size_t tg_codec_load_gradient(tg_desk *desk, const tg_codec *c, uint32_t unit, c
 /* load.c: where they can be taken from as they lie, because they are fp32, of one tensor and not to be changed; not looked at.
  * NULL: nowhere. */
 const float *tg_codec_in_place(const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n);
+
+/* load.c: where elements of a dtype lie as they would travel in its own bytes; not looked at. NULL: nowhere. */
+const uint8_t *tg_codec_as_it_travels(const tg_codec *c, uint32_t unit, const tg_source *source, tg_dtype dtype,
+                                      uint64_t at, size_t n);
 
 /* load.c: desk->gradient, scaled down where its norm is bounded, and desk->u, with what is remembered of it: it is put `into`
  * where something is, and otherwise the gradient itself; and in the former case `also` to another place, if that is not NULL.

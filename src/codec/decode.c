@@ -234,6 +234,12 @@ static void read_more(unpacking *u, size_t n)
     u->have = wanted;
 }
 
+/* The bytes of a chunk whose quantizer is plain; if they are coded, they were read. */
+static const uint8_t *plain_bytes(const unpacking *u)
+{
+    return tg_recipe_is_coded(u->recipe) ? u->desk->held : u->view->symbols;
+}
+
 /* The n values that are next, at most TG_BIN_MAX. */
 static const float *next_values(unpacking *u, size_t n)
 {
@@ -245,13 +251,7 @@ static const float *next_values(unpacking *u, size_t n)
                           n);
         return desk->values;
     }
-    const uint8_t *bytes = u->view->symbols + at * u->quantize->plain_len;
-    if (tg_recipe_is_coded(u->recipe)) {
-        tg_coding coding = {.word_len = u->quantize->plain_len};
-        tg_plain_write(desk->bytes, desk->held + at, n, &coding);
-        bytes = desk->bytes;
-    }
-    u->quantize->read(desk->values, bytes, n);
+    u->quantize->read(desk->values, plain_bytes(u) + at * u->quantize->plain_len, n);
     return desk->values;
 }
 
@@ -259,9 +259,9 @@ static const float *next_values(unpacking *u, size_t n)
 static void unpack_plain(float *out, const unpacking *u, size_t n, bool set, float weight)
 {
     if (set) {
-        u->quantize->read(out, u->view->symbols, n);
+        u->quantize->read(out, plain_bytes(u), n);
     } else {
-        u->quantize->add(out, u->view->symbols, weight, n);
+        u->quantize->add(out, plain_bytes(u), weight, n);
     }
 }
 
@@ -275,7 +275,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
     if (view->count == 0) {
         return;
     }
-    if (is_plain && !coded && known == TG_KNOWN_EVERY) {
+    if (coded && !tg_mode_is_joint(view->mode)) {
+        (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
+    }
+    if (is_plain && known == TG_KNOWN_EVERY) {
         unpack_plain(out, &u, chunk->n, set, weight);
         return;
     }
@@ -284,9 +287,6 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         (void)read_indices(desk, desk->list, recipe, chunk, view); /* was checked by tg_body_read */
     } else if (!view->told && known != TG_KNOWN_EVERY) {
         tg_codec_mark_known(desk->mask, c, chunk->unit, known, chunk->at, chunk->n);
-    }
-    if (coded && !tg_mode_is_joint(view->mode)) {
-        (void)read_symbols(desk, recipe, view); /* was checked by tg_body_read */
     }
     bool reads = !is_plain && !coded && !tg_mode_is_joint(view->mode);
     if (is_listed(recipe, view)) {

@@ -120,6 +120,9 @@ static size_t write_block(tg_progress *to, const tg_source *source, const block 
     if (b->is_empty && may_skip && (c->nonfinite != TG_NONFINITE_PASS || !w->remembers)) {
         return 0; /* nothing of it is sent or refused, and it is remembered already, if at all */
     }
+    if (looks_itself(to) && (holds & TG_HAS_VALUES) != 0 && tg_progress_add_as_it_lies(to, source, b->at, b->n)) {
+        return 0;
+    }
     size_t bad_tensor = load_block(to, source, b);
     if (bad_tensor != 0) {
         return bad_tensor;
@@ -258,6 +261,7 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
     to.at_once =
         every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
     to.hashes = every && quantize->plain_len != 0 && !tg_recipe_is_coded(recipe) && (holds & TG_HAS_VALUES) != 0;
+    to.streams = to.hashes && c->layout->element_n >= TG_STREAMS_FROM;
     tg_hash_list_start(&to.hash);
     size_t bad_tensor = write_blocks(&to, source, holds);
     tg_view view = {.start = start, .side = to.out, .symbols = to.out, .told = told, .count = (uint32_t)to.count};

@@ -1,4 +1,5 @@
 /* The first step of the way in: a block of gradients with what is remembered of it. */
+#include "base/bytes.h"
 #include "codec/codec.h"
 #include "kernels/kernels.h"
 
@@ -53,6 +54,18 @@ const float *tg_codec_in_place(const tg_codec *c, uint32_t unit, const tg_source
     const float *grad = source->grads[piece->tensor];
     bool is_fp32 = c->layout->tensors[piece->tensor].dtype == TG_FP32;
     return is_fp32 && (uintptr_t)grad % sizeof *grad == 0 ? grad + (at - piece->at) : NULL;
+}
+
+const uint8_t *tg_codec_as_it_travels(const tg_codec *c, uint32_t unit, const tg_source *source, tg_dtype dtype,
+                                      uint64_t at, size_t n)
+{
+    const tg_piece *piece = tg_unit_piece(&c->layout->units[unit], at);
+    bool whole = n > 0 && at + n <= piece->at + piece->n;
+    if (!TG_IS_LITTLE_ENDIAN || !whole || source->flat != NULL || c->works[unit].shrink != 1.0f ||
+        c->layout->tensors[piece->tensor].dtype != dtype) {
+        return NULL;
+    }
+    return (const uint8_t *)source->grads[piece->tensor] + (at - piece->at) * tg_dtype_len(dtype);
 }
 
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,

@@ -131,31 +131,56 @@ static void pack_some(tg_progress *to, bool last)
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
 
+/* Where the next plain bytes are made: in their place, or aside if a pack codes them or they go around the caches. */
+static uint8_t *plain_place(const tg_progress *to)
+{
+    uint64_t at = to->count * to->quantize->plain_len;
+    if (tg_recipe_is_coded(to->recipe)) {
+        return to->desk->held + at;
+    }
+    return to->streams ? to->desk->bytes : to->out + at;
+}
+
+/* Plain bytes of `count` more values, from there or from where they lie, on their way; `next` is what is read soon. */
+static void put_plain(tg_progress *to, const uint8_t *bytes, size_t count, const void *next)
+{
+    size_t len = count * to->quantize->plain_len;
+    uint8_t *place = plain_place(to);
+    if (to->hashes) {
+        tg_hash_list_feed(&to->hash, bytes, len, next, len);
+    }
+    if (to->streams) {
+        tg_kernels_best()->stream_bytes(to->out + to->count * to->quantize->plain_len, bytes, len);
+    } else if (bytes != place) {
+        memcpy(place, bytes, len);
+    }
+}
+
 /* Values whose quantizer is plain, and whether they are finite; returns what a decoder will make of them, if somebody
  * remembers it. */
 static const float *add_plain(bool *finite, tg_progress *to, const float *values, size_t count)
 {
-    tg_desk *desk = to->desk;
-    uint32_t len = to->quantize->plain_len;
-    bool coded = tg_recipe_is_coded(to->recipe);
-    bool streams = to->hashes && to->c->layout->element_n >= TG_STREAMS_FROM, aside = coded || streams;
-    uint8_t *out = to->out + to->count * len, *bytes = aside ? desk->bytes : out;
+    uint8_t *bytes = plain_place(to);
     *finite = to->quantize->write(bytes, values, count);
-    if (to->hashes) {
-        const float *next = values + count; /* of the gradient, as a rule */
-        tg_hash_list_feed(&to->hash, bytes, count * len, next, count * sizeof *next);
-    }
-    if (streams) {
-        tg_kernels_best()->stream_bytes(out, bytes, count * len);
-    }
-    if (coded) {
-        tg_coding coding = {.word_len = len};
-        (void)tg_plain_read(desk->held + to->count, bytes, count, &coding); /* always can */
-    }
+    put_plain(to, bytes, count, values + count); /* of the gradient, as a rule */
     if (to->w->remembers) {
-        to->quantize->read(desk->decoded, bytes, count);
+        to->quantize->read(to->desk->decoded, bytes, count);
     }
-    return desk->decoded;
+    return to->desk->decoded;
+}
+
+bool tg_progress_add_as_it_lies(tg_progress *to, const tg_source *source, uint64_t at, size_t n)
+{
+    tg_dtype dtype = to->quantize->travels_as;
+    const uint8_t *bytes =
+        dtype == TG_FP32 ? NULL : tg_codec_as_it_travels(to->c, to->chunk->unit, source, dtype, at, n);
+    uint16_t exponent = dtype == TG_FP16 ? 0x7c00 : 0x7f80;
+    if (bytes == NULL || !tg_kernels_best()->halves_finite(bytes, exponent, n)) {
+        return false;
+    }
+    put_plain(to, bytes, n, bytes + 2 * n);
+    to->count += n;
+    return true;
 }
 
 /* Values that become symbols, now or, from desk->sent or the memory, at the end of the chunk; returns as above, and NULL if

@@ -21,6 +21,7 @@ typedef struct tg_progress {
     size_t few_n;   /* ... which is so much */
     bool listed;    /* desk->list has all that was sent so far */
     bool at_once;   /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    bool streams;   /* plain bytes go around the caches */
     bool hashes;    /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;
     double magnitudes;
@@ -36,6 +37,10 @@ bool tg_progress_all_wait(const tg_progress *to);
  * what is remembered of it. u is what should be sent, and where something is remembered may be changed; g is the gradient.
  * Returns false if some values are not finite and are plain. */
 bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n);
+
+/* The same for a block of halves, all finite and all sent as they are: they are not looked into. False: it is not such a block,
+ * and nothing was done. */
+bool tg_progress_add_as_it_lies(tg_progress *to, const tg_source *source, uint64_t at, size_t n);
 
 /* The values that wait, written; returns the length of all symbols, behind what travels with them. */
 size_t tg_progress_finish(tg_progress *to);

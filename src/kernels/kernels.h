@@ -129,6 +129,8 @@ typedef struct tg_ordered {
  * written again soon, it may go around the caches. */
 typedef struct tg_kernels {
     bool (*all_finite)(const float *values, size_t n);
+    /* Whether no half has all bits of an exponent. */
+    bool (*halves_finite)(const void *halves, uint16_t exponent, size_t n);
     /* out = a + share * b, and whether all of a is finite; out = a - b. out may be either. The sum goes to `also`, too, if that is
      * not NULL; then this is what streams. */
     bool (*accumulate)(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams);
@@ -152,10 +154,10 @@ typedef struct tg_kernels {
     /* AdaComp's bin: marks, from bit `at` of the mask on, elements whose |u + more * g| is `least` or more, as bits, or a NaN,
      * and whose u is not 0. */
     void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
-    /* Words of two or four bytes, each in four, turned left by one bit within their length: their upper bytes, and their lower
-     * ones, little-endian, one word behind the other. And back. */
-    void (*split_words)(uint16_t *uppers, uint8_t *lowers, const uint32_t *words, uint32_t word_len, size_t n);
-    void (*join_words)(uint32_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
+    /* Words of two or four bytes, the lowest first, turned left by one bit: their upper bytes, and their lower ones, one word
+     * behind the other. And back. */
+    void (*split_words)(uint16_t *uppers, uint8_t *lowers, const uint8_t *words, uint32_t word_len, size_t n);
+    void (*join_words)(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
     /* Symbols into states, from the last on: symbol i into state i mod lane_n, which is a power of two. Words that states give
      * away are put in front of *words, at most one for each symbol. */
     void (*rans_push)(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,

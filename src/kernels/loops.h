@@ -37,6 +37,16 @@ TG_LOOP void bf16_widen(float *out, const void *halves, size_t n)
     }
 }
 
+TG_LOOP bool halves_finite(const void *halves, uint16_t exponent, size_t n)
+{
+    uint16_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = ((const tg_any_half *)halves)[i];
+        bad |= (uint16_t)((half & exponent) == exponent ? 1 : 0);
+    }
+    return bad == 0;
+}
+
 #ifndef TG_HAS_PASSES /* Files that have their own of these define it. */
 TG_LOOP bool all_finite(const float *values, size_t n)
 {
@@ -112,6 +122,6 @@ TG_LOOP void copy(float *out, const float *values, size_t n, bool streams)
 #endif
 
 /* Them, in a table of kernels. */
-#define TG_LOOPS .bf16_widen = bf16_widen, .largest_key = largest_key
+#define TG_LOOPS .halves_finite = halves_finite, .bf16_widen = bf16_widen, .largest_key = largest_key
 
 #endif

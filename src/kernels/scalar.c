@@ -212,6 +212,16 @@ static bool all_finite(const float *values, size_t n)
     return bad == 0;
 }
 
+static bool halves_finite(const void *halves, uint16_t exponent, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((((const tg_any_half *)halves)[i] & exponent) == exponent) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
 {
     bool finite = all_finite(a, n);
@@ -319,6 +329,7 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 
 const tg_kernels tg_kernels_scalar = {
     .all_finite = all_finite,
+    .halves_finite = halves_finite,
     .accumulate = accumulate,
     .subtract = subtract,
     .copy = copy,

@@ -6,31 +6,31 @@
 #include "base/bytes.h"
 #include "kernels/kernels.h"
 
-TG_TARGET static void split_words(uint16_t *uppers, uint8_t *lowers, const uint32_t *words, uint32_t word_len, size_t n)
+TG_TARGET static void split_words(uint16_t *uppers, uint8_t *lowers, const uint8_t *words, uint32_t word_len, size_t n)
 {
     for (size_t i = 0; word_len == 2 && i < n; i++) {
-        uint32_t turned = words[i] << 1 | words[i] >> 15;
+        uint32_t word = tg_get16(words + 2 * i), turned = word << 1 | word >> 15;
         uppers[i] = (uint16_t)(turned >> 8 & 255);
         lowers[i] = (uint8_t)turned;
     }
     for (size_t i = 0; word_len == 4 && i < n; i++) {
-        uint32_t turned = words[i] << 1 | words[i] >> 31;
+        uint32_t word = tg_get32(words + 4 * i), turned = word << 1 | word >> 31;
         uppers[i] = (uint16_t)(turned >> 24);
         tg_put16(lowers + 3 * i, (uint16_t)turned);
         lowers[3 * i + 2] = (uint8_t)(turned >> 16);
     }
 }
 
-TG_TARGET static void join_words(uint32_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len,
+TG_TARGET static void join_words(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len,
                                  size_t n)
 {
     for (size_t i = 0; word_len == 2 && i < n; i++) {
         uint32_t turned = (uint32_t)uppers[i] << 8 | lowers[i];
-        words[i] = turned >> 1 | (turned & 1) << 15;
+        tg_put16(words + 2 * i, (uint16_t)(turned >> 1 | (turned & 1) << 15));
     }
     for (size_t i = 0; word_len == 4 && i < n; i++) {
         uint32_t turned = (uint32_t)uppers[i] << 24 | (uint32_t)lowers[3 * i + 2] << 16 | tg_get16(lowers + 3 * i);
-        words[i] = turned >> 1 | turned << 31;
+        tg_put32(words + 4 * i, turned >> 1 | turned << 31);
     }
 }
 

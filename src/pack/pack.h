@@ -70,7 +70,7 @@ static inline bool tg_mode_is_joint(uint8_t mode)
 
 #define TG_BASE_MAX 512 /* symbols are below a base of at most this */
 
-/* What is to be packed: symbols below a base (uint16_t), or words of 2 or 4 bytes (uint32_t). */
+/* What is to be packed: symbols below a base (uint16_t), or words of 2 or 4 bytes as they travel, the lowest first. */
 typedef struct tg_coding {
     uint32_t base;          /* of symbols; 0: words ... */
     uint32_t word_len;      /* ... of so many bytes */

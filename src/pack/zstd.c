@@ -47,16 +47,14 @@ static void *context_room(const tg_coding *c)
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    uint8_t *bytes = c->room;
+    uint8_t *room = c->room;
+    const uint8_t *bytes = c->base == 0 ? symbols : room;
     const uint16_t *narrow = symbols;
     uint32_t each = width(c);
-    if (c->base == 0) {
-        tg_plain_write(bytes, symbols, count, c);
-    }
     for (size_t i = 0; c->base != 0 && i < count; i++) {
-        bytes[each * i] = (uint8_t)narrow[i];
+        room[each * i] = (uint8_t)narrow[i];
         if (each == 2) {
-            bytes[2 * i + 1] = (uint8_t)(narrow[i] >> 8);
+            room[2 * i + 1] = (uint8_t)(narrow[i] >> 8);
         }
     }
     if (cap < 2) {
@@ -74,7 +72,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
 /* Decoding is checked as all else is: one frame, of exactly so many bytes, and symbols below the base. */
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    uint8_t *unpacked = c->room;
+    uint8_t *unpacked = c->base == 0 ? symbols : c->room;
     uint16_t *narrow = symbols;
     uint32_t each = width(c);
     if (bytes[0] != FORM || ZSTD_findFrameCompressedSize(bytes + 1, len - 1) != len - 1 ||
@@ -86,7 +84,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
         return false;
     }
     if (c->base == 0) {
-        return tg_plain_read(symbols, unpacked, count, c);
+        return true;
     }
     uint32_t largest = 0;
     for (size_t i = 0; i < count; i++) {

@@ -6,6 +6,7 @@
 #define TG_QUANTIZE_QUANTIZE_H
 
 #include "base/part.h"
+#include "tersegrad/tersegrad.h"
 
 #include <stdint.h>
 
@@ -35,8 +36,9 @@ typedef struct tg_quantize_part {
     tg_part part;
     /* The exchange of its own by which it travels, never written to a frame; then nothing below is filled in. NULL: none. */
     const char *(*exchange)(const double *params);
-    bool needs_leader; /* of these: whether it goes with coordinates that a leader gives, or with all elements */
-    bool adds_up;      /* the mean of decoded values can be written by the same part with nothing lost but rounding */
+    bool needs_leader;   /* of these: whether it goes with coordinates that a leader gives, or with all elements */
+    tg_dtype travels_as; /* a dtype of halves that plain bytes are, as they lie; TG_FP32: none */
+    bool adds_up;        /* the mean of decoded values can be written by the same part with nothing lost but rounding */
 
     /* Plain parts: bytes of a value, 2 or 4; 0 for all others. Values to bytes, and whether all of them are finite; bytes to
      * values; and to sums, to which `weight` times the values are added. */

@@ -279,7 +279,7 @@ static void words_round_trip(void **state)
 {
     (void)state;
     test_random r = {24};
-    uint32_t *words = test_room(N * sizeof *words), *back = test_room(N * sizeof *back);
+    uint8_t *words = test_room(4 * N), *back = test_room(4 * N);
     static const tg_symbol_part *const parts[] = {&tg_symbol_lossless, &tg_symbol_zstd};
     static const size_t sizes[] = {1, 2, 3, 17, 1000, 65536, N};
     for (size_t i = 0; i < 2 * 2 * 7 * 2; i++) {
@@ -291,13 +291,15 @@ static void words_round_trip(void **state)
             float value = (float)normal;
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);
-            words[k] = i & 4 ? (uint32_t)k : word_len == 4 ? bits : bits >> 16; /* or all 16-bit words there are */
-            words[k] = word_len == 2 ? words[k] & 0xffff : words[k];
+            bits = i & 4 ? (uint32_t)k : word_len == 4 ? bits : bits >> 16; /* or all 16-bit words there are */
+            for (uint32_t b = 0; b < word_len; b++) {
+                words[word_len * k + b] = (uint8_t)(bits >> 8 * b);
+            }
         }
         uint8_t *bytes = test_room(n * word_len + 1);
         size_t len = coded_write(bytes, words, n, &c);
         assert_true(coded_read(back, bytes, len, n, &c));
-        assert_memory_equal(back, words, n * sizeof *words);
+        assert_memory_equal(back, words, n * word_len);
         assert_false(coded_read(back, bytes, len - 1, n, &c));
         if (c.part == &tg_symbol_lossless && n == N && !(i & 4)) { /* a normal distribution, at its bound */
             double ratio = (double)len / (double)(n * word_len);

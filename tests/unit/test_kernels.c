@@ -235,21 +235,24 @@ static void marks_are_the_same(void **state)
 static void compare_split_words(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
     for (uint32_t word_len = 2; word_len <= 4; word_len += 2) {
-        uint32_t words[N], back[N];
+        uint8_t words[4 * N], back[4 * N];
         uint16_t want[N] = {0}, got[N] = {0};
         uint8_t want_lowers[3 * N] = {0}, got_lowers[3 * N] = {0};
         for (size_t i = 0; i < n; i++) {
-            words[i] = tg_float_bits(i % 2 == 0 ? a[i] : b[i]) >> (32 - 8 * word_len);
+            uint32_t word = tg_float_bits(i % 2 == 0 ? a[i] : b[i]) >> (32 - 8 * word_len);
+            for (uint32_t k = 0; k < word_len; k++) {
+                words[word_len * i + k] = (uint8_t)(word >> 8 * k);
+            }
         }
         tg_kernels_scalar.split_words(want, want_lowers, words, word_len, n);
         fast->split_words(got, got_lowers, words, word_len, n);
         assert_memory_equal(want, got, sizeof want);
         assert_memory_equal(want_lowers, got_lowers, sizeof want_lowers);
         tg_kernels_scalar.join_words(back, want, want_lowers, word_len, n);
-        assert_memory_equal(back, words, n * sizeof *words);
+        assert_memory_equal(back, words, n * word_len);
         memset(back, 0, sizeof back);
         fast->join_words(back, want, want_lowers, word_len, n);
-        assert_memory_equal(back, words, n * sizeof *words);
+        assert_memory_equal(back, words, n * word_len);
     }
 }
 
