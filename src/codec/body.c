@@ -16,6 +16,7 @@ typedef struct pass {
     tg_body *bodies;
     uint32_t from;
     unsigned holds;
+    bool in_turn; /* one thread writes all chunks, each where the one before it ends */
 } pass;
 
 static uint8_t *chunk_start(const pass *p, size_t number)
@@ -27,10 +28,23 @@ static uint8_t *chunk_start(const pass *p, size_t number)
     return p->bodies[slice - p->from].dst + p->c->written[number].at;
 }
 
+/* Whether a chunk is the first of its slice. */
+static bool is_first(const pass *p, size_t number)
+{
+    uint32_t slice = p->from;
+    while (p->grid->first[slice] < number) {
+        slice++;
+    }
+    return p->grid->first[slice] == number;
+}
+
 static void write_chunk(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
     size_t number = p->grid->first[p->from] + job;
+    if (p->in_turn && !is_first(p, number)) {
+        p->c->written[number].at = p->c->written[number - 1].at + p->c->written[number - 1].len;
+    }
     tg_chunk_write(&p->c->written[number], p->c, &p->c->desks[worker], &p->grid->chunks[number], p->holds, p->source,
                    chunk_start(p, number));
 }
@@ -94,7 +108,7 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
 tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
                          const tg_source *source, tg_detail *why)
 {
-    /* Every chunk gets a place that is certainly large enough; then they are moved together. */
+    /* Every chunk gets a place that is certainly large enough; then they are moved together, if they are not. */
     for (uint32_t s = from; s < to; s++) {
         uint64_t at = 0;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
@@ -103,6 +117,7 @@ tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint
         }
     }
     pass p = {.c = c, .source = source, .grid = grid, .bodies = bodies, .from = from, .holds = holds};
+    p.in_turn = tg_pool_workers(c->pool) == 1;
     size_t chunk_n = grid->first[to] - grid->first[from];
     tg_pool_run(c->pool, chunk_n, write_chunk, &p);
     for (size_t i = grid->first[from]; i < grid->first[to]; i++) {

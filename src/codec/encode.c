@@ -120,7 +120,8 @@ static size_t write_block(tg_progress *to, const tg_source *source, const block 
     if (b->is_empty && may_skip && (c->nonfinite != TG_NONFINITE_PASS || !w->remembers)) {
         return 0; /* nothing of it is sent or refused, and it is remembered already, if at all */
     }
-    if (looks_itself(to) && (holds & TG_HAS_VALUES) != 0 && tg_progress_add_as_it_lies(to, source, b->at, b->n)) {
+    bool may_lie = looks_itself(to) && !tg_recipe_is_coded(to->recipe) && (holds & TG_HAS_VALUES) != 0;
+    if (may_lie && tg_progress_add_as_it_lies(to, source, b->at, b->n)) {
         return 0;
     }
     size_t bad_tensor = load_block(to, source, b);
@@ -183,6 +184,10 @@ static size_t write_blocks(tg_progress *to, const tg_source *source, unsigned ho
     const tg_chunk *chunk = to->chunk;
     bool in_bins = to->w->bin > 0 && !tg_codec_is_given(to->c, chunk->unit);
     size_t bad_tensor = 0;
+    if (looks_itself(to) && tg_recipe_is_coded(to->recipe) && (holds & TG_HAS_VALUES) != 0 &&
+        tg_progress_add_as_it_lies(to, source, chunk->at, chunk->n)) {
+        return 0;
+    }
     if (in_bins || is_measured(to)) {
         memset(to->desk->mask, 0, tg_words(chunk->n) * sizeof *to->desk->mask);
     }

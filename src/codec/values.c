@@ -178,7 +178,11 @@ bool tg_progress_add_as_it_lies(tg_progress *to, const tg_source *source, uint64
     if (bytes == NULL || !tg_kernels_best()->halves_finite(bytes, exponent, n)) {
         return false;
     }
-    put_plain(to, bytes, n, bytes + 2 * n);
+    if (tg_recipe_is_coded(to->recipe)) {
+        to->lies = bytes;
+    } else {
+        put_plain(to, bytes, n, bytes + 2 * n);
+    }
     to->count += n;
     return true;
 }
@@ -266,7 +270,8 @@ size_t tg_progress_finish(tg_progress *to)
     }
     uint8_t *out = to->out + tg_side_len(to->recipe, to->count);
     tg_coding coding = tg_coding_of(to->recipe, desk, to->out);
-    const void *symbols = coding.base != 0 ? (const void *)desk->symbols : (const void *)desk->held;
+    const uint8_t *words = to->lies != NULL ? to->lies : desk->held;
+    const void *symbols = coding.base != 0 ? (const void *)desk->symbols : (const void *)words;
     if (tg_recipe_is_coded(to->recipe)) {
         return tg_coded_write(out, symbols, (size_t)to->count, tg_recipe_symbol(to->recipe), &coding);
     }

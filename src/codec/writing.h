@@ -12,17 +12,18 @@ typedef struct tg_progress {
     const tg_quantize_part *quantize;
     const tg_work *w;
     tg_desk *desk;
-    uint8_t *out;   /* where values go, behind what travels with their buckets */
-    uint64_t count; /* entries so far */
-    uint64_t gone;  /* of them, those whose symbols are in place, and no longer in desk->symbols */
-    bool every;     /* every element is sent */
-    bool is_kept;   /* all of the block is in the next memory already */
-    bool few;       /* all of the chunk is one block, of which desk->list has what is sent, ... */
-    size_t few_n;   /* ... which is so much */
-    bool listed;    /* desk->list has all that was sent so far */
-    bool at_once;   /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
-    bool streams;   /* plain bytes go around the caches */
-    bool hashes;    /* bytes are hashed as they are written, as there are no others in the chunk */
+    uint8_t *out;        /* where values go, behind what travels with their buckets */
+    uint64_t count;      /* entries so far */
+    uint64_t gone;       /* of them, those whose symbols are in place, and no longer in desk->symbols */
+    const uint8_t *lies; /* words of all of the chunk that a pack will code where they lie; NULL: in desk->held */
+    bool every;          /* every element is sent */
+    bool is_kept;        /* all of the block is in the next memory already */
+    bool few;            /* all of the chunk is one block, of which desk->list has what is sent, ... */
+    size_t few_n;        /* ... which is so much */
+    bool listed;         /* desk->list has all that was sent so far */
+    bool at_once;        /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    bool streams;        /* plain bytes go around the caches */
+    bool hashes;         /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;
     double magnitudes;
 } tg_progress;
@@ -38,8 +39,8 @@ bool tg_progress_all_wait(const tg_progress *to);
  * Returns false if some values are not finite and are plain. */
 bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const float *g, uint64_t at, size_t n);
 
-/* The same for a block of halves, all finite and all sent as they are: they are not looked into. False: it is not such a block,
- * and nothing was done. */
+/* The same for a block of halves, all finite and all sent as they are: they are not looked into. If a pack codes them, this is for
+ * a whole chunk. False: it is not such a block, and nothing was done. */
 bool tg_progress_add_as_it_lies(tg_progress *to, const tg_source *source, uint64_t at, size_t n);
 
 /* The values that wait, written; returns the length of all symbols, behind what travels with them. */

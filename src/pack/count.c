@@ -24,19 +24,24 @@ static inline uint64_t four_of(const uint16_t *symbols)
     return four;
 }
 
-/* Symbols from `first` on, below first + SPAN. */
-static void count_pairs(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t first)
+/* Symbols that are most likely from `first` on, below first + SPAN; false if they are not, and then nothing was counted. */
+static bool count_pairs(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t first)
 {
     uint32_t pairs[TABLES][PAIRS] = {{0}};
-    const uint64_t firsts = first * UINT64_C(0x0001000100010001);
+    const uint64_t ones = UINT64_C(0x0001000100010001), firsts = first * ones;
+    uint64_t seen = 0;
     for (size_t i = 0; i < count; i += 8) {
         uint64_t a = four_of(symbols + i) - firsts, b = four_of(symbols + i + 4) - firsts;
+        seen |= a | b;
         a |= a >> (16 - SPAN_BITS); /* a pair in the lowest bits of each half */
         b |= b >> (16 - SPAN_BITS);
         pairs[0][a & (PAIRS - 1)]++;
         pairs[1][a >> 32 & (PAIRS - 1)]++;
         pairs[2][b & (PAIRS - 1)]++;
         pairs[3][b >> 32 & (PAIRS - 1)]++;
+    }
+    if ((seen & ~((SPAN - 1) * ones)) != 0) { /* one that is less has borrowed from what is above it */
+        return false;
     }
     uint32_t lower[SPAN] = {0}, upper[SPAN] = {0};
     for (uint32_t u = 0; u < SPAN; u++) {
@@ -49,6 +54,7 @@ static void count_pairs(uint32_t *counts, const uint16_t *symbols, size_t count,
     for (uint32_t s = 0; s < SPAN && first + s < TG_BASE_MAX; s++) {
         counts[first + s] += lower[s] + upper[s];
     }
+    return true;
 }
 
 static void count_singles(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t base)
@@ -66,24 +72,18 @@ static void count_singles(uint32_t *counts, const uint16_t *symbols, size_t coun
     }
 }
 
-/* Whether symbols lie close together, and from where on. They are compared as signed numbers, which all of x86 can in vectors,
- * and in pieces, the first of which tells most that do not. */
-static bool are_close(uint32_t *first, const uint16_t *symbols, size_t count)
+/* Where symbols begin that lie close together, as it seems from the first of them; false if those do not. */
+static bool seem_close(uint32_t *first, const uint16_t *symbols, uint32_t base)
 {
-    int16_t least = INT16_MAX, largest = 0;
-    for (size_t done = 0; done < count; done += PIECE) {
-        size_t n = count - done < PIECE ? count - done : PIECE;
-        for (size_t i = 0; i < n; i++) {
-            int16_t symbol = (int16_t)symbols[done + i];
-            least = symbol < least ? symbol : least;
-            largest = symbol > largest ? symbol : largest;
-        }
-        if (largest - least >= SPAN) {
-            return false;
-        }
+    uint16_t least = UINT16_MAX, largest = 0;
+    for (size_t i = 0; i < PIECE; i++) {
+        least = symbols[i] < least ? symbols[i] : least;
+        largest = symbols[i] > largest ? symbols[i] : largest;
     }
-    *first = (uint32_t)least;
-    return true;
+    uint32_t spare = largest - least < SPAN ? SPAN - 1u - (uint32_t)(largest - least) : 0;
+    uint32_t before = base <= SPAN ? least : spare * 3 / 4; /* rarer ones are on either side, but small floats are rarest */
+    *first = least - (before < least ? before : least);
+    return base <= SPAN || largest - least < SPAN;
 }
 
 void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, size_t count, uint32_t base)
@@ -94,9 +94,9 @@ void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, siz
     symbols += done;
     count -= done;
     size_t whole = count - count % 8;
-    if (whole >= PAIRS_FROM && (base <= SPAN || are_close(&first, symbols, whole))) {
-        count_pairs(counts, symbols, whole, first);
-    } else if (whole > 0) {
+    bool counted =
+        whole >= PAIRS_FROM && seem_close(&first, symbols, base) && count_pairs(counts, symbols, whole, first);
+    if (!counted && whole > 0) {
         count_singles(counts, symbols, whole, base);
     }
     for (size_t i = whole; i < count; i++) {
