@@ -141,13 +141,14 @@ static uint8_t *plain_place(const tg_progress *to)
     return to->streams ? to->desk->bytes : to->out + at;
 }
 
-/* Plain bytes of `count` more values, from there or from where they lie, on their way; `next` is what is read soon. */
-static void put_plain(tg_progress *to, const uint8_t *bytes, size_t count, const void *next)
+/* Plain bytes of `count` more values, from there or from where they lie, on their way; `next` is what is read soon, next_len
+ * bytes. */
+static void put_plain(tg_progress *to, const uint8_t *bytes, size_t count, const void *next, size_t next_len)
 {
     size_t len = count * to->quantize->plain_len;
     uint8_t *place = plain_place(to);
     if (to->hashes) {
-        tg_hash_list_feed(&to->hash, bytes, len, next, len);
+        tg_hash_list_feed(&to->hash, bytes, len, next, next_len);
     }
     if (to->streams) {
         tg_kernels_best()->stream_bytes(to->out + to->count * to->quantize->plain_len, bytes, len);
@@ -162,7 +163,7 @@ static const float *add_plain(bool *finite, tg_progress *to, const float *values
 {
     uint8_t *bytes = plain_place(to);
     *finite = to->quantize->write(bytes, values, count);
-    put_plain(to, bytes, count, values + count); /* of the gradient, as a rule */
+    put_plain(to, bytes, count, values + count, count * sizeof *values); /* of the gradient, as a rule */
     if (to->w->remembers) {
         to->quantize->read(to->desk->decoded, bytes, count);
     }
@@ -181,7 +182,7 @@ bool tg_progress_add_as_it_lies(tg_progress *to, const tg_source *source, uint64
     if (tg_recipe_is_coded(to->recipe)) {
         to->lies = bytes;
     } else {
-        put_plain(to, bytes, n, bytes + 2 * n);
+        put_plain(to, bytes, n, bytes + 2 * n, 2 * n);
     }
     to->count += n;
     return true;
