@@ -10,6 +10,15 @@ uint64_t tg_mask_count(const uint64_t *mask, uint64_t n)
     return count;
 }
 
+bool tg_mask_is_empty(const uint64_t *mask, uint64_t n)
+{
+    uint64_t any = 0;
+    for (size_t w = 0; w < tg_words(n); w++) {
+        any |= mask[w];
+    }
+    return any == 0;
+}
+
 void tg_mask_fill(uint64_t *mask, uint64_t from, uint64_t to)
 {
     while (from < to) {

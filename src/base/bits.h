@@ -2,6 +2,7 @@
 #ifndef TG_BASE_BITS_H
 #define TG_BASE_BITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ static inline unsigned tg_popcount(uint64_t word)
 }
 
 uint64_t tg_mask_count(const uint64_t *mask, uint64_t n);
+bool tg_mask_is_empty(const uint64_t *mask, uint64_t n);
 
 /* Sets elements [from, to). */
 void tg_mask_fill(uint64_t *mask, uint64_t from, uint64_t to);

@@ -75,7 +75,7 @@ static block mark_block(const tg_progress *to, uint64_t at)
     if (!b.measured && !b.looks) {
         tg_codec_mark_known(b.mask, c, chunk->unit, given ? TG_KNOWN_LED : TG_KNOWN_DRAWN, at, b.n);
     }
-    b.is_empty = to->few ? to->few_n == 0 : !b.looks && tg_mask_count(b.mask, b.n) == 0;
+    b.is_empty = to->few ? to->few_n == 0 : !b.looks && tg_mask_is_empty(b.mask, b.n);
     return b;
 }
 

@@ -93,11 +93,15 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
     tg_desk *desk = to->desk;
     uint64_t step = (c->parent != NULL ? c->parent : c)->step;
     tg_stream stream = tg_stream_of(c->layout->seed, step, to->chunk->unit, c->rank + 1);
+    bool is_finite = c->nonfinite != TG_NONFINITE_PASS && !to->w->remembers; /* a sum of finite values may not be */
     bool draws = to->quantize->draws != NULL && to->quantize->draws(params);
     uint32_t side_len = to->quantize->side_len(params);
     uint64_t bucket_n = tg_bucket_n(to->recipe, at + n);
-    tg_bucket bucket = {
-        .side = to->out + at / bucket_n * side_len, .draws = desk->draws, .clipped = desk->clipped, .room = desk->room};
+    tg_bucket bucket = {.side = to->out + at / bucket_n * side_len,
+                        .draws = desk->draws,
+                        .clipped = desk->clipped,
+                        .room = desk->room,
+                        .is_finite = is_finite};
     for (uint64_t done = 0; done < n; done += bucket.n) {
         bucket.symbols = symbols_of(to, at + done);
         bucket.values = values + done;

@@ -172,6 +172,7 @@ const tg_kernels tg_kernels_avx512 = {
     .ternary = tg_avx512_ternary,
     .levels = tg_avx512_levels,
     .natural = tg_avx512_natural,
+    .powers = tg_avx512_powers,
     .mark_above = tg_avx512_mark_above,
     .draw = tg_avx512_draw,
     .look_up = tg_avx512_look_up,

@@ -399,11 +399,11 @@ TG_TARGET static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size
 {
     const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8));
     size_t done = 0;
-    for (; count - done >= 32 + SPARE; done += 32, bytes += 36) {
+    for (; count - done >= 32; done += 32, bytes += 36) {
         __m512i words = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)bytes));
         words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 9)), 1);
         words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 18)), 2);
-        words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 27)), 3);
+        words = _mm512_inserti32x4(words, _mm_maskz_loadu_epi8(0x1ff, bytes + 27), 3); /* and nothing behind it */
         words = _mm512_srlv_epi16(_mm512_shuffle_epi8(words, pairs), own_shifts());
         _mm512_storeu_si512(symbols + done, _mm512_and_si512(words, _mm512_set1_epi16(0x1ff)));
     }

@@ -112,4 +112,14 @@ TG_TARGET void tg_avx512_natural(uint16_t *symbols, const float *values, const u
     }
     tg_kernels_scalar.natural(symbols + i, values + i, draws + i, n - i);
 }
+
+TG_TARGET void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512i symbol = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(symbols + i)));
+        _mm512_storeu_si512(values + i, _mm512_slli_epi32(symbol, 23));
+    }
+    tg_kernels_scalar.powers(values + i, symbols + i, n - i);
+}
 #endif

@@ -49,6 +49,13 @@ TG_LOOP void natural(uint16_t *symbols, const float *values, const uint32_t *dra
     }
 }
 
+TG_LOOP void powers(float *values, const uint16_t *symbols, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] = tg_bits_float((uint32_t)symbols[i] << 23);
+    }
+}
+
 TG_LOOP void mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -187,6 +194,7 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
 #endif
 
 /* Them, in a table of kernels. */
-#define TG_BUCKET_LOOPS .ternary = ternary, .levels = levels, .natural = natural, .mark_above = mark_above
+#define TG_BUCKET_LOOPS \
+    .ternary = ternary, .levels = levels, .natural = natural, .powers = powers, .mark_above = mark_above
 
 #endif

@@ -59,6 +59,13 @@ void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *d
     }
 }
 
+void tg_scalar_powers(float *values, const uint16_t *symbols, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] = tg_bits_float((uint32_t)symbols[i] << 23);
+    }
+}
+
 void tg_scalar_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

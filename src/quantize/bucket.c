@@ -8,7 +8,7 @@
 
 bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len)
 {
-    if (tg_all_finite(b->values, b->n)) {
+    if (b->is_finite || tg_all_finite(b->values, b->n)) {
         return true;
     }
     for (uint32_t at = 0; at < side_len; at += len) {

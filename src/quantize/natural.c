@@ -21,9 +21,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 {
     (void)side;
     (void)p;
-    for (size_t i = 0; i < n; i++) {
-        values[i] = tg_bits_float((uint32_t)symbols[i] << 23);
-    }
+    tg_kernels_best()->powers(values, symbols, n);
 }
 
 static void encode_bucket(const tg_bucket *b, const double *p)

@@ -29,6 +29,7 @@ typedef struct tg_bucket {
     const uint32_t *draws; /* a random word a value, for parts that ask for them */
     void *room;            /* room_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
+    bool is_finite;        /* all values are, as is known already */
     const float *ahead;    /* as many values that come next, to be asked for; they need not be there. NULL: none */
 } tg_bucket;
 
