@@ -7,7 +7,16 @@
 #include "codec/codec.h"
 #include "kernels/kernels.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
+
+/* How chunks come to stand one behind the other. */
+typedef enum placing {
+    MOVED,   /* each has room for the most that it may take; they are moved together in the end */
+    IN_TURN, /* one thread writes them all, each where the one before it ends */
+    ASIDE    /* threads write them aside, and put each where the one before it ends as soon as that is known */
+} placing;
 
 typedef struct pass {
     tg_codec *c;
@@ -16,37 +25,88 @@ typedef struct pass {
     tg_body *bodies;
     uint32_t from;
     unsigned holds;
-    bool in_turn; /* one thread writes all chunks, each where the one before it ends */
+    placing places;
+    size_t end;           /* of the last that has its place ... */
+    atomic_size_t placed; /* ... and how many have */
 } pass;
 
-static uint8_t *chunk_start(const pass *p, size_t number)
+static uint32_t slice_of(const pass *p, size_t number)
 {
     uint32_t slice = p->from;
     while (p->grid->first[slice + 1] <= number) {
         slice++;
     }
-    return p->bodies[slice - p->from].dst + p->c->written[number].at;
+    return slice;
 }
 
-/* Whether a chunk is the first of its slice. */
-static bool is_first(const pass *p, size_t number)
+static uint8_t *chunk_start(const pass *p, size_t number)
 {
-    uint32_t slice = p->from;
-    while (p->grid->first[slice] < number) {
-        slice++;
+    return p->bodies[slice_of(p, number) - p->from].dst + p->c->written[number].at;
+}
+
+/* Where the chunk before it ends, in its slice. */
+static size_t end_before(const pass *p, size_t number)
+{
+    return p->grid->first[slice_of(p, number)] == number ? 0 : p->end;
+}
+
+/* A chunk that was written aside, to its place, once all before it have theirs. They are on the desks of other threads, and
+ * chunks are taken in order, so this does not take long. */
+static void place_chunk(pass *p, size_t job, const uint8_t *aside)
+{
+    size_t number = p->grid->first[p->from] + job;
+    tg_written *written = &p->c->written[number];
+    while (atomic_load_explicit(&p->placed, memory_order_acquire) != job) {
+        sched_yield();
     }
-    return p->grid->first[slice] == number;
+    written->at = end_before(p, number);
+    p->end = written->at + written->len;
+    atomic_store_explicit(&p->placed, job + 1, memory_order_release);
+    if (written->len == 0) {
+        return;
+    }
+    uint8_t *start = chunk_start(p, number);
+    memcpy(start, aside, written->len);
+    tg_view *view = &written->view;
+    view->side = start + (view->side - aside);
+    view->symbols = start + (view->symbols - aside);
+    view->indices = start + (view->indices - aside);
+    view->start = start;
 }
 
 static void write_chunk(void *context, uint32_t worker, size_t job)
 {
-    const pass *p = context;
+    pass *p = context;
+    tg_desk *desk = &p->c->desks[worker];
     size_t number = p->grid->first[p->from] + job;
-    if (p->in_turn && !is_first(p, number)) {
-        p->c->written[number].at = p->c->written[number - 1].at + p->c->written[number - 1].len;
+    tg_written *written = &p->c->written[number];
+    if (p->places == IN_TURN) {
+        written->at = end_before(p, number);
     }
-    tg_chunk_write(&p->c->written[number], p->c, &p->c->desks[worker], &p->grid->chunks[number], p->holds, p->source,
-                   chunk_start(p, number));
+    uint8_t *start = p->places == ASIDE ? (uint8_t *)desk->sum : chunk_start(p, number);
+    tg_chunk_write(written, p->c, desk, &p->grid->chunks[number], p->holds, p->source, start);
+    if (p->places == ASIDE) {
+        place_chunk(p, job, start);
+    } else if (p->places == IN_TURN) {
+        p->end = written->at + written->len;
+    }
+}
+
+/* What suits: to move little is nothing, but chunks of coded values are long, and shorter than what they may be. */
+static placing choose_placing(const tg_codec *c, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds)
+{
+    if (tg_pool_workers(c->pool) == 1) {
+        return IN_TURN;
+    }
+    for (size_t i = grid->first[from]; i < grid->first[to]; i++) {
+        const tg_chunk *chunk = &grid->chunks[i];
+        const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+        if (!tg_recipe_is_coded(recipe) || tg_recipe_quantize(recipe)->has_scale ||
+            tg_chunk_bound(c, chunk, holds) > sizeof c->desks->sum) {
+            return MOVED;
+        }
+    }
+    return ASIDE;
 }
 
 /* What was sent of each unit, and the scale that it tells. */
@@ -108,7 +168,6 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
 tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint32_t from, uint32_t to, unsigned holds,
                          const tg_source *source, tg_detail *why)
 {
-    /* Every chunk gets a place that is certainly large enough; then they are moved together, if they are not. */
     for (uint32_t s = from; s < to; s++) {
         uint64_t at = 0;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
@@ -117,7 +176,7 @@ tg_status tg_codec_write(tg_codec *c, tg_body *bodies, const tg_grid *grid, uint
         }
     }
     pass p = {.c = c, .source = source, .grid = grid, .bodies = bodies, .from = from, .holds = holds};
-    p.in_turn = tg_pool_workers(c->pool) == 1;
+    p.places = choose_placing(c, grid, from, to, holds);
     size_t chunk_n = grid->first[to] - grid->first[from];
     tg_pool_run(c->pool, chunk_n, write_chunk, &p);
     for (size_t i = grid->first[from]; i < grid->first[to]; i++) {

@@ -16,6 +16,7 @@
 
 #define TG_CHUNK TG_PACK_MAX
 #define TG_CHUNK_HEADER 6u        /* of a chunk that tells its coordinates */
+#define TG_CHUNK_MORE 16          /* words that one may take beyond its values: headers, and the form of a pack */
 #define TG_STREAMS_FROM (1 << 21) /* elements whose memory or frame is too long for caches to keep */
 #define TG_CODED_HEADER 4u        /* of one whose values are coded, behind that */
 
@@ -118,7 +119,7 @@ typedef struct tg_desk {
     void *room;        /* of the quantizer */
     void *pack_room;   /* of the symbol pack */
     uint8_t lengths[TG_BASE_MAX];
-    float sum[TG_CHUNK];
+    float sum[TG_CHUNK + TG_CHUNK_MORE]; /* of a chunk; or, as bytes, what one becomes */
 } tg_desk;
 
 struct tg_codec {
