@@ -85,9 +85,16 @@ static bool looks_itself(const tg_progress *to)
     return to->every && to->quantize->plain_len != 0 && !to->w->remembers;
 }
 
+/* Whether what is remembered is all there is for now, and goes to the next memory as it is loaded: what was sent is taken out of
+ * it once the scale is known. */
+static bool keeps_all(const tg_progress *to)
+{
+    return to->w->remembers && to->w->feedback->keep == NULL && to->quantize->has_scale;
+}
+
 /* Brings a block in, and looks whether it is refused, unless the measuring pass did or writing will. Returns a tensor that
  * is, plus 1. */
-static size_t load_block(const tg_progress *to, const tg_source *source, const block *b)
+static size_t load_block(tg_progress *to, const tg_source *source, const block *b)
 {
     const tg_codec *c = to->c;
     const tg_work *w = to->w;
@@ -105,8 +112,9 @@ static size_t load_block(const tg_progress *to, const tg_source *source, const b
     }
     bool stays = b->is_empty && w->remembers && w->feedback->keep == NULL;
     float *waits = tg_progress_all_wait(to) ? desk->sent + (b->at - to->chunk->at) : desk->sum_of;
-    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : waits, NULL,
-                         c->streams && stays);
+    to->is_kept = keeps_all(to) && !stays;
+    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : waits, to->is_kept ? next : NULL,
+                         c->streams && (stays || to->is_kept));
 }
 
 /* A block whose coordinates are known, or found element by element. Returns a tensor that is refused, plus 1. */
@@ -154,8 +162,7 @@ static size_t write_bins(size_t *here, tg_progress *to, const tg_source *source,
     size_t skip = (size_t)(at - lo);
     uint64_t left = chunk->at + chunk->n - at;
     *here = left < n - skip ? (size_t)left : n - skip;
-    bool keeps = w->remembers && w->feedback->keep == NULL && to->quantize->has_scale && *here == n &&
-                 (holds & TG_HAS_VALUES) != 0;
+    bool keeps = keeps_all(to) && *here == n && (holds & TG_HAS_VALUES) != 0;
     float *next = keeps ? tg_work_memory(w, to->c->memory, lo).next : NULL;
     size_t bad_tensor =
         tg_codec_load(desk, to->c, chunk->unit, source, lo, n, desk->sum_of, next, keeps && to->c->streams);
@@ -265,6 +272,7 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
                       .listed = !every};
     to.at_once =
         every && quantize->plain_len == 0 && !quantize->has_scale && tg_bucket_n(recipe, chunk->n) <= TG_BIN_MAX;
+    to.packs = every && quantize->plain_len == 0 && (to.at_once || quantize->has_scale) && !tg_recipe_is_coded(recipe);
     to.hashes = every && quantize->plain_len != 0 && !tg_recipe_is_coded(recipe) && (holds & TG_HAS_VALUES) != 0;
     to.streams = to.hashes && c->layout->element_n >= TG_STREAMS_FROM;
     tg_hash_list_start(&to.hash);

@@ -255,7 +255,7 @@ bool tg_progress_add(tg_progress *to, const uint64_t *mask, float *u, const floa
     bool finite = true, is_plain = to->quantize->plain_len != 0;
     const float *decoded = is_plain ? add_plain(&finite, to, values, count) : add_symbols(to, values, count);
     to->count += count;
-    if (to->at_once && !tg_recipe_is_coded(to->recipe)) {
+    if (to->packs) {
         pack_some(to, false);
     }
     if (to->w->remembers) {
@@ -280,7 +280,7 @@ size_t tg_progress_finish(tg_progress *to)
     if (tg_recipe_is_coded(to->recipe)) {
         return tg_coded_write(out, symbols, (size_t)to->count, tg_recipe_symbol(to->recipe), &coding);
     }
-    if (to->at_once) {
+    if (to->packs) {
         pack_some(to, true);
     } else if (coding.base != 0) {
         tg_bits_write(out, desk->symbols, (size_t)to->count, coding.base);

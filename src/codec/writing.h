@@ -22,6 +22,7 @@ typedef struct tg_progress {
     size_t few_n;        /* ... which is so much */
     bool listed;         /* desk->list has all that was sent so far */
     bool at_once;        /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
+    bool packs;          /* symbols go to their place block by block */
     bool streams;        /* plain bytes go around the caches */
     bool hashes;         /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;

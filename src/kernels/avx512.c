@@ -172,6 +172,7 @@ const tg_kernels tg_kernels_avx512 = {
     .ternary = tg_avx512_ternary,
     .levels = tg_avx512_levels,
     .natural = tg_avx512_natural,
+    .signs = tg_avx512_signs,
     .powers = tg_avx512_powers,
     .mark_above = tg_avx512_mark_above,
     .draw = tg_avx512_draw,

@@ -33,6 +33,7 @@ void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *d
 void tg_avx512_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
                       uint32_t most, size_t n);
 void tg_avx512_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+void tg_avx512_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n);
 
 /* avx512_select.c */

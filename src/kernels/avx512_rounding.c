@@ -43,6 +43,17 @@ TG_TARGET void tg_avx512_mark_above(uint16_t *symbols, const float *values, floa
     tg_kernels_scalar.mark_above(symbols + i, values + i, threshold, n - i);
 }
 
+TG_TARGET void tg_avx512_signs(uint16_t *symbols, const float *values, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= AT_ONCE; i += AT_ONCE) {
+        __mmask16 first = _mm512_movepi32_mask(_mm512_loadu_si512(values + i));
+        __mmask16 second = _mm512_movepi32_mask(_mm512_loadu_si512(values + i + 16));
+        _mm512_storeu_si512(symbols + i, _mm512_maskz_set1_epi16(both(first, second), 1));
+    }
+    tg_kernels_scalar.signs(symbols + i, values + i, n - i);
+}
+
 /* A draw times 2^-24 and times the largest is the same as times both at once, if nothing is too small to be normal. */
 TG_TARGET void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
 {

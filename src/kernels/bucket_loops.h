@@ -49,6 +49,13 @@ TG_LOOP void natural(uint16_t *symbols, const float *values, const uint32_t *dra
     }
 }
 
+TG_LOOP void signs(uint16_t *symbols, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(tg_float_bits(values[i]) >> 31);
+    }
+}
+
 TG_LOOP void powers(float *values, const uint16_t *symbols, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -195,6 +202,6 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
 
 /* Them, in a table of kernels. */
 #define TG_BUCKET_LOOPS \
-    .ternary = ternary, .levels = levels, .natural = natural, .powers = powers, .mark_above = mark_above
+    .ternary = ternary, .levels = levels, .natural = natural, .signs = signs, .powers = powers, .mark_above = mark_above
 
 #endif

@@ -206,6 +206,8 @@ typedef struct tg_kernels {
      * draw * (way to the next bound) < value * scale - bound the next. */
     void (*round_between)(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                           uint32_t bound_n, float scale, size_t n);
+    /* The sign bit. */
+    void (*signs)(uint16_t *symbols, const float *values, size_t n);
     /* A float of the sign and exponent that a symbol is. */
     void (*powers)(float *values, const uint16_t *symbols, size_t n);
     /* table[symbol]. */

@@ -59,6 +59,13 @@ void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *d
     }
 }
 
+void tg_scalar_signs(uint16_t *symbols, const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(tg_float_bits(values[i]) >> 31);
+    }
+}
+
 void tg_scalar_powers(float *values, const uint16_t *symbols, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -11,6 +11,7 @@ void tg_scalar_ternary(uint16_t *symbols, const float *values, const uint32_t *d
 void tg_scalar_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
                       uint32_t most, size_t n);
 void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+void tg_scalar_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_scalar_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_scalar_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
 void tg_scalar_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
@@ -24,8 +25,8 @@ double tg_scalar_squares(const float *values, size_t n);
 /* Them, in a table of kernels. */
 #define TG_SCALAR_BUCKETS                                                                                           \
     .draw = tg_scalar_draw, .ternary = tg_scalar_ternary, .levels = tg_scalar_levels, .natural = tg_scalar_natural, \
-    .powers = tg_scalar_powers, .mark_above = tg_scalar_mark_above, .count_above = tg_scalar_count_above,           \
-    .round_between = tg_scalar_round_between, .look_up = tg_scalar_look_up, .sums_around = tg_scalar_sums_around,   \
-    .moments = tg_scalar_moments, .squares = tg_scalar_squares
+    .signs = tg_scalar_signs, .powers = tg_scalar_powers, .mark_above = tg_scalar_mark_above,                       \
+    .count_above = tg_scalar_count_above, .round_between = tg_scalar_round_between, .look_up = tg_scalar_look_up,   \
+    .sums_around = tg_scalar_sums_around, .moments = tg_scalar_moments, .squares = tg_scalar_squares
 
 #endif

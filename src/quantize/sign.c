@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/half.h"
+#include "kernels/kernels.h"
 
 static const char *const scale_choices[] = {"mean", "meanmax", "one", NULL}; /* as tg_scale_rule */
 
@@ -33,18 +34,15 @@ static uint32_t side_len(const double *p)
 static void encode_bucket(const tg_bucket *b, const double *p)
 {
     (void)p;
-    for (size_t i = 0; i < b->n; i++) {
-        b->symbols[i] = (uint16_t)(tg_float_bits(b->values[i]) >> 31);
-    }
+    tg_kernels_best()->signs(b->symbols, b->values, b->n);
 }
 
 static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
 {
     (void)p;
     uint32_t plus = tg_get32(side);
-    for (size_t i = 0; i < n; i++) {
-        values[i] = tg_bits_float(plus ^ (uint32_t)symbols[i] << 31);
-    }
+    const float table[] = {tg_bits_float(plus), tg_bits_float(plus ^ UINT32_C(1) << 31)};
+    tg_kernels_best()->look_up(values, symbols, table, 2, n);
 }
 
 const tg_quantize_part tg_quantize_sign = {

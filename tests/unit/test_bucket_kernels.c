@@ -80,6 +80,9 @@ static void compare_rounding(const tg_kernels *fast, const input *in, size_t n)
     tg_kernels_scalar.powers(powers[0], want, n);
     fast->powers(powers[1], want, n);
     assert_memory_equal(powers[0], powers[1], n * sizeof **powers);
+    tg_kernels_scalar.signs(want, in->values, n);
+    fast->signs(got, in->values, n);
+    assert_same_symbols(n);
     tg_kernels_scalar.mark_above(want, in->values, largest / 3, n);
     fast->mark_above(got, in->values, largest / 3, n);
     assert_same_symbols(n);
