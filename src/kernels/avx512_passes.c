@@ -192,19 +192,6 @@ INLINED __mmask16 fp16_narrow_some(void *halves, size_t i, const float *values)
     return (__mmask16)~finite;
 }
 
-TG_TARGET bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n)
-{
-    __mmask16 bad = 0;
-    walk w = walk_of(n);
-    for (size_t step = 0; step < w.vectors; step++) {
-        size_t i = place(w, step);
-        bad |= fp16_narrow_some(halves, i, values);
-    }
-    size_t done = w.vectors * LANES;
-    bool tail = tg_kernels_scalar.fp16_narrow((char *)halves + 2 * done, values + done, n - done);
-    return tail && bad == 0;
-}
-
 /* As tg_float_to_bf16. */
 INLINED __mmask16 bf16_narrow_some(void *halves, size_t i, const float *values)
 {
@@ -223,29 +210,36 @@ INLINED __mmask16 bf16_narrow_some(void *halves, size_t i, const float *values)
     return bad;
 }
 
-TG_TARGET bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n)
+/* What is done with sixteen halves; it is in sight of the compiler where it is called. */
+typedef __mmask16 (*narrow_some)(void *halves, size_t i, const float *values);
+typedef __m512 (*widen_some)(__m256i halves);
+
+INLINED bool narrow_all(void *halves, const float *values, size_t n, narrow_some some,
+                        bool (*rest)(void *, const float *, size_t))
 {
     __mmask16 bad = 0;
     walk w = walk_of(n);
     for (size_t step = 0; step < w.vectors; step++) {
-        size_t i = place(w, step);
-        bad |= bf16_narrow_some(halves, i, values);
+        bad |= some(halves, place(w, step), values);
     }
     size_t done = w.vectors * LANES;
-    bool tail = tg_kernels_scalar.bf16_narrow((char *)halves + 2 * done, values + done, n - done);
+    bool tail = rest((char *)halves + 2 * done, values + done, n - done);
     return tail && bad == 0;
 }
 
-TG_TARGET void tg_avx512_fp16_add(float *sums, const void *halves, float weight, size_t n)
+TG_TARGET bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n)
 {
-    const __m512 factor = _mm512_set1_ps(weight);
-    walk w = walk_of(n);
-    for (size_t step = 0; step < w.vectors; step++) {
-        size_t i = place(w, step);
-        add_some(sums + i, _mm512_cvtph_ps(load_halves(halves, i)), factor);
-    }
-    size_t done = w.vectors * LANES;
-    tg_kernels_scalar.fp16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
+    return narrow_all(halves, values, n, fp16_narrow_some, tg_kernels_scalar.fp16_narrow);
+}
+
+TG_TARGET bool tg_avx512_bf16_narrow(void *halves, const float *values, size_t n)
+{
+    return narrow_all(halves, values, n, bf16_narrow_some, tg_kernels_scalar.bf16_narrow);
+}
+
+INLINED __m512 fp16_widen_some(__m256i halves)
+{
+    return _mm512_cvtph_ps(halves);
 }
 
 INLINED __m512 bf16_widen_some(__m256i halves)
@@ -253,15 +247,26 @@ INLINED __m512 bf16_widen_some(__m256i halves)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-TG_TARGET void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n)
+INLINED void add_all(float *sums, const void *halves, float weight, size_t n, widen_some some,
+                     void (*rest)(float *, const void *, float, size_t))
 {
     const __m512 factor = _mm512_set1_ps(weight);
     walk w = walk_of(n);
     for (size_t step = 0; step < w.vectors; step++) {
         size_t i = place(w, step);
-        add_some(sums + i, bf16_widen_some(load_halves(halves, i)), factor);
+        add_some(sums + i, some(load_halves(halves, i)), factor);
     }
     size_t done = w.vectors * LANES;
-    tg_kernels_scalar.bf16_add(sums + done, (const char *)halves + 2 * done, weight, n - done);
+    rest(sums + done, (const char *)halves + 2 * done, weight, n - done);
+}
+
+TG_TARGET void tg_avx512_fp16_add(float *sums, const void *halves, float weight, size_t n)
+{
+    add_all(sums, halves, weight, n, fp16_widen_some, tg_kernels_scalar.fp16_add);
+}
+
+TG_TARGET void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n)
+{
+    add_all(sums, halves, weight, n, bf16_widen_some, tg_kernels_scalar.bf16_add);
 }
 #endif

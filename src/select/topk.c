@@ -52,7 +52,7 @@ typedef struct topk {
     uint64_t lane_k;   /* candidates that a lane must keep */
     uint64_t lane_cap; /* candidates that it has room for */
     uint32_t lanes;
-} topk; /* behind it: the lanes, then their candidates; once settled, the k that are in are the first of all */
+} topk; /* behind it: the lanes, their candidates, room for keys; once settled, the k that are in are the first candidates */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -85,6 +85,12 @@ static uint64_t *candidates_of(const topk *t, uint32_t l)
     return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
 }
 
+/* Room for as many keys. */
+static uint32_t *keys_of(const topk *t, uint32_t l)
+{
+    return (uint32_t *)(void *)candidates_of(t, t->lanes) + l * t->lane_cap;
+}
+
 static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
 {
     topk t = {.k = k, .lanes = lanes};
@@ -101,33 +107,38 @@ static const struct {
     unsigned shift, bits;
 } rounds[ROUNDS] = {{19, CELL_BITS}, {7, CELL_BITS}, {0, 7}};
 
-/* The key of the k-th largest of n candidates (1 <= k <= n); *ties are how many of that very key are among the k. */
-static uint32_t find_kth(uint64_t *ties, const uint64_t *candidates, uint64_t n, uint64_t k)
+/* The k-th largest of n keys (1 <= k <= n), which are moved about; *ties are how many of that very key are among the k. */
+static uint32_t find_kth(uint64_t *ties, uint32_t *keys, uint64_t n, uint64_t k)
 {
-    uint32_t key = 0; /* its bits that are known */
     for (int r = 0; r < ROUNDS; r++) {
-        uint64_t counts[1 << CELL_BITS] = {0};
-        unsigned known_from = rounds[r].shift + rounds[r].bits;
+        uint64_t counts[1 << CELL_BITS] = {0}, in_cell = 0;
+        uint32_t last = (1u << rounds[r].bits) - 1, cell = last;
         for (uint64_t i = 0; i < n; i++) {
-            uint32_t other = key_of(candidates[i]);
-            uint32_t cell = other >> rounds[r].shift & ((1u << rounds[r].bits) - 1);
-            counts[cell] += (other ^ key) >> known_from == 0 ? 1 : 0;
+            counts[keys[i] >> rounds[r].shift & last]++;
         }
-        uint32_t cell = (1u << rounds[r].bits) - 1;
         for (; k > counts[cell]; cell--) {
             k -= counts[cell];
         }
-        key |= cell << rounds[r].shift;
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t key = keys[i];
+            keys[in_cell] = key;
+            in_cell += (key >> rounds[r].shift & last) == cell ? 1 : 0;
+        }
+        n = in_cell;
     }
     *ties = k;
-    return key;
+    return keys[0];
 }
 
-/* Keeps the k largest of n candidates, of equal ones the first, in their order; returns the least of their keys. */
-static uint32_t keep_largest(uint64_t *candidates, uint64_t n, uint64_t k)
+/* Keeps the k largest of n candidates, of equal ones the first, in their order; returns the least of their keys. There is room for
+ * n keys. */
+static uint32_t keep_largest(uint64_t *candidates, uint32_t *keys, uint64_t n, uint64_t k)
 {
     uint64_t ties = 0, kept = 0;
-    uint32_t kth = find_kth(&ties, candidates, n, k);
+    for (uint64_t i = 0; i < n; i++) {
+        keys[i] = key_of(candidates[i]);
+    }
+    uint32_t kth = find_kth(&ties, keys, n, k);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t key = key_of(candidates[i]);
         bool is_tie = key == kth, stays = key > kth || (is_tie && ties > 0);
@@ -143,7 +154,7 @@ static uint32_t keep_largest(uint64_t *candidates, uint64_t n, uint64_t k)
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
     topk t = layout(most(p, n), lanes, lane_n);
-    return sizeof t + lanes * (sizeof(lane) + t.lane_cap * sizeof(uint64_t));
+    return sizeof t + lanes * (sizeof(lane) + t.lane_cap * (sizeof(uint64_t) + sizeof(uint32_t)));
 }
 
 static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
@@ -158,14 +169,15 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
 static void guess(void *scratch, const float *sample, size_t sample_n)
 {
     const topk *t = scratch;
-    uint64_t *candidates = candidates_of(t, 0), room = t->lanes * t->lane_cap, ties = 0;
+    uint32_t *keys = keys_of(t, 0);
+    uint64_t room = t->lanes * t->lane_cap, ties = 0;
     size_t every = (size_t)((sample_n + room - 1) / room), n = 0; /* there may be no room for all of it */
     for (size_t i = 0; i < sample_n; i += every) {
-        candidates[n++] = candidate_of(sample[i], i);
+        keys[n++] = tg_magnitude_key(sample[i]);
     }
     double expected = (double)n * (double)t->k / (double)t->n, rank = expected + 4 * sqrt(expected) + 8;
     for (uint32_t l = 0; rank < (double)n && l < t->lanes; l++) {
-        lanes_of(t)[l].bound = l > 0 ? lanes_of(t)[0].bound : find_kth(&ties, candidates, n, (uint64_t)rank);
+        lanes_of(t)[l].bound = l > 0 ? lanes_of(t)[0].bound : find_kth(&ties, keys, n, (uint64_t)rank);
     }
 }
 
@@ -191,7 +203,7 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     kernels->mark_keys(mask, u, mine->bound, n);
     size_t count = kernels->list_marks(list, mask, n);
     if (count > t->lane_cap - mine->count) {
-        mine->bound = keep_largest(candidates_of(t, l), mine->count, t->lane_k);
+        mine->bound = keep_largest(candidates_of(t, l), keys_of(t, l), mine->count, t->lane_k);
         mine->count = t->lane_k;
     }
     uint64_t *candidates = candidates_of(t, l) + mine->count;
@@ -211,7 +223,7 @@ static void settle(void *scratch)
         memmove(all + count, candidates_of(t, l), n * sizeof *all);
         count += n;
     }
-    (void)keep_largest(all, count, t->k);
+    (void)keep_largest(all, keys_of(t, 0), count, t->k);
 }
 
 /* The number of the first that is in and not before `at`. */
