@@ -88,6 +88,46 @@ static void indices_round_trip(void **state)
     free(mask);
 }
 
+/* Bits of a Rice code, the first lowest. */
+static size_t put_gap_by_definition(uint8_t *bytes, size_t bit, uint32_t gap, unsigned k)
+{
+    for (uint32_t q = gap >> k; q > 0; q--, bit++) {
+        bytes[bit / 8] |= (uint8_t)(1u << bit % 8);
+    }
+    bit++; /* a zero */
+    for (unsigned b = 0; b < k; b++, bit++) {
+        bytes[bit / 8] |= (uint8_t)((gap >> b & 1) << bit % 8);
+    }
+    return bit;
+}
+
+/* One long gap among short ones, of any length around what is read at a time, at any bit. */
+static void long_gaps_are_read(void **state)
+{
+    (void)state;
+    enum { COUNT = 60 };
+    for (unsigned k = 0; k <= TG_MODE_RICE_MAX; k++) {
+        for (uint32_t quotient = 0; quotient < 140; quotient++) {
+            for (size_t place = 0; place < COUNT; place += 1 + place / 8) {
+                uint8_t bytes[1024] = {0};
+                uint32_t want[COUNT], got[COUNT] = {0}, next = 0;
+                size_t bit = 0;
+                for (size_t i = 0; i < COUNT; i++) {
+                    uint32_t gap = i == place ? quotient << k | ((1u << k) - 1) : (uint32_t)(i % 3 << k) / 2;
+                    bit = put_gap_by_definition(bytes, bit, gap, k);
+                    want[i] = next + gap;
+                    next = want[i] + 1;
+                }
+                size_t len = (bit + 7) / 8;
+                assert_true(tg_index_gaps.list(got, (uint8_t)k, bytes, len, next, COUNT));
+                assert_memory_equal(got, want, sizeof want);
+                assert_false(tg_index_gaps.list(got, (uint8_t)k, bytes, len, next - 1, COUNT));
+                assert_false(tg_index_gaps.list(got, (uint8_t)k, bytes, len - 1, next, COUNT));
+            }
+        }
+    }
+}
+
 /* A block of any length costs a few bytes, not a bit an element. */
 static void blocks_are_cheap(void **state)
 {
@@ -319,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indices_round_trip),
         cmocka_unit_test(none_are_refused),
+        cmocka_unit_test(long_gaps_are_read),
         cmocka_unit_test(blocks_are_cheap),
         cmocka_unit_test(gaps_come_near_the_bound),
         cmocka_unit_test(damaged_indices_are_refused_or_sound),
