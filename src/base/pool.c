@@ -131,12 +131,27 @@ uint32_t tg_pool_workers(const tg_pool *pool)
     return pool->workers;
 }
 
+static void run_alone(size_t job_n, tg_job *job, void *context)
+{
+    for (size_t i = 0; i < job_n; i++) {
+        job(context, 0, i);
+    }
+}
+
+void tg_pool_run_about(tg_pool *pool, uint64_t nanoseconds, size_t job_n, tg_job *job, void *context)
+{
+    enum { WORTH_WAKING = 500000 };
+    if (nanoseconds < WORTH_WAKING) {
+        run_alone(job_n, job, context);
+    } else {
+        tg_pool_run(pool, job_n, job, context);
+    }
+}
+
 void tg_pool_run(tg_pool *pool, size_t job_n, tg_job *job, void *context)
 {
     if (pool->started == 0 || job_n <= 1) {
-        for (size_t i = 0; i < job_n; i++) {
-            job(context, 0, i);
-        }
+        run_alone(job_n, job, context);
         return;
     }
     pthread_mutex_lock(&pool->lock);

@@ -19,4 +19,7 @@ uint32_t tg_pool_workers(const tg_pool *pool);
 /* Does jobs 0 … job_n - 1 and returns when all are done. */
 void tg_pool_run(tg_pool *pool, size_t job_n, tg_job *job, void *context);
 
+/* The same, by the caller alone if all jobs together are thought to take no longer than it takes to wake others. */
+void tg_pool_run_about(tg_pool *pool, uint64_t nanoseconds, size_t job_n, tg_job *job, void *context);
+
 #endif

@@ -150,6 +150,17 @@ static tg_status damaged(const reading *r, size_t number, tg_detail *why)
                    r->c->layout->tensors[unit->pieces[0].tensor].name);
 }
 
+/* About how many nanoseconds it takes one thread to check or to add what is in some chunks. */
+static uint64_t time_for(const tg_view *views, size_t chunk_n)
+{
+    enum { TOLD = 8 }; /* an entry that tells where it belongs, which is a line of memory by itself */
+    uint64_t time = 0;
+    for (size_t i = 0; i < chunk_n; i++) {
+        time += (uint64_t)views[i].count * (views[i].told ? TOLD : 1);
+    }
+    return time;
+}
+
 tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_grid *grid, uint32_t slice,
                        unsigned holds, const uint8_t *bytes, size_t len, tg_detail *why)
 {
@@ -170,7 +181,7 @@ tg_status tg_body_read(tg_view *views, uint64_t *hashes, tg_codec *c, const tg_g
     if (at != end) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: it is longer than what it holds");
     }
-    tg_pool_run(c->pool, chunk_n, check_chunk, &r);
+    tg_pool_run_about(c->pool, time_for(views, chunk_n), chunk_n, check_chunk, &r);
     size_t bad = atomic_load_explicit(&r.bad, memory_order_relaxed);
     return bad == 0 ? TG_OK : damaged(&r, r.first + bad - 1, why);
 }
@@ -376,7 +387,8 @@ void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t fram
                  .first = c->grid->first[slice],
                  .chunk_n = tg_grid_chunks(c->grid, slice),
                  .sink = sink};
-    tg_pool_run(c->pool, s.chunk_n, sum_chunk, &s);
+    bool adds_in_place = sink->added != NULL && frame_n == 1;
+    tg_pool_run_about(c->pool, adds_in_place ? time_for(views, s.chunk_n) : UINT64_MAX, s.chunk_n, sum_chunk, &s);
 }
 
 void tg_codec_note(tg_codec *c, uint32_t slice, const tg_view *views)
