@@ -206,7 +206,13 @@ void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *
     while (at < end) {
         uint64_t bucket = at / bucket_n, left = (bucket + 1) * bucket_n - at;
         size_t m = (size_t)(left < end - at ? left : end - at);
-        quantize->decode_bucket(values, symbols, side + bucket * side_len, m, params);
+        float table[TG_TABLE_MAX];
+        uint32_t table_n = quantize->table != NULL ? quantize->table(table, side + bucket * side_len, params) : 0;
+        if (table_n > 0) {
+            tg_kernels_best()->look_up(values, symbols, table, table_n, m);
+        } else {
+            quantize->decode_bucket(values, symbols, side + bucket * side_len, m, params);
+        }
         values += m;
         symbols += m;
         at += m;
@@ -266,6 +272,30 @@ static const float *next_values(unpacking *u, size_t n)
     return desk->values;
 }
 
+/* Adds the n values that are next. */
+static void add_next(float *out, unpacking *u, size_t n, float weight)
+{
+    const double *params = u->recipe->value[TG_STAGE_quantize];
+    uint64_t bucket_n = tg_bucket_n(u->recipe, u->view->count), end = u->at + n;
+    uint32_t side_len = u->quantize->side_len(params);
+    while (u->at < end) {
+        uint64_t bucket = u->at / bucket_n, left = (bucket + 1) * bucket_n - u->at;
+        size_t m = (size_t)(left < end - u->at ? left : end - u->at);
+        float table[TG_TABLE_MAX];
+        uint32_t table_n = u->quantize->table(table, u->view->side + bucket * side_len, params);
+        for (uint32_t t = 0; t < table_n; t++) {
+            table[t] *= weight;
+        }
+        if (table_n > 0) {
+            tg_kernels_best()->look_up_add(out, u->desk->symbols + (u->at - u->from), table, table_n, m);
+            u->at += m;
+        } else {
+            tg_expand_add(out, NULL, next_values(u, m), weight, m);
+        }
+        out += m;
+    }
+}
+
 /* Blocks of a chunk of which every element was sent as plain bytes are added as they lie. */
 static void unpack_plain(float *out, const unpacking *u, size_t n, bool set, float weight)
 {
@@ -321,6 +351,10 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
         }
         if (reads) {
             read_more(&u, count);
+        }
+        if (mask == NULL && !set && u.quantize->table != NULL) {
+            add_next(out + done, &u, n, weight);
+            continue;
         }
         const float *values = next_values(&u, count);
         if (set) {

@@ -177,6 +177,7 @@ const tg_kernels tg_kernels_avx512 = {
     .mark_above = tg_avx512_mark_above,
     .draw = tg_avx512_draw,
     .look_up = tg_avx512_look_up,
+    .look_up_add = tg_avx512_look_up_add,
     .round_between = tg_avx512_round_between,
     .count_above = tg_avx512_count_above,
     .sums_around = tg_avx512_sums_around,

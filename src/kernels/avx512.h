@@ -20,6 +20,7 @@ void tg_avx512_bf16_add(float *sums, const void *halves, float weight, size_t n)
 /* avx512_buckets.c */
 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead);
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);
+void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n);
 void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n);
 void tg_avx512_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);

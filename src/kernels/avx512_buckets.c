@@ -134,6 +134,36 @@ TG_TARGET void tg_avx512_look_up(float *values, const uint16_t *symbols, const f
     }
 }
 
+/* Quarters of all side by side, as in avx512_passes.c. */
+INLINED void look_up_add_in(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
+                            uint32_t most)
+{
+    const table t = load_table(floats, float_n);
+    size_t quarter = n / 64 * 16;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t at = i; at < 4 * quarter; at += quarter) {
+            __m512 found = find(&t, load_symbols(symbols + at), most);
+            _mm512_storeu_ps(sums + at, _mm512_add_ps(_mm512_loadu_ps(sums + at), found));
+        }
+    }
+    size_t done = 4 * quarter;
+    tg_kernels_scalar.look_up_add(sums + done, symbols + done, floats, float_n, n - done);
+}
+
+TG_TARGET void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n,
+                                     size_t n)
+{
+    if (float_n <= 16) {
+        look_up_add_in(sums, symbols, floats, float_n, n, 16);
+    } else if (float_n <= 32) {
+        look_up_add_in(sums, symbols, floats, float_n, n, 32);
+    } else if (float_n <= 64) {
+        look_up_add_in(sums, symbols, floats, float_n, n, 64);
+    } else {
+        tg_kernels_scalar.look_up_add(sums, symbols, floats, float_n, n);
+    }
+}
+
 /* ---- rounding between bounds, and sums --------------------------------------------------------------------------------- */
 
 enum { FEW = 16, MANY = 32 }; /* bounds */

@@ -173,6 +173,14 @@ TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table,
     }
 }
 
+TG_LOOP void look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+{
+    (void)table_n;
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += table[symbols[i]];
+    }
+}
+
 TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                            uint32_t bound_n, float scale, size_t n)
 {
@@ -196,8 +204,8 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
 }
 
 #define TG_TABLE_LOOPS                                                                                          \
-    .look_up = look_up, .round_between = round_between, .count_above = count_above, .sums_around = sums_around, \
-    .moments = moments, .squares = squares
+    .look_up = look_up, .look_up_add = look_up_add, .round_between = round_between, .count_above = count_above, \
+    .sums_around = sums_around, .moments = moments, .squares = squares
 #endif
 
 /* Them, in a table of kernels. */

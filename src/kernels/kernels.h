@@ -210,8 +210,9 @@ typedef struct tg_kernels {
     void (*signs)(uint16_t *symbols, const float *values, size_t n);
     /* A float of the sign and exponent that a symbol is. */
     void (*powers)(float *values, const uint16_t *symbols, size_t n);
-    /* table[symbol]. */
+    /* table[symbol], or added to sums. */
     void (*look_up)(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+    void (*look_up_add)(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
     /* Sums of magnitudes and of squares, as tg_sum_magnitudes has them, with the number of values that are not 0; of squares
      * alone. */
     size_t (*moments)(double of[2], const float *values, size_t n);

@@ -113,6 +113,14 @@ void tg_scalar_look_up(float *values, const uint16_t *symbols, const float *tabl
     }
 }
 
+void tg_scalar_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+{
+    (void)table_n;
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += table[symbols[i]];
+    }
+}
+
 enum { SUMS = 16 };
 
 static double in_order(const double *sums)

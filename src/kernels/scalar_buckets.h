@@ -18,6 +18,7 @@ void tg_scalar_count_above(uint16_t *symbols, const float *values, const float *
 void tg_scalar_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n);
 void tg_scalar_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+void tg_scalar_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
 size_t tg_scalar_moments(double of[2], const float *values, size_t n);
 double tg_scalar_squares(const float *values, size_t n);
@@ -27,6 +28,7 @@ double tg_scalar_squares(const float *values, size_t n);
     .draw = tg_scalar_draw, .ternary = tg_scalar_ternary, .levels = tg_scalar_levels, .natural = tg_scalar_natural, \
     .signs = tg_scalar_signs, .powers = tg_scalar_powers, .mark_above = tg_scalar_mark_above,                       \
     .count_above = tg_scalar_count_above, .round_between = tg_scalar_round_between, .look_up = tg_scalar_look_up,   \
-    .sums_around = tg_scalar_sums_around, .moments = tg_scalar_moments, .squares = tg_scalar_squares
+    .look_up_add = tg_scalar_look_up_add, .sums_around = tg_scalar_sums_around, .moments = tg_scalar_moments,       \
+    .squares = tg_scalar_squares
 
 #endif

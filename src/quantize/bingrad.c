@@ -47,12 +47,12 @@ static uint64_t room_len(const double *p)
     return (uint64_t)p[BUCKET] * sizeof(float);
 }
 
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
-    float low = tg_get_float(side), high = p[FORM] == FORM_PB ? low : tg_get_float(side + 4);
-    low = p[FORM] == FORM_PB ? -low : low;
-    const float table[] = {low, high};
-    tg_kernels_best()->look_up(values, symbols, table, 2, n);
+    float first = tg_get_float(side);
+    values[0] = p[FORM] == FORM_PB ? -first : first;
+    values[1] = p[FORM] == FORM_PB ? first : tg_get_float(side + 4);
+    return 2;
 }
 
 /* The least b for which the sum of all magnitudes above b is at most n b. The sum falls and n b grows with b, so every
@@ -161,5 +161,5 @@ const tg_quantize_part tg_quantize_bingrad = {
     .room_len = room_len,
     .draws = draws,
     .encode_bucket = encode_bucket,
-    .decode_bucket = decode_bucket,
+    .table = table,
 };

@@ -64,11 +64,10 @@ static void get_levels(float *levels, const uint8_t *side, const double *p)
     }
 }
 
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
-    float levels[S_MAX];
-    get_levels(levels, side, p);
-    tg_kernels_best()->look_up(values, symbols, levels, base(p), n);
+    get_levels(values, side, p);
+    return base(p);
 }
 
 /* The best levels, as they travel. */
@@ -125,5 +124,5 @@ const tg_quantize_part tg_quantize_orq = {
     .draws = draws,
     .refuses = refuses,
     .encode_bucket = encode_bucket,
-    .decode_bucket = decode_bucket,
+    .table = table,
 };

@@ -6,7 +6,7 @@
 #include <math.h>
 
 enum { S, BUCKET, NORM, CLIP };
-enum { NORM_L2 = 0, SIDE = 4, TABLE = 64 };
+enum { NORM_L2 = 0, SIDE = 4 };
 
 static const char *const norm_choices[] = {"l2", "max", NULL};
 
@@ -50,20 +50,22 @@ static float level_of(double norm, int symbol, double levels)
     return (float)(norm * ((symbol - levels) / levels));
 }
 
+static uint32_t table(float *values, const uint8_t *side, const double *p)
+{
+    double norm = (double)tg_get_float(side);
+    uint32_t n = base(p) <= TG_TABLE_MAX ? base(p) : 0; /* a longer one would take longer than what it saves */
+    for (uint32_t s = 0; s < n; s++) {
+        values[s] = level_of(norm, (int)s, p[S]);
+    }
+    return n;
+}
+
 static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
 {
     double norm = (double)tg_get_float(side);
-    float table[TABLE];
-    if (base(p) > TABLE) { /* a table would take longer than what it saves */
-        for (size_t i = 0; i < n; i++) {
-            values[i] = level_of(norm, symbols[i], p[S]);
-        }
-        return;
+    for (size_t i = 0; i < n; i++) {
+        values[i] = level_of(norm, symbols[i], p[S]);
     }
-    for (uint32_t s = 0; s < base(p); s++) {
-        table[s] = level_of(norm, (int)s, p[S]);
-    }
-    tg_kernels_best()->look_up(values, symbols, table, base(p), n);
 }
 
 static void encode_bucket(const tg_bucket *given, const double *p)
@@ -96,5 +98,6 @@ const tg_quantize_part tg_quantize_qsgd = {
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,
+    .table = table,
     .decode_bucket = decode_bucket,
 };

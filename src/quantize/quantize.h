@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define TG_BUCKET_MAX 65536
+#define TG_TABLE_MAX 64
 #define TG_BUCKET_CHUNK UINT32_MAX /* a bucket is a whole chunk, of a part that does not draw */
 
 /* What a scale of a whole unit is. */
@@ -58,7 +59,9 @@ typedef struct tg_quantize_part {
     /* A sentence if the parameters do not go together; NULL: they do, as a NULL function says of all. */
     const char *(*refuses)(const double *params);
     void (*encode_bucket)(const tg_bucket *b, const double *params);
-    /* The values of a bucket, or of a part of it. */
+    /* What symbols mean, by what travels with their bucket: how many values, and they. NULL or 0: decode_bucket tells. */
+    uint32_t (*table)(float table[TG_TABLE_MAX], const uint8_t *side, const double *params);
+    /* The values of a bucket, or of a part of it. NULL: there is always a table. */
     void (*decode_bucket)(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *params);
 
     /* Of parts that fit a distribution, a whole chunk to a bucket: lengths of a prefix code for the symbols that follow from

@@ -37,12 +37,13 @@ static void encode_bucket(const tg_bucket *b, const double *p)
     tg_kernels_best()->signs(b->symbols, b->values, b->n);
 }
 
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
     (void)p;
     uint32_t plus = tg_get32(side);
-    const float table[] = {tg_bits_float(plus), tg_bits_float(plus ^ UINT32_C(1) << 31)};
-    tg_kernels_best()->look_up(values, symbols, table, 2, n);
+    values[0] = tg_bits_float(plus);
+    values[1] = tg_bits_float(plus ^ UINT32_C(1) << 31);
+    return 2;
 }
 
 const tg_quantize_part tg_quantize_sign = {
@@ -53,7 +54,7 @@ const tg_quantize_part tg_quantize_sign = {
     .base = base,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
-    .decode_bucket = decode_bucket,
+    .table = table,
     .has_scale = true,
     .scale = scale,
 };

@@ -23,12 +23,14 @@ static uint32_t side_len(const double *p)
     return SIDE;
 }
 
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
     (void)p;
     float scale = tg_get_float(side);
-    const float table[] = {[MINUS] = -scale, [ZERO] = scale * 0, [PLUS] = scale}; /* NaN if the scale is */
-    tg_kernels_best()->look_up(values, symbols, table, 3, n);
+    values[MINUS] = -scale;
+    values[ZERO] = scale * 0; /* NaN if the scale is */
+    values[PLUS] = scale;
+    return 3;
 }
 
 static void encode_bucket(const tg_bucket *given, const double *p)
@@ -58,5 +60,5 @@ const tg_quantize_part tg_quantize_ternary = {
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,
-    .decode_bucket = decode_bucket,
+    .table = table,
 };
