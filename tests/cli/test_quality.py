@@ -9,7 +9,7 @@ import unittest
 
 import numpy as np
 
-from test_cli import Case, gradient
+from case import Case, gradient
 
 DISTRIBUTIONS = ["gaussian", "laplace", "cubed"]
 UNBIASED = ["natural", "ternary", "orq@3", "orq@9", "linear@3", "linear@9", "qsgd@1", "qsgd@16", "randomk@0.1,unbiased=yes"]

@@ -10,7 +10,7 @@ import unittest
 
 import numpy as np
 
-from test_cli import Case
+from case import Case
 
 QUICK = ("--model", "mlp", "--data", "glyphs", "--batch", "8", "--workers", "3", "--steps", "12")
 KEYS = ["version", "model", "data", "workers", "batch", "steps", "every", "seed", "ratio", "tensors", "whole", "over_time"]
