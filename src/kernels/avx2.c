@@ -36,6 +36,20 @@ INLINED size_t before_line(const float *out, size_t n)
     return head < n ? head : n;
 }
 
+TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams)
+{
+    size_t i = before_line(out, n);
+    if (!streams) {
+        memcpy(out, values, n * sizeof *out);
+        return;
+    }
+    memcpy(out, values, i * sizeof *out);
+    for (; n - i >= LANES; i += LANES) {
+        _mm256_stream_ps(out + i, _mm256_loadu_ps(values + i));
+    }
+    memcpy(out + i, values + i, (n - i) * sizeof *out);
+}
+
 INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
 {
     const __m256i infinity = _mm256_set1_epi32(0x7f800000);
@@ -54,8 +68,6 @@ INLINED bool accumulate_all(float *out, const float *a, const float *b, float sh
     bool tail = tg_kernels_scalar.accumulate(out + i, NULL, a + i, b + i, share, n - i, false);
     return head && tail && _mm256_testz_si256(bad, bad) != 0;
 }
-
-TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams);
 
 TG_TARGET static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                                  bool streams)
@@ -85,20 +97,6 @@ TG_TARGET static void subtract(float *out, const float *a, const float *b, size_
     } else {
         subtract_all(out, a, b, n, false);
     }
-}
-
-TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams)
-{
-    size_t i = before_line(out, n);
-    if (!streams) {
-        memcpy(out, values, n * sizeof *out);
-        return;
-    }
-    memcpy(out, values, i * sizeof *out);
-    for (; n - i >= LANES; i += LANES) {
-        _mm256_stream_ps(out + i, _mm256_loadu_ps(values + i));
-    }
-    memcpy(out + i, values + i, (n - i) * sizeof *out);
 }
 
 /* ---- halves ---------------------------------------------------------------------------------------------------------- */

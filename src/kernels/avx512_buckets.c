@@ -108,60 +108,47 @@ INLINED __m512i load_symbols(const uint16_t *symbols)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)symbols));
 }
 
-/* With room for so many in the registers that are looked into. */
-INLINED void look_up_in(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
+/* With room for `most` in the registers that are looked into. Quarters of all side by side, as in avx512_passes.c: sums are far
+ * away. */
+INLINED void look_up_in(float *out, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n, bool adds,
                         uint32_t most)
 {
     const table t = load_table(floats, float_n);
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        _mm512_storeu_ps(values + i, find(&t, load_symbols(symbols + i), most));
+    size_t quarter = n / 64 * 16, done = 4 * quarter;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t at = i; at < done; at += quarter) {
+            __m512 found = find(&t, load_symbols(symbols + at), most);
+            _mm512_storeu_ps(out + at, adds ? _mm512_add_ps(_mm512_loadu_ps(out + at), found) : found);
+        }
     }
-    tg_kernels_scalar.look_up(values + i, symbols + i, floats, float_n, n - i);
+    (adds ? tg_kernels_scalar.look_up_add : tg_kernels_scalar.look_up)(out + done, symbols + done, floats, float_n,
+                                                                       n - done);
+}
+
+INLINED void look_up_by_size(float *out, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
+                             bool adds)
+{
+    if (float_n <= 16) {
+        look_up_in(out, symbols, floats, float_n, n, adds, 16);
+    } else if (float_n <= 32) {
+        look_up_in(out, symbols, floats, float_n, n, adds, 32);
+    } else if (float_n <= 64) {
+        look_up_in(out, symbols, floats, float_n, n, adds, 64);
+    } else {
+        (adds ? tg_kernels_scalar.look_up_add : tg_kernels_scalar.look_up)(out, symbols, floats, float_n, n);
+    }
 }
 
 TG_TARGET void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n,
                                  size_t n)
 {
-    if (float_n <= 16) {
-        look_up_in(values, symbols, floats, float_n, n, 16);
-    } else if (float_n <= 32) {
-        look_up_in(values, symbols, floats, float_n, n, 32);
-    } else if (float_n <= 64) {
-        look_up_in(values, symbols, floats, float_n, n, 64);
-    } else {
-        tg_kernels_scalar.look_up(values, symbols, floats, float_n, n);
-    }
-}
-
-/* Quarters of all side by side, as in avx512_passes.c. */
-INLINED void look_up_add_in(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
-                            uint32_t most)
-{
-    const table t = load_table(floats, float_n);
-    size_t quarter = n / 64 * 16;
-    for (size_t i = 0; i < quarter; i += 16) {
-        for (size_t at = i; at < 4 * quarter; at += quarter) {
-            __m512 found = find(&t, load_symbols(symbols + at), most);
-            _mm512_storeu_ps(sums + at, _mm512_add_ps(_mm512_loadu_ps(sums + at), found));
-        }
-    }
-    size_t done = 4 * quarter;
-    tg_kernels_scalar.look_up_add(sums + done, symbols + done, floats, float_n, n - done);
+    look_up_by_size(values, symbols, floats, float_n, n, false);
 }
 
 TG_TARGET void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n,
                                      size_t n)
 {
-    if (float_n <= 16) {
-        look_up_add_in(sums, symbols, floats, float_n, n, 16);
-    } else if (float_n <= 32) {
-        look_up_add_in(sums, symbols, floats, float_n, n, 32);
-    } else if (float_n <= 64) {
-        look_up_add_in(sums, symbols, floats, float_n, n, 64);
-    } else {
-        tg_kernels_scalar.look_up_add(sums, symbols, floats, float_n, n);
-    }
+    look_up_by_size(sums, symbols, floats, float_n, n, true);
 }
 
 /* ---- rounding between bounds, and sums --------------------------------------------------------------------------------- */

@@ -10,11 +10,6 @@
 
 enum { AT_ONCE = 32 };
 
-INLINED __m512 magnitudes(__m512 values)
-{
-    return _mm512_abs_ps(values);
-}
-
 /* Draws as whole numbers below 2^24. */
 INLINED __m512 load_draws(const uint32_t *draws)
 {
@@ -65,7 +60,7 @@ TG_TARGET void tg_avx512_ternary(uint16_t *symbols, const float *values, const u
         for (int k = 0; k < 2; k++) {
             __m512 value = _mm512_loadu_ps(values + i + 16 * k);
             __m512 bound = _mm512_mul_ps(load_draws(draws + i + 16 * k), factor);
-            sent[k] = _mm512_cmp_ps_mask(bound, magnitudes(value), _CMP_LT_OQ);
+            sent[k] = _mm512_cmp_ps_mask(bound, _mm512_abs_ps(value), _CMP_LT_OQ);
             negative[k] = _mm512_movepi32_mask(_mm512_castps_si512(value)); /* of what is sent, which is not 0 */
         }
         __mmask32 are_sent = both(sent[0], sent[1]), are_negative = both(negative[0], negative[1]);
@@ -84,7 +79,7 @@ INLINED void levels_in(uint16_t *symbols, const float *values, const uint32_t *d
     const __m512i middle = _mm512_set1_epi32((int)most), one = _mm512_set1_epi32(1);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        __m512 value = _mm512_loadu_ps(values + i), at = magnitudes(value);
+        __m512 value = _mm512_loadu_ps(values + i), at = _mm512_abs_ps(value);
         at = _mm512_mul_ps(shifts ? _mm512_mul_ps(at, moved) : at, times);
         at = _mm512_min_ps(at, highest);
         __m512i level = _mm512_cvttps_epi32(at);

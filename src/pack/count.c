@@ -81,8 +81,7 @@ static bool seem_close(uint32_t *first, const uint16_t *symbols, uint32_t base)
         largest = symbols[i] > largest ? symbols[i] : largest;
     }
     uint32_t spare = largest - least < SPAN ? SPAN - 1u - (uint32_t)(largest - least) : 0;
-    uint32_t before =
-        base <= SPAN ? least : spare * 3 / 4; /* rarer ones are on either side, but small floats are rarest */
+    uint32_t before = base <= SPAN ? least : spare * 3 / 4; /* small floats may be much smaller than most */
     *first = least - (before < least ? before : least);
     return base <= SPAN || largest - least < SPAN;
 }

@@ -126,7 +126,7 @@ static costs measure(const marks *m)
             c.rice = k + i;
         }
     }
-    /* A run takes two bytes or more, so that many are not worth a look. A first one at 0 counts as well. */
+    /* A run takes two bytes or more, so that many are not worth a look. A first one at 0 is not counted, which does no harm. */
     c.runs_len = 2 * (uint64_t)(m->count - s.closed);
     if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(m->n)) {
         c.runs_len = measure_runs(m);
