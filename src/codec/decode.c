@@ -196,22 +196,29 @@ typedef struct summing {
     const tg_sink *sink;
 } summing;
 
+/* How many of the values from number `at` of a chunk up to but not `end` are in the bucket of the first; *side, where what travels
+ * with all of them begins, becomes where its own does. */
+static size_t in_bucket(const uint8_t **side, const tg_recipe *recipe, uint64_t chunk_n, uint64_t at, uint64_t end)
+{
+    uint64_t bucket_n = tg_bucket_n(recipe, chunk_n), bucket = at / bucket_n, left = (bucket + 1) * bucket_n - at;
+    *side += bucket * tg_recipe_quantize(recipe)->side_len(recipe->value[TG_STAGE_quantize]);
+    return (size_t)(left < end - at ? left : end - at);
+}
+
 void tg_decode_symbols(float *values, const uint16_t *symbols, const tg_recipe *recipe, const uint8_t *side,
                        uint64_t chunk_n, uint64_t at, size_t n)
 {
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
     const double *params = recipe->value[TG_STAGE_quantize];
-    uint64_t bucket_n = tg_bucket_n(recipe, chunk_n), end = at + n;
-    uint32_t side_len = quantize->side_len(params);
-    while (at < end) {
-        uint64_t bucket = at / bucket_n, left = (bucket + 1) * bucket_n - at;
-        size_t m = (size_t)(left < end - at ? left : end - at);
+    for (uint64_t end = at + n; at < end;) {
+        const uint8_t *its_side = side;
+        size_t m = in_bucket(&its_side, recipe, chunk_n, at, end);
         float table[TG_TABLE_MAX];
-        uint32_t table_n = quantize->table != NULL ? quantize->table(table, side + bucket * side_len, params) : 0;
+        uint32_t table_n = quantize->table != NULL ? quantize->table(table, its_side, params) : 0;
         if (table_n > 0) {
             tg_kernels_best()->look_up(values, symbols, table, table_n, m);
         } else {
-            quantize->decode_bucket(values, symbols, side + bucket * side_len, m, params);
+            quantize->decode_bucket(values, symbols, its_side, m, params);
         }
         values += m;
         symbols += m;
@@ -275,14 +282,11 @@ static const float *next_values(unpacking *u, size_t n)
 /* Adds the n values that are next. */
 static void add_next(float *out, unpacking *u, size_t n, float weight)
 {
-    const double *params = u->recipe->value[TG_STAGE_quantize];
-    uint64_t bucket_n = tg_bucket_n(u->recipe, u->view->count), end = u->at + n;
-    uint32_t side_len = u->quantize->side_len(params);
-    while (u->at < end) {
-        uint64_t bucket = u->at / bucket_n, left = (bucket + 1) * bucket_n - u->at;
-        size_t m = (size_t)(left < end - u->at ? left : end - u->at);
+    for (uint64_t end = u->at + n; u->at < end;) {
+        const uint8_t *side = u->view->side;
+        size_t m = in_bucket(&side, u->recipe, u->view->count, u->at, end);
         float table[TG_TABLE_MAX];
-        uint32_t table_n = u->quantize->table(table, u->view->side + bucket * side_len, params);
+        uint32_t table_n = u->quantize->table(table, side, u->recipe->value[TG_STAGE_quantize]);
         for (uint32_t t = 0; t < table_n; t++) {
             table[t] *= weight;
         }
