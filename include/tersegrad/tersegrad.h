@@ -53,7 +53,7 @@ typedef enum tg_status {
     TG_E_RECIPE = -2,    /* the recipe is not understood or makes no sense */
     TG_E_MEMORY = -3,    /* an allocation failed */
     TG_E_SPACE = -4,     /* the destination is smaller than the bound */
-    TG_E_NONFINITE = -5, /* a gradient holds NaN or Inf and the policy is to refuse it */
+    TG_E_NONFINITE = -5, /* a gradient holds NaN or Inf, or a residual would, and the policy is to refuse it */
     TG_E_FRAME = -6,     /* the bytes are not an intact frame */
     TG_E_VERSION = -7,   /* the bytes come from a version or use a part that this library does not know */
     TG_E_MISMATCH = -8,  /* made for other tensors, another recipe, seed, step or slice */
@@ -153,11 +153,14 @@ TG_API void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n);
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
-/* What to do with NaN and Inf in a gradient. */
+/* What to do with NaN and Inf in a gradient, and with finite gradients that are so large that error feedback overflows fp32:
+ * gradient plus residual (or plus velocity, for momentum), or what is left of it when the decoded values are subtracted.
+ * A residual is finite after every step, whatever the policy. */
 typedef enum tg_nonfinite {
-    TG_NONFINITE_ERROR = 0, /* refuse the step and name the tensor */
-    TG_NONFINITE_ZERO = 1,  /* take them as 0 */
-    TG_NONFINITE_PASS = 2   /* let them through; they are never remembered as residual */
+    TG_NONFINITE_ERROR = 0, /* refuse the step and name the tensor; the sentence tells which of the two it was */
+    TG_NONFINITE_ZERO = 1,  /* take NaN and Inf as 0; a sum that overflows as the largest finite value, and a residual
+                               (or velocity) that does as 0 */
+    TG_NONFINITE_PASS = 2   /* let NaN and Inf through; they are never kept in a residual. What overflows: as by ZERO */
 } tg_nonfinite;
 
 /* Tensors whose name matches `pattern` ('*' any run, '?' any one character) use `recipe`, whatever their

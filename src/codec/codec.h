@@ -105,6 +105,7 @@ typedef struct tg_lane_job {
 /* One thread's own space. */
 typedef struct tg_desk {
     const float *gradient, *u; /* of the block that was loaded, and with what is remembered: below, or where they lie */
+    bool saturated;            /* gradient plus residual of that block overflowed somewhere, and was saturated */
     float g[TG_BIN_MAX], sum_of[TG_BIN_MAX], values[TG_BIN_MAX], decoded[TG_BIN_MAX];
     uint8_t bytes[TG_BIN_MAX * sizeof(float)];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
@@ -214,11 +215,15 @@ const uint8_t *tg_codec_as_it_travels(const tg_codec *c, uint32_t unit, const tg
 
 /* load.c: desk->gradient, scaled down where its norm is bounded, and desk->u, with what is remembered of it: it is put `into`
  * where something is, and otherwise the gradient itself; and in the former case `also` to another place, if that is not NULL.
- * Nobody reads the latter, or else the former, again soon if it `streams`. Returns as above. */
+ * Nobody reads the latter, or else the former, again soon if it `streams`. Returns as above, also where the sum
+ * overflows; by the other policies it saturates. */
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
                      float *into, float *also, bool streams);
 
-/* load.c: refuses it with a sentence. */
+/* load.c: the tensor of the first of n values of a unit, from element `at` on, that is NaN or Inf, plus 1; 0: none is. */
+size_t tg_codec_bad_tensor(const tg_codec *c, uint32_t unit, const float *values, uint64_t at, size_t n);
+
+/* load.c: refuses it with a sentence: what is NaN or Inf already in the source, or else has overflowed with its residual. */
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 
 /* codec.c: a place of its own for the coordinates of a chunk, if there are few; else NULL. */

@@ -113,8 +113,10 @@ static size_t load_block(tg_progress *to, const tg_source *source, const block *
     bool stays = b->is_empty && w->remembers && w->feedback->keep == NULL;
     float *waits = tg_progress_all_wait(to) ? desk->sent + (b->at - to->chunk->at) : desk->sum_of;
     to->is_kept = keeps_all(to) && !stays;
-    return tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : waits, to->is_kept ? next : NULL,
-                         c->streams && (stays || to->is_kept));
+    size_t bad_tensor = tg_codec_load(desk, c, to->chunk->unit, source, b->at, b->n, stays ? next : waits,
+                                      to->is_kept ? next : NULL, c->streams && (stays || to->is_kept));
+    to->overflows = to->overflows || desk->saturated;
+    return bad_tensor;
 }
 
 /* A block whose coordinates are known, or found element by element. Returns a tensor that is refused, plus 1. */
@@ -167,6 +169,7 @@ static size_t write_bins(size_t *here, tg_progress *to, const tg_source *source,
     size_t bad_tensor =
         tg_codec_load(desk, to->c, chunk->unit, source, lo, n, desk->sum_of, next, keeps && to->c->streams);
     to->is_kept = keeps;
+    to->overflows = to->overflows || desk->saturated;
     if (bad_tensor != 0) {
         return bad_tensor;
     }
@@ -212,6 +215,20 @@ static size_t write_blocks(tg_progress *to, const tg_source *source, unsigned ho
     }
     tg_stream_end();
     return bad_tensor;
+}
+
+/* What has overflowed in the residual of a chunk, or the velocity: refused, or set to 0. Returns as above. */
+static size_t settle_overflow(const tg_progress *to)
+{
+    const tg_chunk *chunk = to->chunk;
+    tg_memory memory = tg_work_memory(to->w, to->c->memory, chunk->at);
+    if (to->c->nonfinite == TG_NONFINITE_ERROR) {
+        return tg_codec_bad_tensor(to->c, chunk->unit, memory.next, chunk->at, chunk->n);
+    }
+    for (uint32_t p = 0; p < to->w->feedback->planes; p++) {
+        tg_zero_nonfinite(memory.next + p * memory.stride, chunk->n);
+    }
+    return 0;
 }
 
 /* The indices behind the values, or symbols and indices as one. */
@@ -281,6 +298,9 @@ void tg_chunk_write(tg_written *written, tg_codec *c, tg_desk *desk, const tg_ch
     if (to.count > 0 && bad_tensor == 0) {
         view.symbols += tg_side_len(recipe, to.count);
         view.symbol_len = (uint32_t)tg_progress_finish(&to);
+    }
+    if (to.overflows && bad_tensor == 0) {
+        bad_tensor = settle_overflow(&to);
     }
     view.indices = view.symbols + view.symbol_len;
     if (told && bad_tensor == 0) {

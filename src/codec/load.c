@@ -3,6 +3,8 @@
 #include "codec/codec.h"
 #include "kernels/kernels.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* Applies the policy for NaN and Inf; false if they are refused. */
@@ -68,6 +70,26 @@ const uint8_t *tg_codec_as_it_travels(const tg_codec *c, uint32_t unit, const tg
     return (const uint8_t *)source->grads[piece->tensor] + (at - piece->at) * tg_dtype_len(dtype);
 }
 
+size_t tg_codec_bad_tensor(const tg_codec *c, uint32_t unit, const float *values, uint64_t at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(values[i])) {
+            return tg_unit_piece(&c->layout->units[unit], at + i)->tensor + 1;
+        }
+    }
+    return 0;
+}
+
+/* Gradient plus residual where it overflows: the largest value. What is NaN or Inf in the gradient itself stays. */
+static void saturate(float *u, const float *g, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(u[i]) && isfinite(g[i])) {
+            u[i] = isnan(u[i]) ? 0.0f : copysignf(FLT_MAX, u[i]);
+        }
+    }
+}
+
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
                      float *into, float *also, bool streams)
 {
@@ -86,6 +108,7 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_s
     }
     bool finite = true;
     desk->gradient = desk->u = g;
+    desk->saturated = false;
     if (w->remembers) {
         tg_memory memory = tg_work_memory(w, c->memory, at);
         finite = w->feedback->recall(into, also, g, &memory, w->feedback_params, n, streams);
@@ -93,12 +116,57 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_s
     } else if (!looked && c->nonfinite == TG_NONFINITE_ERROR) {
         finite = tg_all_finite(g, n);
     }
-    bool refused = !looked && !finite && c->nonfinite == TG_NONFINITE_ERROR;
-    return refused ? tg_unit_piece(&c->layout->units[unit], at)->tensor + 1 : 0;
+    if (finite) {
+        return 0;
+    }
+    if (c->nonfinite == TG_NONFINITE_ERROR) {
+        return tg_codec_bad_tensor(c, unit, desk->u, at, n);
+    }
+    saturate(into, g, n);
+    if (also != NULL) {
+        saturate(also, g, n);
+    }
+    desk->saturated = true;
+    return 0;
+}
+
+/* Whether a tensor is finite in the source. */
+static bool is_given_finite(const tg_codec *c, size_t tensor, const tg_source *source)
+{
+    enum { SOME = 256 };
+    uint32_t u = c->layout->tensor_unit[tensor];
+    const tg_unit *unit = &c->layout->units[u];
+    const tg_work *w = &c->works[u];
+    const tg_piece *piece = unit->pieces;
+    while (piece->tensor != tensor) {
+        piece++;
+    }
+    uint64_t at = piece->at > w->lo ? piece->at : w->lo, end = piece->at + piece->n;
+    end = end < w->hi ? end : w->hi;
+    if (source->flat != NULL) {
+        return at >= end || tg_all_finite(source->flat + w->flat_at + (at - w->lo), (size_t)(end - at));
+    }
+    tg_dtype dtype = c->layout->tensors[tensor].dtype;
+    for (const char *grad = source->grads[tensor]; at < end; at += SOME) {
+        float some[SOME];
+        size_t n = end - at < SOME ? (size_t)(end - at) : SOME;
+        tg_widen(some, grad + (at - piece->at) * tg_dtype_len(dtype), dtype, n);
+        if (!tg_all_finite(some, n)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why)
 {
-    return tg_fail(TG_E_NONFINITE, why, "%s of tensor '%.150s' holds NaN or Inf",
-                   source->flat != NULL ? "the average" : "the gradient", c->layout->tensors[bad_tensor - 1].name);
+    const char *of = source->flat != NULL ? "average" : "gradient", *name = c->layout->tensors[bad_tensor - 1].name;
+    if (!is_given_finite(c, bad_tensor - 1, source)) {
+        return tg_fail(TG_E_NONFINITE, why, "the %s of tensor '%.150s' holds NaN or Inf", of, name);
+    }
+    return tg_fail(
+        TG_E_NONFINITE, why,
+        "the residual of tensor '%.100s' overflows: its %s is finite, but %s plus residual, or that less the "
+        "decoded values, is not",
+        name, of, of);
 }

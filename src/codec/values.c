@@ -11,16 +11,16 @@
 /* ---- what is remembered ---------------------------------------------------------------------------------------------- */
 
 /* Remembers a block: u, less what the decoder will see of the marked elements (NULL: of all) if that is known by now. */
-static void remember(const tg_progress *to, const uint64_t *mask, float *u, const float *g, const float *decoded,
-                     uint64_t at, size_t n)
+static void remember(tg_progress *to, const uint64_t *mask, float *u, const float *g, const float *decoded, uint64_t at,
+                     size_t n)
 {
     const tg_codec *c = to->c;
     const tg_work *w = to->w;
     tg_memory memory = tg_work_memory(w, c->memory, at);
     bool streams = c->streams && (decoded != NULL || to->quantize->has_scale); /* otherwise it is settled soon */
     if (mask == NULL && decoded != NULL) {
-        tg_kernels_best()->subtract(memory.next, u, decoded, n, streams);
-    } else {
+        to->overflows = !tg_kernels_best()->subtract(memory.next, u, decoded, n, streams) || to->overflows;
+    } else { /* what is plain has the sign of u, and so can not overflow */
         if (decoded != NULL && to->few) {
             tg_scatter_add(u, to->desk->list, decoded, -1.0f, to->few_n);
         } else if (decoded != NULL) {
@@ -41,7 +41,7 @@ static void remember(const tg_progress *to, const uint64_t *mask, float *u, cons
 }
 
 /* Takes what the decoder will see of values that waited out of the memory; or puts there what is left of them. */
-static void settle_memory(const tg_progress *to)
+static void settle_memory(tg_progress *to)
 {
     const tg_chunk *chunk = to->chunk;
     tg_desk *desk = to->desk;
@@ -52,11 +52,17 @@ static void settle_memory(const tg_progress *to)
         const uint64_t *mask = to->every ? NULL : desk->mask + done / 64;
         size_t count = to->every ? n : (size_t)tg_mask_count(mask, n);
         tg_decode_symbols(desk->decoded, desk->symbols + at, to->recipe, to->out, to->count, at, count);
+        bool finite = true;
         if (tg_progress_all_wait(to)) {
-            tg_kernels_best()->subtract(memory + done, desk->sent + done, desk->decoded, n, to->c->streams);
+            finite = tg_kernels_best()->subtract(memory + done, desk->sent + done, desk->decoded, n, to->c->streams);
+        } else if (mask == NULL) {
+            finite = tg_kernels_best()->subtract(memory + done, memory + done, desk->decoded, n, false);
         } else {
             tg_expand_add(memory + done, mask, desk->decoded, -1.0f, n);
+            finite =
+                tg_all_finite(desk->values, tg_compress(desk->values, memory + done, mask, n)); /* what has changed */
         }
+        to->overflows = to->overflows || !finite;
         at += count;
     }
     tg_stream_end();
@@ -93,7 +99,7 @@ static void encode_buckets(const tg_progress *to, const float *values, uint64_t 
     tg_desk *desk = to->desk;
     uint64_t step = (c->parent != NULL ? c->parent : c)->step;
     tg_stream stream = tg_stream_of(c->layout->seed, step, to->chunk->unit, c->rank + 1);
-    bool is_finite = c->nonfinite != TG_NONFINITE_PASS && !to->w->remembers; /* a sum of finite values may not be */
+    bool is_finite = c->nonfinite != TG_NONFINITE_PASS;
     bool draws = to->quantize->draws != NULL && to->quantize->draws(params);
     uint32_t side_len = to->quantize->side_len(params);
     uint64_t bucket_n = tg_bucket_n(to->recipe, at + n);

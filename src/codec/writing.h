@@ -24,6 +24,7 @@ typedef struct tg_progress {
     bool at_once;        /* buckets are encoded block by block; otherwise values wait for the end of the chunk */
     bool packs;          /* symbols go to their place block by block */
     bool streams;        /* plain bytes go around the caches */
+    bool overflows;      /* gradient plus residual was saturated, or a new residual is NaN or Inf */
     bool hashes;         /* bytes are hashed as they are written, as there are no others in the chunk */
     tg_hash_list hash;
     double magnitudes;

@@ -21,8 +21,8 @@ typedef struct tg_feedback_part {
     tg_part part;
     uint32_t planes; /* 0: there is no memory, and neither function is called */
 
-    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. Returns whether all of g is
-     * finite. u goes to `also`, too, unless that is NULL. `streams`: nobody reads that, or u if there is no other, again soon. */
+    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. Returns whether all of u is
+     * finite, which takes a finite g. u goes to `also`, too, unless that is NULL. `streams`: nobody reads that, or u if there is no other, again soon. */
     bool (*recall)(float *u, float *also, const float *g, const tg_memory *m, const double *params, size_t n,
                    bool streams);
 

@@ -36,7 +36,6 @@ static bool recall(float *u, float *also, const float *g, const tg_memory *m, co
 {
     float keep_share = (float)p[M];
     const float *residual = m->old, *velocity = m->old + m->stride;
-    bool finite = tg_all_finite(g, n);
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         u[i] = residual[i] + (keep_share * velocity[i] + g[i]);
@@ -44,7 +43,7 @@ static bool recall(float *u, float *also, const float *g, const tg_memory *m, co
     if (also != NULL) {
         memcpy(also, u, n * sizeof *also);
     }
-    return finite;
+    return tg_all_finite(u, n); /* so is the velocity, then */
 }
 
 static void keep(const tg_memory *m, const double *p, const float *g, const uint64_t *mask, size_t n)

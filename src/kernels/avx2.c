@@ -50,9 +50,15 @@ TG_TARGET static void copy(float *out, const float *values, size_t n, bool strea
     memcpy(out + i, values + i, (n - i) * sizeof *out);
 }
 
-INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+/* All bits of an element are set where it is NaN or Inf. */
+INLINED __m256i not_finite(__m256 values)
 {
     const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(values), infinity), infinity);
+}
+
+INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+{
     __m256i bad = _mm256_setzero_si256();
     const __m256 factor = _mm256_set1_ps(share);
     size_t i = streams ? before_line(out, n) : 0;
@@ -61,9 +67,9 @@ INLINED bool accumulate_all(float *out, const float *a, const float *b, float sh
         __m256 value = _mm256_loadu_ps(a + i);
         _mm_prefetch((const char *)(a + i) + AHEAD * sizeof *a, _MM_HINT_T0);
         _mm_prefetch((const char *)(b + i) + AHEAD * sizeof *b, _MM_HINT_T0);
-        __m256i exponent = _mm256_and_si256(_mm256_castps_si256(value), infinity);
-        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(exponent, infinity));
-        put(out + i, _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(b + i))), streams);
+        __m256 sum = _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(b + i)));
+        bad = _mm256_or_si256(bad, not_finite(sum));
+        put(out + i, sum, streams);
     }
     bool tail = tg_kernels_scalar.accumulate(out + i, NULL, a + i, b + i, share, n - i, false);
     return head && tail && _mm256_testz_si256(bad, bad) != 0;
@@ -80,23 +86,23 @@ TG_TARGET static bool accumulate(float *out, float *also, const float *a, const 
     return finite;
 }
 
-INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
+INLINED bool subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
 {
+    __m256i bad = _mm256_setzero_si256();
     size_t i = streams ? before_line(out, n) : 0;
-    tg_kernels_scalar.subtract(out, a, b, i, false);
+    bool head = tg_kernels_scalar.subtract(out, a, b, i, false);
     for (; n - i >= LANES; i += LANES) {
-        put(out + i, _mm256_sub_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)), streams);
+        __m256 difference = _mm256_sub_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+        bad = _mm256_or_si256(bad, not_finite(difference));
+        put(out + i, difference, streams);
     }
-    tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+    bool tail = tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+    return head && tail && _mm256_testz_si256(bad, bad) != 0;
 }
 
-TG_TARGET static void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+TG_TARGET static bool subtract(float *out, const float *a, const float *b, size_t n, bool streams)
 {
-    if (streams) {
-        subtract_all(out, a, b, n, true);
-    } else {
-        subtract_all(out, a, b, n, false);
-    }
+    return streams ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
 }
 
 /* ---- halves ---------------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 /* avx512_passes.c */
 bool tg_avx512_all_finite(const float *values, size_t n);
 bool tg_avx512_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams);
-void tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams);
+bool tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams);
 void tg_avx512_copy(float *out, const float *values, size_t n, bool streams);
 void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 void tg_avx512_add(float *sums, const float *values, float weight, size_t n);

@@ -77,9 +77,8 @@ INLINED bool accumulate_all(float *out, float *also, const float *a, const float
     walk w = walk_of(n - done);
     for (size_t step = 0; step < w.vectors; step++) {
         size_t i = done + place(w, step);
-        __m512 value = _mm512_loadu_ps(a + i);
-        __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_loadu_ps(b + i)));
-        bad |= not_finite(value);
+        __m512 sum = _mm512_add_ps(_mm512_loadu_ps(a + i), _mm512_mul_ps(factor, _mm512_loadu_ps(b + i)));
+        bad |= not_finite(sum);
         if (twice) {
             _mm512_storeu_ps(out + i, sum);
         }
@@ -102,23 +101,23 @@ TG_TARGET bool tg_avx512_accumulate(float *out, float *also, const float *a, con
                    : accumulate_all(out, NULL, a, b, share, n, false, false);
 }
 
-INLINED void subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
+INLINED bool subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
 {
+    __mmask16 bad = 0;
     size_t i = streams ? before_line(out, n) : 0;
-    tg_kernels_scalar.subtract(out, a, b, i, false);
+    bool head = tg_kernels_scalar.subtract(out, a, b, i, false);
     for (; n - i >= LANES; i += LANES) {
-        put(out + i, _mm512_sub_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)), streams);
+        __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i));
+        bad |= not_finite(difference);
+        put(out + i, difference, streams);
     }
-    tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+    bool tail = tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+    return head && tail && bad == 0;
 }
 
-TG_TARGET void tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+TG_TARGET bool tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool streams)
 {
-    if (streams) {
-        subtract_all(out, a, b, n, true);
-    } else {
-        subtract_all(out, a, b, n, false);
-    }
+    return streams ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
 }
 
 TG_TARGET void tg_avx512_copy(float *out, const float *values, size_t n, bool streams)

@@ -131,10 +131,10 @@ typedef struct tg_kernels {
     bool (*all_finite)(const float *values, size_t n);
     /* Whether no half has all bits of an exponent. */
     bool (*halves_finite)(const void *halves, uint16_t exponent, size_t n);
-    /* out = a + share * b, and whether all of a is finite; out = a - b. out may be either. The sum goes to `also`, too, if that is
-     * not NULL; then this is what streams. */
+    /* out = a + share * b, and out = a - b; both return whether all results are finite. out may be either. The sum goes to
+     * `also`, too, if that is not NULL; then this is what streams. */
     bool (*accumulate)(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams);
-    void (*subtract)(float *out, const float *a, const float *b, size_t n, bool streams);
+    bool (*subtract)(float *out, const float *a, const float *b, size_t n, bool streams);
     void (*copy)(float *out, const float *values, size_t n, bool streams);
     void (*stream_bytes)(uint8_t *out, const uint8_t *bytes, size_t len);
     void (*add)(float *sums, const float *values, float weight, size_t n); /* sums += weight * values */

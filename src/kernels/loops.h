@@ -95,22 +95,22 @@ TG_LOOP void bf16_add(float *sums, const void *halves, float weight, size_t n)
 TG_LOOP bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
 {
     (void)streams;
-    bool finite = all_finite(a, n);
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + share * b[i];
     }
     if (also != NULL) {
         memcpy(also, out, n * sizeof *also);
     }
-    return finite;
+    return all_finite(out, n);
 }
 
-TG_LOOP void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+TG_LOOP bool subtract(float *out, const float *a, const float *b, size_t n, bool streams)
 {
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
     }
+    return all_finite(out, n);
 }
 
 TG_LOOP void copy(float *out, const float *values, size_t n, bool streams)

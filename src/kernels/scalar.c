@@ -224,7 +224,6 @@ static bool halves_finite(const void *halves, uint16_t exponent, size_t n)
 
 static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
 {
-    bool finite = all_finite(a, n);
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + share * b[i];
@@ -232,15 +231,16 @@ static bool accumulate(float *out, float *also, const float *a, const float *b, 
     for (size_t i = 0; also != NULL && i < n; i++) {
         also[i] = out[i];
     }
-    return finite;
+    return all_finite(out, n);
 }
 
-static void subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+static bool subtract(float *out, const float *a, const float *b, size_t n, bool streams)
 {
     (void)streams;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
     }
+    return all_finite(out, n);
 }
 
 static void copy(float *out, const float *values, size_t n, bool streams)
