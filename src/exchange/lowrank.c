@@ -9,6 +9,7 @@
  * after the other; until both have succeeded on all ranks nothing has changed. */
 #include "exchange/lowrank.h"
 
+#include "base/half.h"
 #include "base/philox.h"
 #include "kernels/kernels.h"
 
@@ -24,6 +25,8 @@ typedef struct matrix {
     float *q;        /* columns x rank, what the step starts from */
     float *p;        /* rows x rank */
     float *q_next;
+    float limit;    /* the largest magnitude in M for which nothing below can overflow */
+    bool saturates; /* some of this step's M is beyond it, and is taken as it */
 } matrix;
 
 struct tg_lowrank {
@@ -60,11 +63,16 @@ static bool matrix_of_tensor(matrix *out, const tg_layout *l, size_t t)
     if (rank * (rows + columns) >= n) {
         return false;
     }
+    float limit = 0x1p126f; /* over sqrt(rows): no element of Q or the average is larger than a column of M is long */
+    for (uint64_t reach = 1; reach * reach < rows; reach *= 2) {
+        limit *= 0.5f;
+    }
     bool remembers = tg_recipe_feedback(recipe)->planes > 0;
     *out = (matrix){.tensor = t,
                     .rows = rows,
                     .columns = columns,
                     .rank = (uint32_t)rank,
+                    .limit = limit,
                     .decay = remembers ? (float)recipe->value[TG_STAGE_feedback][0] : 0};
     return true;
 }
@@ -218,17 +226,50 @@ static void load_row(const tg_lowrank *l, const matrix *m, uint64_t i)
     if (l->nonfinite == TG_NONFINITE_ZERO) {
         tg_zero_nonfinite(l->row, (size_t)m->columns);
     }
-    for (uint64_t j = 0; m->residual != NULL && j < m->columns; j++) {
-        l->row[j] += m->decay * m->residual[i * m->columns + j];
+    for (uint64_t j = 0; j < m->columns && (m->residual != NULL || m->saturates); j++) {
+        float g = l->row[j], sum = m->residual == NULL ? g : g + m->decay * m->residual[i * m->columns + j];
+        l->row[j] = m->saturates && isfinite(g) ? fmaxf(fminf(sum, m->limit), -m->limit) : sum;
     }
 }
 
-/* P = M Q, sums in binary64. */
-static void multiply(const tg_lowrank *l, const matrix *m)
+/* Applies the policy to row i, which is loaded and has a magnitude beyond the limit, or a NaN. */
+static tg_status admit_row(const tg_lowrank *l, matrix *m, uint64_t i, tg_detail *why)
 {
-    double sums[64];
+    const tg_tensor *tensor = &l->layout->tensors[m->tensor];
+    if (l->nonfinite != TG_NONFINITE_ERROR) {
+        m->saturates = true;
+        load_row(l, m, i);
+        return TG_OK;
+    }
+    const char *grad = l->grads[m->tensor];
+    tg_widen(l->row, grad + i * m->columns * tg_dtype_len(tensor->dtype), tensor->dtype, (size_t)m->columns);
+    if (!tg_all_finite(l->row, (size_t)m->columns)) {
+        return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf", tensor->name);
+    }
+    return tg_fail(TG_E_NONFINITE, why,
+                   "gradient plus residual of tensor '%.100s' exceeds %.3g: a product with its factors overflows",
+                   tensor->name, (double)m->limit);
+}
+
+/* P is made orthonormal, so any scale will do that all ranks have in common. This one, a power of two by Q, avoids overflow. */
+static double scale_of_product(const matrix *m)
+{
+    float largest = tg_bits_float(tg_kernels_best()->largest_key(m->q, (size_t)(m->columns * m->rank)));
+    int exponent = 0;
+    (void)frexp((double)largest * (double)m->columns, &exponent);
+    return exponent > 0 ? ldexp(1, -exponent) : 1;
+}
+
+/* P = M Q, sums in binary64. */
+static tg_status multiply(const tg_lowrank *l, matrix *m, tg_detail *why)
+{
+    double sums[64], scale = scale_of_product(m);
+    m->saturates = false;
     for (uint64_t i = 0; i < m->rows; i++) {
         load_row(l, m, i);
+        if (tg_kernels_best()->largest_key(l->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
+            TG_TRY(admit_row(l, m, i, why));
+        }
         memset(sums, 0, sizeof sums);
         for (uint64_t j = 0; j < m->columns; j++) {
             for (uint32_t k = 0; k < m->rank; k++) {
@@ -236,9 +277,10 @@ static void multiply(const tg_lowrank *l, const matrix *m)
             }
         }
         for (uint32_t k = 0; k < m->rank; k++) {
-            m->p[i * m->rank + k] = (float)sums[k];
+            m->p[i * m->rank + k] = (float)(sums[k] * scale);
         }
     }
+    return TG_OK;
 }
 
 /* Q = M' P, in fp32, row after row. */
@@ -320,7 +362,9 @@ static void settle(const tg_lowrank *l, const matrix *m)
     if (m->residual != NULL && l->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(m->residual, (size_t)(m->rows * m->columns));
     }
-    memcpy(m->q, m->q_next, m->columns * m->rank * sizeof *m->q);
+    if (tg_all_finite(m->q_next, (size_t)(m->columns * m->rank))) { /* otherwise NaN or Inf was let through */
+        memcpy(m->q, m->q_next, m->columns * m->rank * sizeof *m->q);
+    }
 }
 
 /* ---- a step ---------------------------------------------------------------------------------------------------------- */
@@ -336,21 +380,21 @@ tg_status tg_lowrank_begin(tg_lowrank *l, uint64_t step, void *const *grads, tg_
     l->grads = grads;
     l->step = step;
     l->stage = 1;
-    if (status != TG_OK) {
-        TG_TRY(tg_exchange_begin(l->first, step, l->first_grads, why));
-        l->first->status = status;
-        l->first->why = *reason;
-        return TG_OK;
-    }
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+    tg_detail fault = *reason;
+    for (size_t t = 0; status == TG_OK && t < l->layout->tensor_n; t++) {
         if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
             memcpy(l->first_grads[t], grads[t], copy_len(l, t));
         }
     }
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        multiply(l, &l->matrices[i]);
+    for (size_t i = 0; status == TG_OK && i < l->matrix_n; i++) {
+        status = multiply(l, &l->matrices[i], &fault);
     }
-    return tg_exchange_begin(l->first, step, l->first_grads, why);
+    TG_TRY(tg_exchange_begin(l->first, step, l->first_grads, why));
+    if (status != TG_OK) { /* for the first exchange to tell all ranks */
+        l->first->status = status;
+        l->first->why = fault;
+    }
+    return TG_OK;
 }
 
 static void finish(const tg_lowrank *l)

@@ -199,6 +199,71 @@ static void nan_is_refused_and_leaves_no_trace(void **state)
     free(w);
 }
 
+/* One element of 1e21 is carried like any other. */
+static void large_values_are_carried(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {1, 2, 3, 5};
+    for (size_t k = 0; k < 4; k++) {
+        world *w = test_room(sizeof *w);
+        world_open(w, worlds[k], "powersgd@2");
+        for (uint64_t step = 0; step < 6; step++) {
+            world_fill(w, step);
+            w->grads[0][3][17] = 1e21f;
+            MUST(world_reduce(w, step, why));
+            double given = 1e21 / w->n;
+            assert_true(step == 0 || fabs((double)w->grads[0][3][17] - given) < 1e-5 * given);
+        }
+        world_close(w);
+        free(w);
+    }
+}
+
+/* Gradients times a power of two have averages times that, to the bit. */
+static void scale_does_not_matter(void **state)
+{
+    (void)state;
+    static const float scales[] = {0x1p-40f, 0x1p40f, 0x1p70f, 0x1p110f};
+    for (size_t k = 0; k < 4; k++) {
+        world *w = test_room(sizeof *w), *scaled = test_room(sizeof *scaled);
+        world_open(w, 3, "powersgd@2");
+        world_open(scaled, 3, "powersgd@2");
+        for (uint64_t step = 0; step < 6; step++) {
+            world_fill(w, step);
+            world_fill(scaled, step);
+            for (size_t i = 0; i < 3 * TENSOR_N * LONGEST; i++) {
+                (&scaled->grads[0][0][0])[i] *= scales[k];
+            }
+            MUST(world_reduce(w, step, why));
+            MUST(world_reduce(scaled, step, why));
+            for (size_t i = 0; i < 3 * TENSOR_N * LONGEST; i++) {
+                (&w->grads[0][0][0])[i] *= scales[k];
+            }
+            assert_memory_equal(w->grads, scaled->grads, sizeof w->grads[0] * 3);
+        }
+        world_close(scaled);
+        world_close(w);
+        free(scaled);
+        free(w);
+    }
+}
+
+/* What two factors can not carry in fp32 is refused with the true reason. */
+static void overflow_is_named(void **state)
+{
+    (void)state;
+    world *w = test_room(sizeof *w);
+    world_open(w, 3, "powersgd@2");
+    world_fill(w, 0);
+    w->grads[1][3][17] = w->given[1][3][17] = -3e38f;
+    MUST_FAIL(TG_E_PEER, "gradient plus residual of tensor 'dense' exceeds", world_reduce(w, 0, why));
+    assert_memory_equal(w->grads, w->given, sizeof w->given[0] * 3);
+    w->grads[1][3][17] = 1;
+    MUST(world_reduce(w, 0, why));
+    world_close(w);
+    free(w);
+}
+
 static void state_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
@@ -307,13 +372,11 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost),
-        cmocka_unit_test(low_rank_is_exact),
-        cmocka_unit_test(zeros_and_then_something),
-        cmocka_unit_test(nan_is_refused_and_leaves_no_trace),
-        cmocka_unit_test(state_goes_on_with_the_same_bits),
-        cmocka_unit_test(misuse_is_named),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(nothing_is_lost),          cmocka_unit_test(low_rank_is_exact),
+        cmocka_unit_test(zeros_and_then_something), cmocka_unit_test(nan_is_refused_and_leaves_no_trace),
+        cmocka_unit_test(large_values_are_carried), cmocka_unit_test(scale_does_not_matter),
+        cmocka_unit_test(overflow_is_named),        cmocka_unit_test(state_goes_on_with_the_same_bits),
+        cmocka_unit_test(misuse_is_named),          cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
