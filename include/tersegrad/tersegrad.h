@@ -156,7 +156,10 @@ TG_API void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n);
 /* What to do with NaN and Inf in a gradient, and with finite gradients that are so large that error feedback overflows fp32:
  * gradient plus residual (or plus velocity, for momentum), or what is left of it when the decoded values are subtracted.
  * A residual is finite after every step, whatever the policy. `lowrank` multiplies: there a sum overflows from 2^126 over the
- * square root of the matrix's rows on, rounded up to a power of two. */
+ * square root of the matrix's rows on, rounded up to a power of two.
+ * Averages of finite values are finite by every policy and exchange: where the sum overflows, it is taken of values that are
+ * scaled down. Only what LGC decodes from its learned codes may overflow: ERROR refuses that on all ranks, ZERO takes it as 0,
+ * PASS lets it through. */
 typedef enum tg_nonfinite {
     TG_NONFINITE_ERROR = 0, /* refuse the step and name the tensor; the sentence tells which of the two it was */
     TG_NONFINITE_ZERO = 1,  /* take NaN and Inf as 0; a sum that overflows as the largest finite value, and a residual

@@ -226,6 +226,9 @@ size_t tg_codec_bad_tensor(const tg_codec *c, uint32_t unit, const float *values
 /* load.c: refuses it with a sentence: what is NaN or Inf already in the source, or else has overflowed with its residual. */
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 
+/* load.c: the latter sentence; `of` is "gradient" or "average". */
+tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why) TG_CHECKED;
+
 /* codec.c: a place of its own for the coordinates of a chunk, if there are few; else NULL. */
 uint32_t *tg_codec_list(const tg_codec *c, const tg_chunk *chunk, uint64_t count);
 

@@ -369,15 +369,15 @@ void tg_codec_unpack(float *out, const tg_codec *c, const tg_chunk *chunk, const
     }
 }
 
-/* The parts of a chunk's sum that belong to each tensor, to where they go. */
-static void deliver_chunk(const summing *s, const tg_chunk *chunk, const float *sum)
+/* The parts of a chunk's sum that belong to each tensor, to where they go. Returns whether all averages are finite. */
+static bool deliver_chunk(const summing *s, const tg_chunk *chunk, const float *sum, float divisor)
 {
+    bool finite = true;
     const tg_layout *l = s->c->layout;
     const tg_sink *sink = s->sink;
     if (sink->flat != NULL) {
         const tg_work *w = &s->c->works[chunk->unit];
-        tg_store(sink->flat + w->flat_at + (chunk->at - w->lo), TG_FP32, sum, sink->divisor, chunk->n);
-        return;
+        return tg_store(sink->flat + w->flat_at + (chunk->at - w->lo), TG_FP32, sum, divisor, chunk->n);
     }
     const tg_piece *piece = tg_unit_piece(&l->units[chunk->unit], chunk->at);
     for (uint32_t done = 0; done < chunk->n; piece++) {
@@ -389,10 +389,23 @@ static void deliver_chunk(const summing *s, const tg_chunk *chunk, const float *
         } else {
             tg_dtype dtype = l->tensors[piece->tensor].dtype;
             char *out = sink->averages[piece->tensor];
-            tg_store(out + from * tg_dtype_len(dtype), dtype, sum + done, sink->divisor, m);
+            finite = tg_store(out + from * tg_dtype_len(dtype), dtype, sum + done, divisor, m) && finite;
         }
         done += (uint32_t)m;
     }
+    return finite;
+}
+
+/* The average of a chunk once more, where the sum has overflowed, or some value is NaN or Inf. */
+static void average_shared(const summing *s, const tg_chunk *chunk, tg_desk *desk, size_t i)
+{
+    float share = tg_average_share(s->frame_n);
+    memset(desk->sum, 0, chunk->n * sizeof *desk->sum);
+    for (size_t f = 0; f < s->frame_n; f++) {
+        tg_codec_unpack(desk->sum, s->c, chunk, &s->views[f * s->chunk_n + i], desk, false, share);
+    }
+    tg_average_shared(desk->sum, share, s->frame_n, chunk->n);
+    (void)deliver_chunk(s, chunk, desk->sum, 1.0f);
 }
 
 static void sum_chunk(void *context, uint32_t worker, size_t i)
@@ -414,7 +427,9 @@ static void sum_chunk(void *context, uint32_t worker, size_t i)
         /* The first frame's values are set, not added, so that a -0 arrives as it was. */
         tg_codec_unpack(desk->sum, s->c, chunk, &s->views[f * s->chunk_n + i], desk, f == 0, 1.0f);
     }
-    deliver_chunk(s, chunk, desk->sum);
+    if (!deliver_chunk(s, chunk, desk->sum, s->sink->divisor) && s->frame_n > 1) {
+        average_shared(s, chunk, desk, i);
+    }
 }
 
 void tg_codec_sum(tg_codec *c, uint32_t slice, const tg_view *views, size_t frame_n, const tg_sink *sink)

@@ -3,7 +3,6 @@
 #include "codec/codec.h"
 #include "kernels/kernels.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -80,16 +79,6 @@ size_t tg_codec_bad_tensor(const tg_codec *c, uint32_t unit, const float *values
     return 0;
 }
 
-/* Gradient plus residual where it overflows: the largest value. What is NaN or Inf in the gradient itself stays. */
-static void saturate(float *u, const float *g, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(u[i]) && isfinite(g[i])) {
-            u[i] = isnan(u[i]) ? 0.0f : copysignf(FLT_MAX, u[i]);
-        }
-    }
-}
-
 size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_source *source, uint64_t at, size_t n,
                      float *into, float *also, bool streams)
 {
@@ -122,9 +111,9 @@ size_t tg_codec_load(tg_desk *desk, const tg_codec *c, uint32_t unit, const tg_s
     if (c->nonfinite == TG_NONFINITE_ERROR) {
         return tg_codec_bad_tensor(c, unit, desk->u, at, n);
     }
-    saturate(into, g, n);
+    tg_saturate(into, g, n);
     if (also != NULL) {
-        saturate(also, g, n);
+        tg_saturate(also, g, n);
     }
     desk->saturated = true;
     return 0;
@@ -158,15 +147,20 @@ static bool is_given_finite(const tg_codec *c, size_t tensor, const tg_source *s
     return true;
 }
 
+tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why)
+{
+    return tg_fail(
+        TG_E_NONFINITE, why,
+        "the residual of tensor '%.100s' overflows: its %s is finite, but %s plus residual, or that less the "
+        "decoded values, is not",
+        tensor, of, of);
+}
+
 tg_status tg_codec_refuse(const tg_codec *c, size_t bad_tensor, const tg_source *source, tg_detail *why)
 {
     const char *of = source->flat != NULL ? "average" : "gradient", *name = c->layout->tensors[bad_tensor - 1].name;
     if (!is_given_finite(c, bad_tensor - 1, source)) {
         return tg_fail(TG_E_NONFINITE, why, "the %s of tensor '%.150s' holds NaN or Inf", of, name);
     }
-    return tg_fail(
-        TG_E_NONFINITE, why,
-        "the residual of tensor '%.100s' overflows: its %s is finite, but %s plus residual, or that less the "
-        "decoded values, is not",
-        name, of, of);
+    return tg_refuse_overflow(name, of, why);
 }

@@ -135,6 +135,11 @@ void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const f
 
 /* ---- lgc_learn.c ----------------------------------------------------------------------------------------------------- */
 
+/* All averages of this step into l->means, but for tensors that travel whole; where one is NaN or Inf, or what it leaves of
+ * this rank's own values is, by the policy: refused, set to 0, or let through. All ranks come to the same verdict of the
+ * averages. */
+tg_status tg_lgc_check_averages(tg_lgc *l, tg_detail *why) TG_CHECKED;
+
 /* All ranks are well: averages to x->grads, new memory in, and what was learned. */
 void tg_lgc_finish(tg_exchange *x);
 

@@ -78,7 +78,7 @@ static void learn(tg_lgc *l, uint64_t step)
     tg_status status =
         l->is_server ? tg_autoencoder_train_common(&loss, l->autoencoder, l->rows, l->rows + l->world, chosen, NULL)
                      : tg_autoencoder_train_mean(&loss, l->autoencoder, l->rows, l->world, NULL);
-    if (status == TG_OK) {
+    if (status == TG_OK && isfinite(error)) {
         float *known = &l->progress.error;
         *known = *known < 0 ? (float)error : 0.9f * *known + 0.1f * (float)error;
     }
@@ -141,7 +141,7 @@ static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
     const uint64_t *mask = seen == NULL ? NULL : mask_of(l, t);
     tg_memory memory = {l->saved + t->memory_at, l->next + t->memory_at, (size_t)t->n};
     if (mask == NULL) {
-        tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n, false);
+        (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n, false); /* 0, or to be set to it */
     } else {
         memcpy(memory.next, u, (size_t)t->n * sizeof *u);
         tg_expand_add(memory.next, mask, seen, -1.0f, (size_t)t->n);
@@ -149,7 +149,7 @@ static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
     if (t->feedback->keep != NULL) {
         t->feedback->keep(&memory, t->feedback_params, l->g + t->at, mask, (size_t)t->n);
     }
-    if (l->nonfinite == TG_NONFINITE_PASS) {
+    if (l->nonfinite != TG_NONFINITE_ERROR) {
         tg_zero_nonfinite(memory.next, (size_t)(t->n * t->feedback->planes));
     }
 }
@@ -161,7 +161,8 @@ static void update_scales(tg_lgc *l, const float *mean)
         uint64_t k = tg_lgc_coded(l, t);
         if (k > 0) {
             float rms = (float)sqrt(tg_sum_squares(mean + i, (size_t)k) / (double)k);
-            l->scales[t] = l->scales[t] > 0 ? 0.9f * l->scales[t] + 0.1f * rms : rms;
+            float scale = l->scales[t] > 0 ? 0.9f * l->scales[t] + 0.1f * rms : rms;
+            l->scales[t] = isfinite(scale) ? scale : l->scales[t]; /* NaN or Inf was let through */
         }
         i += k;
     }
@@ -184,7 +185,7 @@ static void deliver(const tg_exchange *x, const tg_lgc *l, size_t t, const float
 }
 
 /* Means at the leader's coordinates, coded ones first, as they come out of the average of this phase. */
-static const float *means_of(tg_lgc *l)
+static void find_means(tg_lgc *l)
 {
     const float *behind = l->average + l->whole_n;
     if (l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server) { /* picked ones and a code */
@@ -195,18 +196,62 @@ static const float *means_of(tg_lgc *l)
         memcpy(l->means, behind + l->picked_n, l->coded_n * sizeof *l->means);
     }
     memcpy(l->means + l->coded_n, behind, l->picked_n * sizeof *l->means);
-    return l->means;
+}
+
+/* Whether the average of coded values is what a rank takes out of its residual, in place of its own values. */
+static bool gives_back(const tg_lgc *l)
+{
+    return l->progress.phase == TG_LGC_PHASE_CODE && l->params[TG_LGC_OWN] != 0;
+}
+
+/* The policy for n averages of a tensor; `own`: what they are taken out of, if not NULL. */
+static tg_status check_some(const tg_lgc *l, size_t t, float *average, const float *own, uint64_t n, tg_detail *why)
+{
+    bool finite = tg_all_finite(average, (size_t)n), leaves_finite = true;
+    if (l->nonfinite == TG_NONFINITE_ZERO && !finite) {
+        tg_zero_nonfinite(average, (size_t)n);
+    }
+    for (uint64_t i = 0; own != NULL && i < n; i++) {
+        leaves_finite = leaves_finite && isfinite(own[i] - average[i]);
+    }
+    if (l->nonfinite != TG_NONFINITE_ERROR || (finite && leaves_finite)) {
+        return TG_OK;
+    }
+    const char *name = l->layout->tensors[t].name;
+    return finite ? tg_refuse_overflow(name, "gradient", why)
+                  : tg_fail(TG_E_NONFINITE, why,
+                            "the average of tensor '%.100s' overflows: gradients are finite, but too large to be coded",
+                            name);
+}
+
+tg_status tg_lgc_check_averages(tg_lgc *l, tg_detail *why)
+{
+    bool all = l->progress.phase == TG_LGC_PHASE_DENSE;
+    if (!all) {
+        find_means(l);
+    }
+    float *whole = l->average, *coded = l->means, *picked = l->means + l->coded_n;
+    const float *own = tg_lgc_own_values(l);
+    for (size_t t = 0; t < l->layout->tensor_n; t++) {
+        const tg_lgc_tensor *tensor = &l->tensors[t];
+        bool is_whole = all || tensor->role == TG_LGC_WHOLE, is_coded = !is_whole && tensor->role == TG_LGC_CODED;
+        float **at = is_whole ? &whole : is_coded ? &coded : &picked;
+        uint64_t n = is_whole ? tensor->n : tensor->k;
+        const float *taken_from = is_coded && gives_back(l) ? own + (coded - l->means) : NULL;
+        TG_TRY(check_some(l, t, *at, taken_from, n, why));
+        *at += n;
+    }
+    return TG_OK;
 }
 
 void tg_lgc_finish(tg_exchange *x)
 {
     tg_lgc *l = x->lgc;
     bool all = l->progress.phase == TG_LGC_PHASE_DENSE;
-    bool learns = l->progress.phase == TG_LGC_PHASE_LEARN, codes = l->progress.phase == TG_LGC_PHASE_CODE;
-    const float *whole = l->average, *mean = all ? NULL : means_of(l);
+    bool learns = l->progress.phase == TG_LGC_PHASE_LEARN;
+    const float *whole = l->average, *mean = l->means;
     const float *own = l->values + l->rank * (l->coded_n + l->picked_n);
-    const float *coded = mean, *picked = all ? NULL : mean + l->coded_n;
-    bool gives_back = codes && l->params[TG_LGC_OWN] != 0;
+    const float *coded = mean, *picked = mean + l->coded_n;
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
         const tg_lgc_tensor *tensor = &l->tensors[t];
         if (all || tensor->role == TG_LGC_WHOLE) {
@@ -217,7 +262,7 @@ void tg_lgc_finish(tg_exchange *x)
         }
         const float **at = tensor->role == TG_LGC_CODED ? &coded : &picked;
         uint64_t number = (uint64_t)(*at - mean);
-        remember(l, tensor, gives_back && tensor->role == TG_LGC_CODED ? *at : own + number);
+        remember(l, tensor, gives_back(l) && tensor->role == TG_LGC_CODED ? *at : own + number);
         deliver(x, l, t, *at, false);
         *at += tensor->k;
     }

@@ -256,8 +256,9 @@ static tg_status say_slices(tg_exchange *x)
     return TG_OK;
 }
 
-/* The mean of elements [from, to) of all ranks' vectors, in rank order, into l->average. A report has more behind them. */
-static tg_status sum_heard(tg_exchange *x, topic about, uint64_t from, uint64_t to, tg_detail *why)
+/* The sum of elements [from, to) of all ranks' vectors times `share`, in rank order, into l->average. A report has more
+ * behind them. */
+static tg_status add_heard(tg_exchange *x, topic about, uint64_t from, uint64_t to, float share, tg_detail *why)
 {
     tg_lgc *l = x->lgc;
     uint32_t slice = about == SLICE ? x->rank : 0;
@@ -273,17 +274,27 @@ static tg_status sum_heard(tg_exchange *x, topic about, uint64_t from, uint64_t 
         }
         float *into = p == 0 ? l->average : l->vector;
         tg_lgc_get_stretch(into, l, body, from, to);
-        for (uint64_t i = from; p > 0 && i < to; i++) {
-            l->average[i] += l->vector[i];
-        }
         if (about == VALUES) {
             memcpy(l->values + p * (l->coded_n + l->picked_n), into + l->whole_n + l->picked_n,
                    l->coded_n * sizeof *into);
         }
+        for (uint64_t i = from; i < to; i++) {
+            l->average[i] = p == 0 ? share * l->average[i] : l->average[i] + share * l->vector[i];
+        }
     }
-    for (uint64_t i = from; i < to; i++) {
-        l->average[i] /= (float)x->world;
+    return TG_OK;
+}
+
+/* The mean of the same; finite values have a finite one. */
+static tg_status sum_heard(tg_exchange *x, topic about, uint64_t from, uint64_t to, tg_detail *why)
+{
+    float *average = x->lgc->average, share = 1.0f;
+    TG_TRY(add_heard(x, about, from, to, share, why));
+    if (!tg_all_finite(average + from, (size_t)(to - from))) {
+        share = tg_average_share(x->world);
+        TG_TRY(add_heard(x, about, from, to, share, why));
     }
+    tg_average_shared(average + from, share, x->world, (size_t)(to - from));
     return TG_OK;
 }
 
@@ -453,7 +464,7 @@ tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why)
     return TG_OK;
 }
 
-tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status hear_about(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     const tg_lgc *l = x->lgc;
     switch (script_of(l)[round]) {
@@ -465,4 +476,10 @@ tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why)
     case ANSWER: return hear_answer(x, why);
     }
     return TG_OK;
+}
+
+tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    TG_TRY(hear_about(x, round, why));
+    return round + 1 == tg_lgc_rounds(x) ? tg_lgc_check_averages(x->lgc, why) : TG_OK;
 }

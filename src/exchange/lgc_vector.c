@@ -45,7 +45,13 @@ tg_status tg_lgc_load(tg_exchange *x, tg_detail *why)
         memcpy(l->g + tensor->at, u, n * sizeof *u);
         if (tensor->feedback->planes > 0) {
             tg_memory memory = {l->saved + tensor->memory_at, l->next + tensor->memory_at, n};
-            (void)tensor->feedback->recall(u, NULL, u, &memory, tensor->feedback_params, n, false); /* was looked at */
+            bool finite = tensor->feedback->recall(u, NULL, u, &memory, tensor->feedback_params, n, false);
+            if (!finite && l->nonfinite == TG_NONFINITE_ERROR) {
+                return tg_refuse_overflow(l->layout->tensors[t].name, "gradient", why);
+            }
+            if (!finite) {
+                tg_saturate(u, l->g + tensor->at, n);
+            }
         }
     }
     return TG_OK;

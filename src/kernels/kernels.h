@@ -8,13 +8,19 @@
 
 /* tg_widen and tg_narrow of the public header are two of them. */
 
-/* Elements, each divided by `divisor`, from fp32 to a gradient. */
-void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
+/* Elements, each divided by `divisor`, from fp32 to a gradient. Returns whether all quotients are finite. */
+bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
 
 /* out[i] = factor * values[i]; a finite value stays finite. `out` may be `values`. */
 void tg_scale(float *out, const float *values, float factor, size_t n);
 
 bool tg_all_finite(const float *values, size_t n);
+
+/* How averages of finite values stay finite where their sum overflows: every value is multiplied by tg_average_share, a power
+ * of two so small that no sum of n values can overflow, and the sum is divided by n and the share; what rounding still takes
+ * beyond the range saturates. A sum that is not finite, because a value was not, stays so. */
+float tg_average_share(size_t n);
+void tg_average_shared(float *sums, float share, size_t value_n, size_t n);
 
 /* Behind kernels that were told to stream, before another thread looks at what they wrote. */
 static inline void tg_stream_end(void)
@@ -24,6 +30,9 @@ static inline void tg_stream_end(void)
 #endif
 }
 void tg_zero_nonfinite(float *values, size_t n);
+
+/* Sums that have overflowed become the largest finite value of their sign; where what was `given` is NaN or Inf they stay. */
+void tg_saturate(float *sums, const float *given, size_t n);
 
 /* The sum of n magnitudes, or of n squares, in binary64, in one order for all instruction sets: 16 sums of every 16th,
  * then these in order. */

@@ -35,16 +35,19 @@ void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
 
 enum { PIECE = 1024 }; /* elements that wait between one form and another */
 
-void tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
+bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
 {
     float quotients[PIECE];
+    uint32_t bad = 0;
     for (size_t done = 0; done < n; done += PIECE) {
         size_t m = n - done < PIECE ? n - done : PIECE;
         for (size_t i = 0; i < m; i++) {
             quotients[i] = values[done + i] / divisor;
+            bad |= (tg_float_bits(quotients[i]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
         }
         tg_narrow((uint8_t *)out + done * tg_dtype_len(dtype), quotients, dtype, m);
     }
+    return bad == 0;
 }
 
 static bool is_finite(float value)
@@ -58,6 +61,33 @@ void tg_scale(float *out, const float *values, float factor, size_t n)
         float scaled = factor * values[i];
         bool overflows = !is_finite(scaled) && is_finite(values[i]);
         out[i] = overflows ? copysignf(FLT_MAX, scaled) : scaled;
+    }
+}
+
+void tg_saturate(float *sums, const float *given, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!is_finite(sums[i]) && is_finite(given[i])) {
+            sums[i] = isnan(sums[i]) ? 0.0f : copysignf(FLT_MAX, sums[i]);
+        }
+    }
+}
+
+float tg_average_share(size_t n)
+{
+    float share = 0.5f;
+    for (size_t reach = 1; reach < n; reach *= 2) {
+        share *= 0.5f;
+    }
+    return share;
+}
+
+void tg_average_shared(float *sums, float share, size_t value_n, size_t n)
+{
+    float divisor = (float)value_n * share;
+    for (size_t i = 0; i < n; i++) {
+        float average = sums[i] / divisor;
+        sums[i] = is_finite(sums[i]) && !is_finite(average) ? copysignf(FLT_MAX, average) : average;
     }
 }
 
