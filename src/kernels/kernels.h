@@ -8,7 +8,8 @@
 
 /* tg_widen and tg_narrow of the public header are two of them. */
 
-/* Elements, each divided by `divisor`, from fp32 to a gradient. Returns whether all quotients are finite. */
+/* Elements, each divided by `divisor`, from fp32 to a gradient. Returns whether all quotients are finite; they are not
+ * checked if the divisor is 1. */
 bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n);
 
 /* out[i] = factor * values[i]; a finite value stays finite. `out` may be `values`. */

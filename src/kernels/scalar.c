@@ -38,16 +38,16 @@ enum { PIECE = 1024 }; /* elements that wait between one form and another */
 bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
 {
     float quotients[PIECE];
-    uint32_t bad = 0;
+    bool finite = true;
     for (size_t done = 0; done < n; done += PIECE) {
         size_t m = n - done < PIECE ? n - done : PIECE;
         for (size_t i = 0; i < m; i++) {
             quotients[i] = values[done + i] / divisor;
-            bad |= (tg_float_bits(quotients[i]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
         }
+        finite = finite && (divisor == 1.0f || tg_all_finite(quotients, m));
         tg_narrow((uint8_t *)out + done * tg_dtype_len(dtype), quotients, dtype, m);
     }
-    return bad == 0;
+    return finite;
 }
 
 static bool is_finite(float value)
