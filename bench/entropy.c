@@ -6,7 +6,7 @@
  * the best round of each counts. Speeds are in symbols a second over those of memcpy on the symbols (two bytes each). What
  * is decoded is compared before anything is timed. */
 #include "base/philox.h"
-#include "codec/codec.h"
+#include "plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -32,7 +32,7 @@ static uint64_t within(uint64_t at, const tg_piece *piece)
 /* Elements [lo, hi) of the unit that the piece is of are the same in both, and its others are as they were. */
 static void check_piece(const fuzz_body_case *with, const tg_piece *piece, uint64_t lo, uint64_t hi)
 {
-    size_t element_len = tg_dtype_len(with->codec->layout->tensors[piece->tensor].dtype);
+    size_t element_len = tg_dtype_len(with->both->layout->tensors[piece->tensor].dtype);
     const uint8_t *a = with->zeros[piece->tensor], *b = with->ones[piece->tensor];
     size_t from = (size_t)within(lo, piece) * element_len, to = (size_t)within(hi, piece) * element_len;
     size_t end = (size_t)piece->n * element_len;
@@ -42,13 +42,12 @@ static void check_piece(const fuzz_body_case *with, const tg_piece *piece, uint6
 }
 
 /* Sums the body that was read twice, into different bits, so that an element that is not written shows. */
-static void check_values(const fuzz_body_case *with, uint32_t slice)
+static void check_values(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const tg_body_view *view)
 {
-    tg_codec *c = with->codec;
     refill(c, with->zeros, 0x00);
     refill(c, with->ones, 0xff);
-    tg_codec_sum(c, slice, c->views, 1, &(tg_sink){.averages = with->zeros, .divisor = 1.0f});
-    tg_codec_sum(c, slice, c->views, 1, &(tg_sink){.averages = with->ones, .divisor = 1.0f});
+    c->executor->sum(c->run, slice, view, 1, &(tg_sink){.averages = with->zeros, .divisor = 1.0f});
+    c->executor->sum(c->run, slice, view, 1, &(tg_sink){.averages = with->ones, .divisor = 1.0f});
     for (size_t u = 0; u < c->layout->unit_n; u++) {
         const tg_unit *unit = &c->layout->units[u];
         uint64_t lo = tg_slice_start(unit->n, slice, c->grid->slices);
@@ -64,20 +63,12 @@ static void check_values(const fuzz_body_case *with, uint32_t slice)
 /* Reads what a leader said and follows it; whether it was sound. */
 static bool follow(const fuzz_body_case *with, const uint8_t *bytes, size_t len)
 {
-    tg_codec *c = with->codec;
-    if (tg_body_read(c->views, c->view_hashes, c, with->whole, 0, TG_HAS_INDICES, bytes, len, NULL) != TG_OK) {
+    tg_codec *c = with->values;
+    tg_body_view view = {.bytes = bytes, .chunks = c->views};
+    if (c->executor->check(&view, c->hashes, c->run, with->leader, 0, len, NULL) != TG_OK) {
         return false;
     }
-    uint64_t told = 0, known = 0;
-    for (size_t i = 0; i < tg_grid_chunks(with->whole, 0); i++) {
-        told += c->views[i].count;
-    }
-    tg_codec_take_led(c, with->whole, c->views);
-    for (size_t i = 0; i < c->grid->first[c->grid->slices]; i++) {
-        bool led = tg_codec_known(c, c->grid->chunks[i].unit, TG_HAS_VALUES) == TG_KNOWN_LED;
-        known += led ? c->known_count[i] : 0;
-    }
-    PROMISE(told == known, "as many coordinates are known in all slices as the leader told");
+    c->executor->follow(c->run, with->leader, &view);
     return true;
 }
 
@@ -87,21 +78,20 @@ static bool follow(const fuzz_body_case *with, const uint8_t *bytes, size_t len)
 static size_t viewed_len(const tg_codec *c, uint32_t slice)
 {
     size_t len = 0;
-    for (size_t i = 0; i < tg_grid_chunks(c->grid, slice); i++) {
-        const tg_view *view = &c->views[i];
-        len += (size_t)(view->indices - view->start) + view->index_len;
+    for (size_t i = 0; i < c->grid->first[slice + 1] - c->grid->first[slice]; i++) {
+        len += tg_view_len(&c->views[i]);
     }
     return len;
 }
 
-static void check_body(const fuzz_body_case *with, uint32_t slice, unsigned holds, const uint8_t *bytes, size_t len)
+static void check_body(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const uint8_t *bytes, size_t len)
 {
-    tg_codec *c = with->codec;
+    tg_body_view view = {.bytes = bytes, .chunks = c->views, .has_lists = len % 2 != 0};
     tg_detail why;
     memset(&why, 'x', sizeof why);
-    if (tg_body_read(c->views, c->view_hashes, c, c->grid, slice, holds, bytes, len, &why) == TG_OK) {
+    if (c->executor->check(&view, c->hashes, c->run, c->plan, slice, len, &why) == TG_OK) {
         PROMISE(viewed_len(c, slice) == len, "every byte of a body has its meaning");
-        check_values(with, slice);
+        check_values(with, c, slice, &view);
     } else {
         fuzz_check_sentence(why.text, sizeof why.text);
     }
@@ -111,7 +101,7 @@ static void check_body(const fuzz_body_case *with, uint32_t slice, unsigned hold
 static bool knows_all(const tg_codec *c)
 {
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
-        if (tg_codec_known(c, u, TG_HAS_VALUES) == TG_KNOWN_TOLD) {
+        if (c->plan->units[u].coordinates == TG_AT_INDICES) {
             return false;
         }
     }
@@ -122,17 +112,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     fuzz_input input = {data, len};
     const fuzz_body_case *with = fuzz_body_case_at(fuzz_take8(&input) % fuzz_body_case_n);
-    tg_codec *c = with->codec;
-    unsigned holds = fuzz_take8(&input) % 2 != 0 ? TG_HAS_VALUES : TG_HAS_VALUES | TG_HAS_INDICES;
+    bool has_values_alone = fuzz_take8(&input) % 2 != 0;
+    tg_codec *c = has_values_alone ? with->values : with->both;
     uint32_t slice = fuzz_take8(&input) % c->grid->slices;
-    tg_codec_draw_shared(c, fuzz_take8(&input));
+    c->executor->draw(c->run, fuzz_take8(&input));
     size_t said_len = fuzz_take16(&input);
     uint8_t *said = fuzz_take_bytes(&input, &said_len);
     size_t body_len = input.left;
     uint8_t *body = fuzz_take_bytes(&input, &body_len);
     bool follows = follow(with, said, said_len);
-    if (holds != TG_HAS_VALUES || (follows && knows_all(c))) { /* values alone are of no use otherwise */
-        check_body(with, slice, holds, body, body_len);
+    if (!has_values_alone || (follows && knows_all(c))) { /* values alone are of no use otherwise */
+        check_body(with, c, slice, body, body_len);
     }
     free(body);
     free(said);

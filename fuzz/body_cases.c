@@ -66,13 +66,19 @@ const fuzz_body_case *fuzz_body_case_at(size_t index)
 {
     static fuzz_body_case cases[ROW_N];
     fuzz_body_case *made = &cases[index];
-    if (made->codec == NULL) {
+    if (made->both == NULL) {
         tg_options options = TG_OPTIONS_INIT;
         options.has_seed = 1;
         options.seed = 7;
         tg_layout *layout = layout_of(&rows[index], &options);
-        PROMISE(tg_codec_make(&made->codec, layout, rows[index].slices, false, &options, NULL) == TG_OK &&
-                    tg_grid_new(&made->whole, layout, 1, &made->codec->allocator, NULL) == TG_OK,
+        const tg_codec_purpose both = {.slices = rows[index].slices, .holds = TG_HAS_INDICES | TG_HAS_VALUES};
+        const tg_codec_purpose values = {.slices = rows[index].slices, .holds = TG_HAS_VALUES};
+        const tg_purpose leader = {.slices = 1, .holds = TG_HAS_INDICES, .has_feedback = true};
+        tg_layout *again = layout_of(&rows[index], &options);
+        PROMISE(tg_codec_make(&made->both, layout, &both, &options, NULL) == TG_OK &&
+                    tg_codec_make(&made->values, again, &values, &options, NULL) == TG_OK &&
+                    tg_grid_new(&made->whole, again, 1, &made->values->allocator, NULL) == TG_OK &&
+                    tg_plan_new(&made->leader, again, made->whole, &leader, &made->values->allocator, NULL) == TG_OK,
                 "there is memory for a codec");
         made->zeros = room_of(layout);
         made->ones = room_of(layout);

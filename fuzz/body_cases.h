@@ -2,11 +2,13 @@
 #ifndef TG_FUZZ_BODY_CASES_H
 #define TG_FUZZ_BODY_CASES_H
 
-#include "codec/codec.h"
+#include "frame/codec.h"
 
 typedef struct fuzz_body_case {
-    tg_codec *codec;
-    tg_grid *whole;       /* for what a leader says, which is not cut into slices */
+    tg_codec *both;       /* of frames with indices and values ... */
+    tg_codec *values;     /* ... and of frames with values alone, which follow a leader */
+    tg_grid *whole;       /* of a leader's frames, which are not cut into slices ... */
+    tg_plan *leader;      /* ... and hold indices alone */
     void **zeros, **ones; /* two rooms for the elements of all tensors, each in its dtype */
 } fuzz_body_case;
 

@@ -105,11 +105,8 @@ static void check_decoding(tg_codec *c, const uint8_t *data, size_t len)
 static uint64_t expected_header_len(const tg_codec *c)
 {
     uint64_t len = TG_FRAME_HEADER + c->layout->description_len + TG_FRAME_CHECKSUM;
-    for (size_t i = 0; i < tg_grid_chunks(c->grid, 0); i++) {
-        unsigned holds = TG_HAS_INDICES | TG_HAS_VALUES;
-        uint32_t unit = c->grid->chunks[i].unit;
-        bool told = tg_codec_known(c, unit, holds) == TG_KNOWN_TOLD;
-        len += tg_header_len(c->layout->units[unit].recipe, told, holds, c->views[i].count);
+    for (size_t i = 0; i < c->grid->first[1]; i++) {
+        len += tg_chunk_header_len(c->plan, &c->plan->units[c->grid->chunks[i].unit], c->views[i].count);
     }
     return len;
 }
@@ -137,7 +134,7 @@ static void check_info(tg_codec *c, const tg_frame_info *info, const uint8_t *da
 
 size_t fuzz_frame_budget(void)
 {
-    return sizeof(tg_desk) + (6 << 20);
+    return sizeof(tg_scratch) + sizeof(tg_chunk_scratch) + (4 << 20);
 }
 
 bool fuzz_check_frame(const uint8_t *data, size_t len)

@@ -194,52 +194,52 @@ static void write_frames(void)
 
 /* ---- bodies ----------------------------------------------------------------------------------------------------------- */
 
-static void add_body(draft *d, tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds,
-                     const tg_source *source)
+static void add_body(draft *d, tg_codec *c, const tg_plan *plan, uint32_t slice, const tg_source *source)
 {
-    tg_body body = {.dst = fuzz_room((size_t)tg_body_bound(c, grid, slice, holds), 0)};
-    PROMISE(tg_codec_write(c, &body, grid, slice, slice + 1, holds, source, NULL) == TG_OK, "a body is written");
-    add_bytes(d, body.dst, body.len);
-    free(body.dst);
+    tg_body body = {.bytes = fuzz_room((size_t)tg_body_bound(plan, slice), 0)};
+    PROMISE(c->executor->write(&body, c->hashes, c->run, plan, slice, slice + 1, source, NULL) == TG_OK,
+            "a body is written");
+    add_bytes(d, body.bytes, body.len);
+    free(body.bytes);
 }
 
 /* A seed of the target `body`, which says how such an input is laid out. */
-static void write_body(size_t index, uint32_t slice, unsigned holds, const tg_source *source)
+static void write_body(size_t index, uint32_t slice, bool has_values_alone, const tg_source *source)
 {
     const fuzz_body_case *with = fuzz_body_case_at(index);
-    tg_codec *c = with->codec;
+    tg_codec *leads = with->values, *c = has_values_alone ? with->values : with->both;
     unsigned step = 5;
     draft said = {.len = 0}, d = {.len = 0};
-    c->led_given = false;
-    PROMISE(tg_codec_select(c, step, source, NULL) == TG_OK, "coordinates are chosen");
-    add_body(&said, c, with->whole, 0, TG_HAS_INDICES, source);
-    PROMISE(tg_body_read(c->views, c->view_hashes, c, with->whole, 0, TG_HAS_INDICES, said.bytes, said.len, NULL) ==
-                TG_OK,
+    PROMISE(leads->executor->select(leads->run, step, source, NULL) == TG_OK, "coordinates are chosen");
+    add_body(&said, leads, with->leader, 0, source);
+    tg_body_view view = {.bytes = said.bytes, .chunks = leads->views};
+    PROMISE(leads->executor->check(&view, leads->hashes, leads->run, with->leader, 0, said.len, NULL) == TG_OK,
             "what a leader says is sound");
-    tg_codec_take_led(c, with->whole, c->views);
+    leads->executor->follow(leads->run, with->leader, &view);
+    PROMISE(c == leads || c->executor->select(c->run, step, source, NULL) == TG_OK, "coordinates are chosen");
     add8(&d, (unsigned)index);
-    add8(&d, holds == TG_HAS_VALUES);
+    add8(&d, has_values_alone);
     add8(&d, slice);
     add8(&d, step);
     add16(&d, said.len);
     add_bytes(&d, said.bytes, said.len);
-    add_body(&d, c, c->grid, slice, holds, source);
+    add_body(&d, c, c->plan, slice, source);
     char name[NAME_CAP];
-    (void)snprintf(name, sizeof name, "case_%zu_slice_%u_%s", index, slice, holds == TG_HAS_VALUES ? "values" : "both");
+    (void)snprintf(name, sizeof name, "case_%zu_slice_%u_%s", index, slice, has_values_alone ? "values" : "both");
     write_seed("body", name, d.bytes, d.len);
 }
 
 static void write_bodies(void)
 {
     for (size_t i = 0; i < fuzz_body_case_n; i++) {
-        const tg_codec *c = fuzz_body_case_at(i)->codec;
-        float *flat = fuzz_room((size_t)c->flat_n * sizeof *flat, 0);
-        fill(flat, c->flat_n);
+        const tg_codec *c = fuzz_body_case_at(i)->both, *values = fuzz_body_case_at(i)->values;
+        float *flat = fuzz_room((size_t)c->plan->flat_n * sizeof *flat, 0);
+        fill(flat, c->plan->flat_n);
         tg_source source = {.flat = flat};
         for (uint32_t slice = 0; slice < c->grid->slices; slice++) {
-            write_body(i, slice, TG_HAS_INDICES | TG_HAS_VALUES, &source);
-            if (slice == 0 && tg_codec_known(c, 0, TG_HAS_VALUES) != TG_KNOWN_TOLD) {
-                write_body(i, slice, TG_HAS_VALUES, &source);
+            write_body(i, slice, false, &source);
+            if (slice == 0 && values->plan->units[0].coordinates != TG_AT_INDICES) {
+                write_body(i, slice, true, &source);
             }
         }
         free(flat);

@@ -1,5 +1,5 @@
 /* Any text as a recipe: it is refused with a sentence, or its canonical text means the same and stays as it is. */
-#include "codec/recipe.h"
+#include "recipe/recipe.h"
 #include "support.h"
 
 #include <string.h>

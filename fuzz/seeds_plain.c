@@ -1,6 +1,6 @@
 /* Seeds of the targets whose input no codec has to make: packs, recipes, .npy files. */
 #include "base/bits.h"
-#include "codec/codec.h"
+#include "plan/plan.h"
 #include "npy.h"
 #include "seeds.h"
 

@@ -104,16 +104,37 @@ bool test_world_identical(const test_world *w)
     return true;
 }
 
-static bool same_memory(const tg_codec *a, const tg_codec *b)
+/* All residual state of a codec; to be freed. */
+static float *residuals_of(const tg_codec *c)
 {
-    return a == NULL || a->memory_n == 0 || memcmp(a->memory[0], b->memory[0], a->memory_n * sizeof(float)) == 0;
+    float *out = test_room((c->plan->residual_n + 1) * sizeof *out);
+    c->executor->save(out, c->run, 0, c->plan->residual_n);
+    return out;
+}
+
+static bool same_residuals(const tg_codec *a, const tg_codec *b)
+{
+    if (a == NULL || a->plan->residual_n == 0) {
+        return true;
+    }
+    float *of_a = residuals_of(a), *of_b = residuals_of(b);
+    bool same = memcmp(of_a, of_b, a->plan->residual_n * sizeof(float)) == 0;
+    free(of_b);
+    free(of_a);
+    return same;
+}
+
+const tg_codec *test_answer_of(const tg_exchange *x)
+{
+    return x->carrier == NULL ? NULL : x->carrier->answer;
 }
 
 bool test_world_same(const test_world *a, const test_world *b)
 {
     for (uint32_t r = 0; r < a->n; r++) {
-        if (!test_model_equal(&a->models[r], &b->models[r]) || !same_memory(a->ranks[r]->codec, b->ranks[r]->codec) ||
-            !same_memory(a->ranks[r]->answer, b->ranks[r]->answer)) {
+        if (!test_model_equal(&a->models[r], &b->models[r]) ||
+            !same_residuals(a->ranks[r]->codec, b->ranks[r]->codec) ||
+            !same_residuals(test_answer_of(a->ranks[r]), test_answer_of(b->ranks[r]))) {
             return false;
         }
     }
@@ -121,8 +142,9 @@ bool test_world_same(const test_world *a, const test_world *b)
 }
 
 /* Adds what an owner keeps of a unit, tensor by tensor. */
-static void add_kept(double *out, const tg_layout *l, const tg_unit *unit, const tg_work *w, const float *kept)
+static void add_kept(double *out, const tg_layout *l, const tg_unit_plan *u, const float *kept)
 {
+    const tg_unit *unit = u->unit;
     for (size_t k = 0; k < unit->piece_n; k++) {
         const tg_piece *piece = &unit->pieces[k];
         uint64_t tensor_at = 0;
@@ -130,8 +152,8 @@ static void add_kept(double *out, const tg_layout *l, const tg_unit *unit, const
             tensor_at += l->tensor_elements[t];
         }
         for (uint64_t i = 0; i < piece->n; i++) {
-            if (piece->at + i >= w->lo && piece->at + i < w->hi) {
-                out[tensor_at + i] += (double)kept[piece->at + i - w->lo];
+            if (piece->at + i >= u->lo && piece->at + i < u->hi) {
+                out[tensor_at + i] += (double)kept[piece->at + i - u->lo];
             }
         }
     }
@@ -144,7 +166,8 @@ void test_world_owed(double *out, const test_world *w)
     memset(out, 0, element_n * sizeof *out);
     for (uint32_t r = 0; r < w->n; r++) {
         const tg_layout *l = w->ranks[r]->codec->layout;
-        const tg_codec *answer = w->ranks[r]->answer;
+        const tg_codec *answer = test_answer_of(w->ranks[r]);
+        float *kept = answer == NULL ? NULL : residuals_of(answer);
         uint64_t at = 0;
         for (size_t t = 0; t < l->tensor_n; at += l->tensor_elements[t++]) {
             MUST(tg_exchange_residual(w->ranks[r], residual, t, why));
@@ -153,10 +176,11 @@ void test_world_owed(double *out, const test_world *w)
             }
         }
         for (size_t u = 0; answer != NULL && u < l->unit_n; u++) {
-            if (answer->works[u].remembers) {
-                add_kept(out, l, &l->units[u], &answer->works[u], answer->memory[0] + answer->works[u].memory_at);
+            if (answer->plan->units[u].planes > 0) {
+                add_kept(out, l, &answer->plan->units[u], kept + answer->plan->units[u].residual_at);
             }
         }
+        free(kept);
     }
     free(residual);
 }

@@ -49,4 +49,7 @@ bool test_world_same(const test_world *a, const test_world *b);
 /* What the model has still to receive, tensors end to end: the mean of the ranks' residuals, and what owners keep. */
 void test_world_owed(double *out, const test_world *w);
 
+/* The codec with which a rank answers as an owner; NULL: it is none. */
+const tg_codec *test_answer_of(const tg_exchange *x);
+
 #endif

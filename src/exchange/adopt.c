@@ -1,133 +1,136 @@
-/* Another recipe in the middle of a run: a new exchange takes over what an old one still owes the model.
+/* Another recipe in the middle of a run: a new exchange takes over the residuals of an old one.
  *
- * What a rank remembers goes to where the new exchange remembers the same elements. What an owner keeps of an answer is
- * owed once, not once a rank: it goes to the new owner of the same elements if that is this rank, too, and otherwise to
- * what this rank remembers for itself, `world` times, so that the mean over the ranks has it once. What then has no place
- * is handed to the caller, for the next gradient. */
+ * A rank's residual goes to where the new exchange keeps the same elements. An owner's residual counts once, not once a rank:
+ * it goes to the new owner of the same elements if that is this rank, too, and otherwise to this rank's own residual, `world`
+ * times, so that the mean over the ranks has it once. What then has no place is handed to the caller, for the next
+ * gradient. */
 #include "exchange/exchange.h"
 
 #include <string.h>
 
-/* A tensor's place in its unit; only of tensors that have elements. */
-static const tg_piece *piece_of(const tg_layout *l, size_t t)
+/* Where a codec keeps numbers of tensor t: of element i the one at `at` + i. */
+typedef struct place {
+    const tg_codec *codec; /* NULL: it keeps none */
+    uint64_t at;
+    uint64_t from, to; /* elements of the tensor that it keeps */
+} place;
+
+/* Of a codec of the whole model, in one of the planes. */
+static place plane_of(const tg_codec *c, size_t t, uint32_t plane)
 {
-    const tg_piece *piece = l->units[l->tensor_unit[t]].pieces;
-    while (piece->tensor != t) {
-        piece++;
+    const tg_unit_plan *u = &c->plan->units[c->layout->tensor_unit[t]];
+    if (plane >= u->planes) {
+        return (place){0};
     }
-    return piece;
+    uint64_t at = u->residual_at + plane * (u->hi - u->lo) + tg_unit_piece_of(u->unit, t)->at;
+    return (place){c, at, 0, c->layout->tensor_elements[t]};
 }
 
-/* Where a codec of the whole model remembers tensor t, in one of the planes; NULL if it does not. */
-static float *plane_of(const tg_codec *c, size_t t, uint32_t plane)
+/* Of this rank as an owner. */
+static place owner_place(const tg_exchange *x, size_t t)
 {
-    const tg_work *w = &c->works[c->layout->tensor_unit[t]];
-    if (!w->remembers || plane >= w->feedback->planes) {
-        return NULL;
+    const tg_codec *c = x->carrier == NULL ? NULL : x->carrier->answer;
+    const tg_unit_plan *u = c == NULL ? NULL : &c->plan->units[c->layout->tensor_unit[t]];
+    if (u == NULL || u->planes == 0) {
+        return (place){0};
     }
-    return c->memory[0] + w->memory_at + plane * (w->hi - w->lo) + piece_of(c->layout, t)->at;
-}
-
-/* What this rank remembers as an owner of tensor t: its elements from `from` up to but not `to`, at `at`. */
-typedef struct share {
-    float *at;
-    uint64_t from, to;
-} share;
-
-static share owner_share(const tg_exchange *x, size_t t)
-{
-    const tg_layout *l = x->codec->layout;
-    if (x->answer == NULL || !x->answer->works[l->tensor_unit[t]].remembers) {
-        return (share){0};
-    }
-    const tg_work *w = &x->answer->works[l->tensor_unit[t]];
-    const tg_piece *piece = piece_of(l, t);
-    uint64_t from = w->lo > piece->at ? w->lo : piece->at;
-    uint64_t to = w->hi < piece->at + piece->n ? w->hi : piece->at + piece->n;
+    const tg_piece *piece = tg_unit_piece_of(u->unit, t);
+    uint64_t from = u->lo > piece->at ? u->lo : piece->at;
+    uint64_t to = u->hi < piece->at + piece->n ? u->hi : piece->at + piece->n;
     if (from >= to) {
-        return (share){0};
+        return (place){0};
     }
-    return (share){x->answer->memory[0] + w->memory_at + (from - w->lo), from - piece->at, to - piece->at};
+    return (place){c, u->residual_at + (from - u->lo), from - piece->at, to - piece->at};
 }
 
-/* What this rank owes of tensor t for itself, with what it kept as an owner and is not to keep as one again. If
- * `apply`, the rest of that goes to the new owner. */
-static tg_status gather_owed(float *owed, const tg_exchange *x, const tg_exchange *from, size_t t, bool apply,
-                             tg_detail *why)
+/* The residual of tensor t that this rank hands over: its own and, `world` times, what it kept as an owner and does not keep as
+ * one again. If `apply`, the rest of the latter goes to the new owner. `space` has as many elements as the tensor. */
+static tg_status gather_residual(float *residual, float *space, const tg_exchange *x, const tg_exchange *from, size_t t,
+                                 bool apply, tg_detail *why)
 {
-    TG_TRY(tg_exchange_residual(from, owed, t, why));
-    share kept = owner_share(from, t), keeps = owner_share(x, t);
+    place kept = owner_place(from, t), keeps = owner_place(x, t);
+    TG_TRY(tg_exchange_residual(from, residual, t, why));
+    if (kept.codec == NULL) {
+        return TG_OK;
+    }
+    kept.codec->executor->save(space, kept.codec->run, kept.at, kept.to - kept.from);
     for (uint64_t i = kept.from; i < kept.to; i++) {
-        float value = kept.at[i - kept.from];
-        if (i < keeps.from || i >= keeps.to) {
-            owed[i] += (float)x->world * value;
-        } else if (apply) {
-            keeps.at[i - keeps.from] = value;
-        }
+        bool stays = keeps.codec != NULL && i >= keeps.from && i < keeps.to;
+        residual[i] += stays ? 0 : (float)x->world * space[i - kept.from];
+    }
+    uint64_t first = kept.from > keeps.from ? kept.from : keeps.from, end = kept.to < keeps.to ? kept.to : keeps.to;
+    if (apply && keeps.codec != NULL && first < end) {
+        keeps.codec->executor->load(keeps.codec->run, keeps.at + (first - keeps.from), space + (first - kept.from),
+                                    end - first);
     }
     return TG_OK;
 }
 
-/* What a feedback remembers beside the residual is of use to the same feedback alone. */
-static void copy_planes(const tg_exchange *x, const tg_exchange *from, size_t t)
+/* What a feedback keeps beside the residual is of use to the same feedback alone. */
+static void copy_planes(const tg_exchange *x, const tg_exchange *from, size_t t, float *space)
 {
-    const tg_work *to = &x->codec->works[x->codec->layout->tensor_unit[t]];
-    const tg_work *of = &from->codec->works[from->codec->layout->tensor_unit[t]];
-    for (uint32_t p = 1; to->feedback == of->feedback && p < to->feedback->planes; p++) {
-        float *out = plane_of(x->codec, t, p);
-        const float *in = plane_of(from->codec, t, p);
-        if (out != NULL && in != NULL) {
-            memcpy(out, in, (size_t)x->codec->layout->tensor_elements[t] * sizeof *out);
+    const tg_unit_plan *to = &x->codec->plan->units[x->codec->layout->tensor_unit[t]];
+    const tg_unit_plan *of = &from->codec->plan->units[from->codec->layout->tensor_unit[t]];
+    for (uint32_t p = 1; to->stages.feedback == of->stages.feedback && p < to->planes; p++) {
+        place out = plane_of(x->codec, t, p), in = plane_of(from->codec, t, p);
+        if (in.codec != NULL) {
+            in.codec->executor->save(space, in.codec->run, in.at, in.to);
+            out.codec->executor->load(out.codec->run, out.at, space, out.to);
         }
     }
 }
 
-static tg_status take_tensor(float *const *left, tg_exchange *x, const tg_exchange *from, size_t t, float *owed,
+/* Buffers of one tensor. */
+typedef struct buffers {
+    float *residual, *space;
+} buffers;
+
+static tg_status take_tensor(float *const *left, tg_exchange *x, const tg_exchange *from, size_t t, const buffers *b,
                              tg_detail *why)
 {
     size_t n = (size_t)x->codec->layout->tensor_elements[t];
-    TG_TRY(gather_owed(owed, x, from, t, true, why));
-    float *place = plane_of(x->codec, t, 0);
-    if (place != NULL) {
-        memcpy(place, owed, n * sizeof *place);
-        memset(owed, 0, n * sizeof *owed);
+    place to = plane_of(x->codec, t, 0);
+    TG_TRY(gather_residual(b->residual, b->space, x, from, t, true, why));
+    if (to.codec != NULL) {
+        to.codec->executor->load(to.codec->run, to.at, b->residual, n);
+        memset(b->residual, 0, n * sizeof *b->residual);
     }
     if (left != NULL) {
-        memcpy(left[t], owed, n * sizeof *owed);
+        memcpy(left[t], b->residual, n * sizeof *b->residual);
     }
-    copy_planes(x, from, t);
+    copy_planes(x, from, t, b->space);
     return TG_OK;
 }
 
-static tg_status check_nothing_left(const tg_exchange *x, const tg_exchange *from, size_t t, float *owed,
+static tg_status check_nothing_left(const tg_exchange *x, const tg_exchange *from, size_t t, const buffers *b,
                                     tg_detail *why)
 {
     const tg_layout *l = x->codec->layout;
-    if (plane_of(x->codec, t, 0) != NULL) {
+    if (plane_of(x->codec, t, 0).codec != NULL) {
         return TG_OK;
     }
-    TG_TRY(gather_owed(owed, x, from, t, false, why));
+    TG_TRY(gather_residual(b->residual, b->space, x, from, t, false, why));
     for (uint64_t i = 0; i < l->tensor_elements[t]; i++) {
-        if (owed[i] != 0) {
+        if (b->residual[i] != 0) {
             return tg_fail(TG_E_MISMATCH, why,
-                           "'%.80s' by %s remembers nothing of tensor '%.60s', of which something is still owed",
+                           "'%.80s' by %s keeps no residual of tensor '%.60s', of which there is one",
                            tg_exchange_recipe(x, t), x->protocol->name, l->tensors[t].name);
         }
     }
     return TG_OK;
 }
 
-static tg_status take_all(float *const *left, tg_exchange *x, const tg_exchange *from, float *owed, tg_detail *why)
+static tg_status take_all(float *const *left, tg_exchange *x, const tg_exchange *from, const buffers *b, tg_detail *why)
 {
     const tg_layout *l = x->codec->layout;
     for (size_t t = 0; left == NULL && t < l->tensor_n; t++) {
         if (l->tensor_elements[t] > 0) {
-            TG_TRY(check_nothing_left(x, from, t, owed, why));
+            TG_TRY(check_nothing_left(x, from, t, b, why));
         }
     }
     for (size_t t = 0; t < l->tensor_n; t++) {
         if (l->tensor_elements[t] > 0) {
-            TG_TRY(take_tensor(left, x, from, t, owed, why));
+            TG_TRY(take_tensor(left, x, from, t, b, why));
         }
     }
     return TG_OK;
@@ -144,7 +147,7 @@ static bool same_tensor(const tg_tensor *a, const tg_tensor *b)
 static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_exchange *from, tg_detail *why)
 {
     const tg_layout *l = x->codec->layout, *old = from->codec->layout;
-    if (x == from || x->phase != TG_IDLE || from->phase != TG_IDLE || x->any_done) {
+    if (x == from || x->step.phase != TG_IDLE || from->step.phase != TG_IDLE || x->any_done) {
         return tg_fail(TG_E_ARGUMENT, why, "between steps, and by a new exchange, another one is adopted");
     }
     if (x->rank != from->rank || x->world != from->world) {
@@ -176,10 +179,11 @@ tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchang
     for (size_t t = 0; t < l->tensor_n; t++) {
         longest = l->tensor_elements[t] > longest ? l->tensor_elements[t] : longest;
     }
-    float *owed = NULL;
-    TG_TRY(tg_acquire(&owed, &x->allocator, longest, sizeof *owed, why));
-    tg_status status = take_all(left, x, from, owed, why);
-    tg_release(&x->allocator, owed);
+    float *space = NULL;
+    TG_TRY(tg_acquire(&space, &x->allocator, 2 * longest, sizeof *space, why));
+    const buffers b = {space, space + longest};
+    tg_status status = longest == 0 ? TG_OK : take_all(left, x, from, &b, why);
+    tg_release(&x->allocator, space);
     if (status == TG_OK) {
         x->any_done = from->any_done;
         x->done_step = from->done_step;

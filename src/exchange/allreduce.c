@@ -1,32 +1,27 @@
 /* All-reduce: every rank sends the same coordinates, so values travel without indices and add up. It is the two halves of
- * a ring's work, done so that sums are taken in rank order: each rank sums a slice, then shows it to all.
+ * a ring's work, done so that sums are taken in rank order: each rank averages a slice, then sends it to all.
  *
  *               rank 0          rank 1          rank 2
  *     lead                      L                              only where coordinates follow a leader (step mod world):
  *               L               L               L              broadcast of its indices
- *     say       A0 A1 A2        B0 B1 B2        C0 C1 C2       values at the shared coordinates, in slices
- *     hear      A0 B0 C0        A1 B1 C1        A2 B2 C2       alltoallv; the owner takes the mean, in fp32
- *     say       M0              M1              M2             the mean, in the type that values travel in
- *     hear      M0 M1 M2        M0 M1 M2        M0 M1 M2       allgatherv
+ *     send      A0 A1 A2        B0 B1 B2        C0 C1 C2       values at the shared coordinates, in slices
+ *     receive   A0 B0 C0        A1 B1 C1        A2 B2 C2       alltoallv; the owner takes the mean, in fp32
+ *     send      M0              M1              M2             the mean, in the type that values travel in
+ *     receive   M0 M1 M2        M0 M1 M2        M0 M1 M2       allgatherv
  */
 #include "exchange/exchange.h"
 
 enum { LEAD, SUM, SHOW };
 
-static bool has_led(const tg_exchange *x)
-{
-    return x->whole != NULL;
-}
-
-/* The first round is skipped where nothing is led. */
+/* The first round is skipped where nothing follows a leader. */
 static int stage_of(const tg_exchange *x, uint32_t round)
 {
-    return (int)round + (has_led(x) ? LEAD : SUM);
+    return (int)round + (x->carrier->leader != NULL ? LEAD : SUM);
 }
 
 static uint32_t rounds(const tg_exchange *x)
 {
-    return has_led(x) ? 3 : 2;
+    return x->carrier->leader != NULL ? 3 : 2;
 }
 
 static tg_status suits(const tg_layout *layout, tg_detail *why)
@@ -59,57 +54,60 @@ static bool answers(uint32_t rank)
     return true;
 }
 
-static tg_status say_lead(tg_exchange *x, tg_detail *why)
+static tg_status send_lead(tg_exchange *x, tg_detail *why)
 {
-    x->op_kind = TG_BROADCAST;
-    x->root = (uint32_t)(x->step % x->world);
-    x->codec->led_given = false;
-    if (x->rank != x->root) {
+    tg_carrier *c = x->carrier;
+    x->mail.kind = TG_BROADCAST;
+    x->mail.root = (uint32_t)(x->step.number % x->world);
+    if (x->rank != x->mail.root) {
         return TG_OK;
     }
-    tg_source source = {.grads = (const void *const *)x->grads};
+    tg_source source = {.grads = (const void *const *)x->step.grads};
     tg_framed framed;
-    TG_TRY(tg_codec_select(x->codec, x->step, &source, why));
-    TG_TRY(tg_frame_write(&framed, x->codec, &x->answer_out, x->whole, 0, 1, TG_HAS_INDICES, x->step, &source, why));
-    tg_exchange_send_all(x, x->answer_out, &framed);
+    TG_TRY(c->codec->executor->select(c->codec->run, x->step.number, &source, why));
+    TG_TRY(tg_frame_write(&framed, c->codec, c->leader, &c->answer_out, 0, 1, x->step.number, &source, why));
+    tg_exchange_send_all(x, c->answer_out, &framed);
     return TG_OK;
 }
 
-static tg_status hear_lead(tg_exchange *x, tg_detail *why)
+static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
-    TG_TRY(tg_exchange_read(x->views, x, x->root, x->whole, 0, TG_HAS_INDICES, why));
-    tg_codec_draw_shared(x->codec, x->step);
-    tg_codec_take_led(x->codec, x->whole, x->views);
+    tg_carrier *c = x->carrier;
+    c->bodies[0].chunks = c->views;
+    TG_TRY(tg_carrier_read(x, c, 0, x->mail.root, c->leader, 0, why));
+    c->codec->executor->draw(c->codec->run, x->step.number);
+    c->codec->executor->follow(c->codec->run, c->leader, &c->bodies[0]);
     return TG_OK;
 }
 
-static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (stage_of(x, round)) {
-    case LEAD: return say_lead(x, why);
-    case SHOW: x->op_kind = TG_ALLGATHERV; return tg_owners_answer(x, why);
-    default: return tg_owners_send_slices(x, why);
+    case LEAD: return send_lead(x, why);
+    case SHOW: x->mail.kind = TG_ALLGATHERV; return tg_owners_answer(x, x->carrier, why);
+    default: return tg_owners_send_slices(x, x->carrier, x->step.grads, why);
     }
 }
 
-static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (stage_of(x, round)) {
-    case LEAD: return hear_lead(x, why);
-    case SHOW: return tg_owners_hear_answers(x, why);
-    default: return tg_owners_take(x, why);
+    case LEAD: return receive_lead(x, why);
+    case SHOW: return tg_owners_receive_answers(x, x->carrier, why);
+    default: return tg_owners_average(x, x->carrier, why);
     }
 }
 
 const tg_protocol tg_protocol_allreduce = {
     .name = "allreduce",
-    .rounds = rounds,
     .suits = suits,
+    .holds = TG_HAS_VALUES,
     .slices = slices,
     .answers = answers,
-    .answer_remembers = false,
-    .holds = TG_HAS_VALUES,
-    .say = say,
-    .hear = hear,
+    .open = tg_carrier_open_own,
+    .close = tg_carrier_close_own,
+    .rounds = rounds,
+    .send = send,
+    .receive = receive,
     .finish = tg_owners_finish,
 };

@@ -1,173 +1,199 @@
-/* The exchange's inside: one step as a conversation of rounds.
+/* The exchange's inside: one step as rounds of messages.
  *
- *     round:    every rank says something (a protocol's say), ballots go around, the message travels,
- *               every rank hears (a protocol's hear)
+ *     round:    every rank prepares what it sends (a protocol's `send`), ballots go around, messages travel,
+ *               every rank checks what it received (a protocol's `receive`)
  *     closing:  ballots go around once more; only if all ranks are well does anything change
  *
- * A ballot tells every other rank how this one fares and how long its coming message is. Whatever goes wrong on a rank
- * is thus known to all before anyone has changed anything, and the rank that failed then tells why.
+ * A ballot tells every other rank this one's status and the length of its next message. Whatever goes wrong on a rank is
+ * thus known to all before anyone has changed anything, and the rank that failed then sends its reason.
  *
- * A protocol is one file and one row in protocols.def. It never carries anything itself and never allocates after its
- * setup, so nothing in the middle of a step can fail on one rank alone. */
+ * A protocol is one file and one row in protocols.def. It carries nothing itself and allocates only when it is opened, so
+ * that nothing in the middle of a step can fail on one rank alone. */
 #ifndef TG_EXCHANGE_EXCHANGE_H
 #define TG_EXCHANGE_EXCHANGE_H
 
 #include "frame/frame.h"
 
+#define TG_WORLD_MAX 65536
+#define TG_BALLOT_LEN 40
+
 typedef struct tg_protocol {
     const char *name;
-    uint32_t (*rounds)(const tg_exchange *x);
 
     /* Whether this protocol can carry the units of a layout; if not, one sentence why. */
     tg_status (*suits)(const tg_layout *layout, tg_detail *why);
 
-    /* Into how many slices frames are cut, and whether this rank owns one and answers for it. NULL: one, and nobody does. */
-    uint32_t (*slices)(uint32_t world);
-    bool (*answers)(uint32_t rank);
-    bool answer_remembers;
-    unsigned holds; /* of the frames in both directions */
+    unsigned holds;                   /* what its frames hold, in both directions */
+    uint32_t (*slices)(uint32_t world); /* into which frames are cut; NULL: one */
+    bool (*answers)(uint32_t rank);     /* whether a rank owns a slice and answers for it; NULL: none does */
+    bool answer_has_feedback;
+
+    /* Takes all memory that steps will use, and sets x->mail.in_cap; `close` accepts what `open` left unfinished. */
+    tg_status (*open)(tg_exchange *x, const tg_options *opt, tg_detail *why);
+    void (*close)(tg_exchange *x);
+
+    uint32_t (*rounds)(const tg_exchange *x);
 
     /* Prepares what this rank sends in a round: tg_exchange_send for each peer, and the kind of operation. */
-    tg_status (*say)(tg_exchange *x, uint32_t round, tg_detail *why);
+    tg_status (*send)(tg_exchange *x, uint32_t round, tg_detail *why);
 
-    /* Checks what arrived. All ranks' frames are at x->in. */
-    tg_status (*hear)(tg_exchange *x, uint32_t round, tg_detail *why);
+    /* Checks what arrived in a round. */
+    tg_status (*receive)(tg_exchange *x, uint32_t round, tg_detail *why);
 
-    /* All ranks are well: averages to x->grads, new memory in. Cannot fail. */
+    /* All ranks are well: averages to the gradients, residuals committed. Cannot fail. */
     void (*finish)(tg_exchange *x);
 
-    /* Protocols that remember and count by themselves; NULL: the codec does. `memory` is all that is saved, as floats; what
-     * was loaded there counts from `restored` on, which may be NULL. */
-    void (*residual)(const tg_exchange *x, float *out, size_t tensor);
-    tg_status (*traffic)(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why);
-    float *(*memory)(const tg_exchange *x, uint64_t *n);
-    void (*restored)(const tg_exchange *x);
-    const char *of_world; /* what in it is of one number of ranks alone; NULL: nothing */
+    const struct tg_protocol_state *state; /* NULL: residuals are the codec's */
 } tg_protocol;
 
-static inline uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
-{
-    return p->slices == NULL ? 1 : p->slices(world);
-}
-
-static inline bool tg_protocol_answers(const tg_protocol *p, uint32_t rank)
-{
-    return p->answers != NULL && p->answers(rank);
-}
-
-#define TG_WORLD_MAX 65536
-#define TG_BALLOT_LEN 40
+/* Protocols that keep state of their own. */
+typedef struct tg_protocol_state {
+    void (*residual)(const tg_exchange *x, float *out, size_t tensor);
+    tg_status (*traffic)(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why);
+    float *(*saved)(const tg_exchange *x, uint64_t *n); /* all that is saved, as floats ... */
+    void (*restored)(const tg_exchange *x);             /* ... which counts once this is called; NULL: at once */
+    void (*learning)(tg_learning *out, const tg_exchange *x); /* NULL: it does not learn */
+    const char *of_world; /* what in it belongs to one number of ranks; NULL: nothing */
+} tg_protocol_state;
 
 typedef enum tg_phase {
     TG_IDLE,
-    TG_SAYING,  /* a round is to begin */
-    TG_VOTING,  /* ballots are out */
-    TG_TALKING, /* messages are out */
-    TG_CLOSING, /* the last ballots are out */
-    TG_AUDIT,   /* hashes of the averages are out */
-    TG_REASON   /* the reason of a failure is out */
+    TG_SENDING,  /* a round is to begin */
+    TG_VOTING,   /* ballots are out */
+    TG_TALKING,  /* messages are out */
+    TG_CLOSING,  /* the last ballots are out */
+    TG_AUDIT,    /* hashes of the averages are out */
+    TG_REASONING /* the reason of a failure is out */
 } tg_phase;
+
+/* The step in progress. */
+typedef struct tg_step {
+    tg_phase phase;
+    uint32_t round;
+    uint64_t number;
+    void *const *grads;
+    tg_status status; /* how this rank fares ... */
+    tg_detail why;    /* ... and why */
+    uint32_t failed_rank;
+    tg_op pending;   /* the operation that was handed out last */
+    tg_status ended; /* what tg_exchange_next returned last */
+} tg_step;
 
 typedef struct tg_message {
     uint8_t *data;
     size_t len;
 } tg_message;
 
-typedef struct tg_lowrank tg_lowrank;
-typedef struct tg_lgc tg_lgc;
+/* The messages of a round. */
+typedef struct tg_mail {
+    tg_op_kind kind;
+    uint32_t root;
+    tg_span *sends, *recvs;
+    size_t *payload;     /* the part of each message that is payload */
+    const uint8_t *self; /* what this rank sends to itself, which does not travel */
+    size_t self_len;
+    tg_message *in; /* one a rank */
+    uint8_t *in_space;
+    size_t in_cap; /* the longest message that can arrive */
+} tg_mail;
+
+/* Ballots and reasons. */
+typedef struct tg_ballots {
+    tg_span *sends, *recvs;
+    uint8_t *out, *in;
+    char reason[sizeof(tg_detail)];
+} tg_ballots;
+
+/* Frames between ranks: those of each rank's gradients, and those with which owners answer. */
+typedef struct tg_carrier {
+    tg_codec *codec;     /* of this rank's gradients */
+    tg_codec *answer;    /* of the slice that this rank owns; NULL if it owns none */
+    tg_grid *leader_grid;
+    tg_plan *leader;     /* of the indices of a step's leader; NULL if nothing follows one */
+    uint8_t *out, *answer_out;
+    uint8_t **frames;    /* where each slice's frame is in `out` */
+    tg_framed *framed;
+    tg_body_view *bodies; /* frames that were checked: of all ranks, or answers of all slices */
+    tg_view *views;
+    float *mean;
+} tg_carrier;
 
 struct tg_exchange {
     tg_allocator allocator;
-    tg_lowrank *lowrank; /* does all the work, where the recipe is lowrank; otherwise NULL */
-    tg_lgc *lgc;         /* what LGC's two protocols know; otherwise NULL */
     const tg_protocol *protocol;
-    tg_codec *codec;  /* of this rank's gradients */
-    tg_codec *answer; /* of the slice that this rank owns, NULL if it owns none */
-    tg_grid *whole;   /* for the indices of a leader, NULL if nothing is led */
+    tg_codec *codec;     /* tensors and recipes; of protocols without state of their own, residuals too */
+    tg_carrier *carrier; /* of protocols whose frames are the codec's; else NULL */
+    void *own;           /* what other protocols keep */
     uint32_t rank, world;
     uint64_t verify_every;
     uint64_t logical;   /* bytes of the gradients */
     uint64_t agreement; /* hash of all that ranks must have in common */
-
-    tg_phase phase;
-    uint32_t round;
-    uint64_t step;
-    void *const *grads;
-    tg_status status; /* how this rank fares in this step ... */
-    tg_detail why;    /* ... and why */
-    uint32_t failed_rank;
-
-    tg_op_kind op_kind; /* of the round's message, with its root */
-    uint32_t root;
-    const uint8_t *self; /* what this rank has said to itself */
-    size_t self_len;
-    tg_span *sends, *recvs;             /* of the message */
-    size_t *send_payload;               /* the part of each that is payload */
-    tg_span *small_sends, *small_recvs; /* of ballots and reasons */
-    uint8_t *ballots_out, *ballots_in;
-    char reason[sizeof(tg_detail)];
-
-    uint8_t *out, *answer_out; /* room for frames */
-    uint8_t **out_frames;      /* where each slice's frame lies in out */
-    tg_framed *framed;
-    tg_message *in; /* one a rank: room, and what came */
-    uint8_t *in_room;
-    size_t in_cap;
-    tg_view *views;
-    float *mean;
-
-    tg_op pending;   /* the operation that was handed out last */
-    tg_status ended; /* what tg_exchange_next returned last */
+    tg_step step;
+    tg_mail mail;
+    tg_ballots ballots;
     tg_meter last, total;
-    uint64_t done_step; /* the last that succeeded, if any did */
-    bool any_done;
+    uint64_t done_step; /* the last that succeeded ... */
+    bool any_done;      /* ... if any did */
 };
 
-/* What rank p is sent in this round; nothing if it is this rank itself, which keeps it. */
+/* What rank p is sent in this round; if it is this rank, it keeps it. */
 void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed);
 void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed);
 
 /* The bytes from rank p in this round, this rank's own among them. */
-tg_message tg_exchange_heard(const tg_exchange *x, uint32_t p);
+tg_message tg_exchange_received(const tg_exchange *x, uint32_t p);
 
-/* Checks the frame from rank p and puts its views at `views`. The sentence on failure names p. */
-tg_status tg_exchange_read(tg_view *views, tg_exchange *x, uint32_t p, const tg_grid *grid, uint32_t slice,
-                           unsigned holds, tg_detail *why) TG_CHECKED;
+extern const tg_protocol tg_protocol_allreduce;
 
-extern const tg_protocol tg_protocol_lowrank;
-
-/* protocols.c: the protocol of this name, NULL if there is none. */
+/* protocols.c: the protocol of this name, NULL if there is none; the slices into which its frames are cut. */
 const tg_protocol *tg_protocol_named(const char *name);
+uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world);
 
 /* protocols.c: the protocol of this name, or the one that suits best. */
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
                              tg_detail *why) TG_CHECKED;
 
-/* ---- owners.c: what the protocols share in which owners sum slices and answer ------------------------------------------- */
+/* ---- carrier.c: frames of a codec between ranks ------------------------------------------------------------------------- */
 
-/* Whether an owner's answer can carry a sum: not by random coordinates of its own, which would drop most of it. */
-tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why) TG_CHECKED;
+/* A carrier of the codec's frames, cut as the protocol says. Raises x->mail.in_cap to what can arrive. */
+tg_status tg_carrier_open(tg_carrier **out, tg_exchange *x, tg_codec *codec, const tg_protocol *by,
+                          tg_detail *why) TG_CHECKED;
+void tg_carrier_close(tg_carrier *c, const tg_allocator *a);
 
-/* Their rounds: all say to owners, owners answer. */
+/* `open` and `close` of protocols whose frames are the codec's. */
+tg_status tg_carrier_open_own(tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
+void tg_carrier_close_own(tg_exchange *x);
+
+/* Selects and writes one frame a slice of these gradients. */
+tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why) TG_CHECKED;
+
+/* Checks the frame from rank p as body `number`. The sentence on failure names p. */
+tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
+                          tg_detail *why) TG_CHECKED;
+
+/* ---- owners.c: protocols in which owners average slices and answer ------------------------------------------------------ */
+
+/* Whether an owner's answer can carry a mean: not by random coordinates of its own, which would drop most of it. */
+tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why) TG_CHECKED;
+
+/* Their rounds: all send to owners, owners answer. */
 uint32_t tg_owners_rounds(const tg_exchange *x);
 
-/* Writes one frame a slice into x->out. */
-tg_status tg_owners_write(tg_exchange *x, tg_detail *why) TG_CHECKED;
+/* Writes, and sends slice s to rank s. */
+tg_status tg_owners_send_slices(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* Writes, and says to rank s what is in slice s. */
-tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why) TG_CHECKED;
+/* An owner: checks the frames of all ranks for its slice and averages them. */
+tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 
-/* An owner: checks the frames of all ranks for its slice and takes their mean. */
-tg_status tg_owners_take(tg_exchange *x, tg_detail *why) TG_CHECKED;
+/* An owner: encodes the mean and sends it to all. */
+tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 
-/* An owner: encodes the mean and says it to all. */
-tg_status tg_owners_answer(tg_exchange *x, tg_detail *why) TG_CHECKED;
+/* Everyone: checks the answers, slice s from rank s; and later decodes them into the gradients. */
+tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
+void tg_owners_deliver(tg_carrier *c, void *const *grads);
 
-/* Everyone: checks the answers, slice s from rank s, and at the end decodes them into the gradients. */
-tg_status tg_owners_hear_answers(tg_exchange *x, tg_detail *why) TG_CHECKED;
+/* `receive` and `finish` of protocols with these two rounds. */
+tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 void tg_owners_finish(tg_exchange *x);
-
-/* The two rounds as a protocol hears them: an owner takes, everyone hears the answers. */
-tg_status tg_owners_hear(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 
 #endif

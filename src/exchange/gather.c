@@ -1,8 +1,8 @@
-/* Gather: every frame to every rank, and every rank sums them all in rank order.
+/* Gather: every frame to every rank, and every rank averages them all in rank order.
  *
  *              rank 0        rank 1        rank 2
- *     say      A             B             C            each has encoded its gradient
- *     hear     A B C         A B C         A B C        allgatherv
+ *     send     A             B             C            each has encoded its gradient
+ *     receive  A B C         A B C         A B C        allgatherv
  *     finish   A+B+C / 3     A+B+C / 3     A+B+C / 3
  *
  * A rank sends its frame world - 1 times: best for few ranks, or frames that are very small. */
@@ -29,38 +29,44 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return TG_OK;
 }
 
-static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
+    tg_carrier *c = x->carrier;
     (void)round;
-    TG_TRY(tg_owners_write(x, why));
-    x->op_kind = TG_ALLGATHERV;
-    tg_exchange_send_all(x, x->out_frames[0], &x->framed[0]);
+    TG_TRY(tg_carrier_write(x, c, x->step.grads, why));
+    x->mail.kind = TG_ALLGATHERV;
+    tg_exchange_send_all(x, c->frames[0], &c->framed[0]);
     return TG_OK;
 }
 
-static tg_status hear(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
+    tg_carrier *c = x->carrier;
+    size_t chunks = c->codec->grid->first[1];
     (void)round;
-    size_t chunks = tg_grid_chunks(x->codec->grid, 0);
     for (uint32_t p = 0; p < x->world; p++) {
-        TG_TRY(tg_exchange_read(x->views + p * chunks, x, p, x->codec->grid, 0, x->protocol->holds, why));
+        c->bodies[p].chunks = c->views + p * chunks;
+        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, 0, why));
     }
     return TG_OK;
 }
 
 static void finish(tg_exchange *x)
 {
-    tg_sink sink = {.averages = x->grads, .divisor = (float)x->world};
-    tg_codec_sum(x->codec, 0, x->views, x->world, &sink);
-    tg_codec_commit(x->codec);
+    const tg_carrier *c = x->carrier;
+    tg_sink sink = {.averages = x->step.grads, .divisor = (float)x->world};
+    c->codec->executor->sum(c->codec->run, 0, c->bodies, x->world, &sink);
+    c->codec->executor->commit(c->codec->run);
 }
 
 const tg_protocol tg_protocol_gather = {
     .name = "gather",
-    .rounds = rounds,
     .suits = suits,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,
-    .say = say,
-    .hear = hear,
+    .open = tg_carrier_open_own,
+    .close = tg_carrier_close_own,
+    .rounds = rounds,
+    .send = send,
+    .receive = receive,
     .finish = finish,
 };

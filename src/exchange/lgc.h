@@ -1,152 +1,49 @@
-/* The inside of LGC's two exchanges (arXiv 2103.08870); see lgc.c for what they do.
- *
- *     lgc.c           making one; the protocols; facts and saved state
- *     lgc_vector.c    what is summed over ranks, and how it becomes bytes
- *     lgc_sequence.c  values as the autoencoder sees them
- *     lgc_talk.c      what ranks tell each other: coordinates of the leader, vectors, innovations
- *     lgc_learn.c     the autoencoder, phases, and what a step leaves behind
- */
+/* LGC's two protocols: messages between ranks. exec/lgc.h has the computations. */
 #ifndef TG_EXCHANGE_LGC_H
 #define TG_EXCHANGE_LGC_H
 
-#include "autoencoder/autoencoder.h"
 #include "exchange/exchange.h"
-#include "quantize/autoencoder.h"
+#include "exec/lgc.h"
 
-/* How a tensor travels once not all is sent any more. */
-typedef enum tg_lgc_role {
-    TG_LGC_WHOLE, /* as it is: the first layer, and what is exempt from the recipe */
-    TG_LGC_CODED, /* its values at the leader's coordinates as part of the code */
-    TG_LGC_PICKED /* these values as they are: the last layer */
-} tg_lgc_role;
+/* What an exchange by LGC keeps. */
+typedef struct tg_lgc_exchange {
+    tg_lgc *lgc;
+    uint8_t *out; /* space for the messages of a round */
+} tg_lgc_exchange;
 
-typedef struct tg_lgc_tensor {
-    tg_lgc_role role;
-    uint64_t n, at;     /* elements, and where they are in u */
-    uint64_t sparse_at; /* where they are among those of all tensors that are not whole */
-    uint64_t k;         /* coordinates that a leader chooses */
-    const tg_feedback_part *feedback;
-    const double *feedback_params, *select_params;
-    uint64_t memory_at; /* if the feedback has memory */
-} tg_lgc_tensor;
+/* What a message is about. */
+typedef enum tg_lgc_topic {
+    TG_LGC_LEAD = 1,
+    TG_LGC_SLICE,
+    TG_LGC_SUM,
+    TG_LGC_VALUES,
+    TG_LGC_REPORT,
+    TG_LGC_ANSWER
+} tg_lgc_topic;
 
-/* What a run has come to; the same on all ranks. */
-typedef struct tg_lgc_progress {
-    uint32_t phase;    /* of the next step */
-    uint32_t left;     /* steps until this phase may end; of the last one: until it learns again */
-    uint32_t extended; /* how often learning went on because it was not enough */
-    float error;       /* relative, of the autoencoder, over the last steps; negative: not known yet */
-} tg_lgc_progress;
+#define TG_LGC_HEADER 32
 
-struct tg_lgc {
-    tg_allocator allocator;
-    const tg_layout *layout;
-    const double *params;
-    bool is_server;
-    tg_nonfinite nonfinite;
-    uint32_t rank, world;
-    tg_autoencoder *autoencoder;
-    tg_lgc_tensor *tensors;
-    uint64_t n;                 /* elements of all tensors */
-    uint64_t whole_n, sparse_n; /* of those that travel whole, and of the others */
-    uint64_t coded_n, picked_n; /* coordinates that a leader chooses in tensors of either role */
-    uint64_t code_n;            /* floats of a code */
-    uint64_t innovation_n;      /* values of an innovation */
-    tg_lgc_progress progress;
-    uint32_t last_phase; /* of the last step that succeeded; 0: there was none */
-    uint64_t lead_len;   /* bytes that this rank has said in a step of coordinates and their order, ... */
-    uint64_t coded_len;  /* ... and of coded values: themselves, a code, or an innovation */
-
-    float *u, *g; /* what is to be sent, and the gradient alone */
-    float *saved; /* memory, scales, and room for the rest of the state */
-    float *next;  /* memory behind this step */
-    uint64_t memory_n;
-    float *scales;   /* of each tensor, in saved: a moving root mean square of the average at its coordinates */
-    uint64_t *mask;  /* the leader's coordinates among the elements that are sparse */
-    uint64_t *part;  /* mask of one tensor, or of an innovation */
-    void *scratch;   /* of the select part */
-    uint64_t *keys;  /* to sort by */
-    uint32_t *order; /* which coded value is at each place of a sequence */
-    uint32_t *room;
-    float *values;      /* at the leader's coordinates, in index order: of each rank, coded ones first */
-    float *sequences;   /* of each rank: coded values in order, normalised */
-    float *innovations; /* of each rank, as sequences */
-    const float **rows; /* of sequences, then of innovations */
-    float *code, *mean_code, *decoded;
-    float *vector, *average; /* what is summed over ranks, laid end to end */
-    float *means;            /* at the leader's coordinates, coded ones first */
-};
-
-enum { TG_LGC_PHASE_DENSE = 1, TG_LGC_PHASE_LEARN, TG_LGC_PHASE_CODE };
-
-/* Coded values of tensor t. */
-static inline uint64_t tg_lgc_coded(const tg_lgc *l, size_t t)
-{
-    return l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0;
-}
-
-/* ---- lgc_vector.c ---------------------------------------------------------------------------------------------------- */
-
-/* This step's gradients with what is remembered of them, into u. */
-tg_status tg_lgc_load(tg_exchange *x, tg_detail *why) TG_CHECKED;
-
-/* Elements of the vector in this phase. */
-uint64_t tg_lgc_vector_n(const tg_lgc *l);
-
-/* This rank's vector into l->vector. */
-void tg_lgc_fill_vector(tg_lgc *l);
-
-/* This rank's own values at the leader's coordinates, coded ones first; and how they are picked out of u. */
-float *tg_lgc_own_values(const tg_lgc *l);
-void tg_lgc_pick_values(const tg_lgc *l);
-
-/* Elements [from, to) of a vector as bytes, and back. */
-uint64_t tg_lgc_stretch_len(const tg_lgc *l, uint64_t from, uint64_t to);
-uint8_t *tg_lgc_put_stretch(uint8_t *out, const tg_lgc *l, const float *vector, uint64_t from, uint64_t to);
-void tg_lgc_get_stretch(float *vector, const tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to);
-
-/* A value of a code in its type, rounded to it; what is behind it in the bytes. */
-tg_dtype tg_lgc_code_type(const tg_lgc *l);
-uint8_t *tg_lgc_put_code(uint8_t *out, tg_dtype type, float value);
-const uint8_t *tg_lgc_get_code(float *value, tg_dtype type, const uint8_t *bytes);
-
-/* ---- lgc_talk.c ------------------------------------------------------------------------------------------------------ */
+/* ---- lgc_message.c ------------------------------------------------------------------------------------------------- */
 
 /* Bytes that any message may have. */
 uint64_t tg_lgc_message_max(const tg_lgc *l);
+
+/* Puts header and hash around a body of body_len bytes that is at message + TG_LGC_HEADER already. */
+tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about, uint32_t slice, uint64_t body_len);
+
+/* The body of rank p's message; NULL and a sentence if it is not the one that is expected. */
+const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
+                           tg_detail *why);
+
+/* A mask of n elements, in chunks as frames have them, and back; returns where it ends. Reading trusts nothing: NULL if these
+ * bytes are no such mask. */
+uint8_t *tg_lgc_put_mask(uint8_t *out, const uint64_t *mask, uint64_t n);
+const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes, const uint8_t *end);
+
+/* ---- lgc_talk.c ------------------------------------------------------------------------------------------------------ */
+
 uint32_t tg_lgc_rounds(const tg_exchange *x);
-tg_status tg_lgc_say(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
-tg_status tg_lgc_hear(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
-
-/* ---- lgc_sequence.c -------------------------------------------------------------------------------------------------- */
-
-/* Marks the largest magnitudes of a stretch of values, as many as the ratio says, in a mask that is clear. */
-void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, uint64_t n, const double *params);
-
-/* The order in which coded values stand in a sequence, by those of the leader. */
-void tg_lgc_choose_order(tg_lgc *l, const float *values);
-
-/* Coded values of a rank as a sequence, and a sequence as values again. */
-void tg_lgc_to_sequence(float *sequence, const tg_lgc *l, const float *values);
-void tg_lgc_from_sequence(float *values, const tg_lgc *l, const float *sequence);
-
-/* The innovation in a sequence: its largest values, the rest 0; and where they are. */
-void tg_lgc_innovate(float *innovation, uint64_t *mask, const tg_lgc *l, const float *sequence);
-
-/* ---- lgc_learn.c ----------------------------------------------------------------------------------------------------- */
-
-/* All averages of this step into l->means, but for tensors that travel whole; where one is NaN or Inf, or what it leaves of
- * this rank's own values is, by the policy: refused, set to 0, or let through. All ranks come to the same verdict of the
- * averages. */
-tg_status tg_lgc_check_averages(tg_lgc *l, tg_detail *why) TG_CHECKED;
-
-/* All ranks are well: averages to x->grads, new memory in, and what was learned. */
-void tg_lgc_finish(tg_exchange *x);
-
-/* ---- lgc.c ----------------------------------------------------------------------------------------------------------- */
-
-tg_status tg_lgc_new(tg_lgc **out, tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
-void tg_lgc_free(tg_lgc *l);
-void tg_lgc_learning(tg_learning *out, const tg_lgc *l);
+tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
+tg_status tg_lgc_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 
 #endif

@@ -1,464 +1,141 @@
-/* PowerSGD (arXiv 1905.13727): a matrix M, the gradient and what is remembered, travels as two thin factors.
+/* PowerSGD (arXiv 1905.13727): a matrix M, gradient plus residual, travels as two thin factors.
  *
  *     P = M Q          all-reduced to its mean, then made orthonormal: the same on all ranks
  *     Q = M' P         all-reduced to its mean, and where the next step starts from
- *     average P Q',    of which every rank remembers M - P Q'
+ *     average P Q',    and the residual M - P Q'
  *
- * A tensor's first dimension is the rows of its matrix, all others together the columns. What is no matrix, or would not be
- * smaller as two factors, travels as it is, beside P. Both all-reduces are exchanges of their own, which this one runs one
- * after the other; until both have succeeded on all ranks nothing has changed. */
-#include "exchange/lowrank.h"
+ *     rounds 0, 1      P and what travels as it is: slices to owners, means to all       as in allreduce.c
+ *     rounds 2, 3      Q, likewise
+ *
+ * A tensor's first dimension is the rows of its matrix, all others together the columns. A tensor that is no matrix, or would
+ * not be smaller as two factors, travels as it is, beside P. */
+#include "exchange/exchange.h"
+#include "exec/lowrank.h"
 
-#include "base/half.h"
-#include "base/philox.h"
-#include "kernels/kernels.h"
-
-#include <math.h>
 #include <string.h>
 
-typedef struct matrix {
-    size_t tensor;
-    uint64_t rows, columns;
-    uint32_t rank;
-    float decay;     /* share of the residual that is added; 0 if nothing is remembered */
-    float *residual; /* NULL if nothing is remembered */
-    float *q;        /* columns x rank, what the step starts from */
-    float *p;        /* rows x rank */
-    float *q_next;
-    float limit;    /* the largest magnitude in M for which nothing below can overflow */
-    bool saturates; /* some of this step's M is beyond it, and is taken as it */
-} matrix;
-
-struct tg_lowrank {
-    tg_allocator allocator;
-    const tg_layout *layout; /* of the exchange that this one stands behind */
-    tg_nonfinite nonfinite;
-    uint64_t seed;
-    tg_exchange *first, *second; /* of P and what travels as it is; of Q */
-    matrix *matrices;
-    size_t matrix_n;
-    size_t *matrix_of; /* of each tensor, plus 1; 0: it travels as it is */
-    void **first_grads, **second_grads;
-    float *memory;
-    uint64_t memory_n;
-    float *factors; /* room for all p and q_next */
-    char *copies;   /* room for what travels as it is */
-    float *row;     /* room for the longest row */
-    void *const *grads;
-    uint64_t step;
-    int stage; /* 0: idle; 1, 2: which exchange is running */
-};
+typedef struct lowrank {
+    tg_lowrank *factors;
+    tg_codec *codecs[2];
+    tg_carrier *carriers[2]; /* of P and what travels as it is; of Q */
+} lowrank;
 
 /* ---- making one ------------------------------------------------------------------------------------------------------ */
 
-static bool matrix_of_tensor(matrix *out, const tg_layout *l, size_t t)
+/* The carrier of the first all-reduce, or of the second: dense, in slices. */
+static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, size_t tensor_n, const tg_options *opt,
+                              tg_detail *why)
 {
-    const tg_recipe *recipe = l->units[l->tensor_unit[t]].recipe;
-    const tg_tensor *tensor = &l->tensors[t];
-    uint64_t rank = (uint64_t)recipe->value[TG_STAGE_quantize][0], n = l->tensor_elements[t];
-    if (tg_recipe_quantize(recipe)->exchange == NULL || tensor->dim_n < 2 || n == 0) {
-        return false;
-    }
-    uint64_t rows = tensor->dims[0], columns = n / rows;
-    if (rank * (rows + columns) >= n) {
-        return false;
-    }
-    float limit = 0x1p126f; /* over sqrt(rows): no element of Q or the average is larger than a column of M is long */
-    for (uint64_t reach = 1; reach * reach < rows; reach *= 2) {
-        limit *= 0.5f;
-    }
-    bool remembers = tg_recipe_feedback(recipe)->planes > 0;
-    *out = (matrix){.tensor = t,
-                    .rows = rows,
-                    .columns = columns,
-                    .rank = (uint32_t)rank,
-                    .limit = limit,
-                    .decay = remembers ? (float)recipe->value[TG_STAGE_feedback][0] : 0};
-    return true;
+    const tg_codec_purpose purpose = {.slices = x->world, .holds = TG_HAS_VALUES};
+    lowrank *own = x->own;
+    tg_options dense = *opt;
+    tg_layout *layout = NULL;
+    dense.rules = NULL;
+    dense.rule_n = 0;
+    TG_TRY(tg_codec_layout(&layout, "dense", tensors, tensor_n, &dense, why));
+    TG_TRY(tg_codec_make(&own->codecs[i], layout, &purpose, &dense, why));
+    return tg_carrier_open(&own->carriers[i], x, own->codecs[i], &tg_protocol_allreduce, why);
 }
 
-/* Tensors of the first exchange, or of the second. */
-static tg_status make_exchange(tg_exchange **out, const tg_lowrank *l, const tg_exchange *x, bool first,
-                               const tg_options *opt, tg_detail *why)
+static tg_status open_carriers(tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
+    const lowrank *own = x->own;
+    const tg_allocator *a = &x->allocator;
+    size_t n = x->codec->layout->tensor_n;
     tg_tensor *tensors = NULL;
     uint64_t *dims = NULL;
-    size_t n = 0;
-    tg_status status = tg_acquire(&tensors, &l->allocator, l->layout->tensor_n, sizeof *tensors, why);
+    tg_status status = tg_acquire(&tensors, a, n, sizeof *tensors, why);
     if (status == TG_OK) {
-        status = tg_acquire(&dims, &l->allocator, l->layout->tensor_n * 2, sizeof *dims, why);
+        status = tg_acquire(&dims, a, 2 * n, sizeof *dims, why);
     }
-    for (size_t t = 0; status == TG_OK && t < l->layout->tensor_n; t++) {
-        tensors[n] = l->layout->tensors[t];
-        if (l->matrix_of[t] != 0) {
-            const matrix *m = &l->matrices[l->matrix_of[t] - 1];
-            dims[2 * n] = first ? m->rows : m->columns;
-            dims[2 * n + 1] = m->rank;
-            tensors[n].dims = &dims[2 * n];
-            tensors[n].dim_n = 2;
-            tensors[n].dtype = TG_FP32;
-        }
-        n += first || l->matrix_of[t] != 0 ? 1 : 0;
+    for (int i = 0; i < 2 && status == TG_OK; i++) {
+        size_t list_n = tg_lowrank_list(tensors, dims, own->factors, i == 0);
+        status = open_carrier(x, i, tensors, list_n, opt, why);
     }
-    if (status == TG_OK) {
-        tg_options own = *opt;
-        own.rules = NULL;
-        own.rule_n = 0;
-        own.exchange = "allreduce";
-        status = tg_exchange_new(out, "dense", tensors, n, x->rank, x->world, &own, why);
-    }
-    tg_release(&l->allocator, dims);
-    tg_release(&l->allocator, tensors);
+    tg_release(a, dims);
+    tg_release(a, tensors);
     return status;
 }
 
-/* Numbers between -1 and 1 to start from: any will do that are the same on all ranks. */
-static void fill_random(float *out, size_t stride, const tg_lowrank *l, uint64_t step, size_t tensor, uint64_t at,
-                        uint64_t n)
+static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
-    tg_stream stream = tg_stream_of(l->seed, step, (uint32_t)tensor, 0);
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t word;
-        tg_stream_words(&word, &stream, at + i, 1, 2);
-        out[i * stride] = (float)((double)word * 0x1p-31 - 1.0);
-    }
+    lowrank *own = NULL;
+    TG_TRY(tg_acquire(&own, &x->allocator, 1, sizeof *own, why));
+    x->own = own; /* closed with the exchange, whatever happens here */
+    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, opt->nonfinite, &x->allocator, why));
+    return open_carriers(x, opt, why);
 }
 
-static tg_status acquire_matrices(tg_lowrank *l, tg_detail *why)
+static void close(tg_exchange *x)
 {
-    const tg_allocator *a = &l->allocator;
-    uint64_t factors = 0, longest = 0, copies = 0;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        matrix *m = &l->matrices[l->matrix_n];
-        if (!matrix_of_tensor(m, l->layout, t)) {
-            copies += l->layout->tensor_elements[t] * tg_dtype_len(l->layout->tensors[t].dtype);
-            continue;
-        }
-        l->matrix_of[t] = ++l->matrix_n;
-        factors += (m->rows + m->columns) * m->rank;
-        l->memory_n += (m->decay > 0 ? m->rows * m->columns : 0) + m->columns * m->rank;
-        longest = m->columns > longest ? m->columns : longest;
-    }
-    TG_TRY(tg_acquire(&l->memory, a, l->memory_n, sizeof *l->memory, why));
-    TG_TRY(tg_acquire(&l->factors, a, factors, sizeof *l->factors, why));
-    TG_TRY(tg_acquire(&l->row, a, longest, sizeof *l->row, why));
-    return tg_acquire_room(&l->copies, a, copies, why);
-}
-
-/* Where everything lies, and what it is at the beginning. */
-static void lay_out(tg_lowrank *l)
-{
-    float *factor = l->factors, *memory = l->memory;
-    char *copy = l->copies;
-    for (size_t i = 0; i < l->matrix_n; i++) { /* residuals first */
-        matrix *m = &l->matrices[i];
-        m->residual = m->decay > 0 ? memory : NULL;
-        memory += m->decay > 0 ? m->rows * m->columns : 0;
-    }
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        matrix *m = &l->matrices[i];
-        m->q = memory;
-        memory += m->columns * m->rank;
-        m->p = factor;
-        m->q_next = factor + m->rows * m->rank;
-        factor = m->q_next + m->columns * m->rank;
-        fill_random(m->q, 1, l, UINT64_MAX, m->tensor, 0, m->columns * m->rank);
-        l->second_grads[i] = m->q_next;
-    }
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        if (l->matrix_of[t] != 0) {
-            l->first_grads[t] = l->matrices[l->matrix_of[t] - 1].p;
-        } else {
-            l->first_grads[t] = copy;
-            copy += l->layout->tensor_elements[t] * tg_dtype_len(l->layout->tensors[t].dtype);
-        }
-    }
-}
-
-tg_status tg_lowrank_new(tg_lowrank **out, const tg_exchange *x, const tg_options *opt, tg_detail *why)
-{
-    tg_lowrank *l = NULL;
-    size_t n = x->codec->layout->tensor_n;
-    const tg_allocator *a = &x->allocator;
-    TG_TRY(tg_acquire(&l, a, 1, sizeof *l, why));
-    *out = l; /* freed with the exchange, whatever happens here */
-    l->allocator = *a;
-    l->layout = x->codec->layout;
-    l->nonfinite = opt->nonfinite;
-    l->seed = l->layout->seed;
-    TG_TRY(tg_acquire(&l->matrices, a, n + 1, sizeof *l->matrices, why));
-    TG_TRY(tg_acquire(&l->matrix_of, a, n, sizeof *l->matrix_of, why));
-    TG_TRY(tg_acquire(&l->first_grads, a, n, sizeof *l->first_grads, why));
-    TG_TRY(tg_acquire(&l->second_grads, a, n, sizeof *l->second_grads, why));
-    TG_TRY(acquire_matrices(l, why));
-    lay_out(l);
-    TG_TRY(make_exchange(&l->first, l, x, true, opt, why));
-    return make_exchange(&l->second, l, x, false, opt, why);
-}
-
-void tg_lowrank_free(tg_lowrank *l)
-{
-    if (l == NULL) {
+    lowrank *own = x->own;
+    if (own == NULL) {
         return;
     }
-    tg_allocator a = l->allocator;
-    tg_exchange_free(l->second);
-    tg_exchange_free(l->first);
-    tg_release(&a, l->copies);
-    tg_release(&a, l->row);
-    tg_release(&a, l->factors);
-    tg_release(&a, l->memory);
-    tg_release(&a, l->second_grads);
-    tg_release(&a, l->first_grads);
-    tg_release(&a, l->matrix_of);
-    tg_release(&a, l->matrices);
-    tg_release(&a, l);
-}
-
-/* ---- arithmetic ------------------------------------------------------------------------------------------------------ */
-
-/* Row i of M into l->row. */
-static void load_row(const tg_lowrank *l, const matrix *m, uint64_t i)
-{
-    tg_dtype dtype = l->layout->tensors[m->tensor].dtype;
-    const char *grad = l->grads[m->tensor];
-    tg_widen(l->row, grad + i * m->columns * tg_dtype_len(dtype), dtype, (size_t)m->columns);
-    if (l->nonfinite == TG_NONFINITE_ZERO) {
-        tg_zero_nonfinite(l->row, (size_t)m->columns);
+    for (int i = 0; i < 2; i++) {
+        tg_carrier_close(own->carriers[i], &x->allocator);
+        tg_codec_free(own->codecs[i]);
     }
-    for (uint64_t j = 0; j < m->columns && (m->residual != NULL || m->saturates); j++) {
-        float g = l->row[j], sum = m->residual == NULL ? g : g + m->decay * m->residual[i * m->columns + j];
-        l->row[j] = m->saturates && isfinite(g) ? fmaxf(fminf(sum, m->limit), -m->limit) : sum;
-    }
-}
-
-/* Applies the policy to row i, which is loaded and has a magnitude beyond the limit, or a NaN. */
-static tg_status admit_row(const tg_lowrank *l, matrix *m, uint64_t i, tg_detail *why)
-{
-    const tg_tensor *tensor = &l->layout->tensors[m->tensor];
-    if (l->nonfinite != TG_NONFINITE_ERROR) {
-        m->saturates = true;
-        load_row(l, m, i);
-        return TG_OK;
-    }
-    const char *grad = l->grads[m->tensor];
-    tg_widen(l->row, grad + i * m->columns * tg_dtype_len(tensor->dtype), tensor->dtype, (size_t)m->columns);
-    if (!tg_all_finite(l->row, (size_t)m->columns)) {
-        return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf", tensor->name);
-    }
-    return tg_fail(TG_E_NONFINITE, why,
-                   "gradient plus residual of tensor '%.100s' exceeds %.3g: a product with its factors overflows",
-                   tensor->name, (double)m->limit);
-}
-
-/* P is made orthonormal, so any scale will do that all ranks have in common. This one, a power of two by Q, avoids overflow. */
-static double scale_of_product(const matrix *m)
-{
-    float largest = tg_bits_float(tg_kernels_best()->largest_key(m->q, (size_t)(m->columns * m->rank)));
-    int exponent = 0;
-    (void)frexp((double)largest * (double)m->columns, &exponent);
-    return exponent > 0 ? ldexp(1, -exponent) : 1;
-}
-
-/* P = M Q, sums in binary64. */
-static tg_status multiply(const tg_lowrank *l, matrix *m, tg_detail *why)
-{
-    double sums[64], scale = scale_of_product(m);
-    m->saturates = false;
-    for (uint64_t i = 0; i < m->rows; i++) {
-        load_row(l, m, i);
-        if (tg_kernels_best()->largest_key(l->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
-            TG_TRY(admit_row(l, m, i, why));
-        }
-        memset(sums, 0, sizeof sums);
-        for (uint64_t j = 0; j < m->columns; j++) {
-            for (uint32_t k = 0; k < m->rank; k++) {
-                sums[k] += (double)l->row[j] * (double)m->q[j * m->rank + k];
-            }
-        }
-        for (uint32_t k = 0; k < m->rank; k++) {
-            m->p[i * m->rank + k] = (float)(sums[k] * scale);
-        }
-    }
-    return TG_OK;
-}
-
-/* Q = M' P, in fp32, row after row. */
-static void multiply_back(const tg_lowrank *l, const matrix *m)
-{
-    memset(m->q_next, 0, m->columns * m->rank * sizeof *m->q_next);
-    for (uint64_t i = 0; i < m->rows; i++) {
-        load_row(l, m, i);
-        for (uint64_t j = 0; j < m->columns; j++) {
-            for (uint32_t k = 0; k < m->rank; k++) {
-                m->q_next[j * m->rank + k] += l->row[j] * m->p[i * m->rank + k];
-            }
-        }
-    }
-}
-
-static double dot(const matrix *m, uint32_t a, uint32_t b)
-{
-    double sum = 0;
-    for (uint64_t i = 0; i < m->rows; i++) {
-        sum += (double)m->p[i * m->rank + a] * (double)m->p[i * m->rank + b];
-    }
-    return sum;
-}
-
-/* Takes what column k has in common with those before it out of it, and makes its length 1. False if nothing is left. */
-static bool make_orthogonal(const matrix *m, uint32_t k)
-{
-    double before = dot(m, k, k);
-    for (int again = 0; again < 2; again++) { /* twice is enough for what rounding leaves */
-        for (uint32_t b = 0; b < k; b++) {
-            double share = dot(m, k, b);
-            for (uint64_t i = 0; i < m->rows; i++) {
-                m->p[i * m->rank + k] -= (float)(share * (double)m->p[i * m->rank + b]);
-            }
-        }
-    }
-    double length = sqrt(dot(m, k, k));
-    if (!(length * length > 1e-12 * before) || length < 1e-30) {
-        return false;
-    }
-    for (uint64_t i = 0; i < m->rows; i++) {
-        m->p[i * m->rank + k] = (float)((double)m->p[i * m->rank + k] / length);
-    }
-    return true;
-}
-
-/* Columns of length 1, at right angles. One that has nothing of its own is replaced by a random one. */
-static void orthonormalise(const tg_lowrank *l, const matrix *m)
-{
-    for (uint32_t k = 0; k < m->rank; k++) {
-        if (!make_orthogonal(m, k)) {
-            fill_random(m->p + k, m->rank, l, l->step, m->tensor, k * m->rows, m->rows);
-            (void)make_orthogonal(m, k);
-        }
-    }
-}
-
-/* The average P Q' to the gradient, and what it misses to the residual. */
-static void settle(const tg_lowrank *l, const matrix *m)
-{
-    tg_dtype dtype = l->layout->tensors[m->tensor].dtype;
-    for (uint64_t i = 0; i < m->rows; i++) {
-        load_row(l, m, i);
-        char *out = (char *)l->grads[m->tensor] + i * m->columns * tg_dtype_len(dtype);
-        for (uint64_t j = 0; j < m->columns; j++) {
-            double sum = 0;
-            for (uint32_t k = 0; k < m->rank; k++) {
-                sum += (double)m->p[i * m->rank + k] * (double)m->q_next[j * m->rank + k];
-            }
-            float average = (float)sum;
-            if (m->residual != NULL) {
-                m->residual[i * m->columns + j] = l->row[j] - average;
-            }
-            l->row[j] = average;
-        }
-        tg_narrow(out, l->row, dtype, (size_t)m->columns);
-    }
-    if (m->residual != NULL && l->nonfinite == TG_NONFINITE_PASS) {
-        tg_zero_nonfinite(m->residual, (size_t)(m->rows * m->columns));
-    }
-    if (tg_all_finite(m->q_next, (size_t)(m->columns * m->rank))) { /* otherwise NaN or Inf was let through */
-        memcpy(m->q, m->q_next, m->columns * m->rank * sizeof *m->q);
-    }
+    tg_lowrank_free(own->factors);
+    tg_release(&x->allocator, own);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------------------------------- */
 
-static size_t copy_len(const tg_lowrank *l, size_t t)
+enum { SEND_P, ANSWER_P, SEND_Q, ANSWER_Q, ROUNDS };
+
+static uint32_t rounds(const tg_exchange *x)
 {
-    return (size_t)l->layout->tensor_elements[t] * tg_dtype_len(l->layout->tensors[t].dtype);
+    (void)x;
+    return ROUNDS;
 }
 
-tg_status tg_lowrank_begin(tg_lowrank *l, uint64_t step, void *const *grads, tg_status status, const tg_detail *reason,
-                           tg_detail *why)
+static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    l->grads = grads;
-    l->step = step;
-    l->stage = 1;
-    tg_detail fault = *reason;
-    for (size_t t = 0; status == TG_OK && t < l->layout->tensor_n; t++) {
-        if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
-            memcpy(l->first_grads[t], grads[t], copy_len(l, t));
-        }
-    }
-    for (size_t i = 0; status == TG_OK && i < l->matrix_n; i++) {
-        status = multiply(l, &l->matrices[i], &fault);
-    }
-    TG_TRY(tg_exchange_begin(l->first, step, l->first_grads, why));
-    if (status != TG_OK) { /* for the first exchange to tell all ranks */
-        l->first->status = status;
-        l->first->why = fault;
-    }
-    return TG_OK;
-}
-
-static void finish(const tg_lowrank *l)
-{
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
-            memcpy(l->grads[t], l->first_grads[t], copy_len(l, t));
-        }
-    }
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        settle(l, &l->matrices[i]);
+    const lowrank *own = x->own;
+    x->mail.kind = TG_ALLGATHERV;
+    switch (round) {
+    case SEND_P:
+        TG_TRY(tg_lowrank_multiply(own->factors, x->step.grads, why));
+        return tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), why);
+    case ANSWER_P: return tg_owners_answer(x, own->carriers[0], why);
+    case SEND_Q: return tg_owners_send_slices(x, own->carriers[1], tg_lowrank_second(own->factors), why);
+    default: return tg_owners_answer(x, own->carriers[1], why);
     }
 }
 
-tg_status tg_lowrank_next(tg_lowrank *l, tg_op *op, tg_detail *why)
+static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    tg_status status = l->stage == 2 ? TG_OK : tg_exchange_next(l->first, op, why);
-    if (status == TG_OK && l->stage == 1) {
-        for (size_t i = 0; i < l->matrix_n; i++) {
-            orthonormalise(l, &l->matrices[i]);
-            multiply_back(l, &l->matrices[i]);
-        }
-        l->stage = 2;
-        status = tg_exchange_begin(l->second, l->step, l->second_grads, why);
+    const lowrank *own = x->own;
+    switch (round) {
+    case SEND_P: return tg_owners_average(x, own->carriers[0], why);
+    case ANSWER_P:
+        TG_TRY(tg_owners_receive_answers(x, own->carriers[0], why));
+        tg_owners_deliver(own->carriers[0], tg_lowrank_first(own->factors));
+        tg_lowrank_multiply_back(own->factors, x->step.grads, x->step.number);
+        return TG_OK;
+    case SEND_Q: return tg_owners_average(x, own->carriers[1], why);
+    default: return tg_owners_receive_answers(x, own->carriers[1], why);
     }
-    if (status == TG_OK) {
-        status = tg_exchange_next(l->second, op, why);
-    }
-    if (status == TG_OK) {
-        finish(l);
-    }
-    l->stage = status == TG_MORE ? l->stage : 0;
-    return status;
 }
 
-void tg_lowrank_cancel(tg_lowrank *l)
+static void finish(tg_exchange *x)
 {
-    tg_exchange_cancel(l->first);
-    tg_exchange_cancel(l->second);
-    l->stage = 0;
+    const lowrank *own = x->own;
+    tg_owners_deliver(own->carriers[1], tg_lowrank_second(own->factors));
+    tg_lowrank_settle(own->factors, x->step.grads);
 }
 
 /* ---- facts ----------------------------------------------------------------------------------------------------------- */
 
-void tg_lowrank_meter(const tg_lowrank *l, tg_meter *last, tg_meter *total)
-{
-    tg_meter first, second, first_total, second_total;
-    tg_exchange_meter(l->first, &first, &first_total);
-    tg_exchange_meter(l->second, &second, &second_total);
-    last->payload = first.payload + second.payload;
-    last->header = first.header + second.header;
-    last->received = first.received + second.received;
-    total->payload = first_total.payload + second_total.payload;
-    total->header = first_total.header + second_total.header;
-    total->received = first_total.received + second_total.received;
-}
-
 static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
-    const tg_lowrank *l = x->lowrank;
-    TG_TRY(tg_exchange_traffic(out, l->first, tensor, why));
-    if (l->matrix_of[tensor] != 0) {
+    const lowrank *own = x->own;
+    size_t matrix = tg_lowrank_matrix(own->factors, tensor);
+    TG_TRY(tg_codec_traffic(out, own->codecs[0], tensor, why));
+    if (matrix != 0) {
         tg_traffic second;
-        TG_TRY(tg_exchange_traffic(&second, l->second, l->matrix_of[tensor] - 1, why));
+        TG_TRY(tg_codec_traffic(&second, own->codecs[1], matrix - 1, why));
         out->len += second.len;
         out->entries += second.entries;
     }
@@ -467,24 +144,13 @@ static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, t
 
 static void residual(const tg_exchange *x, float *out, size_t tensor)
 {
-    const tg_lowrank *l = x->lowrank;
-    size_t n = (size_t)l->layout->tensor_elements[tensor];
-    const float *of = l->matrix_of[tensor] == 0 ? NULL : l->matrices[l->matrix_of[tensor] - 1].residual;
-    if (of == NULL) {
-        memset(out, 0, n * sizeof *out);
-    } else {
-        memcpy(out, of, n * sizeof *out);
-    }
+    tg_lowrank_residual(out, ((const lowrank *)x->own)->factors, tensor);
 }
 
-/* Residuals, then the factors that the next step starts from. */
-static float *memory(const tg_exchange *x, uint64_t *n)
+static float *saved(const tg_exchange *x, uint64_t *n)
 {
-    *n = x->lowrank->memory_n;
-    return x->lowrank->memory;
+    return tg_lowrank_saved(((const lowrank *)x->own)->factors, n);
 }
-
-/* ---- the protocol ---------------------------------------------------------------------------------------------------- */
 
 static tg_status suits(const tg_layout *layout, tg_detail *why)
 {
@@ -495,6 +161,16 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchange lowrank carries recipes with 'lowrank' alone");
 }
 
-/* Its rounds are those of the two exchanges inside. */
+static const tg_protocol_state state = {.residual = residual, .traffic = traffic, .saved = saved};
+
 const tg_protocol tg_protocol_lowrank = {
-    .name = "lowrank", .suits = suits, .residual = residual, .traffic = traffic, .memory = memory};
+    .name = "lowrank",
+    .suits = suits,
+    .open = open,
+    .close = close,
+    .rounds = rounds,
+    .send = send,
+    .receive = receive,
+    .finish = finish,
+    .state = &state,
+};

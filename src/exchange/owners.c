@@ -1,8 +1,8 @@
-/* What allreduce, shard and server share: slices have owners, who sum what all ranks say of them, in rank order and in
+/* What allreduce, shard and server share: slices have owners, who average what all ranks send of them, in rank order and in
  * fp32, and answer with the mean encoded once more. */
 #include "exchange/exchange.h"
 
-tg_status tg_owners_can_answer(const tg_layout *layout, tg_detail *why)
+tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why)
 {
     for (size_t u = 0; u < layout->unit_n; u++) {
         const tg_recipe *recipe = layout->units[u].recipe;
@@ -27,82 +27,77 @@ uint32_t tg_owners_rounds(const tg_exchange *x)
     return 2;
 }
 
-tg_status tg_owners_write(tg_exchange *x, tg_detail *why)
+tg_status tg_owners_send_slices(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why)
 {
-    tg_source source = {.grads = (const void *const *)x->grads};
-    tg_codec *c = x->codec;
-    if (!c->led_given) {
-        TG_TRY(tg_codec_select(c, x->step, &source, why));
-    } else {
-        tg_codec_bound_norms(c, &source); /* of a rank that does not lead, too */
-    }
-    return tg_frame_write(x->framed, c, x->out_frames, c->grid, 0, c->grid->slices, x->protocol->holds, x->step,
-                          &source, why);
-}
-
-tg_status tg_owners_send_slices(tg_exchange *x, tg_detail *why)
-{
-    TG_TRY(tg_owners_write(x, why));
-    x->op_kind = TG_ALLTOALLV;
+    TG_TRY(tg_carrier_write(x, c, grads, why));
+    x->mail.kind = TG_ALLTOALLV;
     for (uint32_t p = 0; p < x->world; p++) {
-        tg_exchange_send(x, p, x->out_frames[p], &x->framed[p]);
+        tg_exchange_send(x, p, c->frames[p], &c->framed[p]);
     }
     return TG_OK;
 }
 
-tg_status tg_owners_take(tg_exchange *x, tg_detail *why)
+tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why)
 {
-    if (x->answer == NULL) {
+    if (c->answer == NULL) {
         return TG_OK;
     }
-    uint32_t slice = x->answer->slice;
-    size_t chunks = tg_grid_chunks(x->codec->grid, slice);
+    const tg_grid *grid = c->codec->grid;
+    uint32_t slice = c->answer->plan->slice;
+    size_t chunks = grid->first[slice + 1] - grid->first[slice];
     for (uint32_t p = 0; p < x->world; p++) {
-        TG_TRY(tg_exchange_read(x->views + p * chunks, x, p, x->codec->grid, slice, x->protocol->holds, why));
+        c->bodies[p].chunks = c->views + p * chunks;
+        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, slice, why));
     }
-    tg_sink sink = {.flat = x->mean, .divisor = (float)x->world};
-    tg_codec_sum(x->answer, slice, x->views, x->world, &sink);
+    tg_sink sink = {.flat = c->mean, .divisor = (float)x->world};
+    c->answer->executor->sum(c->answer->run, slice, c->bodies, x->world, &sink);
     return TG_OK;
 }
 
-tg_status tg_owners_answer(tg_exchange *x, tg_detail *why)
+tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why)
 {
-    if (x->answer == NULL) {
+    if (c->answer == NULL) {
         return TG_OK;
     }
-    tg_source source = {.flat = x->mean};
-    uint32_t slice = x->answer->slice;
+    tg_source source = {.flat = c->mean};
+    const tg_plan *plan = c->answer->plan;
     tg_framed framed;
-    TG_TRY(tg_codec_select(x->answer, x->step, &source, why));
-    TG_TRY(tg_frame_write(&framed, x->answer, &x->answer_out, x->codec->grid, slice, slice + 1, x->protocol->holds,
-                          x->step, &source, why));
-    tg_exchange_send_all(x, x->answer_out, &framed);
+    TG_TRY(c->answer->executor->select(c->answer->run, x->step.number, &source, why));
+    TG_TRY(tg_frame_write(&framed, c->answer, plan, &c->answer_out, plan->slice, plan->slice + 1, x->step.number,
+                          &source, why));
+    tg_exchange_send_all(x, c->answer_out, &framed);
     return TG_OK;
 }
 
-tg_status tg_owners_hear_answers(tg_exchange *x, tg_detail *why)
+tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *why)
 {
-    const tg_grid *grid = x->codec->grid;
+    const tg_grid *grid = c->codec->grid;
     for (uint32_t s = 0; s < grid->slices; s++) {
-        TG_TRY(tg_exchange_read(x->views + grid->first[s], x, s, grid, s, x->protocol->holds, why));
+        c->bodies[s].chunks = c->views + grid->first[s];
+        TG_TRY(tg_carrier_read(x, c, s, s, c->codec->plan, s, why));
     }
     return TG_OK;
 }
 
-tg_status tg_owners_hear(tg_exchange *x, uint32_t round, tg_detail *why)
+void tg_owners_deliver(tg_carrier *c, void *const *grads)
 {
-    return round == 0 ? tg_owners_take(x, why) : tg_owners_hear_answers(x, why);
+    tg_codec *codec = c->codec;
+    tg_sink sink = {.averages = grads, .divisor = 1.0f};
+    for (uint32_t s = 0; s < codec->grid->slices; s++) {
+        codec->executor->sum(codec->run, s, &c->bodies[s], 1, &sink);
+    }
+    codec->executor->commit(codec->run);
+    if (c->answer != NULL) {
+        c->answer->executor->commit(c->answer->run);
+    }
+}
+
+tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
+{
+    return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
 }
 
 void tg_owners_finish(tg_exchange *x)
 {
-    const tg_grid *grid = x->codec->grid;
-    tg_sink sink = {.averages = x->grads, .divisor = 1.0f};
-    for (uint32_t s = 0; s < grid->slices; s++) {
-        tg_codec_sum(x->codec, s, x->views + grid->first[s], 1, &sink);
-    }
-    tg_codec_commit(x->codec);
-    if (x->answer != NULL) {
-        tg_codec_commit(x->answer);
-    }
+    tg_owners_deliver(x->carrier, x->step.grads);
 }

@@ -26,6 +26,11 @@ const tg_protocol *tg_protocol_named(const char *name)
     return found;
 }
 
+uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
+{
+    return p->slices == NULL ? 1 : p->slices(world);
+}
+
 static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {

@@ -1,88 +1,40 @@
-/* Makes exchanges: chooses the protocol and takes all the memory that steps will use, so that no step can fail for want
- * of it. Room for messages is taken at the most that a message can have; what is never used is never touched. */
+/* Makes exchanges: chooses the protocol and takes all memory that steps will use, so that no step can fail for lack of
+ * it. */
 #include "exchange/exchange.h"
-#include "exchange/lgc.h"
-#include "exchange/lowrank.h"
 
 #include "base/bytes.h"
 #include "base/hash.h"
 
 #include <string.h>
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Where frames are written. */
-static tg_status acquire_out(tg_exchange *x, tg_detail *why)
-{
-    const tg_grid *grid = x->codec->grid;
-    unsigned holds = x->protocol->holds;
-    TG_TRY(tg_acquire(&x->out_frames, &x->allocator, grid->slices, sizeof *x->out_frames, why));
-    TG_TRY(tg_acquire(&x->framed, &x->allocator, grid->slices, sizeof *x->framed, why));
-    uint64_t len = 0;
-    for (uint32_t s = 0; s < grid->slices; s++) {
-        len += tg_frame_bound(x->codec, grid, s, holds);
-    }
-    TG_TRY(tg_acquire_room(&x->out, &x->allocator, len, why));
-    uint8_t *at = x->out;
-    for (uint32_t s = 0; s < grid->slices; s++) {
-        x->out_frames[s] = at;
-        at += tg_frame_bound(x->codec, grid, s, holds);
-    }
-    size_t answer_len = x->whole != NULL ? tg_frame_bound(x->codec, x->whole, 0, TG_HAS_INDICES) : 0;
-    if (x->answer != NULL) {
-        answer_len = larger(answer_len, tg_frame_bound(x->answer, grid, x->answer->slice, holds));
-    }
-    return tg_acquire_room(&x->answer_out, &x->allocator, answer_len, why);
-}
-
-/* Where frames arrive, and what is found in them. */
-static tg_status acquire_in(tg_exchange *x, tg_detail *why)
-{
-    const tg_grid *grid = x->codec->grid;
-    size_t chunks = grid->first[grid->slices];
-    for (uint32_t s = 0; s < grid->slices; s++) {
-        x->in_cap = larger(x->in_cap, tg_frame_limit(x->codec, grid, s, x->protocol->holds));
-        chunks = larger(chunks, x->world * tg_grid_chunks(grid, s));
-    }
-    if (x->whole != NULL) {
-        x->in_cap = larger(x->in_cap, tg_frame_limit(x->codec, x->whole, 0, TG_HAS_INDICES));
-    }
-    uint64_t room = 0;
-    if (!tg_multiply(&room, x->in_cap, x->world)) {
-        return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
-    }
-    TG_TRY(tg_acquire(&x->in, &x->allocator, x->world, sizeof *x->in, why));
-    TG_TRY(tg_acquire_room(&x->in_room, &x->allocator, room, why));
-    for (uint32_t p = 0; p < x->world; p++) {
-        x->in[p].data = x->in_room + p * x->in_cap;
-    }
-    TG_TRY(tg_acquire(&x->views, &x->allocator, chunks, sizeof *x->views, why));
-    return tg_acquire(&x->mean, &x->allocator, x->answer == NULL ? 0 : x->answer->flat_n, sizeof *x->mean, why);
-}
-
-static tg_status acquire_spans(tg_exchange *x, tg_detail *why)
+/* Where messages arrive. */
+static tg_status acquire_mail(tg_exchange *x, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
-    TG_TRY(tg_acquire(&x->sends, a, x->world, sizeof *x->sends, why));
-    TG_TRY(tg_acquire(&x->recvs, a, x->world, sizeof *x->recvs, why));
-    TG_TRY(tg_acquire(&x->send_payload, a, x->world, sizeof *x->send_payload, why));
-    TG_TRY(tg_acquire(&x->small_sends, a, x->world, sizeof *x->small_sends, why));
-    TG_TRY(tg_acquire(&x->small_recvs, a, x->world, sizeof *x->small_recvs, why));
-    TG_TRY(tg_acquire(&x->ballots_out, a, x->world, TG_BALLOT_LEN, why));
-    return tg_acquire(&x->ballots_in, a, x->world, TG_BALLOT_LEN, why);
+    tg_mail *mail = &x->mail;
+    uint64_t len = 0;
+    if (!tg_multiply(&len, mail->in_cap, x->world)) {
+        return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
+    }
+    TG_TRY(tg_acquire(&mail->sends, a, x->world, sizeof *mail->sends, why));
+    TG_TRY(tg_acquire(&mail->recvs, a, x->world, sizeof *mail->recvs, why));
+    TG_TRY(tg_acquire(&mail->payload, a, x->world, sizeof *mail->payload, why));
+    TG_TRY(tg_acquire(&mail->in, a, x->world, sizeof *mail->in, why));
+    TG_TRY(x->codec->executor->acquire(&mail->in_space, a, len, why));
+    for (uint32_t p = 0; p < x->world; p++) {
+        mail->in[p].data = mail->in_space + p * mail->in_cap;
+    }
+    return TG_OK;
 }
 
-static bool any_led(const tg_layout *l)
+static tg_status acquire_ballots(tg_exchange *x, tg_detail *why)
 {
-    for (size_t u = 0; u < l->unit_n; u++) {
-        if (tg_recipe_is_led(l->units[u].recipe)) {
-            return true;
-        }
-    }
-    return false;
+    const tg_allocator *a = &x->allocator;
+    tg_ballots *ballots = &x->ballots;
+    TG_TRY(tg_acquire(&ballots->sends, a, x->world, sizeof *ballots->sends, why));
+    TG_TRY(tg_acquire(&ballots->recvs, a, x->world, sizeof *ballots->recvs, why));
+    TG_TRY(tg_acquire(&ballots->out, a, x->world, TG_BALLOT_LEN, why));
+    return tg_acquire(&ballots->in, a, x->world, TG_BALLOT_LEN, why);
 }
 
 /* All that ranks must have in common, as one number. */
@@ -102,7 +54,6 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
     tg_options own = *opt;
     own.rank = x->rank;
     own.describe = 0;
-    x->verify_every = opt->verify_every;
     /* The protocol depends on the layout, and the slices of the codec on the protocol. */
     tg_layout *layout = NULL;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, &own, why));
@@ -111,30 +62,18 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
         tg_layout_free(layout);
         return status;
     }
-    bool by_others = tg_layout_exchange(layout) != NULL; /* the codec then only knows the tensors */
-    TG_TRY(tg_codec_make(&x->codec, layout, tg_protocol_slices(x->protocol, x->world), by_others, &own, why));
+    const tg_codec_purpose purpose = {.slices = tg_protocol_slices(x->protocol, x->world),
+                                      .holds = x->protocol->holds,
+                                      .only_decodes = x->protocol->state != NULL};
+    TG_TRY(tg_codec_make(&x->codec, layout, &purpose, &own, why));
     for (size_t t = 0; t < tensor_n; t++) {
         x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
-    if (x->protocol == &tg_protocol_lowrank) {
-        return tg_lowrank_new(&x->lowrank, x, &own, why);
-    }
-    if (by_others) {
-        x->agreement = agree_on(x);
-        TG_TRY(acquire_spans(x, why));
-        return tg_lgc_new(&x->lgc, x, &own, why);
-    }
-    if (any_led(layout)) {
-        TG_TRY(tg_grid_new(&x->whole, layout, 1, &x->allocator, why));
-    }
-    if (tg_protocol_answers(x->protocol, x->rank)) {
-        uint32_t slice = x->codec->grid->slices == 1 ? 0 : x->rank;
-        TG_TRY(tg_codec_make_answer(&x->answer, x->codec, slice, x->protocol->answer_remembers, why));
-    }
+    x->verify_every = opt->verify_every;
     x->agreement = agree_on(x);
-    TG_TRY(acquire_spans(x, why));
-    TG_TRY(acquire_out(x, why));
-    return acquire_in(x, why);
+    TG_TRY(x->protocol->open(x, &own, why));
+    TG_TRY(acquire_mail(x, why));
+    return acquire_ballots(x, why);
 }
 
 tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
@@ -167,25 +106,18 @@ void tg_exchange_free(tg_exchange *x)
         return;
     }
     tg_allocator a = x->allocator;
-    tg_lowrank_free(x->lowrank);
-    tg_lgc_free(x->lgc);
-    tg_release(&a, x->mean);
-    tg_release(&a, x->views);
-    tg_release(&a, x->in_room);
-    tg_release(&a, x->in);
-    tg_release(&a, x->answer_out);
-    tg_release(&a, x->out);
-    tg_release(&a, x->framed);
-    tg_release(&a, x->out_frames);
-    tg_release(&a, x->ballots_in);
-    tg_release(&a, x->ballots_out);
-    tg_release(&a, x->small_recvs);
-    tg_release(&a, x->small_sends);
-    tg_release(&a, x->send_payload);
-    tg_release(&a, x->recvs);
-    tg_release(&a, x->sends);
-    tg_codec_free(x->answer);
-    tg_grid_free(x->whole, &a);
+    tg_release(&a, x->ballots.in);
+    tg_release(&a, x->ballots.out);
+    tg_release(&a, x->ballots.recvs);
+    tg_release(&a, x->ballots.sends);
+    if (x->codec != NULL) {
+        x->codec->executor->release(&a, x->mail.in_space);
+        x->protocol->close(x);
+    }
+    tg_release(&a, x->mail.in);
+    tg_release(&a, x->mail.payload);
+    tg_release(&a, x->mail.recvs);
+    tg_release(&a, x->mail.sends);
     tg_codec_free(x->codec);
     tg_release(&a, x);
 }

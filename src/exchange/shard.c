@@ -1,11 +1,11 @@
-/* Shard: each rank owns a slice of every unit, sums it for all, and answers with it encoded once more. What the answer
+/* Shard: each rank owns a slice of every unit, averages it for all, and answers with it encoded once more. What the answer
  * loses stays in the owner's own residual. A rank sends about twice its frame's size however many ranks there are.
  *
- *               rank 0          rank 1          rank 2
- *     say 0     A0 A1 A2        B0 B1 B2        C0 C1 C2       each has encoded its gradient in slices
- *     hear 0    A0 B0 C0        A1 B1 C1        A2 B2 C2       alltoallv; the owner takes the mean
- *     say 1     M0              M1              M2             the mean, encoded with the owner's residual
- *     hear 1    M0 M1 M2        M0 M1 M2        M0 M1 M2       allgatherv
+ *                 rank 0          rank 1          rank 2
+ *     send 0      A0 A1 A2        B0 B1 B2        C0 C1 C2       each has encoded its gradient in slices
+ *     receive 0   A0 B0 C0        A1 B1 C1        A2 B2 C2       alltoallv; the owner takes the mean
+ *     send 1      M0              M1              M2             the mean, encoded with the owner's residual
+ *     receive 1   M0 M1 M2        M0 M1 M2        M0 M1 M2       allgatherv
  */
 #include "exchange/exchange.h"
 
@@ -20,24 +20,26 @@ static bool answers(uint32_t rank)
     return true;
 }
 
-static tg_status say(tg_exchange *x, uint32_t round, tg_detail *why)
+static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     if (round == 1) {
-        x->op_kind = TG_ALLGATHERV;
-        return tg_owners_answer(x, why);
+        x->mail.kind = TG_ALLGATHERV;
+        return tg_owners_answer(x, x->carrier, why);
     }
-    return tg_owners_send_slices(x, why);
+    return tg_owners_send_slices(x, x->carrier, x->step.grads, why);
 }
 
 const tg_protocol tg_protocol_shard = {
     .name = "shard",
-    .rounds = tg_owners_rounds,
-    .suits = tg_owners_can_answer,
+    .suits = tg_owners_suit,
+    .holds = TG_HAS_INDICES | TG_HAS_VALUES,
     .slices = slices,
     .answers = answers,
-    .answer_remembers = true,
-    .holds = TG_HAS_INDICES | TG_HAS_VALUES,
-    .say = say,
-    .hear = tg_owners_hear,
+    .answer_has_feedback = true,
+    .open = tg_carrier_open_own,
+    .close = tg_carrier_close_own,
+    .rounds = tg_owners_rounds,
+    .send = send,
+    .receive = tg_owners_receive,
     .finish = tg_owners_finish,
 };

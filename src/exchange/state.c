@@ -1,5 +1,5 @@
 /* Saved state: residuals and the last step, as docs/format.md section 9 lays them out. Everything that is random is a
- * pure function of seed and step, so nothing else needs saving. */
+ * pure function of seed and step, so nothing else needs saving. Residuals pass through a small buffer on the host. */
 #include "base/bytes.h"
 #include "base/half.h"
 #include "base/hash.h"
@@ -21,40 +21,82 @@ typedef struct state {
     const uint8_t *memory, *answer; /* fp32, little-endian */
 } state;
 
-/* All that this rank remembers for itself. */
-static float *memory_of(const tg_exchange *x, uint64_t *n)
+/* ---- residual state as floats ---------------------------------------------------------------------------------------- */
+
+enum { SOME = 1024 }; /* floats that pass at a time */
+
+/* Numbers that are saved: what a codec keeps, or a protocol with state of its own. */
+typedef struct store {
+    const tg_codec *codec; /* NULL: the numbers are at `own` */
+    float *own;
+    uint64_t n;
+} store;
+
+static store codec_store(const tg_codec *c)
 {
-    if (x->protocol->memory != NULL) {
-        return x->protocol->memory(x, n);
-    }
-    *n = x->codec->memory_n;
-    return x->codec->memory[0];
+    return (store){.codec = c, .n = c == NULL ? 0 : c->plan->residual_n};
 }
 
-static uint64_t answer_elements(const tg_exchange *x)
+/* All that this rank keeps of its own gradients. */
+static store rank_store(const tg_exchange *x)
 {
-    return x->answer == NULL ? 0 : x->answer->memory_n;
+    if (x->protocol->state == NULL) {
+        return codec_store(x->codec);
+    }
+    store s = {0};
+    s.own = x->protocol->state->saved(x, &s.n);
+    return s;
+}
+
+/* All that this rank keeps as an owner. */
+static store owner_store(const tg_exchange *x)
+{
+    return codec_store(x->carrier == NULL ? NULL : x->carrier->answer);
+}
+
+static void get_some(float *out, const store *s, uint64_t at, uint64_t n)
+{
+    if (s->codec != NULL) {
+        s->codec->executor->save(out, s->codec->run, at, n);
+    } else {
+        memcpy(out, s->own + at, (size_t)n * sizeof *out);
+    }
+}
+
+static void set_some(const store *s, uint64_t at, const float *values, uint64_t n)
+{
+    if (s->codec != NULL) {
+        s->codec->executor->load(s->codec->run, at, values, n);
+    } else {
+        memcpy(s->own + at, values, (size_t)n * sizeof *values);
+    }
 }
 
 size_t tg_state_len(const tg_exchange *x)
 {
-    uint64_t memory_n = 0;
-    (void)memory_of(x, &memory_n);
-    return (size_t)(STATE_HEADER + 4 * (memory_n + answer_elements(x)) + STATE_CHECKSUM);
+    return (size_t)(STATE_HEADER + 4 * (rank_store(x).n + owner_store(x).n) + STATE_CHECKSUM);
 }
 
-static uint8_t *put_floats(uint8_t *at, const float *values, uint64_t n)
+static uint8_t *put_store(uint8_t *out, const store *s)
 {
-    for (uint64_t i = 0; i < n; i++, at += 4) {
-        tg_put32(at, tg_float_bits(values[i]));
+    float some[SOME];
+    for (uint64_t at = 0, n = 0; at < s->n; at += n) {
+        n = s->n - at < SOME ? s->n - at : SOME;
+        get_some(some, s, at, n);
+        for (uint64_t i = 0; i < n; i++, out += 4) {
+            tg_put32(out, tg_float_bits(some[i]));
+        }
     }
-    return at;
+    return out;
 }
+
+/* ---- saving ---------------------------------------------------------------------------------------------------------- */
 
 tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_detail *why)
 {
-    if (x->phase != TG_IDLE) {
-        return tg_fail(TG_E_ARGUMENT, why, "state is saved between steps, and step %" PRIu64 " has not ended", x->step);
+    if (x->step.phase != TG_IDLE) {
+        return tg_fail(TG_E_ARGUMENT, why, "state is saved between steps, and step %" PRIu64 " has not ended",
+                       x->step.number);
     }
     if (dst_cap < tg_state_len(x)) {
         return tg_fail(TG_E_SPACE, why, "the destination has %zu bytes, and the state %zu", dst_cap, tg_state_len(x));
@@ -69,12 +111,11 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
     tg_put32(at + 20, x->world);
     memcpy(at + 24, x->protocol->name, strlen(x->protocol->name));
     tg_put64(at + 40, x->any_done ? x->done_step : 0);
-    uint64_t memory_n = 0;
-    const float *memory = memory_of(x, &memory_n);
-    tg_put64(at + 48, memory_n);
-    tg_put64(at + 56, answer_elements(x));
-    at = put_floats(at + STATE_HEADER, memory, memory_n);
-    at = put_floats(at, x->answer == NULL ? NULL : x->answer->memory[0], answer_elements(x));
+    store of_rank = rank_store(x), of_owner = owner_store(x);
+    tg_put64(at + 48, of_rank.n);
+    tg_put64(at + 56, of_owner.n);
+    at = put_store(at + STATE_HEADER, &of_rank);
+    at = put_store(at, &of_owner);
     tg_put64(at, tg_hash(dst, (size_t)(at - (uint8_t *)dst)));
     return TG_OK;
 }
@@ -119,14 +160,15 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
     return TG_OK;
 }
 
-/* Elements that an answer of this rank in this world remembers, by a protocol. */
+/* Numbers that an owner of this rank in this world keeps, by a protocol. */
 static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uint32_t rank, uint32_t world)
 {
     uint32_t slices = tg_protocol_slices(by, world);
     uint64_t n = 0;
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
-        if (tg_protocol_answers(by, rank) && by->answer_remembers && tg_recipe_feedback(unit->recipe)->planes > 0) {
+        bool answers = by->answers != NULL && by->answers(rank) && by->answer_has_feedback;
+        if (answers && tg_recipe_feedback(unit->recipe)->planes > 0) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
         }
@@ -134,11 +176,11 @@ static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uin
     return n;
 }
 
-/* Whether what one protocol remembers makes sense to another: where the codec remembers for both. It is asked only of worlds
- * that differ, for which another protocol may be the best one. */
+/* Whether one protocol's state makes sense to another: where it is the codec's. Asked only of worlds that differ, for which
+ * another protocol may be the best one. */
 static bool may_move(const tg_exchange *x, const state *s)
 {
-    return s->by != NULL && s->by->memory == NULL && x->protocol->memory == NULL && s->world != x->world;
+    return s->by != NULL && s->by->state == NULL && x->protocol->state == NULL && s->world != x->world;
 }
 
 /* Whether a state fits this exchange and the first of the states that are given with it. */
@@ -164,13 +206,12 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
                        "the states of ranks %u and %u were saved after steps %" PRIu64 " and %" PRIu64, first->rank,
                        s->rank, first->done_step, s->done_step);
     }
-    if (x->protocol->of_world != NULL && s->world != x->world) {
-        return tg_fail(TG_E_MISMATCH, why, "the state has %s for %u ranks, and there are %u", x->protocol->of_world,
-                       s->world, x->world);
+    const char *of_world = x->protocol->state == NULL ? NULL : x->protocol->state->of_world;
+    if (of_world != NULL && s->world != x->world) {
+        return tg_fail(TG_E_MISMATCH, why, "the state has %s for %u ranks, and there are %u", of_world, s->world,
+                       x->world);
     }
-    uint64_t memory_n = 0;
-    (void)memory_of(x, &memory_n);
-    if (s->memory_n != memory_n || s->answer_n != expected_answer(x, s->by, s->rank, s->world)) {
+    if (s->memory_n != rank_store(x).n || s->answer_n != expected_answer(x, s->by, s->rank, s->world)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
     }
     return TG_OK;
@@ -184,43 +225,55 @@ static float get_float(const uint8_t *floats, uint64_t i)
 /* ---- another world --------------------------------------------------------------------------------------------------- */
 
 /* Every rank takes the mean of all old residuals, so that their mean is what it was. */
-static void share_memory(float *out, const state *states, size_t state_n, uint64_t n)
+static void share_residuals(const store *to, const state *states, size_t state_n)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        double sum = 0;
-        for (size_t s = 0; s < state_n; s++) {
-            sum += (double)get_float(states[s].memory, i);
+    float some[SOME];
+    for (uint64_t at = 0, n = 0; at < to->n; at += n) {
+        n = to->n - at < SOME ? to->n - at : SOME;
+        for (uint64_t i = 0; i < n; i++) {
+            double sum = 0;
+            for (size_t s = 0; s < state_n; s++) {
+                sum += (double)get_float(states[s].memory, at + i);
+            }
+            some[i] = (float)(sum / (double)state_n);
         }
-        out[i] = (float)(sum / (double)state_n);
+        set_some(to, at, some, n);
     }
 }
 
-/* Adds what an old owner remembered: to what this rank remembers as an owner of the same elements, or where there are no
- * owners any more that remember, to what every rank remembers of them, so that the mean has it once. */
-static void move_answer(tg_exchange *x, const state *from)
+/* Adds n saved numbers. */
+static void add_saved(const store *to, uint64_t to_at, const uint8_t *floats, uint64_t from, uint64_t n)
 {
-    tg_codec *to = x->protocol->answer_remembers ? x->answer : x->codec;
+    float some[SOME];
+    for (uint64_t done = 0, m = 0; done < n; done += m) {
+        m = n - done < SOME ? n - done : SOME;
+        get_some(some, to, to_at + done, m);
+        for (uint64_t i = 0; i < m; i++) {
+            some[i] += get_float(floats, from + done + i);
+        }
+        set_some(to, to_at + done, some, m);
+    }
+}
+
+/* Adds what an old owner kept: to what this rank keeps as an owner of the same elements, or where owners keep nothing any
+ * more, to what every rank keeps of them, so that the mean has it once. */
+static void move_answer(const tg_exchange *x, const state *from)
+{
+    store to = x->protocol->answer_has_feedback ? owner_store(x) : rank_store(x);
     uint32_t slices = tg_protocol_slices(from->by, from->world);
     uint32_t slice = slices == 1 ? 0 : from->rank;
-    uint64_t at = 0; /* in what the old owner remembered */
-    for (size_t u = 0; to != NULL && u < x->codec->layout->unit_n; u++) {
-        const tg_work *w = &to->works[u];
-        if (!w->remembers) {
+    uint64_t at = 0; /* in what the old owner kept */
+    for (size_t i = 0; to.codec != NULL && i < x->codec->layout->unit_n; i++) {
+        const tg_unit_plan *u = &to.codec->plan->units[i];
+        if (u->planes == 0) {
             continue;
         }
-        uint64_t n = x->codec->layout->units[u].n;
-        uint64_t lo = tg_slice_start(n, slice, slices), hi = tg_slice_start(n, slice + 1, slices);
-        for (uint64_t i = lo > w->lo ? lo : w->lo; i < hi && i < w->hi; i++) {
-            to->memory[0][w->memory_at + (i - w->lo)] += get_float(from->answer, at + (i - lo));
+        uint64_t lo = tg_slice_start(u->unit->n, slice, slices), hi = tg_slice_start(u->unit->n, slice + 1, slices);
+        uint64_t first = lo > u->lo ? lo : u->lo, end = hi < u->hi ? hi : u->hi;
+        if (first < end) {
+            add_saved(&to, u->residual_at + (first - u->lo), from->answer, at + (first - lo), end - first);
         }
         at += hi - lo;
-    }
-}
-
-static void forget_answer(tg_exchange *x)
-{
-    for (uint64_t i = 0; i < answer_elements(x); i++) {
-        x->answer->memory[0][i] = 0;
     }
 }
 
@@ -244,20 +297,29 @@ static tg_status check_complete(const state *states, size_t state_n, uint32_t wo
 
 /* ---- loading ----------------------------------------------------------------------------------------------------------- */
 
-static void restore(tg_exchange *x, const state *s)
+static void restore_store(const store *to, const uint8_t *floats)
 {
-    uint64_t memory_n = 0;
-    float *memory = memory_of(x, &memory_n);
-    for (uint64_t i = 0; i < memory_n; i++) {
-        memory[i] = get_float(s->memory, i);
+    float some[SOME];
+    for (uint64_t at = 0, n = 0; at < to->n; at += n) {
+        n = to->n - at < SOME ? to->n - at : SOME;
+        for (uint64_t i = 0; i < n; i++) {
+            some[i] = get_float(floats, at + i);
+        }
+        set_some(to, at, some, n);
     }
-    for (uint64_t i = 0; i < s->answer_n; i++) {
-        x->answer->memory[0][i] = get_float(s->answer, i);
+}
+
+static void clear_store(const store *to)
+{
+    const float zeros[SOME] = {0};
+    for (uint64_t at = 0; at < to->n; at += SOME) {
+        set_some(to, at, zeros, to->n - at < SOME ? to->n - at : SOME);
     }
 }
 
 static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_t state_n, tg_detail *why)
 {
+    store of_rank = rank_store(x), of_owner = owner_store(x);
     const state *own = NULL;
     for (size_t i = 0; i < state_n; i++) {
         TG_TRY(parse(&states[i], &spans[i], why));
@@ -268,21 +330,20 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
         if (own == NULL) {
             return tg_fail(TG_E_MISMATCH, why, "the state is of rank %u, and this is rank %u", states[0].rank, x->rank);
         }
-        restore(x, own);
+        restore_store(&of_rank, own->memory);
+        restore_store(&of_owner, own->answer);
     } else {
         TG_TRY(check_complete(states, state_n, states[0].world, why));
-        uint64_t memory_n = 0;
-        float *memory = memory_of(x, &memory_n);
-        share_memory(memory, states, state_n, memory_n);
-        forget_answer(x);
+        share_residuals(&of_rank, states, state_n);
+        clear_store(&of_owner);
         for (size_t i = 0; i < state_n; i++) {
             if (states[i].answer_n > 0) {
                 move_answer(x, &states[i]);
             }
         }
     }
-    if (x->protocol->restored != NULL) {
-        x->protocol->restored(x);
+    if (x->protocol->state != NULL && x->protocol->state->restored != NULL) {
+        x->protocol->state->restored(x);
     }
     x->any_done = states[0].any_done;
     x->done_step = states[0].done_step;
@@ -291,7 +352,7 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
 
 tg_status tg_state_load(tg_exchange *x, const tg_span *spans, size_t state_n, tg_detail *why)
 {
-    if (x->phase != TG_IDLE || state_n == 0 || spans == NULL) {
+    if (x->step.phase != TG_IDLE || state_n == 0 || spans == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "states are loaded between steps, at least one");
     }
     state *states = NULL;

@@ -76,61 +76,71 @@ static size_t front_len(const tg_codec *c)
     return TG_FRAME_HEADER + (c->describe ? c->layout->description_len : 0);
 }
 
-size_t tg_frame_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
+static size_t around(const tg_codec *c, uint64_t body_len)
 {
-    uint64_t len = front_len(c) + tg_body_bound(c, grid, slice, holds) + TG_FRAME_CHECKSUM;
+    uint64_t len = front_len(c) + body_len + TG_FRAME_CHECKSUM;
     return len > SIZE_MAX ? SIZE_MAX : (size_t)len;
 }
 
-size_t tg_frame_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds)
+size_t tg_frame_bound(const tg_codec *c, const tg_plan *plan, uint32_t slice)
 {
-    uint64_t len = front_len(c) + tg_body_limit(c, grid, slice, holds) + TG_FRAME_CHECKSUM;
-    return len > SIZE_MAX ? SIZE_MAX : (size_t)len;
+    return around(c, tg_body_bound(plan, slice));
+}
+
+size_t tg_frame_limit(const tg_codec *c, const tg_plan *plan, uint32_t slice)
+{
+    return around(c, tg_body_limit(plan, slice));
+}
+
+/* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
+static uint64_t checksum_of(const uint8_t *frame, size_t front, const uint64_t *hashes, size_t chunk_n)
+{
+    tg_hash_list list;
+    tg_hash_list_start(&list);
+    tg_hash_list_append(&list, tg_hash(frame, front));
+    for (size_t i = 0; i < chunk_n; i++) {
+        tg_hash_list_append(&list, hashes[i]);
+    }
+    return tg_hash_list_end(&list);
 }
 
 /* Header, description and checksum around a body that is there already. */
-static tg_framed enclose(uint8_t *dst, const tg_codec *c, const tg_body *body, const tg_grid *grid, uint32_t slice,
-                         unsigned holds, uint64_t step)
+static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan, const tg_body *body, uint32_t slice,
+                         uint64_t step)
 {
-    size_t front = front_len(c);
+    const tg_grid *grid = plan->grid;
+    size_t front = front_len(c), first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
     header h = {.version = TG_FRAME_VERSION,
-                .flags = (uint8_t)(holds | (c->describe ? DESCRIBED : 0)),
-                .rank = c->rank,
+                .flags = (uint8_t)(plan->holds | (c->describe ? DESCRIBED : 0)),
+                .rank = plan->rank,
                 .slice = slice,
                 .slices = grid->slices,
                 .description_len = (uint32_t)(front - TG_FRAME_HEADER),
                 .frame_len = front + body->len + TG_FRAME_CHECKSUM,
                 .step = step,
                 .fingerprint = c->layout->fingerprint};
-    put_header(dst, &h);
-    memcpy(dst + TG_FRAME_HEADER, c->layout->description, h.description_len);
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
-    tg_hash_list_append(&hashes, tg_hash(dst, front));
-    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
-        tg_hash_list_append(&hashes, c->written[i].hash);
-    }
-    tg_put64(dst + front + body->len, tg_hash_list_end(&hashes));
+    put_header(frame, &h);
+    memcpy(frame + TG_FRAME_HEADER, c->layout->description, h.description_len);
+    tg_put64(frame + front + body->len, checksum_of(frame, front, c->hashes + first, chunk_n));
     return (tg_framed){.len = (size_t)h.frame_len, .payload_len = body->payload_len};
 }
 
-tg_status tg_frame_write(tg_framed *out, tg_codec *c, uint8_t *const *dst, const tg_grid *grid, uint32_t from,
-                         uint32_t to, unsigned holds, uint64_t step, const tg_source *source, tg_detail *why)
+tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8_t *const *dst, uint32_t from,
+                         uint32_t to, uint64_t step, const tg_source *source, tg_detail *why)
 {
-    size_t front = front_len(c);
     for (uint32_t s = from; s < to; s++) {
-        c->bodies[s - from].dst = dst[s - from] + front;
+        c->bodies[s - from].bytes = dst[s - from] + front_len(c);
     }
-    TG_TRY(tg_codec_write(c, c->bodies, grid, from, to, holds, source, why));
+    TG_TRY(c->executor->write(c->bodies, c->hashes, c->run, plan, from, to, source, why));
     for (uint32_t s = from; s < to; s++) {
-        out[s - from] = enclose(dst[s - from], c, &c->bodies[s - from], grid, s, holds, step);
+        out[s - from] = enclose(dst[s - from], c, plan, &c->bodies[s - from], s, step);
     }
     return TG_OK;
 }
 
 size_t tg_encode_bound(const tg_codec *c)
 {
-    return tg_frame_bound(c, c->grid, 0, HAS_BOTH);
+    return tg_frame_bound(c, c->plan, 0);
 }
 
 tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uint64_t step, const void *const *grads,
@@ -147,9 +157,9 @@ tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uin
     tg_source source = {.grads = grads};
     uint8_t *frame = dst;
     tg_framed framed;
-    TG_TRY(tg_codec_select(c, step, &source, why));
-    TG_TRY(tg_frame_write(&framed, c, &frame, c->grid, 0, 1, HAS_BOTH, step, &source, why));
-    tg_codec_commit(c);
+    TG_TRY(c->executor->select(c->run, step, &source, why));
+    TG_TRY(tg_frame_write(&framed, c, c->plan, &frame, 0, 1, step, &source, why));
+    c->executor->commit(c->run);
     *dst_len = framed.len;
     return TG_OK;
 }
@@ -166,13 +176,13 @@ static tg_status check_header(const header *h, const tg_codec *c, const tg_expec
     if (h->fingerprint != c->layout->fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the frame was made for other tensors, another recipe or another seed");
     }
-    if ((h->flags & HAS_BOTH) != (int)e->holds) {
+    if ((h->flags & HAS_BOTH) != (int)e->plan->holds) {
         return tg_fail(TG_E_MISMATCH, why, "the frame holds %s, and %s expected", held(h->flags & HAS_BOTH),
-                       e->holds == HAS_BOTH ? "indices and values are" : "something else is");
+                       e->plan->holds == HAS_BOTH ? "indices and values are" : "something else is");
     }
-    if (h->slice != e->slice || h->slices != e->grid->slices) {
+    if (h->slice != e->slice || h->slices != e->plan->grid->slices) {
         return tg_fail(TG_E_MISMATCH, why, "the frame is slice %u of %u, and slice %u of %u is expected", h->slice,
-                       h->slices, e->slice, e->grid->slices);
+                       h->slices, e->slice, e->plan->grid->slices);
     }
     if (e->check_author && (h->rank != e->rank || h->step != e->step)) {
         return tg_fail(TG_E_MISMATCH, why,
@@ -185,6 +195,7 @@ static tg_status check_header(const header *h, const tg_codec *c, const tg_expec
 static void fill_info(tg_frame_info *info, const header *h, const tg_view *views, const tg_expected *e,
                       uint64_t checksum)
 {
+    const tg_grid *grid = e->plan->grid;
     *info = (tg_frame_info){.version = h->version,
                             .rank = h->rank,
                             .slice = h->slice,
@@ -192,107 +203,82 @@ static void fill_info(tg_frame_info *info, const header *h, const tg_view *views
                             .step = h->step,
                             .checksum = checksum,
                             .fingerprint = h->fingerprint};
-    for (size_t i = 0; i < tg_grid_chunks(e->grid, e->slice); i++) {
-        info->payload_len += (uint64_t)(views[i].indices - views[i].side) + views[i].index_len;
-        info->index_len += views[i].index_len;
-        info->entry_n += views[i].count;
-        info->element_n += e->grid->chunks[e->grid->first[e->slice] + i].n;
+    for (size_t i = grid->first[e->slice]; i < grid->first[e->slice + 1]; i++, views++) {
+        info->payload_len += views->indices - views->side + views->index_len;
+        info->index_len += views->index_len;
+        info->entry_n += views->count;
+        info->element_n += grid->chunks[i].n;
     }
     info->header_len = h->frame_len - info->payload_len;
 }
 
-tg_status tg_frame_read(tg_view *views, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
+tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
                         size_t src_len, tg_detail *why)
 {
+    const tg_grid *grid = e->plan->grid;
     header h;
     TG_TRY(get_header(&h, src, src_len, why));
     TG_TRY(check_header(&h, c, e, why));
-    size_t front = TG_FRAME_HEADER + h.description_len;
+    size_t front = TG_FRAME_HEADER + h.description_len, body_len = src_len - front - TG_FRAME_CHECKSUM;
     if (h.description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h.description_len) != h.fingerprint) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
     if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description_len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
-    if ((e->holds & TG_HAS_VALUES) != 0) {
-        tg_codec_draw_shared(c->parent != NULL ? c->parent : c, h.step);
+    if ((e->plan->holds & TG_HAS_VALUES) != 0) {
+        c->executor->draw(c->run, h.step);
     }
-    const uint8_t *body = src + front;
-    size_t body_len = src_len - front - TG_FRAME_CHECKSUM;
-    TG_TRY(tg_body_read(views, c->view_hashes, c, e->grid, e->slice, e->holds, body, body_len, why));
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
-    tg_hash_list_append(&hashes, tg_hash(src, front));
-    for (size_t i = 0; i < tg_grid_chunks(e->grid, e->slice); i++) {
-        tg_hash_list_append(&hashes, c->view_hashes[i]);
-    }
-    uint64_t checksum = tg_hash_list_end(&hashes);
-    if (checksum != tg_get64(body + body_len)) {
+    view->bytes = src + front;
+    TG_TRY(c->executor->check(view, c->hashes, c->run, e->plan, e->slice, body_len, why));
+    uint64_t checksum = checksum_of(src, front, c->hashes, grid->first[e->slice + 1] - grid->first[e->slice]);
+    if (checksum != tg_get64(src + front + body_len)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }
     if (info != NULL) {
-        fill_info(info, &h, views, e, checksum);
+        fill_info(info, &h, view->chunks, e, checksum);
     }
     return TG_OK;
 }
 
 /* A frame of the whole model, as tg_encode writes it. */
-static tg_status read_whole(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
+static tg_status read_whole(tg_body_view *view, tg_frame_info *info, tg_codec *c, const void *src, size_t src_len,
+                            tg_detail *why)
 {
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }
-    tg_expected expected = {.grid = c->grid, .slice = 0, .holds = HAS_BOTH};
-    TG_TRY(tg_frame_read(c->views, info, c, &expected, src, src_len, why));
-    tg_codec_note(c, 0, c->views);
+    tg_expected expected = {.plan = c->plan};
+    *view = (tg_body_view){.chunks = c->views, .has_lists = true};
+    TG_TRY(tg_frame_read(view, info, c, &expected, src, src_len, why));
+    c->executor->note(c->run, 0, view);
     return TG_OK;
 }
 
 tg_status tg_frame_inspect(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
 {
-    return read_whole(info, c, src, src_len, why);
+    tg_body_view view;
+    return read_whole(&view, info, c, src, src_len, why);
 }
 
 tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len, tg_detail *why)
 {
+    tg_body_view view;
     TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
-    TG_TRY(read_whole(NULL, c, src, src_len, why));
+    TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
-    tg_codec_sum(c, 0, c->views, 1, &sink);
+    c->executor->sum(c->run, 0, &view, 1, &sink);
     return TG_OK;
 }
 
 tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len, tg_detail *why)
 {
+    tg_body_view view;
     TG_TRY(tg_check_grads(c, (const void *const *)out, why));
-    TG_TRY(read_whole(NULL, c, src, src_len, why));
+    TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.averages = out, .divisor = 1.0f};
-    tg_codec_sum(c, 0, c->views, 1, &sink);
+    c->executor->sum(c->run, 0, &view, 1, &sink);
     return TG_OK;
-}
-
-/* The least that a body of the whole model has: the values of units whose coordinates need not be told, and the headers of
- * all other chunks. Known before memory is taken or anything is drawn, so that a short frame can not ask for long work. */
-static uint64_t least_body_len(const tg_layout *l)
-{
-    uint64_t len = 0;
-    for (size_t u = 0; u < l->unit_n; u++) {
-        const tg_recipe *recipe = l->units[u].recipe;
-        const tg_select_part *select = tg_recipe_select(recipe);
-        const double *params = recipe->value[TG_STAGE_select];
-        uint64_t n = l->units[u].n;
-        bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
-        if (drawn || select->by == TG_BY_NOTHING) {
-            uint64_t count = drawn ? select->most(params, n) : n;
-            uint64_t chunks = drawn ? 1 : (n + TG_CHUNK - 1) / TG_CHUNK; /* that surely have values, if there are any */
-            len += !tg_recipe_is_coded(recipe) ? tg_values_len(recipe, count)
-                   : count == 0                ? 0
-                                               : tg_side_len(recipe, count) + chunks * (TG_CODED_HEADER + 1);
-        } else {
-            len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
-        }
-    }
-    return len;
 }
 
 /* What a frame may claim to hold before it is taken for a bomb: no gradient worth sending is that sparse. */
@@ -323,15 +309,17 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     tg_layout *layout = NULL;
     tg_codec *c = NULL;
     TG_TRY(tg_layout_from_description(&layout, description, h.description_len, &a, why));
-    bool too_short = least_body_len(layout) > src_len;
+    bool too_short = tg_body_least(layout) > src_len;
     if (too_short || layout->element_n / ELEMENTS_PER_BYTE > src_len) {
         tg_status refused = tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which %s",
                                     layout->element_n, src_len, too_short ? "cannot hold them" : "no real one does");
         tg_layout_free(layout);
         return refused;
     }
-    TG_TRY(tg_codec_make(&c, layout, 1, true, &own, why));
-    tg_status status = read_whole(info, c, src, src_len, why);
+    const tg_codec_purpose purpose = {.slices = 1, .holds = HAS_BOTH, .only_decodes = true};
+    tg_body_view view;
+    TG_TRY(tg_codec_make(&c, layout, &purpose, &own, why));
+    tg_status status = read_whole(&view, info, c, src, src_len, why);
     if (status != TG_OK) {
         tg_codec_free(c);
         return status;

@@ -1,43 +1,42 @@
-/* The frame: a body with a header before it and a checksum behind. docs/format.md is the definition. */
+/* The frame: a body with a header before it and a checksum after it. docs/format.md is the definition. */
 #ifndef TG_FRAME_FRAME_H
 #define TG_FRAME_FRAME_H
 
-#include "codec/codec.h"
+#include "frame/codec.h"
 
 #define TG_FRAME_VERSION 1
 #define TG_FRAME_HEADER 48
 #define TG_FRAME_CHECKSUM 8
 
-/* What a frame came to. */
+/* The length of a frame. */
 typedef struct tg_framed {
     size_t len;
     size_t payload_len;
 } tg_framed;
 
-/* Bytes that the frame of a slice may need. */
-size_t tg_frame_bound(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
+/* Bytes that the frame of a slice may need while it is written. `plan` here and below: the codec's own, or a leader's for its
+ * indices. */
+size_t tg_frame_bound(const tg_codec *c, const tg_plan *plan, uint32_t slice);
 
 /* Bytes that a received frame of a slice can have at most. */
-size_t tg_frame_limit(const tg_codec *c, const tg_grid *grid, uint32_t slice, unsigned holds);
+size_t tg_frame_limit(const tg_codec *c, const tg_plan *plan, uint32_t slice);
 
-/* Writes the frames of slices `from` up to but not `to` of `grid`, that of slice s to dst[s - from], which has room for
- * tg_frame_bound. The coordinates must have been selected. */
-tg_status tg_frame_write(tg_framed *out, tg_codec *c, uint8_t *const *dst, const tg_grid *grid, uint32_t from,
-                         uint32_t to, unsigned holds, uint64_t step, const tg_source *source,
-                         tg_detail *why) TG_CHECKED;
+/* Writes the frames of slices [from, to), that of slice s to dst[s - from], which has space for tg_frame_bound. Coordinates
+ * must have been selected. */
+tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8_t *const *dst, uint32_t from,
+                         uint32_t to, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
 
 /* What a reader expects a frame to be. */
 typedef struct tg_expected {
-    const tg_grid *grid;
+    const tg_plan *plan;
     uint32_t slice;
-    unsigned holds;
     bool check_author; /* that rank and step are these */
     uint32_t rank;
     uint64_t step;
 } tg_expected;
 
-/* Checks a frame whole and finds its chunks; views has one entry a chunk of the slice. `info` may be NULL. */
-tg_status tg_frame_read(tg_view *views, tg_frame_info *info, tg_codec *c, const tg_expected *expected,
+/* Checks a frame whole and finds its chunks: view->chunks has one entry a chunk of the slice. `info` may be NULL. */
+tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *expected,
                         const uint8_t *src, size_t src_len, tg_detail *why) TG_CHECKED;
 
 #endif

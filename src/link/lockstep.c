@@ -9,9 +9,9 @@
 static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
 {
     for (uint32_t to = 0; to < world; to++) {
-        const tg_op *receiver = &ranks[to]->pending;
+        const tg_op *receiver = &ranks[to]->step.pending;
         for (uint32_t from = 0; from < world; from++) {
-            const tg_op *sender = &ranks[from]->pending;
+            const tg_op *sender = &ranks[from]->step.pending;
             const tg_span *sent = &sender->sends[to], *expected = &receiver->recvs[from];
             if (sender->kind != receiver->kind || sent->len != expected->len) {
                 return tg_fail(TG_E_LINK, why, "rank %u sends %" PRIu64 " bytes, and rank %u expects %" PRIu64, from,
@@ -41,7 +41,7 @@ static void record(tg_outcome *outcomes, uint32_t rank, tg_status status, const 
 static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_detail *reason)
 {
     for (uint32_t r = 0; r < world; r++) {
-        if (ranks[r]->ended == TG_MORE) {
+        if (ranks[r]->step.ended == TG_MORE) {
             tg_exchange_cancel(ranks[r]);
             record(outcomes, r, TG_E_LINK, reason);
         }

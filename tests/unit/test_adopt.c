@@ -181,7 +181,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     test_world other = test_world_new(2, &setup);
     test_world_step(&from, 0);
     test_world_step(&used, 0);
-    MUST_FAIL(TG_E_MISMATCH, "something is still owed", tg_exchange_adopt(NULL, dense.ranks[0], from.ranks[0], why));
+    MUST_FAIL(TG_E_MISMATCH, "keeps no residual", tg_exchange_adopt(NULL, dense.ranks[0], from.ranks[0], why));
     assert_false(dense.ranks[0]->any_done);
     MUST_FAIL(TG_E_MISMATCH, "of rank 1 of 2", tg_exchange_adopt(NULL, dense.ranks[0], from.ranks[1], why));
     MUST_FAIL(TG_E_MISMATCH, "this is rank 0 of 3", tg_exchange_adopt(NULL, three.ranks[0], from.ranks[0], why));

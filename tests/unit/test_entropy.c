@@ -1,6 +1,6 @@
 /* Coded packs: round trips, sizes beside the entropy, and damaged bytes. */
 #include "base/bits.h"
-#include "codec/codec.h"
+#include "plan/plan.h"
 #include "pack/geometric.h"
 #include "support.h"
 

@@ -150,11 +150,13 @@ static double owed(const test_world *w, size_t t, uint64_t i)
     }
     uint64_t at = piece->at + i;
     for (uint32_t r = 0; r < w->n; r++) {
-        const tg_codec *codecs[] = {w->ranks[r]->codec, w->ranks[r]->answer};
+        const tg_codec *codecs[] = {w->ranks[r]->codec, test_answer_of(w->ranks[r])};
         for (int k = 0; k < 2; k++) {
-            const tg_work *work = codecs[k] == NULL ? NULL : &codecs[k]->works[u];
-            if (work != NULL && work->remembers && at >= work->lo && at < work->hi) {
-                sum += (double)codecs[k]->memory[0][work->memory_at + (at - work->lo)] / (k == 0 ? w->n : 1);
+            const tg_unit_plan *plan = codecs[k] == NULL ? NULL : &codecs[k]->plan->units[u];
+            if (plan != NULL && plan->planes > 0 && at >= plan->lo && at < plan->hi) {
+                float residual = 0;
+                codecs[k]->executor->save(&residual, codecs[k]->run, plan->residual_at + (at - plan->lo), 1);
+                sum += (double)residual / (k == 0 ? w->n : 1);
             }
         }
     }

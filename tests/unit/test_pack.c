@@ -1,6 +1,7 @@
 /* Packs: round trips, the promised sizes, and damaged bytes. */
 #include "base/bits.h"
-#include "codec/codec.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
 #include "support.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Recipes: grammar, presets, canonical text, and one clear sentence for every mistake. */
-#include "codec/presets.h"
-#include "codec/recipe.h"
+#include "recipe/presets.h"
+#include "recipe/recipe.h"
 #include "support.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Select parts against their definitions, by brute force. */
 #include "base/bits.h"
-#include "codec/codec.h"
+#include "plan/plan.h"
 #include "support.h"
 
 #include <math.h>

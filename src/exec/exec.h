@@ -1,0 +1,112 @@
+/* The executor seam. An executor runs a plan where the gradients are: the host (threads and instruction sets), or later a
+ * GPU (a stream). It offers whole passes, in the order of a step:
+ *
+ *     select -> write -> (frames travel) -> check -> sum -> commit
+ *
+ * Nothing but an executor dereferences a gradient, a residual or the body of a frame. */
+#ifndef TG_EXEC_EXEC_H
+#define TG_EXEC_EXEC_H
+
+#include "routes/route.h"
+
+/* A plan that is opened on an executor: residual state, workspace and statistics. */
+typedef struct tg_run tg_run;
+
+/* The body of a slice's frame: where it is written, and its length. */
+typedef struct tg_body {
+    uint8_t *bytes;
+    size_t len;
+    size_t payload_len; /* without the headers of chunks */
+} tg_body;
+
+/* A body that was checked: its chunks, one view each. */
+typedef struct tg_body_view {
+    const uint8_t *bytes;
+    tg_view *chunks;
+    bool has_lists; /* the check has kept the coordinates of chunks that send few */
+} tg_body_view;
+
+/* Where sums go; exactly one is set. */
+typedef struct tg_sink {
+    void *const *averages; /* by tensor, in its dtype: the sum over `divisor` */
+    float *flat;           /* the domain laid end to end in fp32: the sum over `divisor` */
+    float *const *added;   /* by tensor in fp32: `weight` times the value is added */
+    float divisor, weight;
+} tg_sink;
+
+/* What was sent of a unit in the last frames that were written or read. */
+typedef struct tg_unit_stats {
+    uint64_t len, entries;
+    double shape, scale; /* sums over chunks of what the quantizer fitted ... */
+    uint64_t fit_n;      /* ... and their number */
+} tg_unit_stats;
+
+typedef struct tg_run_options {
+    uint32_t threads;
+    bool only_decodes; /* takes no memory that encoding alone needs */
+    tg_run *shares;    /* a run of the gradients' plan, whose workspace and coordinates an answer uses; NULL: its own */
+} tg_run_options;
+
+typedef struct tg_executor {
+    const char *name;
+
+    /* Opens a plan, which must outlive the run. All memory is taken here. Refuses parts that the executor lacks. */
+    tg_status (*open)(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                      tg_detail *why);
+    void (*close)(tg_run *run);
+
+    /* Chooses the coordinates of a step: draws, clips gradients, and runs the measuring pass of select parts that have one. */
+    tg_status (*select)(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why);
+
+    /* In place of `select` on ranks that follow a leader: clips gradients. */
+    void (*clip)(tg_run *run, const tg_source *source);
+
+    /* Draws the coordinates that all ranks share at a step, for frames that have no indices. */
+    void (*draw)(tg_run *run, uint64_t step);
+
+    /* Takes over the leader's coordinates from a body of `plan`, which holds indices alone and was checked. */
+    void (*follow)(tg_run *run, const tg_plan *plan, const tg_body_view *body);
+
+    /* Encodes slices [from, to) of `plan`, the run's own or the leader's, into bodies[0], ... Fills the next residual. Bodies
+     * must have space for tg_body_bound. The hash of chunk i of the grid goes to hashes[i]. */
+    tg_status (*write)(tg_body *bodies, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+                       const tg_source *source, tg_detail *why);
+
+    /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks all of it: lengths, indices, symbols,
+     * nothing left over. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
+     * so that `sum` of this body alone need not read them again. */
+    tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len,
+                       tg_detail *why);
+
+    /* Sums the values of bodies of a slice, in order. They were checked, so this cannot fail. Averages of finite values are
+     * finite. */
+    void (*sum)(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+
+    /* Makes the next residual the current one. */
+    void (*commit)(tg_run *run);
+
+    /* The hash of `len` bytes of a gradient. */
+    uint64_t (*hash)(const void *data, size_t len);
+
+    /* Residual state, n numbers from number `at` on, to floats on the host and back. */
+    void (*save)(float *out, const tg_run *run, uint64_t at, uint64_t n);
+    void (*load)(tg_run *run, uint64_t at, const float *values, uint64_t n);
+
+    /* Memory for frames and means, where the executor works; not cleared. */
+    tg_status (*acquire)(void *out, const tg_allocator *a, uint64_t len, tg_detail *why);
+    void (*release)(const tg_allocator *a, void *block);
+
+    /* Returns when all passes of a run are done. */
+    void (*wait)(const tg_run *run);
+
+    /* What a unit took; of the last bodies that were written, or of one that was checked. */
+    tg_unit_stats (*stats)(const tg_run *run, size_t unit);
+    void (*note)(tg_run *run, uint32_t slice, const tg_body_view *body);
+} tg_executor;
+
+extern const tg_executor tg_executor_host;
+
+/* The sentence for a residual that overflows; `of` is "gradient" or "average". */
+tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why) TG_CHECKED;
+
+#endif

@@ -1,0 +1,82 @@
+/* The host executor's inside: threads over chunks, kernels by instruction set. */
+#ifndef TG_EXEC_HOST_H
+#define TG_EXEC_HOST_H
+
+#include "base/pool.h"
+#include "exec/exec.h"
+
+/* A chunk that was encoded. */
+typedef struct tg_written {
+    size_t at; /* in the body's buffer */
+    tg_view view;
+    double magnitudes;
+    uint64_t hash;
+    size_t bad_tensor;
+    bool is_list_kept;
+} tg_written;
+
+/* What a run and the runs that share with it use in turns. */
+typedef struct tg_workspace {
+    tg_pool *pool;
+    tg_scratch *scratch;      /* one a worker */
+    void *spaces;             /* of scratch->chunk */
+    tg_written *written;      /* one a chunk of the grid */
+    uint32_t *known_n;        /* coordinates in a chunk that are known without a frame */
+    uint32_t *lists;          /* space for coordinates of chunks that send few */
+    uint64_t list_n;
+    uint64_t step;            /* of the coordinates that are drawn ... */
+    bool is_drawn;            /* ... if they are */
+} tg_workspace;
+
+/* The measuring pass of one unit, one lane. */
+typedef struct tg_lane_job {
+    uint32_t unit, lane;
+    size_t bad_tensor;
+} tg_lane_job;
+
+struct tg_run {
+    const tg_plan *plan;
+    tg_allocator allocator;
+    tg_run *parent; /* whose workspace this is, and whose coordinates are used; NULL: its own */
+    tg_workspace *work;
+    tg_unit_work *units;
+    tg_unit_stats *stats;
+    tg_residuals residuals;
+    tg_lane_job *lane_jobs;
+    size_t lane_job_n;
+    bool only_decodes;
+};
+
+extern const tg_route *const tg_host_routes[TG_ROUTE_N];
+
+/* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
+uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
+
+/* What routes need to load or encode elements of a unit. */
+tg_encoding tg_host_encoding(const tg_run *run, const tg_plan *plan, uint32_t unit, const tg_source *source,
+                             uint32_t worker);
+
+/* Refuses a step because of a tensor, plus 1, with NaN or Inf. */
+tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
+
+tg_status tg_host_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                       tg_detail *why) TG_CHECKED;
+void tg_host_close(tg_run *run);
+tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_host_clip(tg_run *run, const tg_source *source);
+void tg_host_draw(tg_run *run, uint64_t step);
+void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body);
+tg_status tg_host_write(tg_body *bodies, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+                        const tg_source *source, tg_detail *why) TG_CHECKED;
+tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
+                        size_t len, tg_detail *why) TG_CHECKED;
+void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+
+/* Forgets statistics, and adds a chunk that was written or read. */
+void tg_host_clear_stats(tg_run *run);
+void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk);
+
+/* About how many nanoseconds one thread takes to check or to add the values of some chunks. */
+uint64_t tg_host_time(const tg_plan *plan, const tg_chunk *chunks, const tg_view *views, size_t n);
+
+#endif

@@ -1,0 +1,242 @@
+/* Opens a plan on the host: takes all memory that its steps will use. */
+#include "exec/host.h"
+
+#include "base/bits.h"
+
+/* ---- scratch of threads ---------------------------------------------------------------------------------------------- */
+
+/* Bytes that a worker needs for values of whole chunks, beside its scratch. */
+typedef struct space {
+    uint64_t quantize_len, pack_len; /* of the parts themselves */
+    uint64_t len;                    /* of all; 0: nothing is needed */
+} space;
+
+static uint64_t larger(uint64_t len, uint64_t other)
+{
+    return len > other ? len : (other + 63) / 64 * 64;
+}
+
+static space plan_space(const tg_plan *plan, bool only_decodes)
+{
+    space s = {0};
+    bool any = false;
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        const tg_unit_plan *u = &plan->units[i];
+        const tg_quantize_part *quantize = u->stages.quantize;
+        const tg_symbol_part *symbol = u->stages.symbol;
+        any = any || u->format.plain_len == 0 || u->format.coded;
+        if (quantize->room_len != NULL && !only_decodes) {
+            s.quantize_len = larger(s.quantize_len, quantize->room_len(u->stages.quantize_params));
+        }
+        if (symbol->room_len != NULL) {
+            s.pack_len = larger(s.pack_len, symbol->room_len(u->stages.symbol_params));
+        }
+    }
+    s.len = any ? larger(0, sizeof(tg_chunk_scratch)) + s.quantize_len + s.pack_len : 0;
+    return s;
+}
+
+/* Large, and written before it is read: nothing needs clearing. */
+static tg_status acquire_scratch(tg_workspace *w, const tg_run *run, tg_detail *why)
+{
+    uint64_t workers = tg_pool_workers(w->pool);
+    space s = plan_space(run->plan, run->only_decodes);
+    TG_TRY(tg_acquire_room(&w->scratch, &run->allocator, workers * sizeof *w->scratch, why));
+    TG_TRY(tg_acquire_room(&w->spaces, &run->allocator, workers * s.len, why));
+    for (uint64_t i = 0; i < workers; i++) {
+        w->scratch[i].chunk = NULL;
+        if (s.len > 0) {
+            char *at = (char *)w->spaces + i * s.len;
+            tg_chunk_scratch *chunk = (tg_chunk_scratch *)(void *)at;
+            chunk->quantize_space = at + larger(0, sizeof *chunk);
+            chunk->pack_space = (char *)chunk->quantize_space + s.quantize_len;
+            w->scratch[i].chunk = chunk;
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- lists of coordinates -------------------------------------------------------------------------------------------- */
+
+/* Lists have space for one entry in so many elements, of the first so many. */
+enum { LIST_SHARE = 32, LIST_MOST = 1 << 24 };
+
+static uint64_t lists_n(const tg_plan *plan)
+{
+    bool any = false;
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        const tg_stages *s = &plan->units[i].stages;
+        any = any || (s->select->by != TG_BY_NOTHING && s->index->list != NULL);
+    }
+    uint64_t n = any ? plan->layout->element_n / LIST_SHARE : 0;
+    return n < LIST_MOST ? n : LIST_MOST;
+}
+
+uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
+{
+    const tg_workspace *w = run->work;
+    uint64_t at = (run->plan->layout->units[chunk->unit].at + chunk->at) / LIST_SHARE;
+    *cap = chunk->n / LIST_SHARE;
+    return at + *cap <= w->list_n ? w->lists + at : NULL;
+}
+
+/* ---- workspace ------------------------------------------------------------------------------------------------------- */
+
+static tg_status acquire_workspace(tg_run *run, uint32_t threads, tg_detail *why)
+{
+    const tg_allocator *a = &run->allocator;
+    const tg_grid *grid = run->plan->grid;
+    size_t chunks = grid->first[grid->slices];
+    TG_TRY(tg_acquire(&run->work, a, 1, sizeof *run->work, why));
+    tg_workspace *w = run->work;
+    TG_TRY(tg_pool_new(&w->pool, threads, a, why));
+    TG_TRY(tg_acquire(&w->written, a, chunks, sizeof *w->written, why));
+    TG_TRY(tg_acquire(&w->known_n, a, chunks, sizeof *w->known_n, why));
+    w->list_n = lists_n(run->plan);
+    TG_TRY(tg_acquire_room(&w->lists, a, w->list_n * sizeof *w->lists, why));
+    return acquire_scratch(w, run, why);
+}
+
+static void release_workspace(tg_workspace *w, const tg_allocator *a)
+{
+    if (w != NULL) {
+        tg_release(a, w->spaces);
+        tg_release(a, w->scratch);
+        tg_release(a, w->lists);
+        tg_release(a, w->known_n);
+        tg_release(a, w->written);
+        tg_pool_free(w->pool);
+        tg_release(a, w);
+    }
+}
+
+/* ---- units ----------------------------------------------------------------------------------------------------------- */
+
+/* How many threads measure a unit, and how much each. */
+static void plan_lanes(tg_unit_work *w, const tg_unit_plan *u, uint32_t workers)
+{
+    uint64_t chunks = (u->hi - u->lo + TG_CHUNK - 1) / TG_CHUNK;
+    w->lanes = chunks < workers ? (uint32_t)chunks : workers;
+    w->lane_n = w->lanes == 0 ? 0 : (chunks + w->lanes - 1) / w->lanes * TG_CHUNK;
+    w->clip = 1.0f;
+}
+
+/* Buffers of a unit; an answer uses the coordinates that its parent has drawn or was given. */
+static tg_status acquire_unit(tg_unit_work *w, const tg_run *run, size_t i, tg_detail *why)
+{
+    const tg_allocator *a = &run->allocator;
+    const tg_unit_plan *u = &run->plan->units[i];
+    const tg_select_part *select = u->stages.select;
+    bool is_drawn = select->by == TG_BY_SEED;
+    if (run->parent != NULL) {
+        w->leader = run->parent->units[i].leader;
+    } else if (tg_recipe_is_led(u->unit->recipe)) {
+        TG_TRY(tg_acquire(&w->leader, a, tg_words(u->unit->n), sizeof *w->leader, why));
+    }
+    if (!run->only_decodes && u->format.scale == TG_SCALE_BINS && u->format.bin > 0) {
+        uint64_t bins = (u->hi - u->lo + u->format.bin - 1) / u->format.bin;
+        TG_TRY(tg_acquire(&w->maxima, a, bins, sizeof *w->maxima, why));
+    }
+    if (select->scratch_len == NULL || (run->only_decodes && !is_drawn)) {
+        return TG_OK;
+    }
+    if (run->parent != NULL && is_drawn) {
+        w->select = run->parent->units[i].select;
+        return TG_OK;
+    }
+    uint64_t n = is_drawn ? u->unit->n : u->hi - u->lo;
+    return tg_acquire_room(&w->select, a, select->scratch_len(u->stages.select_params, n, w->lanes, w->lane_n), why);
+}
+
+static bool is_measured(const tg_run *run, size_t i)
+{
+    const tg_unit_plan *u = &run->plan->units[i];
+    bool chooses = u->coordinates == TG_AT_INDICES || u->coordinates == TG_AT_LEADER;
+    return !run->only_decodes && chooses && u->stages.select->start != NULL;
+}
+
+static tg_status acquire_units(tg_run *run, tg_detail *why)
+{
+    const tg_allocator *a = &run->allocator;
+    size_t unit_n = run->plan->layout->unit_n;
+    TG_TRY(tg_acquire(&run->units, a, unit_n, sizeof *run->units, why));
+    TG_TRY(tg_acquire(&run->stats, a, unit_n, sizeof *run->stats, why));
+    for (size_t i = 0; i < unit_n; i++) {
+        plan_lanes(&run->units[i], &run->plan->units[i], tg_pool_workers(run->work->pool));
+        run->lane_job_n += is_measured(run, i) ? run->units[i].lanes : 0;
+        TG_TRY(acquire_unit(&run->units[i], run, i, why));
+    }
+    TG_TRY(tg_acquire(&run->lane_jobs, a, run->lane_job_n, sizeof *run->lane_jobs, why));
+    tg_lane_job *job = run->lane_jobs;
+    for (size_t i = 0; i < unit_n; i++) {
+        for (uint32_t lane = 0; is_measured(run, i) && lane < run->units[i].lanes; lane++) {
+            *job++ = (tg_lane_job){.unit = (uint32_t)i, .lane = lane};
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status acquire_all(tg_run *run, uint32_t threads, tg_detail *why)
+{
+    if (run->parent == NULL) {
+        TG_TRY(acquire_workspace(run, threads, why));
+    } else {
+        run->work = run->parent->work;
+    }
+    TG_TRY(acquire_units(run, why));
+    TG_TRY(tg_acquire(&run->residuals.now, &run->allocator, run->plan->residual_n, sizeof(float), why));
+    return tg_acquire(&run->residuals.next, &run->allocator, run->plan->residual_n, sizeof(float), why);
+}
+
+tg_status tg_host_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                       tg_detail *why)
+{
+    tg_run *run = NULL;
+    TG_TRY(tg_acquire(&run, a, 1, sizeof *run, why));
+    run->plan = plan;
+    run->allocator = *a;
+    run->parent = opt->shares;
+    run->only_decodes = opt->only_decodes;
+    tg_status status = acquire_all(run, opt->threads, why);
+    if (status != TG_OK) {
+        tg_host_close(run);
+        return status;
+    }
+    *out = run;
+    return TG_OK;
+}
+
+static void release_unit(const tg_run *run, size_t i)
+{
+    const tg_unit_work *w = &run->units[i];
+    bool shares_select = run->parent != NULL && run->plan->units[i].stages.select->by == TG_BY_SEED;
+    tg_release(&run->allocator, w->maxima);
+    if (!shares_select) {
+        tg_release(&run->allocator, w->select);
+    }
+    if (run->parent == NULL) {
+        tg_release(&run->allocator, w->leader);
+    }
+}
+
+void tg_host_close(tg_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    tg_allocator a = run->allocator;
+    for (size_t i = 0; run->units != NULL && i < run->plan->layout->unit_n; i++) {
+        release_unit(run, i);
+    }
+    tg_release(&a, run->residuals.next);
+    tg_release(&a, run->residuals.now);
+    tg_release(&a, run->lane_jobs);
+    tg_release(&a, run->stats);
+    tg_release(&a, run->units);
+    if (run->parent == NULL) {
+        release_workspace(run->work, &a);
+    }
+    tg_release(&a, run);
+}

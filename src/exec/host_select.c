@@ -1,0 +1,257 @@
+/* The select pass: draws coordinates, and measures units whose select part must see all of a unit before it can choose. The
+ * measuring pass shares each unit among lanes; what it finds does not depend on their number. */
+#include "exec/host.h"
+
+#include "base/bits.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- coordinates that ranks know --------------------------------------------------------------------------------------- */
+
+static void count_known(void *context, uint32_t worker, size_t number)
+{
+    const tg_run *run = context;
+    const tg_chunk *chunk = &run->plan->grid->chunks[number];
+    const tg_unit_plan *u = &run->plan->units[chunk->unit];
+    if (u->coordinates == TG_AT_DRAWN || u->coordinates == TG_AT_LEADER) {
+        uint64_t *mask = run->work->scratch[worker].mask;
+        tg_mark_known(mask, u, &run->units[chunk->unit], chunk->at, chunk->n);
+        run->work->known_n[number] = (uint32_t)tg_mask_count(mask, chunk->n);
+    }
+}
+
+/* Draws for a step: what all ranks share and, of an encoder, what is this rank's own. */
+static void draw(tg_run *run, uint64_t step, bool own_too)
+{
+    const tg_plan *plan = run->plan;
+    for (uint32_t i = 0; i < plan->layout->unit_n; i++) {
+        const tg_unit_plan *u = &plan->units[i];
+        bool is_shared = u->coordinates == TG_AT_DRAWN;
+        if (u->stages.select->by == TG_BY_SEED && u->unit->n > 0 && (is_shared || own_too)) {
+            tg_stream stream = tg_stream_of(plan->layout->seed, step, i, is_shared ? 0 : plan->rank + 1);
+            u->stages.select->draw(run->units[i].select, u->stages.select_params, u->unit->n, &stream);
+        }
+    }
+    run->work->step = step;
+    run->work->is_drawn = true;
+    tg_pool_run(run->work->pool, plan->grid->first[plan->grid->slices], count_known, run);
+}
+
+void tg_host_draw(tg_run *run, uint64_t step)
+{
+    run = run->parent != NULL ? run->parent : run;
+    if (!run->work->is_drawn || run->work->step != step) {
+        draw(run, step, false);
+    }
+}
+
+void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
+{
+    for (size_t i = 0; i < plan->grid->first[1]; i++) {
+        const tg_chunk *chunk = &plan->grid->chunks[i];
+        const tg_unit_plan *u = &plan->units[chunk->unit];
+        const tg_view *v = &body->chunks[i];
+        if (u->route == TG_ROUTE_NONE) {
+            continue;
+        }
+        uint64_t *mask = run->units[chunk->unit].leader + chunk->at / 64; /* chunks of one slice start at whole words */
+        memset(mask, 0, tg_words(chunk->n) * sizeof *mask);
+        if (v->count > 0) {
+            (void)u->stages.index_read(mask, v->mode, body->bytes + v->indices, v->index_len, chunk->n, v->count);
+        }
+    }
+    tg_pool_run(run->work->pool, run->plan->grid->first[run->plan->grid->slices], count_known, run);
+}
+
+/* ---- clipping -------------------------------------------------------------------------------------------------------- */
+
+typedef struct pass {
+    tg_run *run;
+    const tg_source *source;
+} pass;
+
+/* The factor that bounds the norm of a unit's gradient, where the feedback asks for that. */
+static void clip_unit(void *context, uint32_t worker, size_t i)
+{
+    const pass *p = context;
+    const tg_unit_plan *u = &p->run->plan->units[i];
+    tg_unit_work *w = &p->run->units[i];
+    const tg_feedback_part *feedback = u->stages.feedback;
+    double most = u->planes > 0 && feedback->norm_max != NULL ? feedback->norm_max(u->stages.feedback_params) : 0;
+    double sum = 0;
+    w->clip = 1.0f;
+    for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
+        size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
+        tg_encoding e = tg_host_encoding(p->run, p->run->plan, (uint32_t)i, p->source, worker);
+        const float *g = tg_load_gradient(&e, at, n);
+        for (size_t k = 0; g != NULL && k < n; k++) { /* what is refused is found again, and reported, later */
+            sum += (double)g[k] * (double)g[k];
+        }
+    }
+    w->clip = most > 0 && sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
+}
+
+void tg_host_clip(tg_run *run, const tg_source *source)
+{
+    pass p = {.run = run, .source = source};
+    tg_pool_run(run->work->pool, run->plan->layout->unit_n, clip_unit, &p);
+}
+
+/* ---- the measuring pass ---------------------------------------------------------------------------------------------- */
+
+/* gradient + residual of a block; with `keeps`, also into the next residual where the plan says so. NULL: it is refused. */
+static const float *load(tg_encoding *e, uint64_t at, size_t n, bool keeps)
+{
+    if (e->unit->planes == 0) {
+        return tg_load_gradient(e, at, n);
+    }
+    float *next = keeps && e->unit->presums ? tg_encoding_memory(e, at).next : NULL;
+    bool streams = next != NULL && e->plan->residual_n >= TG_STREAM_FROM;
+    return tg_load_sum(e->scratch->u, next, e, at, n, streams) == NULL ? NULL : e->scratch->u;
+}
+
+/* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. */
+enum { STRETCH = 64 };
+
+static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t worker)
+{
+    const tg_unit_plan *u = &p->run->plan->units[i];
+    size_t stretches = TG_SAMPLE_MAX / STRETCH, n = 0;
+    if (u->hi - u->lo < 4 * TG_SAMPLE_MAX) {
+        return 0;
+    }
+    for (size_t s = 0; s < stretches; s++) {
+        uint64_t at = u->lo + (u->hi - u->lo - STRETCH) / stretches * s;
+        tg_encoding e = tg_host_encoding(p->run, p->run->plan, i, p->source, worker);
+        const float *values = load(&e, at, STRETCH, false);
+        if (values == NULL) {
+            return 0; /* what is refused is found again, and reported, when it is measured */
+        }
+        memcpy(sample + n, values, STRETCH * sizeof *sample);
+        n += STRETCH;
+    }
+    return n;
+}
+
+static void start_unit(const pass *p, uint32_t i)
+{
+    const tg_run *run = p->run;
+    const tg_unit_plan *u = &run->plan->units[i];
+    const tg_unit_work *w = &run->units[i];
+    const tg_select_part *select = u->stages.select;
+    double params[TG_PARAM_CAP];
+    memcpy(params, u->stages.select_params, sizeof params);
+    if (select->at_step != NULL) {
+        select->at_step(params, run->work->step);
+    }
+    select->start(w->select, params, u->hi - u->lo, w->lanes, w->lane_n);
+}
+
+static void begin_unit(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const tg_lane_job *lane = &p->run->lane_jobs[job];
+    tg_unit_work *w = &p->run->units[lane->unit];
+    const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
+    if (lane->lane != 0) {
+        return; /* once a unit */
+    }
+    w->measures = true;
+    start_unit(p, lane->unit);
+    float *sample = p->run->work->scratch[worker].sum;
+    size_t sample_n = select->guess != NULL ? take_sample(sample, p, lane->unit, worker) : 0;
+    if (sample_n > 0) {
+        select->guess(w->select, sample, sample_n);
+    }
+}
+
+/* Starts units again, without a guess, that were misled by it; returns whether there are such. */
+static bool begin_again(const pass *p)
+{
+    bool any = false;
+    for (size_t j = 0; j < p->run->lane_job_n; j++) {
+        const tg_lane_job *lane = &p->run->lane_jobs[j];
+        tg_unit_work *w = &p->run->units[lane->unit];
+        const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
+        if (lane->lane != 0) {
+            continue;
+        }
+        w->measures = select->guess != NULL && !select->is_enough(w->select);
+        if (w->measures) {
+            start_unit(p, lane->unit);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void measure_lane(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    tg_lane_job *lane = &p->run->lane_jobs[job];
+    const tg_unit_plan *u = &p->run->plan->units[lane->unit];
+    const tg_unit_work *w = &p->run->units[lane->unit];
+    lane->bad_tensor = 0;
+    if (!w->measures) {
+        return;
+    }
+    uint64_t at = u->lo + lane->lane * w->lane_n;
+    uint64_t end = u->hi - u->lo > (lane->lane + 1) * w->lane_n ? at + w->lane_n : u->hi;
+    tg_encoding e = tg_host_encoding(p->run, p->run->plan, lane->unit, p->source, worker);
+    for (size_t n = 0; at < end; at += n) {
+        n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
+        const float *values = load(&e, at, n, true);
+        if (values == NULL) {
+            lane->bad_tensor = e.bad_tensor;
+            return;
+        }
+        u->stages.select->measure(w->select, lane->lane, at, values, n);
+    }
+    tg_stream_end();
+}
+
+/* Returns a tensor that is refused, plus 1. */
+static size_t measure(pass *p)
+{
+    tg_run *run = p->run;
+    tg_pool_run(run->work->pool, run->lane_job_n, measure_lane, p);
+    for (size_t j = 0; j < run->lane_job_n; j++) {
+        if (run->lane_jobs[j].bad_tensor != 0) {
+            return run->lane_jobs[j].bad_tensor;
+        }
+    }
+    return 0;
+}
+
+static void settle_unit(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const tg_lane_job *lane = &p->run->lane_jobs[job];
+    (void)worker;
+    if (lane->lane == 0) {
+        p->run->plan->units[lane->unit].stages.select->settle(p->run->units[lane->unit].select);
+    }
+}
+
+tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why)
+{
+    pass p = {.run = run, .source = source};
+    if (run->parent == NULL) {
+        draw(run, step, true);
+    }
+    tg_host_clip(run, source);
+    if (run->lane_job_n == 0) {
+        return TG_OK;
+    }
+    tg_pool_run(run->work->pool, run->lane_job_n, begin_unit, &p);
+    size_t bad_tensor = measure(&p);
+    if (bad_tensor == 0 && begin_again(&p)) {
+        bad_tensor = measure(&p);
+    }
+    if (bad_tensor != 0) {
+        return tg_host_refuse(run, bad_tensor, source, why);
+    }
+    tg_pool_run(run->work->pool, run->lane_job_n, settle_unit, &p);
+    return TG_OK;
+}

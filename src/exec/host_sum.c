@@ -1,0 +1,119 @@
+/* The sum pass: adds the values of frames that were checked, chunk by chunk over all frames in order, so that a value is the
+ * same whoever computes it. */
+#include "exec/host.h"
+
+#include <string.h>
+
+typedef struct pass {
+    tg_run *run;
+    const tg_body_view *bodies;
+    size_t body_n;
+    const tg_chunk *chunks; /* of the slice */
+    const tg_sink *sink;
+} pass;
+
+static tg_decoding decoding_of(const pass *p, size_t i, size_t b, uint32_t worker)
+{
+    const tg_chunk *chunk = &p->chunks[i];
+    const tg_view *view = &p->bodies[b].chunks[i];
+    uint64_t cap = 0;
+    uint32_t *list = p->bodies[b].has_lists ? tg_host_list(&cap, p->run, chunk) : NULL;
+    return (tg_decoding){.unit = &p->run->plan->units[chunk->unit],
+                         .work = &p->run->units[chunk->unit],
+                         .chunk = chunk,
+                         .view = view,
+                         .body = p->bodies[b].bytes,
+                         .list = view->count <= cap ? list : NULL,
+                         .scratch = &p->run->work->scratch[worker]};
+}
+
+/* The parts of a chunk's sum, divided, to the tensors that they belong to. Returns whether all averages are finite. */
+static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, float divisor)
+{
+    bool finite = true;
+    const tg_plan *plan = p->run->plan;
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    const tg_sink *sink = p->sink;
+    if (sink->flat != NULL) {
+        return tg_store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, sum, divisor, chunk->n);
+    }
+    const tg_piece *piece = tg_unit_piece(u->unit, chunk->at);
+    for (uint32_t done = 0; done < chunk->n; piece++) {
+        uint64_t from = chunk->at + done - piece->at; /* in the tensor */
+        uint64_t left = chunk->n - done;
+        size_t m = (size_t)(piece->n - from < left ? piece->n - from : left);
+        if (sink->added != NULL) {
+            tg_expand_add(sink->added[piece->tensor] + from, NULL, sum + done, sink->weight, m);
+        } else {
+            tg_dtype dtype = plan->layout->tensors[piece->tensor].dtype;
+            char *out = sink->averages[piece->tensor];
+            finite = tg_store(out + from * tg_dtype_len(dtype), dtype, sum + done, divisor, m) && finite;
+        }
+        done += (uint32_t)m;
+    }
+    return finite;
+}
+
+/* The average of a chunk once more, of values that are scaled down: their sum has overflowed, or some value is NaN or Inf. */
+static void average_scaled(const pass *p, size_t i, uint32_t worker)
+{
+    const tg_chunk *chunk = &p->chunks[i];
+    const tg_route *route = tg_host_routes[p->run->plan->units[chunk->unit].route];
+    float *sum = p->run->work->scratch[worker].sum, share = tg_average_share(p->body_n);
+    memset(sum, 0, chunk->n * sizeof *sum);
+    for (size_t b = 0; b < p->body_n; b++) {
+        tg_decoding d = decoding_of(p, i, b, worker);
+        route->add(sum, &d, share);
+    }
+    tg_average_shared(sum, share, p->body_n, chunk->n);
+    (void)deliver(p, chunk, sum, 1.0f);
+}
+
+static void sum_chunk(void *context, uint32_t worker, size_t i)
+{
+    const pass *p = context;
+    const tg_chunk *chunk = &p->chunks[i];
+    const tg_route *route = tg_host_routes[p->run->plan->units[chunk->unit].route];
+    float *sum = p->run->work->scratch[worker].sum;
+    memset(sum, 0, chunk->n * sizeof *sum);
+    for (size_t b = 0; b < p->body_n; b++) {
+        tg_decoding d = decoding_of(p, i, b, worker);
+        if (b == 0) {
+            route->set(sum, &d); /* not added, so that a -0 arrives as it was */
+        } else {
+            route->add(sum, &d, 1.0f);
+        }
+    }
+    if (!deliver(p, chunk, sum, p->sink->divisor) && p->body_n > 1) {
+        average_scaled(p, i, worker);
+    }
+}
+
+/* One body into the caller's sums: a chunk inside one tensor is added in place, at the cost of what was sent. */
+static void add_chunk(void *context, uint32_t worker, size_t i)
+{
+    const pass *p = context;
+    const tg_chunk *chunk = &p->chunks[i];
+    const tg_unit_plan *u = &p->run->plan->units[chunk->unit];
+    const tg_piece *piece = tg_unit_piece(u->unit, chunk->at);
+    uint64_t from = chunk->at - piece->at;
+    if (piece->n - from < chunk->n) {
+        sum_chunk(context, worker, i);
+        return;
+    }
+    tg_decoding d = decoding_of(p, i, 0, worker);
+    tg_host_routes[u->route]->add(p->sink->added[piece->tensor] + from, &d, p->sink->weight);
+}
+
+void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
+    pass p = {.run = run, .bodies = bodies, .body_n = body_n, .chunks = grid->chunks + first, .sink = sink};
+    if (sink->added != NULL && body_n == 1) {
+        uint64_t time = tg_host_time(run->plan, p.chunks, bodies[0].chunks, chunk_n);
+        tg_pool_run_about(run->work->pool, time, chunk_n, add_chunk, &p);
+    } else {
+        tg_pool_run(run->work->pool, chunk_n, sum_chunk, &p);
+    }
+}

@@ -1,0 +1,45 @@
+/* The codec: tensors and recipes, the plan for them, and the plan opened on an executor. */
+#ifndef TG_FRAME_CODEC_H
+#define TG_FRAME_CODEC_H
+
+#include "exec/exec.h"
+
+struct tg_codec {
+    tg_allocator allocator;
+    const tg_executor *executor;
+    tg_layout *layout;
+    tg_grid *grid;
+    tg_plan *plan;
+    tg_run *run;
+    tg_codec *parent; /* of an answer: the codec whose layout, grid, views and hashes these are; NULL: its own */
+    tg_view *views;   /* of one frame, one a chunk of the grid */
+    uint64_t *hashes; /* of chunks, likewise */
+    tg_body *bodies;  /* of frames that are written, one a slice */
+    uint32_t describe;
+    bool only_decodes; /* made from a frame, or only knows the tensors */
+};
+
+/* What a codec is made for. */
+typedef struct tg_codec_purpose {
+    uint32_t slices; /* frames are cut into so many */
+    unsigned holds;  /* what frames hold */
+    bool only_decodes;
+} tg_codec_purpose;
+
+/* The layout of tensors by a recipe, rules and policy. */
+tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                          const tg_options *opt, tg_detail *why) TG_CHECKED;
+
+/* The layout is the codec's from here on, also on failure. */
+tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpose *purpose, const tg_options *opt,
+                        tg_detail *why) TG_CHECKED;
+
+/* A codec for one slice of `parent`, which must outlive it: how an owner answers with a mean. It sends the coordinates that
+ * the parent has drawn or was given, and applies no gain. Both share one workspace, so only one of them works at a time. */
+tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool has_feedback,
+                               tg_detail *why) TG_CHECKED;
+
+/* Refuses missing gradients: NULL, or NULL for a tensor that has elements. */
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why) TG_CHECKED;
+
+#endif

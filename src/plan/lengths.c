@@ -1,0 +1,100 @@
+/* How long chunks and bodies can become: what a writer needs space for, and what a reader must expect. */
+#include "plan/plan.h"
+
+uint64_t tg_side_len(const tg_format *f, uint64_t count)
+{
+    if (f->plain_len != 0 || count == 0) {
+        return 0;
+    }
+    return (f->bucket_n == 0 ? 1 : (count + f->bucket_n - 1) / f->bucket_n) * f->side_len;
+}
+
+uint64_t tg_values_len(const tg_format *f, uint64_t count)
+{
+    uint64_t form_len = count > 0 && f->coded ? 1 : 0;
+    if (f->plain_len != 0) {
+        return count * f->plain_len + form_len;
+    }
+    return tg_side_len(f, count) + tg_bits_len(count, f->base) + form_len;
+}
+
+size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *u, uint64_t count)
+{
+    bool coded = u->format.coded && count > 0 && (plan->holds & TG_HAS_VALUES) != 0;
+    return (u->coordinates == TG_AT_INDICES ? TG_CHUNK_HEADER : 0) + (coded ? TG_CODED_HEADER : 0);
+}
+
+uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
+{
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    if (u->route == TG_ROUTE_NONE) {
+        return 0;
+    }
+    /* A selection from the domain's values is bounded by the domain; drawn or led coordinates may all fall into one slice. */
+    bool from_domain = u->stages.select->by == TG_BY_DATA && !tg_recipe_is_led(u->unit->recipe);
+    uint64_t most = u->stages.select->most(u->stages.select_params, from_domain ? u->hi - u->lo : u->unit->n);
+    uint64_t count = most < chunk->n ? most : chunk->n;
+    uint64_t values_len = (plan->holds & TG_HAS_VALUES) != 0 ? tg_values_len(&u->format, count) : 0;
+    uint64_t index_len = u->coordinates == TG_AT_INDICES ? tg_bitmap_len(chunk->n) : 0;
+    return tg_chunk_header_len(plan, u, count) + values_len + index_len;
+}
+
+uint64_t tg_body_bound(const tg_plan *plan, uint32_t slice)
+{
+    const tg_grid *grid = plan->grid;
+    uint64_t len = 0;
+    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
+        len += tg_chunk_bound(plan, &grid->chunks[i]);
+    }
+    return len;
+}
+
+uint64_t tg_body_limit(const tg_plan *plan, uint32_t slice)
+{
+    uint32_t slices = plan->grid->slices;
+    uint64_t len = 0;
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        const tg_unit_plan *u = &plan->units[i];
+        uint64_t n = tg_slice_start(u->unit->n, slice + 1, slices) - tg_slice_start(u->unit->n, slice, slices);
+        if (n == 0 || u->route == TG_ROUTE_NONE) {
+            continue;
+        }
+        uint64_t most = u->stages.select->most(u->stages.select_params, u->unit->n);
+        uint64_t count = most < n ? most : n;
+        uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
+        if ((plan->holds & TG_HAS_VALUES) != 0) {
+            /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
+            len += tg_values_len(&u->format, count) + (chunks - 1) * (tg_values_len(&u->format, 1) + 8);
+        }
+        len += chunks * tg_chunk_header_len(plan, u, count);
+        if (u->coordinates == TG_AT_INDICES) {
+            len += chunks + u->stages.index->limit(n, count); /* each chunk's indices are rounded up to a byte */
+        }
+    }
+    return len;
+}
+
+uint64_t tg_body_least(const tg_layout *l)
+{
+    uint64_t len = 0;
+    for (size_t i = 0; i < l->unit_n; i++) {
+        const tg_recipe *recipe = l->units[i].recipe;
+        const tg_select_part *select = tg_recipe_select(recipe);
+        const double *params = recipe->value[TG_STAGE_select];
+        uint64_t n = l->units[i].n;
+        bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
+        if (!drawn && select->by != TG_BY_NOTHING) {
+            len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
+            continue;
+        }
+        tg_format f = tg_recipe_format(recipe);
+        uint64_t count = drawn ? select->most(params, n) : n;
+        uint64_t chunks = drawn ? 1 : (n + TG_CHUNK - 1) / TG_CHUNK; /* that surely have values, if there are any */
+        if (!f.coded) {
+            len += tg_values_len(&f, count);
+        } else if (count > 0) {
+            len += tg_side_len(&f, count) + chunks * (TG_CODED_HEADER + 1);
+        }
+    }
+    return len;
+}

@@ -1,0 +1,169 @@
+/* Makes plans: resolves the parts and numbers of every unit, and chooses its route. */
+#include "plan/plan.h"
+
+#include "base/bytes.h"
+
+static tg_stages resolve_stages(const tg_recipe *r, bool is_answer)
+{
+    static const double defaults[TG_PARAM_CAP] = {1}; /* of ef: a decay of 1 */
+    tg_stages s = {.feedback = tg_recipe_feedback(r),
+                   .select = tg_recipe_select(r),
+                   .quantize = tg_recipe_quantize(r),
+                   .index = tg_recipe_index(r),
+                   .symbol = tg_recipe_symbol(r),
+                   .feedback_params = r->value[TG_STAGE_feedback],
+                   .select_params = r->value[TG_STAGE_select],
+                   .quantize_params = r->value[TG_STAGE_quantize],
+                   .symbol_params = r->value[TG_STAGE_symbol],
+                   .index_read = tg_recipe_index_read(r),
+                   .index_write = tg_recipe_index_write(r)};
+    if (is_answer && s.feedback->answers_as != NULL) {
+        s.feedback = s.feedback->answers_as;
+        s.feedback_params = defaults;
+    }
+    return s;
+}
+
+tg_format tg_recipe_format(const tg_recipe *r)
+{
+    const tg_quantize_part *q = tg_recipe_quantize(r);
+    const tg_symbol_part *symbol = tg_recipe_symbol(r);
+    const double *params = r->value[TG_STAGE_quantize];
+    tg_format f = {.plain_len = q->plain_len, .bin = tg_recipe_bin(r), .scale = TG_SCALE_NONE};
+    if (q->exchange != NULL) {
+        return f; /* never written to a frame */
+    }
+    f.coded = q->plain_len != 0 ? symbol->codes_words : symbol->codes_symbols;
+    if (q->plain_len == 0) {
+        bool whole_chunk = q->has_scale || q->bucket_always == TG_BUCKET_CHUNK;
+        f.base = q->base(params);
+        f.side_len = q->side_len(params);
+        f.bucket_n = whole_chunk            ? 0
+                     : q->bucket_always != 0 ? q->bucket_always
+                                             : (uint32_t)params[q->bucket_at];
+        f.draws = q->draws != NULL && q->draws(params);
+        f.scale = q->has_scale ? q->scale(params) : f.scale;
+    }
+    return f;
+}
+
+static tg_coordinates coordinates_of(const tg_recipe *r, const tg_stages *s, unsigned holds)
+{
+    if (s->select->by == TG_BY_NOTHING) {
+        return TG_AT_EVERY;
+    }
+    if (s->select->by == TG_BY_SEED && s->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED) {
+        return TG_AT_DRAWN;
+    }
+    return tg_recipe_is_led(r) && (holds & TG_HAS_INDICES) == 0 ? TG_AT_LEADER : TG_AT_INDICES;
+}
+
+static tg_value_kind values_of(const tg_unit_plan *u)
+{
+    if (u->format.plain_len != 0) {
+        return u->format.coded ? TG_VALUES_WORDS : TG_VALUES_PLAIN;
+    }
+    return u->format.scale != TG_SCALE_NONE ? TG_VALUES_SIGNS : TG_VALUES_BUCKETS;
+}
+
+/* Whether all tensors of the unit have the dtype that values travel in. */
+static bool travels_verbatim(const tg_plan *plan, const tg_unit_plan *u)
+{
+    tg_dtype dtype = u->stages.quantize->travels_as;
+    bool same = TG_IS_LITTLE_ENDIAN && dtype != TG_FP32 && !plan->is_answer && u->planes == 0;
+    for (size_t p = 0; p < u->unit->piece_n; p++) {
+        same = same && plan->layout->tensors[u->unit->pieces[p].tensor].dtype == dtype;
+    }
+    return same;
+}
+
+static tg_route_id dense_route(const tg_unit_plan *u)
+{
+    const tg_format *f = &u->format;
+    if (f->plain_len != 0) {
+        return f->coded ? TG_ROUTE_WORDS : u->verbatim ? TG_ROUTE_VERBATIM : TG_ROUTE_PLAIN;
+    }
+    if (f->scale != TG_SCALE_NONE) {
+        return TG_ROUTE_SCALED;
+    }
+    return f->bucket_n != 0 && f->bucket_n <= TG_BIN_MAX ? TG_ROUTE_BUCKETS : TG_ROUTE_FITTED;
+}
+
+static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
+{
+    bool is_led = tg_recipe_is_led(u->unit->recipe);
+    if ((plan->holds & TG_HAS_VALUES) == 0) {
+        return is_led ? TG_ROUTE_LEADER : TG_ROUTE_NONE;
+    }
+    if (u->coordinates == TG_AT_EVERY) {
+        return dense_route(u);
+    }
+    if (u->coordinates == TG_AT_LEADER || u->stages.select->by == TG_BY_SEED) {
+        return TG_ROUTE_DRAWN;
+    }
+    if (u->format.bin > 0) {
+        return TG_ROUTE_BINS;
+    }
+    return u->stages.select->list != NULL ? TG_ROUTE_LISTED : TG_ROUTE_TESTED;
+}
+
+static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit, bool has_feedback)
+{
+    u->unit = unit;
+    u->stages = resolve_stages(unit->recipe, plan->is_answer);
+    u->format = tg_recipe_format(unit->recipe);
+    u->lo = tg_slice_start(unit->n, plan->slice, plan->slices);
+    u->hi = tg_slice_start(unit->n, plan->slice + 1, plan->slices);
+    u->planes = has_feedback ? u->stages.feedback->planes : 0;
+    u->gain = 1.0f;
+    if (!plan->is_answer && u->stages.select->gain != NULL) {
+        u->gain = (float)u->stages.select->gain(u->stages.select_params, unit->n);
+    }
+    if (u->stages.quantize->exchange != NULL) {
+        return; /* travels by an exchange of its own */
+    }
+    u->coordinates = coordinates_of(unit->recipe, &u->stages, plan->holds);
+    u->values = values_of(u);
+    u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
+    u->route = route_of(plan, u);
+    u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->keep == NULL;
+}
+
+tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *grid, const tg_purpose *purpose,
+                      const tg_allocator *a, tg_detail *why)
+{
+    tg_plan *plan = NULL;
+    TG_TRY(tg_acquire(&plan, a, 1, sizeof *plan, why));
+    *plan = (tg_plan){.layout = layout,
+                      .grid = grid,
+                      .holds = purpose->holds,
+                      .slice = purpose->slice,
+                      .slices = purpose->slices,
+                      .rank = purpose->rank,
+                      .nonfinite = purpose->nonfinite,
+                      .is_answer = purpose->is_answer};
+    tg_status status = tg_acquire(&plan->units, a, layout->unit_n, sizeof *plan->units, why);
+    if (status != TG_OK) {
+        tg_plan_free(plan, a);
+        return status;
+    }
+    for (size_t i = 0; i < layout->unit_n; i++) {
+        tg_unit_plan *u = &plan->units[i];
+        plan_unit(u, plan, &layout->units[i], purpose->has_feedback);
+        u->flat_at = plan->flat_n;
+        plan->flat_n += u->hi - u->lo;
+        u->residual_at = plan->residual_n;
+        plan->residual_n += u->planes * (u->hi - u->lo);
+        plan->has_scale = plan->has_scale || u->format.scale != TG_SCALE_NONE;
+    }
+    *out = plan;
+    return TG_OK;
+}
+
+void tg_plan_free(tg_plan *plan, const tg_allocator *a)
+{
+    if (plan != NULL) {
+        tg_release(a, plan->units);
+        tg_release(a, plan);
+    }
+}

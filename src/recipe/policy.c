@@ -1,0 +1,93 @@
+/* Which recipe each tensor travels by: the first rule that matches its name; else, for norms, biases and small
+ * tensors, its own dtype uncompressed; else the recipe that was asked for. */
+#include "recipe/policy.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* On a mismatch only the last '*' needs to
+ * take one character more, so the time is at most the product of the lengths. */
+int tg_name_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *retry = NULL;
+    while (*name != '\0') {
+        if (*pattern == '*') {
+            star = pattern++;
+            retry = name;
+        } else if (*pattern == '?' || *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star != NULL) {
+            pattern = star + 1;
+            name = ++retry;
+        } else {
+            return 0;
+        }
+    }
+    while (*pattern == '*') {
+        pattern++;
+    }
+    return *pattern == '\0';
+}
+
+static tg_status parse_resolved(tg_recipe *out, const char *recipe, bool has_seed, tg_kind kind, tg_detail *why)
+{
+    TG_TRY(tg_recipe_parse(out, recipe, why));
+    return tg_recipe_resolve(out, has_seed, kind, why);
+}
+
+static const tg_rule *find_rule(const tg_options *opt, const char *name)
+{
+    for (size_t i = 0; i < opt->rule_n; i++) {
+        if (tg_name_matches(opt->rules[i].pattern, name)) {
+            return &opt->rules[i];
+        }
+    }
+    return NULL;
+}
+
+tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                          const tg_options *opt, tg_detail *why)
+{
+    tg_recipe wanted;
+    bool has_seed = opt->has_seed != 0;
+    TG_TRY(tg_recipe_parse(&wanted, recipe, why));
+    for (size_t i = 0; i < opt->rule_n; i++) { /* a bad rule is an error even if it matches nothing */
+        tg_recipe unused;
+        if (opt->rules[i].pattern == NULL) {
+            return tg_fail(TG_E_ARGUMENT, why, "rule %zu has no pattern", i);
+        }
+        TG_TRY(tg_recipe_parse(&unused, opt->rules[i].recipe, why));
+    }
+    uint64_t exempt_elements = 0;
+    bool all_exempt = true;
+    for (size_t t = 0; t < tensor_n; t++) {
+        uint64_t n = 0;
+        TG_TRY(tg_tensor_elements(&n, &tensors[t], why));
+        const tg_rule *rule = find_rule(opt, tensors[t].name);
+        bool exempt = tensors[t].kind == TG_NORM || tensors[t].kind == TG_BIAS || n < opt->dense_below;
+        if (rule != NULL) {
+            TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, tensors[t].kind, why));
+        } else if (exempt) {
+            recipes[t] = tg_recipe_dense(tensors[t].dtype);
+            if (tg_recipe_feedback(&wanted)->of_dense_too) {
+                recipes[t].part[TG_STAGE_feedback] = wanted.part[TG_STAGE_feedback];
+                memcpy(recipes[t].value[TG_STAGE_feedback], wanted.value[TG_STAGE_feedback],
+                       sizeof wanted.value[TG_STAGE_feedback]);
+            }
+        } else {
+            TG_TRY(parse_resolved(&recipes[t], recipe, has_seed, tensors[t].kind, why));
+        }
+        all_exempt = all_exempt && rule == NULL && exempt;
+        exempt_elements |= n;
+    }
+    char wanted_text[TG_RECIPE_CAP];
+    tg_recipe_write(wanted_text, &wanted);
+    if (all_exempt && exempt_elements > 0 && strcmp(wanted_text, "fp32") != 0) {
+        return tg_fail(TG_E_NO_EFFECT, why,
+                       "recipe '%s' would compress nothing: every tensor is a norm, a bias or of fewer than %" PRIu64
+                       " elements; 'dense' says so openly",
+                       wanted_text, opt->dense_below);
+    }
+    return TG_OK;
+}

@@ -1,0 +1,72 @@
+/* Recipes: which part stands at each stage, with its parameters, as text and as a struct. */
+#ifndef TG_RECIPE_RECIPE_H
+#define TG_RECIPE_RECIPE_H
+
+#include "base/status.h"
+#include "recipe/parts.h"
+
+typedef struct tg_recipe {
+    const tg_part *part[TG_STAGE_N];
+    double value[TG_STAGE_N][TG_PARAM_CAP];
+} tg_recipe;
+
+/* The parts of a recipe as what they are: a tg_part is the first member of each. */
+static inline const tg_feedback_part *tg_recipe_feedback(const tg_recipe *r)
+{
+    return (const tg_feedback_part *)(const void *)r->part[TG_STAGE_feedback];
+}
+
+static inline const tg_select_part *tg_recipe_select(const tg_recipe *r)
+{
+    return (const tg_select_part *)(const void *)r->part[TG_STAGE_select];
+}
+
+static inline const tg_quantize_part *tg_recipe_quantize(const tg_recipe *r)
+{
+    return (const tg_quantize_part *)(const void *)r->part[TG_STAGE_quantize];
+}
+
+static inline const tg_index_part *tg_recipe_index(const tg_recipe *r)
+{
+    return (const tg_index_part *)(const void *)r->part[TG_STAGE_index];
+}
+
+static inline const tg_symbol_part *tg_recipe_symbol(const tg_recipe *r)
+{
+    return (const tg_symbol_part *)(const void *)r->part[TG_STAGE_symbol];
+}
+
+/* Reading and writing of indices, which `rans` in a recipe may widen. */
+typedef bool (*tg_index_read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
+typedef size_t (*tg_index_write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
+                                 size_t count);
+tg_index_read tg_recipe_index_read(const tg_recipe *r);
+tg_index_write tg_recipe_index_write(const tg_recipe *r);
+
+/* Parses text, presets included. */
+tg_status tg_recipe_parse(tg_recipe *out, const char *text, tg_detail *why) TG_CHECKED;
+
+/* Decides what is left open for a tensor of this kind: `coords=auto` by whether ranks share a seed, and what a part
+ * leaves to the kind. Refuses what then makes no sense. */
+tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_kind kind, tg_detail *why) TG_CHECKED;
+
+/* canonical.c: the canonical text, of a recipe and of a parameter's value. */
+void tg_param_write(char *out, size_t cap, const tg_param *param, double value);
+void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
+
+/* The recipe that sends values of this dtype as they are. */
+tg_recipe tg_recipe_dense(tg_dtype dtype);
+
+/* Whether the quantizer has a scale of the whole unit by this rule. */
+bool tg_recipe_scale_is(const tg_recipe *recipe, tg_scale_rule rule);
+
+/* Elements of the select part's bins, once resolved; 0 if it has none. */
+uint32_t tg_recipe_bin(const tg_recipe *recipe);
+
+/* Whether each selection spans all tensors of the recipe. */
+bool tg_recipe_spans_model(const tg_recipe *recipe);
+
+/* Whether all ranks send the coordinates that a leader found in its data. */
+bool tg_recipe_is_led(const tg_recipe *recipe);
+
+#endif

@@ -1,0 +1,12 @@
+/* The residual of elements that are all sent. */
+#include "routes/dense.h"
+
+void tg_store_residual(tg_encoding *e, const float *u, const float *decoded, uint64_t at, size_t n)
+{
+    float *next = tg_encoding_memory(e, at).next;
+    bool finite = tg_kernels_best()->subtract(next, u, decoded, n, e->plan->residual_n >= TG_STREAM_FROM);
+    e->overflows = e->overflows || !finite;
+    if (e->plan->nonfinite == TG_NONFINITE_PASS) {
+        tg_zero_nonfinite(next, n);
+    }
+}

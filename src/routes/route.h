@@ -1,0 +1,164 @@
+/* Routes: each way of a chunk through the stages is one file, encoder and decoder. Which one a unit takes is in its plan.
+ *
+ * A chunk's bytes depend on nothing but its elements and what the select pass found, so they are the same for any number
+ * of threads. A chunk is laid out as
+ *
+ *     [count, mode and length of indices] [length of coded values] [side of buckets] values [indices]
+ */
+#ifndef TG_ROUTES_ROUTE_H
+#define TG_ROUTES_ROUTE_H
+
+#include "routes/scratch.h"
+
+/* Gradients to encode: by tensor in their dtypes, or the domain laid end to end in fp32. */
+typedef struct tg_source {
+    const void *const *grads;
+    const float *flat;
+} tg_source;
+
+/* A chunk in a body: offsets from the start of the body. */
+typedef struct tg_view {
+    uint64_t start;
+    uint64_t side;    /* of what travels with its buckets */
+    uint64_t symbols; /* of its values */
+    uint64_t indices;
+    uint32_t count;
+    uint16_t index_len;
+    uint8_t mode; /* of the indices */
+} tg_view;
+
+/* Bytes of a chunk with its header. */
+static inline size_t tg_view_len(const tg_view *v)
+{
+    return (size_t)(v->indices + v->index_len - v->start);
+}
+
+/* A chunk that is encoded. */
+typedef struct tg_encoding {
+    const tg_plan *plan;
+    const tg_unit_plan *unit;
+    const tg_unit_work *work;
+    const tg_chunk *chunk;
+    const tg_source *source;
+    tg_residuals residuals; /* of the whole domain */
+    tg_scratch *scratch;
+    uint64_t step;
+    uint8_t *out;       /* where its bytes go */
+    uint32_t *list;     /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
+    uint64_t list_cap;
+    /* results */
+    tg_view view;       /* with offsets from the chunk's start */
+    double magnitudes;  /* their sum over what was sent, where the scale needs it */
+    uint64_t hash;      /* of its bytes, if the route hashes */
+    size_t bad_tensor;  /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
+    bool overflows;     /* gradient + residual was saturated, or the next residual is not finite */
+    bool is_list_kept;
+} tg_encoding;
+
+/* A chunk that is decoded. */
+typedef struct tg_decoding {
+    const tg_unit_plan *unit;
+    const tg_unit_work *work;
+    const tg_chunk *chunk;
+    const tg_view *view;
+    const uint8_t *body;
+    uint32_t *list; /* of its coordinates: written by `check` and read by `add`; NULL: there is no space to keep one */
+    tg_scratch *scratch;
+} tg_decoding;
+
+typedef struct tg_route {
+    void (*encode)(tg_encoding *e);
+
+    /* Whether a chunk whose parts have the right lengths is sound: indices in range and ascending, symbols below their
+     * base, codes complete. Trusts nothing. */
+    bool (*check)(const tg_decoding *d);
+
+    /* Adds weight times the chunk's values to out, its elements, or sets those that were sent. The chunk was checked. */
+    void (*add)(float *out, const tg_decoding *d, float weight);
+    void (*set)(float *out, const tg_decoding *d);
+
+    bool hashes; /* `encode` hashes the chunk as it goes */
+} tg_route;
+
+extern const tg_route tg_route_plain, tg_route_verbatim, tg_route_words, tg_route_buckets, tg_route_fitted,
+    tg_route_scaled, tg_route_listed, tg_route_drawn, tg_route_tested, tg_route_bins, tg_route_leader;
+
+/* ---- load.c: gradients and residuals of a block ---------------------------------------------------------------------- */
+
+/* The unit's residual state from element `at` on. */
+tg_memory tg_encoding_memory(const tg_encoding *e, uint64_t at);
+
+/* A block of the gradient in place: fp32, inside one tensor, neither clipped nor subject to zeroing; not checked. NULL: it
+ * cannot be read in place. */
+const float *tg_gradient_in_place(const tg_encoding *e, uint64_t at, size_t n);
+
+/* A block of the gradient, converted and clipped as needed, with the policy for NaN and Inf applied. NULL: it is refused. */
+const float *tg_load_gradient(tg_encoding *e, uint64_t at, size_t n);
+
+/* The same, in place and unchecked where possible: for encoders that check while they convert. */
+const float *tg_load_unchecked(tg_encoding *e, uint64_t at, size_t n);
+
+/* u = gradient + residual of a block; returns the gradient. u goes to `also`, too, unless that is NULL; with `streams`, by
+ * non-temporal stores to `also`, or to u if there is no other. A sum that overflows is refused or saturates, by the policy.
+ * NULL: it is refused. */
+const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, size_t n, bool streams);
+
+/* Refuses the tensor of the first of n values that is not finite, from element `at` of the unit on, if there is one. */
+void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t n);
+
+/* The end of a chunk with an overflow: refuses it, or clears what is not finite in its next residual. */
+void tg_settle_overflow(tg_encoding *e);
+
+/* The end of a block: what the feedback keeps beside the residual, and no NaN or Inf in any of it. `mask` has the elements
+ * that were sent, NULL: all. */
+void tg_keep_block(const tg_encoding *e, const uint64_t *mask, const float *gradient, uint64_t at, size_t n);
+
+/* ---- symbols.c: values in buckets and their symbols ------------------------------------------------------------------ */
+
+/* Values from number `at` of a chunk of `chunk_n` on, where a bucket begins, to symbols; what travels with their buckets
+ * goes to side + its offset. */
+typedef struct tg_bucket_span {
+    uint64_t chunk_n, at;
+    size_t n;
+    const float *prefetch; /* values that come next; may point past the end; NULL: none */
+} tg_bucket_span;
+
+void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
+                       const tg_bucket_span *span);
+void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,
+                       uint64_t chunk_n, uint64_t at, size_t n);
+
+/* What a coder needs to know of a chunk's values, given what travels with them. */
+tg_coding tg_coding_of(const tg_unit_plan *u, tg_chunk_scratch *s, const uint8_t *side);
+
+/* The symbols of a complete chunk as bytes at `out`; returns their number. */
+size_t tg_write_symbols(uint8_t *out, const tg_encoding *e, const uint16_t *symbols, size_t n, const uint8_t *side);
+
+/* All symbols, or coded words, of a chunk back into scratch. False: they are damaged. */
+bool tg_read_symbols(const tg_decoding *d);
+
+/* check, add and set of chunks whose every element is a symbol. */
+bool tg_symbols_check(const tg_decoding *d);
+void tg_symbols_add(float *out, const tg_decoding *d, float weight);
+void tg_symbols_set(float *out, const tg_decoding *d);
+
+/* ---- indices.c: coordinates of a chunk ------------------------------------------------------------------------------ */
+
+/* Writes the marked coordinates of a chunk after `view->indices`, or with the symbols as one. `list` has them
+ * too, or is NULL. */
+void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list);
+
+/* Reads explicit indices into the list where the chunk selects few, or else into scratch->mask; joint symbols into scratch.
+ * False: they are damaged. */
+bool tg_read_indices(const tg_decoding *d, uint32_t *list);
+
+/* Whether the indices of a chunk are read as a list. */
+bool tg_is_listed(const tg_unit_plan *u, const tg_view *view);
+
+/* Marks coordinates that are drawn or the leader's, of n elements from `at` on. */
+void tg_mark_known(uint64_t *mask, const tg_unit_plan *u, const tg_unit_work *work, uint64_t at, size_t n);
+
+/* Fills in the header of a chunk whose view is complete. */
+void tg_write_chunk_header(tg_encoding *e);
+
+#endif

@@ -1,0 +1,169 @@
+/* Values in buckets, their symbols, and their bytes. */
+#include "routes/route.h"
+
+#include <string.h>
+
+/* ---- encoding -------------------------------------------------------------------------------------------------------- */
+
+void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
+                       const tg_bucket_span *span)
+{
+    const tg_format *f = &e->unit->format;
+    const tg_stages *s = &e->unit->stages;
+    tg_chunk_scratch *scratch = e->scratch->chunk;
+    tg_stream stream = tg_stream_of(e->plan->layout->seed, e->step, e->chunk->unit, e->plan->rank + 1);
+    uint64_t bucket_n = f->bucket_n == 0 ? span->chunk_n : f->bucket_n;
+    tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
+                        .draws = scratch->draws,
+                        .clipped = scratch->clipped,
+                        .room = scratch->quantize_space,
+                        .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS};
+    for (size_t done = 0; done < span->n; done += bucket.n) {
+        bucket.symbols = symbols + done;
+        bucket.values = values + done;
+        bucket.n = span->n - done < bucket_n ? span->n - done : (size_t)bucket_n;
+        bucket.ahead = span->prefetch != NULL ? span->prefetch + done : NULL;
+        if (f->draws) {
+            tg_draw_words(scratch->draws, stream.key, e->chunk->at + span->at + done, bucket.n, e->plan->is_answer,
+                          bucket.ahead);
+        }
+        s->quantize->encode_bucket(&bucket, s->quantize_params);
+        bucket.side += f->side_len;
+    }
+}
+
+size_t tg_write_symbols(uint8_t *out, const tg_encoding *e, const uint16_t *symbols, size_t n, const uint8_t *side)
+{
+    const tg_unit_plan *u = e->unit;
+    if (!u->format.coded) {
+        tg_bits_write(out, symbols, n, u->format.base);
+        return (size_t)tg_bits_len(n, u->format.base);
+    }
+    tg_coding coding = tg_coding_of(u, e->scratch->chunk, side);
+    return tg_coded_write(out, symbols, n, u->stages.symbol, &coding);
+}
+
+/* ---- decoding -------------------------------------------------------------------------------------------------------- */
+
+tg_coding tg_coding_of(const tg_unit_plan *u, tg_chunk_scratch *s, const uint8_t *side)
+{
+    const tg_quantize_part *q = u->stages.quantize;
+    bool proposes = q->lengths != NULL && q->lengths(s->lengths, side, u->stages.quantize_params);
+    return (tg_coding){.base = u->format.base,
+                       .word_len = u->format.plain_len,
+                       .lengths = proposes ? s->lengths : NULL,
+                       .params = u->stages.symbol_params,
+                       .room = s->pack_space};
+}
+
+bool tg_read_symbols(const tg_decoding *d)
+{
+    const tg_view *v = d->view;
+    tg_chunk_scratch *s = d->scratch->chunk;
+    tg_coding coding = tg_coding_of(d->unit, s, d->body + v->side);
+    void *to = coding.base != 0 ? (void *)s->symbols : (void *)s->words;
+    return tg_coded_read(to, d->body + v->symbols, (size_t)(v->indices - v->symbols), v->count, d->unit->stages.symbol,
+                         &coding);
+}
+
+/* The values of one bucket, or of a part of it. */
+static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, const tg_stages *s, size_t n)
+{
+    float table[TG_TABLE_MAX];
+    uint32_t table_n = s->quantize->table != NULL ? s->quantize->table(table, side, s->quantize_params) : 0;
+    if (table_n > 0) {
+        tg_kernels_best()->look_up(values, symbols, table, table_n, n);
+    } else {
+        s->quantize->decode_bucket(values, symbols, side, n, s->quantize_params);
+    }
+}
+
+/* How many of the values from number `at` up to `end` are in the bucket of the first; *side moves on to that bucket. */
+static size_t find_bucket(const uint8_t **side, const tg_format *f, uint64_t chunk_n, uint64_t at, uint64_t end)
+{
+    uint64_t bucket_n = f->bucket_n == 0 ? chunk_n : f->bucket_n;
+    uint64_t bucket = at / bucket_n, left = (bucket + 1) * bucket_n - at;
+    *side += bucket * f->side_len;
+    return (size_t)(left < end - at ? left : end - at);
+}
+
+void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,
+                       uint64_t chunk_n, uint64_t at, size_t n)
+{
+    for (size_t done = 0, m = 0; done < n; done += m) {
+        const uint8_t *of_bucket = side;
+        m = find_bucket(&of_bucket, &u->format, chunk_n, at + done, at + n);
+        decode_bucket(values + done, symbols + done, of_bucket, &u->stages, m);
+    }
+}
+
+/* ---- dense chunks ---------------------------------------------------------------------------------------------------- */
+
+bool tg_symbols_check(const tg_decoding *d)
+{
+    if (d->unit->format.coded) {
+        return tg_read_symbols(d);
+    }
+    return tg_bits_check(d->body + d->view->symbols, d->view->count, d->unit->format.base);
+}
+
+/* Reads the symbols of a chunk in portions that stay in the first-level cache. */
+enum { PORTION = 5120 }; /* kernels unpack it without a rest for all bases in use */
+
+typedef void use_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight);
+
+static void for_each_portion(float *out, const tg_decoding *d, float weight, use_portion *use)
+{
+    const tg_format *f = &d->unit->format;
+    uint16_t *symbols = d->scratch->chunk->symbols;
+    if (f->coded) {
+        (void)tg_read_symbols(d); /* checked before */
+        use(out, symbols, d, 0, d->chunk->n, weight);
+        return;
+    }
+    uint32_t align = tg_bits_align(f->base), portion = PORTION / align * align;
+    for (uint32_t done = 0, n = 0; done < d->chunk->n; done += n) {
+        n = d->chunk->n - done < portion ? d->chunk->n - done : portion;
+        const uint8_t *bytes = d->body + d->view->symbols + tg_bits_len(done, f->base);
+        (void)tg_bits_read(symbols, bytes, n, f->base); /* checked before */
+        use(out + done, symbols, d, done, n, weight);
+    }
+}
+
+/* Adds by a table where there is one: look-up and sum are one loop. */
+static void add_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight)
+{
+    const tg_stages *s = &d->unit->stages;
+    for (size_t done = 0, m = 0; done < n; done += m) {
+        const uint8_t *side = d->body + d->view->side;
+        float table[TG_TABLE_MAX];
+        m = find_bucket(&side, &d->unit->format, d->chunk->n, at + done, at + n);
+        uint32_t table_n = s->quantize->table != NULL ? s->quantize->table(table, side, s->quantize_params) : 0;
+        for (uint32_t t = 0; t < table_n; t++) {
+            table[t] *= weight;
+        }
+        if (table_n > 0) {
+            tg_kernels_best()->look_up_add(out + done, symbols + done, table, table_n, m);
+            continue;
+        }
+        m = m < TG_BIN_MAX ? m : TG_BIN_MAX;
+        s->quantize->decode_bucket(d->scratch->values, symbols + done, side, m, s->quantize_params);
+        tg_expand_add(out + done, NULL, d->scratch->values, weight, m);
+    }
+}
+
+static void set_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight)
+{
+    (void)weight;
+    tg_decode_buckets(out, symbols, d->body + d->view->side, d->unit, d->chunk->n, at, n);
+}
+
+void tg_symbols_add(float *out, const tg_decoding *d, float weight)
+{
+    for_each_portion(out, d, weight, add_portion);
+}
+
+void tg_symbols_set(float *out, const tg_decoding *d)
+{
+    for_each_portion(out, d, 1.0f, set_portion);
+}
