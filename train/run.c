@@ -5,6 +5,7 @@
  *     reduce                           through the exchange: afterwards all hold the same averages
  *     update                           the same arithmetic on the same bits: the weights stay the same
  *     meet                             worker 0 hears how the others fared, tells and saves */
+#include "hash.h"
 #include "meeting.h"
 #include "settings.h"
 
@@ -137,7 +138,7 @@ static void hash_weights(tr_worker *w)
 {
     size_t n = 0;
     const float *weights = tr_model_weights(w->model, &n);
-    w->report->hash = tr_hash(weights, n * sizeof *weights);
+    w->report->hash = tr_hash(0, weights, n * sizeof *weights);
 }
 
 /* ---- what worker 0 does when it has all reports ---------------------------------------------------------------------------- */
@@ -446,7 +447,7 @@ static void conclude(tr_result *out, tr_team *t)
     }
     add_times(&out->times, &t->times, now_done > 0 ? 1 / now_done : 0);
     const float *weights = tr_model_weights(first->model, &n);
-    out->weights_hash = tr_hash(weights, n * sizeof *weights);
+    out->weights_hash = tr_hash(0, weights, n * sizeof *weights);
     for (size_t p = 0; p < t->tensor_n; p++) {
         largest = tr_model_param(first->model, p)->n > tr_model_param(first->model, largest)->n ? p : largest;
     }

@@ -74,7 +74,4 @@ size_t tr_saved_len(const tr_team *t);               /* with all parts there */
 void tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t);
 int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WHY]);
 
-/* XXH64 of bytes. */
-uint64_t tr_hash(const void *bytes, size_t len);
-
 #endif

@@ -195,6 +195,39 @@ class Train(unittest.TestCase):
             self.assertEqual(len(said(done)), 1, done.stderr)
             self.assertIn(sentence, said(done)[0])
 
+    def data_sets(self, name, last):
+        """Small data sets in a folder of their own; `last` is the last byte of their test data."""
+        folder = self.path / name
+        folder.mkdir()
+        def put(file, *parts):
+            (folder / file).write_bytes(b"".join(parts))
+        letters, n = bytes(range(97, 117)) * 200, 40
+        for split in ("train", "t10k"):
+            end = last if split == "t10k" else 0
+            put(f"{split}-images-idx3-ubyte", bytes([0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 28, 0, 0, 0, 28]), bytes(n * 784 - 1), bytes([end]))
+            put(f"{split}-labels-idx1-ubyte", bytes([0, 0, 8, 1, 0, 0, 0, n]), bytes(n))
+        put("data_batch_1.bin", bytes(n * 3073))
+        put("test_batch.bin", bytes(n * 3073 - 1), bytes([last]))
+        put("some.txt", letters, bytes([97 + last]))
+        return {"mnist": f"mnist:{folder}", "fashion": f"fashion:{folder}", "cifar10": f"cifar10:{folder}", "text": f"text:{folder}/some.txt"}
+
+    def test_ranks_with_other_data_are_told_at_the_start(self):
+        ours, theirs, copy = self.data_sets("ours", 1), self.data_sets("theirs", 2), self.data_sets("copy", 1)
+        for kind, data in ours.items():
+            with self.subTest(data=kind):
+                line = [PROGRAM, "train", "--recipe", "dense", "--model", "charlstm" if kind == "text" else "mlp", "--batch", 4, "--steps", 2,
+                        "--data"]
+                done = mpirun_unlike(line + [data], line + [theirs[kind]])
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(len(said(done)), 1, done.stderr)
+                self.assertRegex(said(done)[0], r"^tersegrad: rank 0: rank 1 has test-data hash '[0-9a-f]{16}', but rank 0 has '[0-9a-f]{16}'$")
+        done = mpirun_unlike(line + [ours["text"]], line + [copy["text"]])  # another path, the same data
+        self.assertEqual((done.returncode, said(done)), (0, []), done.stderr)
+        text = self.path / "theirs/some.txt"
+        text.write_bytes(b"?" + text.read_bytes()[1:])
+        done = mpirun_unlike(line + [ours["text"]], line + [theirs["text"]])
+        self.assertIn("rank 1 has training-data hash", said(done)[0])
+
     def test_what_goes_wrong_on_one_rank_ends_all(self):
         good = [PROGRAM, *QUICK, *SMALL, "--steps", 50, "--recipe", "adacomp"]
         bad = [PROGRAM, "train", "--data", "mnist:/nowhere", "--steps", 50, "--recipe", "adacomp"]
