@@ -3,14 +3,19 @@
     TERSEGRAD=build/release/tersegrad python3 -m unittest discover -s tests/cli
 """
 
+import fcntl
 import os
 import pathlib
+import random
+import signal
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 PROGRAM = str(pathlib.Path(os.environ.get("TERSEGRAD", "build/release/tersegrad")).resolve())
-SMALL = ["train", "--model", "mlp", "--data", "glyphs", "--batch", "8", "--recipe", "ef+topk@0.05", "--workers", "2", "--steps", "4"]
+LETTERS = bytes(range(97, 117)) * 200
 
 
 def run(*arguments):
@@ -24,6 +29,14 @@ class Case(unittest.TestCase):
         self.path = pathlib.Path(folder.name)
         self.checkpoint, self.log = self.path / "run.ck", self.path / "run.jsonl"
         self.files = ["--checkpoint", self.checkpoint]
+        data = tempfile.NamedTemporaryFile()  # a text, because it is read faster than images are drawn
+        self.addCleanup(data.close)
+        data.write(LETTERS)
+        data.flush()
+        self.text = pathlib.Path(data.name)
+        self.endless = ["train", "--model", "charlstm", "--data", f"text:{data.name}", "--batch", "2", "--recipe", "ef+topk@0.05", "--workers",
+                        "2"]
+        self.small = [*self.endless, "--steps", "2"]
 
     def works(self, *arguments):
         done = run(*arguments)
@@ -44,18 +57,25 @@ class Case(unittest.TestCase):
 
 class Data(Case):
     def test_other_data_is_refused(self):
-        text = self.path / "some.txt"
-        letters = bytes(range(97, 117)) * 200
-        line = ["train", "--model", "charlstm", "--data", f"text:{text}", "--batch", 2, "--recipe", "dense", "--workers", 2, "--steps", 2,
-                *self.files, "--resume"]
-        text.write_bytes(letters)
+        line = [*self.small, *self.files, "--resume"]
         self.works(*line)
-        for changed, which in ((b"?" + letters[1:], "training"), (letters[:-1] + b"?", "test")):
-            text.write_bytes(changed)
+        for changed, which in ((b"?" + LETTERS[1:], "training"), (LETTERS[:-1] + b"?", "test")):
+            self.text.write_bytes(changed)
             self.refuse(rf"cannot go on from {self.checkpoint}: it was saved by a run with {which}-data hash [0-9a-f]{{16}}, and this one "
                         r"has hash [0-9a-f]{16}; give the same data to go on with it$", *line)
-        text.write_bytes(letters)
+        self.text.write_bytes(LETTERS)
         self.works(*line)
+
+
+class Place(Case):
+    def test_other_commands_refuse_a_loop_of_links(self):
+        page = self.path / "page.html"
+        page.symlink_to("page.html")
+        done = run("compare", "--model", "mlp", "--data", "glyphs", "--batch", 8, "--workers", 2, "--steps", 2, "--recipes", "dense", "--page",
+                   page)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"cannot write {page}: Too many levels of symbolic links", done.stderr)
+        self.assertTrue(page.is_symlink())
 
 
 if __name__ == "__main__":
