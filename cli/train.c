@@ -25,6 +25,7 @@ typedef struct training {
     const tr_settings *settings;
     double start, last_line;
     uint64_t first_step;
+    int is_saved;                         /* there is something to resume from */
     double loss, accuracy, test_accuracy; /* as far as they are known */
     uint64_t dense, sent;
     tg_learning learning;           /* of exchanges that learn ... */
@@ -127,6 +128,13 @@ static int on_save(void *context, uint64_t steps, const void *bytes, size_t len,
     training *s = context;
     (void)steps;
     return cli_train_save(&s->files, bytes, len, why);
+}
+
+static void on_saved(void *context)
+{
+    training *s = context;
+    s->is_saved = 1;
+    cli_world_saved();
 }
 
 /* ---- flags --------------------------------------------------------------------------------------------------------- */
@@ -338,14 +346,14 @@ static int train(tr_result *result, int *alone, training *s, const cli_args *arg
         free(from.run);
         return code;
     }
-    tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save};
+    tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save, .saved = on_saved};
     hooks.gradients = s->gradients != NULL ? on_gradients : NULL;
     int failed = tr_run(result, s->settings, data, &hooks, from.run, from.run_len, why);
     cli_progress_clear();
     *alone = failed == TR_LOST;
     if (failed == TR_LOST && strstr(why, CLI_SAYS_ITSELF) != NULL) {
         code = CLI_FAILED; /* and another worker has said why */
-    } else if (failed == TR_LOST && args->checkpoint != NULL) {
+    } else if (failed == TR_LOST && s->is_saved) {
         code = cli_fail(CLI_FAILED, "%s; --resume goes on from %s", why, args->checkpoint);
     } else if (failed != 0) {
         code = CLI_FAILED;

@@ -32,6 +32,12 @@ static unsigned long launched(void)
 /* A signal handler can be given nothing, so what it tells of is here. */
 static tg_mpi *joined;
 static char checkpoint[512];
+static volatile sig_atomic_t is_saved; /* something was saved there */
+
+void cli_world_saved(void)
+{
+    is_saved = 1;
+}
 
 static size_t append(char *line, size_t len, size_t cap, const char *text)
 {
@@ -65,7 +71,7 @@ static void on_end(int signal)
         len = append(line, len, sizeof line, " while it waited for rank ");
         len = append_number(line, len, sizeof line, (unsigned)awaited);
     }
-    if (checkpoint[0] != '\0') {
+    if (is_saved && checkpoint[0] != '\0') {
         len = append(line, len, sizeof line, "; --resume goes on from ");
         len = append(line, len, sizeof line, checkpoint);
     }
@@ -133,6 +139,10 @@ int cli_world_close(cli_world *w, int code, int alone)
 }
 
 #else
+
+void cli_world_saved(void)
+{
+}
 
 int cli_world_open(cli_world *out, const cli_args *args)
 {

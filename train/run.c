@@ -167,7 +167,14 @@ static void fail_step(tr_team *t, uint64_t step, const char *reason)
     tr_gate_fail(&t->gate, why);
 }
 
-/* Every worker brings its own part, and worker 0 puts them together. */
+static void tell_saved(const tr_team *t)
+{
+    if (t->hooks->saved != NULL) {
+        t->hooks->saved(t->hooks->context);
+    }
+}
+
+/* Every worker brings its own part, and worker 0 puts them together; all hear when it is on the disk. */
 static int save_together(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -175,7 +182,17 @@ static int save_together(tr_worker *w)
         tr_give_up(w, why);
         return -1;
     }
-    return tr_meet_with(w, w->saved, w->saved_len, tr_save);
+    if (tr_meet_with(w, w->saved, w->saved_len, tr_save) != 0) {
+        return -1;
+    }
+    uint8_t is_saved = 1;
+    if (w->team->settings->link != NULL && tr_spread(w, &is_saved, sizeof is_saved) != 0) {
+        return -1;
+    }
+    if (w == &w->team->workers[0]) {
+        tell_saved(w->team);
+    }
+    return 0;
 }
 
 static int run_step(tr_worker *w, uint64_t step)
@@ -289,6 +306,9 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
     }
     if (code == 0 && saved != NULL) {
         code = tr_saved_read(&t, saved, saved_len, why);
+        if (code == 0) {
+            tell_saved(&t);
+        }
     }
     free(room);
     if (code == 0) {

@@ -252,6 +252,7 @@ class Train(unittest.TestCase):
         files = ("--checkpoint", checkpoint, "--resume", "--log", self.path / "run.jsonl")
         kills = 0
         for _ in range(KILLS):
+            was_saved = checkpoint.exists()
             started = self.start_long(*flags, *files)
             limit = time.monotonic() + generator.uniform(0.3, 1.5)
             while time.monotonic() < limit and started.poll() is None:
@@ -265,12 +266,34 @@ class Train(unittest.TestCase):
                 if MPI == "openmpi":  # MPICH's launcher kills the others before they can say anything
                     for line in errors.splitlines():
                         if "while it waited for rank" in line:
-                            self.assertRegex(line, f"; --resume goes on from {re.escape(str(checkpoint))}$")
+                            if was_saved or not checkpoint.exists():
+                                (self.assertRegex if was_saved else self.assertNotRegex)(
+                                    line, f"; --resume goes on from {re.escape(str(checkpoint))}$")
             else:
                 started.communicate(timeout=60)
         end = self.processes(3, *SMALL, *flags, *files)
         self.assertEqual(end["weights_hash"], straight)
         self.assertGreater(kills, KILLS // 2)
+
+    def test_resume_is_offered_only_where_something_was_saved(self):
+        checkpoint, log = self.path / "run.ck", self.path / "run.jsonl"
+        files = ("--checkpoint", checkpoint, "--log", log, "--resume", "--checkpoint-every", 10**8)
+        def end_by(number):
+            """Starts three ranks, and sends rank 2 a signal once steps are logged."""
+            log.unlink(missing_ok=True)
+            started = self.start_long("--recipe", "adacomp", "--steps", 1000000, *files, "--timeout", 2)
+            while started.poll() is None and not (log.exists() and log.read_text().count('"loss"') > 2):
+                time.sleep(0.01)
+            os.kill(pids_of(started.pid)[2], number)
+            _, errors = started.communicate(timeout=60)
+            return errors
+        errors = end_by(signal.SIGSTOP)
+        self.assertRegex(errors, r"rank \d is lost")
+        self.assertNotIn("--resume", errors)
+        errors = end_by(signal.SIGKILL)  # MPICH's launcher kills the others before they can say anything
+        self.assertTrue(MPI != "openmpi" or "while it waited for rank" in errors, errors)
+        self.assertNotIn("--resume", errors)
+        self.assertFalse(checkpoint.exists())
 
     def test_a_rank_that_is_stopped_is_lost(self):
         checkpoint = self.path / "run.ck"
