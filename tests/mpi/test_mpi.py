@@ -240,6 +240,15 @@ class Train(unittest.TestCase):
         done = mpirun(2, *good, "--workers", 3)
         self.assertEqual(said(done), ["tersegrad: rank 0: --workers is 3, but 2 processes were started; leave it out"])
 
+    def test_a_process_that_never_calls_mpi(self):
+        """MPI's own start waits for it without a limit."""
+        line = [*launcher(), "-n", "1", PROGRAM, *QUICK, *SMALL, "--recipe", "dense", "--steps", "5", "--timeout", "1"]
+        done = subprocess.run([*line, ":", "-n", "1", "sleep", "100"], capture_output=True, text=True, timeout=90, env=ENVIRONMENT,
+                              stdin=subprocess.DEVNULL)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(len(said(done)), 1, done.stderr)
+        self.assertIn("MPI has not started on all processes within --timeout", said(done)[0])
+
     def start_long(self, *arguments):
         line = [*launcher(), "-n", "3", PROGRAM, *QUICK, *SMALL, *map(str, arguments)]
         return subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
