@@ -157,13 +157,27 @@ static int show_gradients(tr_worker *w)
     return 0;
 }
 
-/* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
-static void fail_step(tr_team *t, uint64_t step, const char *reason)
+static int find_nonfinite(tr_team *t, char why[TR_WHY])
 {
+    (void)why;
+    for (uint32_t r = 0; r < t->settings->workers; r++) {
+        t->has_nonfinite = t->has_nonfinite || t->reports[r].status == TG_E_NONFINITE;
+    }
+    return 0;
+}
+
+/* A step fails on all workers alike, unless it is the link that fails: the worker whose gradients hold NaN or Inf has the status
+ * TG_E_NONFINITE, the others TG_E_PEER. Worker 0 collects the statuses and says what it means. */
+static void fail_step(tr_worker *w, uint64_t step, const char *reason)
+{
+    tr_team *t = w->team;
     char why[TR_WHY];
-    int diverged = strstr(reason, "NaN or Inf") != NULL;
+    int met = w->report->status != TG_E_LINK && tr_meet(w, find_nonfinite) == 0;
+    if (met && w->rank != 0 && t->settings->link == NULL) {
+        return; /* worker 0 says it for all threads */
+    }
     (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
-                   diverged ? ": training has diverged; try a lower --rate, or --warmup" : "");
+                   met && t->has_nonfinite ? ": training has diverged; try a lower --rate, or --warmup" : "");
     tr_gate_fail(&t->gate, why);
 }
 
@@ -207,8 +221,9 @@ static int run_step(tr_worker *w, uint64_t step)
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
-    if (average_and_update(w, step, &why) != TG_OK) {
-        fail_step(t, step, why.text);
+    w->report->status = average_and_update(w, step, &why);
+    if (w->report->status != TG_OK) {
+        fail_step(w, step, why.text);
         return -1;
     }
     if (tr_is_due(done, s->verify_every, s->steps)) {

@@ -185,6 +185,11 @@ class Train(unittest.TestCase):
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
                     "--checkpoint-every", 1)
 
+    def test_divergence_is_named(self):
+        for recipe in ("dense", "ef+topk@0.05", "adacomp", "powersgd"):
+            self.refuse(1, ": training has diverged; try a lower --rate, or --warmup", "--recipe", recipe, "--workers", 3, "--steps", 50, "--rate",
+                        1000)
+
     def test_a_training_set_that_fills_no_step(self):
         text = self.path / "short.txt"
         text.write_bytes(bytes(range(32, 96)) * 30)

@@ -237,6 +237,10 @@ class Train(unittest.TestCase):
         done = mpirun(2, *good, "--log", "/dev/full", "--checkpoint", self.path / "run.ck", "--resume")  # a disk that is full
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("tersegrad: rank 0: cannot write /dev/full: No space left on device", said(done))
+        done = mpirun(3, *good, "--rate", 1000)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(said(done)), 1, done.stderr)
+        self.assertRegex(said(done)[0], r"^tersegrad: rank 0: .*NaN or Inf.* at step \d+: training has diverged; try a lower --rate, or --warmup$")
         done = mpirun(2, *good, "--workers", 3)
         self.assertEqual(said(done), ["tersegrad: rank 0: --workers is 3, but 2 processes were started; leave it out"])
 
