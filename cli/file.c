@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "temporary.h"
 
 static int fail_read(const char *path)
 {
@@ -118,21 +119,6 @@ static mode_t usual_mode(mode_t all)
     return all & ~mask;
 }
 
-/* "DIR/.NAME.XXXXXX" for "DIR/NAME"; NULL without memory. */
-static char *temporary_beside(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    size_t dir_len = slash != NULL ? (size_t)(slash - path) + 1 : 0;
-    /* Half of a long name is enough: the name must not grow beyond what a file system takes. */
-    int name_len = strlen(path + dir_len) > 128 ? 128 : (int)strlen(path + dir_len);
-    size_t cap = dir_len + (size_t)name_len + sizeof "..XXXXXX";
-    char *temp = malloc(cap);
-    if (temp != NULL) {
-        snprintf(temp, cap, "%.*s.%.*s.XXXXXX", (int)dir_len, path, name_len, path + dir_len);
-    }
-    return temp;
-}
-
 /* A device or a pipe is written in place: to rename a file over it would replace it. */
 static int write_in_place(const char *path, const cli_piece *pieces, size_t piece_n)
 {
@@ -145,80 +131,142 @@ static int write_in_place(const char *path, const cli_piece *pieces, size_t piec
 
 static int write_beside(const char *path, mode_t mode, const cli_piece *pieces, size_t piece_n)
 {
-    char *temp = temporary_beside(path);
-    if (temp == NULL) {
-        return cli_fail_memory();
+    char *temp = NULL;
+    int fd = cli_temporary_open(&temp, path), code = CLI_OK;
+    if (fd < 0) {
+        return fail_write(path);
     }
-    int fd = mkstemp(temp);
-    int code = fd < 0 ? fail_write(path) : CLI_OK;
-    if (fd >= 0) {
-        (void)fchmod(fd, mode); /* where a file system has no permissions, the bytes still count */
-        if (write_and_close(fd, pieces, piece_n, 1) != 0 || rename(temp, path) != 0) {
-            code = fail_write(path);
-            unlink(temp);
-        }
+    (void)fchmod(fd, mode); /* where a file system has no permissions, the bytes still count */
+    if (write_all(fd, pieces, piece_n) != 0 || fsync(fd) != 0 || rename(temp, path) != 0) {
+        code = fail_write(path);
+        (void)unlink(temp);
     }
+    (void)close(fd); /* after the rename: the lock ends with it; fsync has reported what could fail */
     free(temp);
     return code;
 }
 
-/* What the symbolic link `path` says, as a path from here; NULL if it is no link. */
-static char *follow(const char *path)
+/* Puts the target of the symbolic link `path` into *target, as a path from here; NULL if `path` is no link. 0, or -1 with errno
+ * set. */
+static int follow(char **target, const char *path)
 {
     const char *slash = strrchr(path, '/');
     size_t dir_len = slash != NULL ? (size_t)(slash - path) + 1 : 0;
-    char *target = malloc(dir_len + PATH_MAX + 1);
-    if (target == NULL) {
-        return NULL;
+    *target = NULL;
+    char *room = malloc(dir_len + PATH_MAX + 1);
+    if (room == NULL) {
+        return -1;
     }
-    ssize_t len = readlink(path, target + dir_len, PATH_MAX);
+    ssize_t len = readlink(path, room + dir_len, PATH_MAX);
     if (len < 0) {
-        free(target);
-        return NULL;
+        free(room);
+        return errno == EINVAL || errno == ENOENT ? 0 : -1; /* something else than a link, or nothing */
     }
-    target[dir_len + (size_t)len] = '\0';
-    if (target[dir_len] == '/') {
-        memmove(target, target + dir_len, (size_t)len + 1);
+    room[dir_len + (size_t)len] = '\0';
+    if (room[dir_len] == '/') {
+        memmove(room, room + dir_len, (size_t)len + 1);
     } else {
-        memcpy(target, path, dir_len);
+        memcpy(room, path, dir_len);
     }
-    return target;
+    *target = room;
+    return 0;
 }
 
-/* Behind a symbolic link, the file that it leads to is replaced and the link stays. */
-static int write_through_links(const char *path, mode_t mode, const cli_piece *pieces, size_t piece_n)
+/* The file that symbolic links lead to from `path`, which need not exist: to be freed. NULL with errno set if there is none. */
+static char *resolve(const char *path)
 {
-    enum { LINK_N_MAX = 32 };
+    enum { LINK_N_MAX = 40 }; /* as Linux */
     char *real = strdup(path);
-    if (real == NULL) {
-        return cli_fail_memory();
-    }
-    for (int i = 0; i < LINK_N_MAX; i++) {
-        char *target = follow(real);
-        if (target == NULL) {
-            break;
+    for (int i = 0; real != NULL; i++) {
+        char *target = NULL;
+        int code = follow(&target, real);
+        if (code == 0 && target == NULL) {
+            return real;
         }
         free(real);
         real = target;
+        if (code == 0 && i == LINK_N_MAX) {
+            free(real);
+            real = NULL;
+            errno = ELOOP;
+        }
+    }
+    return NULL;
+}
+
+/* After symbolic links the file that they lead to is replaced, and the links stay. */
+static int write_through_links(const char *path, mode_t mode, const cli_piece *pieces, size_t piece_n)
+{
+    char *real = resolve(path);
+    if (real == NULL) {
+        return fail_write(path);
     }
     int code = write_beside(real, mode, pieces, piece_n);
     free(real);
     return code;
 }
 
+/* What a path names that is no regular file. */
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)                    ? "a directory"
+           : S_ISFIFO(mode)                 ? "a FIFO"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+           : S_ISSOCK(mode)                 ? "a socket"
+                                            : "something else";
+}
+
 int cli_file_write(const char *path, const cli_piece *pieces, size_t piece_n)
 {
     struct stat about;
-    if (stat(path, &about) != 0) {
-        return write_through_links(path, usual_mode(0666), pieces, piece_n);
-    }
-    if (S_ISDIR(about.st_mode)) {
-        return cli_fail(CLI_FAILED, "cannot write %s: it is a directory", path);
-    }
-    if (!S_ISREG(about.st_mode)) {
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
         return write_in_place(path, pieces, piece_n);
     }
+    cli_file_clean(path);
+    return cli_file_replace(path, pieces, piece_n);
+}
+
+int cli_file_replace(const char *path, const cli_piece *pieces, size_t piece_n)
+{
+    struct stat about;
+    if (stat(path, &about) != 0) {
+        return errno == ENOENT ? write_through_links(path, usual_mode(0666), pieces, piece_n) : fail_write(path);
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return cli_fail(CLI_FAILED, "cannot write %s: it is %s", path, kind_of(about.st_mode));
+    }
     return write_through_links(path, about.st_mode & 0777, pieces, piece_n);
+}
+
+int cli_file_check_replaceable(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about) == 0) {
+        return S_ISREG(about.st_mode) ? CLI_OK
+                                      : cli_fail(CLI_FAILED, "cannot write %s: it is %s, not a regular file", path,
+                                                 kind_of(about.st_mode));
+    }
+    char *real = errno == ENOENT ? resolve(path) : NULL;
+    if (real == NULL) {
+        return fail_write(path);
+    }
+    /* A new file needs a folder. */
+    char *slash = strrchr(real, '/');
+    if (slash != NULL) {
+        slash[slash == real] = '\0';
+    }
+    int code = access(slash != NULL ? real : ".", W_OK | X_OK) == 0 ? CLI_OK : fail_write(path);
+    free(real);
+    return code;
+}
+
+void cli_file_clean(const char *path)
+{
+    char *real = resolve(path);
+    if (real != NULL) {
+        cli_temporary_clean(real);
+    }
+    free(real);
 }
 
 /* ---- directories ----------------------------------------------------------------------------------- */
@@ -258,7 +306,7 @@ int cli_folder_open(cli_folder *out, const char *path)
         out->path[--len] = '\0';
     }
 
-    char *temp = temporary_beside(out->path);
+    char *temp = cli_temporary_name(out->path);
     if (temp == NULL) {
         cli_folder_discard(out);
         return cli_fail_memory();

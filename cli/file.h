@@ -1,6 +1,5 @@
-/* Files in and out. A file is read whole. What is written appears under its name complete or not at all: it
- * grows in a temporary file (or directory) beside its place and is renamed when all of it is on the disk.
- */
+/* Files in and out. A file is read whole. What is written appears under its name complete or not at all: it is written to a
+ * temporary file (or directory) beside its place (temporary.h), which is renamed when all of it is on the disk. */
 #ifndef CLI_FILE_H
 #define CLI_FILE_H
 
@@ -16,8 +15,18 @@ typedef struct cli_piece {
     size_t len;
 } cli_piece;
 
-/* Writes the pieces, one after the other, as the file `path`, over a file that is there. */
+/* Writes the pieces, one after the other, as the file `path`, over a file that is there. A device or a FIFO is written in place.
+ * Symbolic links are followed, to a file that need not exist yet; a loop of them is refused. */
 int cli_file_write(const char *path, const cli_piece *pieces, size_t piece_n);
+
+/* Likewise, but refuses anything that is there and no regular file. */
+int cli_file_replace(const char *path, const cli_piece *pieces, size_t piece_n);
+
+/* Whether cli_file_replace can be expected to work, before there is anything to write. Reports. Opens nothing. */
+int cli_file_check_replaceable(const char *path);
+
+/* Removes temporary files for `path` that killed processes have left behind; cli_file_write does so itself. */
+void cli_file_clean(const char *path);
 
 /* A directory that is being written: add files, then commit or discard it. */
 typedef struct cli_folder {

@@ -82,7 +82,8 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                             .help = "write gradients there, a folder of .npy files for every step: those of worker 0,\n"
                                     "or of all workers where all are compared"},
     [CLI_FLAG_CHECKPOINT] = {"checkpoint", "FILE", CLI_TEXT, AT(checkpoint),
-                             .help = "save the run there from time to time"},
+                             .help = "save the run there from time to time; a regular file, or a link to one, that\n"
+                                     "need not exist yet"},
     [CLI_FLAG_CHECKPOINT_EVERY] = {"checkpoint-every", "N", COUNT(checkpoint_every, 1, 1e9),
                                    .help = "steps between saves"},
     [CLI_FLAG_RESUME] = {"resume", NULL, CLI_SWITCH, AT(resume),

@@ -25,6 +25,7 @@ typedef struct training {
     const tr_settings *settings;
     double start, last_line;
     uint64_t first_step;
+    int is_saved;                         /* there is something to resume from */
     double loss, accuracy, test_accuracy; /* as far as they are known */
     uint64_t dense, sent;
     tg_learning learning;           /* of exchanges that learn ... */
@@ -127,6 +128,13 @@ static int on_save(void *context, uint64_t steps, const void *bytes, size_t len,
     training *s = context;
     (void)steps;
     return cli_train_save(&s->files, bytes, len, why);
+}
+
+static void on_saved(void *context)
+{
+    training *s = context;
+    s->is_saved = 1;
+    cli_world_saved();
 }
 
 /* ---- flags --------------------------------------------------------------------------------------------------------- */
@@ -306,20 +314,22 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
 
 /* ---- the command --------------------------------------------------------------------------------------------------- */
 
-/* What was saved, and the log, which worker 0 alone has. */
-static int open_files(uint8_t **saved, size_t *saved_len, training *s, const cli_args *args, const tr_data *data)
+/* Reads the checkpoint and opens the log, which worker 0 alone has. */
+static int open_files(cli_checkpoint *from, training *s, const cli_args *args, const tr_data *data)
 {
-    uint64_t log_len = 0;
     char why[TR_WHY] = "";
-    int code = cli_train_load(saved, saved_len, &log_len, args);
-    if (code == CLI_OK && *saved != NULL &&
-        tr_saved_steps(&s->first_step, s->settings, data, *saved, *saved_len, why) != 0) {
+    int code = args->checkpoint != NULL ? cli_checkpoint_prepare(args->checkpoint) : CLI_OK;
+    if (code == CLI_OK && args->resume) {
+        code = cli_checkpoint_read(from, args->checkpoint);
+    }
+    if (code == CLI_OK && from->run != NULL &&
+        tr_saved_steps(&s->first_step, s->settings, data, from->run, from->run_len, why) != 0) {
         code = cli_fail(CLI_FAILED, "cannot go on from %s: %s", args->checkpoint, why);
     }
     if (code == CLI_OK) {
-        code = cli_train_open(&s->files, args, *saved != NULL, log_len);
+        code = cli_train_open(&s->files, args, from);
     }
-    if (code == CLI_OK && *saved == NULL && cli_train_log_settings(&s->files, s->settings, args->data, why) != 0) {
+    if (code == CLI_OK && cli_train_log_settings(&s->files, s->settings, args->data, why) != 0) {
         code = cli_fail(CLI_FAILED, "%s", why);
     }
     return code;
@@ -328,23 +338,22 @@ static int open_files(uint8_t **saved, size_t *saved_len, training *s, const cli
 /* *alone: other workers may not know of the failure. */
 static int train(tr_result *result, int *alone, training *s, const cli_args *args, const tr_data *data)
 {
-    uint8_t *saved = NULL;
-    size_t saved_len = 0;
+    cli_checkpoint from = {.log_len = CLI_NO_LOG};
     char why[TR_WHY] = "";
-    int code = s->settings->rank == 0 ? open_files(&saved, &saved_len, s, args, data) : CLI_OK;
+    int code = s->settings->rank == 0 ? open_files(&from, s, args, data) : CLI_OK;
     if (code != CLI_OK) {
         *alone = 1;
-        free(saved);
+        free(from.run);
         return code;
     }
-    tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save};
+    tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save, .saved = on_saved};
     hooks.gradients = s->gradients != NULL ? on_gradients : NULL;
-    int failed = tr_run(result, s->settings, data, &hooks, saved, saved_len, why);
+    int failed = tr_run(result, s->settings, data, &hooks, from.run, from.run_len, why);
     cli_progress_clear();
     *alone = failed == TR_LOST;
     if (failed == TR_LOST && strstr(why, CLI_SAYS_ITSELF) != NULL) {
         code = CLI_FAILED; /* and another worker has said why */
-    } else if (failed == TR_LOST && args->checkpoint != NULL) {
+    } else if (failed == TR_LOST && s->is_saved) {
         code = cli_fail(CLI_FAILED, "%s; --resume goes on from %s", why, args->checkpoint);
     } else if (failed != 0) {
         code = CLI_FAILED;
@@ -352,7 +361,7 @@ static int train(tr_result *result, int *alone, training *s, const cli_args *arg
             (void)cli_fail(CLI_FAILED, "%s", why);
         }
     }
-    free(saved);
+    free(from.run);
     int closed = cli_train_close(&s->files);
     return code != CLI_OK ? code : closed;
 }

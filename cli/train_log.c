@@ -1,108 +1,81 @@
-/* The log and the checkpoint of a training run; see train_log.h.
- *
- *     checkpoint: "TGCK", u32 version, u64 length of the log, then the run as tr_hooks.save gives it */
+/* The log of a training run, and its checkpoints; see train_log.h. */
 #include "train_log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "fail.h"
-#include "file.h"
 #include "json.h"
 
-enum { VERSION = 1, HEADER_LEN = 16 };
-static const uint8_t magic[4] = {'T', 'G', 'C', 'K'};
-
-/* ---- the checkpoint ---------------------------------------------------------------------------------------------- */
-
-static void put(uint8_t *to, uint64_t value, int len)
+/* Cuts the log of a run that goes on to the length that it had when the run was saved. */
+static int cut(FILE *log, uint64_t len, const cli_args *args)
 {
-    for (int i = 0; i < len; i++) {
-        to[i] = (uint8_t)(value >> 8 * i);
+    struct stat about;
+    if (fstat(fileno(log), &about) != 0 || !S_ISREG(about.st_mode)) {
+        return cli_fail(CLI_FAILED, "cannot go on with %s: it is not a regular file", args->log);
     }
-}
-
-static uint64_t get(const uint8_t *from, int len)
-{
-    uint64_t value = 0;
-    for (int i = len; i-- > 0;) {
-        value = value << 8 | from[i];
+    if ((uint64_t)about.st_size < len) {
+        return cli_fail(CLI_FAILED,
+                        "cannot go on with %s: it has %" PRIu64 " bytes, and had %" PRIu64 " when %s was saved",
+                        args->log, (uint64_t)about.st_size, len, args->checkpoint);
     }
-    return value;
-}
-
-int cli_train_load(uint8_t **saved, size_t *saved_len, uint64_t *log_len, const cli_args *args)
-{
-    *saved = NULL;
-    if (!args->resume || access(args->checkpoint, F_OK) != 0) {
-        return CLI_OK; /* nothing was saved yet: the run starts from the beginning */
+    if (ftruncate(fileno(log), (off_t)len) != 0 || fseek(log, 0, SEEK_END) != 0) {
+        return cli_fail(CLI_FAILED, "cannot write %s: %s", args->log, strerror(errno));
     }
-    uint8_t *bytes = NULL;
-    size_t len = 0;
-    int code = cli_file_read(&bytes, &len, args->checkpoint);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (len < HEADER_LEN || memcmp(bytes, magic, sizeof magic) != 0 || get(bytes + 4, 4) != VERSION) {
-        free(bytes);
-        return cli_fail(CLI_FAILED, "cannot go on from %s: it is not a checkpoint of this version", args->checkpoint);
-    }
-    *log_len = get(bytes + 8, 8);
-    *saved_len = len - HEADER_LEN;
-    memmove(bytes, bytes + HEADER_LEN, *saved_len);
-    *saved = bytes;
     return CLI_OK;
 }
 
-int cli_train_save(cli_train_log *l, const void *bytes, size_t len, char why[TR_WHY])
-{
-    uint8_t header[HEADER_LEN];
-    long log_len = 0;
-    if (l->log != NULL) {
-        /* What the checkpoint counts on must be on the disk before it is. */
-        log_len = fflush(l->log) == 0 && fsync(fileno(l->log)) == 0 ? ftell(l->log) : -1;
-    }
-    if (log_len < 0) {
-        (void)snprintf(why, TR_WHY, "cannot write %s: %s", l->log_path, strerror(errno));
-        return -1;
-    }
-    memcpy(header, magic, sizeof magic);
-    put(header + 4, VERSION, 4);
-    put(header + 8, (uint64_t)log_len, 8);
-    cli_piece pieces[2] = {{header, sizeof header}, {bytes, len}};
-    if (cli_file_write(l->checkpoint_path, pieces, 2) != CLI_OK) {
-        why[0] = '\0'; /* has been reported */
-        return -1;
-    }
-    return 0;
-}
-
-/* ---- the log ----------------------------------------------------------------------------------------------------- */
-
-int cli_train_open(cli_train_log *out, const cli_args *args, int goes_on, uint64_t log_len)
+int cli_train_open(cli_train_log *out, const cli_args *args, const cli_checkpoint *from)
 {
     *out = (cli_train_log){.log_path = args->log, .checkpoint_path = args->checkpoint, .start = cli_clock_now()};
     if (args->log == NULL) {
         return CLI_OK;
     }
-    if (!goes_on && !args->resume && access(args->log, F_OK) == 0) {
+    struct stat about;
+    int goes_on = from->run != NULL && from->log_len != CLI_NO_LOG, exists = stat(args->log, &about) == 0;
+    if (!args->resume && exists) {
         return cli_fail(CLI_FAILED, "cannot write %s: it exists already; remove it, name another, or --resume",
                         args->log);
     }
+    if (from->run != NULL && !goes_on && exists && about.st_size > 0) {
+        return cli_fail(CLI_FAILED, "cannot write %s: it exists already, and %s was saved by a run without a log",
+                        args->log, args->checkpoint);
+    }
     out->log = fopen(args->log, goes_on ? "r+" : "w");
     if (out->log == NULL) {
-        return cli_fail(CLI_FAILED, "cannot write %s: %s", args->log, strerror(errno));
+        return cli_fail(CLI_FAILED, "cannot %s %s: %s", goes_on ? "go on with" : "write", args->log, strerror(errno));
     }
-    if (goes_on && (ftruncate(fileno(out->log), (off_t)log_len) != 0 || fseek(out->log, 0, SEEK_END) != 0 ||
-                    (uint64_t)ftell(out->log) != log_len)) {
-        fclose(out->log);
-        return cli_fail(CLI_FAILED, "cannot go on with %s: it is not the log of this checkpoint", args->log);
+    int code = goes_on ? cut(out->log, from->log_len, args) : CLI_OK;
+    if (code != CLI_OK) {
+        (void)fclose(out->log);
+        out->log = NULL;
     }
-    return CLI_OK;
+    out->is_new = !goes_on;
+    return code;
+}
+
+int cli_train_save(cli_train_log *l, const void *bytes, size_t len, char why[TR_WHY])
+{
+    cli_checkpoint c = {(uint8_t *)(uintptr_t)bytes, len, CLI_NO_LOG}; /* only read */
+    if (l->log != NULL) {
+        /* What the checkpoint counts on must be on the disk before it is. */
+        long log_len = fflush(l->log) == 0 && fsync(fileno(l->log)) == 0 ? ftell(l->log) : -1;
+        if (log_len < 0) {
+            (void)snprintf(why, TR_WHY, "cannot write %s: %s", l->log_path, strerror(errno));
+            return -1;
+        }
+        c.log_len = (uint64_t)log_len;
+    }
+    if (cli_checkpoint_write(l->checkpoint_path, &c) != CLI_OK) {
+        why[0] = '\0'; /* has been reported */
+        return -1;
+    }
+    return 0;
 }
 
 int cli_train_close(cli_train_log *l)
@@ -124,7 +97,7 @@ static int check_log(const cli_train_log *l, char why[TR_WHY])
 
 int cli_train_log_settings(cli_train_log *l, const tr_settings *s, const char *data, char why[TR_WHY])
 {
-    if (l->log == NULL) {
+    if (!l->is_new) {
         return 0;
     }
     cli_json j;

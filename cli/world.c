@@ -32,6 +32,14 @@ static unsigned long launched(void)
 /* A signal handler can be given nothing, so what it tells of is here. */
 static tg_mpi *joined;
 static char checkpoint[512];
+static volatile sig_atomic_t is_saved;  /* something was saved there */
+static double limit;                    /* seconds, as --timeout says */
+static volatile sig_atomic_t has_ended; /* the run: MPI ends, too */
+
+void cli_world_saved(void)
+{
+    is_saved = 1;
+}
 
 static size_t append(char *line, size_t len, size_t cap, const char *text)
 {
@@ -65,7 +73,7 @@ static void on_end(int signal)
         len = append(line, len, sizeof line, " while it waited for rank ");
         len = append_number(line, len, sizeof line, (unsigned)awaited);
     }
-    if (checkpoint[0] != '\0') {
+    if (is_saved && checkpoint[0] != '\0') {
         len = append(line, len, sizeof line, "; --resume goes on from ");
         len = append(line, len, sizeof line, checkpoint);
     }
@@ -74,12 +82,40 @@ static void on_end(int signal)
     _exit(written < 0 ? CLI_MISUSE : 128 + signal);
 }
 
+/* MPI's own start and end know no time limit, and wait for ever for a process that never calls MPI. An alarm ends them. */
+enum { ALARM_SECONDS_MIN = 30 }; /* MPI's start alone may take longer than a short --timeout */
+
+static void on_alarm(int signal)
+{
+    char line[300];
+    size_t len = append(line, 0, sizeof line, "tersegrad: MPI has not ");
+    len = append(line, len, sizeof line, has_ended ? "ended" : "started");
+    len = append(line, len, sizeof line, " on all processes within --timeout (at least 30 s); ");
+    len = append(line, len, sizeof line, "is each of them a program that uses this MPI, and still running?\n");
+    ssize_t written = write(STDERR_FILENO, line, len);
+    (void)signal;
+    _exit(written < 0 ? CLI_MISUSE : CLI_FAILED);
+}
+
+static void set_alarm(double seconds)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    (void)sigaction(SIGALRM, &action, NULL);
+    (void)alarm(seconds > ALARM_SECONDS_MIN ? (unsigned)seconds : ALARM_SECONDS_MIN);
+}
+
 static int join(cli_world *out, const cli_args *args)
 {
     int provided = 0;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    set_alarm(args->timeout);
+    int started = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    (void)alarm(0);
+    if (started != MPI_SUCCESS) {
         return cli_fail(CLI_FAILED, "MPI cannot be initialised");
     }
+    limit = args->timeout;
     tg_detail why = {""};
     if (tg_mpi_new(&joined, MPI_COMM_WORLD, (uint32_t)(args->timeout * 1000), NULL, &why) != TG_OK) {
         (void)cli_fail(CLI_FAILED, "%s", why.text);
@@ -129,10 +165,18 @@ int cli_world_close(cli_world *w, int code, int alone)
     tg_mpi_free(joined);
     joined = NULL;
     w->link = NULL;
-    return MPI_Finalize() == MPI_SUCCESS ? code : CLI_FAILED;
+    has_ended = 1;
+    set_alarm(limit);
+    int ended = MPI_Finalize();
+    (void)alarm(0);
+    return ended == MPI_SUCCESS ? code : CLI_FAILED;
 }
 
 #else
+
+void cli_world_saved(void)
+{
+}
 
 int cli_world_open(cli_world *out, const cli_args *args)
 {

@@ -13,6 +13,9 @@ typedef struct cli_world {
  * they alone know to have failed. */
 int cli_world_open(cli_world *out, const cli_args *args);
 
+/* From here on there is a checkpoint to resume from: who is ended by a launcher says so. */
+void cli_world_saved(void);
+
 /* What others hear from a worker that has already said what has failed. */
 #define CLI_SAYS_ITSELF "has failed, and says why itself"
 

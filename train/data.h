@@ -40,6 +40,10 @@ const char *tr_data_name(const tr_data *d); /* "fashion" */
 tr_shape tr_data_shape(const tr_data *d);
 size_t tr_data_count(const tr_data *d, tr_split split); /* samples */
 
+/* A hash of the whole content of a split: of an image set its shape, pixels and labels, of a text its bytes. Computed from what
+ * was read into memory, so that it is of what a run sees. The same for a plain file and its .gz. */
+uint64_t tr_data_hash(const tr_data *d, tr_split split);
+
 /* Where the batches of one worker are put together; one for each thread that asks for batches. */
 typedef struct tr_loader tr_loader;
 int tr_loader_new(tr_loader **out, const tr_data *d, size_t batch_max, char why[TR_WHY]);

@@ -5,10 +5,11 @@
  *     reduce                           through the exchange: afterwards all hold the same averages
  *     update                           the same arithmetic on the same bits: the weights stay the same
  *     meet                             worker 0 hears how the others fared, tells and saves */
+#include "hash.h"
 #include "meeting.h"
+#include "report.h"
 #include "settings.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,184 +138,57 @@ static void hash_weights(tr_worker *w)
 {
     size_t n = 0;
     const float *weights = tr_model_weights(w->model, &n);
-    w->report->hash = tr_hash(weights, n * sizeof *weights);
-}
-
-/* ---- what worker 0 does when it has all reports ---------------------------------------------------------------------------- */
-
-static tr_score sum_scores(const tr_team *t)
-{
-    tr_score sum = {0};
-    for (uint32_t r = 0; r < t->settings->workers; r++) {
-        sum.loss += t->reports[r].score.loss;
-        sum.correct += t->reports[r].score.correct;
-        sum.count += t->reports[r].score.count;
-    }
-    sum.count = sum.count == 0 ? 1 : sum.count;
-    return sum;
-}
-
-static void add_bytes(tg_meter *to, const tg_meter *from)
-{
-    to->steps += from->steps;
-    to->logical += from->logical;
-    to->dense += from->dense;
-    to->payload += from->payload;
-    to->header += from->header;
-    to->received += from->received;
-}
-
-static void add_times(tr_times *to, const tr_times *from, double share)
-{
-    to->compute += from->compute * share;
-    to->encode += from->encode * share;
-    to->exchange += from->exchange * share;
-    to->decode += from->decode * share;
-    to->update += from->update * share;
-}
-
-static void add_traffic(tg_traffic *to, const tg_traffic *from)
-{
-    to->len += from->len;
-    to->entries += from->entries;
-    to->bins += from->bins;
-    to->paper_len += from->paper_len;
-}
-
-static int measure_tensors(tr_team *t, char why[TR_WHY])
-{
-    for (size_t p = 0; p < t->tensor_n; p++) {
-        tg_detail reason = {""};
-        if (tg_exchange_residual(t->workers[0].exchange, t->residual, p, &reason) != TG_OK ||
-            tg_exchange_traffic(&t->traffic[p], t->workers[0].exchange, p, &reason) != TG_OK) {
-            (void)snprintf(why, TR_WHY, "%s", reason.text);
-            return -1;
-        }
-        double sum = 0;
-        for (size_t i = 0; i < tr_model_param(t->workers[0].model, p)->n; i++) {
-            sum += (double)t->residual[i] * (double)t->residual[i];
-        }
-        t->residual_norms[p] = sqrt(sum);
-        add_traffic(&t->kinds[tr_model_param(t->workers[0].model, p)->kind].sum, &t->traffic[p]);
-    }
-    return 0;
-}
-
-static int tell_gradients(tr_team *t, char why[TR_WHY])
-{
-    return t->hooks->gradients(t->hooks->context, t->done, t->models, t->worker_n, why);
-}
-
-static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
-{
-    tr_score score = sum_scores(t);
-    tr_step told = {.step = step,
-                    .loss = score.loss / (double)score.count,
-                    .accuracy = (double)score.correct / (double)score.count,
-                    .rate = tr_optimizer_rate(&t->settings->optimizer, step),
-                    .model = t->workers[0].model,
-                    .residual = t->residual_norms,
-                    .traffic = t->traffic};
-    tg_exchange_learning(&told.learning, t->workers[0].exchange);
-    for (uint32_t r = 0; r < t->settings->workers; r++) {
-        const tr_report *report = &t->reports[r];
-        const tg_meter *last = &report->last;
-        if (report->total.payload + report->total.header != report->carried) {
-            (void)snprintf(why, TR_WHY, "worker %u reports other bytes than the link has carried for it", r);
-            return -1;
-        }
-        add_bytes(&told.bytes, last);
-        if (r > 0) { /* worker 0 is the server, where there is one */
-            told.up += (double)(last->payload + last->header) / (t->settings->workers - 1);
-            told.down += (double)last->received / (t->settings->workers - 1);
-        }
-        add_times(&told.times, &report->times, 1.0 / t->settings->workers);
-    }
-    add_bytes(&t->total, &told.bytes);
-    add_times(&t->times, &told.times, 1);
-    t->recent[step % TR_RECENT] = told.loss;
-    if (!isfinite(told.loss)) {
-        (void)snprintf(why, TR_WHY, "the loss is no longer a number at step %llu; try a lower --rate",
-                       (unsigned long long)step);
-        return -1;
-    }
-    return measure_tensors(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
-}
-
-static int tell_test(tr_team *t, char why[TR_WHY])
-{
-    tr_score score = sum_scores(t);
-    t->test = (tr_test){.step = t->done,
-                        .loss = score.loss / (double)score.count,
-                        .accuracy = (double)score.correct / (double)score.count};
-    return t->hooks->test(t->hooks->context, &t->test, why);
-}
-
-static int compare_weights(tr_team *t, char why[TR_WHY])
-{
-    for (uint32_t r = 1; r < t->settings->workers; r++) {
-        if (t->reports[r].hash != t->reports[0].hash) {
-            (void)snprintf(why, TR_WHY, "after %llu steps worker %u has other weights than worker 0",
-                           (unsigned long long)t->done, r);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int save(tr_team *t, char why[TR_WHY])
-{
-    size_t len = tr_saved_len(t);
-    uint8_t *bytes = malloc(len);
-    if (bytes == NULL) {
-        (void)snprintf(why, TR_WHY, "there is not enough memory to save the run");
-        return -1;
-    }
-    tr_saved_write(bytes, len, t);
-    int code = t->hooks->save(t->hooks->context, t->done, bytes, len, why);
-    free(bytes);
-    return code;
+    w->report->hash = tr_hash(0, weights, n * sizeof *weights);
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------- */
-
-static int is_due(uint64_t done, uint64_t every, uint64_t steps)
-{
-    return done == steps || (every != 0 && done % every == 0);
-}
-
-static int finish_step(tr_team *t, char why[TR_WHY])
-{
-    int code = tell_step(t, t->done, why);
-    t->done++;
-    return code == 0 && is_due(t->done, t->settings->verify_every, t->settings->steps) ? compare_weights(t, why) : code;
-}
 
 /* Hands the gradients of this process to the hook that wants them. Threads wait for each other before and behind it. */
 static int show_gradients(tr_worker *w)
 {
     char why[TR_WHY] = "";
     if (w->team->settings->link == NULL) {
-        return tr_meet(w, tell_gradients);
+        return tr_meet(w, tr_tell_gradients);
     }
-    if (w->rank == 0 && tell_gradients(w->team, why) != 0) {
+    if (w->rank == 0 && tr_tell_gradients(w->team, why) != 0) {
         tr_give_up(w, why);
         return -1;
     }
     return 0;
 }
 
-/* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
-static void fail_step(tr_team *t, uint64_t step, const char *reason)
+static int find_nonfinite(tr_team *t, char why[TR_WHY])
 {
+    (void)why;
+    for (uint32_t r = 0; r < t->settings->workers; r++) {
+        t->has_nonfinite = t->has_nonfinite || t->reports[r].status == TG_E_NONFINITE;
+    }
+    return 0;
+}
+
+/* A step fails on all workers alike, unless it is the link that fails: the worker whose gradients hold NaN or Inf has the status
+ * TG_E_NONFINITE, the others TG_E_PEER. Worker 0 collects the statuses and says what it means. */
+static void fail_step(tr_worker *w, uint64_t step, const char *reason)
+{
+    tr_team *t = w->team;
     char why[TR_WHY];
-    int diverged = strstr(reason, "NaN or Inf") != NULL;
+    int met = w->report->status != TG_E_LINK && tr_meet(w, find_nonfinite) == 0;
+    if (met && w->rank != 0 && t->settings->link == NULL) {
+        return; /* worker 0 says it for all threads */
+    }
     (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
-                   diverged ? ": training has diverged; try a lower --rate, or --warmup" : "");
+                   met && t->has_nonfinite ? ": training has diverged; try a lower --rate, or --warmup" : "");
     tr_gate_fail(&t->gate, why);
 }
 
-/* Every worker brings its own part, and worker 0 puts them together. */
+static void tell_saved(const tr_team *t)
+{
+    if (t->hooks->saved != NULL) {
+        t->hooks->saved(t->hooks->context);
+    }
+}
+
+/* Every worker brings its own part, and worker 0 puts them together; all hear when it is on the disk. */
 static int save_together(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -322,7 +196,17 @@ static int save_together(tr_worker *w)
         tr_give_up(w, why);
         return -1;
     }
-    return tr_meet_with(w, w->saved, w->saved_len, save);
+    if (tr_meet_with(w, w->saved, w->saved_len, tr_save) != 0) {
+        return -1;
+    }
+    uint8_t is_saved = 1;
+    if (w->team->settings->link != NULL && tr_spread(w, &is_saved, sizeof is_saved) != 0) {
+        return -1;
+    }
+    if (w == &w->team->workers[0]) {
+        tell_saved(w->team);
+    }
+    return 0;
 }
 
 static int run_step(tr_worker *w, uint64_t step)
@@ -337,20 +221,21 @@ static int run_step(tr_worker *w, uint64_t step)
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
-    if (average_and_update(w, step, &why) != TG_OK) {
-        fail_step(t, step, why.text);
+    w->report->status = average_and_update(w, step, &why);
+    if (w->report->status != TG_OK) {
+        fail_step(w, step, why.text);
         return -1;
     }
-    if (is_due(done, s->verify_every, s->steps)) {
+    if (tr_is_due(done, s->verify_every, s->steps)) {
         hash_weights(w);
     }
-    if (tr_meet(w, finish_step) != 0) {
+    if (tr_meet(w, tr_finish_step) != 0) {
         return -1;
     }
-    if (is_due(done, s->test_every, s->steps) && (test_share(w) != 0 || tr_meet(w, tell_test) != 0)) {
+    if (tr_is_due(done, s->test_every, s->steps) && (test_share(w) != 0 || tr_meet(w, tr_tell_test) != 0)) {
         return -1;
     }
-    return s->save_every != 0 && is_due(done, s->save_every, s->steps) ? save_together(w) : 0;
+    return s->save_every != 0 && tr_is_due(done, s->save_every, s->steps) ? save_together(w) : 0;
 }
 
 static void *worker_main(void *argument)
@@ -424,36 +309,6 @@ static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room,
     return code;
 }
 
-static void conclude(tr_result *out, tr_team *t)
-{
-    const tr_settings *s = t->settings;
-    const tr_worker *first = &t->workers[0];
-    uint64_t recent_n = t->done < TR_RECENT ? t->done : TR_RECENT;
-    double shares = (double)t->total.steps, now_done = (double)(t->done - t->first_step);
-    size_t largest = 0, n = 0;
-    *out = (tr_result){.test = t->test};
-    memcpy(out->kinds, t->kinds, sizeof out->kinds);
-    for (uint64_t i = 0; i < recent_n; i++) {
-        out->train_loss += t->recent[i] / (double)recent_n;
-    }
-    out->dense_bytes = (double)t->total.dense / shares;
-    out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
-    for (uint32_t r = 0; r < s->workers; r++) {
-        const tg_meter *sent = &t->reports[r].total;
-        double bytes = (double)(sent->payload + sent->header) / (now_done > 0 ? now_done : 1);
-        out->between_bytes += t->reports[r].between;
-        out->busiest_bytes = bytes > out->busiest_bytes ? bytes : out->busiest_bytes;
-    }
-    add_times(&out->times, &t->times, now_done > 0 ? 1 / now_done : 0);
-    const float *weights = tr_model_weights(first->model, &n);
-    out->weights_hash = tr_hash(weights, n * sizeof *weights);
-    for (size_t p = 0; p < t->tensor_n; p++) {
-        largest = tr_model_param(first->model, p)->n > tr_model_param(first->model, largest)->n ? p : largest;
-    }
-    (void)snprintf(out->exchange, sizeof out->exchange, "%s", tg_exchange_name(first->exchange));
-    (void)snprintf(out->recipe, sizeof out->recipe, "%s", tg_exchange_recipe(first->exchange, largest));
-}
-
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
            size_t saved_len, char why[TR_WHY])
 {
@@ -466,6 +321,9 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
     }
     if (code == 0 && saved != NULL) {
         code = tr_saved_read(&t, saved, saved_len, why);
+        if (code == 0) {
+            tell_saved(&t);
+        }
     }
     free(room);
     if (code == 0) {
@@ -474,7 +332,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
         code = t.gate.failed ? -1 : 0;
     }
     if (code == 0 && s->rank == 0) {
-        conclude(out, &t);
+        tr_conclude(out, &t);
     }
     code = code != 0 && t.lost_link ? TR_LOST : code;
     tr_team_dismiss(&t);

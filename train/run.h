@@ -74,6 +74,9 @@ typedef struct tr_hooks {
     int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
     /* All that the run needs to go on from `steps` steps done. */
     int (*save)(void *context, uint64_t steps, const void *bytes, size_t len, char why[TR_WHY]);
+    /* Called in every process, not by worker 0 alone: there is something to resume from, because `save` has succeeded or this run
+     * was itself resumed. NULL: nobody wants to know. */
+    void (*saved)(void *context);
 } tr_hooks;
 
 /* What a run came to. Bytes are what one worker sends in a step, the mean over workers and steps. */
@@ -92,7 +95,7 @@ typedef struct tr_result {
 } tr_result;
 
 /* Runs from the start, or from what `save` was given, with as many workers as then or others. Of processes all call this, and
- * that of worker 0 alone has hooks called, is given what was saved, and gets a result. 0, or -1 and one sentence in `why`;
+ * that of worker 0 alone has hooks called (but for `saved`), is given what was saved, and gets a result. 0, or -1 and one sentence in `why`;
  * TR_LOST if it is the link that has failed, which others may know otherwise or not at all. */
 enum { TR_LOST = -2 };
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,

@@ -7,27 +7,21 @@
  *
  * An array or a text is its length in bytes as u64, then its bytes. Numbers are little-endian, as the machines are that this
  * runs on. Threads and processes save the same, and each goes on from what the other has saved. */
+#include "hash.h"
 #include "settings.h"
 #include "team.h"
 
-#define XXH_INLINE_ALL
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "saved runs are written as they lie in memory, which needs a little-endian machine"
 #endif
 
-enum { VERSION = 3, CHECKSUM_LEN = 8 };
+enum { VERSION = 4, CHECKSUM_LEN = 8 };
 
 static const char magic[4] = {'T', 'G', 'T', 'R'};
-
-uint64_t tr_hash(const void *bytes, size_t len)
-{
-    return XXH64(bytes, len, 0);
-}
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -134,7 +128,7 @@ void tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t)
 {
     writer w = {dst, 0};
     put_all(&w, t);
-    uint64_t checksum = tr_hash(dst, dst_len - CHECKSUM_LEN);
+    uint64_t checksum = tr_hash(0, dst, dst_len - CHECKSUM_LEN);
     memcpy(dst + w.len, &checksum, sizeof checksum);
 }
 
@@ -197,7 +191,7 @@ static int open_saved(reader *r, uint64_t *steps, char text[TR_SETTINGS_CAP], co
         return refuse(why, "it was saved by another version of this program");
     }
     memcpy(&checksum, src + src_len - CHECKSUM_LEN, sizeof checksum);
-    if (checksum != tr_hash(src, src_len - CHECKSUM_LEN)) {
+    if (checksum != tr_hash(0, src, src_len - CHECKSUM_LEN)) {
         return refuse(why, "it is damaged");
     }
     *r = (reader){src + 8, src_len - 8 - CHECKSUM_LEN};

@@ -24,8 +24,10 @@ void tr_settings_text(char out[TR_SETTINGS_CAP], const tr_settings *s, const tr_
     const tr_optimizer_options *o = &s->optimizer;
     size_t len = 0;
     out[0] = '\0';
-    put(out, &len, "model %s\ndata %s\nsamples %zu\nrecipe %s\n", s->model, tr_data_name(data),
-        tr_data_count(data, TR_TRAIN), s->recipe);
+    put(out, &len, "model %s\ndata %s\nsamples %zu\n", s->model, tr_data_name(data), tr_data_count(data, TR_TRAIN));
+    put(out, &len, "training-data hash %016" PRIx64 "\ntest-data hash %016" PRIx64 "\n", tr_data_hash(data, TR_TRAIN),
+        tr_data_hash(data, TR_TEST));
+    put(out, &len, "recipe %s\n", s->recipe);
     put(out, &len, "chosen-exchange %s\n", s->exchange == NULL ? "auto" : s->exchange);
     for (size_t i = 0; i < s->rule_n; i++) {
         put(out, &len, "rule-%zu %s=%s\n", i + 1, s->rules[i].pattern, s->rules[i].recipe);
@@ -56,6 +58,12 @@ static int is_named(const char *line, const char *name)
     return strncmp(line, name, len) == 0 && line[len] == ' ';
 }
 
+static int is_of_data(const char *line)
+{
+    return is_named(line, "data") || is_named(line, "samples") || is_named(line, "training-data") ||
+           is_named(line, "test-data");
+}
+
 /* A run may go on with other workers, and with other batches, which follow from them. */
 static int may_differ(const char *line)
 {
@@ -73,8 +81,9 @@ int tr_settings_compare(const char *saved, const char *now, char why[TR_WHY])
         if (name == same && name < a && same < b && memcmp(saved, now, name) == 0) {
             (void)snprintf(
                 why, TR_WHY,
-                "it was saved by a run with %.*s %.*s, and this one has %.*s; give the same flags to go on with it",
-                (int)name, saved, (int)(a - name - 1), saved + name + 1, (int)(b - same - 1), now + same + 1);
+                "it was saved by a run with %.*s %.*s, and this one has %.*s; give the same %s to go on with it",
+                (int)name, saved, (int)(a - name - 1), saved + name + 1, (int)(b - same - 1), now + same + 1,
+                is_of_data(saved) ? "data" : "flags");
         } else {
             (void)snprintf(why, TR_WHY,
                            "it was saved by a run with other settings; give the same flags to go on with it");

@@ -10,7 +10,8 @@
 
 /* What a worker tells worker 0 of itself. */
 typedef struct tr_report {
-    tr_score score; /* of the last step or test */
+    tr_score score;   /* of the last step or test */
+    tg_status status; /* of the last step */
     tr_times times;
     tg_meter last, total;
     uint64_t carried; /* bytes of gradients that the link has counted */
@@ -49,6 +50,7 @@ typedef struct tr_team {
     uint64_t *part_lens;    /* ... */
     tg_span *sends, *recvs; /* of processes: room for an operation */
     int lost_link;          /* it is the link that has failed */
+    int has_nonfinite;      /* a step has failed because a gradient holds NaN or Inf */
     tr_model **models;      /* of this process, for the hook that looks at all */
     tg_tensor *tensors;     /* as the exchange sees the parameters */
     size_t tensor_n;
@@ -73,8 +75,5 @@ int tr_saved_worker(tr_worker *w, char why[TR_WHY]); /* its part, into w->saved 
 size_t tr_saved_len(const tr_team *t);               /* with all parts there */
 void tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t);
 int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WHY]);
-
-/* XXH64 of bytes. */
-uint64_t tr_hash(const void *bytes, size_t len);
 
 #endif

@@ -157,7 +157,7 @@ class Train(unittest.TestCase):
             self.assertEqual(resumed[key], straight[key], key)
         steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"loss"' in line]
         self.assertEqual(steps, list(range(120)))
-        leftovers = [p.name for p in self.path.iterdir() if p not in (log, checkpoint) and not p.name.startswith(".")]
+        leftovers = [p.name for p in self.path.iterdir() if p not in (log, checkpoint)]
         self.assertEqual(leftovers, [])
 
     def test_checkpoints_that_do_not_fit(self):
@@ -184,6 +184,11 @@ class Train(unittest.TestCase):
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--log", self.path / "no" / "run.jsonl")
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
                     "--checkpoint-every", 1)
+
+    def test_divergence_is_named(self):
+        for recipe in ("dense", "ef+topk@0.05", "adacomp", "powersgd"):
+            self.refuse(1, ": training has diverged; try a lower --rate, or --warmup", "--recipe", recipe, "--workers", 3, "--steps", 50, "--rate",
+                        1000)
 
     def test_a_training_set_that_fills_no_step(self):
         text = self.path / "short.txt"

@@ -195,6 +195,39 @@ class Train(unittest.TestCase):
             self.assertEqual(len(said(done)), 1, done.stderr)
             self.assertIn(sentence, said(done)[0])
 
+    def data_sets(self, name, last):
+        """Small data sets in a folder of their own; `last` is the last byte of their test data."""
+        folder = self.path / name
+        folder.mkdir()
+        def put(file, *parts):
+            (folder / file).write_bytes(b"".join(parts))
+        letters, n = bytes(range(97, 117)) * 200, 40
+        for split in ("train", "t10k"):
+            end = last if split == "t10k" else 0
+            put(f"{split}-images-idx3-ubyte", bytes([0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 28, 0, 0, 0, 28]), bytes(n * 784 - 1), bytes([end]))
+            put(f"{split}-labels-idx1-ubyte", bytes([0, 0, 8, 1, 0, 0, 0, n]), bytes(n))
+        put("data_batch_1.bin", bytes(n * 3073))
+        put("test_batch.bin", bytes(n * 3073 - 1), bytes([last]))
+        put("some.txt", letters, bytes([97 + last]))
+        return {"mnist": f"mnist:{folder}", "fashion": f"fashion:{folder}", "cifar10": f"cifar10:{folder}", "text": f"text:{folder}/some.txt"}
+
+    def test_ranks_with_other_data_are_told_at_the_start(self):
+        ours, theirs, copy = self.data_sets("ours", 1), self.data_sets("theirs", 2), self.data_sets("copy", 1)
+        for kind, data in ours.items():
+            with self.subTest(data=kind):
+                line = [PROGRAM, "train", "--recipe", "dense", "--model", "charlstm" if kind == "text" else "mlp", "--batch", 4, "--steps", 2,
+                        "--data"]
+                done = mpirun_unlike(line + [data], line + [theirs[kind]])
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(len(said(done)), 1, done.stderr)
+                self.assertRegex(said(done)[0], r"^tersegrad: rank 0: rank 1 has test-data hash '[0-9a-f]{16}', but rank 0 has '[0-9a-f]{16}'$")
+        done = mpirun_unlike(line + [ours["text"]], line + [copy["text"]])  # another path, the same data
+        self.assertEqual((done.returncode, said(done)), (0, []), done.stderr)
+        text = self.path / "theirs/some.txt"
+        text.write_bytes(b"?" + text.read_bytes()[1:])
+        done = mpirun_unlike(line + [ours["text"]], line + [theirs["text"]])
+        self.assertIn("rank 1 has training-data hash", said(done)[0])
+
     def test_what_goes_wrong_on_one_rank_ends_all(self):
         good = [PROGRAM, *QUICK, *SMALL, "--steps", 50, "--recipe", "adacomp"]
         bad = [PROGRAM, "train", "--data", "mnist:/nowhere", "--steps", 50, "--recipe", "adacomp"]
@@ -204,8 +237,21 @@ class Train(unittest.TestCase):
         done = mpirun(2, *good, "--log", "/dev/full", "--checkpoint", self.path / "run.ck", "--resume")  # a disk that is full
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("tersegrad: rank 0: cannot write /dev/full: No space left on device", said(done))
+        done = mpirun(3, *good, "--rate", 1000)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(said(done)), 1, done.stderr)
+        self.assertRegex(said(done)[0], r"^tersegrad: rank 0: .*NaN or Inf.* at step \d+: training has diverged; try a lower --rate, or --warmup$")
         done = mpirun(2, *good, "--workers", 3)
         self.assertEqual(said(done), ["tersegrad: rank 0: --workers is 3, but 2 processes were started; leave it out"])
+
+    def test_a_process_that_never_calls_mpi(self):
+        """MPI's own start waits for it without a limit."""
+        line = [*launcher(), "-n", "1", PROGRAM, *QUICK, *SMALL, "--recipe", "dense", "--steps", "5", "--timeout", "1"]
+        done = subprocess.run([*line, ":", "-n", "1", "sleep", "100"], capture_output=True, text=True, timeout=90, env=ENVIRONMENT,
+                              stdin=subprocess.DEVNULL)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(len(said(done)), 1, done.stderr)
+        self.assertIn("MPI has not started on all processes within --timeout", said(done)[0])
 
     def start_long(self, *arguments):
         line = [*launcher(), "-n", "3", PROGRAM, *QUICK, *SMALL, *map(str, arguments)]
@@ -219,6 +265,7 @@ class Train(unittest.TestCase):
         files = ("--checkpoint", checkpoint, "--resume", "--log", self.path / "run.jsonl")
         kills = 0
         for _ in range(KILLS):
+            was_saved = checkpoint.exists()
             started = self.start_long(*flags, *files)
             limit = time.monotonic() + generator.uniform(0.3, 1.5)
             while time.monotonic() < limit and started.poll() is None:
@@ -232,12 +279,34 @@ class Train(unittest.TestCase):
                 if MPI == "openmpi":  # MPICH's launcher kills the others before they can say anything
                     for line in errors.splitlines():
                         if "while it waited for rank" in line:
-                            self.assertRegex(line, f"; --resume goes on from {re.escape(str(checkpoint))}$")
+                            if was_saved or not checkpoint.exists():
+                                (self.assertRegex if was_saved else self.assertNotRegex)(
+                                    line, f"; --resume goes on from {re.escape(str(checkpoint))}$")
             else:
                 started.communicate(timeout=60)
         end = self.processes(3, *SMALL, *flags, *files)
         self.assertEqual(end["weights_hash"], straight)
         self.assertGreater(kills, KILLS // 2)
+
+    def test_resume_is_offered_only_where_something_was_saved(self):
+        checkpoint, log = self.path / "run.ck", self.path / "run.jsonl"
+        files = ("--checkpoint", checkpoint, "--log", log, "--resume", "--checkpoint-every", 10**8)
+        def end_by(number):
+            """Starts three ranks, and sends rank 2 a signal once steps are logged."""
+            log.unlink(missing_ok=True)
+            started = self.start_long("--recipe", "adacomp", "--steps", 1000000, *files, "--timeout", 2)
+            while started.poll() is None and not (log.exists() and log.read_text().count('"loss"') > 2):
+                time.sleep(0.01)
+            os.kill(pids_of(started.pid)[2], number)
+            _, errors = started.communicate(timeout=60)
+            return errors
+        errors = end_by(signal.SIGSTOP)
+        self.assertRegex(errors, r"rank \d is lost")
+        self.assertNotIn("--resume", errors)
+        errors = end_by(signal.SIGKILL)  # MPICH's launcher kills the others before they can say anything
+        self.assertTrue(MPI != "openmpi" or "while it waited for rank" in errors, errors)
+        self.assertNotIn("--resume", errors)
+        self.assertFalse(checkpoint.exists())
 
     def test_a_rank_that_is_stopped_is_lost(self):
         checkpoint = self.path / "run.ck"

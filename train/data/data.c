@@ -3,6 +3,7 @@
 
 #include "data/refuse.h"
 #include "data/sets.h"
+#include "hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,14 @@ static void remark(const tr_data *d, char why[TR_WHY])
     }
 }
 
+static void hash_images(tr_part *part, const tr_shape *s)
+{
+    uint32_t shape[3] = {s->channels, s->height, s->width};
+    part->hash = tr_hash(0, shape, sizeof shape);
+    part->hash = tr_hash(part->hash, part->pixels, part->n * tr_image_len(s));
+    part->hash = tr_hash(part->hash, part->labels, part->n);
+}
+
 int tr_data_open(tr_data **out, const char *spec, char why[TR_WHY])
 {
     why[0] = '\0';
@@ -57,6 +66,8 @@ int tr_data_open(tr_data **out, const char *spec, char why[TR_WHY])
         return -1;
     }
     if (d->shape.task == TR_IMAGES) {
+        hash_images(&d->parts[TR_TRAIN], &d->shape);
+        hash_images(&d->parts[TR_TEST], &d->shape);
         tr_normalise(d);
         remark(d, why);
     }
@@ -90,6 +101,11 @@ tr_shape tr_data_shape(const tr_data *d)
 size_t tr_data_count(const tr_data *d, tr_split split)
 {
     return d->parts[split].n;
+}
+
+uint64_t tr_data_hash(const tr_data *d, tr_split split)
+{
+    return d->parts[split].hash;
 }
 
 uint64_t tr_data_steps_per_epoch(const tr_data *d, uint32_t workers, size_t batch)

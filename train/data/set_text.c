@@ -3,6 +3,7 @@
 #include "data/file.h"
 #include "data/refuse.h"
 #include "data/sets.h"
+#include "hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +58,12 @@ int tr_set_text(tr_data *d, const char *place, char why[TR_WHY])
         return tr_data_refuse(why, "'%s' is too short to learn from: it has %zu bytes, and 10 sequences have %d", place,
                               text.len, LEN_MIN);
     }
-    uint32_t symbol_n = number_symbols(text);
     split_text(d, text);
+    for (int split = TR_TRAIN; split <= TR_TEST; split++) { /* of the bytes: another alphabet is another text */
+        tr_part *part = &d->parts[split];
+        part->hash = tr_hash(0, part->symbols, part->symbol_n);
+    }
+    uint32_t symbol_n = number_symbols(text);
     if (symbol_n < 2) {
         return tr_data_refuse(why, "'%s' has nothing to learn: all its bytes are alike", place);
     }

@@ -14,6 +14,7 @@ typedef struct tr_part {
     uint8_t *symbols; /* of text */
     size_t symbol_n;  /* symbols there are */
     size_t usual_n;   /* of images: samples that the set has where it is whole */
+    uint64_t hash;    /* of all its bytes as they were read */
 } tr_part;
 
 struct tr_data {
