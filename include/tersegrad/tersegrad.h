@@ -170,9 +170,12 @@ typedef struct tg_rule {
 /* Whether a name matches such a pattern: 1 or 0. */
 TG_API int tg_name_matches(const char *pattern, const char *name);
 
-/* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it. */
+/* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it.
+ * Later versions of this struct have more members at the end. A struct of an older version, which is shorter, is accepted
+ * and its missing members count as zero; one of a newer version, which is longer, is accepted if all bytes that this
+ * library does not know are zero, and TG_E_ARGUMENT otherwise. */
 typedef struct tg_options {
-    size_t size;                   /* sizeof(tg_options), for later versions of this struct */
+    size_t size;                   /* sizeof(tg_options) where the caller was compiled */
     const tg_allocator *allocator; /* NULL: malloc and free */
     const tg_rule *rules;
     size_t rule_n;

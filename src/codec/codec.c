@@ -334,11 +334,6 @@ static tg_status check_lengths(const tg_layout *l, tg_detail *why)
 
 static tg_status check_options(const tg_options *opt, tg_detail *why)
 {
-    if (opt->size != sizeof *opt) {
-        return tg_fail(TG_E_ARGUMENT, why,
-                       "tg_options has size %zu, not the %zu of this library; start from TG_OPTIONS_INIT", opt->size,
-                       sizeof *opt);
-    }
     if (opt->rule_n > 0 && opt->rules == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no rules are given, though rule_n says %zu", opt->rule_n);
     }
@@ -379,17 +374,18 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
 tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                        const tg_options *opt, tg_detail *why)
 {
-    const tg_options standard = TG_OPTIONS_INIT;
-    opt = opt == NULL ? &standard : opt;
+    tg_options options;
     tg_layout *layout = NULL;
-    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
+    TG_NEED(out, why);
+    TG_TRY(tg_options_read(&options, opt, why));
+    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, &options, why));
     const char *own = tg_layout_exchange(layout);
     if (own != NULL) {
         tg_layout_free(layout);
         return tg_fail(TG_E_RECIPE, why, "'%.100s' travels by an exchange of its own, %s, and has no frame to write to",
                        recipe, own);
     }
-    return tg_codec_make(out, layout, 1, false, opt, why);
+    return tg_codec_make(out, layout, 1, false, &options, why);
 }
 
 void tg_codec_free(tg_codec *c)
