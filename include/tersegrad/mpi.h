@@ -26,7 +26,7 @@ TG_API tg_link *tg_mpi_link(tg_mpi *m);
 TG_API uint32_t tg_mpi_rank(const tg_mpi *m);
 TG_API uint32_t tg_mpi_world(const tg_mpi *m);
 
-/* The lowest rank that an operation in progress still waits for, or -1. May be asked in a signal handler, so that a process
+/* The lowest rank that an operation in progress still waits for, or -1 (also if m is NULL). May be asked in a signal handler, so that a process
  * that its launcher ends can say what it was waiting for. */
 TG_API int tg_mpi_awaited(const tg_mpi *m);
 

@@ -12,7 +12,10 @@
  *   - Every function that can fail returns tg_status and takes, last, a `tg_detail *why` that receives one
  *     sentence about the failure. `why` may be NULL. On failure no output is written and no object changes,
  *     except for the bytes behind a destination buffer, which are then meaningless.
- *   - Every `_free` accepts NULL.
+ *   - NULL for an object, an output or an input that must be given is TG_E_ARGUMENT from every function that returns
+ *     tg_status; so is NULL for an array of more than 0 elements. An argument that may be NULL is described as such.
+ *     Other functions accept NULL: they return 0 or NULL or set their outputs to zeros, and do nothing else.
+ *     Every `_free` accepts NULL.
  *   - One object serves one thread at a time; different objects are independent. The library keeps no
  *     global state, prints nothing and never ends the process.
  */

@@ -45,17 +45,22 @@ tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail 
 
 const char *tg_codec_recipe(const tg_codec *c, size_t tensor)
 {
+    if (c == NULL) {
+        return NULL;
+    }
     const tg_layout *l = c->layout;
     return tensor < l->tensor_n ? l->recipes[l->tensor_recipe[tensor]].text : NULL;
 }
 
 size_t tg_codec_tensors(const tg_codec *c)
 {
-    return c->layout->tensor_n;
+    return c == NULL ? 0 : c->layout->tensor_n;
 }
 
 tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(c, why);
     if (tensor >= c->layout->tensor_n) {
         return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, c->layout->tensor_n);
     }
@@ -65,6 +70,7 @@ tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_d
 
 tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_detail *why)
 {
+    TG_NEED(c, why);
     const tg_layout *l = c->layout;
     if (tensor >= l->tensor_n) {
         return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, l->tensor_n);
@@ -75,6 +81,7 @@ tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_det
     if (n == 0) {
         return TG_OK;
     }
+    TG_NEED(out, why);
     if (!w->remembers) {
         memset(out, 0, n * sizeof *out);
         return TG_OK;
@@ -107,6 +114,8 @@ void tg_work_note_fit(tg_work *w, const tg_recipe *recipe, const tg_view *view)
 
 tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(c, why);
     const tg_layout *l = c->layout;
     if (tensor >= l->tensor_n) {
         return tg_fail(TG_E_ARGUMENT, why, "there is no tensor number %zu of %zu", tensor, l->tensor_n);

@@ -259,6 +259,10 @@ static uint64_t dense_bytes(const tg_exchange *x)
 
 tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why)
 {
+    TG_NEED(x, why);
+    if (x->codec->layout->tensor_n > 0) {
+        TG_NEED(grads, why);
+    }
     if (x->phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step);
     }
@@ -310,12 +314,17 @@ static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
 
 tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(op, why);
     x->ended = advance(x, op, why);
     return x->ended;
 }
 
 void tg_exchange_cancel(tg_exchange *x)
 {
+    if (x == NULL) {
+        return;
+    }
     if (x->lowrank != NULL) {
         tg_lowrank_cancel(x->lowrank);
     }
@@ -367,18 +376,22 @@ tg_status tg_exchange_read(tg_view *views, tg_exchange *x, uint32_t p, const tg_
 
 const char *tg_exchange_name(const tg_exchange *x)
 {
-    return x->protocol->name;
+    return x == NULL ? NULL : x->protocol->name;
 }
 
 const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor)
 {
-    return tg_codec_recipe(x->codec, tensor);
+    return x == NULL ? NULL : tg_codec_recipe(x->codec, tensor);
 }
 
 void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 {
-    tg_meter step = x->last, all = x->total;
-    if (x->lowrank != NULL) {
+    tg_meter step = {0}, all = {0};
+    if (x != NULL) {
+        step = x->last;
+        all = x->total;
+    }
+    if (x != NULL && x->lowrank != NULL) {
         tg_lowrank_meter(x->lowrank, &step, &all);
     }
     if (last != NULL) {
@@ -391,6 +404,8 @@ void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 
 tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(x, why);
     if (x->protocol->traffic != NULL && tensor < x->codec->layout->tensor_n) {
         return x->protocol->traffic(out, x, tensor, why);
     }
@@ -399,7 +414,11 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
+    TG_NEED(x, why);
     if (x->protocol->residual != NULL && tensor < x->codec->layout->tensor_n) {
+        if (x->codec->layout->tensor_elements[tensor] > 0) {
+            TG_NEED(out, why);
+        }
         x->protocol->residual(x, out, tensor);
         return TG_OK;
     }
@@ -408,8 +427,11 @@ tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, 
 
 void tg_exchange_learning(tg_learning *out, const tg_exchange *x)
 {
+    if (out == NULL) {
+        return;
+    }
     *out = (tg_learning){0};
-    if (x->lgc != NULL) {
+    if (x != NULL && x->lgc != NULL) {
         tg_lgc_learning(out, x->lgc);
     }
 }

@@ -38,6 +38,9 @@ static uint64_t answer_elements(const tg_exchange *x)
 
 size_t tg_state_len(const tg_exchange *x)
 {
+    if (x == NULL) {
+        return 0;
+    }
     uint64_t memory_n = 0;
     (void)memory_of(x, &memory_n);
     return (size_t)(STATE_HEADER + 4 * (memory_n + answer_elements(x)) + STATE_CHECKSUM);
@@ -53,6 +56,8 @@ static uint8_t *put_floats(uint8_t *at, const float *values, uint64_t n)
 
 tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(dst, why);
     if (x->phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "state is saved between steps, and step %" PRIu64 " has not ended", x->step);
     }
@@ -84,7 +89,8 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
 static tg_status parse(state *out, const tg_span *span, tg_detail *why)
 {
     const uint8_t *at = span->data;
-    if (at == NULL || span->len < 5 || memcmp(at, magic, sizeof magic) != 0) {
+    TG_NEED(at, why);
+    if (span->len < 5 || memcmp(at, magic, sizeof magic) != 0) {
         return tg_fail(TG_E_STATE, why, "this is not a saved state of Tersegrad");
     }
     if (at[4] != STATE_VERSION) {
@@ -291,6 +297,7 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
 
 tg_status tg_state_load(tg_exchange *x, const tg_span *spans, size_t state_n, tg_detail *why)
 {
+    TG_NEED(x, why);
     if (x->phase != TG_IDLE || state_n == 0 || spans == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "states are loaded between steps, at least one");
     }

@@ -407,8 +407,17 @@ static void release_all(tg_mpi *m)
 tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_allocator *allocator, tg_detail *why)
 {
     int has_begun = 0;
+    if (out == NULL) {
+        return fail(TG_E_ARGUMENT, why, "out is NULL, and must be given");
+    }
     if (MPI_Initialized(&has_begun) != MPI_SUCCESS || !has_begun) {
         return fail(TG_E_ARGUMENT, why, "MPI has not been initialised");
+    }
+    if (allocator != NULL && (allocator->acquire == NULL || allocator->release == NULL)) {
+        return fail(TG_E_ARGUMENT, why, "an allocator must have both acquire and release");
+    }
+    if (comm == MPI_COMM_NULL) {
+        return fail(TG_E_ARGUMENT, why, "comm is MPI_COMM_NULL");
     }
     const tg_allocator standard = {take_standard, give_standard, NULL};
     tg_allocator a = allocator != NULL ? *allocator : standard;
@@ -450,20 +459,20 @@ void tg_mpi_free(tg_mpi *m)
 
 tg_link *tg_mpi_link(tg_mpi *m)
 {
-    return &m->link;
+    return m == NULL ? NULL : &m->link;
 }
 
 uint32_t tg_mpi_rank(const tg_mpi *m)
 {
-    return m->rank;
+    return m == NULL ? 0 : m->rank;
 }
 
 uint32_t tg_mpi_world(const tg_mpi *m)
 {
-    return m->world;
+    return m == NULL ? 0 : m->world;
 }
 
 int tg_mpi_awaited(const tg_mpi *m)
 {
-    return (int)m->awaited;
+    return m == NULL ? NOBODY : (int)m->awaited;
 }

@@ -89,6 +89,11 @@ class Link(unittest.TestCase):
         for scene in ("short", "long", "garbage"):
             self.play(scene, 3)
 
+    def test_null_is_refused_by_every_function(self):
+        done = mpirun(1, BUILD / "tests/test_null_mpi")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("tg_mpi_awaited__m", done.stdout + done.stderr)
+
     def test_a_rank_that_is_late_is_lost_and_reasons_reach_all(self):
         for scene in ("late", "abort"):
             self.play(scene, 3)
