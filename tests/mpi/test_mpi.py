@@ -266,9 +266,9 @@ class Train(unittest.TestCase):
             n, recipe = generator.choice((3, 4)), generator.choice(("adacomp", "ef+topk@0.05,coords=shared", "dense", "orq@9"))
             victim, log = generator.randrange(n), self.path / f"{attempt}.jsonl"
             started = subprocess.Popen([*launcher(), "-n", str(n), PROGRAM, *QUICK, *SMALL, "--recipe", recipe, "--steps", "1000000",
-                                        "--timeout", "1", "--log", str(log)], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                                        "--timeout", "2", "--log", str(log)], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-            while not (log.exists() and log.stat().st_size > 0) and started.poll() is None:
+            while not (log.exists() and log.read_text().count('"loss"') > 3) and started.poll() is None:
                 time.sleep(0.01)
             time.sleep(generator.uniform(0, 0.1))
             os.kill(pids_of(started.pid)[victim], signal.SIGSTOP)
