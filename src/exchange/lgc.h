@@ -12,6 +12,7 @@
 #include "autoencoder/autoencoder.h"
 #include "exchange/exchange.h"
 #include "quantize/autoencoder.h"
+#include "tersegrad/experimental.h"
 
 /* How a tensor travels once not all is sent any more. */
 typedef enum tg_lgc_role {

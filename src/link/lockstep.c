@@ -1,6 +1,7 @@
 /* Lockstep: all ranks in one thread, one operation at a time. For tests at any number of ranks, for virtual workers, and,
  * through its tap, for faults. */
 #include "exchange/exchange.h"
+#include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* The link over MPI, from inside: mpirun -n N mpi_link SCENE. Every rank prints "well" if it saw what it should have seen.
  * Scenes in which the link fails end without MPI_Finalize, as a program would. */
+#include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
 #include <stdio.h>
