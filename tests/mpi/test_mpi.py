@@ -262,7 +262,9 @@ class Train(unittest.TestCase):
     def test_the_rank_that_is_stopped_is_the_one_that_is_named(self):
         """At any moment of a step; never a rank that waits for the one that is stopped."""
         generator = random.Random(5)
-        for attempt in range(STOPS):
+        attempt = stops = 0
+        while stops < STOPS:
+            attempt += 1
             n, recipe = generator.choice((3, 4)), generator.choice(("adacomp", "ef+topk@0.05,coords=shared", "dense", "orq@9"))
             victim, log = generator.randrange(n), self.path / f"{attempt}.jsonl"
             started = subprocess.Popen([*launcher(), "-n", str(n), PROGRAM, *QUICK, *SMALL, "--recipe", recipe, "--steps", "1000000",
@@ -271,7 +273,13 @@ class Train(unittest.TestCase):
             while not (log.exists() and log.read_text().count('"loss"') > 3) and started.poll() is None:
                 time.sleep(0.01)
             time.sleep(generator.uniform(0, 0.1))
-            os.kill(pids_of(started.pid)[victim], signal.SIGSTOP)
+            ranks = pids_of(started.pid)
+            if len(ranks) < n:  # on a machine that is very busy a rank may need longer than the timeout to start
+                _, errors = started.communicate(timeout=60)
+                self.assertLess(attempt - stops, max(STOPS // 2, 2), errors)
+                continue
+            stops += 1
+            os.kill(ranks[victim], signal.SIGSTOP)
             begin = time.monotonic()
             _, errors = started.communicate(timeout=60)
             self.assertLess(time.monotonic() - begin, 30)
