@@ -4,6 +4,7 @@
  *
  * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
  * the counter of the interface eth0, where there is one. Gradients are random, heavy-tailed, and half the same on all ranks. */
+#include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
 #include "model.h"

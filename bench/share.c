@@ -6,6 +6,8 @@
  * SGD is done once. Both are timed by the thread's own time, because machines are shared; a worker's share of the averaging
  * is what all of it took over the number of workers. Prints medians by phase (of recipes that learn during the run, else
  * there is one), the least of the averaging, and its share of the whole step. */
+#include <tersegrad/experimental.h>
+
 #include "model.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 #include "worlds.h"
 
 #include "support.h"
+#include "tersegrad/experimental.h"
 
 enum { TENSOR_N = 3, WORLD_MAX = 2, STEP_N = 3, CASE_N = 8 };
 

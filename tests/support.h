@@ -2,7 +2,7 @@
 #ifndef TG_TESTS_SUPPORT_H
 #define TG_TESTS_SUPPORT_H
 
-#include "tersegrad/tersegrad.h"
+#include "tersegrad/experimental.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

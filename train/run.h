@@ -6,6 +6,8 @@
 
 #include "optimizer.h"
 
+#include <tersegrad/experimental.h>
+
 typedef struct tr_settings {
     const char *model;
     const char *recipe;

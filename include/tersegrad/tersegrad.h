@@ -1,6 +1,6 @@
 /* Tersegrad: workers of a data-parallel training job say less to each other and learn the same.
  *
- * The whole public interface. A gradient flows through one straight pipe,
+ * The whole public interface; what only tests and studies need is in experimental.h. A gradient flows through one straight pipe,
  *
  *     feedback -> select -> quantize -> pack -> frame == exchange == frame -> unpack -> values -> sum
  *
@@ -12,7 +12,10 @@
  *   - Every function that can fail returns tg_status and takes, last, a `tg_detail *why` that receives one
  *     sentence about the failure. `why` may be NULL. On failure no output is written and no object changes,
  *     except for the bytes behind a destination buffer, which are then meaningless.
- *   - Every `_free` accepts NULL.
+ *   - NULL for an object, an output or an input that must be given is TG_E_ARGUMENT from every function that returns
+ *     tg_status; so is NULL for an array of more than 0 elements. An argument that may be NULL is described as such.
+ *     Other functions accept NULL: they return 0 or NULL or set their outputs to zeros, and do nothing else.
+ *     Every `_free` accepts NULL.
  *   - One object serves one thread at a time; different objects are independent. The library keeps no
  *     global state, prints nothing and never ends the process.
  */
@@ -177,9 +180,12 @@ typedef struct tg_rule {
 /* Whether a name matches such a pattern: 1 or 0. */
 TG_API int tg_name_matches(const char *pattern, const char *name);
 
-/* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it. */
+/* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it.
+ * Later versions of this struct have more members at the end. A struct of an older version, which is shorter, is accepted
+ * and its missing members count as zero; one of a newer version, which is longer, is accepted if all bytes that this
+ * library does not know are zero, and TG_E_ARGUMENT otherwise. */
 typedef struct tg_options {
-    size_t size;                   /* sizeof(tg_options), for later versions of this struct */
+    size_t size;                   /* sizeof(tg_options) where the caller was compiled */
     const tg_allocator *allocator; /* NULL: malloc and free */
     const tg_rule *rules;
     size_t rule_n;
@@ -341,17 +347,6 @@ TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *to
  * they went to. */
 TG_API tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
 
-/* How far an exchange has learned that learns during the run (lgc-ring, lgc-server). */
-typedef struct tg_learning {
-    uint32_t phase;    /* of the next step: 1 all is sent, 2 it learns, 3 codes travel; 0: it is none that learns */
-    uint32_t left;     /* steps until that phase may end */
-    uint32_t extended; /* how often it went on learning, because what it had learned was not enough */
-    double error; /* relative error of what it would have sent in place of the values, over the last steps of phase 2;
-                          negative before there were such steps */
-} tg_learning;
-
-TG_API void tg_exchange_learning(tg_learning *out, const tg_exchange *x);
-
 /* The residual of this rank's tensor t, as tg_codec_residual. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
@@ -402,24 +397,6 @@ TG_API tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeo
                                 tg_detail *why) TG_CHECKED;
 TG_API tg_link *tg_threads_link(tg_threads *t, uint32_t rank); /* NULL if rank is not of this world */
 TG_API void tg_threads_free(tg_threads *t);
-
-/* How a step ended on one rank. */
-typedef struct tg_outcome {
-    tg_status status;
-    tg_detail why;
-} tg_outcome;
-
-/* Sees every message of a lockstep run after it was copied and before it is used; may count it, damage it,
- * or fail the operation by returning an error. */
-typedef struct tg_tap {
-    tg_status (*message)(void *context, tg_op_kind kind, uint32_t from, uint32_t to, void *data, uint64_t len);
-    void *context;
-} tg_tap;
-
-/* One step of `world` ranks in the calling thread: ranks[r] with grads[r]. `outcomes` (world of them) and
- * `tap` may be NULL. Returns the outcome of the first rank that failed. */
-TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
-                                    void *const *const *grads, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 
 #ifdef __cplusplus
 }

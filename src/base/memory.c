@@ -25,6 +25,14 @@ tg_allocator tg_allocator_or_standard(const tg_allocator *custom)
     return (tg_allocator){standard_acquire, standard_release, NULL};
 }
 
+tg_status tg_allocator_check(const tg_allocator *custom, tg_detail *why)
+{
+    if (custom != NULL && (custom->acquire == NULL || custom->release == NULL)) {
+        return tg_fail(TG_E_ARGUMENT, why, "an allocator must have both acquire and release");
+    }
+    return TG_OK;
+}
+
 tg_status tg_acquire_room(void *out, const tg_allocator *a, uint64_t len, tg_detail *why)
 {
     if (len > PTRDIFF_MAX) {

@@ -9,6 +9,9 @@
 /* `custom` or, if it is NULL, malloc and free. */
 tg_allocator tg_allocator_or_standard(const tg_allocator *custom);
 
+/* TG_E_ARGUMENT if `custom` is given without one of its functions. */
+tg_status tg_allocator_check(const tg_allocator *custom, tg_detail *why) TG_CHECKED;
+
 /* Writes count elements of element_len bytes, zeroed, to *out; NULL if that is no bytes. */
 tg_status tg_acquire(void *out, const tg_allocator *a, uint64_t count, size_t element_len, tg_detail *why) TG_CHECKED;
 

@@ -43,3 +43,8 @@ tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...)
     }
     return status;
 }
+
+tg_status tg_missing(const char *name, tg_detail *why)
+{
+    return tg_fail(TG_E_ARGUMENT, why, "%s is NULL, and must be given", name);
+}

@@ -4,6 +4,8 @@
 
 #include "tersegrad/tersegrad.h"
 
+#include <stdbool.h>
+
 #if defined(__GNUC__)
 #define TG_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
@@ -19,8 +21,19 @@
         }                                 \
     } while (0)
 
+/* Returns from the calling function when `pointer`, which must be given, is NULL. */
+#define TG_NEED(pointer, why)                     \
+    do {                                          \
+        if ((pointer) == NULL) {                  \
+            return tg_missing(#pointer, (why));   \
+        }                                         \
+    } while (0)
+
 /* Writes the sentence (cut to fit) unless `why` is NULL, and returns `status`, so that a failure is one
  * statement: return tg_fail(TG_E_FRAME, why, "..."). */
 tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...) TG_PRINTF(3, 4);
+
+/* TG_E_ARGUMENT, with a sentence that names the argument. */
+tg_status tg_missing(const char *name, tg_detail *why);
 
 #endif

@@ -173,6 +173,8 @@ static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_e
 
 tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchange *from, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(from, why);
     TG_TRY(check_fits(left, x, from, why));
     const tg_layout *l = x->codec->layout;
     uint64_t longest = 0;

@@ -161,6 +161,10 @@ static uint64_t dense_bytes(const tg_exchange *x)
 
 tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why)
 {
+    TG_NEED(x, why);
+    if (x->codec->layout->tensor_n > 0) {
+        TG_NEED(grads, why);
+    }
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first",
                        x->step.number);
@@ -189,13 +193,15 @@ static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
 
 tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(op, why);
     x->step.ended = advance(x, op, why);
     return x->step.ended;
 }
 
 void tg_exchange_cancel(tg_exchange *x)
 {
-    if (x->step.phase != TG_IDLE) {
+    if (x != NULL && x->step.phase != TG_IDLE) {
         (void)end_step(x, TG_E_LINK);
     }
 }
@@ -232,26 +238,29 @@ tg_message tg_exchange_received(const tg_exchange *x, uint32_t p)
 
 const char *tg_exchange_name(const tg_exchange *x)
 {
-    return x->protocol->name;
+    return x == NULL ? NULL : x->protocol->name;
 }
 
 const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor)
 {
-    return tg_codec_recipe(x->codec, tensor);
+    return x == NULL ? NULL : tg_codec_recipe(x->codec, tensor);
 }
 
 void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 {
+    const tg_meter nothing = {0};
     if (last != NULL) {
-        *last = x->last;
+        *last = x == NULL ? nothing : x->last;
     }
     if (total != NULL) {
-        *total = x->total;
+        *total = x == NULL ? nothing : x->total;
     }
 }
 
 tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(x, why);
     if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
         return x->protocol->state->traffic(out, x, tensor, why);
     }
@@ -260,7 +269,11 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
+    TG_NEED(x, why);
     if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
+        if (x->codec->layout->tensor_elements[tensor] > 0) {
+            TG_NEED(out, why);
+        }
         x->protocol->state->residual(x, out, tensor);
         return TG_OK;
     }
@@ -269,8 +282,11 @@ tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, 
 
 void tg_exchange_learning(tg_learning *out, const tg_exchange *x)
 {
+    if (out == NULL) {
+        return;
+    }
     *out = (tg_learning){0};
-    if (x->protocol->state != NULL && x->protocol->state->learning != NULL) {
+    if (x != NULL && x->protocol->state != NULL && x->protocol->state->learning != NULL) {
         x->protocol->state->learning(out, x);
     }
 }

@@ -13,6 +13,7 @@
 #define TG_EXCHANGE_EXCHANGE_H
 
 #include "frame/frame.h"
+#include "tersegrad/experimental.h"
 
 #define TG_WORLD_MAX 65536
 #define TG_BALLOT_LEN 40

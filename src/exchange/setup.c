@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "recipe/policy.h"
 
 #include <string.h>
 
@@ -79,19 +80,20 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
 tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                           uint32_t rank, uint32_t world, const tg_options *opt, tg_detail *why)
 {
+    TG_NEED(out, why);
     if (world == 0 || rank >= world || world > TG_WORLD_MAX) {
         return tg_fail(TG_E_ARGUMENT, why, "there is no rank %u in a world of %u (1 to %u ranks)", rank, world,
                        TG_WORLD_MAX);
     }
-    const tg_options standard = TG_OPTIONS_INIT;
-    opt = opt == NULL ? &standard : opt;
-    tg_allocator a = tg_allocator_or_standard(opt->allocator);
+    tg_options own;
+    TG_TRY(tg_options_read(&own, opt, why));
+    tg_allocator a = tg_allocator_or_standard(own.allocator);
     tg_exchange *x = NULL;
     TG_TRY(tg_acquire(&x, &a, 1, sizeof *x, why));
     x->allocator = a;
     x->rank = rank;
     x->world = world;
-    tg_status status = set_up(x, recipe, tensors, tensor_n, opt, why);
+    tg_status status = set_up(x, recipe, tensors, tensor_n, &own, why);
     if (status != TG_OK) {
         tg_exchange_free(x);
         return status;

@@ -74,6 +74,9 @@ static void set_some(const store *s, uint64_t at, const float *values, uint64_t 
 
 size_t tg_state_len(const tg_exchange *x)
 {
+    if (x == NULL) {
+        return 0;
+    }
     return (size_t)(STATE_HEADER + 4 * (rank_store(x).n + owner_store(x).n) + STATE_CHECKSUM);
 }
 
@@ -94,6 +97,8 @@ static uint8_t *put_store(uint8_t *out, const store *s)
 
 tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(dst, why);
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "state is saved between steps, and step %" PRIu64 " has not ended",
                        x->step.number);
@@ -125,7 +130,8 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
 static tg_status parse(state *out, const tg_span *span, tg_detail *why)
 {
     const uint8_t *at = span->data;
-    if (at == NULL || span->len < 5 || memcmp(at, magic, sizeof magic) != 0) {
+    TG_NEED(at, why);
+    if (span->len < 5 || memcmp(at, magic, sizeof magic) != 0) {
         return tg_fail(TG_E_STATE, why, "this is not a saved state of Tersegrad");
     }
     if (at[4] != STATE_VERSION) {
@@ -352,6 +358,7 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
 
 tg_status tg_state_load(tg_exchange *x, const tg_span *spans, size_t state_n, tg_detail *why)
 {
+    TG_NEED(x, why);
     if (x->step.phase != TG_IDLE || state_n == 0 || spans == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "states are loaded between steps, at least one");
     }

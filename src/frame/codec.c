@@ -10,11 +10,6 @@
 
 static tg_status check_options(const tg_options *opt, tg_detail *why)
 {
-    if (opt->size != sizeof *opt) {
-        return tg_fail(TG_E_ARGUMENT, why,
-                       "tg_options has size %zu, not the %zu of this library; start from TG_OPTIONS_INIT", opt->size,
-                       sizeof *opt);
-    }
     if (opt->rule_n > 0 && opt->rules == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no rules are given, though rule_n says %zu", opt->rule_n);
     }
@@ -148,10 +143,11 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
 tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                        const tg_options *opt, tg_detail *why)
 {
-    const tg_options standard = TG_OPTIONS_INIT;
-    opt = opt == NULL ? &standard : opt;
+    tg_options options;
     tg_layout *layout = NULL;
-    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
+    TG_NEED(out, why);
+    TG_TRY(tg_options_read(&options, opt, why));
+    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, &options, why));
     const char *own = tg_layout_exchange(layout);
     if (own != NULL) {
         tg_layout_free(layout);
@@ -159,7 +155,7 @@ tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tens
                        recipe, own);
     }
     const tg_codec_purpose purpose = {.slices = 1, .holds = TG_HAS_INDICES | TG_HAS_VALUES};
-    return tg_codec_make(out, layout, &purpose, opt, why);
+    return tg_codec_make(out, layout, &purpose, &options, why);
 }
 
 void tg_codec_free(tg_codec *c)
@@ -194,13 +190,16 @@ tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail 
 
 const char *tg_codec_recipe(const tg_codec *c, size_t tensor)
 {
+    if (c == NULL) {
+        return NULL;
+    }
     const tg_layout *l = c->layout;
     return tensor < l->tensor_n ? l->recipes[l->tensor_recipe[tensor]].text : NULL;
 }
 
 size_t tg_codec_tensors(const tg_codec *c)
 {
-    return c->layout->tensor_n;
+    return c == NULL ? 0 : c->layout->tensor_n;
 }
 
 static tg_status check_tensor(const tg_codec *c, size_t tensor, tg_detail *why)
@@ -213,6 +212,8 @@ static tg_status check_tensor(const tg_codec *c, size_t tensor, tg_detail *why)
 
 tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(c, why);
     TG_TRY(check_tensor(c, tensor, why));
     *out = c->layout->tensors[tensor];
     return TG_OK;
@@ -220,12 +221,14 @@ tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_d
 
 tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_detail *why)
 {
+    TG_NEED(c, why);
     TG_TRY(check_tensor(c, tensor, why));
     const tg_unit_plan *u = &c->plan->units[c->layout->tensor_unit[tensor]];
     size_t n = (size_t)c->layout->tensor_elements[tensor];
     if (n == 0) {
         return TG_OK;
     }
+    TG_NEED(out, why);
     if (u->planes == 0) {
         memset(out, 0, n * sizeof *out);
     } else {
@@ -236,6 +239,8 @@ tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_det
 
 tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_NEED(c, why);
     TG_TRY(check_tensor(c, tensor, why));
     const tg_unit_plan *u = &c->plan->units[c->layout->tensor_unit[tensor]];
     tg_unit_stats stats = c->executor->stats(c->run, c->layout->tensor_unit[tensor]);

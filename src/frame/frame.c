@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "recipe/policy.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -140,12 +141,15 @@ tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8
 
 size_t tg_encode_bound(const tg_codec *c)
 {
-    return tg_frame_bound(c, c->plan, 0);
+    return c == NULL ? 0 : tg_frame_bound(c, c->plan, 0);
 }
 
 tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uint64_t step, const void *const *grads,
                     tg_detail *why)
 {
+    TG_NEED(dst_len, why);
+    TG_NEED(c, why);
+    TG_NEED(dst, why);
     if (c->only_decodes) {
         return tg_fail(TG_E_ARGUMENT, why, "this codec was made from a frame and only decodes");
     }
@@ -216,7 +220,7 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
                         size_t src_len, tg_detail *why)
 {
     const tg_grid *grid = e->plan->grid;
-    header h;
+    header h = {0};
     TG_TRY(get_header(&h, src, src_len, why));
     TG_TRY(check_header(&h, c, e, why));
     size_t front = TG_FRAME_HEADER + h.description_len, body_len = src_len - front - TG_FRAME_CHECKSUM;
@@ -258,12 +262,15 @@ static tg_status read_whole(tg_body_view *view, tg_frame_info *info, tg_codec *c
 tg_status tg_frame_inspect(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len, tg_detail *why)
 {
     tg_body_view view;
+    TG_NEED(info, why);
+    TG_NEED(c, why);
     return read_whole(&view, info, c, src, src_len, why);
 }
 
 tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len, tg_detail *why)
 {
     tg_body_view view;
+    TG_NEED(c, why);
     TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
@@ -274,6 +281,7 @@ tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const voi
 tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len, tg_detail *why)
 {
     tg_body_view view;
+    TG_NEED(c, why);
     TG_TRY(tg_check_grads(c, (const void *const *)out, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.averages = out, .divisor = 1.0f};
@@ -287,12 +295,12 @@ tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_l
 tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *src, size_t src_len,
                               const tg_options *opt, tg_detail *why)
 {
-    tg_options own = TG_OPTIONS_INIT;
-    if (opt != NULL) {
-        own.allocator = opt->allocator;
-        own.threads = opt->threads;
-    }
-    header h;
+    tg_options own = TG_OPTIONS_INIT, given;
+    header h = {0};
+    TG_NEED(out, why);
+    TG_TRY(tg_options_read(&given, opt, why));
+    own.allocator = given.allocator;
+    own.threads = given.threads;
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }

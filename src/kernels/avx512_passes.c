@@ -187,7 +187,8 @@ INLINED __mmask16 fp16_narrow_some(void *halves, size_t i, const float *values)
     __mmask16 beyond = _mm512_mask_cmpgt_epi32_mask(finite, magnitude, largest);
     __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
     __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
-    store_halves(halves, i, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    /* The masked form: without optimisation gcc's _mm512_cvtps_ph is a macro that converts -1 to a mask, and warns. */
+    store_halves(halves, i, _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT));
     return (__mmask16)~finite;
 }
 

@@ -15,6 +15,9 @@
 
 void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
 {
+    if (out == NULL || src == NULL) {
+        return;
+    }
     if (dtype == TG_FP32) {
         memcpy(out, src, n * sizeof *out);
         return;
@@ -25,6 +28,9 @@ void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
 
 void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
 {
+    if (out == NULL || src == NULL) {
+        return;
+    }
     if (dtype == TG_FP32) {
         memcpy(out, src, n * sizeof *src);
         return;

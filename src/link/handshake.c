@@ -204,6 +204,9 @@ static tg_status judge(const tg_exchange *x, const table *t, tg_detail *why)
 
 tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *facts, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(link, why);
+    TG_NEED(link->carry, why);
     const tg_allocator *a = &x->allocator;
     writer counting = {NULL, 0};
     put_all(&counting, x, facts);

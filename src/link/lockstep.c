@@ -1,6 +1,7 @@
 /* Lockstep: all ranks in one thread, one operation at a time. For tests at any number of ranks, for virtual workers, and,
  * through its tap, for faults. */
 #include "exchange/exchange.h"
+#include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -73,7 +74,15 @@ static tg_status advance_all(uint32_t *waiting, tg_outcome *outcomes, tg_exchang
 tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
                              void *const *const *grads, const tg_tap *tap, tg_detail *why)
 {
+    if (world > 0) {
+        TG_NEED(ranks, why);
+        TG_NEED(grads, why);
+    }
+    if (tap != NULL) {
+        TG_NEED(tap->message, why);
+    }
     for (uint32_t r = 0; r < world; r++) {
+        TG_NEED(ranks[r], why);
         if (ranks[r]->world != world || ranks[r]->rank != r) {
             return tg_fail(TG_E_ARGUMENT, why, "exchange %u is of rank %u of %u, not of rank %u of %u", r,
                            ranks[r]->rank, ranks[r]->world, r, world);

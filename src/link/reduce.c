@@ -5,6 +5,10 @@
 
 tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why)
 {
+    TG_NEED(x, why);
+    TG_NEED(link, why);
+    TG_NEED(link->carry, why);
+    TG_NEED(link->abort, why);
     tg_detail reason = {""};
     tg_op op;
     tg_status status = tg_exchange_begin(x, step, grads, &reason);

@@ -173,6 +173,8 @@ static void abort_link(tg_link *self, const char *reason)
 tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms, const tg_allocator *allocator,
                          tg_detail *why)
 {
+    TG_NEED(out, why);
+    TG_TRY(tg_allocator_check(allocator, why));
     if (world == 0) {
         return tg_fail(TG_E_ARGUMENT, why, "a world has at least one rank");
     }
@@ -201,7 +203,7 @@ tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms, 
 
 tg_link *tg_threads_link(tg_threads *hub, uint32_t rank)
 {
-    return rank < hub->world ? &hub->ends[rank].link : NULL;
+    return hub != NULL && rank < hub->world ? &hub->ends[rank].link : NULL;
 }
 
 void tg_threads_free(tg_threads *hub)

@@ -23,7 +23,9 @@ const char *tg_kind_name(tg_kind kind)
 
 tg_status tg_tensor_elements(uint64_t *out, const tg_tensor *tensor, tg_detail *why)
 {
-    if (tensor == NULL || tensor->name == NULL) {
+    TG_NEED(out, why);
+    TG_NEED(tensor, why);
+    if (tensor->name == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "a tensor has no name");
     }
     if (tensor->dim_n > 64 || (tensor->dim_n > 0 && tensor->dims == NULL)) {

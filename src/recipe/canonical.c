@@ -55,6 +55,7 @@ void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *r)
 tg_status tg_recipe_canonical(char out[TG_RECIPE_CAP], const char *recipe, tg_detail *why)
 {
     tg_recipe r;
+    TG_NEED(out, why);
     TG_TRY(tg_recipe_parse(&r, recipe, why));
     tg_recipe_write(out, &r);
     return TG_OK;

@@ -9,6 +9,9 @@
  * take one character more, so the time is at most the product of the lengths. */
 int tg_name_matches(const char *pattern, const char *name)
 {
+    if (pattern == NULL || name == NULL) {
+        return 0;
+    }
     const char *star = NULL, *retry = NULL;
     while (*name != '\0') {
         if (*pattern == '*') {

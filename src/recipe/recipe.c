@@ -422,6 +422,7 @@ bool tg_recipe_is_led(const tg_recipe *r)
 
 tg_status tg_part_list(tg_part_info *out, size_t index, tg_detail *why)
 {
+    TG_NEED(out, why);
     if (index < tg_part_n) {
         const tg_part_row *row = &tg_parts[index];
         *out = (tg_part_info){.name = row->part->name,
@@ -446,6 +447,7 @@ tg_status tg_part_list(tg_part_info *out, size_t index, tg_detail *why)
 tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t parameter, tg_detail *why)
 {
     tg_part_info info;
+    TG_NEED(out, why);
     TG_TRY(tg_part_list(&info, index, why));
     if (parameter >= info.parameter_n) {
         return tg_fail(TG_E_ARGUMENT, why, "'%s' has only %zu parameters", info.name, info.parameter_n);

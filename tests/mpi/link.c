@@ -1,5 +1,6 @@
 /* The link over MPI, from inside: mpirun -n N mpi_link SCENE. Every rank prints "well" if it saw what it should have seen.
  * Scenes in which the link fails end without MPI_Finalize, as a program would. */
+#include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
 #include <stdio.h>
@@ -277,6 +278,39 @@ static void a_rank_that_is_late_is_lost(void)
     end_failed();
 }
 
+/* Rank 2 is late. Rank 0 waits for it, and rank 1 for rank 0, or for both: its limit ends first, but rank 0 is not the one to be
+ * named. */
+static void the_silent_rank_is_named(int awaits_both)
+{
+    static uint8_t byte[1];
+    tg_detail why = {""};
+    open_link(MPI_COMM_WORLD);
+    tg_span nothing[3] = {{NULL, 0}, {NULL, 0}, {NULL, 0}}, expected[3] = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+    tg_op op = {.kind = TG_ALLTOALLV, .rank = rank, .world = world, .sends = nothing, .recvs = expected};
+    const struct timespec moment = {0, 300000000}, long_time = {TIMEOUT_MS / 1000 + 3, 0};
+    HOLDS(world == 3);
+    if (rank == 2) {
+        nanosleep(&long_time, NULL);
+        end_failed();
+    }
+    expected[rank == 0 ? 2 : 0] = (tg_span){byte, 1};
+    if (rank == 0) {
+        nanosleep(&moment, NULL);
+    } else if (awaits_both) {
+        expected[2] = (tg_span){byte, 1};
+    }
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    HOLDS(tg_mpi_link(mpi)->carry(tg_mpi_link(mpi), &op, &why) == TG_E_LINK);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    HOLDS(strstr(why.text, "rank 2 is lost") != NULL);
+    HOLDS(tg_mpi_awaited(mpi) == 2);
+    HOLDS((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 < TIMEOUT_MS * 3 / 2);
+    tg_mpi_link(mpi)->abort(tg_mpi_link(mpi), why.text);
+    nanosleep(&long_time, NULL);
+    end_failed();
+}
+
 static void a_reason_reaches_all(void)
 {
     const uint64_t len = 100;
@@ -312,7 +346,7 @@ static void too_little_memory_is_an_error(void)
     int r = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &r);
     rank = (uint32_t)r;
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 3; n++) {
         left = n;
         HOLDS(tg_mpi_new(&mpi, MPI_COMM_WORLD, TIMEOUT_MS, &poor, &why) == TG_E_MEMORY);
     }
@@ -351,6 +385,10 @@ int main(int argc, char **argv)
         garbage_is_refused();
     } else if (strcmp(scene, "late") == 0) {
         a_rank_that_is_late_is_lost();
+    } else if (strcmp(scene, "silent") == 0) {
+        the_silent_rank_is_named(0);
+    } else if (strcmp(scene, "silent-both") == 0) {
+        the_silent_rank_is_named(1);
     } else if (strcmp(scene, "abort") == 0) {
         a_reason_reaches_all();
     } else {

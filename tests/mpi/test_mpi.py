@@ -1,6 +1,6 @@
 """The link over MPI, and `tersegrad train` as processes: the same bits as threads, ranks that are lost or disagree.
 
-    MPI=openmpi BUILD=build/openmpi python3 -m unittest discover -s tests/mpi     KILLS=20 for more of them
+    MPI=openmpi BUILD=build/openmpi python3 -m unittest discover -s tests/mpi     KILLS=20 or STOPS=100 for more of them
 
 MPI names the launcher, mpirun.openmpi or mpirun.mpich; everything runs on this machine.
 """
@@ -20,6 +20,7 @@ MPI = os.environ.get("MPI", "openmpi")
 BUILD = pathlib.Path(os.environ.get("BUILD", f"build/{MPI}")).resolve()
 PROGRAM, LINK = str(BUILD / "tersegrad"), str(BUILD / "tests/mpi_link")
 KILLS = int(os.environ.get("KILLS", "3"))
+STOPS = int(os.environ.get("STOPS", "12"))
 QUICK = ["train", "--data", "glyphs"]
 SMALL = ["--model", "mlp", "--batch", "8"]
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OPENBLAS_NUM_THREADS="1")
@@ -89,8 +90,13 @@ class Link(unittest.TestCase):
         for scene in ("short", "long", "garbage"):
             self.play(scene, 3)
 
+    def test_null_is_refused_by_every_function(self):
+        done = mpirun(1, BUILD / "tests/test_null_mpi")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("tg_mpi_awaited__m", done.stdout + done.stderr)
+
     def test_a_rank_that_is_late_is_lost_and_reasons_reach_all(self):
-        for scene in ("late", "abort"):
+        for scene in ("late", "silent", "silent-both", "abort"):
             self.play(scene, 3)
 
 
@@ -321,6 +327,34 @@ class Train(unittest.TestCase):
         # Without a step if it was stopped while a checkpoint was put together.
         self.assertRegex(errors, rf"tersegrad: rank [01]: rank 2 is lost: rank [01] has waited for it for 2000 ms( at step \d+)?; "
                                  rf"--resume goes on from {re.escape(str(checkpoint))}")
+
+    def test_the_rank_that_is_stopped_is_the_one_that_is_named(self):
+        """At any moment of a step; never a rank that waits for the one that is stopped."""
+        generator = random.Random(5)
+        attempt = stops = 0
+        while stops < STOPS:
+            attempt += 1
+            n, recipe = generator.choice((3, 4)), generator.choice(("adacomp", "ef+topk@0.05,coords=shared", "dense", "orq@9"))
+            victim, log = generator.randrange(n), self.path / f"{attempt}.jsonl"
+            started = subprocess.Popen([*launcher(), "-n", str(n), PROGRAM, *QUICK, *SMALL, "--recipe", recipe, "--steps", "1000000",
+                                        "--timeout", "2", "--log", str(log)], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+            while not (log.exists() and log.read_text().count('"loss"') > 3) and started.poll() is None:
+                time.sleep(0.01)
+            time.sleep(generator.uniform(0, 0.1))
+            ranks = pids_of(started.pid)
+            if len(ranks) < n:  # on a machine that is very busy a rank may need longer than the timeout to start
+                _, errors = started.communicate(timeout=60)
+                self.assertLess(attempt - stops, max(STOPS // 2, 2), errors)
+                continue
+            stops += 1
+            os.kill(ranks[victim], signal.SIGSTOP)
+            begin = time.monotonic()
+            _, errors = started.communicate(timeout=60)
+            self.assertLess(time.monotonic() - begin, 30)
+            # A launcher may let the stopped rank go on before it kills it; whom that one names does not matter.
+            named = {int(lost) for by, lost in re.findall(r"tersegrad: rank (\d+): rank (\d+) is lost", errors) if int(by) != victim}
+            self.assertEqual(named, {victim}, f"{n} ranks, {recipe}, rank {victim} stopped: {errors}")
 
 
 if __name__ == "__main__":

@@ -334,7 +334,7 @@ static void misuse_is_named(void **state)
 
     c = NULL;
     tg_options opt = TG_OPTIONS_INIT;
-    opt.size = 8;
+    opt.size = 7;
     MUST_FAIL(TG_E_ARGUMENT, "TG_OPTIONS_INIT", tg_codec_new(&c, "fp32", m.tensors, 2, &opt, why));
     MUST_FAIL(TG_E_RECIPE, "seed", tg_codec_new(&c, "randomk@0.1,coords=shared", m.tensors, 2, NULL, why));
     MUST_FAIL(TG_E_ARGUMENT, "no tensors", tg_codec_new(&c, "fp32", NULL, 2, NULL, why));
