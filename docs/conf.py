@@ -23,6 +23,7 @@ copyright = "the Tersegrad authors, MIT licence"
 
 extensions = ["myst_parser"]
 root_doc = "README"
+highlight_language = "none"  # blocks without a language are no program
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4  # as deep as links go
 suppress_warnings = ["myst.header"]  # a page may begin a list of studies below its first heading
