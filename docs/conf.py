@@ -12,7 +12,7 @@ CONTENTS = {
     "Use": ["docs/start", "docs/choosing", "docs/recipes", "docs/program", "docs/pytorch", "docs/clusters", "docs/gpu", "docs/c"],
     "Recipes": ["docs/recipes/adacomp", "docs/recipes/lgc", "docs/recipes/bingrad-orq", "docs/recipes/co3",
                 "docs/recipes/random-block", "docs/recipes/baselines"],
-    "Evidence": ["docs/results", "bench/README", "docs/provenance"],
+    "Evidence": ["docs/results", "bench/README", "experiments/README", "docs/provenance"],
     "Inside": ["docs/architecture", "docs/format", "docs/adding-a-part", "fuzz/README", "tests/golden/README",
                "tests/golden-errors/README", "CONTRIBUTING", "CHANGELOG"],
 }
