@@ -8,7 +8,7 @@ ROUNDS = 5
 SAVE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mpi check check-page bench results fuzz format install clean program build-deps
+.PHONY: help demo mpi check check-page bench results docs fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -44,6 +44,10 @@ bench: program ## measure recipes beside targets and beside what bench/results h
 results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
 	@scripts/install-deps results
 	@/usr/bin/python3 experiments/results.py
+
+docs: ## build the documentation as a site, build/docs/site/index.html
+	@scripts/install-deps docs
+	@/usr/bin/python3 scripts/build-docs
 
 fuzz: ## look for crashes: SECONDS=60 for each target, or only for TARGET=frame
 	@scripts/install-deps fuzz
