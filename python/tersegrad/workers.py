@@ -163,7 +163,7 @@ class Workers:
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._stream):
             self._host[worker].copy_(self._staged[worker], non_blocking=True)
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event(blocking=True)  # sleeps instead of spinning, which would take cores from encoders
             arrived.record(self._stream)
         return arrived
 
