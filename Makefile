@@ -43,6 +43,7 @@ bench: program ## measure recipes beside targets and beside what bench/results h
 
 results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
 	@scripts/install-deps results
+	@/usr/bin/python3 experiments/report.py
 	@/usr/bin/python3 experiments/results.py
 
 docs: ## build the documentation as a site, build/docs/site/index.html

@@ -24,6 +24,7 @@ from ._exchange import Exchange
 from ._library import Error, canonical
 from ._torch_link import TorchLink, check_group
 from ._torch_model import describe, describe_list, dtype_name, find
+from .workers import Workers  # noqa: F401, part of the interface
 
 __all__ = ["Reducer", "State", "hook"]
 
