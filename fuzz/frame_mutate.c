@@ -82,21 +82,38 @@ static size_t cut_chunk(fuzz_mutant *m, size_t at, const tg_codec *c, uint32_t i
     return fuzz_mutant_add(m, FUZZ_BYTES, FUZZ_INDICES, i, at, view->index_len);
 }
 
-void fuzz_frame_cut(fuzz_mutant *m, tg_codec *c)
+fuzz_frame_shape fuzz_frame_whole(tg_codec *c)
 {
-    tg_frame_info info;
-    PROMISE(tg_frame_inspect(&info, c, m->bytes, m->len, NULL) == TG_OK, "a frame that was encoded can be read");
+    return (fuzz_frame_shape){c, c->grid, 0, TG_HAS_INDICES | TG_HAS_VALUES};
+}
+
+static tg_status read_body(const fuzz_frame_shape *shape, const uint8_t *frame, size_t len, size_t description_len)
+{
+    tg_codec *c = shape->c;
+    size_t front = TG_FRAME_HEADER + description_len;
+    if ((shape->holds & TG_HAS_VALUES) != 0) {
+        tg_codec_draw_shared(c, tg_get64(frame + 32));
+    }
+    return tg_body_read(c->views, c->view_hashes, c, shape->grid, shape->slice, shape->holds, frame + front,
+                        len - front - TG_FRAME_CHECKSUM, NULL);
+}
+
+void fuzz_frame_cut(fuzz_mutant *m, const fuzz_frame_shape *shape)
+{
+    size_t description_len = tg_get32(m->bytes + 20);
+    PROMISE(read_body(shape, m->bytes, m->len, description_len) == TG_OK, "a frame that was written can be read");
     size_t at = cut_header(m);
-    at = tg_get32(m->bytes + 20) > 0 ? cut_description(m, at) : at;
-    for (uint32_t i = 0; i < tg_grid_chunks(c->grid, 0); i++) {
-        at = cut_chunk(m, at, c, i);
+    at = description_len > 0 ? cut_description(m, at) : at;
+    for (uint32_t i = 0; i < tg_grid_chunks(shape->grid, shape->slice); i++) {
+        at = cut_chunk(m, at, shape->c, i);
     }
     PROMISE(at + TG_FRAME_CHECKSUM == m->len, "the fields of a frame are all of it");
 }
 
 /* ---- damage ---------------------------------------------------------------------------------------------------------- */
 
-void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const tg_codec *c, const uint8_t *other, size_t other_len)
+void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const fuzz_frame_shape *shape, const uint8_t *other,
+                       size_t other_len)
 {
     size_t first = 0;
     while (first < m->field_n && m->fields[first].chunk == FUZZ_NO_CHUNK) {
@@ -107,8 +124,8 @@ void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const tg_codec *c, con
     }
     size_t field = first + fuzz_pick(input, (uint32_t)(m->field_n - first));
     const fuzz_field *f = &m->fields[field];
-    const tg_chunk *chunk = &c->grid->chunks[f->chunk];
-    const tg_recipe *recipe = c->layout->units[chunk->unit].recipe;
+    const tg_chunk *chunk = &shape->grid->chunks[shape->grid->first[shape->slice] + f->chunk];
+    const tg_recipe *recipe = shape->c->layout->units[chunk->unit].recipe;
     bool forges = fuzz_once_in(input, 2);
     if (f->role == FUZZ_MODE && forges) {
         m->bytes[f->at] = fuzz_forge_mode(input);
@@ -267,23 +284,18 @@ void fuzz_frame_move_chunks(fuzz_input *input, fuzz_mutant *m, const fuzz_mutant
 
 /* ---- sealing --------------------------------------------------------------------------------------------------------- */
 
-bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, tg_codec *c, const tg_grid *grid,
-                     uint32_t slice, unsigned holds)
+bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, const fuzz_frame_shape *shape)
 {
     size_t front = TG_FRAME_HEADER + description_len;
-    if (len < front + TG_FRAME_CHECKSUM) {
-        return false;
-    }
-    size_t body_len = len - front - TG_FRAME_CHECKSUM;
-    if (tg_body_read(c->views, c->view_hashes, c, grid, slice, holds, frame + front, body_len, NULL) != TG_OK) {
+    if (len < front + TG_FRAME_CHECKSUM || read_body(shape, frame, len, description_len) != TG_OK) {
         return false;
     }
     tg_hash_list hashes;
     tg_hash_list_start(&hashes);
     tg_hash_list_append(&hashes, tg_hash(frame, front));
-    for (size_t i = 0; i < tg_grid_chunks(grid, slice); i++) {
-        tg_hash_list_append(&hashes, c->view_hashes[i]);
+    for (size_t i = 0; i < tg_grid_chunks(shape->grid, shape->slice); i++) {
+        tg_hash_list_append(&hashes, shape->c->view_hashes[i]);
     }
-    tg_put64(frame + front + body_len, tg_hash_list_end(&hashes));
+    tg_put64(frame + len - TG_FRAME_CHECKSUM, tg_hash_list_end(&hashes));
     return true;
 }

@@ -28,11 +28,23 @@ typedef enum fuzz_frame_role {
 
 #define FUZZ_NO_CHUNK UINT32_MAX
 
-/* Cuts a sound frame into fields, and leaves the checksum out. `c` reads it. */
-void fuzz_frame_cut(fuzz_mutant *m, tg_codec *c);
+/* What the body of a frame is: `c` reads it, and knows the coordinates that do not travel. */
+typedef struct fuzz_frame_shape {
+    tg_codec *c;
+    const tg_grid *grid;
+    uint32_t slice;
+    unsigned holds;
+} fuzz_frame_shape;
+
+/* That of a frame of the whole model. */
+fuzz_frame_shape fuzz_frame_whole(tg_codec *c);
+
+/* Cuts a sound frame into fields, and leaves the checksum out. */
+void fuzz_frame_cut(fuzz_mutant *m, const fuzz_frame_shape *shape);
 
 /* Damages one field of a chunk, or rewrites its indices or the code table of its symbols. `other` is some other frame. */
-void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const tg_codec *c, const uint8_t *other, size_t other_len);
+void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const fuzz_frame_shape *shape, const uint8_t *other,
+                       size_t other_len);
 
 /* Damages the description: its numbers, a name, a recipe, which may become `recipe`. */
 void fuzz_frame_damage_description(fuzz_input *input, fuzz_mutant *m, const tg_recipe_row *recipe);
@@ -48,9 +60,7 @@ void fuzz_frame_chunk(const fuzz_mutant *m, uint32_t chunk, size_t *from, size_t
  * from here on. */
 void fuzz_frame_move_chunks(fuzz_input *input, fuzz_mutant *m, const fuzz_mutant *other);
 
-/* Writes the checksum of a frame whose body holds `holds` of a slice, if the body is sound, which it must be for its chunks
- * to be known; whether it is. The coordinates that `c` must know it knows. */
-bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, tg_codec *c, const tg_grid *grid,
-                     uint32_t slice, unsigned holds);
+/* Writes the checksum of a frame if its body is sound, which it must be for its chunks to be known; whether it is. */
+bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, const fuzz_frame_shape *shape);
 
 #endif

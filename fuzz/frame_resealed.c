@@ -46,9 +46,8 @@ static void reseal_and_check(const parts *p)
             return;
         }
         if (tg_codec_make(&c, layout, 1, true, &options, NULL) == TG_OK) {
-            tg_codec_draw_shared(c, tg_get64(p->frame + 32));
-            sealed =
-                fuzz_frame_seal(p->frame, p->len, p->description_len, c, c->grid, 0, TG_HAS_INDICES | TG_HAS_VALUES);
+            fuzz_frame_shape whole = fuzz_frame_whole(c);
+            sealed = fuzz_frame_seal(p->frame, p->len, p->description_len, &whole);
         }
     }
     tg_codec_free(c);

@@ -16,7 +16,7 @@
 
 uint64_t fuzz_accepted_n, fuzz_refused_n;
 
-enum { LARGE_ONCE_IN = 64, HOLDS = TG_HAS_INDICES | TG_HAS_VALUES };
+enum { LARGE_ONCE_IN = 64 };
 
 /* ---- what must hold ---------------------------------------------------------------------------------------------------- */
 
@@ -112,8 +112,8 @@ static bool seal_as_described(uint8_t *frame, size_t len)
             return false;
         }
         if (tg_codec_make(&c, layout, 1, true, &options, NULL) == TG_OK) {
-            tg_codec_draw_shared(c, tg_get64(frame + 32));
-            sealed = fuzz_frame_seal(frame, len, description_len, c, c->grid, 0, HOLDS);
+            fuzz_frame_shape whole = fuzz_frame_whole(c);
+            sealed = fuzz_frame_seal(frame, len, description_len, &whole);
         }
     }
     tg_codec_free(c);
@@ -151,9 +151,10 @@ static void resize(fuzz_input *input, fuzz_mutant *m)
 
 static void mutate_body(fuzz_input *input, fuzz_mutant *m, const trial *t, const fuzz_bank_frame *other)
 {
+    fuzz_frame_shape whole = fuzz_frame_whole(t->of->codec);
     uint32_t damages = fuzz_pick(input, 4);
     for (uint32_t i = 0; i < damages; i++) {
-        fuzz_frame_damage(input, m, t->of->codec, other->bytes, other->len);
+        fuzz_frame_damage(input, m, &whole, other->bytes, other->len);
     }
     if (!fuzz_once_in(input, 4)) {
         fuzz_frame_fix_inner(m);
@@ -192,7 +193,8 @@ static void mutate(fuzz_input *input, fuzz_mutant *m, trial *t)
     if (fuzz_once_in(input, 8)) {
         fuzz_mutant donor;
         fuzz_mutant_start(&donor, other->bytes, other->len);
-        fuzz_frame_cut(&donor, other_case->codec);
+        fuzz_frame_shape whole = fuzz_frame_whole(other_case->codec);
+        fuzz_frame_cut(&donor, &whole);
         fuzz_frame_move_chunks(input, m, &donor);
         fuzz_mutant_free(&donor);
     }
@@ -218,7 +220,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     t.base = fuzz_pick(&input, FUZZ_BANK_FRAMES);
     fuzz_mutant m;
     fuzz_mutant_start(&m, t.of->frames[t.base].bytes, t.of->frames[t.base].len);
-    fuzz_frame_cut(&m, t.of->codec);
+    fuzz_frame_shape whole = fuzz_frame_whole(t.of->codec);
+    fuzz_frame_cut(&m, &whole);
     mutate(&input, &m, &t);
     uint8_t *frame = fuzz_room(m.len, 0); /* exact, so that a sanitizer sees every byte too far */
     memcpy(frame, m.bytes, m.len);
@@ -229,9 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         accepted = fuzz_check_frame(frame, m.len);
     } else {
         size_t description_len = tg_get32(frame + 20);
-        tg_codec_draw_shared(t.of->codec, tg_get64(frame + 32));
-        sealed = description_len <= m.len &&
-                 fuzz_frame_seal(frame, m.len, description_len, t.of->codec, t.of->codec->grid, 0, HOLDS);
+        sealed = description_len <= m.len && fuzz_frame_seal(frame, m.len, description_len, &whole);
         accepted = check_frame(t.of, frame, m.len);
     }
     bool is_described = (frame[5] & 1) != 0;
