@@ -90,10 +90,16 @@ static void put_grouped(bit_writer *w, uint32_t value, bool is_long)
 static void forge_runs(bit_writer *w, fuzz_input *input, uint32_t count, uint32_t n)
 {
     bool is_long = fuzz_once_in(input, 8), touches = fuzz_once_in(input, 8), leads_out = fuzz_once_in(input, 8);
+    uint32_t position = 0;
     for (uint32_t left = count, run = 0; left > 0 && written_len(w) < 200; run++) {
-        uint32_t len = 1 + fuzz_pick(input, left < 40 ? left : 40);
-        put_grouped(w, run > 0 && touches ? 0 : 1 + fuzz_pick(input, 3), is_long && run == 1);
-        put_grouped(w, leads_out && len == left ? n : len - 1, false);
+        uint32_t len = 1 + fuzz_pick(input, left < 40 ? left : 40), gap = 1 + fuzz_pick(input, 3);
+        gap = run > 0 && touches ? 0 : gap;
+        if (leads_out && len >= left && n >= position + len) {
+            gap = n - position - len + 1 + fuzz_pick(input, 3);
+        }
+        put_grouped(w, gap, is_long && run == 1);
+        put_grouped(w, len - 1, false);
+        position += gap + len;
         left -= len < left ? len : left;
     }
 }

@@ -204,6 +204,40 @@ void fuzz_frame_fix_inner(fuzz_mutant *m)
     }
 }
 
+/* Makes a field so long: cuts it, or adds zeros. */
+static void resize_field(fuzz_mutant *m, size_t field, size_t len)
+{
+    size_t now = m->fields[field].len;
+    uint8_t *zeros = fuzz_room(len > now ? len - now : 0, 0);
+    fuzz_mutant_replace(m, field, len < now ? len : now, len < now ? now - len : 0, zeros, len > now ? len - now : 0);
+    free(zeros);
+}
+
+void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape)
+{
+    enum { LEN_MAX = 1 << 18 };
+    uint32_t count = 0;
+    bool is_told = false, is_joint = false;
+    for (size_t i = 0; i < m->field_n; i++) {
+        const fuzz_field *f = &m->fields[i];
+        is_told =
+            f->chunk != FUZZ_NO_CHUNK && (f->role == FUZZ_COUNT || (is_told && m->fields[i - 1].chunk == f->chunk));
+        count = f->role == FUZZ_COUNT ? (uint32_t)fuzz_get_number(m->bytes + f->at, 3) : count;
+        is_joint = f->role == FUZZ_MODE ? tg_mode_is_joint(m->bytes[f->at]) : is_joint;
+        if (!is_told || (shape->holds & TG_HAS_VALUES) == 0) {
+            continue;
+        }
+        const tg_chunk *chunk = &shape->grid->chunks[shape->grid->first[shape->slice] + f->chunk];
+        const tg_recipe *recipe = shape->c->layout->units[chunk->unit].recipe;
+        uint64_t side_len = tg_side_len(recipe, count), symbol_len = tg_values_len(recipe, count) - side_len;
+        if (f->role == FUZZ_SIDE && side_len <= LEN_MAX) {
+            resize_field(m, i, (size_t)side_len);
+        } else if (f->role == FUZZ_SYMBOLS && symbol_len <= LEN_MAX && !tg_recipe_is_coded(recipe)) {
+            resize_field(m, i, is_joint ? 0 : (size_t)symbol_len);
+        }
+    }
+}
+
 void fuzz_frame_fix_outer(fuzz_mutant *m)
 {
     size_t description_len = 0;

@@ -53,6 +53,9 @@ void fuzz_frame_damage_description(fuzz_input *input, fuzz_mutant *m, const tg_r
 void fuzz_frame_fix_inner(fuzz_mutant *m);
 void fuzz_frame_fix_outer(fuzz_mutant *m);
 
+/* Gives chunks whose count travels as many bytes of symbols, and of what travels with buckets, as their count asks for. */
+void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape);
+
 /* Where a chunk lies. */
 void fuzz_frame_chunk(const fuzz_mutant *m, uint32_t chunk, size_t *from, size_t *to);
 

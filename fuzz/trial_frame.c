@@ -157,6 +157,9 @@ static void mutate_body(fuzz_input *input, fuzz_mutant *m, const trial *t, const
         fuzz_frame_damage(input, m, &whole, other->bytes, other->len);
     }
     if (!fuzz_once_in(input, 4)) {
+        if (fuzz_once_in(input, 2)) {
+            fuzz_frame_fit_symbols(m, &whole);
+        }
         fuzz_frame_fix_inner(m);
     }
 }
