@@ -82,6 +82,8 @@ static tg_status hit_message(void *context, tg_op_kind kind, uint32_t from, uint
                             d->script->lens[d->other]);
     } else if (!d->hit) {
         fuzz_message_follow(&d->script->sealers, data, len);
+    } else if (len == sizeof(tg_detail) && fuzz_once_in(d->input, 4)) { /* the reason of a failure */
+        fuzz_damage_byte(d->input, data, (size_t)len);
     }
     return TG_OK;
 }
