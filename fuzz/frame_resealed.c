@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "frame/frame.h"
 #include "frame_check.h"
+#include "frame_mutate.h"
 
 #include <string.h>
 
@@ -11,8 +12,8 @@ enum { DESCRIBED = 1, FLAGS = DESCRIBED | TG_HAS_INDICES | TG_HAS_VALUES };
 
 /* Where a frame's parts lie. */
 typedef struct parts {
-    uint8_t *frame, *description, *body;
-    size_t len, description_len, body_len;
+    uint8_t *frame, *description;
+    size_t len, description_len;
 } parts;
 
 /* All of the header but rank, step and the length of the description, which any frame may choose. */
@@ -27,29 +28,6 @@ static void repair_header(const parts *p)
     tg_put32(p->frame + 16, 1); /* ... of 1 */
     tg_put64(p->frame + 24, p->len);
     tg_put64(p->frame + 40, tg_hash(p->description, p->description_len));
-}
-
-static uint64_t checksum_of(const parts *p, const uint64_t *chunk_hashes, size_t chunk_n)
-{
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
-    tg_hash_list_append(&hashes, tg_hash(p->frame, TG_FRAME_HEADER + p->description_len));
-    for (size_t i = 0; i < chunk_n; i++) {
-        tg_hash_list_append(&hashes, chunk_hashes[i]);
-    }
-    return tg_hash_list_end(&hashes);
-}
-
-/* Writes the checksum if the body is sound, which it must be for its chunks to be known; whether it is. */
-static bool seal(const parts *p, tg_codec *c)
-{
-    tg_body_view view = {.bytes = p->body, .chunks = c->views};
-    c->executor->draw(c->run, tg_get64(p->frame + 32));
-    if (c->executor->check(&view, c->hashes, c->run, c->plan, 0, p->body_len, NULL) != TG_OK) {
-        return false;
-    }
-    tg_put64(p->body + p->body_len, checksum_of(p, c->hashes, c->grid->first[1]));
-    return true;
 }
 
 static void reseal_and_check(const parts *p)
@@ -67,9 +45,10 @@ static void reseal_and_check(const parts *p)
             (void)fuzz_check_frame(p->frame, p->len);
             return;
         }
-        const tg_codec_purpose purpose = {
-            .slices = 1, .holds = TG_HAS_INDICES | TG_HAS_VALUES, .only_decodes = true};
-        sealed = tg_codec_make(&c, layout, &purpose, &options, NULL) == TG_OK && seal(p, c);
+        if (tg_codec_make(&c, layout, &fuzz_whole_purpose, &options, NULL) == TG_OK) {
+            fuzz_frame_shape whole = fuzz_frame_whole(c);
+            sealed = fuzz_frame_seal(p->frame, p->len, p->description_len, &whole);
+        }
     }
     tg_codec_free(c);
     PROMISE(fuzz_check_frame(p->frame, p->len) == sealed, "a frame is accepted exactly if its chunks are sound");
@@ -85,8 +64,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     memcpy(p.frame, data, len);
     if (p.description_len <= room) {
         p.description = p.frame + TG_FRAME_HEADER;
-        p.body = p.description + p.description_len;
-        p.body_len = room - p.description_len;
         repair_header(&p);
         reseal_and_check(&p);
     }

@@ -70,6 +70,14 @@ static int may_differ(const char *line)
     return is_named(line, "workers") || is_named(line, "batch");
 }
 
+/* Replaces control characters, which a damaged file may have put into a value: a sentence is one line that a terminal shows. */
+static void show_plainly(char *text)
+{
+    for (; *text != '\0'; text++) {
+        *text = (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text;
+    }
+}
+
 int tr_settings_compare(const char *saved, const char *now, char why[TR_WHY])
 {
     for (; *saved != '\0' || *now != '\0'; saved = next_line(saved), now = next_line(now)) {
@@ -88,6 +96,7 @@ int tr_settings_compare(const char *saved, const char *now, char why[TR_WHY])
             (void)snprintf(why, TR_WHY,
                            "it was saved by a run with other settings; give the same flags to go on with it");
         }
+        show_plainly(why);
         return -1;
     }
     return 0;

@@ -1,0 +1,18 @@
+/* Indices and coded symbols of a chunk that are written anew, sound or wrong in one place: what changing single bytes of a
+ * code seldom reaches. */
+#ifndef TG_FUZZ_FORGE_H
+#define TG_FUZZ_FORGE_H
+
+#include "recipe/recipe.h"
+#include "mutate.h"
+
+/* A mode of indices; most often one that there is. */
+uint8_t fuzz_forge_mode(fuzz_input *input);
+
+/* Replaces the indices of a chunk of n elements, and often its mode and count, by forged ones. */
+void fuzz_forge_indices(fuzz_input *input, fuzz_mutant *m, size_t field, uint32_t n);
+
+/* Replaces the coded symbols of a chunk by a form, a code table and a stream. */
+void fuzz_forge_symbols(fuzz_input *input, fuzz_mutant *m, size_t field, const tg_recipe *recipe);
+
+#endif

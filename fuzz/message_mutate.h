@@ -1,0 +1,35 @@
+/* Mutation of what ranks send each other during a step: ballots, frames of slices, messages of LGC. Lengths stay, because both
+ * ends of a link know them; checksums are made right again. */
+#ifndef TG_FUZZ_MESSAGE_MUTATE_H
+#define TG_FUZZ_MESSAGE_MUTATE_H
+
+#include "arenas.h"
+#include "frame_mutate.h"
+
+/* Reads the frames of an arena: one for its own layout, or two for those of lowrank's two exchanges. None for LGC. */
+enum { FUZZ_SEALERS = 2 };
+
+typedef struct fuzz_sealer {
+    tg_codec *codec;
+    tg_grid *whole;  /* of a leader's frames, which are not cut into slices ... */
+    tg_plan *leader; /* ... and hold indices alone */
+} fuzz_sealer;
+
+typedef struct fuzz_sealers {
+    fuzz_sealer of[FUZZ_SEALERS];
+    size_t n;
+} fuzz_sealers;
+
+void fuzz_sealers_make(fuzz_sealers *s, const fuzz_arena *a);
+
+/* Whether it is more than a ballot or a reason. */
+bool fuzz_message_has_content(const uint8_t *message, uint64_t len);
+
+/* To be called with every message that is left as it is, in order: coordinates that a leader tells are needed to read others. */
+void fuzz_message_follow(const fuzz_sealers *s, const uint8_t *message, uint64_t len);
+
+/* Damages a message to rank `to`, and seals it again. `other` is some other message. */
+void fuzz_message_damage(fuzz_input *input, const fuzz_sealers *s, const fuzz_arena *a, uint32_t to, uint8_t *message,
+                         uint64_t len, const uint8_t *other, uint64_t other_len);
+
+#endif
