@@ -3,8 +3,8 @@
 #ifndef TG_FUZZ_FORGE_H
 #define TG_FUZZ_FORGE_H
 
-#include "recipe/recipe.h"
 #include "mutate.h"
+#include "recipe/recipe.h"
 
 /* A mode of indices; most often one that there is. */
 uint8_t fuzz_forge_mode(fuzz_input *input);

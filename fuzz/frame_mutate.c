@@ -111,7 +111,8 @@ static tg_status read_body(const fuzz_frame_shape *shape, const uint8_t *frame, 
         c->executor->draw(c->run, tg_get64(frame + 32));
     }
     tg_body_view view = {.bytes = frame + front, .chunks = c->views};
-    return c->executor->check(&view, c->hashes, c->run, shape->plan, shape->slice, len - front - TG_FRAME_CHECKSUM, NULL);
+    return c->executor->check(&view, c->hashes, c->run, shape->plan, shape->slice, len - front - TG_FRAME_CHECKSUM,
+                              NULL);
 }
 
 void fuzz_frame_cut(fuzz_mutant *m, const fuzz_frame_shape *shape)

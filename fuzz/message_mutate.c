@@ -231,7 +231,8 @@ void fuzz_message_damage(fuzz_input *input, const fuzz_sealers *s, const fuzz_ar
         fuzz_frame_shape shape = shape_of(s, message);
         damage_frame(input, message, (size_t)len, &shape, other, (size_t)other_len);
     } else if (is_lgc(message, len)) {
-        damage_lgc(input, message, (size_t)len, ((const tg_lgc_exchange *)a->ranks[to]->own)->lgc, other, (size_t)other_len);
+        damage_lgc(input, message, (size_t)len, ((const tg_lgc_exchange *)a->ranks[to]->own)->lgc, other,
+                   (size_t)other_len);
     } else if (len == TG_BALLOT_LEN) {
         damage_ballot(input, message);
     } else {

@@ -1,7 +1,7 @@
 /* Seeds of the targets whose input no codec has to make: packs, recipes, .npy files. */
 #include "base/bits.h"
-#include "plan/plan.h"
 #include "npy.h"
+#include "plan/plan.h"
 #include "seeds.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Any bytes as the indices and the symbols of a chunk, for every pack part in the table. What an index part accepts is a
  * mask of the right count that survives another round; symbols that are read are below their base and survive a round. */
 #include "base/bits.h"
-#include "plan/plan.h"
 #include "kernels/kernels.h"
+#include "plan/plan.h"
 #include "support.h"
 
 #include <string.h>

@@ -22,11 +22,11 @@
     } while (0)
 
 /* Returns from the calling function when `pointer`, which must be given, is NULL. */
-#define TG_NEED(pointer, why)                     \
-    do {                                          \
-        if ((pointer) == NULL) {                  \
-            return tg_missing(#pointer, (why));   \
-        }                                         \
+#define TG_NEED(pointer, why)                   \
+    do {                                        \
+        if ((pointer) == NULL) {                \
+            return tg_missing(#pointer, (why)); \
+        }                                       \
     } while (0)
 
 /* Writes the sentence (cut to fit) unless `why` is NULL, and returns `status`, so that a failure is one

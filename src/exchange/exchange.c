@@ -16,8 +16,8 @@ static tg_status hand_out(tg_exchange *x, tg_op *op, tg_phase phase, tg_op_kind 
                           const tg_span *recvs)
 {
     x->step.phase = phase;
-    *op = (tg_op){
-        .kind = kind, .root = x->mail.root, .rank = x->rank, .world = x->world, .sends = sends, .recvs = recvs};
+    *op =
+        (tg_op){.kind = kind, .root = x->mail.root, .rank = x->rank, .world = x->world, .sends = sends, .recvs = recvs};
     for (uint32_t p = 0; p < x->world; p++) {
         uint64_t payload = phase == TG_TALKING ? x->mail.payload[p] : 0;
         x->last.payload += payload;
@@ -166,8 +166,7 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
         TG_NEED(grads, why);
     }
     if (x->step.phase != TG_IDLE) {
-        return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first",
-                       x->step.number);
+        return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
     }
     x->step = (tg_step){.phase = TG_SENDING, .number = step, .grads = grads};
     x->mail.root = 0;

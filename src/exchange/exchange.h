@@ -24,7 +24,7 @@ typedef struct tg_protocol {
     /* Whether this protocol can carry the units of a layout; if not, one sentence why. */
     tg_status (*suits)(const tg_layout *layout, tg_detail *why);
 
-    unsigned holds;                   /* what its frames hold, in both directions */
+    unsigned holds;                     /* what its frames hold, in both directions */
     uint32_t (*slices)(uint32_t world); /* into which frames are cut; NULL: one */
     bool (*answers)(uint32_t rank);     /* whether a rank owns a slice and answers for it; NULL: none does */
     bool answer_has_feedback;
@@ -51,8 +51,8 @@ typedef struct tg_protocol {
 typedef struct tg_protocol_state {
     void (*residual)(const tg_exchange *x, float *out, size_t tensor);
     tg_status (*traffic)(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why);
-    float *(*saved)(const tg_exchange *x, uint64_t *n); /* all that is saved, as floats ... */
-    void (*restored)(const tg_exchange *x);             /* ... which counts once this is called; NULL: at once */
+    float *(*saved)(const tg_exchange *x, uint64_t *n);       /* all that is saved, as floats ... */
+    void (*restored)(const tg_exchange *x);                   /* ... which counts once this is called; NULL: at once */
     void (*learning)(tg_learning *out, const tg_exchange *x); /* NULL: it does not learn */
     const char *of_world; /* what in it belongs to one number of ranks; NULL: nothing */
 } tg_protocol_state;
@@ -107,12 +107,12 @@ typedef struct tg_ballots {
 
 /* Frames between ranks: those of each rank's gradients, and those with which owners answer. */
 typedef struct tg_carrier {
-    tg_codec *codec;     /* of this rank's gradients */
-    tg_codec *answer;    /* of the slice that this rank owns; NULL if it owns none */
+    tg_codec *codec;  /* of this rank's gradients */
+    tg_codec *answer; /* of the slice that this rank owns; NULL if it owns none */
     tg_grid *leader_grid;
-    tg_plan *leader;     /* of the indices of a step's leader; NULL if nothing follows one */
+    tg_plan *leader; /* of the indices of a step's leader; NULL if nothing follows one */
     uint8_t *out, *answer_out;
-    uint8_t **frames;    /* where each slice's frame is in `out` */
+    uint8_t **frames; /* where each slice's frame is in `out` */
     tg_framed *framed;
     tg_body_view *bodies; /* frames that were checked: of all ranks, or answers of all slices */
     tg_view *views;

@@ -90,16 +90,15 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchanges lgc-ring and lgc-server carry recipes with 'autoencoder' alone");
 }
 
-#define STATE                                                                                                   \
-    .residual = residual, .traffic = traffic, .saved = saved, .restored = restored, .learning = learning
+#define STATE .residual = residual, .traffic = traffic, .saved = saved, .restored = restored, .learning = learning
 
 static const tg_protocol_state ring_state = {STATE};
 static const tg_protocol_state server_state = {STATE, .of_world = "learned decoders"};
 
-#define LGC(called, with)                                                                                              \
-    {                                                                                                                  \
+#define LGC(called, with)                                                                                             \
+    {                                                                                                                 \
         .name = (called), .suits = suits, .open = open, .close = close, .rounds = tg_lgc_rounds, .send = tg_lgc_send, \
-        .receive = tg_lgc_receive, .finish = finish, .state = (with)                                                   \
+        .receive = tg_lgc_receive, .finish = finish, .state = (with)                                                  \
     }
 
 const tg_protocol tg_protocol_lgc_ring = LGC("lgc-ring", &ring_state);

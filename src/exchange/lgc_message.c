@@ -26,10 +26,11 @@ enum { HASH = 8 };
 uint64_t tg_lgc_message_max(const tg_lgc *l)
 {
     uint64_t chunks = (l->size.sparse_n + TG_CHUNK - 1) / TG_CHUNK;
-    uint64_t lead =
-        chunks * (TG_CHUNK_HEADER + 1) + l->size.sparse_n / 8 + tg_ordering_len((size_t)l->size.coded_n) + 4 * l->size.code_n;
+    uint64_t lead = chunks * (TG_CHUNK_HEADER + 1) + l->size.sparse_n / 8 + tg_ordering_len((size_t)l->size.coded_n) +
+                    4 * l->size.code_n;
     uint64_t values = 4 * (l->size.whole_n + l->size.picked_n + l->size.coded_n + l->size.code_n);
-    uint64_t innovation = (l->size.coded_n / TG_CHUNK + 1) * (TG_CHUNK_HEADER + 1) + l->size.coded_n / 8 + 4 * l->size.innovation_n;
+    uint64_t innovation =
+        (l->size.coded_n / TG_CHUNK + 1) * (TG_CHUNK_HEADER + 1) + l->size.coded_n / 8 + 4 * l->size.innovation_n;
     uint64_t slice = 4 * (l->size.n / l->world + 1);
     uint64_t most = lead > values + innovation ? lead : values + innovation;
     return TG_LGC_HEADER + HASH + (most > slice ? most : slice);
@@ -52,7 +53,7 @@ tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about
 
 /* The body of what rank p has said; NULL and a sentence if it is not what is expected. */
 const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
-                                   tg_detail *why)
+                           tg_detail *why)
 {
     tg_message m = tg_exchange_received(x, p);
     uint8_t wanted[TG_LGC_HEADER];
@@ -63,7 +64,8 @@ const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p,
     tg_put32(wanted + 8, p);
     tg_put32(wanted + 12, slice);
     tg_put64(wanted + 16, x->step.number);
-    if (m.len < TG_LGC_HEADER + HASH || memcmp(m.data, wanted, 24) != 0 || tg_get64(m.data + 24) != m.len - TG_LGC_HEADER - HASH ||
+    if (m.len < TG_LGC_HEADER + HASH || memcmp(m.data, wanted, 24) != 0 ||
+        tg_get64(m.data + 24) != m.len - TG_LGC_HEADER - HASH ||
         tg_get64(m.data + m.len - HASH) != tg_hash(m.data, m.len - HASH)) {
         (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the one that is due", p);
         return NULL;
@@ -106,4 +108,3 @@ const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes,
     }
     return bytes;
 }
-

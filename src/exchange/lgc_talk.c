@@ -23,7 +23,10 @@ static uint8_t *out_of(const tg_exchange *x)
 }
 
 /* What is talked about in each round: of phase 1, 2, 3 by a ring, 3 by a server. */
-static const tg_lgc_topic scripts[4][ROUNDS_MAX] = {{TG_LGC_SLICE, TG_LGC_SUM}, {TG_LGC_LEAD, TG_LGC_VALUES}, {TG_LGC_LEAD, TG_LGC_SLICE, TG_LGC_SUM}, {TG_LGC_LEAD, TG_LGC_REPORT, TG_LGC_ANSWER}};
+static const tg_lgc_topic scripts[4][ROUNDS_MAX] = {{TG_LGC_SLICE, TG_LGC_SUM},
+                                                    {TG_LGC_LEAD, TG_LGC_VALUES},
+                                                    {TG_LGC_LEAD, TG_LGC_SLICE, TG_LGC_SUM},
+                                                    {TG_LGC_LEAD, TG_LGC_REPORT, TG_LGC_ANSWER}};
 
 static const tg_lgc_topic *script_of(const tg_lgc *l)
 {
@@ -122,7 +125,8 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
     }
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         size_t order_len = tg_ordering_len((size_t)l->size.coded_n);
-        if ((uint64_t)(end - at) < order_len || !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.space)) {
+        if ((uint64_t)(end - at) < order_len ||
+            !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.space)) {
             return makes_no_sense(x->mail.root, why);
         }
         at += order_len;
@@ -167,7 +171,8 @@ static tg_status send_slices(tg_exchange *x)
 
 /* The sum of elements [from, to) of all ranks' vectors times `share`, in rank order, into l->average. A report has more
  * behind them. */
-static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, float share, tg_detail *why)
+static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, float share,
+                              tg_detail *why)
 {
     tg_lgc *l = lgc_of(x);
     uint32_t slice = about == TG_LGC_SLICE ? x->rank : 0;
@@ -278,7 +283,8 @@ static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
         return TG_E_FRAME;
     }
     const uint8_t *end = body + len;
-    const uint8_t *at = tg_lgc_get_mask(l->lead.part, l->size.coded_n, body + tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)), end);
+    const uint8_t *at =
+        tg_lgc_get_mask(l->lead.part, l->size.coded_n, body + tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)), end);
     if (at == NULL || tg_mask_count(l->lead.part, l->size.coded_n) != l->size.innovation_n ||
         (uint64_t)(end - at) != 4 * l->size.innovation_n) {
         return makes_no_sense(p, why);
@@ -360,7 +366,8 @@ tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
     if (about == TG_LGC_SLICE || about == TG_LGC_VALUES || about == TG_LGC_REPORT) {
         tg_lgc_fill_vector(l);
         bool has_coded = l->progress.phase != TG_LGC_PHASE_DENSE;
-        l->said.coded_len += has_coded ? tg_lgc_stretch_len(l, l->size.whole_n + l->size.picked_n, tg_lgc_vector_n(l)) : 0;
+        l->said.coded_len +=
+            has_coded ? tg_lgc_stretch_len(l, l->size.whole_n + l->size.picked_n, tg_lgc_vector_n(l)) : 0;
     }
     switch (about) {
     case TG_LGC_LEAD: return send_lead(x);

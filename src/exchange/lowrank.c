@@ -9,8 +9,8 @@
  *
  * A tensor's first dimension is the rows of its matrix, all others together the columns. A tensor that is no matrix, or would
  * not be smaller as two factors, travels as it is, beside P. */
-#include "exchange/exchange.h"
 #include "exec/lowrank.h"
+#include "exchange/exchange.h"
 
 #include <string.h>
 

@@ -75,8 +75,8 @@ typedef struct tg_executor {
     /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks all of it: lengths, indices, symbols,
      * nothing left over. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
      * so that `sum` of this body alone need not read them again. */
-    tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len,
-                       tg_detail *why);
+    tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
+                       size_t len, tg_detail *why);
 
     /* Sums the values of bodies of a slice, in order. They were checked, so this cannot fail. Averages of finite values are
      * finite. */

@@ -6,11 +6,11 @@
 #include <string.h>
 
 const tg_route *const tg_host_routes[TG_ROUTE_N] = {
-    [TG_ROUTE_PLAIN] = &tg_route_plain,     [TG_ROUTE_VERBATIM] = &tg_route_verbatim,
-    [TG_ROUTE_WORDS] = &tg_route_words,     [TG_ROUTE_BUCKETS] = &tg_route_buckets,
-    [TG_ROUTE_FITTED] = &tg_route_fitted,   [TG_ROUTE_SCALED] = &tg_route_scaled,
-    [TG_ROUTE_LISTED] = &tg_route_listed,   [TG_ROUTE_DRAWN] = &tg_route_drawn,
-    [TG_ROUTE_TESTED] = &tg_route_tested,   [TG_ROUTE_BINS] = &tg_route_bins,
+    [TG_ROUTE_PLAIN] = &tg_route_plain,   [TG_ROUTE_VERBATIM] = &tg_route_verbatim,
+    [TG_ROUTE_WORDS] = &tg_route_words,   [TG_ROUTE_BUCKETS] = &tg_route_buckets,
+    [TG_ROUTE_FITTED] = &tg_route_fitted, [TG_ROUTE_SCALED] = &tg_route_scaled,
+    [TG_ROUTE_LISTED] = &tg_route_listed, [TG_ROUTE_DRAWN] = &tg_route_drawn,
+    [TG_ROUTE_TESTED] = &tg_route_tested, [TG_ROUTE_BINS] = &tg_route_bins,
     [TG_ROUTE_LEADER] = &tg_route_leader,
 };
 
@@ -111,10 +111,11 @@ static bool is_source_finite(const tg_run *run, size_t tensor, const tg_source *
 
 tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why)
 {
-    return tg_fail(TG_E_NONFINITE, why,
-                   "the residual of tensor '%.100s' overflows: its %s is finite, but %s plus residual, or that less the "
-                   "decoded values, is not",
-                   tensor, of, of);
+    return tg_fail(
+        TG_E_NONFINITE, why,
+        "the residual of tensor '%.100s' overflows: its %s is finite, but %s plus residual, or that less the "
+        "decoded values, is not",
+        tensor, of, of);
 }
 
 tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *source, tg_detail *why)

@@ -18,14 +18,14 @@ typedef struct tg_written {
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_workspace {
     tg_pool *pool;
-    tg_scratch *scratch;      /* one a worker */
-    void *spaces;             /* of scratch->chunk */
-    tg_written *written;      /* one a chunk of the grid */
-    uint32_t *known_n;        /* coordinates in a chunk that are known without a frame */
-    uint32_t *lists;          /* space for coordinates of chunks that send few */
+    tg_scratch *scratch; /* one a worker */
+    void *spaces;        /* of scratch->chunk */
+    tg_written *written; /* one a chunk of the grid */
+    uint32_t *known_n;   /* coordinates in a chunk that are known without a frame */
+    uint32_t *lists;     /* space for coordinates of chunks that send few */
     uint64_t list_n;
-    uint64_t step;            /* of the coordinates that are drawn ... */
-    bool is_drawn;            /* ... if they are */
+    uint64_t step; /* of the coordinates that are drawn ... */
+    bool is_drawn; /* ... if they are */
 } tg_workspace;
 
 /* The measuring pass of one unit, one lane. */

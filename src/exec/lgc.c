@@ -68,7 +68,8 @@ static tg_status assign(tg_lgc *l, tg_detail *why)
         count(l, tensor);
     }
     if (l->size.coded_n == 0 || l->size.coded_n >= UINT32_MAX) {
-        return tg_fail(TG_E_RECIPE, why, "'autoencoder' has %s values to encode", l->size.coded_n == 0 ? "no" : "too many");
+        return tg_fail(TG_E_RECIPE, why, "'autoencoder' has %s values to encode",
+                       l->size.coded_n == 0 ? "no" : "too many");
     }
     return TG_OK;
 }
@@ -186,9 +187,11 @@ void tg_lgc_free(tg_lgc *l)
         return;
     }
     tg_allocator a = l->allocator;
-    void *const all[] = {l->sum.average,     l->sum.vector,    l->sum.means,  l->of.decoded, l->of.mean_code, l->of.code, (void *)l->of.rows,
-                         l->of.innovations, l->of.sequences, l->of.values, l->lead.space,    l->lead.order,     l->lead.keys, l->lead.scratch,
-                         l->lead.part,        l->lead.mask,      l->state.next,   l->state.saved,   l->input.g,         l->input.u,    l->tensors};
+    void *const all[] = {l->sum.average, l->sum.vector,      l->sum.means,      l->of.decoded,   l->of.mean_code,
+                         l->of.code,     (void *)l->of.rows, l->of.innovations, l->of.sequences, l->of.values,
+                         l->lead.space,  l->lead.order,      l->lead.keys,      l->lead.scratch, l->lead.part,
+                         l->lead.mask,   l->state.next,      l->state.saved,    l->input.g,      l->input.u,
+                         l->tensors};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tg_release(&a, all[i]);
     }
@@ -213,7 +216,8 @@ void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
     const tg_lgc_tensor *tensor = &l->tensors[t];
     bool all = l->said.last_phase <= TG_LGC_PHASE_DENSE || tensor->role == TG_LGC_WHOLE;
     *out = (tg_traffic){.entries = all ? tensor->n : tensor->k};
-    double entries = (double)out->entries, lead = (double)l->said.lead_len / (double)(l->size.coded_n + l->size.picked_n);
+    double entries = (double)out->entries,
+           lead = (double)l->said.lead_len / (double)(l->size.coded_n + l->size.picked_n);
     double each = tensor->role == TG_LGC_CODED ? (double)l->said.coded_len / (double)l->size.coded_n : 4;
     out->len = (uint64_t)(entries * (all ? 4 : each + lead) + 0.5);
 }

@@ -58,10 +58,10 @@ typedef struct tg_lgc_state {
 
 /* The leader's coordinates. */
 typedef struct tg_lgc_lead {
-    uint64_t *mask; /* among the elements of sparse tensors */
-    uint64_t *part; /* mask of one tensor, or of an innovation */
-    void *scratch;  /* of the select part */
-    uint64_t *keys; /* to sort by */
+    uint64_t *mask;  /* among the elements of sparse tensors */
+    uint64_t *part;  /* mask of one tensor, or of an innovation */
+    void *scratch;   /* of the select part */
+    uint64_t *keys;  /* to sort by */
     uint32_t *order; /* which coded value is at each place of a sequence */
     uint32_t *space;
 } tg_lgc_lead;

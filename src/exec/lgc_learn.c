@@ -75,9 +75,9 @@ static void learn(tg_lgc *l, uint64_t step)
     tg_stream_words(&word, &stream, 0, 1, 3);
     uint32_t chosen = (uint32_t)((uint64_t)word * l->world >> 32);
     double error = measure_error(l, chosen), loss = 0;
-    tg_status status =
-        l->is_server ? tg_autoencoder_train_common(&loss, l->autoencoder, l->of.rows, l->of.rows + l->world, chosen, NULL)
-                     : tg_autoencoder_train_mean(&loss, l->autoencoder, l->of.rows, l->world, NULL);
+    tg_status status = l->is_server ? tg_autoencoder_train_common(&loss, l->autoencoder, l->of.rows,
+                                                                  l->of.rows + l->world, chosen, NULL)
+                                    : tg_autoencoder_train_mean(&loss, l->autoencoder, l->of.rows, l->world, NULL);
     if (status == TG_OK && isfinite(error)) {
         float *known = &l->progress.error;
         *known = *known < 0 ? (float)error : 0.9f * *known + 0.1f * (float)error;

@@ -27,7 +27,7 @@ struct tg_lowrank {
     tg_nonfinite nonfinite;
     matrix *matrices;
     size_t matrix_n;
-    size_t *matrix_of; /* of each tensor, plus 1; 0: it travels as it is */
+    size_t *matrix_of;      /* of each tensor, plus 1; 0: it travels as it is */
     void **first, **second; /* what the two all-reduces average */
     float *saved;           /* residuals, then the factors that the next step starts from */
     uint64_t saved_n;

@@ -68,9 +68,8 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
 
 static tg_status open_plan(tg_codec *c, const tg_purpose *purpose, uint32_t threads, tg_detail *why)
 {
-    tg_run_options opt = {.threads = threads,
-                          .only_decodes = c->only_decodes,
-                          .shares = c->parent != NULL ? c->parent->run : NULL};
+    tg_run_options opt = {
+        .threads = threads, .only_decodes = c->only_decodes, .shares = c->parent != NULL ? c->parent->run : NULL};
     TG_TRY(tg_plan_new(&c->plan, c->layout, c->grid, purpose, &c->allocator, why));
     return c->executor->open(&c->run, c->plan, &opt, &c->allocator, why);
 }

@@ -38,9 +38,7 @@ tg_format tg_recipe_format(const tg_recipe *r)
         bool whole_chunk = q->has_scale || q->bucket_always == TG_BUCKET_CHUNK;
         f.base = q->base(params);
         f.side_len = q->side_len(params);
-        f.bucket_n = whole_chunk            ? 0
-                     : q->bucket_always != 0 ? q->bucket_always
-                                             : (uint32_t)params[q->bucket_at];
+        f.bucket_n = whole_chunk ? 0 : q->bucket_always != 0 ? q->bucket_always : (uint32_t)params[q->bucket_at];
         f.draws = q->draws != NULL && q->draws(params);
         f.scale = q->has_scale ? q->scale(params) : f.scale;
     }

@@ -17,9 +17,9 @@
 /* What a scale of a whole unit is. */
 typedef enum tg_scale_rule {
     TG_SCALE_NONE = -1, /* there is none */
-    TG_SCALE_MEAN = 0, /* the mean magnitude of what was sent */
-    TG_SCALE_BINS, /* the mean over bins of the largest magnitude of each */
-    TG_SCALE_ONE   /* 1: what is sent is a vote, and its owner counts */
+    TG_SCALE_MEAN = 0,  /* the mean magnitude of what was sent */
+    TG_SCALE_BINS,      /* the mean over bins of the largest magnitude of each */
+    TG_SCALE_ONE        /* 1: what is sent is a vote, and its owner counts */
 } tg_scale_rule;
 
 /* A bucket that is encoded. */

@@ -82,5 +82,4 @@ static void encode(tg_encoding *e)
     tg_sparse_finish(&s, e->scratch->mask);
 }
 
-const tg_route tg_route_bins = {
-    .encode = encode, .check = tg_sparse_check, .add = tg_sparse_add, .set = tg_sparse_set};
+const tg_route tg_route_bins = {.encode = encode, .check = tg_sparse_check, .add = tg_sparse_add, .set = tg_sparse_set};

@@ -43,15 +43,15 @@ typedef struct tg_encoding {
     tg_residuals residuals; /* of the whole domain */
     tg_scratch *scratch;
     uint64_t step;
-    uint8_t *out;       /* where its bytes go */
-    uint32_t *list;     /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
+    uint8_t *out;   /* where its bytes go */
+    uint32_t *list; /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
     uint64_t list_cap;
     /* results */
-    tg_view view;       /* with offsets from the chunk's start */
-    double magnitudes;  /* their sum over what was sent, where the scale needs it */
-    uint64_t hash;      /* of its bytes, if the route hashes */
-    size_t bad_tensor;  /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
-    bool overflows;     /* gradient + residual was saturated, or the next residual is not finite */
+    tg_view view;      /* with offsets from the chunk's start */
+    double magnitudes; /* their sum over what was sent, where the scale needs it */
+    uint64_t hash;     /* of its bytes, if the route hashes */
+    size_t bad_tensor; /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
+    bool overflows;    /* gradient + residual was saturated, or the next residual is not finite */
     bool is_list_kept;
 } tg_encoding;
 

@@ -22,7 +22,8 @@ static bool gradient_block(const float **u, tg_encoding *e, uint64_t at, size_t 
 
 static void encode(tg_encoding *e)
 {
-    bool (*load)(const float **, tg_encoding *, uint64_t, size_t) = e->unit->planes > 0 ? feedback_block : gradient_block;
+    bool (*load)(const float **, tg_encoding *, uint64_t, size_t) =
+        e->unit->planes > 0 ? feedback_block : gradient_block;
     const tg_stages *s = &e->unit->stages;
     tg_packer p;
     tg_packer_start(&p, e);

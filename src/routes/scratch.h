@@ -27,8 +27,8 @@ typedef struct tg_scratch {
     uint8_t bytes[TG_BIN_MAX * sizeof(float)];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
-    uint32_t list[TG_BIN_MAX + TG_LIST_MORE]; /* coordinates of a chunk that selects few */
-    float sum[TG_CHUNK];                      /* of a chunk over all frames */
+    uint32_t list[TG_BIN_MAX + TG_LIST_MORE];       /* coordinates of a chunk that selects few */
+    float sum[TG_CHUNK];                            /* of a chunk over all frames */
     uint8_t encoded[TG_CHUNK * sizeof(float) + 64]; /* a chunk that waits for its place in the body */
     tg_chunk_scratch *chunk;                        /* NULL if no unit needs it */
 } tg_scratch;
@@ -40,10 +40,10 @@ typedef struct tg_unit_work {
     float *maxima;    /* largest magnitude of each bin, where the scale is their mean */
     uint32_t lanes;   /* of the measuring pass */
     uint64_t lane_n;
-    float clip;       /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
+    float clip;        /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
     double magnitudes; /* their sum over what was sent, where the scale needs it */
-    float scale;      /* of the whole unit, once all of its chunks are encoded */
-    bool measures;    /* in this run of the measuring pass: not if an earlier one has found all */
+    float scale;       /* of the whole unit, once all of its chunks are encoded */
+    bool measures;     /* in this run of the measuring pass: not if an earlier one has found all */
 } tg_unit_work;
 
 /* Residual state, current and next: a step that fails changes nothing. */

@@ -2,8 +2,8 @@
  *
  * Plain values and words are decoded at once, so that a block's residual is complete when the block is. Symbols in buckets,
  * and signs whose scale only the whole unit tells, are decoded later: until then the next residual holds the whole sum. */
-#include "base/bits.h"
 #include "routes/sparse.h"
+#include "base/bits.h"
 
 #include <string.h>
 

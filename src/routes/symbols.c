@@ -110,7 +110,8 @@ bool tg_symbols_check(const tg_decoding *d)
 /* Reads the symbols of a chunk in portions that stay in the first-level cache. */
 enum { PORTION = 5120 }; /* kernels unpack it without a rest for all bases in use */
 
-typedef void use_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight);
+typedef void use_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n,
+                         float weight);
 
 static void for_each_portion(float *out, const tg_decoding *d, float weight, use_portion *use)
 {

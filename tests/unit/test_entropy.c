@@ -1,7 +1,7 @@
 /* Coded packs: round trips, sizes beside the entropy, and damaged bytes. */
 #include "base/bits.h"
-#include "plan/plan.h"
 #include "pack/geometric.h"
+#include "plan/plan.h"
 #include "support.h"
 
 #include <math.h>
