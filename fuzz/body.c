@@ -79,7 +79,7 @@ static size_t viewed_len(const tg_codec *c, uint32_t slice)
 {
     size_t len = 0;
     for (size_t i = 0; i < c->grid->first[slice + 1] - c->grid->first[slice]; i++) {
-        len += tg_view_len(&c->views[i]);
+        len += c->views[i].len;
     }
     return len;
 }

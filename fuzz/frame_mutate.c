@@ -245,7 +245,7 @@ void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape)
             continue;
         }
         const tg_format *format = &unit_of(shape, f->chunk)->format;
-        uint64_t side_len = tg_side_len(format, count), symbol_len = tg_values_len(format, count) - side_len;
+        uint64_t side_len = tg_side_len(format, count), symbol_len = tg_symbols_len(format, count);
         if (f->role == FUZZ_SIDE && side_len <= LEN_MAX) {
             resize_field(m, i, (size_t)side_len);
         } else if (f->role == FUZZ_SYMBOLS && symbol_len <= LEN_MAX && !format->coded) {

@@ -14,6 +14,20 @@ uint64_t tg_hash(const void *data, size_t len)
     return XXH64(len > 0 ? data : "", len, 0);
 }
 
+uint64_t tg_hash_words(const uint64_t *words, size_t n)
+{
+#if TG_IS_LITTLE_ENDIAN
+    return XXH64(words, n * sizeof *words, 0);
+#else
+    tg_hash_list list;
+    tg_hash_list_start(&list);
+    for (size_t i = 0; i < n; i++) {
+        tg_hash_list_append(&list, words[i]);
+    }
+    return tg_hash_list_end(&list);
+#endif
+}
+
 void tg_hash_list_start(tg_hash_list *list)
 {
     XXH64_state_t state;

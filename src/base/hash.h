@@ -8,6 +8,9 @@
 /* XXH64 with seed 0. */
 uint64_t tg_hash(const void *data, size_t len);
 
+/* The hash of a list of hashes: of n words, each little-endian. */
+uint64_t tg_hash_words(const uint64_t *words, size_t n);
+
 /* The hash of what is fed piece by piece: a list of hashes, or bytes. */
 typedef struct tg_hash_list {
     uint64_t opaque[12];

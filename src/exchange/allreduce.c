@@ -11,13 +11,8 @@
  */
 #include "exchange/exchange.h"
 
+/* Rounds; the first is skipped where nothing follows a leader. */
 enum { LEAD, SUM, SHOW };
-
-/* The first round is skipped where nothing follows a leader. */
-static int stage_of(const tg_exchange *x, uint32_t round)
-{
-    return (int)round + (x->carrier->leader != NULL ? LEAD : SUM);
-}
 
 static uint32_t rounds(const tg_exchange *x)
 {
@@ -82,7 +77,7 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    switch (stage_of(x, round)) {
+    switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
     case LEAD: return send_lead(x, why);
     case SHOW: x->mail.kind = TG_ALLGATHERV; return tg_owners_answer(x, x->carrier, why);
     default: return tg_owners_send_slices(x, x->carrier, x->step.grads, why);
@@ -91,7 +86,7 @@ static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 
 static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    switch (stage_of(x, round)) {
+    switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
     case LEAD: return receive_lead(x, why);
     case SHOW: return tg_owners_receive_answers(x, x->carrier, why);
     default: return tg_owners_average(x, x->carrier, why);

@@ -1,58 +1,47 @@
 /* Writes, reads and judges ballots. */
 #include "exchange/ballots.h"
 
-#include "base/bytes.h"
+#include "base/fields.h"
 #include "base/hash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* status u32, zero u32, agreement u64, step u64, number u64, XXH64 of these 32 bytes. `number` is the length of the
+/* A ballot: status u32, zero u32, agreement u64, step u64, number u64, XXH64 of these 32 bytes. `number` is the length of the
  * message to come, or the hash of the averages in an audit. */
+enum { AGREEMENT = 8, STEP = 16, NUMBER = 24, HASH = 32 };
+
 typedef struct ballot {
     tg_status status;
     uint64_t agreement, step, number;
 } ballot;
 
-static void put(uint8_t *at, const ballot *b)
-{
-    tg_put32(at, (uint32_t)-b->status);
-    tg_put32(at + 4, 0);
-    tg_put64(at + 8, b->agreement);
-    tg_put64(at + 16, b->step);
-    tg_put64(at + 24, b->number);
-    tg_put64(at + 32, tg_hash(at, 32));
-}
-
-/* False: these bytes are no ballot. */
-static bool get(ballot *b, const uint8_t *at)
-{
-    uint32_t status = tg_get32(at);
-    *b = (ballot){.status = -(int)(status & 0xff),
-                  .agreement = tg_get64(at + 8),
-                  .step = tg_get64(at + 16),
-                  .number = tg_get64(at + 24)};
-    return status <= (uint32_t)-TG_E_NO_EFFECT && tg_get32(at + 4) == 0 && tg_get64(at + 32) == tg_hash(at, 32);
-}
-
 void tg_ballots_cast(tg_exchange *x, const uint64_t *number)
 {
     tg_ballots *ballots = &x->ballots;
     for (uint32_t p = 0; p < x->world; p++) {
-        size_t at = (size_t)p * TG_BALLOT_LEN;
-        ballot b = {.status = x->step.status, .agreement = x->agreement, .step = x->step.number};
-        b.number = number != NULL ? *number : x->mail.sends[p].len;
-        put(ballots->out + at, &b);
+        uint8_t *at = ballots->out + (size_t)p * TG_BALLOT_LEN;
         uint64_t len = p == x->rank ? 0 : TG_BALLOT_LEN;
-        ballots->sends[p] = (tg_span){ballots->out + at, len};
-        ballots->recvs[p] = (tg_span){ballots->in + at, len};
+        tg_put_field(at, 8, (uint32_t)-x->step.status);
+        tg_put_field(at + AGREEMENT, 8, x->agreement);
+        tg_put_field(at + STEP, 8, x->step.number);
+        tg_put_field(at + NUMBER, 8, number != NULL ? *number : x->mail.sends[p].len);
+        tg_put_field(at + HASH, 8, tg_hash(at, HASH));
+        ballots->sends[p] = (tg_span){at, len};
+        ballots->recvs[p] = (tg_span){ballots->in + (size_t)p * TG_BALLOT_LEN, len};
     }
 }
 
-static bool ballot_of(ballot *b, const tg_exchange *x, uint32_t p)
+/* The ballot of rank p; false: what came is none. */
+static bool read_ballot(ballot *b, const tg_exchange *x, uint32_t p)
 {
-    const uint8_t *from = p == x->rank ? x->ballots.out : x->ballots.in;
-    return get(b, from + (size_t)p * TG_BALLOT_LEN);
+    const uint8_t *at = (p == x->rank ? x->ballots.out : x->ballots.in) + (size_t)p * TG_BALLOT_LEN;
+    uint64_t status = tg_get_field(at, 8);
+    *b = (ballot){.status = -(int)(status & 0xff),
+                  .agreement = tg_get_field(at + AGREEMENT, 8),
+                  .step = tg_get_field(at + STEP, 8),
+                  .number = tg_get_field(at + NUMBER, 8)};
+    return status <= (uint64_t)-TG_E_NO_EFFECT && tg_get_field(at + HASH, 8) == tg_hash(at, HASH);
 }
 
 tg_verdict tg_ballots_judge(tg_exchange *x, tg_detail *why)
@@ -60,7 +49,7 @@ tg_verdict tg_ballots_judge(tg_exchange *x, tg_detail *why)
     tg_verdict v = TG_ALL_WELL;
     ballot first = {TG_OK, 0, 0, 0}, b;
     for (uint32_t p = 0; p < x->world; p++) {
-        if (!ballot_of(&b, x, p)) {
+        if (!read_ballot(&b, x, p)) {
             (void)tg_fail(TG_E_LINK, why, "what came from rank %u at step %" PRIu64 " is damaged", p, x->step.number);
             return TG_NOT_A_BALLOT;
         }
@@ -85,9 +74,7 @@ tg_verdict tg_ballots_judge(tg_exchange *x, tg_detail *why)
 
 uint64_t tg_ballots_number(const tg_exchange *x, uint32_t p)
 {
-    ballot b;
-    (void)ballot_of(&b, x, p);
-    return b.number;
+    return tg_get_field((p == x->rank ? x->ballots.out : x->ballots.in) + (size_t)p * TG_BALLOT_LEN + NUMBER, 8);
 }
 
 void tg_ballots_ask_reason(tg_exchange *x)

@@ -152,13 +152,6 @@ static tg_status receive_messages(tg_exchange *x, tg_op *op)
     return begin_round(x, op);
 }
 
-/* What a rank sends to all-reduce the gradients as they are: every slice but its own once to its owner, and its own to all
- * others. */
-static uint64_t dense_bytes(const tg_exchange *x)
-{
-    return x->logical / x->world * 2 * (x->world - 1) + x->logical % x->world * 2 * (x->world - 1) / x->world;
-}
-
 tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why)
 {
     TG_NEED(x, why);
@@ -170,14 +163,16 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     }
     x->step = (tg_step){.phase = TG_SENDING, .number = step, .grads = grads};
     x->mail.root = 0;
-    x->last = (tg_meter){.logical = x->logical, .dense = dense_bytes(x)};
+    x->last = (tg_meter){.logical = x->logical, .dense = x->dense};
     x->step.status = tg_check_grads(x->codec, (const void *const *)grads, &x->step.why);
     return TG_OK;
 }
 
-static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
+tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     tg_status status = TG_OK;
+    TG_NEED(x, why);
+    TG_NEED(op, why);
     switch (x->step.phase) {
     case TG_SENDING: return begin_round(x, op);
     case TG_VOTING: status = heed_ballots(x, op, why); return status == TG_OK ? send_messages(x, op, why) : status;
@@ -188,14 +183,6 @@ static tg_status advance(tg_exchange *x, tg_op *op, tg_detail *why)
     case TG_IDLE: break;
     }
     return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
-}
-
-tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why)
-{
-    TG_NEED(x, why);
-    TG_NEED(op, why);
-    x->step.ended = advance(x, op, why);
-    return x->step.ended;
 }
 
 void tg_exchange_cancel(tg_exchange *x)

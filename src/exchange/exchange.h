@@ -76,8 +76,7 @@ typedef struct tg_step {
     tg_status status; /* how this rank fares ... */
     tg_detail why;    /* ... and why */
     uint32_t failed_rank;
-    tg_op pending;   /* the operation that was handed out last */
-    tg_status ended; /* what tg_exchange_next returned last */
+    tg_op pending; /* the operation that was handed out last */
 } tg_step;
 
 typedef struct tg_message {
@@ -127,7 +126,8 @@ struct tg_exchange {
     void *own;           /* what other protocols keep */
     uint32_t rank, world;
     uint64_t verify_every;
-    uint64_t logical;   /* bytes of the gradients */
+    uint64_t logical;   /* bytes of the gradients ... */
+    uint64_t dense;     /* ... and those that a rank would send to all-reduce them as they are */
     uint64_t agreement; /* hash of all that ranks must have in common */
     tg_step step;
     tg_mail mail;

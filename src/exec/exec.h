@@ -17,6 +17,7 @@ typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
     size_t payload_len; /* without the headers of chunks */
+    uint64_t *hashes;   /* of its chunks; set before it is written */
 } tg_body;
 
 /* A body that was checked: its chunks, one view each. */
@@ -68,8 +69,8 @@ typedef struct tg_executor {
     void (*follow)(tg_run *run, const tg_plan *plan, const tg_body_view *body);
 
     /* Encodes slices [from, to) of `plan`, the run's own or the leader's, into bodies[0], ... Fills the next residual. Bodies
-     * must have space for tg_body_bound. The hash of chunk i of the grid goes to hashes[i]. */
-    tg_status (*write)(tg_body *bodies, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+     * must have space for tg_body_bound. */
+    tg_status (*write)(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why);
 
     /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks all of it: lengths, indices, symbols,

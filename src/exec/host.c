@@ -48,16 +48,11 @@ static void wait(const tg_run *run)
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------ */
 
-void tg_host_clear_stats(tg_run *run)
-{
-    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
-}
-
 void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk)
 {
     const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
     tg_unit_stats *stats = &run->stats[unit];
-    stats->len += tg_view_len(view);
+    stats->len += view->len;
     stats->entries += view->count;
     if (quantize->fit != NULL && view->indices > view->symbols) {
         double shape = 0, scale = 0;
@@ -76,7 +71,7 @@ static tg_unit_stats stats(const tg_run *run, size_t unit)
 static void note(tg_run *run, uint32_t slice, const tg_body_view *body)
 {
     const tg_grid *grid = run->plan->grid;
-    tg_host_clear_stats(run);
+    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_view *view = &body->chunks[i - grid->first[slice]];
         tg_host_note_chunk(run, grid->chunks[i].unit, view, body->bytes + view->start);

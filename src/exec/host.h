@@ -7,7 +7,7 @@
 
 /* A chunk that was encoded. */
 typedef struct tg_written {
-    size_t at; /* in the body's buffer */
+    uint8_t *bytes; /* where it is */
     tg_view view;
     double magnitudes;
     uint64_t hash;
@@ -18,6 +18,7 @@ typedef struct tg_written {
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_workspace {
     tg_pool *pool;
+    uint32_t workers;    /* threads of the pool */
     tg_scratch *scratch; /* one a worker */
     void *spaces;        /* of scratch->chunk */
     tg_written *written; /* one a chunk of the grid */
@@ -66,14 +67,13 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
 void tg_host_clip(tg_run *run, const tg_source *source);
 void tg_host_draw(tg_run *run, uint64_t step);
 void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body);
-tg_status tg_host_write(tg_body *bodies, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                         const tg_source *source, tg_detail *why) TG_CHECKED;
 tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
                         size_t len, tg_detail *why) TG_CHECKED;
 void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
-/* Forgets statistics, and adds a chunk that was written or read. */
-void tg_host_clear_stats(tg_run *run);
+/* Adds a chunk that was written or read to the statistics. */
 void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk);
 
 /* About how many nanoseconds one thread takes to check or to add the values of some chunks. */

@@ -42,8 +42,9 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     }
     uint64_t side_len = 0, symbol_len = 0;
     if ((p->plan->holds & TG_HAS_VALUES) != 0 && v->count > 0) {
-        side_len = tg_side_len(&u->format, v->count);
-        symbol_len = tg_mode_is_joint(v->mode) ? 0 : tg_values_len(&u->format, v->count) - side_len;
+        side_len = u->format.side_len == 0 ? 0 : tg_side_len(&u->format, v->count);
+        bool is_joint = v->mode != 0 && tg_mode_is_joint(v->mode);
+        symbol_len = is_joint ? 0 : tg_symbols_len(&u->format, v->count);
         if (u->format.coded) {
             if (end - *at < TG_CODED_HEADER || tg_get32(bytes + *at) > symbol_len) {
                 return false;
@@ -59,6 +60,7 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     v->symbols = v->side + side_len;
     v->indices = v->symbols + symbol_len;
     *at = (size_t)v->indices + v->index_len;
+    v->len = (uint32_t)(*at - v->start);
     return true;
 }
 
@@ -68,6 +70,7 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
     const tg_view *v = &p->view->chunks[i];
     const tg_chunk *chunk = &p->chunks[i];
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
+    const tg_route *route = tg_host_routes[u->route];
     uint64_t cap = 0;
     uint32_t *list = p->view->has_lists ? tg_host_list(&cap, p->run, chunk) : NULL;
     tg_decoding d = {.unit = u,
@@ -77,8 +80,8 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
                      .body = p->view->bytes,
                      .list = v->count <= cap ? list : NULL,
                      .scratch = &p->run->work->scratch[worker]};
-    p->hashes[i] = tg_hash(p->view->bytes + v->start, tg_view_len(v));
-    if (u->route != TG_ROUTE_NONE && !tg_host_routes[u->route]->check(&d)) {
+    p->hashes[i] = tg_hash(p->view->bytes + v->start, v->len);
+    if (route != NULL && route->check != NULL && !route->check(&d)) {
         atomic_store_explicit(&p->bad, i + 1, memory_order_relaxed);
     }
 }
@@ -115,7 +118,7 @@ tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const
     if (at != len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: it is longer than what it holds");
     }
-    uint64_t time = tg_host_time(plan, p.chunks, view->chunks, chunk_n);
+    uint64_t time = run->work->workers == 1 ? 0 : tg_host_time(plan, p.chunks, view->chunks, chunk_n);
     tg_pool_run_about(run->work->pool, time, chunk_n, check_chunk, &p);
     size_t bad = atomic_load_explicit(&p.bad, memory_order_relaxed);
     return bad == 0 ? TG_OK : damaged(&p, bad - 1, why);

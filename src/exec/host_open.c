@@ -39,7 +39,7 @@ static space plan_space(const tg_plan *plan, bool only_decodes)
 /* Large, and written before it is read: nothing needs clearing. */
 static tg_status acquire_scratch(tg_workspace *w, const tg_run *run, tg_detail *why)
 {
-    uint64_t workers = tg_pool_workers(w->pool);
+    uint64_t workers = w->workers;
     space s = plan_space(run->plan, run->only_decodes);
     TG_TRY(tg_acquire_room(&w->scratch, &run->allocator, workers * sizeof *w->scratch, why));
     TG_TRY(tg_acquire_room(&w->spaces, &run->allocator, workers * s.len, why));
@@ -90,6 +90,7 @@ static tg_status acquire_workspace(tg_run *run, uint32_t threads, tg_detail *why
     TG_TRY(tg_acquire(&run->work, a, 1, sizeof *run->work, why));
     tg_workspace *w = run->work;
     TG_TRY(tg_pool_new(&w->pool, threads, a, why));
+    w->workers = tg_pool_workers(w->pool);
     TG_TRY(tg_acquire(&w->written, a, chunks, sizeof *w->written, why));
     TG_TRY(tg_acquire(&w->known_n, a, chunks, sizeof *w->known_n, why));
     w->list_n = lists_n(run->plan);
@@ -162,7 +163,7 @@ static tg_status acquire_units(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&run->units, a, unit_n, sizeof *run->units, why));
     TG_TRY(tg_acquire(&run->stats, a, unit_n, sizeof *run->stats, why));
     for (size_t i = 0; i < unit_n; i++) {
-        plan_lanes(&run->units[i], &run->plan->units[i], tg_pool_workers(run->work->pool));
+        plan_lanes(&run->units[i], &run->plan->units[i], run->work->workers);
         run->lane_job_n += is_measured(run, i) ? run->units[i].lanes : 0;
         TG_TRY(acquire_unit(&run->units[i], run, i, why));
     }

@@ -41,9 +41,10 @@ static void draw(tg_run *run, uint64_t step, bool own_too)
 void tg_host_draw(tg_run *run, uint64_t step)
 {
     run = run->parent != NULL ? run->parent : run;
-    if (!run->work->is_drawn || run->work->step != step) {
+    if (run->plan->has_draws && (!run->work->is_drawn || run->work->step != step)) {
         draw(run, step, false);
     }
+    run->work->step = step;
 }
 
 void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
@@ -238,9 +239,14 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
 {
     pass p = {.run = run, .source = source};
     if (run->parent == NULL) {
+        run->work->step = step;
+    }
+    if (run->parent == NULL && run->plan->has_draws) {
         draw(run, step, true);
     }
-    tg_host_clip(run, source);
+    if (run->plan->has_clip) {
+        tg_host_clip(run, source);
+    }
     if (run->lane_job_n == 0) {
         return TG_OK;
     }

@@ -37,7 +37,7 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
     if (sink->flat != NULL) {
         return tg_store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, sum, divisor, chunk->n);
     }
-    const tg_piece *piece = tg_unit_piece(u->unit, chunk->at);
+    const tg_piece *piece = u->unit->piece_n == 1 ? u->unit->pieces : tg_unit_piece(u->unit, chunk->at);
     for (uint32_t done = 0; done < chunk->n; piece++) {
         uint64_t from = chunk->at + done - piece->at; /* in the tensor */
         uint64_t left = chunk->n - done;
@@ -47,7 +47,7 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
         } else {
             tg_dtype dtype = plan->layout->tensors[piece->tensor].dtype;
             char *out = sink->averages[piece->tensor];
-            finite = tg_store(out + from * tg_dtype_len(dtype), dtype, sum + done, divisor, m) && finite;
+            finite = tg_store(out + from * (dtype == TG_FP32 ? 4 : 2), dtype, sum + done, divisor, m) && finite;
         }
         done += (uint32_t)m;
     }

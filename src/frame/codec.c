@@ -84,7 +84,7 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     TG_TRY(tg_grid_new(&c->grid, c->layout, purpose->slices, &c->allocator, why));
     size_t chunks = c->grid->first[purpose->slices];
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
-    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks, sizeof *c->hashes, why));
+    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + purpose->slices, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, purpose->slices, sizeof *c->bodies, why));
     return open_plan(c, &of_plan, opt->threads, why);
 }
@@ -112,7 +112,7 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
     c->allocator = a;
     c->executor = &tg_executor_host;
     c->layout = layout;
-    c->describe = opt->describe;
+    c->front_len = TG_FRAME_HEADER + (opt->describe != 0 ? layout->description_len : 0);
     c->only_decodes = purpose->only_decodes;
     return finish(out, c, set_up(c, purpose, opt, why));
 }
@@ -123,6 +123,7 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
     TG_TRY(tg_acquire(&c, &parent->allocator, 1, sizeof *c, why));
     c->allocator = parent->allocator;
     c->executor = parent->executor;
+    c->front_len = TG_FRAME_HEADER;
     c->parent = parent;
     c->layout = parent->layout;
     c->grid = parent->grid;

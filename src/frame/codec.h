@@ -4,6 +4,8 @@
 
 #include "exec/exec.h"
 
+#define TG_FRAME_HEADER 48 /* bytes of a frame before its description */
+
 struct tg_codec {
     tg_allocator allocator;
     const tg_executor *executor;
@@ -11,11 +13,11 @@ struct tg_codec {
     tg_grid *grid;
     tg_plan *plan;
     tg_run *run;
-    tg_codec *parent; /* of an answer: the codec whose layout, grid, views and hashes these are; NULL: its own */
-    tg_view *views;   /* of one frame, one a chunk of the grid */
-    uint64_t *hashes; /* of chunks, likewise */
-    tg_body *bodies;  /* of frames that are written, one a slice */
-    uint32_t describe;
+    tg_codec *parent;  /* of an answer: the codec whose layout, grid, views and hashes these are; NULL: its own */
+    tg_view *views;    /* of one frame, one a chunk of the grid */
+    uint64_t *hashes;  /* one a frame and a chunk: of what stands before a slice's body, and of the slice's chunks */
+    tg_body *bodies;   /* of frames that are written, one a slice */
+    size_t front_len;  /* bytes of a frame before its body */
     bool only_decodes; /* made from a frame, or only knows the tensors */
 };
 

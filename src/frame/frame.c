@@ -1,14 +1,14 @@
 /* Writes frames and reads them strictly: nothing of a frame is used before all of it is known to be right. */
 #include "frame/frame.h"
 
-#include "base/bytes.h"
+#include "base/fields.h"
 #include "base/hash.h"
 #include "recipe/policy.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { DESCRIBED = 1, HAS_BOTH = TG_HAS_INDICES | TG_HAS_VALUES };
+enum { DESCRIBED = 1u, HAS_BOTH = TG_HAS_INDICES | TG_HAS_VALUES };
 
 static const uint8_t magic[4] = {'T', 'G', 'F', 'R'};
 
@@ -19,21 +19,6 @@ typedef struct header {
     uint32_t rank, slice, slices, description_len;
     uint64_t frame_len, step, fingerprint;
 } header;
-
-static void put_header(uint8_t *at, const header *h)
-{
-    memcpy(at, magic, sizeof magic);
-    at[4] = h->version;
-    at[5] = h->flags;
-    tg_put16(at + 6, 0);
-    tg_put32(at + 8, h->rank);
-    tg_put32(at + 12, h->slice);
-    tg_put32(at + 16, h->slices);
-    tg_put32(at + 20, h->description_len);
-    tg_put64(at + 24, h->frame_len);
-    tg_put64(at + 32, h->step);
-    tg_put64(at + 40, h->fingerprint);
-}
 
 /* Reads a header and checks all that can be checked without knowing the model. */
 static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detail *why)
@@ -50,18 +35,18 @@ static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detai
     }
     header h = {.version = at[4],
                 .flags = at[5],
-                .rank = tg_get32(at + 8),
-                .slice = tg_get32(at + 12),
-                .slices = tg_get32(at + 16),
-                .description_len = tg_get32(at + 20),
-                .frame_len = tg_get64(at + 24),
-                .step = tg_get64(at + 32),
-                .fingerprint = tg_get64(at + 40)};
+                .rank = (uint32_t)tg_get_field(at + 8, 4),
+                .slice = (uint32_t)tg_get_field(at + 12, 4),
+                .slices = (uint32_t)tg_get_field(at + 16, 4),
+                .description_len = (uint32_t)tg_get_field(at + 20, 4),
+                .frame_len = tg_get_field(at + 24, 8),
+                .step = tg_get_field(at + 32, 8),
+                .fingerprint = tg_get_field(at + 40, 8)};
     if (h.frame_len != len) {
         return tg_fail(TG_E_FRAME, why, "the frame has %zu bytes, but its header says %" PRIu64, len, h.frame_len);
     }
     bool described = (h.flags & DESCRIBED) != 0;
-    if ((h.flags & ~(DESCRIBED | HAS_BOTH)) != 0 || (h.flags & HAS_BOTH) == 0 || tg_get16(at + 6) != 0 ||
+    if ((h.flags & ~(DESCRIBED | HAS_BOTH)) != 0 || (h.flags & HAS_BOTH) == 0 || tg_get_field(at + 6, 2) != 0 ||
         h.rank == UINT32_MAX || h.slice >= h.slices || (!described && h.description_len != 0) ||
         h.description_len > len - TG_FRAME_HEADER - TG_FRAME_CHECKSUM) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its header makes no sense");
@@ -72,14 +57,9 @@ static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detai
 
 /* ---- writing ----------------------------------------------------------------------------------------------------------- */
 
-static size_t front_len(const tg_codec *c)
-{
-    return TG_FRAME_HEADER + (c->describe ? c->layout->description_len : 0);
-}
-
 static size_t around(const tg_codec *c, uint64_t body_len)
 {
-    uint64_t len = front_len(c) + body_len + TG_FRAME_CHECKSUM;
+    uint64_t len = c->front_len + body_len + TG_FRAME_CHECKSUM;
     return len > SIZE_MAX ? SIZE_MAX : (size_t)len;
 }
 
@@ -93,16 +73,18 @@ size_t tg_frame_limit(const tg_codec *c, const tg_plan *plan, uint32_t slice)
     return around(c, tg_body_limit(plan, slice));
 }
 
-/* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
-static uint64_t checksum_of(const uint8_t *frame, size_t front, const uint64_t *hashes, size_t chunk_n)
+/* The checksum: the hash of the hashes of what stands before the body and of all chunks. `hashes` has the latter, from number
+ * 1 on. */
+static uint64_t checksum_of(uint64_t *hashes, size_t chunk_n, const uint8_t *frame, size_t front_len)
 {
-    tg_hash_list list;
-    tg_hash_list_start(&list);
-    tg_hash_list_append(&list, tg_hash(frame, front));
-    for (size_t i = 0; i < chunk_n; i++) {
-        tg_hash_list_append(&list, hashes[i]);
-    }
-    return tg_hash_list_end(&list);
+    hashes[0] = tg_hash(frame, front_len);
+    return tg_hash_words(hashes, chunk_n + 1);
+}
+
+/* Hashes of a slice's frame. */
+static uint64_t *hashes_of(const tg_codec *c, const tg_grid *grid, uint32_t slice)
+{
+    return c->hashes + grid->first[slice] + slice;
 }
 
 /* Header, description and checksum around a body that is there already. */
@@ -110,29 +92,32 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
                          uint64_t step)
 {
     const tg_grid *grid = plan->grid;
-    size_t front = front_len(c), first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
-    header h = {.version = TG_FRAME_VERSION,
-                .flags = (uint8_t)(plan->holds | (c->describe ? DESCRIBED : 0)),
-                .rank = plan->rank,
-                .slice = slice,
-                .slices = grid->slices,
-                .description_len = (uint32_t)(front - TG_FRAME_HEADER),
-                .frame_len = front + body->len + TG_FRAME_CHECKSUM,
-                .step = step,
-                .fingerprint = c->layout->fingerprint};
-    put_header(frame, &h);
-    memcpy(frame + TG_FRAME_HEADER, c->layout->description, h.description_len);
-    tg_put64(frame + front + body->len, checksum_of(frame, front, c->hashes + first, chunk_n));
-    return (tg_framed){.len = (size_t)h.frame_len, .payload_len = body->payload_len};
+    size_t front = c->front_len, description_len = front - TG_FRAME_HEADER, len = front + body->len + TG_FRAME_CHECKSUM;
+    memcpy(frame, magic, sizeof magic);
+    tg_put_field(frame + 4, 1, TG_FRAME_VERSION);
+    tg_put_field(frame + 5, 3, plan->holds | (description_len > 0 ? DESCRIBED : 0u));
+    tg_put_field(frame + 8, 4, plan->rank);
+    tg_put_field(frame + 12, 4, slice);
+    tg_put_field(frame + 16, 4, grid->slices);
+    tg_put_field(frame + 20, 4, description_len);
+    tg_put_field(frame + 24, 8, len);
+    tg_put_field(frame + 32, 8, step);
+    tg_put_field(frame + 40, 8, c->layout->fingerprint);
+    memcpy(frame + TG_FRAME_HEADER, c->layout->description, description_len);
+    size_t chunk_n = grid->first[slice + 1] - grid->first[slice];
+    tg_put_field(frame + len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM,
+                 checksum_of(hashes_of(c, grid, slice), chunk_n, frame, front));
+    return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
 
 tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8_t *const *dst, uint32_t from,
                          uint32_t to, uint64_t step, const tg_source *source, tg_detail *why)
 {
     for (uint32_t s = from; s < to; s++) {
-        c->bodies[s - from].bytes = dst[s - from] + front_len(c);
+        c->bodies[s - from] =
+            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = hashes_of(c, plan->grid, s) + 1};
     }
-    TG_TRY(c->executor->write(c->bodies, c->hashes, c->run, plan, from, to, source, why));
+    TG_TRY(c->executor->write(c->bodies, c->run, plan, from, to, source, why));
     for (uint32_t s = from; s < to; s++) {
         out[s - from] = enclose(dst[s - from], c, plan, &c->bodies[s - from], s, step);
     }
@@ -234,9 +219,9 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
         c->executor->draw(c->run, h.step);
     }
     view->bytes = src + front;
-    TG_TRY(c->executor->check(view, c->hashes, c->run, e->plan, e->slice, body_len, why));
-    uint64_t checksum = checksum_of(src, front, c->hashes, grid->first[e->slice + 1] - grid->first[e->slice]);
-    if (checksum != tg_get64(src + front + body_len)) {
+    TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len, why));
+    uint64_t checksum = checksum_of(c->hashes, grid->first[e->slice + 1] - grid->first[e->slice], src, front);
+    if (checksum != tg_get_field(src + front + body_len, TG_FRAME_CHECKSUM)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }
     if (info != NULL) {

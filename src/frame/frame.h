@@ -5,7 +5,6 @@
 #include "frame/codec.h"
 
 #define TG_FRAME_VERSION 1
-#define TG_FRAME_HEADER 48
 #define TG_FRAME_CHECKSUM 8
 
 /* The length of a frame. */

@@ -42,7 +42,7 @@ static void record(tg_outcome *outcomes, uint32_t rank, tg_status status, const 
 static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_detail *reason)
 {
     for (uint32_t r = 0; r < world; r++) {
-        if (ranks[r]->step.ended == TG_MORE) {
+        if (ranks[r]->step.phase != TG_IDLE) {
             tg_exchange_cancel(ranks[r]);
             record(outcomes, r, TG_E_LINK, reason);
         }

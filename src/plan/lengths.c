@@ -9,13 +9,15 @@ uint64_t tg_side_len(const tg_format *f, uint64_t count)
     return (f->bucket_n == 0 ? 1 : (count + f->bucket_n - 1) / f->bucket_n) * f->side_len;
 }
 
-uint64_t tg_values_len(const tg_format *f, uint64_t count)
+uint64_t tg_symbols_len(const tg_format *f, uint64_t count)
 {
     uint64_t form_len = count > 0 && f->coded ? 1 : 0;
-    if (f->plain_len != 0) {
-        return count * f->plain_len + form_len;
-    }
-    return tg_side_len(f, count) + tg_bits_len(count, f->base) + form_len;
+    return (f->plain_len != 0 ? count * f->plain_len : tg_bits_len(count, f->base)) + form_len;
+}
+
+static uint64_t values_len(const tg_format *f, uint64_t count)
+{
+    return tg_side_len(f, count) + tg_symbols_len(f, count);
 }
 
 size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *u, uint64_t count)
@@ -34,9 +36,9 @@ uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
     bool from_domain = u->stages.select->by == TG_BY_DATA && !tg_recipe_is_led(u->unit->recipe);
     uint64_t most = u->stages.select->most(u->stages.select_params, from_domain ? u->hi - u->lo : u->unit->n);
     uint64_t count = most < chunk->n ? most : chunk->n;
-    uint64_t values_len = (plan->holds & TG_HAS_VALUES) != 0 ? tg_values_len(&u->format, count) : 0;
+    uint64_t len = (plan->holds & TG_HAS_VALUES) != 0 ? values_len(&u->format, count) : 0;
     uint64_t index_len = u->coordinates == TG_AT_INDICES ? tg_bitmap_len(chunk->n) : 0;
-    return tg_chunk_header_len(plan, u, count) + values_len + index_len;
+    return tg_chunk_header_len(plan, u, count) + len + index_len;
 }
 
 uint64_t tg_body_bound(const tg_plan *plan, uint32_t slice)
@@ -64,7 +66,7 @@ uint64_t tg_body_limit(const tg_plan *plan, uint32_t slice)
         uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
         if ((plan->holds & TG_HAS_VALUES) != 0) {
             /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
-            len += tg_values_len(&u->format, count) + (chunks - 1) * (tg_values_len(&u->format, 1) + 8);
+            len += values_len(&u->format, count) + (chunks - 1) * (values_len(&u->format, 1) + 8);
         }
         len += chunks * tg_chunk_header_len(plan, u, count);
         if (u->coordinates == TG_AT_INDICES) {
@@ -91,7 +93,7 @@ uint64_t tg_body_least(const tg_layout *l)
         uint64_t count = drawn ? select->most(params, n) : n;
         uint64_t chunks = drawn ? 1 : (n + TG_CHUNK - 1) / TG_CHUNK; /* that surely have values, if there are any */
         if (!f.coded) {
-            len += tg_values_len(&f, count);
+            len += values_len(&f, count);
         } else if (count > 0) {
             len += tg_side_len(&f, count) + chunks * (TG_CODED_HEADER + 1);
         }

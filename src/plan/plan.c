@@ -153,6 +153,8 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
         u->residual_at = plan->residual_n;
         plan->residual_n += u->planes * (u->hi - u->lo);
         plan->has_scale = plan->has_scale || u->format.scale != TG_SCALE_NONE;
+        plan->has_draws = plan->has_draws || u->stages.select->by == TG_BY_SEED;
+        plan->has_clip = plan->has_clip || (u->planes > 0 && u->stages.feedback->norm_max != NULL);
     }
     *out = plan;
     return TG_OK;

@@ -101,6 +101,8 @@ typedef struct tg_plan {
     uint64_t residual_n; /* numbers of residual state */
     bool is_answer;      /* re-encodes a mean: draws apart from the gradients' plan, takes its coordinates */
     bool has_scale;      /* some unit has one scale for the whole unit */
+    bool has_draws;      /* some unit's coordinates are drawn */
+    bool has_clip;       /* some unit's gradient has a bounded norm */
 } tg_plan;
 
 /* What a plan is made for, beside layout and grid. */
@@ -126,8 +128,8 @@ tg_format tg_recipe_format(const tg_recipe *recipe);
 /* Bytes beside the buckets of `count` values of one chunk. */
 uint64_t tg_side_len(const tg_format *f, uint64_t count);
 
-/* Bytes of `count` values of one chunk, side included: exact, or the maximum if they are coded. */
-uint64_t tg_values_len(const tg_format *f, uint64_t count);
+/* Bytes of `count` values of one chunk without their side: exact, or the maximum if they are coded. */
+uint64_t tg_symbols_len(const tg_format *f, uint64_t count);
 
 /* Bytes of the header of a chunk of `count` values. */
 size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *unit, uint64_t count);

@@ -18,9 +18,6 @@ typedef struct tg_plain {
 
 void tg_plain_start(tg_plain *p, tg_encoding *e);
 
-/* Where the next bytes are made: in their place, or in scratch if they are streamed there. */
-uint8_t *tg_plain_place(const tg_plain *p);
-
 /* Hashes bytes and puts them into their place, prefetching what is read next. */
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len);
 void tg_plain_end(tg_plain *p);
@@ -28,7 +25,6 @@ void tg_plain_end(tg_plain *p);
 /* A block without feedback; false: it is refused. */
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n);
 
-bool tg_plain_check(const tg_decoding *d);
 void tg_plain_add(float *out, const tg_decoding *d, float weight);
 void tg_plain_set(float *out, const tg_decoding *d);
 

@@ -74,7 +74,7 @@ static const float *convert(tg_encoding *e, uint64_t at, size_t n)
 const float *tg_gradient_in_place(const tg_encoding *e, uint64_t at, size_t n)
 {
     const tg_unit_plan *u = e->unit;
-    const tg_piece *piece = tg_unit_piece(u->unit, at);
+    const tg_piece *piece = u->unit->piece_n == 1 ? u->unit->pieces : tg_unit_piece(u->unit, at);
     bool is_whole = n > 0 && at + n <= piece->at + piece->n;
     if (!is_whole || e->work->clip != 1.0f || e->plan->nonfinite == TG_NONFINITE_ZERO) {
         return NULL;

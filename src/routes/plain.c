@@ -15,11 +15,6 @@ void tg_plain_start(tg_plain *p, tg_encoding *e)
     tg_hash_list_start(&p->hash);
 }
 
-uint8_t *tg_plain_place(const tg_plain *p)
-{
-    return p->streams ? p->e->scratch->bytes : p->e->out + p->at;
-}
-
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len)
 {
     uint8_t *to = p->e->out + p->at;
@@ -35,7 +30,9 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
 void tg_plain_end(tg_plain *p)
 {
     tg_encoding *e = p->e;
-    tg_stream_end();
+    if (p->streams) {
+        tg_stream_end();
+    }
     e->hash = tg_hash_list_end(&p->hash);
     e->view = (tg_view){.indices = p->at, .count = e->chunk->n};
 }
@@ -47,7 +44,7 @@ bool tg_plain_block(tg_plain *p, uint64_t at, size_t n)
     if (g == NULL) {
         return false;
     }
-    uint8_t *bytes = tg_plain_place(p);
+    uint8_t *bytes = p->streams ? e->scratch->bytes : e->out + p->at;
     bool finite = e->unit->stages.quantize->write(bytes, g, n);
     if (!finite && e->plan->nonfinite == TG_NONFINITE_ERROR) {
         tg_encoding_refuse(e, g, at, n);
@@ -66,7 +63,7 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
     if (g == NULL) {
         return false;
     }
-    uint8_t *bytes = tg_plain_place(p);
+    uint8_t *bytes = p->streams ? e->scratch->bytes : e->out + p->at;
     (void)quantize->write(bytes, s->u, n);
     tg_plain_put(p, bytes, n * p->len, g + n, n * sizeof *g);
     quantize->read(s->decoded, bytes, n);
@@ -89,12 +86,6 @@ static void encode(tg_encoding *e)
     tg_plain_end(&p);
 }
 
-bool tg_plain_check(const tg_decoding *d)
-{
-    (void)d;
-    return true; /* any bytes of the right length are values */
-}
-
 void tg_plain_add(float *out, const tg_decoding *d, float weight)
 {
     d->unit->stages.quantize->add(out, d->body + d->view->symbols, weight, d->chunk->n);
@@ -105,5 +96,4 @@ void tg_plain_set(float *out, const tg_decoding *d)
     d->unit->stages.quantize->read(out, d->body + d->view->symbols, d->chunk->n);
 }
 
-const tg_route tg_route_plain = {
-    .encode = encode, .check = tg_plain_check, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};
+const tg_route tg_route_plain = {.encode = encode, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};

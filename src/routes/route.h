@@ -22,16 +22,11 @@ typedef struct tg_view {
     uint64_t side;    /* of what travels with its buckets */
     uint64_t symbols; /* of its values */
     uint64_t indices;
+    uint32_t len; /* of all of it, header included */
     uint32_t count;
     uint16_t index_len;
     uint8_t mode; /* of the indices */
 } tg_view;
-
-/* Bytes of a chunk with its header. */
-static inline size_t tg_view_len(const tg_view *v)
-{
-    return (size_t)(v->indices + v->index_len - v->start);
-}
 
 /* A chunk that is encoded. */
 typedef struct tg_encoding {
@@ -70,7 +65,7 @@ typedef struct tg_route {
     void (*encode)(tg_encoding *e);
 
     /* Whether a chunk whose parts have the right lengths is sound: indices in range and ascending, symbols below their
-     * base, codes complete. Trusts nothing. */
+     * base, codes complete. Trusts nothing. NULL: any bytes are. */
     bool (*check)(const tg_decoding *d);
 
     /* Adds weight times the chunk's values to out, its elements, or sets those that were sent. The chunk was checked. */

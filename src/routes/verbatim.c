@@ -33,5 +33,4 @@ static void encode(tg_encoding *e)
     tg_plain_end(&p);
 }
 
-const tg_route tg_route_verbatim = {
-    .encode = encode, .check = tg_plain_check, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};
+const tg_route tg_route_verbatim = {.encode = encode, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};
