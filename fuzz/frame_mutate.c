@@ -340,12 +340,10 @@ bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, const f
     if (len < front + TG_FRAME_CHECKSUM || read_body(shape, frame, len, description_len) != TG_OK) {
         return false;
     }
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
-    tg_hash_list_append(&hashes, tg_hash(frame, front));
-    for (size_t i = 0; i < chunks_of(shape); i++) {
-        tg_hash_list_append(&hashes, shape->c->hashes[i]);
-    }
-    tg_put64(frame + len - TG_FRAME_CHECKSUM, tg_hash_list_end(&hashes));
+    uint64_t *hashes = fuzz_room((chunks_of(shape) + 1) * sizeof *hashes, 0);
+    hashes[0] = tg_hash(frame, front);
+    memcpy(hashes + 1, shape->c->hashes, chunks_of(shape) * sizeof *hashes);
+    tg_put64(frame + len - TG_FRAME_CHECKSUM, tg_hash_words(hashes, chunks_of(shape) + 1));
+    free(hashes);
     return true;
 }

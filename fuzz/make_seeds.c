@@ -197,8 +197,7 @@ static void write_frames(void)
 static void add_body(draft *d, tg_codec *c, const tg_plan *plan, uint32_t slice, const tg_source *source)
 {
     tg_body body = {.bytes = fuzz_room((size_t)tg_body_bound(plan, slice), 0), .hashes = c->hashes};
-    PROMISE(c->executor->write(&body, c->run, plan, slice, slice + 1, source, NULL) == TG_OK,
-            "a body is written");
+    PROMISE(c->executor->write(&body, c->run, plan, slice, slice + 1, source, NULL) == TG_OK, "a body is written");
     add_bytes(d, body.bytes, body.len);
     free(body.bytes);
 }

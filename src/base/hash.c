@@ -7,7 +7,13 @@
 
 #include <string.h>
 
-_Static_assert(sizeof(XXH64_state_t) <= sizeof(tg_hash_list), "tg_hash_list holds the library's state");
+/* The library's state, after a word that is not 0 once it is in use. */
+typedef struct hashing {
+    uint64_t is_started;
+    XXH64_state_t state;
+} hashing;
+
+_Static_assert(sizeof(hashing) <= sizeof(tg_hashing), "tg_hashing holds the library's state");
 
 uint64_t tg_hash(const void *data, size_t len)
 {
@@ -19,59 +25,36 @@ uint64_t tg_hash_words(const uint64_t *words, size_t n)
 #if TG_IS_LITTLE_ENDIAN
     return XXH64(words, n * sizeof *words, 0);
 #else
-    tg_hash_list list;
-    tg_hash_list_start(&list);
+    tg_hashing h = {{0}};
+    uint64_t hash = tg_hash(NULL, 0);
     for (size_t i = 0; i < n; i++) {
-        tg_hash_list_append(&list, words[i]);
+        uint8_t bytes[8];
+        tg_put64(bytes, words[i]);
+        hash = tg_hash_more(&h, bytes, sizeof bytes, NULL, 0);
     }
-    return tg_hash_list_end(&list);
+    return hash;
 #endif
 }
 
-void tg_hash_list_start(tg_hash_list *list)
+uint64_t tg_hash_more(tg_hashing *h, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len)
 {
-    XXH64_state_t state;
-    XXH64_reset(&state, 0);
-    memcpy(list, &state, sizeof state);
-}
-
-/* Not inlined: with the length in sight gcc 12 warns of a branch in the library that is never taken. */
-__attribute__((noinline)) static void feed(XXH64_state_t *state, const uint8_t *bytes, size_t len)
-{
-    XXH64_update(state, bytes, len);
-}
-
-void tg_hash_list_feed(tg_hash_list *list, const uint8_t *bytes, size_t len, const void *ahead, size_t ahead_len)
-{
-    enum { TURN = 256, LINE = 64 }; /* bytes that are hashed while some lines are on their way */
-    XXH64_state_t state;
-    size_t asked = 0;
-    memcpy(&state, list, sizeof state);
+    enum { TURN = 256, LINE = 64 }; /* bytes that are hashed while some cache lines are on their way */
+    size_t line_n = prefetch_len / LINE, fetched = 0;
+    hashing own;
+    memcpy(&own, h, sizeof own);
+    if (own.is_started == 0) {
+        own.is_started = 1;
+        XXH64_reset(&own.state, 0);
+    }
     for (size_t done = 0; done < len; done += TURN) {
         size_t n = len - done < TURN ? len - done : TURN;
-        size_t wanted = len > 0 ? (size_t)((double)ahead_len * (double)(done + n) / (double)len) : 0;
-        for (; asked < wanted; asked += LINE) {
-            size_t line = asked / LINE, quarter = ahead_len / 4 / LINE;
-            __builtin_prefetch((const char *)ahead + (line % 4 * quarter + line / 4) * LINE);
+        /* Four places of the stretch side by side, as many lines as this turn's share. */
+        size_t wanted = line_n * (done + n) / len, quarter = line_n / 4;
+        for (; fetched < wanted; fetched++) {
+            __builtin_prefetch((const char *)prefetch + (fetched % 4 * quarter + fetched / 4) * LINE);
         }
-        feed(&state, bytes + done, n);
+        XXH64_update(&own.state, bytes + done, n);
     }
-    memcpy(list, &state, sizeof state);
-}
-
-void tg_hash_list_append(tg_hash_list *list, uint64_t hash)
-{
-    XXH64_state_t state;
-    uint8_t bytes[8];
-    tg_put64(bytes, hash);
-    memcpy(&state, list, sizeof state);
-    feed(&state, bytes, sizeof bytes);
-    memcpy(list, &state, sizeof state);
-}
-
-uint64_t tg_hash_list_end(const tg_hash_list *list)
-{
-    XXH64_state_t state;
-    memcpy(&state, list, sizeof state);
-    return XXH64_digest(&state);
+    memcpy(h, &own, sizeof own);
+    return XXH64_digest(&own.state);
 }

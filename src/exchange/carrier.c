@@ -123,26 +123,3 @@ void tg_carrier_close_own(tg_exchange *x)
 {
     tg_carrier_close(x->carrier, &x->allocator);
 }
-
-tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why)
-{
-    tg_codec *codec = c->codec;
-    tg_source source = {.grads = (const void *const *)grads};
-    if (c->leader == NULL) {
-        TG_TRY(codec->executor->select(codec->run, x->step.number, &source, why));
-    } else {
-        codec->executor->clip(codec->run, &source); /* coordinates are the leader's */
-    }
-    return tg_frame_write(c->framed, codec, codec->plan, c->frames, 0, codec->grid->slices, x->step.number, &source,
-                          why);
-}
-
-tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
-                          tg_detail *why)
-{
-    tg_message message = tg_exchange_received(x, p);
-    tg_expected expected = {.plan = plan, .slice = slice, .check_author = true, .rank = p, .step = x->step.number};
-    tg_detail reason = {""};
-    tg_status status = tg_frame_read(&c->bodies[number], NULL, c->codec, &expected, message.data, message.len, &reason);
-    return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", p, reason.text);
-}

@@ -5,11 +5,109 @@
  *     any ballot that tells of a failure -> REASONING -> IDLE */
 #include "exchange/exchange.h"
 
+#include "base/fields.h"
 #include "base/hash.h"
-#include "exchange/ballots.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+/* ---- ballots: ranks tell each other that they are well before anything changes ----------------------------------------- */
+
+/* A ballot: status u32, zero u32, agreement u64, step u64, number u64, XXH64 of these 32 bytes. `number` is the length of the
+ * message to come, or the hash of the averages in an audit. */
+enum { AGREEMENT = 8, STEP = 16, NUMBER = 24, HASH = 32 };
+
+/* What the ballots of a round say. */
+typedef enum verdict { ALL_WELL, RANK_FAILED, RANKS_DISAGREE, NOT_A_BALLOT } verdict;
+
+typedef struct ballot {
+    tg_status status;
+    uint64_t agreement, step, number;
+} ballot;
+
+/* Fills in the ballots to all ranks, with this rank's status; `number` for all, or NULL: the length of each rank's message. */
+static void cast_ballots(tg_exchange *x, const uint64_t *number)
+{
+    tg_ballots *ballots = &x->ballots;
+    for (uint32_t p = 0; p < x->world; p++) {
+        uint8_t *at = ballots->out + (size_t)p * TG_BALLOT_LEN;
+        uint64_t len = p == x->rank ? 0 : TG_BALLOT_LEN;
+        tg_put_field(at, 8, (uint32_t)-x->step.status);
+        tg_put_field(at + AGREEMENT, 8, x->agreement);
+        tg_put_field(at + STEP, 8, x->step.number);
+        tg_put_field(at + NUMBER, 8, number != NULL ? *number : x->mail.sends[p].len);
+        tg_put_field(at + HASH, 8, tg_hash(at, HASH));
+        ballots->sends[p] = (tg_span){at, len};
+        ballots->recvs[p] = (tg_span){ballots->in + (size_t)p * TG_BALLOT_LEN, len};
+    }
+}
+
+/* The ballot of rank p; false: what came is none. */
+static bool read_ballot(ballot *b, const tg_exchange *x, uint32_t p)
+{
+    const uint8_t *at = (p == x->rank ? x->ballots.out : x->ballots.in) + (size_t)p * TG_BALLOT_LEN;
+    uint64_t status = tg_get_field(at, 8);
+    *b = (ballot){.status = -(int)(status & 0xff),
+                  .agreement = tg_get_field(at + AGREEMENT, 8),
+                  .step = tg_get_field(at + STEP, 8),
+                  .number = tg_get_field(at + NUMBER, 8)};
+    return status <= (uint64_t)-TG_E_NO_EFFECT && tg_get_field(at + HASH, 8) == tg_hash(at, HASH);
+}
+
+/* Every rank sees the same ballots but for their numbers, and so comes to the same verdict. Of a failed rank,
+ * x->step.failed_rank is set; of the last two, the sentence. */
+static verdict judge(tg_exchange *x, tg_detail *why)
+{
+    verdict v = ALL_WELL;
+    ballot first = {TG_OK, 0, 0, 0}, b;
+    for (uint32_t p = 0; p < x->world; p++) {
+        if (!read_ballot(&b, x, p)) {
+            (void)tg_fail(TG_E_LINK, why, "what came from rank %u at step %" PRIu64 " is damaged", p, x->step.number);
+            return NOT_A_BALLOT;
+        }
+        first = p == 0 ? b : first;
+        if (b.agreement != first.agreement) {
+            (void)tg_fail(TG_E_MISMATCH, why,
+                          "rank %u was set up with other tensors, another recipe, seed or options than rank 0", p);
+            return RANKS_DISAGREE;
+        }
+        if (b.step != first.step) {
+            (void)tg_fail(TG_E_MISMATCH, why, "rank %u is at step %" PRIu64 ", but rank 0 at step %" PRIu64, p, b.step,
+                          first.step);
+            return RANKS_DISAGREE;
+        }
+        if (b.status != TG_OK && v == ALL_WELL) {
+            v = RANK_FAILED;
+            x->step.failed_rank = p;
+        }
+    }
+    return v;
+}
+
+/* The number on rank p's ballot. */
+static uint64_t number_of(const tg_exchange *x, uint32_t p)
+{
+    return tg_get_field((p == x->rank ? x->ballots.out : x->ballots.in) + (size_t)p * TG_BALLOT_LEN + NUMBER, 8);
+}
+
+/* Spans in which the failed rank sends its reason to all. */
+static void ask_reason(tg_exchange *x)
+{
+    tg_ballots *ballots = &x->ballots;
+    memset(ballots->reason, 0, sizeof ballots->reason);
+    if (x->rank == x->step.failed_rank) {
+        memcpy(ballots->reason, x->step.why.text, sizeof ballots->reason);
+    }
+    x->mail.root = x->step.failed_rank;
+    for (uint32_t p = 0; p < x->world; p++) {
+        bool sends = x->rank == x->mail.root && p != x->rank;
+        bool receives = x->rank != x->mail.root && p == x->mail.root;
+        ballots->sends[p] = (tg_span){ballots->reason, sends ? sizeof ballots->reason : 0};
+        ballots->recvs[p] = (tg_span){ballots->reason, receives ? sizeof ballots->reason : 0};
+    }
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------- */
 
 /* Hands out an operation and counts what it sends. */
 static tg_status hand_out(tg_exchange *x, tg_op *op, tg_phase phase, tg_op_kind kind, const tg_span *sends,
@@ -30,7 +128,7 @@ static tg_status hand_out(tg_exchange *x, tg_op *op, tg_phase phase, tg_op_kind 
 
 static tg_status vote(tg_exchange *x, tg_op *op, tg_phase phase, const uint64_t *number)
 {
-    tg_ballots_cast(x, number);
+    cast_ballots(x, number);
     return hand_out(x, op, phase, TG_ALLTOALLV, x->ballots.sends, x->ballots.recvs);
 }
 
@@ -63,13 +161,13 @@ static tg_status give_reason(tg_exchange *x, tg_detail *why)
 /* Leaves a step that a ballot has ended, or returns TG_OK if all ranks are well. */
 static tg_status heed_ballots(tg_exchange *x, tg_op *op, tg_detail *why)
 {
-    switch (tg_ballots_judge(x, why)) {
-    case TG_ALL_WELL: return TG_OK;
-    case TG_RANK_FAILED:
-        tg_ballots_ask_reason(x);
+    switch (judge(x, why)) {
+    case ALL_WELL: return TG_OK;
+    case RANK_FAILED:
+        ask_reason(x);
         return hand_out(x, op, TG_REASONING, TG_BROADCAST, x->ballots.sends, x->ballots.recvs);
-    case TG_RANKS_DISAGREE: return end_step(x, TG_E_MISMATCH);
-    case TG_NOT_A_BALLOT: break;
+    case RANKS_DISAGREE: return end_step(x, TG_E_MISMATCH);
+    case NOT_A_BALLOT: break;
     }
     return end_step(x, TG_E_LINK);
 }
@@ -77,20 +175,20 @@ static tg_status heed_ballots(tg_exchange *x, tg_op *op, tg_detail *why)
 static uint64_t hash_averages(const tg_exchange *x)
 {
     const tg_layout *l = x->codec->layout;
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
+    uint64_t hashes[2] = {0, 0}; /* of all tensors before, and of the next */
     for (size_t t = 0; t < l->tensor_n; t++) {
         size_t len = (size_t)l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
-        tg_hash_list_append(&hashes, x->codec->executor->hash(x->step.grads[t], len));
+        hashes[1] = x->codec->executor->hash(x->step.grads[t], len);
+        hashes[0] = tg_hash_words(hashes, 2);
     }
-    return tg_hash_list_end(&hashes);
+    return hashes[0];
 }
 
 static tg_status compare_averages(tg_exchange *x, tg_detail *why)
 {
-    uint64_t first = tg_ballots_number(x, 0);
+    uint64_t first = number_of(x, 0);
     for (uint32_t p = 1; p < x->world; p++) {
-        if (tg_ballots_number(x, p) != first) {
+        if (number_of(x, p) != first) {
             return end_step(x, tg_fail(TG_E_DIVERGED, why,
                                        "after step %" PRIu64 " rank %u holds other averages than rank 0",
                                        x->step.number, p));
@@ -133,7 +231,7 @@ static tg_status send_messages(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     tg_mail *mail = &x->mail;
     for (uint32_t p = 0; p < x->world; p++) {
-        uint64_t len = p == x->rank ? 0 : tg_ballots_number(x, p);
+        uint64_t len = p == x->rank ? 0 : number_of(x, p);
         if (len > mail->in_cap) {
             return end_step(x, tg_fail(TG_E_LINK, why,
                                        "rank %u announces a message of %" PRIu64 " bytes, more than any can have", p,
@@ -164,7 +262,6 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     x->step = (tg_step){.phase = TG_SENDING, .number = step, .grads = grads};
     x->mail.root = 0;
     x->last = (tg_meter){.logical = x->logical, .dense = x->dense};
-    x->step.status = tg_check_grads(x->codec, (const void *const *)grads, &x->step.why);
     return TG_OK;
 }
 
@@ -189,90 +286,5 @@ void tg_exchange_cancel(tg_exchange *x)
 {
     if (x != NULL && x->step.phase != TG_IDLE) {
         (void)end_step(x, TG_E_LINK);
-    }
-}
-
-/* ---- for protocols ------------------------------------------------------------------------------------------------------- */
-
-void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed)
-{
-    if (p == x->rank) {
-        x->mail.self = frame;
-        x->mail.self_len = framed->len;
-        return;
-    }
-    x->mail.sends[p] = (tg_span){(void *)(uintptr_t)frame, framed->len}; /* a span that is only read */
-    x->mail.payload[p] = framed->payload_len;
-}
-
-void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed)
-{
-    for (uint32_t p = 0; p < x->world; p++) {
-        tg_exchange_send(x, p, frame, framed);
-    }
-}
-
-tg_message tg_exchange_received(const tg_exchange *x, uint32_t p)
-{
-    if (p == x->rank) {
-        return (tg_message){(uint8_t *)(uintptr_t)x->mail.self, x->mail.self_len};
-    }
-    return x->mail.in[p];
-}
-
-/* ---- facts --------------------------------------------------------------------------------------------------------------- */
-
-const char *tg_exchange_name(const tg_exchange *x)
-{
-    return x == NULL ? NULL : x->protocol->name;
-}
-
-const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor)
-{
-    return x == NULL ? NULL : tg_codec_recipe(x->codec, tensor);
-}
-
-void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
-{
-    const tg_meter nothing = {0};
-    if (last != NULL) {
-        *last = x == NULL ? nothing : x->last;
-    }
-    if (total != NULL) {
-        *total = x == NULL ? nothing : x->total;
-    }
-}
-
-tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
-{
-    TG_NEED(out, why);
-    TG_NEED(x, why);
-    if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
-        return x->protocol->state->traffic(out, x, tensor, why);
-    }
-    return tg_codec_traffic(out, x->codec, tensor, why);
-}
-
-tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
-{
-    TG_NEED(x, why);
-    if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
-        if (x->codec->layout->tensor_elements[tensor] > 0) {
-            TG_NEED(out, why);
-        }
-        x->protocol->state->residual(x, out, tensor);
-        return TG_OK;
-    }
-    return tg_codec_residual(x->codec, out, tensor, why);
-}
-
-void tg_exchange_learning(tg_learning *out, const tg_exchange *x)
-{
-    if (out == NULL) {
-        return;
-    }
-    *out = (tg_learning){0};
-    if (x != NULL && x->protocol->state != NULL && x->protocol->state->learning != NULL) {
-        x->protocol->state->learning(out, x);
     }
 }

@@ -137,7 +137,7 @@ struct tg_exchange {
     bool any_done;      /* ... if any did */
 };
 
-/* What rank p is sent in this round; if it is this rank, it keeps it. */
+/* owners.c: what rank p is sent in this round; if it is this rank, it keeps it. */
 void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed);
 void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed);
 
@@ -165,10 +165,10 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a);
 tg_status tg_carrier_open_own(tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
 void tg_carrier_close_own(tg_exchange *x);
 
-/* Selects and writes one frame a slice of these gradients. */
+/* owners.c: selects and writes one frame a slice of these gradients. */
 tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* Checks the frame from rank p as body `number`. The sentence on failure names p. */
+/* owners.c: checks the frame from rank p as body `number`. The sentence on failure names p. */
 tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
                           tg_detail *why) TG_CHECKED;
 

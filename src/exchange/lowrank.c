@@ -96,6 +96,7 @@ static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
     x->mail.kind = TG_ALLGATHERV;
     switch (round) {
     case SEND_P:
+        TG_TRY(tg_check_grads(x->codec, (const void *const *)x->step.grads, why));
         TG_TRY(tg_lowrank_multiply(own->factors, x->step.grads, why));
         return tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), why);
     case ANSWER_P: return tg_owners_answer(x, own->carriers[0], why);

@@ -1,6 +1,61 @@
-/* What allreduce, shard and server share: slices have owners, who average what all ranks send of them, in rank order and in
- * fp32, and answer with the mean encoded once more. */
+/* Frames between ranks, and owners: slices have owners, who average what all ranks send of them, in rank order and in fp32,
+ * and answer with the mean encoded once more. Shared by allreduce, gather, shard, server and lowrank. */
 #include "exchange/exchange.h"
+
+/* ---- messages --------------------------------------------------------------------------------------------------------- */
+
+void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed)
+{
+    if (p == x->rank) {
+        x->mail.self = frame;
+        x->mail.self_len = framed->len;
+        return;
+    }
+    x->mail.sends[p] = (tg_span){(void *)(uintptr_t)frame, framed->len}; /* a span that is only read */
+    x->mail.payload[p] = framed->payload_len;
+}
+
+void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed)
+{
+    for (uint32_t p = 0; p < x->world; p++) {
+        tg_exchange_send(x, p, frame, framed);
+    }
+}
+
+tg_message tg_exchange_received(const tg_exchange *x, uint32_t p)
+{
+    if (p == x->rank) {
+        return (tg_message){(uint8_t *)(uintptr_t)x->mail.self, x->mail.self_len};
+    }
+    return x->mail.in[p];
+}
+
+/* ---- frames ----------------------------------------------------------------------------------------------------------- */
+
+tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why)
+{
+    tg_codec *codec = c->codec;
+    tg_source source = {.grads = (const void *const *)grads};
+    if (c->leader == NULL) {
+        TG_TRY(codec->executor->select(codec->run, x->step.number, &source, why));
+    } else {
+        codec->executor->clip(codec->run, &source); /* coordinates are the leader's */
+    }
+    return tg_frame_write(c->framed, codec, codec->plan, c->frames, 0, codec->grid->slices, x->step.number, &source,
+                          why);
+}
+
+tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
+                          tg_detail *why)
+{
+    tg_message message = tg_exchange_received(x, p);
+    tg_expected expected = {.plan = plan, .slice = slice, .check_author = true, .rank = p, .step = x->step.number};
+    tg_detail reason = {""};
+    tg_status status = tg_frame_read(&c->bodies[number], NULL, c->codec, &expected, message.data, message.len, &reason);
+    return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", p, reason.text);
+}
+
+/* ---- owners ----------------------------------------------------------------------------------------------------------- */
 
 tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why)
 {

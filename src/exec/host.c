@@ -14,18 +14,6 @@ const tg_route *const tg_host_routes[TG_ROUTE_N] = {
     [TG_ROUTE_LEADER] = &tg_route_leader,
 };
 
-tg_encoding tg_host_encoding(const tg_run *run, const tg_plan *plan, uint32_t unit, const tg_source *source,
-                             uint32_t worker)
-{
-    return (tg_encoding){.plan = plan,
-                         .unit = &plan->units[unit],
-                         .work = &run->units[unit],
-                         .source = source,
-                         .residuals = run->residuals,
-                         .scratch = &run->work->scratch[worker],
-                         .step = run->work->step};
-}
-
 static void commit(tg_run *run)
 {
     run->residuals = (tg_residuals){.now = run->residuals.next, .next = run->residuals.now};
@@ -47,21 +35,6 @@ static void wait(const tg_run *run)
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------ */
-
-void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk)
-{
-    const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
-    tg_unit_stats *stats = &run->stats[unit];
-    stats->len += view->len;
-    stats->entries += view->count;
-    if (quantize->fit != NULL && view->indices > view->symbols) {
-        double shape = 0, scale = 0;
-        quantize->fit(&shape, &scale, chunk + (view->side - view->start));
-        stats->shape += shape;
-        stats->scale += scale;
-        stats->fit_n++;
-    }
-}
 
 static tg_unit_stats stats(const tg_run *run, size_t unit)
 {

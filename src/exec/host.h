@@ -53,10 +53,6 @@ extern const tg_route *const tg_host_routes[TG_ROUTE_N];
 /* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
 uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
 
-/* What routes need to load or encode elements of a unit. */
-tg_encoding tg_host_encoding(const tg_run *run, const tg_plan *plan, uint32_t unit, const tg_source *source,
-                             uint32_t worker);
-
 /* Refuses a step because of a tensor, plus 1, with NaN or Inf. */
 tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 

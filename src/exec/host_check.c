@@ -44,7 +44,10 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     if ((p->plan->holds & TG_HAS_VALUES) != 0 && v->count > 0) {
         side_len = u->format.side_len == 0 ? 0 : tg_side_len(&u->format, v->count);
         bool is_joint = v->mode != 0 && tg_mode_is_joint(v->mode);
-        symbol_len = is_joint ? 0 : tg_symbols_len(&u->format, v->count);
+        bool is_plain = u->format.plain_len != 0 && !u->format.coded;
+        symbol_len = is_joint   ? 0
+                     : is_plain ? (uint64_t)v->count * u->format.plain_len
+                                : tg_symbols_len(&u->format, v->count);
         if (u->format.coded) {
             if (end - *at < TG_CODED_HEADER || tg_get32(bytes + *at) > symbol_len) {
                 return false;
@@ -118,8 +121,13 @@ tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const
     if (at != len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: it is longer than what it holds");
     }
-    uint64_t time = run->work->workers == 1 ? 0 : tg_host_time(plan, p.chunks, view->chunks, chunk_n);
-    tg_pool_run_about(run->work->pool, time, chunk_n, check_chunk, &p);
+    for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
+        check_chunk(&p, 0, i);
+    }
+    if (run->work->workers > 1) {
+        uint64_t time = tg_host_time(plan, p.chunks, view->chunks, chunk_n);
+        tg_pool_run_about(run->work->pool, time, chunk_n, check_chunk, &p);
+    }
     size_t bad = atomic_load_explicit(&p.bad, memory_order_relaxed);
     return bad == 0 ? TG_OK : damaged(&p, bad - 1, why);
 }

@@ -65,6 +65,18 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
     tg_pool_run(run->work->pool, run->plan->grid->first[run->plan->grid->slices], count_known, run);
 }
 
+/* What the loads of a unit need. */
+static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source *source, uint32_t worker)
+{
+    return (tg_encoding){.plan = run->plan,
+                         .unit = &run->plan->units[unit],
+                         .work = &run->units[unit],
+                         .source = source,
+                         .residuals = run->residuals,
+                         .scratch = &run->work->scratch[worker],
+                         .step = run->work->step};
+}
+
 /* ---- clipping -------------------------------------------------------------------------------------------------------- */
 
 typedef struct pass {
@@ -84,7 +96,7 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
     w->clip = 1.0f;
     for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
         size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
-        tg_encoding e = tg_host_encoding(p->run, p->run->plan, (uint32_t)i, p->source, worker);
+        tg_encoding e = encoding_of(p->run, (uint32_t)i, p->source, worker);
         const float *g = tg_load_gradient(&e, at, n);
         for (size_t k = 0; g != NULL && k < n; k++) { /* what is refused is found again, and reported, later */
             sum += (double)g[k] * (double)g[k];
@@ -124,7 +136,7 @@ static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t wor
     }
     for (size_t s = 0; s < stretches; s++) {
         uint64_t at = u->lo + (u->hi - u->lo - STRETCH) / stretches * s;
-        tg_encoding e = tg_host_encoding(p->run, p->run->plan, i, p->source, worker);
+        tg_encoding e = encoding_of(p->run, i, p->source, worker);
         const float *values = load(&e, at, STRETCH, false);
         if (values == NULL) {
             return 0; /* what is refused is found again, and reported, when it is measured */
@@ -199,7 +211,7 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
     }
     uint64_t at = u->lo + lane->lane * w->lane_n;
     uint64_t end = u->hi - u->lo > (lane->lane + 1) * w->lane_n ? at + w->lane_n : u->hi;
-    tg_encoding e = tg_host_encoding(p->run, p->run->plan, lane->unit, p->source, worker);
+    tg_encoding e = encoding_of(p->run, lane->unit, p->source, worker);
     for (size_t n = 0; at < end; at += n) {
         n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
         const float *values = load(&e, at, n, true);
@@ -238,6 +250,12 @@ static void settle_unit(void *context, uint32_t worker, size_t job)
 tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why)
 {
     pass p = {.run = run, .source = source};
+    const tg_layout *l = run->plan->layout;
+    for (size_t t = 0; source->grads != NULL && t < l->tensor_n; t++) {
+        if (source->grads[t] == NULL && l->tensor_elements[t] > 0) {
+            return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
+        }
+    }
     if (run->parent == NULL) {
         run->work->step = step;
     }

@@ -110,10 +110,13 @@ void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t
     const tg_grid *grid = run->plan->grid;
     size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
     pass p = {.run = run, .bodies = bodies, .body_n = body_n, .chunks = grid->chunks + first, .sink = sink};
-    if (sink->added != NULL && body_n == 1) {
-        uint64_t time = tg_host_time(run->plan, p.chunks, bodies[0].chunks, chunk_n);
-        tg_pool_run_about(run->work->pool, time, chunk_n, add_chunk, &p);
-    } else {
-        tg_pool_run(run->work->pool, chunk_n, sum_chunk, &p);
+    bool is_added = sink->added != NULL && body_n == 1;
+    tg_job *job = is_added ? add_chunk : sum_chunk;
+    for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
+        job(&p, 0, i);
+    }
+    if (run->work->workers > 1) {
+        uint64_t time = is_added ? tg_host_time(run->plan, p.chunks, bodies[0].chunks, chunk_n) : UINT64_MAX;
+        tg_pool_run_about(run->work->pool, time, chunk_n, job, &p);
     }
 }

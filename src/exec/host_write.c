@@ -28,9 +28,15 @@ static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chu
         *written = (tg_written){.bytes = out, .hash = tg_hash(out, 0)};
         return;
     }
-    tg_encoding e = tg_host_encoding(p->run, p->plan, chunk->unit, p->source, worker);
-    e.chunk = chunk;
-    e.out = out;
+    tg_encoding e = {.plan = p->plan,
+                     .unit = u,
+                     .work = &p->run->units[chunk->unit],
+                     .chunk = chunk,
+                     .source = p->source,
+                     .residuals = p->run->residuals,
+                     .scratch = &p->run->work->scratch[worker],
+                     .step = p->run->work->step,
+                     .out = out};
     if (u->values == TG_VALUES_SIGNS && u->planes > 0) {
         e.list = tg_host_list(&e.list_cap, p->run, chunk);
     }
@@ -138,6 +144,21 @@ static void write_by_many(pass *p, size_t chunk_n)
     }
     lay_out(p);
     tg_pool_run(p->run->work->pool, chunk_n, write_apart, p);
+}
+
+void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk)
+{
+    const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
+    tg_unit_stats *stats = &run->stats[unit];
+    stats->len += view->len;
+    stats->entries += view->count;
+    if (quantize->fit != NULL && view->indices > view->symbols) {
+        double shape = 0, scale = 0;
+        quantize->fit(&shape, &scale, chunk + (view->side - view->start));
+        stats->shape += shape;
+        stats->scale += scale;
+        stats->fit_n++;
+    }
 }
 
 /* ---- scales of whole units ------------------------------------------------------------------------------------------- */

@@ -215,7 +215,7 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
     if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description_len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
-    if ((e->plan->holds & TG_HAS_VALUES) != 0) {
+    if ((e->plan->holds & TG_HAS_VALUES) != 0 && c->plan->has_draws) {
         c->executor->draw(c->run, h.step);
     }
     view->bytes = src + front;

@@ -13,14 +13,11 @@ typedef struct tg_plain {
     size_t len; /* of a value */
     size_t at;  /* bytes so far */
     bool streams;
-    tg_hash_list hash;
+    tg_hashing hash;
 } tg_plain;
 
-void tg_plain_start(tg_plain *p, tg_encoding *e);
-
-/* Hashes bytes and puts them into their place, prefetching what is read next. */
+/* Hashes bytes and puts them into their place, prefetching what is read next; the chunk is complete so far. */
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len);
-void tg_plain_end(tg_plain *p);
 
 /* A block without feedback; false: it is refused. */
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n);

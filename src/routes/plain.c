@@ -8,32 +8,17 @@
 #include "base/hash.h"
 #include "routes/dense.h"
 
-void tg_plain_start(tg_plain *p, tg_encoding *e)
-{
-    *p = (tg_plain){.e = e, .len = e->unit->format.plain_len};
-    p->streams = e->plan->layout->element_n >= TG_STREAM_FROM;
-    tg_hash_list_start(&p->hash);
-}
-
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len)
 {
-    uint8_t *to = p->e->out + p->at;
-    tg_hash_list_feed(&p->hash, bytes, len, prefetch, prefetch_len);
+    tg_encoding *e = p->e;
+    uint8_t *to = e->out + p->at;
+    e->hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
     if (p->streams) {
         tg_kernels_best()->stream_bytes(to, bytes, len);
     } else if (bytes != to) {
         memcpy(to, bytes, len);
     }
     p->at += len;
-}
-
-void tg_plain_end(tg_plain *p)
-{
-    tg_encoding *e = p->e;
-    if (p->streams) {
-        tg_stream_end();
-    }
-    e->hash = tg_hash_list_end(&p->hash);
     e->view = (tg_view){.indices = p->at, .count = e->chunk->n};
 }
 
@@ -75,15 +60,16 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
 static void encode(tg_encoding *e)
 {
     bool (*block)(tg_plain *, uint64_t, size_t) = e->unit->planes > 0 ? feedback_block : tg_plain_block;
-    tg_plain p;
-    tg_plain_start(&p, e);
+    tg_plain p = {.e = e, .len = e->unit->format.plain_len, .streams = e->plan->layout->element_n >= TG_STREAM_FROM};
     for (uint32_t done = 0, n = 0; done < e->chunk->n; done += n) {
         n = e->chunk->n - done < TG_BLOCK ? e->chunk->n - done : TG_BLOCK;
         if (!block(&p, e->chunk->at + done, n)) {
             return;
         }
     }
-    tg_plain_end(&p);
+    if (p.streams) {
+        tg_stream_end();
+    }
 }
 
 void tg_plain_add(float *out, const tg_decoding *d, float weight)

@@ -191,11 +191,19 @@ static void hash_lists_hash_the_bytes(void **state)
     (void)state;
     assert_true(tg_hash("", 0) == 0xEF46DB3751D8E999u);
     assert_true(tg_hash("abc", 3) == 0x44BC2CF5AD770999u);
-    tg_hash_list list;
-    tg_hash_list_start(&list);
-    tg_hash_list_append(&list, 0x0807060504030201u);
-    tg_hash_list_append(&list, 0x100f0e0d0c0b0a09u);
-    assert_true(tg_hash_list_end(&list) == tg_hash("\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20", 16));
+    const uint64_t words[] = {0x0807060504030201u, 0x100f0e0d0c0b0a09u};
+    assert_true(tg_hash_words(words, 2) == tg_hash("\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20", 16));
+    uint8_t bytes[1000];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 37 >> 2);
+    }
+    for (size_t piece = 1; piece <= sizeof bytes; piece += piece < 40 ? 1 : 113) {
+        tg_hashing h = {{0}};
+        for (size_t at = 0, n = 0; at < sizeof bytes; at += n) {
+            n = sizeof bytes - at < piece ? sizeof bytes - at : piece;
+            assert_true(tg_hash_more(&h, bytes + at, n, bytes, n) == tg_hash(bytes, at + n));
+        }
+    }
 }
 
 int main(void)

@@ -124,16 +124,16 @@ static void every_flipped_bit_is_refused(void **state)
 static void seal(uint8_t *bytes, size_t len, size_t front, const size_t *chunk_lens, size_t chunk_n)
 {
     tg_put64(bytes + 40, tg_hash(bytes + TG_FRAME_HEADER, front - TG_FRAME_HEADER));
-    tg_hash_list hashes;
-    tg_hash_list_start(&hashes);
-    tg_hash_list_append(&hashes, tg_hash(bytes, front));
+    uint64_t *hashes = test_room((chunk_n + 1) * sizeof *hashes);
+    hashes[0] = tg_hash(bytes, front);
     size_t at = front;
     for (size_t i = 0; i < chunk_n; i++) {
-        tg_hash_list_append(&hashes, tg_hash(bytes + at, chunk_lens[i]));
+        hashes[i + 1] = tg_hash(bytes + at, chunk_lens[i]);
         at += chunk_lens[i];
     }
     assert_int_equal(at + TG_FRAME_CHECKSUM, len);
-    tg_put64(bytes + at, tg_hash_list_end(&hashes));
+    tg_put64(bytes + at, tg_hash_words(hashes, chunk_n + 1));
+    free(hashes);
 }
 
 /* Changes of every byte of header, description and first chunk, with all hashes put right: either refused, or what

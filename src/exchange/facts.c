@@ -1,0 +1,57 @@
+/* What an exchange tells of itself. */
+#include "exchange/exchange.h"
+
+const char *tg_exchange_name(const tg_exchange *x)
+{
+    return x == NULL ? NULL : x->protocol->name;
+}
+
+const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor)
+{
+    return x == NULL ? NULL : tg_codec_recipe(x->codec, tensor);
+}
+
+void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
+{
+    const tg_meter nothing = {0};
+    if (last != NULL) {
+        *last = x == NULL ? nothing : x->last;
+    }
+    if (total != NULL) {
+        *total = x == NULL ? nothing : x->total;
+    }
+}
+
+tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
+{
+    TG_NEED(out, why);
+    TG_NEED(x, why);
+    if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
+        return x->protocol->state->traffic(out, x, tensor, why);
+    }
+    return tg_codec_traffic(out, x->codec, tensor, why);
+}
+
+tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
+{
+    TG_NEED(x, why);
+    if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
+        if (x->codec->layout->tensor_elements[tensor] > 0) {
+            TG_NEED(out, why);
+        }
+        x->protocol->state->residual(x, out, tensor);
+        return TG_OK;
+    }
+    return tg_codec_residual(x->codec, out, tensor, why);
+}
+
+void tg_exchange_learning(tg_learning *out, const tg_exchange *x)
+{
+    if (out == NULL) {
+        return;
+    }
+    *out = (tg_learning){0};
+    if (x != NULL && x->protocol->state != NULL && x->protocol->state->learning != NULL) {
+        x->protocol->state->learning(out, x);
+    }
+}
