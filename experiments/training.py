@@ -228,6 +228,7 @@ class Training:
                 "ratio": round(share * meter["dense"] / max(meter["sent"], 1), 2),
                 "frame_ratio": round(share * meter["logical"] / max(meter["frame_bytes"], 1), 2), "meter": meter,
                 "seconds": round(self.seconds, 1), "waited": round(stats["seconds"] + self.counts.get("seconds", 0), 1),
+                "exposed": round(stats["exposed"] + self.counts.get("exposed", 0), 1),
                 "curve": self.curve, "date": time.strftime("%Y-%m-%d"),
                 "versions": {"tersegrad": tersegrad.__version__, "torch": torch.__version__, "python": platform.python_version(),
                              "simd": tersegrad._lib.tg_simd().decode(), "device": gpu or "cpu"}}
@@ -236,7 +237,7 @@ class Training:
 
     def save(self, path):
         stats = self.workers.stats()
-        names = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes", "seconds")
+        names = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes", "seconds", "exposed")
         state = {"settings": self.set, "weights": self.flat.weights, "velocity": self.velocity, "buffers": self.buffers,
                  "workers": self.workers.state_dict(), "curve": self.curve, "seconds": self.seconds,
                  "counts": {name: stats[name] + self.counts.get(name, 0) for name in names}}

@@ -76,7 +76,8 @@ class Workers:
         self._links = [lib.tg_threads_link(self._hub, worker) for worker in range(n)]
         self._collected = [False] * n
         self._errors = [None] * n
-        self._frame_bytes, self._seconds = 0, 0.0
+        self._arrivals = [0.0] * n  # when a worker's gradients were in host memory
+        self._frame_bytes, self._seconds, self._exposed = 0, 0.0, 0.0
         self._jobs = [queue.SimpleQueue() for _ in range(n)]
         self._done = queue.SimpleQueue()
         threads = [threading.Thread(target=_serve, args=(jobs, self._done), name=f"tersegrad worker {worker}", daemon=True)
@@ -144,10 +145,12 @@ class Workers:
         arrived = self._to_host(worker) if self._stream is not None else None
         self._collected[worker] = True
         exchange, link, step, addresses = self._exchanges[worker], self._links[worker], self.step, self._addresses[worker]
+        arrivals = self._arrivals
 
         def job():
             if arrived is not None:
                 arrived.synchronize()
+            arrivals[worker] = time.monotonic()
             exchange.reduce(link, step, addresses)
         self._jobs[worker].put((worker, job))
 
@@ -180,6 +183,7 @@ class Workers:
         for _ in range(self.n):
             worker, error = self._done.get()
             self._errors[worker] = error
+        self._exposed += time.monotonic() - max(self._arrivals)
         self._collected = [False] * self.n
         failed = [error for error in self._errors if error is not None]
         if failed:
@@ -207,12 +211,15 @@ class Workers:
     def stats(self):
         """All steps together: the exchange's own counts as a mean over the workers, `sent` bytes, the `ratio` of an
         uncompressed all-reduce to what was sent, `frame_bytes` that worker 0 encoded its gradients in (each once, however
-        many workers they went to), and `seconds` in which reduce() waited."""
+        many workers they went to), `seconds` in which reduce() waited, for a GPU's backward passes too, and `exposed`, the
+        part of the exchange that no backward pass hides: seconds from when the last worker's gradients were in host memory
+        until all workers had the average."""
         totals = [self.meter(worker)[1] for worker in range(self.n)]
         out = {name: sum(total[name] for total in totals) / self.n for name in _COUNTS}
         out["sent"] = out["payload"] + out["header"]
         out["ratio"] = out["dense"] / out["sent"] if out["sent"] else 1.0
-        return dict(out, exchange=self._exchanges[0].name, frame_bytes=self._frame_bytes, seconds=self._seconds)
+        return dict(out, exchange=self._exchanges[0].name, frame_bytes=self._frame_bytes, seconds=self._seconds,
+                    exposed=self._exposed)
 
     def residual(self, worker):
         """The error-feedback residual of a worker: {name: fp32 tensor in host memory}."""

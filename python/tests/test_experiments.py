@@ -40,7 +40,7 @@ def write_cifar(folder):
 def kept(recipe, accuracy=0.9, **settings):
     """A line of results as training.py writes it."""
     return {"settings": dict(DEFAULTS, recipe=recipe, **settings), "status": "finished", "accuracy": accuracy, "ratio": 4.0,
-            "frame_ratio": 8.0, "meter": {"sent": 10 ** 9}, "date": "2026-01-01", "parameters": 7,
+            "frame_ratio": 8.0, "meter": {"sent": 10 ** 9}, "steps": 1000, "exchange": "gather", "date": "2026-01-01", "parameters": 7,
             "versions": {"device": "cpu", "torch": "1", "tersegrad": "0"}}
 
 
@@ -180,8 +180,8 @@ class Reports(unittest.TestCase):
             text = (folder / "page.md").read_text()
         self.assertEqual(text.count(report.HEADING), 1)
         self.assertLess(text.index("onebit"), text.index("## First"))
-        self.assertIn("| `adacomp` |  | 0, 1 | 93.50 ±0.50 | +0.10 | 1.0 GB | 4.0 | 8.0 |", text)
-        self.assertIn("| `onebit` |  | 0 | diverged |  |  |  |  |", text)
+        self.assertIn("| `adacomp` |  | gather | 0, 1 | 93.50 ±0.50 | +0.10 | 1.0 GB | 4.0 | 8.0 |", text)
+        self.assertIn("| `onebit` |  | gather | 0 | diverged |  |  |  |  |", text)
         self.assertLess(text.index("### 30 epochs"), text.index("### 12 epochs"))
         drawn = xml.dom.minidom.parseString("\n".join(report.plot(rows)))
         self.assertEqual(len(drawn.getElementsByTagName("circle")), 3)

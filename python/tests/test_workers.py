@@ -6,6 +6,7 @@
 import ctypes
 import gc
 import io
+import time
 import unittest
 
 import numpy
@@ -103,6 +104,7 @@ class Averages(unittest.TestCase):
 
     def test_the_meter_counts_what_the_link_carried(self):
         model = models.make_model("mlp")
+        begin = time.monotonic()
         workers = Workers(model, 4, "ef+topk@0.1", seed=1)
         for step in range(3):
             collect(workers, model, step)
@@ -114,6 +116,8 @@ class Averages(unittest.TestCase):
         self.assertEqual(workers.stats()["steps"], 3)
         self.assertGreater(workers.stats()["ratio"], 1.5)
         self.assertGreater(workers.stats()["frame_bytes"], 0)
+        self.assertGreater(workers.stats()["exposed"], 0)
+        self.assertLess(workers.stats()["exposed"], time.monotonic() - begin)
 
     def test_nothing_is_lost(self):
         """Sum of all gradients = what was applied + what is left in the residuals."""
