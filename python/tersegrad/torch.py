@@ -12,6 +12,7 @@ named_parameters, so it is of no consequence how DistributedDataParallel fills i
 
 import atexit
 import collections
+import math
 import queue
 import threading
 import time
@@ -30,12 +31,17 @@ __all__ = ["Reducer", "State", "hook"]
 _FORMAT = 1  # of state_dict
 
 
+def _flat(gradient):
+    """A view of a dense gradient in the order in which it lies in memory, which is what the library sees."""
+    return gradient.as_strided((gradient.numel(),), (1,))
+
+
 def _sentence(error):
     return None if error is None else str(error) or type(error).__name__
 
 
 def _run(jobs):
-    """The thread of a State: it holds on to nothing but the queue, so that a State that nobody wants can go."""
+    """The thread of a State. It references only the queue between jobs, so that an unused State can be collected."""
     while True:
         job = jobs.get()
         if job is None:
@@ -77,14 +83,19 @@ class _Steps:
 
     def _tensors(self, gradients):
         """The tensors of a model whose gradients these are, {parameter: gradient}, in its own order."""
-        if self._described is None:
-            self._described = describe(find(gradients))
-        strangers = [parameter for parameter in gradients if parameter not in self._described]
-        if strangers:
-            raise Error(f"a parameter of shape {tuple(strangers[0].shape)} is not one of this model's; a State is for one model")
+        self._check_model(gradients)
         self._parameters = [parameter for parameter in self._described if parameter in gradients]
         return [(self._described[p][0], tuple(p.shape), self._described[p][1], dtype_name(gradients[p].dtype))
                 for p in self._parameters]
+
+    def _check_model(self, parameters):
+        """Finds the model at the first call, and raises Error if a parameter belongs to another one."""
+        if self._described is None:
+            self._described = describe(find(parameters))
+        for parameter in parameters:
+            if parameter not in self._described:
+                raise Error(f"this State was given to a second model: a parameter of shape {tuple(parameter.shape)} is not in the "
+                            "first one; make one State for each DistributedDataParallel", "MISMATCH")
 
     def _check(self, gradients):
         for parameter, gradient in gradients.items():
@@ -135,10 +146,6 @@ class _Steps:
         if recipe is not None:
             self.set_recipe(recipe)
 
-    def _add_owed(self, gradients):
-        for parameter, owed in zip(self._parameters, self._owed or ()):
-            gradients[parameter].add_(owed.to(gradients[parameter].dtype).view_as(gradients[parameter]))
-
     def _reduce(self, gradients, trouble=None):
         """One step over {parameter: gradient}, in place. `trouble` is why this rank cannot take part: it tells the others,
         who would wait for it."""
@@ -178,22 +185,21 @@ class _Steps:
 
     @torch.no_grad()
     def _exchange_scaled(self, gradients, trouble):
-        """In true units, so that what is remembered of one step fits the next, whose scale may be another."""
+        """Reduces in true units, so that the residual of one step fits the next, whose scale may be another. Gradients that
+        need to be changed first are copied, because a step that fails must leave them as they were."""
         if trouble is not None:  # without addresses the step fails on all ranks
             self._exchange.reduce(self._link.struct, self.step, [0] * len(self._parameters))
             raise trouble
-        self._scale(gradients, 1 / self._factor)
-        try:
-            self._add_owed(gradients)
-            self._exchange.reduce(self._link.struct, self.step, [gradients[p].data_ptr() for p in self._parameters])
-        finally:
-            self._scale(gradients, self._factor)
-
-    @staticmethod
-    def _scale(gradients, factor):
-        if factor != 1:
-            for gradient in gradients.values():
-                gradient.mul_(factor)
+        own = [_flat(gradients[parameter]) for parameter in self._parameters]
+        changed = own
+        if self._factor != 1:
+            changed = [gradient / self._factor for gradient in own]
+        if self._owed is not None:
+            changed = [gradient + owed.to(gradient.dtype) for gradient, owed in zip(changed, self._owed)]
+        self._exchange.reduce(self._link.struct, self.step, [gradient.data_ptr() for gradient in changed])
+        if changed is not own:
+            for gradient, result in zip(own, changed):
+                gradient.copy_(result if self._factor == 1 else result.mul_(self._factor))
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
@@ -236,11 +242,16 @@ class _Steps:
         """What this rank remembers of each parameter: {name: fp32 tensor}; empty before the first step."""
         out = {}
         for t, (name, shape, _, _) in enumerate(self._exchange.tensors if self._exchange is not None else ()):
-            out[name] = torch.zeros(shape, dtype=torch.float32)
-            self._exchange.residual_to(out[name].data_ptr(), t)
+            flat = torch.zeros(math.prod(shape), dtype=torch.float32)
+            self._exchange.residual_to(flat.data_ptr(), t)
             if self._owed is not None:
-                out[name] += self._owed[t].view(shape)
+                flat += self._owed[t]
+            out[name] = flat.as_strided(shape, self._strides(self._parameters[t]))
         return out
+
+    def _strides(self, parameter):
+        """How gradients of a parameter lie in memory: in the order of its indices."""
+        return torch.empty_like(parameter, device="meta", memory_format=torch.contiguous_format).stride()
 
     # ---- another recipe ------------------------------------------------------------------------------------------------
 
@@ -359,32 +370,40 @@ class State(_Steps):
         self._error = None
 
     def _collect(self, bucket):
+        buffer, parts, done = bucket.buffer(), None, torch.futures.Future()
+        try:
+            self._check_model(bucket.parameters())
+        except Exception as error:  # kept apart from the buckets of the State's own model, which may be under way
+            refused, trouble = [(done, buffer, [])], error
+            self._queue(lambda: self._finish(refused, trouble))
+            return done.then(self._give)
         if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
             self._gathered = []
-        buffer, parts = bucket.buffer(), None
         if buffer.layout == torch.strided:
             parts = list(zip(bucket.parameters(), bucket.gradients()))
-        done = torch.futures.Future()
         self._gathered.append((done, buffer, parts))
         if bucket.is_last():
-            if self._thread is None:
-                self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
-                self._thread.start()
-                weakref.finalize(self, self._jobs.put, None).atexit = False
             gathered, self._gathered = self._gathered, []
-            self._jobs.put(lambda: self._finish(gathered))
+            self._queue(lambda: self._finish(gathered))
         # Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what
         # follows a future leaves backward() with its sentence.
         return done.then(self._give)
+
+    def _queue(self, job):
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
+            self._thread.start()
+            weakref.finalize(self, self._jobs.put, None).atexit = False
+        self._jobs.put(job)
 
     def _give(self, done):
         if self._error is not None:
             raise Error(_sentence(self._error))
         return done.value()
 
-    def _finish(self, gathered):
-        """One step over the buckets of a pass, by the thread."""
-        self._error = trouble = None
+    def _finish(self, gathered, trouble=None):
+        """One step over the buckets of a pass, by the thread. `trouble` is why there can be none."""
+        self._error = None
         try:
             gradients = {}
             for _, _, parts in gathered:
@@ -397,6 +416,11 @@ class State(_Steps):
             self._error = error
         for done, buffer, _ in gathered:
             done.set_result(buffer if self._error is None else None)
+
+    def _strides(self, parameter):
+        """In a bucket a gradient lies as its parameter does, which may be channels_last. (The views that GradBucket.gradients()
+        returns are in the order of indices all the same.)"""
+        return torch.empty_like(parameter, device="meta").stride()
 
     def check(self):
         """Raises what the last step failed with, if it did: backward() has raised it too, but as a RuntimeError of
@@ -424,12 +448,14 @@ class Reducer(_Steps):
 
     @torch.no_grad()
     def reduce(self):
-        gradients, copies = {}, []
+        gradients, copies, missing = {}, [], []
         for parameter in self._described:
             if not parameter.requires_grad:
                 continue
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                gradients[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                missing.append(parameter)
+                continue
             gradients[parameter] = parameter.grad
             if parameter.grad.layout == torch.strided and not parameter.grad.is_contiguous():
                 gradients[parameter] = parameter.grad.contiguous()
@@ -437,3 +463,5 @@ class Reducer(_Steps):
         self._reduce(gradients)
         for parameter in copies:
             parameter.grad.copy_(gradients[parameter])
+        for parameter in missing:
+            parameter.grad = gradients[parameter]
