@@ -40,14 +40,30 @@ def _sentence(error):
     return None if error is None else str(error) or type(error).__name__
 
 
+_threads = {}  # {thread: (its queue, its link)}; the thread of a State removes itself when it ends
+
+
 def _run(jobs):
     """The thread of a State. It references only the queue between jobs, so that an unused State can be collected."""
     while True:
         job = jobs.get()
         if job is None:
+            _threads.pop(threading.current_thread(), None)
             return
         job()
         del job
+
+
+@atexit.register
+def _stop_threads():
+    """Ends all threads before the interpreter is torn down. A thread that is inside PyTorch's C++ code at that time would end
+    the process by std::terminate, whatever its exit status was to be."""
+    for thread, (jobs, link) in list(_threads.items()):
+        jobs.put(None)
+        thread.join(timeout=1)
+        if thread.is_alive():  # waiting for a peer that may never answer
+            link._abort(None, b"the program ends")
+            thread.join(timeout=5)
 
 
 class _Steps:
@@ -392,6 +408,7 @@ class State(_Steps):
     def _queue(self, job):
         if self._thread is None:
             self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
+            _threads[self._thread] = self._jobs, self._link
             self._thread.start()
             weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(job)
