@@ -414,6 +414,7 @@ class State(_Steps):
     def __init__(self, recipe: str, **options: Any) -> None:
         super().__init__(recipe, **options)
         self._gathered: List[_Bucket] = []
+        self._refused: List[_Bucket] = []
         self._jobs: _Jobs = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
@@ -421,21 +422,25 @@ class State(_Steps):
     def _collect(self, bucket: GradBucket) -> "torch.futures.Future[torch.Tensor]":
         done: "torch.futures.Future[Any]" = torch.futures.Future()
         buffer, parts = bucket.buffer(), None
-        try:
-            self._check_model(bucket.parameters())
-        except Exception as error:  # kept apart from the buckets of the State's own model, which may be under way
-            refused: List[_Bucket] = [(done, buffer, [])]
-            trouble = error
-            self._queue(lambda: self._finish(refused, trouble))
-            return done.then(self._give)
-        if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
-            self._gathered = []
         if buffer.layout == torch.strided:
             parts = list(zip(bucket.parameters(), bucket.gradients()))
-        self._gathered.append((done, buffer, parts))
+        trouble: Optional[Exception] = None
+        try:
+            self._check_model(bucket.parameters())
+        except Exception as error:
+            trouble = error
+        # Buckets of another model are kept apart from those of the State's own, whose pass may be under way.
+        if trouble is not None:
+            gathered = self._refused
+        else:
+            gathered = self._gathered
+            if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
+                gathered.clear()
+        gathered.append((done, buffer, parts))
         if bucket.is_last():
-            gathered, self._gathered = self._gathered, []
-            self._queue(lambda: self._finish(gathered))
+            of_pass = list(gathered)
+            gathered.clear()
+            self._queue(lambda: self._finish(of_pass, trouble))
         # Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what
         # follows a future leaves backward() with its sentence.
         return done.then(self._give)
