@@ -110,8 +110,12 @@ class _Steps:
         self._failure: Optional[Error] = None  # one that is for good
         self._last: Dict[str, Any] = {}
         self._total: Counter[str] = collections.Counter()
+        self._begin()
         if summary and self.rank == 0:
             atexit.register(lambda: print(self.summary(), flush=True))
+
+    def _begin(self) -> None:
+        """What a subclass needs besides. (State has no __init__ of its own, so that its options have names and types.)"""
 
     def _made(self) -> Exchange:
         """The exchange, after the first step."""
@@ -411,8 +415,7 @@ class State(_Steps):
     Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
     """
 
-    def __init__(self, recipe: str, **options: Any) -> None:
-        super().__init__(recipe, **options)
+    def _begin(self) -> None:
         self._gathered: List[_Bucket] = []
         self._refused: List[_Bucket] = []
         self._jobs: _Jobs = queue.SimpleQueue()
@@ -499,8 +502,13 @@ class Reducer(_Steps):
     all ranks at first. Options are those of State.
     """
 
-    def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, **options: Any) -> None:
-        super().__init__(recipe, **options)
+    def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
+                 seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
+                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
+                 summary: bool = False, writer: Any = None) -> None:
+        super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
+                         nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
+                         summary=summary, writer=writer)
         self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
 
     @torch.no_grad()
