@@ -1,10 +1,9 @@
 """Ends training programs in one of several ways, many times, and prints how each process ended.
 
-    python3 exits.py KIND TIMES [FOLDER]
+    python3 exits.py KIND TIMES FOLDER
 
 Each process is a fork of this one, so that PyTorch is loaded once, and ends as a script does: by the whole of the
-interpreter's own shutdown. Nobody calls destroy_process_group, as docs/pytorch.md asks of a script that ends well, except in
-the kind "normal".
+interpreter's own shutdown. Only the kind "normal" calls destroy_process_group first, as docs/pytorch.md advises.
 """
 
 import gc
