@@ -8,7 +8,7 @@ ROUNDS = 5
 SAVE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mpi check check-page bench results docs fuzz format install clean program build-deps
+.PHONY: help demo mpi wheel check check-page bench results docs fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -28,6 +28,10 @@ mpi: ## build the program for many machines, build/openmpi/tersegrad; MPI=mpich:
 	cmake --build build/$(MPI) --target tersegrad
 	@echo
 	@echo "Try next: mpirun -n 4 build/$(MPI)/tersegrad train --recipe adacomp     (docs/clusters.md)"
+
+wheel: ## build the Python package in build/wheels: a wheel for other machines, and a source distribution
+	@scripts/install-deps wheel
+	@scripts/build-wheel
 
 check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same PyTorch job under the hooks that PyTorch ships and under ours, on two hosts that are network namespaces
-(bench/netns), and the table in docs/pytorch.md. Needs root, the package (pip install ./python), PyTorch, dataset-fashion-mnist.
+(bench/netns), and the table in docs/pytorch.md. Needs root, the package (pip install .), PyTorch, dataset-fashion-mnist.
 
     bench/torch_hooks.py          with the Python that has the package; what was measured is kept in build/links
 """

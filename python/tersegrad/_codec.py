@@ -1,29 +1,38 @@
 """Gradients in NumPy arrays to frames and back."""
 
+from __future__ import annotations
+
 import ctypes
 import weakref
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy
+import numpy.typing
 
-from ._library import (DTYPES, Error, ParameterInfo, PartInfo, Tensor, call, canonical, lib, make_options, make_tensors,
-                       pointers)
+from ._library import (DTYPES, Error, ParameterInfo, PartInfo, Rules, Tensor, TensorSpec, call, canonical, lib, make_options,
+                       make_tensors, pointers)
+
+Array = numpy.typing.NDArray[Any]
+Arrays = Union[Array, List[Array], Dict[str, Array]]
+Given = Union[numpy.typing.ArrayLike, Sequence[numpy.typing.ArrayLike], Mapping[str, numpy.typing.ArrayLike]]
 
 # How a frame says that it holds one array, or a list: by the names of its tensors. Names of a dict are the caller's.
 _ONE = "array"
 _LISTED = "array.%d"
 
 
-def _named(gradients):
+def _named(gradients: Given) -> Dict[str, Array]:
     """What was given, as a dict of arrays in row order."""
-    if isinstance(gradients, dict):
-        arrays = gradients
+    arrays: Dict[str, Any]
+    if isinstance(gradients, Mapping):
+        arrays = dict(gradients)
     elif isinstance(gradients, (list, tuple)):
         arrays = {_LISTED % i: array for i, array in enumerate(gradients)}
     else:
         arrays = {_ONE: gradients}
     out = {}
-    for name, array in arrays.items():
-        array = numpy.asarray(array)
+    for name, given in arrays.items():
+        array = numpy.asarray(given)
         native = array.dtype.newbyteorder("=")
         if native not in (numpy.float32, numpy.float16):
             raise Error(f"array {name!r} is of {array.dtype}; float32 and float16 can be encoded")
@@ -31,7 +40,7 @@ def _named(gradients):
     return out
 
 
-def _as_given(arrays):
+def _as_given(arrays: Dict[str, Array]) -> Arrays:
     """A dict of arrays as the caller of encode gave it."""
     names = list(arrays)
     if names == [_ONE]:
@@ -41,13 +50,17 @@ def _as_given(arrays):
     return arrays
 
 
-def decode(frame):
-    """What Codec.encode was given, as far as its recipe keeps it: an array, a list or a dict of arrays."""
+def decode(frame: Union[bytes, bytearray, memoryview]) -> Arrays:
+    """Decodes a frame, which describes itself.
+
+    Returns what Codec.encode was given, as far as its recipe keeps it: an array, a list of arrays or a dict of arrays by
+    name, each of the shape and dtype (float32 or float16) that it had. Raises Error if the frame is damaged.
+    """
     frame = bytes(frame)
     handle = ctypes.c_void_p()
     call("tg_codec_from_frame", ctypes.byref(handle), None, frame, len(frame), make_options())
     try:
-        arrays = {}
+        arrays: Dict[str, Array] = {}
         for t in range(lib.tg_codec_tensors(handle)):
             tensor = Tensor()
             call("tg_codec_tensor", ctypes.byref(tensor), handle, t)
@@ -62,61 +75,76 @@ def decode(frame):
 
 
 class Codec:
-    """Encodes gradients by a recipe; with feedback, what a frame leaves out is remembered for the next one.
+    """Encodes gradients by a recipe. With feedback, what a frame leaves out (the residual) is added to the next gradient.
 
-    codec = Codec("ef+topk@0.01+fp16")
-    frame = codec.encode(gradient)          # bytes: of an array, or of a dict or list of arrays, float32 or float16
-    back = codec.decode(frame)              # or tersegrad.decode(frame): a frame describes itself
+        codec = Codec("ef+topk@0.01+fp16")
+        frame = codec.encode(gradient)
+        back = codec.decode(frame)              # or tersegrad.decode(frame): a frame describes itself
 
-    The first call fixes names, shapes and types; later ones must have the same. `kinds` says what kind the arrays of a
-    dict are (conv, dense, recurrent, embedding, norm, bias, other): norms and biases travel uncompressed.
+    recipe         what is sent, such as "adacomp"; tersegrad.recipes() lists the parts
+    seed           of everything random; None: a fixed one
+    rules          {pattern of names: recipe}, for tensors with a recipe of their own
+    dense_below    tensors of fewer elements are sent uncompressed
+    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"
+    threads        that encode
+    kinds          {name: kind} of the arrays of a dict: "conv", "dense", "recurrent", "embedding", "norm", "bias" or "other".
+                   Norms and biases are sent uncompressed.
+
+    The first call of encode fixes names, shapes and dtypes; later calls must have the same.
     """
 
-    def __init__(self, recipe, *, seed=None, rules=None, dense_below=0, nonfinite="error", threads=1, kinds=None):
+    recipe: str  # canonical
+    step: int    # of the next frame
+
+    def __init__(self, recipe: str, *, seed: Optional[int] = None, rules: Optional[Rules] = None, dense_below: int = 0,
+                 nonfinite: str = "error", threads: int = 1, kinds: Optional[Mapping[str, str]] = None) -> None:
         self.recipe = canonical(recipe)
         self.step = 0
         self._kinds = dict(kinds or {})
         self._options = make_options(rules=rules, seed=seed, dense_below=dense_below, nonfinite=nonfinite, threads=threads,
                                      describe=True)
-        self._tensors = self._handle = None
+        self._tensors: Optional[List[TensorSpec]] = None
+        self._handle: Optional[ctypes.c_void_p] = None
 
-    def _make(self, tensors):
+    def _make(self, tensors: List[TensorSpec]) -> None:
         handle = ctypes.c_void_p()
         call("tg_codec_new", ctypes.byref(handle), self.recipe.encode(), make_tensors(tensors), len(tensors), self._options)
         self._tensors, self._handle = tensors, handle
-        self._room = ctypes.create_string_buffer(lib.tg_encode_bound(handle))
+        self._frame = ctypes.create_string_buffer(lib.tg_encode_bound(handle))
         weakref.finalize(self, lib.tg_codec_free, handle).atexit = False
 
-    def encode(self, gradients):
+    def encode(self, gradients: Given) -> bytes:
+        """One step: encodes an array, or a list or dict of arrays, of any shape, float32 or float16. Returns the frame."""
         arrays = _named(gradients)
-        tensors = [(name, array.shape, self._kinds.get(name, "other"), array.dtype.name) for name, array in arrays.items()]
+        tensors = [TensorSpec(name, array.shape, self._kinds.get(name, "other"), array.dtype.name) for name, array in arrays.items()]
         if self._tensors is None:
             self._make(tensors)
         elif tensors != self._tensors:
             raise Error("these arrays have other names, shapes or types than those of the first call", "MISMATCH")
         length = ctypes.c_size_t()
-        call("tg_encode", ctypes.byref(length), self._handle, self._room, len(self._room), self.step,
+        call("tg_encode", ctypes.byref(length), self._handle, self._frame, len(self._frame), self.step,
              pointers([array.ctypes.data for array in arrays.values()]))
         self.step += 1
-        return self._room.raw[:length.value]
+        return self._frame.raw[:length.value]
 
-    def decode(self, frame):
+    def decode(self, frame: Union[bytes, bytearray, memoryview]) -> Arrays:
+        """As tersegrad.decode."""
         return decode(frame)
 
-    def residual(self):
-        """What is remembered for the next frame, shaped as what was encoded; None before there was anything."""
+    def residual(self) -> Optional[Arrays]:
+        """The residual, float32, in the form and shapes of what was encoded; None before the first frame."""
         if self._tensors is None:
             return None
-        out = {}
-        for t, (name, shape, _, _) in enumerate(self._tensors):
-            out[name] = numpy.zeros(shape, numpy.float32)
-            call("tg_codec_residual", self._handle, out[name].ctypes.data_as(ctypes.POINTER(ctypes.c_float)), t)
+        out: Dict[str, Array] = {}
+        for t, tensor in enumerate(self._tensors):
+            out[tensor.name] = numpy.zeros(tensor.shape, numpy.float32)
+            call("tg_codec_residual", self._handle, out[tensor.name].ctypes.data_as(ctypes.POINTER(ctypes.c_float)), t)
         return _as_given(out)
 
 
-def recipes():
-    """Parts and presets that recipes are made of: a list of dicts with name, stage, summary, expansion and parameters."""
-    out = []
+def recipes() -> List[Dict[str, Any]]:
+    """The parts and presets that recipes are made of: a list of dicts with name, stage, summary, expansion and parameters."""
+    out: List[Dict[str, Any]] = []
     while True:
         part = PartInfo()
         try:

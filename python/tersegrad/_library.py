@@ -4,9 +4,14 @@ One table of prototypes is all there is to keep in step with the header. Functio
 `tg_detail *`; `call` passes one and turns what comes back into `Error`.
 """
 
+from __future__ import annotations
+
 import ctypes
 import pathlib
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+Rules = Union[Mapping[str, str], Iterable[Tuple[str, str]]]  # patterns of names, and the recipes of tensors that match
 
 OK, MORE = 0, 1
 STATUS = {
@@ -19,10 +24,21 @@ KINDS = {"other": 0, "conv": 1, "dense": 2, "recurrent": 3, "embedding": 4, "nor
 NONFINITE = {"error": 0, "zero": 1, "pass": 2}
 
 
-class Error(RuntimeError):
-    """A failure of the library: its sentence, and `code`, the status without TG_E_, such as "RECIPE"."""
+class TensorSpec(NamedTuple):
+    """One tensor of an exchange or a codec. `kind` is one of KINDS and `dtype` one of DTYPES."""
 
-    def __init__(self, text, code="ARGUMENT"):
+    name: str
+    shape: Tuple[int, ...]
+    kind: str
+    dtype: str
+
+
+class Error(RuntimeError):
+    """A failure of the library. `str(error)` is the reason; `error.code` is the status without TG_E_, such as "RECIPE"."""
+
+    code: str
+
+    def __init__(self, text: str, code: str = "ARGUMENT") -> None:
         super().__init__(text)
         self.code = code
 
@@ -30,7 +46,7 @@ class Error(RuntimeError):
 class Detail(Structure):
     _fields_ = [("text", c_char * 256)]
 
-    def say(self, sentence):
+    def say(self, sentence: str) -> None:
         # As much of the sentence as there is room for, cut between characters.
         self.text = sentence.encode()[:255].decode(errors="ignore").encode()
 
@@ -87,10 +103,10 @@ Abort = ctypes.CFUNCTYPE(None, POINTER(Link), c_char_p)
 Link._fields_ = [("carry", Carry), ("abort", Abort), ("sent_len", c_uint64)]
 
 _codec = _exchange = c_void_p
-_grads = POINTER(c_void_p)
+_grads: Any = POINTER(c_void_p)
 
 # Those that can fail, without the detail at their end.
-_CHECKED = {
+_CHECKED: Dict[str, Any] = {
     "tg_recipe_canonical": [c_char_p, c_char_p],
     "tg_part_list": [POINTER(PartInfo), c_size_t],
     "tg_part_parameter": [POINTER(ParameterInfo), c_size_t, c_size_t],
@@ -111,7 +127,7 @@ _CHECKED = {
 }
 
 # The others: what they return, what they take.
-_PLAIN = {
+_PLAIN: Dict[str, Any] = {
     "tg_version": (c_char_p, []),
     "tg_codec_free": (None, [_codec]),
     "tg_encode_bound": (c_size_t, [_codec]),
@@ -132,47 +148,43 @@ for _name, (_result, _arguments) in _PLAIN.items():
     getattr(lib, _name).argtypes = _arguments
 
 
-def call(name, *arguments):
-    """Calls a function that can fail, and raises Error with its sentence if it does."""
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function that can fail, and raises Error with its reason if it does."""
     why = Detail()
     status = getattr(lib, name)(*arguments, ctypes.byref(why))
     if status != OK:
         raise Error(why.text.decode(errors="replace"), STATUS.get(status, str(status)))
 
 
-def canonical(recipe):
-    """The canonical text of a recipe."""
+def canonical(recipe: str) -> str:
+    """The canonical text of a recipe: presets expanded, defaults written out, parts in order. Raises Error if it is not valid."""
     out = ctypes.create_string_buffer(256)
     call("tg_recipe_canonical", out, recipe.encode())
     return out.value.decode()
 
 
-def make_tensors(tensors):
-    """(name, shape, kind, dtype) of each as an array of tg_tensor, which keeps alive what it points to."""
+def make_tensors(tensors: Sequence[TensorSpec]) -> Any:
+    """An array of tg_tensor. ctypes keeps alive what is assigned to its fields."""
     out = (Tensor * max(len(tensors), 1))()
-    out.kept = []
     for at, (name, shape, kind, dtype) in zip(out, tensors):
-        dims = (c_uint64 * max(len(shape), 1))(*shape)
-        out.kept.append(dims)
-        at.name, at.dims, at.dim_n = name.encode(), dims, len(shape)
+        at.name, at.dim_n, at.dims = name.encode(), len(shape), (c_uint64 * max(len(shape), 1))(*shape)
         at.kind, at.dtype = KINDS[kind], DTYPES.index(dtype)
     return out
 
 
-def make_options(*, rules=None, seed=None, dense_below=0, threads=1, nonfinite="error", exchange=None, verify_every=0,
-                 rank=0, describe=False):
-    """tg_options. `rules` is a dict or a list of pairs: a pattern of names, and the recipe of those that match."""
+def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, dense_below: int = 0, threads: int = 1,
+                 nonfinite: str = "error", exchange: Optional[str] = None, verify_every: int = 0, rank: int = 0,
+                 describe: bool = False) -> Options:
+    """tg_options."""
     if nonfinite not in NONFINITE:
         raise Error(f"nonfinite is {nonfinite!r}; it is one of {', '.join(NONFINITE)}")
-    pairs = list(rules.items() if isinstance(rules, dict) else rules or ())
+    pairs = list(rules.items() if isinstance(rules, Mapping) else rules or ())
     own = (Rule * max(len(pairs), 1))(*(Rule(pattern.encode(), recipe.encode()) for pattern, recipe in pairs))
-    options = Options(size=ctypes.sizeof(Options), rules=own, rule_n=len(pairs), seed=seed or 0, has_seed=seed is not None,
-                      dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
-                      describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every)
-    options.kept = own
-    return options
+    return Options(size=ctypes.sizeof(Options), rules=own, rule_n=len(pairs), seed=seed or 0, has_seed=seed is not None,
+                   dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
+                   describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every)
 
 
-def pointers(addresses):
+def pointers(addresses: Sequence[int]) -> Any:
     """Addresses as an array of pointers; 0 is NULL."""
     return (c_void_p * max(len(addresses), 1))(*addresses)

@@ -12,82 +12,137 @@ named_parameters, so it is of no consequence how DistributedDataParallel fills i
 
 import atexit
 import collections
+import math
 import queue
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Counter, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from ._exchange import Exchange
-from ._library import Error, canonical
+from ._library import Error, Rules, TensorSpec, canonical
 from ._torch_link import TorchLink, check_group
-from ._torch_model import describe, describe_list, dtype_name, find
-from .workers import Workers  # noqa: F401, part of the interface
+from ._torch_model import Described, describe, describe_list, dtype_name, find
+from .workers import Workers
 
-__all__ = ["Reducer", "State", "hook"]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import GradBucket
+else:  # not in a PyTorch that was built without torch.distributed, of which State tells
+    GradBucket = getattr(torch.distributed, "GradBucket", object)
+
+__all__ = ["Reducer", "State", "Workers", "hook"]
 
 _FORMAT = 1  # of state_dict
 
+_Gradients = Dict[torch.nn.Parameter, torch.Tensor]
+_Bucket = Tuple["torch.futures.Future[Any]", torch.Tensor, Optional[List[Tuple[Any, torch.Tensor]]]]  # parts: None if sparse
+_Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
-def _sentence(error):
+
+def _flat(gradient: torch.Tensor) -> torch.Tensor:
+    """A view of a dense gradient in the order in which it lies in memory, which is what the library sees."""
+    return gradient.as_strided((gradient.numel(),), (1,))
+
+
+def _sentence(error: Optional[BaseException]) -> Optional[str]:
     return None if error is None else str(error) or type(error).__name__
 
 
-def _run(jobs):
-    """The thread of a State: it holds on to nothing but the queue, so that a State that nobody wants can go."""
+_threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # {thread: (its queue, its link)}; the thread of a State removes itself when it ends
+
+
+def _run(jobs: _Jobs) -> None:
+    """The thread of a State. It references only the queue between jobs, so that an unused State can be collected."""
     while True:
         job = jobs.get()
         if job is None:
+            _threads.pop(threading.current_thread(), None)
             return
         job()
         del job
 
 
+@atexit.register
+def _stop_threads() -> None:
+    """Ends all threads before the interpreter is torn down. A thread that is inside PyTorch's C++ code at that time would end
+    the process by std::terminate, whatever its exit status was to be."""
+    for thread, (jobs, link) in list(_threads.items()):
+        jobs.put(None)
+        thread.join(timeout=1)
+        if thread.is_alive():  # waiting for a peer that may never answer
+            link._abort(None, b"the program ends")
+            thread.join(timeout=5)
+
+
 class _Steps:
     """What State and Reducer share: an exchange that is made at the first step, and what goes on around its steps."""
 
-    def __init__(self, recipe, *, model=None, process_group=None, seed=0, rules=None, dense_below=0, nonfinite=None,
-                 exchange=None, threads=1, scaler=None, verify_every=100, summary=False, writer=None):
+    rank: int
+    world: int
+    recipe: str  # canonical
+    step: int    # the number of the next one
+
+    def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
+                 rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
+                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
+                 summary: bool = False, writer: Any = None) -> None:
         self._group = check_group(process_group)
         self._link = TorchLink(self._group)
         self.rank, self.world = self._link.rank, self._link.world
         self.recipe = canonical(recipe)
-        self.step = 0  # of the next one
+        self.step = 0
         if nonfinite is None:
             nonfinite = "error" if scaler is None else "pass"
-        self._options = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
-                         "exchange": exchange, "threads": threads, "verify_every": verify_every}
+        self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
+                                         "exchange": exchange, "threads": threads, "verify_every": verify_every}
         self._scaler = scaler
         self._writer = writer
-        self._schedule = None
-        self._described = None if model is None else describe(model)  # {parameter: (name, kind)}
-        self._exchange = None
-        self._parameters = []  # in the order of the exchange's tensors
-        self._loaded = None    # states that wait for the exchange, with the recipe and exchange that they are of
-        self._owed = None      # what a change of recipe has left for the next gradients
+        self._schedule: Optional[Callable[[int], Optional[str]]] = None
+        self._described: Optional[Described] = None if model is None else describe(model)
+        self._exchange: Optional[Exchange] = None
+        self._parameters: List[torch.nn.Parameter] = []  # in the order of the exchange's tensors
+        # States that wait for the exchange, with the recipe and exchange that they are of.
+        self._loaded: Optional[Tuple[str, Optional[str], List[Dict[str, Any]]]] = None
+        self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
         self._factor = 1.0     # by which gradients are scaled in this step
-        self._failure = None   # one that is for good
-        self._last = {}
-        self._total = collections.Counter()
+        self._failure: Optional[Error] = None  # one that is for good
+        self._last: Dict[str, Any] = {}
+        self._total: Counter[str] = collections.Counter()
+        self._begin()
         if summary and self.rank == 0:
             atexit.register(lambda: print(self.summary(), flush=True))
 
+    def _begin(self) -> None:
+        """What a subclass needs besides. (State has no __init__ of its own, so that its options have names and types.)"""
+
+    def _made(self) -> Exchange:
+        """The exchange, after the first step."""
+        assert self._exchange is not None
+        return self._exchange
+
     # ---- a step --------------------------------------------------------------------------------------------------------
 
-    def _tensors(self, gradients):
+    def _tensors(self, gradients: _Gradients) -> List[TensorSpec]:
         """The tensors of a model whose gradients these are, {parameter: gradient}, in its own order."""
-        if self._described is None:
-            self._described = describe(find(gradients))
-        strangers = [parameter for parameter in gradients if parameter not in self._described]
-        if strangers:
-            raise Error(f"a parameter of shape {tuple(strangers[0].shape)} is not one of this model's; a State is for one model")
-        self._parameters = [parameter for parameter in self._described if parameter in gradients]
-        return [(self._described[p][0], tuple(p.shape), self._described[p][1], dtype_name(gradients[p].dtype))
+        described = self._check_model(gradients)
+        self._parameters = [parameter for parameter in described if parameter in gradients]
+        return [TensorSpec(described[p][0], tuple(p.shape), described[p][1], dtype_name(gradients[p].dtype) or "")
                 for p in self._parameters]
 
-    def _check(self, gradients):
+    def _check_model(self, parameters: Iterable[Any]) -> Described:
+        """Finds the model at the first call, and raises Error if a parameter belongs to another one. Returns its parameters."""
+        if self._described is None:
+            self._described = describe(find(parameters))
+        for parameter in parameters:
+            if parameter not in self._described:
+                raise Error(f"this State was given to a second model: a parameter of shape {tuple(parameter.shape)} is not in the "
+                            "first one; make one State for each DistributedDataParallel", "MISMATCH")
+        return self._described
+
+    def _check(self, gradients: _Gradients) -> None:
         for parameter, gradient in gradients.items():
             name = self._described[parameter][0] if self._described and parameter in self._described else "of a parameter"
             if gradient.layout != torch.strided:
@@ -100,27 +155,28 @@ class _Steps:
                 raise Error(f"gradient {name!r} is of float16, in which it could not be told from 0 without its scale; with a "
                             "scaler parameters are of float32")
 
-    def _check_same(self, gradients):
+    def _check_same(self, gradients: _Gradients) -> None:
         """Their addresses go to the library, which takes them for what they were in the first step."""
         if set(gradients) != set(self._parameters):
             raise Error("this pass has gradients of other parameters than the first one had", "MISMATCH")
-        for parameter, (name, shape, _, dtype) in zip(self._parameters, self._exchange.tensors):
+        for parameter, (name, shape, _, dtype) in zip(self._parameters, self._made().tensors):
             gradient = gradients[parameter]
             if tuple(gradient.shape) != shape or dtype_name(gradient.dtype) != dtype:
                 raise Error(f"gradient {name!r} is of shape {tuple(gradient.shape)} and {gradient.dtype}, and was of {shape} and "
                             f"{dtype} in the first step", "MISMATCH")
 
-    def _start(self, gradients, trouble):
+    def _start(self, gradients: _Gradients, trouble: Optional[Exception]) -> None:
         """Makes the exchange; all ranks end up with one, or all raise."""
-        made = None
         try:
             if trouble is not None:
                 raise trouble
             tensors = self._tensors(gradients)
-            recipe, exchange, states = self._loaded or (self.recipe, self._options["exchange"], None)
+            recipe, exchange = self.recipe, self._options["exchange"]
+            if self._loaded is not None:
+                recipe, exchange, _ = self._loaded
             made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
-            if states is not None:
-                self._apply(made, states)
+            if self._loaded is not None:
+                self._apply(made, self._loaded[2])
             if (recipe, exchange) != (self.recipe, self._options["exchange"]):
                 made = self._followed(made, self.recipe, self._options["exchange"])
         except Exception as error:
@@ -131,16 +187,12 @@ class _Steps:
                                            "nonfinite": self._options["nonfinite"]})
         self._exchange, self._loaded = made, None
 
-    def _follow_schedule(self):
+    def _follow_schedule(self) -> None:
         recipe = None if self._schedule is None else self._schedule(self.step)
         if recipe is not None:
             self.set_recipe(recipe)
 
-    def _add_owed(self, gradients):
-        for parameter, owed in zip(self._parameters, self._owed or ()):
-            gradients[parameter].add_(owed.to(gradients[parameter].dtype).view_as(gradients[parameter]))
-
-    def _reduce(self, gradients, trouble=None):
+    def _reduce(self, gradients: _Gradients, trouble: Optional[Exception] = None) -> None:
         """One step over {parameter: gradient}, in place. `trouble` is why this rank cannot take part: it tells the others,
         who would wait for it."""
         if self._failure is not None:
@@ -165,7 +217,7 @@ class _Steps:
         self.step += 1
         self._count(time.monotonic() - begin)
 
-    def _prepare(self, gradients):
+    def _prepare(self, gradients: _Gradients) -> Optional[Exception]:
         """What stands in the way of this step on this rank; None: nothing."""
         try:
             self._check(gradients)
@@ -178,29 +230,27 @@ class _Steps:
         return None
 
     @torch.no_grad()
-    def _exchange_scaled(self, gradients, trouble):
-        """In true units, so that what is remembered of one step fits the next, whose scale may be another."""
+    def _exchange_scaled(self, gradients: _Gradients, trouble: Optional[Exception]) -> None:
+        """Reduces in true units, so that the residual of one step fits the next, whose scale may be another. Gradients that
+        need to be changed first are copied, because a step that fails must leave them as they were."""
         if trouble is not None:  # without addresses the step fails on all ranks
-            self._exchange.reduce(self._link.struct, self.step, [0] * len(self._parameters))
+            self._made().reduce(self._link.struct, self.step, [0] * len(self._parameters))
             raise trouble
-        self._scale(gradients, 1 / self._factor)
-        try:
-            self._add_owed(gradients)
-            self._exchange.reduce(self._link.struct, self.step, [gradients[p].data_ptr() for p in self._parameters])
-        finally:
-            self._scale(gradients, self._factor)
-
-    @staticmethod
-    def _scale(gradients, factor):
-        if factor != 1:
-            for gradient in gradients.values():
-                gradient.mul_(factor)
+        own = [_flat(gradients[parameter]) for parameter in self._parameters]
+        changed = own
+        if self._factor != 1:
+            changed = [gradient / self._factor for gradient in own]
+        if self._owed is not None:
+            changed = [gradient + owed.to(gradient.dtype) for gradient, owed in zip(changed, self._owed)]
+        self._made().reduce(self._link.struct, self.step, [gradient.data_ptr() for gradient in changed])
+        if changed is not own:
+            for gradient, result in zip(own, changed):
+                gradient.copy_(result if self._factor == 1 else result.mul_(self._factor))
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
-    def _count(self, seconds):
-        last, _ = self._exchange.meter()
-        last["seconds"] = seconds
+    def _count(self, seconds: float) -> None:
+        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds)
         self._total.update(last)
         self._last = last
         if self._writer is not None:
@@ -209,45 +259,56 @@ class _Steps:
                                 ("ratio", last["dense"] / sent if sent else 1.0)):
                 self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
 
-    def stats(self):
-        """Of the last step and of all together: bytes of gradient (logical), what an uncompressed all-reduce would send
-        (dense), what was sent (payload, header) and received, seconds, and the ratio of dense to what was sent; and of
-        the last step what each tensor took."""
-        out = {"recipe": self.recipe, "exchange": None, "tensors": {}}
+    def stats(self) -> Dict[str, Any]:
+        """What steps took, on this rank.
+
+        "last" and "total" are dicts about the last step and all steps: "steps"; in bytes "logical" (gradients), "dense" (what
+        an uncompressed all-reduce would send), "payload" and "header", their sum "sent", and "received"; "seconds"; "ratio"
+        (dense / sent). "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
+        names. A hook that has never been called has 0 steps in "total".
+        """
+        out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
         for name, counts in (("last", self._last), ("total", self._total)):
             counts = {key: counts.get(key, 0) for key in ("steps", "logical", "dense", "payload", "header", "received", "seconds")}
             sent = counts["payload"] + counts["header"]
             out[name] = dict(counts, sent=sent, ratio=counts["dense"] / sent if sent else 1.0)
         if self._exchange is not None:
             out["exchange"] = self._exchange.name
-            for t, (name, shape, _, dtype) in enumerate(self._exchange.tensors):
-                out["tensors"][name] = dict(self._exchange.traffic(t), recipe=self._exchange.recipe_of(t))
+            for t, tensor in enumerate(self._exchange.tensors):
+                out["tensors"][tensor.name] = dict(self._exchange.traffic(t), recipe=self._exchange.recipe_of(t))
         return out
 
-    def summary(self):
+    def summary(self) -> str:
         """One line about all steps."""
         total = self.stats()["total"]
-        steps = max(total["steps"], 1)
-        name = "no exchange" if self._exchange is None else self._exchange.name
+        steps = total["steps"]
+        if self._exchange is None or steps == 0:
+            return f"tersegrad: {self.recipe}: no step was reduced; was the hook registered, and backward() called?"
+        name = self._exchange.name
         return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks, {total['steps']} steps: "
                 f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
                 f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step")
 
-    def residual(self):
-        """What this rank remembers of each parameter: {name: fp32 tensor}; empty before the first step."""
+    def residual(self) -> Dict[str, torch.Tensor]:
+        """The residual of this rank: {name: float32 tensor of the parameter's shape}; empty before the first step."""
         out = {}
-        for t, (name, shape, _, _) in enumerate(self._exchange.tensors if self._exchange is not None else ()):
-            out[name] = torch.zeros(shape, dtype=torch.float32)
-            self._exchange.residual_to(out[name].data_ptr(), t)
+        for t, (name, shape, _, _) in enumerate(() if self._exchange is None else self._exchange.tensors):
+            flat = torch.zeros(math.prod(shape), dtype=torch.float32)
+            self._made().residual_to(flat.data_ptr(), t)
             if self._owed is not None:
-                out[name] += self._owed[t].view(shape)
+                flat += self._owed[t]
+            out[name] = flat.as_strided(shape, self._strides(self._parameters[t]))
         return out
+
+    def _strides(self, parameter: torch.Tensor) -> Tuple[int, ...]:
+        """How gradients of a parameter lie in memory: in the order of its indices."""
+        return torch.empty_like(parameter, device="meta", memory_format=torch.contiguous_format).stride()
 
     # ---- another recipe ------------------------------------------------------------------------------------------------
 
-    def set_recipe(self, recipe, exchange=None):
-        """Goes on by another recipe from the next step on. All ranks call it between the same two steps; what was owed by
-        the old one is not lost, also where the new one has no feedback: the next gradients then have it in them."""
+    def set_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
+        """Uses another recipe from the next step on. All ranks call it between the same two steps. The residual is kept: a
+        recipe without feedback sends it with the next gradients."""
         recipe = canonical(recipe)
         if recipe == self.recipe and exchange == self._options["exchange"]:
             return
@@ -256,7 +317,7 @@ class _Steps:
         self.recipe = recipe
         self._options["exchange"] = exchange
 
-    def _followed(self, old, recipe, exchange):
+    def _followed(self, old: Exchange, recipe: str, exchange: Optional[str]) -> Exchange:
         """The exchange that follows an old one; what it does not remember is owed to the next gradients."""
         left = [torch.zeros(p.numel(), dtype=torch.float32) for p in self._parameters]
         new = old.follow(recipe, [rest.data_ptr() for rest in left], exchange)
@@ -265,18 +326,19 @@ class _Steps:
         self._owed = left if any(rest.any() for rest in left) else None
         return new
 
-    def schedule(self, choose):
-        """`choose(step)` is asked before every step, on every rank, for the recipe to go on by; None: as it is."""
+    def schedule(self, choose: Callable[[int], Optional[str]]) -> None:
+        """Calls `choose(step)` before every step, on every rank: it returns the recipe to use, or None for no change."""
         self._schedule = choose
 
     # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
-    def state_dict(self):
-        """This rank's state, for torch.save. Nothing travels: each rank saves its own."""
+    def state_dict(self) -> Any:
+        """This rank's state, for torch.save. Nothing is sent: each rank saves its own. A dict, or, before the first step after
+        states of another number of ranks were loaded, the list of those."""
         if self._exchange is None and self._loaded is not None:
             states = self._loaded[2]
             return states[0] if len(states) == 1 else states
-        state = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
+        state: Dict[str, Any] = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
                  "world": self.world, "rank": self.rank, "step": self.step, "tensors": None, "state": None, "owed": None}
         if self._exchange is not None:
             state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
@@ -284,27 +346,27 @@ class _Steps:
             state["owed"] = None if self._owed is None else [owed.clone() for owed in self._owed]
         return state
 
-    def load_state_dict(self, states):
-        """Goes on from what state_dict returned: this rank's, which leads to the same bits, or, with another number of
-        ranks, a list of those of all old ranks. Before the first step it is kept until the model is known."""
-        states = list(states) if isinstance(states, (list, tuple)) else [states]
+    def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
+        """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
+        of ranks, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
+        states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
             raise Error("this is not what state_dict returned", "STATE")
         first = states[0]
         if self._schedule is not None:
             self.set_recipe(first["recipe"], first["exchange"])
-        for state in states:
-            if state["recipe"] != self.recipe:
-                raise Error(f"the state was saved with recipe '{state['recipe']}', and this is '{self.recipe}'", "MISMATCH")
-            if state["step"] != first["step"]:
-                raise Error(f"the states of ranks {first['rank']} and {state['rank']} were saved before steps "
-                            f"{first['step']} and {state['step']}", "MISMATCH")
+        for each in states:
+            if each["recipe"] != self.recipe:
+                raise Error(f"the state was saved with recipe '{each['recipe']}', and this is '{self.recipe}'", "MISMATCH")
+            if each["step"] != first["step"]:
+                raise Error(f"the states of ranks {first['rank']} and {each['rank']} were saved before steps "
+                            f"{first['step']} and {each['step']}", "MISMATCH")
         if first["world"] == self.world:
-            own = [state for state in states if state["rank"] == self.rank]
+            own = [each for each in states if each["rank"] == self.rank]
             if not own:
                 raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
             states = own
-        elif sorted(state["rank"] for state in states) != list(range(first["world"])):
+        elif sorted(each["rank"] for each in states) != list(range(first["world"])):
             raise Error(f"the state is of a world of {first['world']} ranks, and this one has {self.world}; to go on with "
                         f"another number, give the list of all {first['world']} states", "MISMATCH")
         if self._exchange is None:
@@ -315,7 +377,7 @@ class _Steps:
             self._exchange = fresh
         self.step = first["step"]
 
-    def _apply(self, exchange, states):
+    def _apply(self, exchange: Exchange, states: Sequence[Mapping[str, Any]]) -> None:
         """Puts states into an exchange that is new, or raises and leaves everything as it was."""
         for state in states:
             if state["tensors"] is None:
@@ -331,63 +393,80 @@ class _Steps:
         if all(state["state"] is not None for state in states):
             exchange.load([bytes(state["state"].numpy()) for state in states])
         owed = [state["owed"] for state in states if state["owed"] is not None]
-        self._owed = [sum(parts) / len(states) for parts in zip(*owed)] if owed else None
+        self._owed = [torch.stack(parts).sum(0) / len(states) for parts in zip(*owed)] if owed else None
 
 
 class State(_Steps):
-    """What `hook` needs; one for each DistributedDataParallel.
+    """The state of `hook`; one for each DistributedDataParallel.
 
-    recipe         what is sent (README.md); the same on all ranks, as all else here
-    model          the module, for the names of its parameters; if it is not given, it is found at the first step
-    process_group  one over gloo; that of the whole job if it is not given
+    recipe         what is sent, such as "adacomp" (tersegrad.recipes()); the same on all ranks, as all options are
+    model          the module, for the names of its parameters; found at the first step if it is not given
+    process_group  one over gloo; the default process group if it is not given
     seed           of everything random
-    rules          {pattern of names: recipe}, for tensors that go by a recipe of their own
-    dense_below    tensors of fewer elements travel uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"; with a scaler "pass", otherwise "error"
-    exchange       who sends what to whom, if not by the recipe
+    rules          {pattern of names: recipe}, for tensors with a recipe of their own
+    dense_below    tensors of fewer elements are sent uncompressed
+    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"; the default is "pass" with a scaler, else "error"
+    exchange       the algorithm of the exchange; chosen by the recipe if it is not given
     threads        that one rank encodes and decodes with
     scaler         the GradScaler, if there is one: residuals then stay in true units when the scale changes
     verify_every   steps between comparisons of the averages on all ranks; 0: never
-    summary        print a line at the end of the program, on rank 0
+    summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
+
+    Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
     """
 
-    def __init__(self, recipe, **options):
-        super().__init__(recipe, **options)
-        self._gathered = []
-        self._jobs = queue.SimpleQueue()
-        self._thread = None
-        self._error = None
+    def _begin(self) -> None:
+        self._gathered: List[_Bucket] = []
+        self._refused: List[_Bucket] = []
+        self._jobs: _Jobs = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._error: Optional[BaseException] = None
 
-    def _collect(self, bucket):
-        if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
-            self._gathered = []
+    def _collect(self, bucket: GradBucket) -> "torch.futures.Future[torch.Tensor]":
+        done: "torch.futures.Future[Any]" = torch.futures.Future()
         buffer, parts = bucket.buffer(), None
         if buffer.layout == torch.strided:
             parts = list(zip(bucket.parameters(), bucket.gradients()))
-        done = torch.futures.Future()
-        self._gathered.append((done, buffer, parts))
+        trouble: Optional[Exception] = None
+        try:
+            self._check_model(bucket.parameters())
+        except Exception as error:
+            trouble = error
+        # Buckets of another model are kept apart from those of the State's own, whose pass may be under way.
+        if trouble is not None:
+            gathered = self._refused
+        else:
+            gathered = self._gathered
+            if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
+                gathered.clear()
+        gathered.append((done, buffer, parts))
         if bucket.is_last():
-            if self._thread is None:
-                self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
-                self._thread.start()
-                weakref.finalize(self, self._jobs.put, None).atexit = False
-            gathered, self._gathered = self._gathered, []
-            self._jobs.put(lambda: self._finish(gathered))
+            of_pass = list(gathered)
+            gathered.clear()
+            self._queue(lambda: self._finish(of_pass, trouble))
         # Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what
         # follows a future leaves backward() with its sentence.
         return done.then(self._give)
 
-    def _give(self, done):
+    def _queue(self, job: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
+            _threads[self._thread] = self._jobs, self._link
+            self._thread.start()
+            weakref.finalize(self, self._jobs.put, None).atexit = False
+        self._jobs.put(job)
+
+    def _give(self, done: "torch.futures.Future[Any]") -> Any:
         if self._error is not None:
-            raise Error(_sentence(self._error))
+            raise Error(str(_sentence(self._error)))
         return done.value()
 
-    def _finish(self, gathered):
-        """One step over the buckets of a pass, by the thread."""
-        self._error = trouble = None
+    def _finish(self, gathered: List[_Bucket], trouble: Optional[Exception] = None) -> None:
+        """One step over the buckets of a pass, by the thread. `trouble` is why there can be none."""
+        self._error = None
         try:
-            gradients = {}
+            gradients: _Gradients = {}
             for _, _, parts in gathered:
                 if parts is None:
                     trouble = Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
@@ -399,42 +478,61 @@ class State(_Steps):
         for done, buffer, _ in gathered:
             done.set_result(buffer if self._error is None else None)
 
-    def check(self):
-        """Raises what the last step failed with, if it did: backward() has raised it too, but as a RuntimeError of
-        PyTorch's, with the sentence in its text."""
+    def _strides(self, parameter: torch.Tensor) -> Tuple[int, ...]:
+        """In a bucket a gradient lies as its parameter does, which may be channels_last. (The views that GradBucket.gradients()
+        returns are in the order of indices all the same.)"""
+        return torch.empty_like(parameter, device="meta").stride()
+
+    def check(self) -> None:
+        """Raises the Error that the last step failed with, if it did. backward() has raised it too, but as a RuntimeError
+        with its text in it."""
         if self._error is not None:
             raise self._error
 
 
-def hook(state, bucket):
-    """For DistributedDataParallel.register_comm_hook(State(...), hook)."""
+# DistributedDataParallel compares these annotations with the types themselves: they cannot be strings.
+def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For DistributedDataParallel.register_comm_hook(State(...), hook): averages the gradients of all buckets in place."""
     return state._collect(bucket)
 
 
 class Reducer(_Steps):
-    """For loops without DistributedDataParallel: reduce() behind backward() makes every .grad the average over all ranks.
+    """For loops without DistributedDataParallel: reduce() after backward() makes every .grad the average over all ranks.
 
-    `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters without a gradient count
-    as zeros and have one afterwards. Options as of State. Parameters must start out the same on all ranks.
+    `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters must have the same values on
+    all ranks at first. Options are those of State.
     """
 
-    def __init__(self, parameters, recipe, **options):
-        super().__init__(recipe, **options)
-        is_module = isinstance(parameters, torch.nn.Module)
-        self._described = describe(parameters) if is_module else describe_list(list(parameters))
+    def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
+                 seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
+                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
+                 summary: bool = False, writer: Any = None) -> None:
+        super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
+                         nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
+                         summary=summary, writer=writer)
+        self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
 
     @torch.no_grad()
-    def reduce(self):
-        gradients, copies = {}, []
-        for parameter in self._described:
+    def reduce(self) -> None:
+        """One step: every .grad becomes the average, in place; one that is None counts as zeros and is a tensor afterwards.
+        Raises Error, on all ranks and with no gradient changed, if any rank cannot take part."""
+        gradients: _Gradients = {}
+        copies: List[torch.nn.Parameter] = []
+        missing: List[torch.nn.Parameter] = []
+        for parameter in self._described or ():
             if not parameter.requires_grad:
                 continue
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                gradients[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                missing.append(parameter)
+                continue
             gradients[parameter] = parameter.grad
             if parameter.grad.layout == torch.strided and not parameter.grad.is_contiguous():
                 gradients[parameter] = parameter.grad.contiguous()
                 copies.append(parameter)
         self._reduce(gradients)
         for parameter in copies:
-            parameter.grad.copy_(gradients[parameter])
+            if parameter.grad is not None:
+                parameter.grad.copy_(gradients[parameter])
+        for parameter in missing:
+            parameter.grad = gradients[parameter]

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tersegrad.torch import Reducer, State, hook
 
-from models import fill, loss_of, make_ddp, make_model
+from models import Scaler, fill, loss_of, make_ddp, make_model
 
 
 def disagree(rank, world, what):
@@ -152,3 +152,96 @@ def no_effect(rank, world):
     module = make_ddp(rank, "mlp")
     module.register_comm_hook(State("ef+topk@0.1", dense_below=10**9), hook)
     loss_of(module, 0, rank).backward()
+
+
+def retry(rank, world, by_hook, model="mlp", scale=1.0):
+    """After a change to a recipe without feedback, a step fails because of rank 1 and is repeated. Returns whether the failure
+    left the gradients of this rank alone, and what the averages then lack of everything that went in."""
+    options = {"scaler": Scaler(scale), "nonfinite": "error"}
+    own, buffers = {}, []
+    if by_hook:
+        ddp = make_ddp(rank, model, bucket_cap_mb=0.001)
+        state, plain = State("ef+topk@0.1", **options), ddp.module
+
+        def spy(state, bucket):
+            own.update({p: g.clone().as_strided(p.shape, p.stride()) for p, g in zip(bucket.parameters(), bucket.gradients())})
+            buffers.append((bucket.buffer(), bucket.buffer().clone()))
+            return hook(state, bucket)
+        ddp.register_comm_hook(state, spy)
+    else:
+        plain = make_model(model)
+        state = Reducer(plain, "ef+topk@0.1", **options)
+
+    def step(at, bad=False):
+        plain.zero_grad()
+        buffers.clear()
+        if by_hook:
+            (loss_of(ddp, at, rank) * scale * (float("nan") if bad else 1)).backward()
+            return
+        fill(plain, at, rank)
+        for p in plain.parameters():
+            p.grad *= scale * (float("nan") if bad else 1)
+            own[p] = p.grad.clone()
+        buffers.extend((p.grad, p.grad.clone()) for p in plain.parameters())
+        state.reduce()
+
+    def lacking():
+        out = []
+        for p in plain.parameters():
+            mean = own[p].contiguous()
+            dist.all_reduce(mean)
+            out.append((mean / world - p.grad).flatten() / scale)
+        return torch.cat(out)
+
+    lacks = 0
+    for at in range(3):
+        step(at)
+        lacks = lacks + lacking()
+    before = float(lacks.abs().max())
+    owed = torch.cat([state.residual()[name].flatten() for name, _ in plain.named_parameters()])
+    dist.all_reduce(owed)
+    unexplained = float((lacks - owed / world).abs().max())
+    residuals = {name: residual.clone() for name, residual in state.residual().items()}
+    state.set_recipe("fp32")
+    failed = 0
+    for _ in range(2):
+        try:
+            step(3, bad=rank == 1)
+        except RuntimeError:
+            failed += 1
+        same = all(torch.equal(now.nan_to_num(7.0), then.nan_to_num(7.0)) for now, then in buffers)
+        same = same and all(torch.equal(residuals[name], now) for name, now in state.residual().items())
+    step(3)
+    lacks = lacks + lacking()
+    return {"failed": failed, "same": same, "before": before, "unexplained": unexplained, "after": float(lacks.abs().max())}
+
+
+def no_gradient(rank, world):
+    """A step that fails leaves .grad None where it was."""
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1")
+    fill(model, 0, rank)
+    model[0].bias.grad = None
+    if rank == 1:
+        model[0].weight.grad[0, 0] = float("nan")
+    try:
+        reducer.reduce()
+    except RuntimeError:
+        return {"failed": True, "none": model[0].bias.grad is None}
+    return {"failed": False}
+
+
+def two_models(rank, world, together, other, bucket_cap_mb):
+    """One State for two models: each in a pass of its own, or both in one."""
+    first, second = (make_ddp(rank, name, bucket_cap_mb=bucket_cap_mb) for name in ("mlp", other))
+    state = State("ef+topk@0.1")
+    first.register_comm_hook(state, hook)
+    second.register_comm_hook(state, hook)
+    try:
+        if together:
+            (loss_of(first, 0, rank) + loss_of(second, 0, rank)).backward()
+        else:
+            loss_of(first, 0, rank).backward()
+            loss_of(second, 0, rank).backward()
+    finally:
+        state.check()

@@ -29,6 +29,7 @@ def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=Fa
         optimizer.step()
     stats = None if state is None else state.stats()
     return {"weights": weights_of(ddp).tolist(), "digest": digest(weights_of(ddp)), "stats": stats,
+            "summary": None if state is None else state.summary(),
             "sent": None if state is None else state._link.struct.sent_len}
 
 

@@ -117,7 +117,8 @@ class Averages(OnRanks):
     def test_bytes_are_those_of_the_link(self):
         for result in self.run_all("train", 2, recipe="ef+topk@0.1", steps=5):
             more = self.run_all("train", 2, recipe="ef+topk@0.1", steps=0)[0]
-            self.assertEqual(more["sent"], 0)
+            self.assertEqual((more["sent"], more["stats"]["total"]["steps"]), (0, 0))
+            self.assertIn("no step was reduced", more["summary"])
             counted = result["stats"]["total"]["sent"]
             self.assertLess(counted, result["sent"])            # before the first step ranks compare their setups
             self.assertLess(result["sent"] - counted, 256 + 16 + 4096)
@@ -226,6 +227,26 @@ class Failures(OnRanks):
         results = self.ranks.run("later", 3, what="schedule", limit=20)
         self.raised(results, "division by zero")
         self.raised([results[0], results[2]], "rank 1: ")
+
+    def test_a_step_that_fails_changes_nothing(self):
+        for by_hook, model, scale in ((False, "mlp", 1.0), (True, "mlp", 1.0), (True, "channels last", 1.0), (True, "mlp", 1000.0)):
+            with self.subTest(by_hook=by_hook, model=model, scale=scale):
+                for result in self.run_all("retry", 2, by_hook=by_hook, model=model, scale=scale):
+                    self.assertEqual(result["failed"], 2)
+                    self.assertTrue(result["same"])
+                    self.assertGreater(result["before"], 1e-3)
+                    self.assertLess(result["unexplained"], 1e-6)
+                    self.assertLess(result["after"], 1e-6)
+        for result in self.run_all("no_gradient", 2):
+            self.assertEqual(result, {"failed": True, "none": True})
+
+    def test_a_state_for_two_models(self):
+        for together in (False, True):
+            for other in ("mlp", "other"):
+                for bucket_cap_mb in (25, 0.001):
+                    with self.subTest(together=together, other=other, bucket_cap_mb=bucket_cap_mb):
+                        results = self.ranks.run("two_models", 2, limit=20, together=together, other=other, bucket_cap_mb=bucket_cap_mb)
+                        self.raised(results, "this State was given to a second model")
 
     def test_a_rank_that_dies(self):
         results = self.ranks.run("later", 3, what="death", dies=(1,), limit=30)
