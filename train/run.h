@@ -93,7 +93,8 @@ typedef struct tr_result {
 
 /* Runs from the start, or from what `save` was given, with as many workers as then or others. Of processes all call this, and
  * that of worker 0 alone has hooks called, is given what was saved, and gets a result. 0, or -1 and one sentence in `why`;
- * TR_LOST if it is the link that has failed, which others may know otherwise or not at all. */
+ * TR_MISUSE if these settings can never work; TR_LOST if it is the link that has failed, which others may know otherwise or
+ * not at all. */
 enum { TR_LOST = -2 };
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
            size_t saved_len, char why[TR_WHY]);
