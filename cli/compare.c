@@ -143,7 +143,9 @@ static void run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_da
         tr_hooks hooks = {.context = w, .step = on_step, .test = on_test};
         tr_result result = {0};
         char why[TR_WHY] = "";
-        if (tr_run(&result, &settings, data, &hooks, NULL, 0, why) != 0) {
+        int code = tr_run(&result, &settings, data, &hooks, NULL, 0, why);
+        if (code != 0) {
+            out->misuse = code == TR_MISUSE;
             snprintf(out->failed, sizeof out->failed, "%s", why);
             return;
         }
@@ -230,7 +232,7 @@ static int report_failures(const cli_run *runs, size_t n)
     int code = CLI_OK;
     for (size_t i = 0; i < n && code == CLI_OK; i++) {
         if (runs[i].failed[0] != '\0') {
-            code = cli_fail(CLI_FAILED, "%s: %s", runs[i].recipe, runs[i].failed);
+            code = cli_fail(runs[i].misuse ? CLI_MISUSE : CLI_FAILED, "%s: %s", runs[i].recipe, runs[i].failed);
         }
     }
     return code;
@@ -248,8 +250,8 @@ static int compare(const cli_args *args, const tr_data *data, const char *const 
     if (args->page != NULL) {
         code = cli_run_page(args->page, args, runs, n, &settings);
     }
-    if (code == CLI_OK && args->json) {
-        cli_run_json(stdout, args, runs, n, &settings, 0);
+    if (code == CLI_OK && (args->json || args->csv)) {
+        code = cli_run_json(stdout, args, runs, n, &settings, 0);
     } else if (code == CLI_OK) {
         code = print_text(args, runs, n, settings.steps);
     }
@@ -289,7 +291,7 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_RATE, NULL},         {CLI_FLAG_MOMENTUM, "0.9"},     {CLI_FLAG_NESTEROV, NULL},
     {CLI_FLAG_WEIGHT_DECAY, "0"},  {CLI_FLAG_SCHEDULE, "cosine"},  {CLI_FLAG_WARMUP, "0"},
     {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_VERIFY_EVERY, "100"}, {CLI_FLAG_PAGE, NULL},
-    {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CONFIG, NULL},       {CLI_FLAG_JSON, NULL},          {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_compare = {

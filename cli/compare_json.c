@@ -78,11 +78,11 @@ static void put_layers(cli_json *j, const cli_run *r)
     cli_json_end(j);
 }
 
-void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
+int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
 {
     static const char *const names[CLI_LINK_N] = {"step_seconds_100mbit", "step_seconds_1gbit", "step_seconds_10gbit"};
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, args->csv && !whole, "results");
     cli_json_text(&j, "version", tg_version());
     cli_json_text(&j, "model", args->model);
     cli_json_text(&j, "data", args->data);
@@ -133,7 +133,7 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
         cli_json_end(&j);
     }
     cli_json_end(&j);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s)
@@ -143,6 +143,7 @@ int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, si
     if (code != CLI_OK) {
         return code;
     }
-    cli_run_json(page.data, args, runs, n, s, 1);
-    return cli_page_close(&page, path);
+    code = cli_run_json(page.data, args, runs, n, s, 1);
+    int closed = cli_page_close(&page, path);
+    return code != CLI_OK ? code : closed;
 }

@@ -26,6 +26,7 @@ typedef struct cli_layer {
 typedef struct cli_run {
     const char *recipe;
     char failed[TR_WHY]; /* why it failed, which the other recipes need not care about; empty if it did not */
+    int misuse;          /* it can never work with these flags */
     char canonical[TG_RECIPE_CAP], exchange[16];
     double accuracy, spread; /* of the test; spread is the largest less the smallest */
     double loss, train_loss;
@@ -47,8 +48,9 @@ double cli_run_step(const tr_times *t);
  * most on the wire, nothing at the same time as anything else. */
 double cli_run_predict(const cli_run *r, double bits);
 
-/* One JSON object and a line feed. `whole` adds curves and layers, for the page. */
-void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole);
+/* One JSON object and a line feed, or its results as CSV if the flags say so. `whole` adds curves and layers, for the page,
+ * which is always JSON. */
+int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole);
 
 /* Writes the page to `path`, all of it or nothing. Reports. */
 int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s);

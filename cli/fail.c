@@ -5,12 +5,21 @@
 #include <stdio.h>
 
 #include "progress.h"
+#include "suggest.h"
 
-static int process = -1; /* rank, of several processes */
+static int process = -1;  /* rank, of several processes */
+static const char *place; /* the file that is read, if a sentence is to name it ... */
+static size_t place_line; /* ... and its line */
 
 void cli_fail_as(uint32_t rank)
 {
     process = (int)rank;
+}
+
+void cli_fail_in(const char *path, size_t line)
+{
+    place = path;
+    place_line = line;
 }
 
 void cli_note(const char *format, ...)
@@ -31,10 +40,12 @@ int cli_fail(int code, const char *format, ...)
     char line[8192]; /* two paths of any usual length and a sentence */
     va_list arguments;
     va_start(arguments, format);
-    int len = vsnprintf(line, sizeof line, format, arguments);
+    size_t start = place != NULL ? (size_t)snprintf(line, sizeof line / 2, "%s:%zu: ", place, place_line) : 0;
+    start = start < sizeof line / 2 ? start : sizeof line / 2 - 1;
+    int len = vsnprintf(line + start, sizeof line - start, format, arguments);
     va_end(arguments);
     if (len < 0) {
-        line[0] = '\0';
+        line[start] = '\0';
     }
 
     /* Names of files and tensors may hold anything; a line feed in one must not make two lines of this. */
@@ -60,8 +71,10 @@ const char *cli_reason(tg_status status, const tg_detail *why)
 int cli_fail_status(const char *what, tg_status status, const tg_detail *why)
 {
     int misuse = status == TG_E_RECIPE || status == TG_E_ARGUMENT || status == TG_E_NO_EFFECT;
-    return cli_fail(misuse ? CLI_MISUSE : CLI_FAILED, "%s%s%s", what != NULL ? what : "", what != NULL ? ": " : "",
-                    cli_reason(status, why));
+    const char *reason = cli_reason(status, why);
+    char hint[CLI_SUGGEST_CAP];
+    return cli_fail(misuse ? CLI_MISUSE : CLI_FAILED, "%s%s%s%s", what != NULL ? what : "", what != NULL ? ": " : "",
+                    reason, cli_suggest_part(hint, reason));
 }
 
 int cli_fail_frame(const char *path, tg_status status, const tg_detail *why)

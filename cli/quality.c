@@ -134,10 +134,10 @@ static int measure_input(report *r)
 /* ---- results --------------------------------------------------------------------------------------- */
 
 /* `whole` adds where the values are from, for the page. */
-static void put_json(FILE *out, const report *r, int whole)
+static int put_json(FILE *out, const report *r, int whole)
 {
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, r->args->csv && !whole, "rows");
     if (whole) {
         cli_json_text(&j, "version", tg_version());
         cli_json_text(&j, "input", r->args->input);
@@ -156,7 +156,7 @@ static void put_json(FILE *out, const report *r, int whole)
         cli_json_number(&j, "bits_per_value", q->bits);
         cli_json_end(&j);
     }
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static int write_page(const report *r)
@@ -166,8 +166,9 @@ static int write_page(const report *r)
     if (code != CLI_OK) {
         return code;
     }
-    put_json(page.data, r, 1);
-    return cli_page_close(&page, r->args->page);
+    code = put_json(page.data, r, 1);
+    int closed = cli_page_close(&page, r->args->page);
+    return code != CLI_OK ? code : closed;
 }
 
 static int print_table(const report *r)
@@ -216,8 +217,8 @@ static int report_all(report *r)
     if (code == CLI_OK && r->args->page != NULL) {
         code = write_page(r);
     }
-    if (code == CLI_OK && r->args->json) {
-        put_json(stdout, r, 0);
+    if (code == CLI_OK && (r->args->json || r->args->csv)) {
+        code = put_json(stdout, r, 0);
     } else if (code == CLI_OK) {
         code = print_text(r);
     }
@@ -247,8 +248,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_N, "600000"}, {CLI_FLAG_INPUT, NULL},
-    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_PAGE, NULL},  {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_N, "600000"},
+    {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_SEED, "1"},    {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_PAGE, NULL},    {CLI_FLAG_JSON, NULL},   {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_quality = {

@@ -211,11 +211,11 @@ static void put_comparison(cli_json *j, const study *s, size_t at)
     cli_json_end(j);
 }
 
-static void put_json(FILE *out, const study *s)
+static int put_json(FILE *out, const study *s, int csv)
 {
     const tr_settings *t = s->settings;
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, csv, "tensors");
     cli_json_text(&j, "version", tg_version());
     cli_json_text(&j, "model", t->model);
     cli_json_text(&j, "data", s->args->data);
@@ -229,6 +229,9 @@ static void put_json(FILE *out, const study *s)
     for (size_t i = 0; i + 1 < s->part_n; i++) {
         put_part(&j, NULL, s, i);
     }
+    if (csv) { /* the last row of the table, too */
+        put_part(&j, NULL, s, s->part_n - 1);
+    }
     cli_json_end(&j);
     put_part(&j, "whole", s, s->part_n - 1);
     cli_json_array(&j, "over_time");
@@ -236,7 +239,7 @@ static void put_json(FILE *out, const study *s)
         put_comparison(&j, s, i);
     }
     cli_json_end(&j);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static int write_page(const study *s)
@@ -246,8 +249,9 @@ static int write_page(const study *s)
     if (code != CLI_OK) {
         return code;
     }
-    put_json(page.data, s);
-    return cli_page_close(&page, s->args->page);
+    code = put_json(page.data, s, 0);
+    int closed = cli_page_close(&page, s->args->page);
+    return code != CLI_OK ? code : closed;
 }
 
 static int print_table(const study *s)
@@ -299,7 +303,8 @@ static int train(study *s, const tr_data *data)
     int failed = tr_run(&result, s->settings, data, &hooks, NULL, 0, why);
     cli_progress_clear();
     if (failed != 0) {
-        return why[0] != '\0' ? cli_fail(CLI_FAILED, "%s", why) : CLI_FAILED;
+        int code = failed == TR_MISUSE ? CLI_MISUSE : CLI_FAILED;
+        return why[0] != '\0' ? cli_fail(code, "%s", why) : code;
     }
     return CLI_OK;
 }
@@ -307,8 +312,8 @@ static int train(study *s, const tr_data *data)
 static int report(const study *s)
 {
     int code = s->args->page != NULL ? write_page(s) : CLI_OK;
-    if (code == CLI_OK && s->args->json) {
-        put_json(stdout, s);
+    if (code == CLI_OK && (s->args->json || s->args->csv)) {
+        code = put_json(stdout, s, s->args->csv);
     } else if (code == CLI_OK) {
         code = print_text(s);
     }
@@ -353,6 +358,7 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_SEED, "1"},       {CLI_FLAG_AUGMENT, NULL},   {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
     {CLI_FLAG_MOMENTUM, "0.9"}, {CLI_FLAG_NESTEROV, NULL},  {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
     {CLI_FLAG_WARMUP, "0"},     {CLI_FLAG_GRADIENTS, NULL}, {CLI_FLAG_PAGE, NULL},        {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_similarity = {

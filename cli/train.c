@@ -197,11 +197,11 @@ static double code_bytes(const training *t, double sum)
     return t->code_steps > 0 ? sum / (double)t->code_steps : NAN;
 }
 
-static void print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
+static int print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
 {
     const tr_settings *s = t->settings;
     cli_json j;
-    cli_json_begin(&j, stdout);
+    cli_json_begin_as(&j, stdout, args->csv, NULL);
     cli_json_text(&j, "recipe", r->recipe);
     cli_json_text(&j, "exchange", r->exchange);
     cli_json_text(&j, "model", s->model);
@@ -233,7 +233,7 @@ static void print_json(const cli_args *args, const training *t, const tr_result 
     cli_json_number(&j, "exchange_seconds_per_step", r->times.exchange);
     cli_json_number(&j, "decode_seconds_per_step", r->times.decode);
     cli_json_number(&j, "update_seconds_per_step", r->times.update);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static void add_line(cli_table *table, const char *name, const char *format, ...) CLI_PRINTF(3, 4);
@@ -347,9 +347,9 @@ static int train(tr_result *result, int *alone, training *s, const cli_args *arg
     } else if (failed == TR_LOST && args->checkpoint != NULL) {
         code = cli_fail(CLI_FAILED, "%s; --resume goes on from %s", why, args->checkpoint);
     } else if (failed != 0) {
-        code = CLI_FAILED;
+        code = failed == TR_MISUSE ? CLI_MISUSE : CLI_FAILED;
         if (why[0] != '\0' && (s->settings->rank == 0 || *alone)) {
-            (void)cli_fail(CLI_FAILED, "%s", why);
+            (void)cli_fail(code, "%s", why);
         }
     }
     free(saved);
@@ -373,8 +373,8 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
     training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
     s.last_line = s.start;
     code = train(&result, alone, &s, args, data);
-    if (code == CLI_OK && world->rank == 0 && args->json) {
-        print_json(args, &s, &result, cli_clock_now() - s.start);
+    if (code == CLI_OK && world->rank == 0 && (args->json || args->csv)) {
+        code = print_json(args, &s, &result, cli_clock_now() - s.start);
     } else if (code == CLI_OK && world->rank == 0) {
         code = print_text(args, &s, &result, cli_clock_now() - s.start);
     }
@@ -413,7 +413,8 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
     {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
     {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

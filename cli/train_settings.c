@@ -37,7 +37,7 @@ int cli_train_data(tr_data **out, const cli_args *args)
     if (tr_data_steps_per_epoch(data, args->workers, (size_t)args->batch) == 0) {
         size_t samples = tr_data_count(data, TR_TRAIN);
         tr_data_free(data);
-        return cli_fail(CLI_FAILED,
+        return cli_fail(CLI_MISUSE,
                         "%s has %zu training samples, fewer than the %" PRIu64 " that one step of %u workers takes",
                         args->data, samples, args->batch * args->workers, args->workers);
     }
