@@ -234,10 +234,12 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
     add_times(&t->times, &told.times, 1);
     t->recent[step % TR_RECENT] = told.loss;
     if (!isfinite(told.loss)) {
+        t->diverged = step + 1;
         (void)snprintf(why, TR_WHY, "the loss is no longer a number at step %llu; try a lower --rate",
                        (unsigned long long)step);
         return -1;
     }
+    tr_losses_add(&t->losses, step + 1, told.loss);
     return measure_tensors(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
 }
 
@@ -305,13 +307,14 @@ static int show_gradients(tr_worker *w)
 }
 
 /* The exchange refuses NaN and Inf, whichever worker has them; what a person needs to hear is why they came. */
-static void fail_step(tr_team *t, uint64_t step, const char *reason)
+static void fail_step(tr_worker *w, uint64_t step, tg_status status, const char *reason)
 {
     char why[TR_WHY];
-    int diverged = strstr(reason, "NaN or Inf") != NULL;
+    int diverged = status == TG_E_NONFINITE || strstr(reason, "NaN or Inf") != NULL;
+    w->diverged = diverged ? step + 1 : 0;
     (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
                    diverged ? ": training has diverged; try a lower --rate, or --warmup" : "");
-    tr_gate_fail(&t->gate, why);
+    tr_gate_fail(&w->team->gate, why);
 }
 
 /* Every worker brings its own part, and worker 0 puts them together. */
@@ -337,8 +340,9 @@ static int run_step(tr_worker *w, uint64_t step)
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
-    if (average_and_update(w, step, &why) != TG_OK) {
-        fail_step(t, step, why.text);
+    tg_status status = average_and_update(w, step, &why);
+    if (status != TG_OK) {
+        fail_step(w, step, status, why.text);
         return -1;
     }
     if (is_due(done, s->verify_every, s->steps)) {
@@ -431,7 +435,7 @@ static void conclude(tr_result *out, tr_team *t)
     uint64_t recent_n = t->done < TR_RECENT ? t->done : TR_RECENT;
     double shares = (double)t->total.steps, now_done = (double)(t->done - t->first_step);
     size_t largest = 0, n = 0;
-    *out = (tr_result){.test = t->test};
+    *out = (tr_result){.test = t->test, .diverged = tr_losses_diverged(&t->losses)};
     memcpy(out->kinds, t->kinds, sizeof out->kinds);
     for (uint64_t i = 0; i < recent_n; i++) {
         out->train_loss += t->recent[i] / (double)recent_n;
@@ -458,6 +462,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
            size_t saved_len, char why[TR_WHY])
 {
     tr_team t = {.settings = s, .data = data, .hooks = hooks};
+    tr_losses_begin(&t.losses, tr_data_shape(data).classes);
     void *room = NULL;
     tr_gate_init(&t.gate, s->workers);
     int code = tr_team_gather(&t, why);
@@ -472,6 +477,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
         (s->link != NULL ? work_as_process : work_as_threads)(&t);
         (void)snprintf(why, TR_WHY, "%s", t.gate.why);
         code = t.gate.failed ? -1 : 0;
+        *out = (tr_result){.diverged = t.diverged > t.workers[0].diverged ? t.diverged : t.workers[0].diverged};
     }
     if (code == 0 && s->rank == 0) {
         conclude(out, &t);

@@ -79,6 +79,10 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
         return misuse ? TR_MISUSE : -1;
     }
     w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
+    if (s->link == NULL && s->slow_bits > 0) {
+        tr_slow_init(&w->slow, w->link, s->slow_bits, s->slow_latency);
+        w->link = &w->slow.link;
+    }
     return 0;
 }
 
