@@ -44,6 +44,7 @@ static int print_text(const cli_args *args, const cli_demo_run *d, const cli_dem
            cli_text_count(count, cli_demo_run_elements(d)), args->steps);
     cli_table table;
     cli_table_init(&table, "llrrrrl");
+    table.has_head = 1;
     cli_table_row(&table, "recipe", "exchange", "bytes/step", "ratio", "step error", "sum error", "replicas");
     for (size_t i = 0; i < n; i++) {
         add_row(&table, &outcomes[i]);
@@ -127,7 +128,7 @@ static int run(const cli_args *args)
     }
     code = cli_demo_run_new(&d, args->workers, args->steps, args->seed);
     for (size_t i = 0; i < n && code == CLI_OK; i++) {
-        code = cli_demo_run_recipe(&outcomes[i], d, recipes[i]);
+        code = cli_demo_run_recipe(&outcomes[i], d, recipes[i], i, n);
     }
     cli_progress_clear();
     if (code == CLI_OK) {

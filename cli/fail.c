@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "colour.h"
 #include "progress.h"
 #include "suggest.h"
 
@@ -29,7 +30,7 @@ void cli_note(const char *format, ...)
     }
     va_list arguments;
     va_start(arguments, format);
-    fputs("note: ", stderr);
+    fprintf(stderr, "%snote:%s ", cli_colour_code(stderr, CLI_BOLD), cli_colour_code(stderr, CLI_PLAIN));
     (void)vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
@@ -55,10 +56,12 @@ int cli_fail(int code, const char *format, ...)
         }
     }
     cli_progress_clear();
+    /* In one call, so that the lines of several processes do not mix. */
+    const char *red = cli_colour_code(stderr, CLI_RED), *plain = cli_colour_code(stderr, CLI_PLAIN);
     if (process >= 0) {
-        fprintf(stderr, "tersegrad: rank %d: %s\n", process, line);
+        fprintf(stderr, "%stersegrad:%s rank %d: %s\n", red, plain, process, line);
     } else {
-        fprintf(stderr, "tersegrad: %s\n", line);
+        fprintf(stderr, "%stersegrad:%s %s\n", red, plain, line);
     }
     return code;
 }

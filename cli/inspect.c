@@ -24,6 +24,7 @@ static int print_tensors(const tg_codec *codec)
 {
     cli_table table;
     cli_table_init(&table, "lllll");
+    table.has_head = 1;
     cli_table_row(&table, "tensor", "shape", "dtype", "kind", "recipe");
     int code = CLI_OK;
     for (size_t t = 0; t < tg_codec_tensors(codec) && code == CLI_OK; t++) {

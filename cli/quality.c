@@ -77,7 +77,7 @@ static int measure(report *r, const char *distribution, const tg_tensor *tensor,
     for (size_t i = 0; i < r->recipe_n; i++) {
         char label[TG_RECIPE_CAP + 64];
         snprintf(label, sizeof label, "%s, %s", distribution, r->recipes[i]);
-        cli_progress_show(label, r->row_n, r->row_cap);
+        cli_progress_show(label, (double)r->row_n, (double)r->row_cap);
         rows[i] = (cli_quality_row){.distribution = distribution, .recipe = r->recipes[i], .place = i};
         int code = cli_quality_run(&rows[i], tensor, values, (size_t)r->n, &opt);
         if (code != CLI_OK) {
@@ -175,6 +175,7 @@ static int print_table(const report *r)
 {
     cli_table table;
     cli_table_init(&table, "llrrr");
+    table.has_head = 1;
     cli_table_row(&table, "distribution", "recipe", "nmse", "bias", "bits per value");
     for (size_t i = 0; i < r->row_n; i++) {
         const cli_quality_row *q = &r->rows[i];

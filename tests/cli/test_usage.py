@@ -1,6 +1,8 @@
 """How the program is told what to do: names it does not know, exit statuses, configuration files, help and completion."""
 import csv
 import json
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -152,6 +154,44 @@ class Csv(Case):
     def test_one_of_the_two(self):
         self.fails(2, "recipes", "--json", "--csv", says="give one")
         self.fails(2, "encode", "--csv", says="no flag")
+
+
+class Terminal(Case):
+    """Colours and bars are for terminals."""
+
+    def on_terminal(self, *arguments, **environment):
+        """What the program prints where standard output and error are a terminal."""
+        theirs, ours = pty.openpty()
+        base = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=ours, stderr=ours,
+                                   env={**base, "TERM": "xterm", **environment})
+        os.close(ours)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(theirs, 4096)
+            except OSError: # the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(theirs)
+        process.wait()
+        return shown.decode()
+
+    def test_colours(self):
+        flags = ["quality", "--n", 1000, "--recipe", "fp16"]
+        self.assertIn("\033[1mdistribution\033[0m", self.on_terminal(*flags))
+        self.assertIn("\033[1;31mtersegrad:\033[0m there is no command", self.on_terminal("xyzzy"))
+        for quiet in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertNotIn("\033[1", self.on_terminal(*flags, **quiet))
+        self.assertIn("\033[1", self.on_terminal("xyzzy", NO_COLOR=""))
+        self.assertNotIn("\033", run("quality", "--n", 1000, "--recipe", "fp16").stdout + run("xyzzy").stderr)
+
+    def test_time_left(self):
+        shown = self.on_terminal(*TRAIN[:-4], "--steps", 400, "--recipe", "dense")
+        self.assertRegex(shown, r"\r\033\[K#*\.+ \d+ (s|min) left, step \d+/400  loss ")
+        self.assertRegex(self.on_terminal("quality", "--n", 200000), r"(s|min) left")
 
 
 class Help(Case):
