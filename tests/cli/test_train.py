@@ -179,8 +179,8 @@ class Train(unittest.TestCase):
         self.refuse(2, "--resume needs --checkpoint", "--recipe", "dense", "--resume")
         self.refuse(1, "apt-get install dataset-fashion-mnist", "--recipe", "dense", "--data", "fashion:" + str(self.path),
                     quick=[])
-        self.refuse(1, "alexnet", "--recipe", "dense", "--model", "alexnet", "--data", "glyphs", quick=[])
-        self.refuse(1, "text", "--recipe", "dense", "--model", "charlstm", "--data", "glyphs", quick=[])
+        self.refuse(2, "alexnet", "--recipe", "dense", "--model", "alexnet", "--data", "glyphs", quick=[])
+        self.refuse(2, "text", "--recipe", "dense", "--model", "charlstm", "--data", "glyphs", quick=[])
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--log", self.path / "no" / "run.jsonl")
         self.refuse(1, "cannot write", "--recipe", "dense", "--steps", 2, "--checkpoint", self.path / "no" / "run.ck",
                     "--checkpoint-every", 1)
@@ -188,7 +188,7 @@ class Train(unittest.TestCase):
     def test_a_training_set_that_fills_no_step(self):
         text = self.path / "short.txt"
         text.write_bytes(bytes(range(32, 96)) * 30)
-        self.refuse(1, "training samples, fewer than", "--recipe", "dense", "--model", "charlstm", "--data",
+        self.refuse(2, "training samples, fewer than", "--recipe", "dense", "--model", "charlstm", "--data",
                     f"text:{text}", "--workers", 8, "--batch", 64, quick=[])
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no full device here")
