@@ -15,7 +15,7 @@
 
 /* The run in progress: its progress line, and what it leaves for the page. */
 typedef struct watch {
-    const tr_settings *settings;
+    tr_settings settings; /* of this run */
     cli_run *run;
     int keeps;           /* it is of the first seed */
     double spent, later; /* seconds since the first run began; and those that runs to come are expected to take */
@@ -33,12 +33,12 @@ typedef struct watch {
 static void show(watch *w, const tr_step *step)
 {
     char text[160];
-    double now = cli_clock_now(), steps = (double)(w->settings->steps - step->step - 1);
+    double now = cli_clock_now(), steps = (double)(w->settings.steps - step->step - 1);
     double left = w->seconds / (double)(step->step + 1) * steps + (double)w->tests_left * w->test_seconds + w->later;
     double spent = w->spent + now - w->started;
     w->last_step = now;
     snprintf(text, sizeof text, "%s, step %" PRIu64 "/%" PRIu64 ", loss %.4f", w->run->recipe, step->step + 1,
-             w->settings->steps, step->loss);
+             w->settings.steps, step->loss);
     cli_progress_show_left(text, spent / (spent + left), left);
 }
 
@@ -72,7 +72,7 @@ static void keep_layers(cli_run *r, const tr_step *step)
 /* Steps make a point of the curve together, so that there are at most CLI_CURVE_MAX. */
 static int keep_step(watch *w, const tr_step *step)
 {
-    uint64_t stretch = (w->settings->steps + CLI_CURVE_MAX - 1) / CLI_CURVE_MAX;
+    uint64_t stretch = (w->settings.steps + CLI_CURVE_MAX - 1) / CLI_CURVE_MAX;
     cli_run *r = w->run;
     if (r->layers == NULL && start_layers(r, step) != 0) {
         return -1;
@@ -92,7 +92,7 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
 {
     watch *w = context;
     w->seconds += cli_run_step(&step->times);
-    w->sent += (double)(step->bytes.payload + step->bytes.header) / w->settings->workers;
+    w->sent += (double)(step->bytes.payload + step->bytes.header) / w->settings.workers;
     show(w, step);
     if (w->keeps && keep_step(w, step) != 0) {
         snprintf(why, TR_WHY, "there is not enough memory");
@@ -142,20 +142,20 @@ static uint64_t test_interval(const cli_args *args, uint64_t steps)
 
 static void run_seed(cli_run *out, tr_result *result, watch *w, const cli_args *args, const tr_data *data, uint32_t k)
 {
-    tr_settings settings = cli_train_settings(args, data, out->recipe, args->seed + k);
-    settings.test_every = k == 0 ? test_interval(args, settings.steps) : 0;
-    w->settings = &settings;
+    tr_settings *settings = &w->settings;
+    *settings = cli_train_settings(args, data, out->recipe, args->seed + k);
+    settings->test_every = k == 0 ? test_interval(args, settings->steps) : 0;
     w->keeps = k == 0;
-    w->tests_left = settings.test_every > 0 ? (settings.steps + settings.test_every - 1) / settings.test_every : 1;
+    w->tests_left = settings->test_every > 0 ? (settings->steps + settings->test_every - 1) / settings->test_every : 1;
     w->sent = w->loss = w->seconds = 0;
     w->stretch_n = 0;
     tr_hooks hooks = {.context = w, .step = on_step, .test = on_test};
     char why[TR_WHY] = "";
-    int code = tr_run(result, &settings, data, &hooks, NULL, 0, why);
+    int code = tr_run(result, settings, data, &hooks, NULL, 0, why);
     if (result->diverged > 0) {
         out->diverged = out->diverged_n == 0 ? result->diverged : out->diverged;
         out->diverged_n++;
-        snprintf(out->hint, sizeof out->hint, "%s", cli_train_hint(&settings));
+        snprintf(out->hint, sizeof out->hint, "%s", cli_train_hint(settings));
     }
     if (code != 0) {
         out->misuse = code == TR_MISUSE;
