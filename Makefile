@@ -4,23 +4,32 @@ SECONDS = 60
 TARGET =
 MPI = openmpi
 DEMO_STEPS = 150
+DEMO_LINK = 100mbit,1ms
+DEMO_RECIPES = dense;bf16;adacomp;dgc@0.01;terngrad;powersgd@4;co3
 ROUNDS = 5
 SAVE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mpi wheel check check-page bench results docs fuzz format install clean program build-deps
+.PHONY: help demo demo-all mpi wheel deb check check-quick check-page bench results docs fuzz format install clean program build-deps
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: program ## build the program, train with four workers recipe by recipe, and write a page about it
+demo: program ## train over an emulated link of 100 Mbit/s, dense and compressed: time to accuracy, and a page (3 minutes)
 	@scripts/install-deps demo
-	build/release/tersegrad compare --steps $(DEMO_STEPS) --rate 0.005 --page build/demo.html
+	build/release/tersegrad compare --recipes '$(DEMO_RECIPES)' --link $(DEMO_LINK) --steps $(DEMO_STEPS) --test-every 15 \
+		--page build/demo.html
 	@echo
 	@echo "Open build/demo.html in a browser. Try next:"
+	@echo "  make demo-all                                                           every preset, a longer table"
+	@echo "  make demo DEMO_LINK=1gbit,0.1ms                                         a faster link"
 	@echo "  build/release/tersegrad train --recipe ef+topk@0.001+fp16 --epochs 2    one recipe, for longer"
 	@echo "  build/release/tersegrad compare --model mlp --data glyphs --workers 8   other models, data, workers"
 	@echo "  build/release/tersegrad recipes                                         what recipes are made of"
+
+demo-all: program ## every preset on a link as fast as memory, with predictions for slower ones, and a page
+	@scripts/install-deps demo
+	build/release/tersegrad compare --steps $(DEMO_STEPS) --rate 0.005 --page build/demo-all.html
 
 mpi: ## build the program for many machines, build/openmpi/tersegrad; MPI=mpich: build/mpich/tersegrad; MPI=mpi: by mpicc
 	@scripts/install-deps build $(MPI)
@@ -36,6 +45,10 @@ wheel: ## build the Python package in build/wheels: a wheel for other machines, 
 check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check
 	@scripts/check
+
+check-quick: ## the checks of every day, under 90 seconds: layout, release build, unit tests, golden frames
+	@scripts/install-deps check-quick
+	@scripts/check-quick
 
 check-page: program ## open the report pages in headless Chromium, and keep screenshots
 	@scripts/install-deps page
@@ -63,8 +76,15 @@ format: ## lay out all C files
 	scripts/list-files | grep '\.[ch]$$' | xargs clang-format -i
 
 install: program ## install program, libraries and header to PREFIX=/usr/local
-	cmake --build build/release --target tersegrad tersegrad_shared tersegrad_static
+	cmake --build build/release --target tersegrad tersegrad_shared tersegrad_static tersegrad_said
 	cmake --install build/release --prefix "$(abspath $(PREFIX))"
+
+deb: ## make a Debian package of program, libraries and headers in build/deb, and try it
+	@scripts/install-deps deb
+	cmake --preset release -B build/deb -DTG_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr -DTG_ZSH_DIR=share/zsh/vendor-completions
+	cmake --build build/deb
+	cd build/deb && cpack -G DEB
+	scripts/check-deb build/deb/tersegrad_*.deb
 
 clean: ## remove everything that was built
 	rm -rf build

@@ -12,7 +12,14 @@
 #include "tersegrad/tersegrad.h"
 
 enum { CLI_WORKER_MAX = 64 };
-enum { CLI_LINK_THREADS, CLI_LINK_MPI }; /* choices of --link */
+
+/* --link: what workers are, and with a rate the link that is emulated between threads. */
+enum { CLI_LINK_THREADS, CLI_LINK_MPI };
+typedef struct cli_link {
+    int kind;
+    double bits;    /* a second; 0: no link is emulated */
+    double latency; /* seconds */
+} cli_link;
 
 typedef enum cli_flag {
     CLI_FLAG_RECIPE,
@@ -57,8 +64,11 @@ typedef enum cli_flag {
     CLI_FLAG_EVERY,
     CLI_FLAG_RATIO,
     CLI_FLAG_SEEDS,
+    CLI_FLAG_TARGET,
+    CLI_FLAG_CONFIG,
     CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
+    CLI_FLAG_CSV,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
 
@@ -69,7 +79,7 @@ typedef struct cli_texts {
 } cli_texts;
 
 typedef struct cli_args {
-    uint64_t given;      /* bit f: the command line holds flag f */
+    uint64_t given;      /* bit f: the command line or the configuration file holds flag f */
     const char *program; /* as it was called, for hints that can be copied */
     cli_texts files;
     cli_texts recipes; /* of --recipe and --recipes */
@@ -77,12 +87,14 @@ typedef struct cli_args {
     cli_texts kinds;   /* PATTERN and KIND in turn */
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
-    int nonfinite, dtype, optimizer, schedule, link;
-    const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page;
+    int nonfinite, dtype, optimizer, schedule;
+    cli_link link;
+    const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
+    char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
     uint32_t rank, threads, workers, seeds;
-    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio;
-    int nesterov, augment, resume, json;
+    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
+    int nesterov, augment, resume, json, csv;
     int has_seed; /* --seed is given or has a default */
     int help;
 } cli_args;
@@ -110,6 +122,15 @@ typedef struct cli_command {
 int cli_args_parse(cli_args *out, const cli_command *command, int argc, char *const *argv);
 void cli_args_free(cli_args *a);
 
+/* The flag of this name among those of the command; CLI_FLAG_N_OF if it has none such. */
+cli_flag cli_command_flag(const cli_command *command, const char *name, size_t len);
+
+/* Stores a flag with its value, NULL for none. Reports misuse. */
+int cli_args_set(cli_args *a, const cli_command *command, cli_flag flag, const char *value);
+
+/* Reports that the command has no flag word[0..len), with one that may have been meant. */
+int cli_args_unknown(const cli_command *command, const char *word, size_t len);
+
 static inline int cli_args_has(const cli_args *a, cli_flag flag)
 {
     return (int)(a->given >> flag & 1);
@@ -120,7 +141,5 @@ tg_options cli_args_options(const cli_args *a);
 
 /* The kind of the tensor `name` as --kind says: the first pattern that matches, else `standard`. */
 tg_kind cli_args_kind(const cli_args *a, const char *name, tg_kind standard);
-
-void cli_args_help(FILE *out, const cli_command *command);
 
 #endif

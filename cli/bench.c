@@ -301,7 +301,7 @@ static int print_json(const cli_args *args, const bench *b, const cli_check_resu
 {
     result r = result_of(b, check);
     cli_json json;
-    cli_json_begin(&json, stdout);
+    cli_json_begin_as(&json, stdout, args->csv, NULL);
     cli_json_text(&json, "recipe", check->recipe);
     cli_json_count(&json, "n", b->subject->n);
     cli_json_count(&json, "threads", args->threads);
@@ -324,8 +324,7 @@ static int print_json(const cli_args *args, const bench *b, const cli_check_resu
     cli_json_text(&json, "dtype", tg_dtype_name(b->subject->tensor.dtype));
     cli_json_count(&json, "rounds", b->round_n);
     cli_json_number(&json, "seconds", b->seconds);
-    cli_json_finish(&json);
-    return CLI_OK;
+    return cli_json_finish(&json);
 }
 
 static void add_speed(cli_table *table, const char *name, const result *r, int op)
@@ -401,7 +400,7 @@ static int measure(const cli_args *args, const subject *s)
         code = run_rounds(&b, args->seconds);
     }
     if (code == CLI_OK) {
-        code = (args->json ? print_json : print_text)(args, &b, &checked);
+        code = (args->json || args->csv ? print_json : print_text)(args, &b, &checked);
     }
     free_bench(&b);
     return code;
@@ -432,7 +431,7 @@ static int run(const cli_args *args)
 static const cli_flag_use flags[] = {
     {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_RULE, NULL},     {CLI_FLAG_N, "4194304"},       {CLI_FLAG_DTYPE, "fp32"},
     {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, "1"},
-    {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},         {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_bench = {

@@ -14,5 +14,10 @@ extern const cli_command cli_demo;
 extern const cli_command cli_train;
 extern const cli_command cli_compare;
 extern const cli_command cli_similarity;
+extern const cli_command cli_help;
+extern const cli_command cli_completion;
+
+extern const cli_command
+    *const cli_commands[]; /* all of them, in the order in which they are listed; NULL at the end */
 
 #endif

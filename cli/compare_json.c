@@ -39,6 +39,7 @@ static void put_points(cli_json *j, const char *key, const char *value_key, cons
         cli_json_number(j, "step", points[i].step);
         cli_json_number(j, value_key, points[i].value);
         cli_json_number(j, "bytes", points[i].bytes);
+        cli_json_number(j, "seconds", points[i].seconds);
         cli_json_end(j);
     }
     cli_json_end(j);
@@ -78,11 +79,13 @@ static void put_layers(cli_json *j, const cli_run *r)
     cli_json_end(j);
 }
 
-void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
+int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
 {
     static const char *const names[CLI_LINK_N] = {"step_seconds_100mbit", "step_seconds_1gbit", "step_seconds_10gbit"};
+    int aims = cli_run_aims(args);
+    double target = cli_run_target(args, runs, n);
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, args->csv && !whole, "results");
     cli_json_text(&j, "version", tg_version());
     cli_json_text(&j, "model", args->model);
     cli_json_text(&j, "data", args->data);
@@ -94,12 +97,22 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
     put_machine(&j);
     cli_json_count(&j, "seed", args->seed);
     cli_json_count(&j, "seeds", args->seeds);
+    cli_json_number(&j, "link_bits", args->link.bits > 0 ? args->link.bits : NAN);
+    cli_json_number(&j, "link_latency", args->link.bits > 0 ? args->link.latency : NAN);
+    cli_json_number(&j, "target_accuracy", aims ? target : NAN);
     cli_json_array(&j, "results");
     for (size_t i = 0; i < n; i++) {
         const cli_run *r = &runs[i];
         cli_json_object(&j, NULL);
         cli_json_text(&j, "recipe", r->recipe);
         cli_json_text(&j, "failed", r->failed[0] != '\0' ? r->failed : NULL);
+        if (r->diverged > 0) {
+            cli_json_count(&j, "diverged", r->diverged);
+        } else {
+            cli_json_null(&j, "diverged");
+        }
+        cli_json_count(&j, "diverged_seeds", r->diverged_n);
+        cli_json_text(&j, "hint", r->diverged > 0 ? r->hint : NULL);
         if (r->failed[0] != '\0') {
             cli_json_end(&j);
             continue;
@@ -122,6 +135,12 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
         for (int k = 0; k < CLI_LINK_N; k++) {
             cli_json_number(&j, names[k], cli_run_predict(r, cli_run_links[k]));
         }
+        if (aims) {
+            const cli_point *reach = cli_run_reach(r, target);
+            cli_json_number(&j, "steps_to_target", reach != NULL ? reach->step : NAN);
+            cli_json_number(&j, "seconds_to_target", reach != NULL ? reach->seconds : NAN);
+            cli_json_number(&j, "bytes_to_target", reach != NULL ? reach->bytes : NAN);
+        }
         cli_json_bool(&j, "replicas_identical", 1); /* had they not been, the run would have failed */
         cli_json_number(&j, "seconds", r->seconds);
         if (whole) {
@@ -133,7 +152,7 @@ void cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n
         cli_json_end(&j);
     }
     cli_json_end(&j);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s)
@@ -143,6 +162,7 @@ int cli_run_page(const char *path, const cli_args *args, const cli_run *runs, si
     if (code != CLI_OK) {
         return code;
     }
-    cli_run_json(page.data, args, runs, n, s, 1);
-    return cli_page_close(&page, path);
+    code = cli_run_json(page.data, args, runs, n, s, 1);
+    int closed = cli_page_close(&page, path);
+    return code != CLI_OK ? code : closed;
 }

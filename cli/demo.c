@@ -44,6 +44,7 @@ static int print_text(const cli_args *args, const cli_demo_run *d, const cli_dem
            cli_text_count(count, cli_demo_run_elements(d)), args->steps);
     cli_table table;
     cli_table_init(&table, "llrrrrl");
+    table.has_head = 1;
     cli_table_row(&table, "recipe", "exchange", "bytes/step", "ratio", "step error", "sum error", "replicas");
     for (size_t i = 0; i < n; i++) {
         add_row(&table, &outcomes[i]);
@@ -67,7 +68,7 @@ static int print_json(const cli_args *args, const cli_demo_run *d, const cli_dem
 {
     cli_json json;
     double seconds = 0;
-    cli_json_begin(&json, stdout);
+    cli_json_begin_as(&json, stdout, args->csv, "results");
     cli_json_count(&json, "workers", args->workers);
     cli_json_count(&json, "steps", args->steps);
     cli_json_count(&json, "seed", args->seed);
@@ -94,8 +95,7 @@ static int print_json(const cli_args *args, const cli_demo_run *d, const cli_dem
     cli_json_end(&json);
     cli_json_bool(&json, "replicas_identical", 1);
     cli_json_number(&json, "seconds", seconds);
-    cli_json_finish(&json);
-    return CLI_OK;
+    return cli_json_finish(&json);
 }
 
 /* All of them before the first is run: a typo in the last should not cost the time of the others. */
@@ -128,11 +128,11 @@ static int run(const cli_args *args)
     }
     code = cli_demo_run_new(&d, args->workers, args->steps, args->seed);
     for (size_t i = 0; i < n && code == CLI_OK; i++) {
-        code = cli_demo_run_recipe(&outcomes[i], d, recipes[i]);
+        code = cli_demo_run_recipe(&outcomes[i], d, recipes[i], i, n);
     }
     cli_progress_clear();
     if (code == CLI_OK) {
-        code = (args->json ? print_json : print_text)(args, d, outcomes, n);
+        code = (args->json || args->csv ? print_json : print_text)(args, d, outcomes, n);
     }
     cli_demo_run_free(d);
     free(outcomes);
@@ -140,8 +140,8 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_WORKERS, "4"},  {CLI_FLAG_STEPS, "30"}, {CLI_FLAG_RECIPE, NULL},
-    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_SEED, "1"},   {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_WORKERS, "4"}, {CLI_FLAG_STEPS, "30"}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_RECIPES, NULL},
+    {CLI_FLAG_SEED, "1"},    {CLI_FLAG_JSON, NULL},  {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_demo = {

@@ -55,7 +55,8 @@ struct cli_demo_run {
     uint32_t world;
     uint64_t seed;
     uint64_t step_n;
-    uint64_t step; /* the one in progress */
+    uint64_t step;            /* the one in progress */
+    uint64_t before_n, all_n; /* steps of the recipes before this one, and of all */
     tg_tensor tensors[TENSOR_N];
     uint64_t sizes[TENSOR_N];
     size_t n; /* elements of the model */
@@ -287,7 +288,7 @@ static int run_steps(cli_demo_outcome *out, cli_demo_run *d)
     int code = CLI_OK;
     double start = cli_clock_now();
     for (d->step = 0; d->step < d->step_n && code == CLI_OK; d->step++) {
-        cli_progress_show(out->recipe, d->step, d->step_n);
+        cli_progress_show(out->recipe, (double)(d->before_n + d->step), (double)d->all_n);
         code = run_step(d);
     }
     if (code == CLI_OK) {
@@ -302,8 +303,10 @@ static int run_steps(cli_demo_outcome *out, cli_demo_run *d)
     return read_meters(out, d);
 }
 
-int cli_demo_run_recipe(cli_demo_outcome *out, cli_demo_run *d, const char *recipe)
+int cli_demo_run_recipe(cli_demo_outcome *out, cli_demo_run *d, const char *recipe, size_t at, size_t recipe_n)
 {
+    d->before_n = d->step_n * at;
+    d->all_n = d->step_n * recipe_n;
     enum { PATIENCE_MS = 60000 };
     tg_threads *threads = NULL;
     tg_detail why;

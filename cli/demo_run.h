@@ -28,8 +28,9 @@ typedef struct cli_demo_outcome {
 int cli_demo_run_new(cli_demo_run **out, uint32_t workers, uint64_t step_n, uint64_t seed);
 void cli_demo_run_free(cli_demo_run *d);
 
-/* All steps with one recipe, from the same start and with the same gradients each time. */
-int cli_demo_run_recipe(cli_demo_outcome *out, cli_demo_run *d, const char *recipe);
+/* All steps with one recipe, from the same start and with the same gradients each time; the recipe number `at` of
+ * recipe_n, for the progress line. */
+int cli_demo_run_recipe(cli_demo_outcome *out, cli_demo_run *d, const char *recipe, size_t at, size_t recipe_n);
 
 size_t cli_demo_run_tensors(const cli_demo_run *d);
 uint64_t cli_demo_run_elements(const cli_demo_run *d);

@@ -5,6 +5,8 @@
 #ifndef CLI_FAIL_H
 #define CLI_FAIL_H
 
+#include <stddef.h>
+
 #include "tersegrad/tersegrad.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_MISUSE = 2 };
@@ -17,6 +19,9 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_MISUSE = 2 };
 
 /* From here on failures are those of this rank of several processes, and say so. */
 void cli_fail_as(uint32_t rank);
+
+/* From here on failures are those of a line of a file, and name both; NULL: no longer. */
+void cli_fail_in(const char *path, size_t line);
 
 /* A remark for whoever runs the program, "note: ..."; of several processes rank 0 makes it. */
 void cli_note(const char *format, ...) CLI_PRINTF(1, 2);

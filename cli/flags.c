@@ -1,11 +1,15 @@
 /* The flags; see flags.h. A flag has one name, one meaning, one range and one line of help wherever it appears. */
 #include "flags.h"
 
+#include "run.h"
+
 #define AT(member) offsetof(cli_args, member)
 
 static const char *const nonfinites[] = {"error", "zero", "pass", NULL};
 static const char *const dtypes[] = {"fp32", "fp16", "bf16", NULL};
 static const char *const kinds[] = {"other", "conv", "dense", "recurrent", "embedding", "norm", "bias", NULL};
+static const char *const exchanges[] = {"allreduce", "gather",   "shard",      "server",
+                                        "lowrank",   "lgc-ring", "lgc-server", NULL};
 static const char *const links[] = {"threads", "mpi", NULL};
 static const char *const optimizers[] = {"sgd", "adam", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
@@ -47,16 +51,19 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX), .help = "workers, 1 to 64"},
     [CLI_FLAG_STEPS] = {"steps", "N", COUNT(steps, 1, 1e9), .help = "training steps"},
     [CLI_FLAG_EPOCHS] = {"epochs", "E", REAL(epochs, 0, 1e6, 0), .help = "passes over the training data"},
-    [CLI_FLAG_MODEL] = {"model", "NAME", CLI_TEXT, AT(model), .help = "mlp, lenet, resnet8, resnet20 or charlstm"},
-    [CLI_FLAG_DATA] = {"data", "WHAT", CLI_TEXT, AT(data),
+    [CLI_FLAG_MODEL] = {"model", "NAME", CLI_NAME, AT(model), .choices = tr_model_names,
+                        .help = "mlp, lenet, resnet8, resnet20 or charlstm"},
+    [CLI_FLAG_DATA] = {"data", "WHAT", CLI_DATA, AT(data),
                        .help = "fashion, fashion:DIR, mnist:DIR, cifar10:DIR, text:FILE or glyphs"},
     [CLI_FLAG_BATCH] = {"batch", "N", COUNT(batch, 1, 65536), .help = "samples a worker and step"},
     [CLI_FLAG_EXCHANGE] =
-        {"exchange", "NAME", CLI_TEXT, AT(exchange),
+        {"exchange", "NAME", CLI_NAME, AT(exchange), .choices = exchanges,
          .help = "allreduce, gather, shard, server, lowrank, lgc-ring or lgc-server [default: by recipe and workers]"},
-    [CLI_FLAG_LINK] = {"link", "NAME", CLI_CHOICE, AT(link), .choices = links,
+    [CLI_FLAG_LINK] = {"link", "LINK", CLI_LINK, AT(link), .choices = links,
                        .help = "what workers are: threads of this process, or processes that mpirun has started (mpi)\n"
-                               "[default: mpi where mpirun or its like has started this, else threads]"},
+                               "[default: mpi where mpirun or its like has started this, else threads]; or a rate, as\n"
+                               "100mbit or 100mbit,1ms: threads whose messages are held back for the time that their\n"
+                               "bytes would take at that rate and latency (an emulation; 'tersegrad help link')"},
     [CLI_FLAG_TIMEOUT] = {"timeout", "S", REAL(timeout, 0, 1e6, 0),
                           .help = "seconds without a sign of another process after which it is taken for lost"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
@@ -93,6 +100,11 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_RATIO] = {"ratio", "R", REAL(ratio, 0, 1, 0), .help = "share of a tensor's values that are its largest"},
     [CLI_FLAG_SEEDS] = {"seeds", "N", COUNT32(seeds, 1, 100),
                         .help = "runs of every recipe, with seeds from --seed on"},
+    [CLI_FLAG_TARGET] = {"target", "PERCENT", REAL(target, 1, 100, 1),
+                         .help = "test accuracy to which the time is told [default: 98% of what dense ends with]"},
+    [CLI_FLAG_CONFIG] = {"config", "FILE", CLI_TEXT, AT(config),
+                         .help = "take flags from this file, one a line; those on the command line win"},
     [CLI_FLAG_PAGE] = {"page", "FILE.html", CLI_TEXT, AT(page), .help = "write a page with curves and charts there"},
     [CLI_FLAG_JSON] = {"json", NULL, CLI_SWITCH, AT(json), .help = "print one JSON object instead of text"},
+    [CLI_FLAG_CSV] = {"csv", NULL, CLI_SWITCH, AT(csv), .help = "print comma-separated values instead of text"},
 };

@@ -7,13 +7,16 @@
 typedef enum cli_flag_type {
     CLI_SWITCH, /* int: takes no value */
     CLI_TEXT,   /* const char * */
+    CLI_NAME,   /* const char *: one of `choices` */
+    CLI_DATA,   /* const char *: a data set of the trainer, with its place */
     CLI_COUNT,  /* uint64_t from min to max */
     CLI_COUNT32,
     CLI_REAL,   /* double from min to max, min itself only if min_allowed */
     CLI_CHOICE, /* int: the place of the word in `choices` */
     CLI_LIST,   /* cli_texts: one more */
     CLI_LISTS,  /* cli_texts: some more, ';' between them */
-    CLI_PAIRS   /* cli_texts: PATTERN and value, '=' between them */
+    CLI_PAIRS,  /* cli_texts: PATTERN and value, '=' between them */
+    CLI_LINK    /* cli_link */
 } cli_flag_type;
 
 typedef struct cli_flag_row {

@@ -24,6 +24,7 @@ static int print_tensors(const tg_codec *codec)
 {
     cli_table table;
     cli_table_init(&table, "lllll");
+    table.has_head = 1;
     cli_table_row(&table, "tensor", "shape", "dtype", "kind", "recipe");
     int code = CLI_OK;
     for (size_t t = 0; t < tg_codec_tensors(codec) && code == CLI_OK; t++) {
@@ -45,12 +46,12 @@ static int print_tensors(const tg_codec *codec)
     return code;
 }
 
-static int print_text(const char *path, const tg_codec *codec, const tg_frame_info *info, const cli_summary *s)
+static int print_text(const cli_args *args, const tg_codec *codec, const tg_frame_info *info, const cli_summary *s)
 {
     char line[128];
     cli_table table;
     cli_table_init(&table, "ll");
-    cli_table_row(&table, "file", path);
+    cli_table_row(&table, "file", args->files.items[0]);
     snprintf(line, sizeof line, "%" PRIu32, info->version);
     cli_table_row(&table, "version", line);
     snprintf(line, sizeof line, "at step %" PRIu64 " by rank %" PRIu32, info->step, info->rank);
@@ -67,7 +68,7 @@ static int print_text(const char *path, const tg_codec *codec, const tg_frame_in
     return print_tensors(codec);
 }
 
-static int json_tensors(cli_json *json, const tg_codec *codec)
+static int json_tensors(cli_json *json, int csv, const tg_codec *codec)
 {
     cli_json_array(json, "tensor_list");
     for (size_t t = 0; t < tg_codec_tensors(codec); t++) {
@@ -79,6 +80,10 @@ static int json_tensors(cli_json *json, const tg_codec *codec)
         }
         cli_json_object(json, NULL);
         cli_json_text(json, "name", tensor.name);
+        char shape[256];
+        if (csv) {
+            cli_json_text(json, "shape", shape_text(shape, sizeof shape, &tensor));
+        }
         cli_json_array(json, "shape");
         for (uint32_t d = 0; d < tensor.dim_n; d++) {
             cli_json_count(json, NULL, tensor.dims[d]);
@@ -93,19 +98,18 @@ static int json_tensors(cli_json *json, const tg_codec *codec)
     return CLI_OK;
 }
 
-static int print_json(const char *path, const tg_codec *codec, const tg_frame_info *info, const cli_summary *s)
+static int print_json(const cli_args *args, const tg_codec *codec, const tg_frame_info *info, const cli_summary *s)
 {
     cli_json json;
-    cli_json_begin(&json, stdout);
-    cli_json_text(&json, "file", path);
+    cli_json_begin_as(&json, stdout, args->csv, "tensor_list");
+    cli_json_text(&json, "file", args->files.items[0]);
     cli_json_count(&json, "version", info->version);
     cli_json_bool(&json, "checksum_ok", 1);
     cli_json_hex(&json, "checksum", info->checksum);
     cli_json_hex(&json, "fingerprint", info->fingerprint);
     cli_summary_json(&json, s, info);
-    int code = json_tensors(&json, codec);
-    cli_json_finish(&json);
-    return code;
+    int code = json_tensors(&json, args->csv, codec), finished = cli_json_finish(&json);
+    return code != CLI_OK ? code : finished;
 }
 
 /* A script gets its object for a damaged frame as well, with every promised key in it. */
@@ -146,19 +150,19 @@ static int run(const cli_args *args)
     }
     code = cli_summary_new(&summary, codec);
     if (code == CLI_OK) {
-        code = (args->json ? print_json : print_text)(path, codec, &info, &summary);
+        code = (args->json || args->csv ? print_json : print_text)(args, codec, &info, &summary);
     }
     cli_summary_free(&summary);
     tg_codec_free(codec);
     return code;
 }
 
-static const cli_flag_use flags[] = {{CLI_FLAG_JSON, NULL}};
+static const cli_flag_use flags[] = {{CLI_FLAG_JSON, NULL}, {CLI_FLAG_CSV, NULL}};
 
 const cli_command cli_inspect = {
     .name = "inspect",
     .summary = "check a frame and show what is in it",
-    .usage = "[--json] IN.tg",
+    .usage = "[--json | --csv] IN.tg",
     .about = "Checks a frame whole and shows what it says of itself: recipe, step, sizes, tensors. A damaged\n"
              "frame is a failure with the reason.",
     .examples = "tersegrad inspect gradient.tg\n"

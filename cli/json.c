@@ -4,6 +4,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "csv.h"
 
 /* The length of the UTF-8 character at `at`, 0 if there is no valid one (overlong and surrogates included). */
 static size_t utf8_len(const unsigned char *at)
@@ -55,6 +58,24 @@ static void write_text(FILE *out, const char *text)
     putc('"', out);
 }
 
+/* CSV: whether what comes next is a cell of a row. */
+static int is_cell(const cli_json *j)
+{
+    return j->rows == NULL ? j->depth == 1 : j->in_rows > 0 && j->depth == j->in_rows + 1;
+}
+
+/* CSV: takes a cell if it is one. 0: JSON is to be written. */
+static int take(cli_json *j, const char *key, const char *text)
+{
+    if (j->out != NULL) {
+        return 0;
+    }
+    if (key != NULL && is_cell(j)) {
+        cli_csv_cell(j->csv, key, text);
+    }
+    return 1;
+}
+
 static void start(cli_json *j, const char *key)
 {
     uint32_t bit = UINT32_C(1) << j->depth;
@@ -70,8 +91,14 @@ static void start(cli_json *j, const char *key)
 
 static void nest(cli_json *j, const char *key, int is_array)
 {
-    start(j, key);
-    putc(is_array ? '[' : '{', j->out);
+    if (j->out != NULL) {
+        start(j, key);
+        putc(is_array ? '[' : '{', j->out);
+    } else if (is_array && j->depth == 1 && key != NULL && j->rows != NULL && strcmp(key, j->rows) == 0) {
+        j->in_rows = j->depth + 1;
+    } else if (!is_array && (j->rows == NULL ? j->depth == 0 : j->in_rows > 0 && j->depth == j->in_rows)) {
+        cli_csv_row(j->csv);
+    }
     j->depth++;
     uint32_t bit = UINT32_C(1) << j->depth;
     j->filled &= ~bit;
@@ -84,12 +111,26 @@ void cli_json_begin(cli_json *j, FILE *out)
     nest(j, NULL, 0);
 }
 
-void cli_json_finish(cli_json *j)
+void cli_json_begin_as(cli_json *j, FILE *out, int csv, const char *rows)
+{
+    if (!csv) {
+        cli_json_begin(j, out);
+        return;
+    }
+    *j = (cli_json){.table = out, .csv = cli_csv_new(), .rows = rows};
+    nest(j, NULL, 0);
+}
+
+int cli_json_finish(cli_json *j)
 {
     while (j->depth > 0) {
         cli_json_end(j);
     }
+    if (j->out == NULL) {
+        return cli_csv_print(j->csv, j->table);
+    }
     putc('\n', j->out);
+    return 0;
 }
 
 void cli_json_object(cli_json *j, const char *key)
@@ -104,8 +145,20 @@ void cli_json_array(cli_json *j, const char *key)
 
 void cli_json_end(cli_json *j)
 {
-    putc(j->arrays >> j->depth & 1 ? ']' : '}', j->out);
+    if (j->out != NULL) {
+        putc(j->arrays >> j->depth & 1 ? ']' : '}', j->out);
+    }
+    j->in_rows = j->in_rows == j->depth ? 0 : j->in_rows;
     j->depth--;
+}
+
+/* A value that is written as it is. */
+static void put(cli_json *j, const char *key, const char *text)
+{
+    if (!take(j, key, text)) {
+        start(j, key);
+        fputs(text, j->out);
+    }
 }
 
 void cli_json_text(cli_json *j, const char *key, const char *value)
@@ -114,14 +167,18 @@ void cli_json_text(cli_json *j, const char *key, const char *value)
         cli_json_null(j, key);
         return;
     }
+    if (take(j, key, value)) {
+        return;
+    }
     start(j, key);
     write_text(j->out, value);
 }
 
 void cli_json_count(cli_json *j, const char *key, uint64_t value)
 {
-    start(j, key);
-    fprintf(j->out, "%" PRIu64, value);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    put(j, key, text);
 }
 
 void cli_json_number(cli_json *j, const char *key, double value)
@@ -138,24 +195,24 @@ void cli_json_number(cli_json *j, const char *key, double value)
             break;
         }
     }
-    start(j, key);
-    fputs(text, j->out);
+    put(j, key, text);
 }
 
 void cli_json_bool(cli_json *j, const char *key, int value)
 {
-    start(j, key);
-    fputs(value ? "true" : "false", j->out);
+    put(j, key, value ? "true" : "false");
 }
 
 void cli_json_null(cli_json *j, const char *key)
 {
-    start(j, key);
-    fputs("null", j->out);
+    if (!take(j, key, "")) {
+        put(j, key, "null");
+    }
 }
 
 void cli_json_hex(cli_json *j, const char *key, uint64_t value)
 {
-    start(j, key);
-    fprintf(j->out, "\"%016" PRIx64 "\"", value);
+    char text[24];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    cli_json_text(j, key, text);
 }

@@ -77,7 +77,7 @@ static int measure(report *r, const char *distribution, const tg_tensor *tensor,
     for (size_t i = 0; i < r->recipe_n; i++) {
         char label[TG_RECIPE_CAP + 64];
         snprintf(label, sizeof label, "%s, %s", distribution, r->recipes[i]);
-        cli_progress_show(label, r->row_n, r->row_cap);
+        cli_progress_show(label, (double)r->row_n, (double)r->row_cap);
         rows[i] = (cli_quality_row){.distribution = distribution, .recipe = r->recipes[i], .place = i};
         int code = cli_quality_run(&rows[i], tensor, values, (size_t)r->n, &opt);
         if (code != CLI_OK) {
@@ -134,10 +134,10 @@ static int measure_input(report *r)
 /* ---- results --------------------------------------------------------------------------------------- */
 
 /* `whole` adds where the values are from, for the page. */
-static void put_json(FILE *out, const report *r, int whole)
+static int put_json(FILE *out, const report *r, int whole)
 {
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, r->args->csv && !whole, "rows");
     if (whole) {
         cli_json_text(&j, "version", tg_version());
         cli_json_text(&j, "input", r->args->input);
@@ -156,7 +156,7 @@ static void put_json(FILE *out, const report *r, int whole)
         cli_json_number(&j, "bits_per_value", q->bits);
         cli_json_end(&j);
     }
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static int write_page(const report *r)
@@ -166,14 +166,16 @@ static int write_page(const report *r)
     if (code != CLI_OK) {
         return code;
     }
-    put_json(page.data, r, 1);
-    return cli_page_close(&page, r->args->page);
+    code = put_json(page.data, r, 1);
+    int closed = cli_page_close(&page, r->args->page);
+    return code != CLI_OK ? code : closed;
 }
 
 static int print_table(const report *r)
 {
     cli_table table;
     cli_table_init(&table, "llrrr");
+    table.has_head = 1;
     cli_table_row(&table, "distribution", "recipe", "nmse", "bias", "bits per value");
     for (size_t i = 0; i < r->row_n; i++) {
         const cli_quality_row *q = &r->rows[i];
@@ -216,8 +218,8 @@ static int report_all(report *r)
     if (code == CLI_OK && r->args->page != NULL) {
         code = write_page(r);
     }
-    if (code == CLI_OK && r->args->json) {
-        put_json(stdout, r, 0);
+    if (code == CLI_OK && (r->args->json || r->args->csv)) {
+        code = put_json(stdout, r, 0);
     } else if (code == CLI_OK) {
         code = print_text(r);
     }
@@ -247,8 +249,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_N, "600000"}, {CLI_FLAG_INPUT, NULL},
-    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_PAGE, NULL},  {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_N, "600000"},
+    {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_SEED, "1"},    {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_PAGE, NULL},    {CLI_FLAG_JSON, NULL},   {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_quality = {

@@ -138,6 +138,42 @@ static int json_parts(void)
     return code;
 }
 
+/* A row for each parameter, and one for each part that has none. */
+static int csv_parts(void)
+{
+    cli_json json;
+    tg_part_info part;
+    int code = CLI_OK;
+    cli_json_begin_as(&json, stdout, 1, "rows");
+    cli_json_array(&json, "rows");
+    for (size_t i = 0; code == CLI_OK && tg_part_list(&part, i, NULL) == TG_OK; i++) {
+        for (size_t p = 0; p < part.parameter_n || p == 0; p++) {
+            tg_parameter_info parameter;
+            tg_detail why;
+            tg_status status = p < part.parameter_n ? tg_part_parameter(&parameter, i, p, &why) : TG_OK;
+            if (status != TG_OK) {
+                code = cli_fail_status(NULL, status, &why);
+                break;
+            }
+            cli_json_object(&json, NULL);
+            cli_json_text(&json, "stage", part.stage);
+            cli_json_text(&json, "name", part.name);
+            cli_json_text(&json, "summary", part.summary);
+            cli_json_text(&json, "expansion", part.expansion);
+            if (p < part.parameter_n) {
+                cli_json_text(&json, "parameter", parameter.name);
+                cli_json_bool(&json, "main", parameter.is_main);
+                cli_json_text(&json, "range", parameter.range);
+                cli_json_text(&json, "default", parameter.standard[0] != '\0' ? parameter.standard : NULL);
+                cli_json_text(&json, "parameter_summary", parameter.summary);
+            }
+            cli_json_end(&json);
+        }
+    }
+    int finished = cli_json_finish(&json);
+    return code != CLI_OK ? code : finished;
+}
+
 static int explain(const cli_args *args)
 {
     const char *recipe = args->files.items[0];
@@ -147,16 +183,15 @@ static int explain(const cli_args *args)
     if (status != TG_OK) {
         return cli_fail_status(NULL, status, &why);
     }
-    if (!args->json) {
+    if (!args->json && !args->csv) {
         puts(canonical);
         return CLI_OK;
     }
     cli_json json;
-    cli_json_begin(&json, stdout);
+    cli_json_begin_as(&json, stdout, args->csv, NULL);
     cli_json_text(&json, "recipe", recipe);
     cli_json_text(&json, "canonical", canonical);
-    cli_json_finish(&json);
-    return CLI_OK;
+    return cli_json_finish(&json);
 }
 
 static int run(const cli_args *args)
@@ -164,15 +199,15 @@ static int run(const cli_args *args)
     if (args->files.n > 0) {
         return explain(args);
     }
-    return args->json ? json_parts() : print_parts();
+    return args->json ? json_parts() : args->csv ? csv_parts() : print_parts();
 }
 
-static const cli_flag_use flags[] = {{CLI_FLAG_JSON, NULL}};
+static const cli_flag_use flags[] = {{CLI_FLAG_JSON, NULL}, {CLI_FLAG_CSV, NULL}};
 
 const cli_command cli_recipes = {
     .name = "recipes",
     .summary = "list parts and presets, or say what a recipe means",
-    .usage = "[--json] [RECIPE]",
+    .usage = "[--json | --csv] [RECIPE]",
     .about = "Lists the parts that a recipe can be made of, stage by stage, and the presets, with their\n"
              "parameters, ranges and defaults. With a RECIPE: checks it and prints its canonical text.",
     .examples = "tersegrad recipes\n"

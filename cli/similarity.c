@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "commands.h"
 #include "fail.h"
 #include "gradients.h"
@@ -26,6 +25,7 @@ typedef struct part {
 typedef struct study {
     const cli_args *args;
     const tr_settings *settings;
+    uint64_t diverged; /* as in tr_result */
     uint64_t every;
     part *parts; /* the weight tensors, and behind them the whole of them */
     size_t part_n;
@@ -33,7 +33,6 @@ typedef struct study {
     cli_similarity_room *room;
     cli_similarity_row *rows; /* one a comparison and part, comparison by comparison */
     size_t done_n, due_n;     /* comparisons */
-    double last_line;
 } study;
 
 /* ---- the parts ------------------------------------------------------------------------------------------------------- */
@@ -133,15 +132,11 @@ static int on_gradients(void *context, uint64_t step, tr_model *const *models, u
 static int on_step(void *context, const tr_step *step, char why[TR_WHY])
 {
     study *s = context;
-    double now = cli_clock_now();
+    char text[120];
     (void)why;
-    if (now - s->last_line >= 0.1) {
-        char text[120];
-        snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 ", loss %.4f", step->step + 1, s->settings->steps,
-                 step->loss);
-        cli_progress_show(text, step->step + 1, s->settings->steps);
-        s->last_line = now;
-    }
+    snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 ", loss %.4f", step->step + 1, s->settings->steps,
+             step->loss);
+    cli_progress_show(text, (double)step->step + 1, (double)s->settings->steps);
     return 0;
 }
 
@@ -211,11 +206,11 @@ static void put_comparison(cli_json *j, const study *s, size_t at)
     cli_json_end(j);
 }
 
-static void put_json(FILE *out, const study *s)
+static int put_json(FILE *out, const study *s, int csv)
 {
     const tr_settings *t = s->settings;
     cli_json j;
-    cli_json_begin(&j, out);
+    cli_json_begin_as(&j, out, csv, "tensors");
     cli_json_text(&j, "version", tg_version());
     cli_json_text(&j, "model", t->model);
     cli_json_text(&j, "data", s->args->data);
@@ -225,9 +220,17 @@ static void put_json(FILE *out, const study *s)
     cli_json_count(&j, "every", s->every);
     cli_json_count(&j, "seed", t->seed);
     cli_json_number(&j, "ratio", s->args->ratio);
+    if (s->diverged > 0) {
+        cli_json_count(&j, "diverged", s->diverged);
+    } else {
+        cli_json_null(&j, "diverged");
+    }
     cli_json_array(&j, "tensors");
     for (size_t i = 0; i + 1 < s->part_n; i++) {
         put_part(&j, NULL, s, i);
+    }
+    if (csv) { /* the last row of the table, too */
+        put_part(&j, NULL, s, s->part_n - 1);
     }
     cli_json_end(&j);
     put_part(&j, "whole", s, s->part_n - 1);
@@ -236,7 +239,7 @@ static void put_json(FILE *out, const study *s)
         put_comparison(&j, s, i);
     }
     cli_json_end(&j);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static int write_page(const study *s)
@@ -246,14 +249,16 @@ static int write_page(const study *s)
     if (code != CLI_OK) {
         return code;
     }
-    put_json(page.data, s);
-    return cli_page_close(&page, s->args->page);
+    code = put_json(page.data, s, 0);
+    int closed = cli_page_close(&page, s->args->page);
+    return code != CLI_OK ? code : closed;
 }
 
 static int print_table(const study *s)
 {
     cli_table table;
     cli_table_init(&table, "lrrrrr");
+    table.has_head = 1;
     cli_table_row(&table, "tensor", "values", "cosine", "overlap", "by chance", "information");
     for (size_t i = 0; i < s->part_n; i++) {
         const part *p = &s->parts[i];
@@ -283,6 +288,11 @@ static int print_text(const study *s)
            "information  bits that a worker's largest values tell about another's at the same places, each value as\n"
            "             one of four quantiles: from 0 to 2; '-' for fewer than %d values\n",
            s->args->ratio, CLI_SIMILARITY_LEAST);
+    if (s->diverged > 0) {
+        printf("\nTraining diverged at step %" PRIu64
+               ", so these gradients are not those of a model that learns; %s.\n",
+               s->diverged, cli_train_hint(t));
+    }
     if (s->args->page != NULL) {
         printf("\nThe page, with the curves: %s\n", s->args->page);
     }
@@ -298,8 +308,10 @@ static int train(study *s, const tr_data *data)
     char why[TR_WHY] = "";
     int failed = tr_run(&result, s->settings, data, &hooks, NULL, 0, why);
     cli_progress_clear();
+    s->diverged = result.diverged;
     if (failed != 0) {
-        return why[0] != '\0' ? cli_fail(CLI_FAILED, "%s", why) : CLI_FAILED;
+        int code = failed == TR_MISUSE ? CLI_MISUSE : CLI_FAILED;
+        return why[0] != '\0' ? cli_fail(code, "%s", why) : code;
     }
     return CLI_OK;
 }
@@ -307,8 +319,8 @@ static int train(study *s, const tr_data *data)
 static int report(const study *s)
 {
     int code = s->args->page != NULL ? write_page(s) : CLI_OK;
-    if (code == CLI_OK && s->args->json) {
-        put_json(stdout, s);
+    if (code == CLI_OK && (s->args->json || s->args->csv)) {
+        code = put_json(stdout, s, s->args->csv);
     } else if (code == CLI_OK) {
         code = print_text(s);
     }
@@ -353,6 +365,7 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_SEED, "1"},       {CLI_FLAG_AUGMENT, NULL},   {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
     {CLI_FLAG_MOMENTUM, "0.9"}, {CLI_FLAG_NESTEROV, NULL},  {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
     {CLI_FLAG_WARMUP, "0"},     {CLI_FLAG_GRADIENTS, NULL}, {CLI_FLAG_PAGE, NULL},        {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_similarity = {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "colour.h"
 #include "fail.h"
 
 enum { GAP = 2 }; /* spaces between columns */
@@ -24,25 +25,24 @@ void cli_table_init(cli_table *t, const char *columns)
     *t = (cli_table){.columns = columns};
 }
 
-void cli_table_row(cli_table *t, ...)
+/* Adds a cell, as a copy. */
+static void add(cli_table *t, const char *text)
 {
-    va_list cells;
-    va_start(cells, t);
-    for (size_t c = 0; t->columns[c] != '\0' && !t->failed; c++) {
+    if (!t->failed) {
         if (t->cell_n == t->cell_cap) {
             size_t cap = t->cell_cap * 2 + 64;
             char **grown = realloc(t->cells, cap * sizeof *grown);
             if (grown == NULL) {
                 t->failed = 1;
-                break;
+                return;
             }
             t->cells = grown;
             t->cell_cap = cap;
         }
-        char *copy = strdup(va_arg(cells, const char *));
+        char *copy = strdup(text);
         if (copy == NULL) {
             t->failed = 1;
-            break;
+            return;
         }
         /* A tensor's name comes from a file that nobody vouches for; it must not steer the terminal. */
         for (char *at = copy; *at != '\0'; at++) {
@@ -52,7 +52,23 @@ void cli_table_row(cli_table *t, ...)
         }
         t->cells[t->cell_n++] = copy;
     }
+}
+
+void cli_table_row(cli_table *t, ...)
+{
+    va_list cells;
+    va_start(cells, t);
+    for (size_t c = 0; t->columns[c] != '\0'; c++) {
+        add(t, va_arg(cells, const char *));
+    }
     va_end(cells);
+}
+
+void cli_table_cells(cli_table *t, const char *const *cells)
+{
+    for (size_t c = 0; t->columns[c] != '\0'; c++) {
+        add(t, cells[c]);
+    }
 }
 
 static void spaces(FILE *out, size_t n)
@@ -80,7 +96,15 @@ static void print_row(const cli_table *t, FILE *out, size_t indent, const size_t
         if (t->columns[c] == 'r') {
             spaces(out, fill);
         }
+        int is_bad = strncmp(row[c], "diverged", 8) == 0 || strncmp(row[c], "failed", 6) == 0;
+        int is_head = t->has_head && row == t->cells;
+        if (is_bad || is_head) {
+            fputs(cli_colour_code(out, is_bad ? CLI_RED : CLI_BOLD), out);
+        }
         fputs(row[c], out);
+        if (is_bad || is_head) {
+            fputs(cli_colour_code(out, CLI_PLAIN), out);
+        }
         if (t->columns[c] == 'l' && c + 1 < last) {
             spaces(out, fill);
         }

@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "commands.h"
@@ -23,7 +22,7 @@ typedef struct training {
     cli_train_log files;
     const char *gradients; /* where to keep them; NULL: nowhere */
     const tr_settings *settings;
-    double start, last_line;
+    double start;
     uint64_t first_step;
     int is_saved;                         /* there is something to resume from */
     double loss, accuracy, test_accuracy; /* as far as they are known */
@@ -36,36 +35,16 @@ typedef struct training {
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */
 
-static void describe(char *out, size_t cap, const training *s, uint64_t done)
+static void show(const training *s, uint64_t done)
 {
-    double spent = cli_clock_now() - s->start, here = (double)(done - s->first_step);
-    double left = here > 0 ? spent / here * (double)(s->settings->steps - done) : 0;
-    char test[32] = "";
+    char text[160], test[32] = "";
     if (s->test_accuracy >= 0) {
         snprintf(test, sizeof test, ", test %.2f%%", 100 * s->test_accuracy);
     }
-    snprintf(out, cap, "%" PRIu64 "/%" PRIu64 "  loss %.4f, accuracy %.1f%%%s, ratio %.1f, %.0f s left", done,
+    snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 "  loss %.4f, accuracy %.1f%%%s, ratio %.1f", done,
              s->settings->steps, s->loss, 100 * s->accuracy, test,
-             s->sent == 0 ? 1.0 : (double)s->dense / (double)s->sent, left);
-}
-
-/* On a terminal a bar that moves; elsewhere a plain line every ten seconds. */
-static void show(training *s, uint64_t done)
-{
-    enum { QUIET_SECONDS = 10 };
-    char text[160];
-    double now = cli_clock_now();
-    int terminal = isatty(STDERR_FILENO);
-    if (now - s->last_line < (terminal ? 0.1 : QUIET_SECONDS)) {
-        return;
-    }
-    s->last_line = now;
-    describe(text, sizeof text, s, done);
-    if (terminal) {
-        cli_progress_show(text, done, s->settings->steps);
-    } else {
-        fprintf(stderr, "step %s\n", text);
-    }
+             s->sent == 0 ? 1.0 : (double)s->dense / (double)s->sent);
+    cli_progress_show(text, (double)done, (double)s->settings->steps);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------------------- */
@@ -205,11 +184,32 @@ static double code_bytes(const training *t, double sum)
     return t->code_steps > 0 ? sum / (double)t->code_steps : NAN;
 }
 
-static void print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
+static void put_diverged(cli_json *j, const tr_result *r)
+{
+    if (r->diverged > 0) {
+        cli_json_count(j, "diverged", r->diverged);
+    } else {
+        cli_json_null(j, "diverged");
+    }
+}
+
+/* A script gets its object for a run that was ended by divergence as well. */
+static void print_ended(const cli_args *args, const training *t, const tr_result *r)
+{
+    cli_json j;
+    cli_json_begin_as(&j, stdout, args->csv, NULL);
+    cli_json_text(&j, "recipe", t->settings->recipe);
+    cli_json_text(&j, "model", t->settings->model);
+    cli_json_text(&j, "data", args->data);
+    put_diverged(&j, r);
+    (void)cli_json_finish(&j);
+}
+
+static int print_json(const cli_args *args, const training *t, const tr_result *r, double seconds)
 {
     const tr_settings *s = t->settings;
     cli_json j;
-    cli_json_begin(&j, stdout);
+    cli_json_begin_as(&j, stdout, args->csv, NULL);
     cli_json_text(&j, "recipe", r->recipe);
     cli_json_text(&j, "exchange", r->exchange);
     cli_json_text(&j, "model", s->model);
@@ -218,6 +218,7 @@ static void print_json(const cli_args *args, const training *t, const tr_result 
     cli_json_count(&j, "batch", s->batch);
     cli_json_count(&j, "steps", s->steps);
     cli_json_count(&j, "seed", s->seed);
+    put_diverged(&j, r);
     cli_json_number(&j, "train_loss", r->train_loss);
     cli_json_number(&j, "test_loss", r->test.loss);
     cli_json_number(&j, "test_accuracy", r->test.accuracy);
@@ -241,14 +242,14 @@ static void print_json(const cli_args *args, const training *t, const tr_result 
     cli_json_number(&j, "exchange_seconds_per_step", r->times.exchange);
     cli_json_number(&j, "decode_seconds_per_step", r->times.decode);
     cli_json_number(&j, "update_seconds_per_step", r->times.update);
-    cli_json_finish(&j);
+    return cli_json_finish(&j);
 }
 
 static void add_line(cli_table *table, const char *name, const char *format, ...) CLI_PRINTF(3, 4);
 
 static void add_line(cli_table *table, const char *name, const char *format, ...)
 {
-    char text[160];
+    char text[240];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
@@ -268,6 +269,10 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
     add_line(&table, "recipe", "%s, by %s", r->recipe, r->exchange);
     add_line(&table, "loss", "%.4f training, %.4f test", r->train_loss, r->test.loss);
     add_line(&table, "accuracy", "%.2f%% test", 100 * r->test.accuracy);
+    if (r->diverged > 0) {
+        add_line(&table, "diverged", "at step %" PRIu64 ": the loss rose and did not come back", r->diverged);
+        add_line(&table, "", "%s", cli_train_hint(s));
+    }
     if (s->workers > 1) {
         add_line(&table, "sent", "%s bytes a worker and step, of %s uncompressed: ratio %.1f",
                  cli_text_count(a, (uint64_t)(r->wire_bytes + 0.5)),
@@ -346,6 +351,7 @@ static int train(tr_result *result, int *alone, training *s, const cli_args *arg
         free(from.run);
         return code;
     }
+    cli_progress_start((double)s->first_step);
     tr_hooks hooks = {.context = s, .step = on_step, .test = on_test, .save = on_save, .saved = on_saved};
     hooks.gradients = s->gradients != NULL ? on_gradients : NULL;
     int failed = tr_run(result, s->settings, data, &hooks, from.run, from.run_len, why);
@@ -356,9 +362,9 @@ static int train(tr_result *result, int *alone, training *s, const cli_args *arg
     } else if (failed == TR_LOST && s->is_saved) {
         code = cli_fail(CLI_FAILED, "%s; --resume goes on from %s", why, args->checkpoint);
     } else if (failed != 0) {
-        code = CLI_FAILED;
+        code = failed == TR_MISUSE ? CLI_MISUSE : CLI_FAILED;
         if (why[0] != '\0' && (s->settings->rank == 0 || *alone)) {
-            (void)cli_fail(CLI_FAILED, "%s", why);
+            (void)cli_fail(code, "%s", why);
         }
     }
     free(from.run);
@@ -380,12 +386,14 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
     settings.rank = world->rank;
     tr_result result = {0};
     training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
-    s.last_line = s.start;
     code = train(&result, alone, &s, args, data);
-    if (code == CLI_OK && world->rank == 0 && args->json) {
-        print_json(args, &s, &result, cli_clock_now() - s.start);
+    if (code == CLI_OK && world->rank == 0 && (args->json || args->csv)) {
+        code = print_json(args, &s, &result, cli_clock_now() - s.start);
     } else if (code == CLI_OK && world->rank == 0) {
         code = print_text(args, &s, &result, cli_clock_now() - s.start);
+    }
+    if (code == CLI_FAILED && result.diverged > 0 && world->rank == 0 && (args->json || args->csv)) {
+        print_ended(args, &s, &result);
     }
     tr_data_free(data);
     return code;
@@ -422,7 +430,8 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
     {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
     {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

@@ -37,7 +37,7 @@ int cli_train_data(tr_data **out, const cli_args *args)
     if (tr_data_steps_per_epoch(data, args->workers, (size_t)args->batch) == 0) {
         size_t samples = tr_data_count(data, TR_TRAIN);
         tr_data_free(data);
-        return cli_fail(CLI_FAILED,
+        return cli_fail(CLI_MISUSE,
                         "%s has %zu training samples, fewer than the %" PRIu64 " that one step of %u workers takes",
                         args->data, samples, args->batch * args->workers, args->workers);
     }
@@ -71,7 +71,9 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .optimizer = tr_optimizer_standard(),
                      .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
                      .verify_every = a->verify_every,
-                     .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0};
+                     .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0,
+                     .slow_bits = a->link.bits,
+                     .slow_latency = a->link.latency};
     tr_optimizer_options *o = &s.optimizer;
     o->rule = (tr_rule)a->optimizer;
     o->rate = cli_args_has(a, CLI_FLAG_RATE) ? a->rate : o->rule == TR_ADAM ? 0.001 : 0.01;
@@ -84,4 +86,20 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
     o->drop = 0.1;
     o->drop_every = steps / 3 + 1;
     return s;
+}
+
+const char *cli_train_hint(const tr_settings *s)
+{
+    char canonical[TG_RECIPE_CAP];
+    int feeds_back = tg_recipe_canonical(canonical, s->recipe, NULL) == TG_OK && strncmp(canonical, "ef", 2) == 0;
+    if (feeds_back && s->optimizer.momentum > 0 && s->optimizer.rule == TR_SGD) {
+        return "try a lower --rate, --warmup, --momentum 0 (with a residual, momentum counts a gradient twice), or a "
+               "recipe "
+               "that sends more, such as a larger ratio";
+    }
+    if (feeds_back) {
+        return "try a lower --rate, --warmup, or a recipe that sends more, such as a larger ratio";
+    }
+    return strcmp(s->recipe, "dense") == 0 ? "try a lower --rate or --warmup"
+                                           : "try a lower --rate or --warmup, or another recipe";
 }

@@ -12,6 +12,9 @@ int cli_train_check(const cli_args *args, const char *const *recipes, size_t rec
  * one step. Reports. */
 int cli_train_data(tr_data **out, const cli_args *args);
 
+/* What may help a run with these settings that has diverged: "try ...". */
+const char *cli_train_hint(const tr_settings *s);
+
 /* The settings as the flags say, with this recipe and seed; they point into `args`. */
 tr_settings cli_train_settings(const cli_args *args, const tr_data *data, const char *recipe, uint64_t seed);
 

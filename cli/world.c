@@ -144,7 +144,7 @@ static int join(cli_world *out, const cli_args *args)
 int cli_world_open(cli_world *out, const cli_args *args)
 {
     *out = (cli_world){NULL, 0, args->workers};
-    int by_mpi = cli_args_has(args, CLI_FLAG_LINK) ? args->link == CLI_LINK_MPI : launched() > 0;
+    int by_mpi = cli_args_has(args, CLI_FLAG_LINK) ? args->link.kind == CLI_LINK_MPI : launched() > 0;
     return by_mpi ? join(out, args) : CLI_OK;
 }
 
@@ -181,7 +181,7 @@ void cli_world_saved(void)
 int cli_world_open(cli_world *out, const cli_args *args)
 {
     *out = (cli_world){NULL, 0, args->workers};
-    int by_mpi = cli_args_has(args, CLI_FLAG_LINK) && args->link == CLI_LINK_MPI;
+    int by_mpi = cli_args_has(args, CLI_FLAG_LINK) && args->link.kind == CLI_LINK_MPI;
     if (by_mpi || (!cli_args_has(args, CLI_FLAG_LINK) && launched() > 1)) {
         return cli_fail(CLI_MISUSE, "this program was built without MPI; 'make mpi' builds one with it");
     }

@@ -30,6 +30,10 @@ typedef struct tr_batch {
 
 typedef struct tr_data tr_data;
 
+/* How the set number `index` is named on a command line: NAME, NAME[:PLACE] where the place may be left out, or NAME:PLACE.
+ * NULL behind the last one. */
+const char *tr_data_form(size_t index);
+
 /* Opens "fashion", "fashion:DIR", "mnist:DIR", "cifar10:DIR", "text:FILE" or "glyphs". 0, or -1 and one sentence in `why`
  * that says what is wrong and how to get the data. Where it succeeds, `why` is empty, or a remark for whoever runs it: the
  * set has fewer samples here than it usually has. */

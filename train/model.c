@@ -35,7 +35,7 @@ static int check_images(const tr_design *d, const tr_shape *shape, char why[TR_W
     if (shape->height < d->least || shape->width < d->least) {
         (void)snprintf(why, TR_WHY, "images of %u x %u are too small for the model '%s', which needs %u x %u",
                        shape->height, shape->width, d->name, d->least, d->least);
-        return -1;
+        return TR_MISUSE;
     }
     return 0;
 }
@@ -45,7 +45,7 @@ static int check_shape(const tr_design *d, const tr_shape *shape, size_t batch_m
     if (d->task != shape->task) {
         (void)snprintf(why, TR_WHY, "the model '%s' learns from %s, but the data are %s", d->name,
                        d->task == TR_TEXT ? "text" : "images", shape->task == TR_TEXT ? "text" : "images");
-        return -1;
+        return TR_MISUSE;
     }
     if (shape->classes == 0 || shape->classes > SIZE_MOST) {
         return refuse(why, "the data must have 1 to 2^24 classes");
@@ -65,7 +65,7 @@ static int refuse_name(const char *name, char why[TR_WHY])
     for (size_t i = 0; tr_model_names[i] != NULL; i++) {
         len += snprintf(why + len, TR_WHY - (size_t)len, "%s %s", i > 0 ? "," : "", tr_model_names[i]);
     }
-    return -1;
+    return TR_MISUSE;
 }
 
 int tr_model_new(tr_model **out, const char *name, const tr_shape *shape, size_t batch_max, uint64_t seed,
@@ -75,8 +75,9 @@ int tr_model_new(tr_model **out, const char *name, const tr_shape *shape, size_t
     if (d == NULL) {
         return refuse_name(name, why);
     }
-    if (check_shape(d, shape, batch_max, why) != 0) {
-        return -1;
+    int unfit = check_shape(d, shape, batch_max, why);
+    if (unfit != 0) {
+        return unfit;
     }
     tr_model *m = malloc(sizeof *m);
     if (m != NULL) {

@@ -24,8 +24,12 @@ typedef struct tr_model tr_model;
 /* Names of models, a NULL at the end: "mlp", "lenet", "resnet8", "resnet20", "charlstm". */
 extern const char *const tr_model_names[];
 
+/* What a function here answers, in place of -1, to settings that can never work: no such model, a model for images given
+ * text, a recipe that is not understood or that the exchange cannot carry. */
+enum { TR_MISUSE = -3 };
+
 /* A model for data of this shape and batches of up to batch_max samples. Its parameters are drawn from `seed`, alike on
- * every machine. 0, or -1 and one sentence in `why` (no such model; a model for images given text; no memory). */
+ * every machine. 0, or TR_MISUSE or -1 (no memory) and one sentence in `why`. */
 int tr_model_new(tr_model **out, const char *name, const tr_shape *shape, size_t batch_max, uint64_t seed,
                  char why[TR_WHY]);
 void tr_model_free(tr_model *m);

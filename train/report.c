@@ -100,10 +100,12 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
     add_times(&t->times, &told.times, 1);
     t->recent[step % TR_RECENT] = told.loss;
     if (!isfinite(told.loss)) {
+        t->diverged = step + 1;
         (void)snprintf(why, TR_WHY, "the loss is no longer a number at step %llu; try a lower --rate",
                        (unsigned long long)step);
         return -1;
     }
+    tr_losses_add(&t->losses, step + 1, told.loss);
     return measure_tensors(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
 }
 
@@ -162,7 +164,7 @@ void tr_conclude(tr_result *out, tr_team *t)
     uint64_t recent_n = t->done < TR_RECENT ? t->done : TR_RECENT;
     double shares = (double)t->total.steps, now_done = (double)(t->done - t->first_step);
     size_t largest = 0, n = 0;
-    *out = (tr_result){.test = t->test};
+    *out = (tr_result){.test = t->test, .diverged = tr_losses_diverged(&t->losses)};
     memcpy(out->kinds, t->kinds, sizeof out->kinds);
     for (uint64_t i = 0; i < recent_n; i++) {
         out->train_loss += t->recent[i] / (double)recent_n;

@@ -173,6 +173,9 @@ static void fail_step(tr_worker *w, uint64_t step, const char *reason)
     tr_team *t = w->team;
     char why[TR_WHY];
     int met = w->report->status != TG_E_LINK && tr_meet(w, find_nonfinite) == 0;
+    if (met && t->has_nonfinite && w->rank == 0) {
+        t->diverged = step + 1;
+    }
     if (met && w->rank != 0 && t->settings->link == NULL) {
         return; /* worker 0 says it for all threads */
     }
@@ -313,6 +316,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
            size_t saved_len, char why[TR_WHY])
 {
     tr_team t = {.settings = s, .data = data, .hooks = hooks};
+    tr_losses_begin(&t.losses, tr_data_shape(data).classes);
     void *room = NULL;
     tr_gate_init(&t.gate, s->workers);
     int code = tr_team_gather(&t, why);
@@ -330,6 +334,7 @@ int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_h
         (s->link != NULL ? work_as_process : work_as_threads)(&t);
         (void)snprintf(why, TR_WHY, "%s", t.gate.why);
         code = t.gate.failed ? -1 : 0;
+        *out = (tr_result){.diverged = t.diverged};
     }
     if (code == 0 && s->rank == 0) {
         tr_conclude(out, &t);

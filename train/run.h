@@ -27,6 +27,8 @@ typedef struct tr_settings {
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
     tg_link *link;         /* NULL: workers are threads; else it leads from this one, which is ... */
     uint32_t rank;         /* ... worker `rank`, to the others */
+    double slow_bits; /* of threads: bits a second of the link that is emulated between them (slow.h); 0: none is ... */
+    double slow_latency; /* ... and its latency in seconds */
 } tr_settings;
 
 /* Seconds that a step takes on a worker, the mean over workers. */
@@ -92,13 +94,17 @@ typedef struct tr_result {
     uint64_t
         between_bytes; /* between steps, of processes alone: what all of them have sent each other beside gradients */
     uint64_t weights_hash;
+    uint64_t
+        diverged; /* steps done when training diverged (diverged.h, or a loss or gradient that is not finite), 0: it has
+                          not; known of a run that has failed, too */
     char exchange[16];
     char recipe[TG_RECIPE_CAP]; /* of the largest parameter */
 } tr_result;
 
 /* Runs from the start, or from what `save` was given, with as many workers as then or others. Of processes all call this, and
- * that of worker 0 alone has hooks called (but for `saved`), is given what was saved, and gets a result. 0, or -1 and one sentence in `why`;
- * TR_LOST if it is the link that has failed, which others may know otherwise or not at all. */
+ * that of worker 0 alone has hooks called (but for `saved`), is given what was saved, and gets a result. 0, or -1 and one
+ * sentence in `why`; TR_MISUSE if these settings can never work; TR_LOST if it is the link that has failed, which others may
+ * know otherwise or not at all. */
 enum { TR_LOST = -2 };
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
            size_t saved_len, char why[TR_WHY]);

@@ -36,8 +36,11 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     const tr_settings *s = t->settings;
     tr_shape shape = tr_data_shape(t->data);
     size_t batch_max = s->batch > TR_TEST_BATCH ? s->batch : TR_TEST_BATCH, n = 0;
-    if (tr_model_new(&w->model, s->model, &shape, batch_max, s->seed, why) != 0 ||
-        tr_optimizer_new(&w->optimizer, w->model, &s->optimizer, why) != 0 ||
+    int code = tr_model_new(&w->model, s->model, &shape, batch_max, s->seed, why);
+    if (code != 0) {
+        return code;
+    }
+    if (tr_optimizer_new(&w->optimizer, w->model, &s->optimizer, why) != 0 ||
         tr_loader_new(&w->loader, t->data, batch_max, why) != 0 ||
         (t->tensors == NULL && describe(t, w->model, why) != 0)) {
         return -1;
@@ -68,12 +71,18 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     opt.exchange = s->exchange;
     opt.verify_every = s->verify_every;
     tg_detail reason = {""};
-    if (tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason) !=
-        TG_OK) {
+    tg_status status =
+        tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason);
+    if (status != TG_OK) {
+        int misuse = status == TG_E_RECIPE || status == TG_E_ARGUMENT || status == TG_E_NO_EFFECT;
         (void)snprintf(why, TR_WHY, "%s", reason.text);
-        return -1;
+        return misuse ? TR_MISUSE : -1;
     }
     w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
+    if (s->link == NULL && s->slow_bits > 0) {
+        tr_slow_init(&w->slow, w->link, s->slow_bits, s->slow_latency);
+        w->link = &w->slow.link;
+    }
     return 0;
 }
 
@@ -112,8 +121,9 @@ int tr_team_gather(tr_team *t, char why[TR_WHY])
         w->team = t;
         w->rank = t->settings->link != NULL ? t->settings->rank : i;
         w->report = &t->reports[w->rank];
-        if (hire(t, w, why) != 0) {
-            return -1;
+        int code = hire(t, w, why);
+        if (code != 0) {
+            return code;
         }
         t->models[i] = w->model;
     }

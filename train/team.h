@@ -2,8 +2,10 @@
 #ifndef TR_TEAM_H
 #define TR_TEAM_H
 
+#include "diverged.h"
 #include "gate.h"
 #include "run.h"
+#include "slow.h"
 
 #define TR_TEST_BATCH 100
 #define TR_RECENT 50 /* steps that train_loss is the mean of */
@@ -28,6 +30,7 @@ typedef struct tr_worker {
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
+    tr_slow slow;      /* the link, where a slow one is emulated */
     void **grads;      /* one a parameter, into the model's array */
     tr_report *report; /* its own, among those of the team */
     uint64_t between;  /* bytes that it has sent between steps */
@@ -63,7 +66,9 @@ typedef struct tr_team {
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* summed over the steps of this run */
     double recent[TR_RECENT];
-    tr_test test; /* the last one */
+    tr_losses losses;
+    uint64_t diverged; /* as in tr_result */
+    tr_test test;      /* the last one */
 } tr_team;
 
 /* team.c: a model, data, optimizer and exchange for every worker; dismiss in any case. */

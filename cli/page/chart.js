@@ -94,6 +94,35 @@ function nearest(svg, points) {
   svg.addEventListener("pointerleave", () => { hideTip(); mark.setAttribute("visibility", "hidden"); });
 }
 
+/* Where a label may stand around its point: beside it, or farther off with a line that leads there. */
+const places = [10, 26, 42].flatMap(far => [[1, 0], [-1, 0], [1, -0.6], [-1, -0.6], [1, 0.6], [-1, 0.6], [0, -1], [0, 1]].map(([x, y]) => ({ x: far * x, y: far * y, far })));
+
+/* Puts names beside points where there is room; those for which there is none show theirs on hovering. */
+function label(svg, points) {
+  const taken = points.map(p => ({ left: p.at[0] - 5, right: p.at[0] + 5, top: p.at[1] - 5, bottom: p.at[1] + 5 }));
+  const free = b => b.left >= M.left && b.right <= W - 2 && b.top >= 0 && b.bottom <= H - M.bottom &&
+    taken.every(t => b.right <= t.left || b.left >= t.right || b.bottom <= t.top || b.top >= t.bottom);
+  for (const p of points) {
+    const text = element("text", { class: "label name" }, svg, p.name), width = text.getComputedTextLength();
+    const place = places.map(o => {
+      const left = p.at[0] + o.x - (o.x > 0 ? 3 : o.x < 0 ? width - 3 : width / 2), middle = p.at[1] + o.y;
+      return { left, right: left + width, top: middle - 6, bottom: middle + 6, o };
+    }).find(free);
+    if (!place) { text.remove(); continue; }
+    text.setAttribute("x", place.left); text.setAttribute("y", place.bottom - 2);
+    taken.push(place);
+    if (place.o.far > 10) element("line", { class: "lead", x1: p.at[0], y1: p.at[1], x2: p.at[0] + 0.8 * place.o.x, y2: p.at[1] + 0.8 * place.o.y }, svg);
+  }
+}
+
+/* A logarithmic axis with some room at both ends; round numbers where it spans too little for its ticks. */
+function axis(values, room, from, to, marks) {
+  const s = scale([Math.min(...values) / room, Math.max(...values) * room], from, to, true);
+  s.ticks = (marks || s.ticks).filter(v => v >= s.low && v <= s.high);
+  if (s.ticks.length < 2) s.ticks = ticks(s.low, s.high, false);
+  return s;
+}
+
 function dot(colour) {
   const e = document.createElement("span");
   e.className = "dot";
@@ -130,7 +159,7 @@ function keys(series) {
   document.getElementById("charts").lastElementChild.append(legend);
 }
 
-/* Fills the table: rows are { colour, cells }, and the dot of their colour stands in the cell `at`. */
+/* Fills the table: rows are { colour, cells, bad }, and the dot of their colour stands in the cell `at`. */
 function table(names, rows, at) {
   const t = document.getElementById("table"), head = t.createTHead().insertRow(), body = t.createTBody();
   for (const name of names) {
@@ -140,6 +169,7 @@ function table(names, rows, at) {
   }
   for (const row of rows) {
     const line = body.insertRow();
+    if (row.bad) line.className = "bad";
     row.cells.forEach((text, i) => {
       const cell = line.insertCell();
       if (i === at) cell.append(dot(row.colour));

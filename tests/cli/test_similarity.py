@@ -161,8 +161,8 @@ class Similarity(Case):
         for flags in (["--ratio", "0"], ["--ratio", "1.5"], ["--every", "0"], ["--steps", "0"], ["--recipe", "dense"], ["x"],
                       ["--steps", "5", "--epochs", "1"], ["--workers", "65"], ["--every", "2", "--every", "3"]):
             self.fails(2, "similarity", *small, *flags)
-        self.fails(1, "similarity", "--data", "nosuch", says="nosuch")
-        self.fails(1, "similarity", "--model", "nosuch", "--data", "glyphs", says="nosuch")
+        self.fails(2, "similarity", "--data", "nosuch", says="nosuch")
+        self.fails(2, "similarity", "--model", "nosuch", "--data", "glyphs", says="nosuch")
         self.fails(1, "similarity", *QUICK, "--page", self.dir / "no" / "page.html", says="cannot write")
         self.fails(1, "similarity", *QUICK, "--gradients", self.dir / "no" / "kept", says="cannot make the folder")
         self.fails(1, "similarity", *QUICK, "--rate", 1000, says="--rate")

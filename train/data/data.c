@@ -10,12 +10,18 @@
 #include <string.h>
 
 static const struct {
-    const char *name;
+    const char *name, *form;
     tr_set_open *open;
 } sets[] = {
-    {"fashion", tr_set_fashion}, {"mnist", tr_set_mnist},   {"cifar10", tr_set_cifar10},
-    {"text", tr_set_text},       {"glyphs", tr_set_glyphs},
+    {"fashion", "fashion[:DIR]", tr_set_fashion}, {"mnist", "mnist:DIR", tr_set_mnist},
+    {"cifar10", "cifar10:DIR", tr_set_cifar10},   {"text", "text:FILE", tr_set_text},
+    {"glyphs", "glyphs", tr_set_glyphs},
 };
+
+const char *tr_data_form(size_t index)
+{
+    return index < sizeof sets / sizeof *sets ? sets[index].form : NULL;
+}
 
 static int fill(tr_data *d, const char *spec, char why[TR_WHY])
 {
