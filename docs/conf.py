@@ -18,7 +18,8 @@ CONTENTS = {
 }
 
 project = "Tersegrad"
-release = re.search(r"project\(tersegrad VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
+release = ".".join(re.findall(r"#define TG_VERSION_(?:MAJOR|MINOR|PATCH) ([0-9]+)",
+                              (SOURCE / "include/tersegrad/tersegrad.h").read_text()))
 copyright = "the Tersegrad authors, MIT licence"
 
 extensions = ["myst_parser"]

@@ -2,7 +2,7 @@
  * nothing is ever written in part. Trusts nothing. */
 #include "exec/host.h"
 
-#include "base/bytes.h"
+#include "base/fields.h"
 #include "base/hash.h"
 
 #include <stdatomic.h>
@@ -31,10 +31,11 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
         if (end - *at < TG_CHUNK_HEADER) {
             return false;
         }
-        uint32_t word = tg_get32(bytes + *at);
-        v->count = word & 0xffffffu;
-        v->mode = (uint8_t)(word >> 24);
-        v->index_len = tg_get16(bytes + *at + 4);
+        v->count = (uint32_t)tg_get_field(bytes + *at, 3);
+        v->mode = bytes[*at + 3];
+        v->index_len = (uint16_t)tg_get_field(bytes + *at + 4, 2);
+        v->is_joint = v->mode == TG_MODE_ADACOMP8 || v->mode == TG_MODE_ADACOMP16;
+        v->is_listed = v->count <= TG_BIN_MAX && v->mode <= TG_MODE_RICE_MAX && u->stages.index->list != NULL;
         *at += TG_CHUNK_HEADER;
         if (v->count > chunk->n || (v->count == 0 && (v->mode != 0 || v->index_len != 0))) {
             return false;
@@ -43,16 +44,15 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     uint64_t side_len = 0, symbol_len = 0;
     if ((p->plan->holds & TG_HAS_VALUES) != 0 && v->count > 0) {
         side_len = u->format.side_len == 0 ? 0 : tg_side_len(&u->format, v->count);
-        bool is_joint = v->mode != 0 && tg_mode_is_joint(v->mode);
         bool is_plain = u->format.plain_len != 0 && !u->format.coded;
-        symbol_len = is_joint   ? 0
-                     : is_plain ? (uint64_t)v->count * u->format.plain_len
-                                : tg_symbols_len(&u->format, v->count);
+        symbol_len = v->is_joint ? 0
+                     : is_plain  ? (uint64_t)v->count * u->format.plain_len
+                                 : tg_symbols_len(&u->format, v->count);
         if (u->format.coded) {
-            if (end - *at < TG_CODED_HEADER || tg_get32(bytes + *at) > symbol_len) {
+            if (end - *at < TG_CODED_HEADER || tg_get_field(bytes + *at, TG_CODED_HEADER) > symbol_len) {
                 return false;
             }
-            symbol_len = tg_get32(bytes + *at);
+            symbol_len = tg_get_field(bytes + *at, TG_CODED_HEADER);
             *at += TG_CODED_HEADER;
         }
     }

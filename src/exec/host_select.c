@@ -228,7 +228,7 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
 static size_t measure(pass *p)
 {
     tg_run *run = p->run;
-    tg_pool_run(run->work->pool, run->lane_job_n, measure_lane, p);
+    tg_host_jobs(run, run->lane_job_n, measure_lane, p);
     for (size_t j = 0; j < run->lane_job_n; j++) {
         if (run->lane_jobs[j].bad_tensor != 0) {
             return run->lane_jobs[j].bad_tensor;
@@ -268,7 +268,7 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
     if (run->lane_job_n == 0) {
         return TG_OK;
     }
-    tg_pool_run(run->work->pool, run->lane_job_n, begin_unit, &p);
+    tg_host_jobs(run, run->lane_job_n, begin_unit, &p);
     size_t bad_tensor = measure(&p);
     if (bad_tensor == 0 && begin_again(&p)) {
         bad_tensor = measure(&p);
@@ -276,6 +276,6 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
     if (bad_tensor != 0) {
         return tg_host_refuse(run, bad_tensor, source, why);
     }
-    tg_pool_run(run->work->pool, run->lane_job_n, settle_unit, &p);
+    tg_host_jobs(run, run->lane_job_n, settle_unit, &p);
     return TG_OK;
 }

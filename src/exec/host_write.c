@@ -1,8 +1,7 @@
 /* The write pass: all chunks through their routes, then what they need of each other, and their places in the body. */
 #include "exec/host.h"
 
-#include "base/bytes.h"
-#include "base/half.h"
+#include "base/fields.h"
 #include "base/hash.h"
 
 #include <sched.h>
@@ -216,7 +215,9 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
     }
     uint8_t *start = written->bytes;
     if (written->view.count > 0) {
-        tg_put32(start + written->view.side, tg_float_bits(p->run->units[chunk->unit].scale));
+        uint32_t bits;
+        memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
+        tg_put_field(start + written->view.side, sizeof bits, bits);
     }
     if (u->planes > 0) {
         uint64_t cap = 0;
@@ -275,7 +276,7 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         settle_units(&p, chunk_n);
     }
     if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
-        tg_pool_run(run->work->pool, chunk_n, close_chunk, &p);
+        tg_host_jobs(run, chunk_n, close_chunk, &p);
     }
     for (uint32_t s = from; s < to; s++) {
         assemble(&bodies[s - from], &p, s);

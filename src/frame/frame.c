@@ -73,20 +73,6 @@ size_t tg_frame_limit(const tg_codec *c, const tg_plan *plan, uint32_t slice)
     return around(c, tg_body_limit(plan, slice));
 }
 
-/* The checksum: the hash of the hashes of what stands before the body and of all chunks. `hashes` has the latter, from number
- * 1 on. */
-static uint64_t checksum_of(uint64_t *hashes, size_t chunk_n, const uint8_t *frame, size_t front_len)
-{
-    hashes[0] = tg_hash(frame, front_len);
-    return tg_hash_words(hashes, chunk_n + 1);
-}
-
-/* Hashes of a slice's frame. */
-static uint64_t *hashes_of(const tg_codec *c, const tg_grid *grid, uint32_t slice)
-{
-    return c->hashes + grid->first[slice] + slice;
-}
-
 /* Header, description and checksum around a body that is there already. */
 static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan, const tg_body *body, uint32_t slice,
                          uint64_t step)
@@ -104,9 +90,11 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
     tg_put_field(frame + 32, 8, step);
     tg_put_field(frame + 40, 8, c->layout->fingerprint);
     memcpy(frame + TG_FRAME_HEADER, c->layout->description, description_len);
-    size_t chunk_n = grid->first[slice + 1] - grid->first[slice];
-    tg_put_field(frame + len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM,
-                 checksum_of(hashes_of(c, grid, slice), chunk_n, frame, front));
+    /* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
+    uint64_t *hashes = c->hashes + grid->first[slice] + slice;
+    hashes[0] = tg_hash(frame, front);
+    uint64_t checksum = tg_hash_words(hashes, 1 + grid->first[slice + 1] - grid->first[slice]);
+    tg_put_field(frame + len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, checksum);
     return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
 
@@ -115,7 +103,7 @@ tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8
 {
     for (uint32_t s = from; s < to; s++) {
         c->bodies[s - from] =
-            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = hashes_of(c, plan->grid, s) + 1};
+            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = c->hashes + plan->grid->first[s] + s + 1};
     }
     TG_TRY(c->executor->write(c->bodies, c->run, plan, from, to, source, why));
     for (uint32_t s = from; s < to; s++) {
@@ -220,7 +208,8 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
     }
     view->bytes = src + front;
     TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len, why));
-    uint64_t checksum = checksum_of(c->hashes, grid->first[e->slice + 1] - grid->first[e->slice], src, front);
+    c->hashes[0] = tg_hash(src, front);
+    uint64_t checksum = tg_hash_words(c->hashes, 1 + grid->first[e->slice + 1] - grid->first[e->slice]);
     if (checksum != tg_get_field(src + front + body_len, TG_FRAME_CHECKSUM)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }

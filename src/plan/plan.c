@@ -124,6 +124,7 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->values = values_of(u);
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
     u->route = route_of(plan, u);
+    u->header_len = (uint32_t)tg_chunk_header_len(plan, u, 1);
     u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->keep == NULL;
 }
 

@@ -84,6 +84,7 @@ typedef struct tg_unit_plan {
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state, plane by plane */
     uint32_t planes;      /* numbers of residual state an element; 0: no feedback */
+    uint32_t header_len;  /* bytes of the header of a chunk that has values */
     float gain;           /* selected values are multiplied by it */
     bool verbatim;        /* dense, and the gradient is in the half precision that values travel in */
     bool presums;         /* the measuring pass leaves gradient + residual in the next residual */

@@ -51,7 +51,7 @@ static const uint64_t *mark(const tg_sparse *s, const bins *b)
     const tg_stages *stages = &e->unit->stages;
     tg_scratch *scratch = e->scratch;
     uint32_t bin_n = e->unit->format.bin;
-    memset(scratch->bin_mask, 0, tg_words(b->n) * sizeof *scratch->bin_mask);
+    memset(scratch->bin_mask, 0, (b->n + 63) / 64 * sizeof *scratch->bin_mask);
     stages->select->mark_bins(scratch->bin_mask, scratch->values, stages->select_params, s->u, s->gradient, b->n);
     for (uint64_t i = b->skip > 0 ? 1 : 0; e->work->maxima != NULL && i * bin_n < b->skip + b->here; i++) {
         e->work->maxima[b->first + i] = scratch->values[i];
@@ -66,7 +66,7 @@ static void encode(tg_encoding *e)
     const tg_chunk *chunk = e->chunk;
     tg_sparse s;
     tg_sparse_start(&s, e);
-    memset(e->scratch->mask, 0, tg_words(chunk->n) * sizeof *e->scratch->mask);
+    memset(e->scratch->mask, 0, (chunk->n + 63) / 64 * sizeof *e->scratch->mask);
     for (uint64_t at = chunk->at; at < chunk->at + chunk->n;) {
         bins b = bins_at(e, at);
         if (!load(&s, &b)) {

@@ -26,7 +26,9 @@ static bool feedback_block(tg_packer *p, uint64_t at, size_t n)
     tg_encode_buckets(symbols, p->side, e, s->u, &span);
     tg_decode_buckets(s->decoded, symbols, p->side, e->unit, e->chunk->n, p->count, n);
     tg_store_residual(e, s->u, s->decoded, at, n);
-    tg_keep_block(e, NULL, g, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, NULL, g, at, n);
+    }
     return true;
 }
 

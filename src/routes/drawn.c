@@ -18,7 +18,9 @@ static bool skip_block(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n
     if (e->plan->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(next, n);
     }
-    tg_keep_block(e, mask, g, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, mask, g, at, n);
+    }
     return true;
 }
 

@@ -14,7 +14,9 @@ static bool collect_sums(tg_encoding *e)
         if (g == NULL) {
             return false;
         }
-        tg_keep_block(e, NULL, g, at, n);
+        if (e->unit->planes > 1) {
+            tg_keep_block(e, NULL, g, at, n);
+        }
     }
     return true;
 }

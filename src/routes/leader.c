@@ -79,10 +79,7 @@ static void encode(tg_encoding *e)
                         .symbols = TG_CHUNK_HEADER,
                         .indices = TG_CHUNK_HEADER,
                         .count = (uint32_t)tg_mask_count(mask, e->chunk->n)};
-    if (e->view.count > 0) {
-        tg_write_indices(e, mask, NULL);
-    }
-    tg_write_chunk_header(e);
+    tg_write_indices(e, mask, NULL);
 }
 
 static bool check(const tg_decoding *d)

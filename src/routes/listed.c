@@ -12,7 +12,7 @@ static size_t find(tg_encoding *e)
     const tg_chunk *chunk = e->chunk;
     uint64_t *mask = e->scratch->mask;
     const uint32_t *list = e->scratch->list;
-    memset(mask, 0, tg_words(chunk->n) * sizeof *mask);
+    memset(mask, 0, (chunk->n + 63) / 64 * sizeof *mask);
     uint64_t count = s->select->list(e->scratch->list, TG_BIN_MAX, e->work->select, chunk->at, chunk->n);
     if (count > TG_BIN_MAX) {
         s->select->mark(mask, e->work->select, s->select_params, chunk->at, NULL, chunk->n);

@@ -53,7 +53,9 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
     tg_plain_put(p, bytes, n * p->len, g + n, n * sizeof *g);
     quantize->read(s->decoded, bytes, n);
     tg_store_residual(e, s->u, s->decoded, at, n);
-    tg_keep_block(e, NULL, g, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, NULL, g, at, n);
+    }
     return true;
 }
 

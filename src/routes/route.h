@@ -25,7 +25,9 @@ typedef struct tg_view {
     uint32_t len; /* of all of it, header included */
     uint32_t count;
     uint16_t index_len;
-    uint8_t mode; /* of the indices */
+    uint8_t mode;   /* of the indices */
+    bool is_listed; /* indices are read as a list, because they are few */
+    bool is_joint;  /* indices and symbols are one */
 } tg_view;
 
 /* A chunk that is encoded. */
@@ -104,7 +106,7 @@ void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t
 /* The end of a chunk with an overflow: refuses it, or clears what is not finite in its next residual. */
 void tg_settle_overflow(tg_encoding *e);
 
-/* The end of a block: what the feedback keeps beside the residual, and no NaN or Inf in any of it. `mask` has the elements
+/* The end of a block, if there are several planes: what the feedback keeps beside the residual, and no NaN or Inf in any of it. `mask` has the elements
  * that were sent, NULL: all. */
 void tg_keep_block(const tg_encoding *e, const uint64_t *mask, const float *gradient, uint64_t at, size_t n);
 
@@ -137,23 +139,17 @@ bool tg_symbols_check(const tg_decoding *d);
 void tg_symbols_add(float *out, const tg_decoding *d, float weight);
 void tg_symbols_set(float *out, const tg_decoding *d);
 
-/* ---- indices.c: coordinates of a chunk ------------------------------------------------------------------------------ */
+/* ---- sparse.c and unsparse.c: coordinates of a chunk ------------------------------------------------------------------- */
 
-/* Writes the marked coordinates of a chunk after `view->indices`, or with the symbols as one. `list` has them
- * too, or is NULL. */
+/* Writes the marked coordinates of a chunk after `view->indices`, or with the symbols as one, and the chunk's header. `list` has
+ * them too, or is NULL. */
 void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list);
 
 /* Reads explicit indices into the list where the chunk selects few, or else into scratch->mask; joint symbols into scratch.
  * False: they are damaged. */
 bool tg_read_indices(const tg_decoding *d, uint32_t *list);
 
-/* Whether the indices of a chunk are read as a list. */
-bool tg_is_listed(const tg_unit_plan *u, const tg_view *view);
-
 /* Marks coordinates that are drawn or the leader's, of n elements from `at` on. */
 void tg_mark_known(uint64_t *mask, const tg_unit_plan *u, const tg_unit_work *work, uint64_t at, size_t n);
-
-/* Fills in the header of a chunk whose view is complete. */
-void tg_write_chunk_header(tg_encoding *e);
 
 #endif

@@ -9,7 +9,9 @@ static bool feedback_block(const float **u, tg_encoding *e, uint64_t at, size_t 
     if (g == NULL) {
         return false;
     }
-    tg_keep_block(e, NULL, g, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, NULL, g, at, n);
+    }
     *u = e->scratch->u;
     return true;
 }

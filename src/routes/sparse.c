@@ -4,6 +4,7 @@
  * and signs whose scale only the whole unit tells, are decoded later: until then the next residual holds the whole sum. */
 #include "routes/sparse.h"
 #include "base/bits.h"
+#include "base/fields.h"
 
 #include <string.h>
 
@@ -11,8 +12,9 @@ void tg_sparse_start(tg_sparse *s, tg_encoding *e)
 {
     bool waits = e->unit->values == TG_VALUES_BUCKETS || e->unit->values == TG_VALUES_SIGNS;
     *s = (tg_sparse){.e = e,
-                     .side = e->out + tg_chunk_header_len(e->plan, e->unit, 1),
+                     .side = e->out + e->unit->header_len,
                      .waits = waits,
+                     .waits_at = e->unit->values == TG_VALUES_BUCKETS ? e->scratch->chunk->values : NULL,
                      .listed = true,
                      .streams = e->plan->residual_n >= TG_STREAM_FROM && e->unit->values != TG_VALUES_BUCKETS};
 }
@@ -31,13 +33,6 @@ bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n)
 }
 
 /* ---- gathering ------------------------------------------------------------------------------------------------------- */
-
-/* Values that wait for the end of the chunk are gathered where they wait. */
-static float *place_of(const tg_sparse *s)
-{
-    const tg_scratch *scratch = s->e->scratch;
-    return s->e->unit->values == TG_VALUES_BUCKETS ? scratch->chunk->values + s->count : s->e->scratch->values;
-}
 
 /* The marked values of a block, and by a list as long as that has space for all of the chunk. */
 static size_t gather(tg_sparse *s, float *out, const uint64_t *mask, const float *u, uint64_t at, size_t n)
@@ -100,7 +95,7 @@ static const float *put(tg_sparse *s, float *values, size_t n)
 void tg_sparse_take(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
 {
     const tg_encoding *e = s->e;
-    float *values = place_of(s);
+    float *values = s->waits_at != NULL ? s->waits_at + s->count : s->e->scratch->values;
     size_t count = gather(s, values, mask, s->u, at, n);
     const float *decoded = put(s, values, count);
     if (e->unit->planes == 0) {
@@ -114,12 +109,15 @@ void tg_sparse_take(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
     if (decoded != NULL && e->plan->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(next, n);
     }
-    tg_keep_block(e, mask, s->gradient, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, mask, s->gradient, at, n);
+    }
 }
 
 void tg_sparse_take_presummed(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
 {
-    float *values = place_of(s), *next = tg_encoding_memory(s->e, at).next;
+    float *values = s->waits_at != NULL ? s->waits_at + s->count : s->e->scratch->values,
+          *next = tg_encoding_memory(s->e, at).next;
     size_t count = gather(s, values, mask, next, at, n);
     const float *decoded = put(s, values, count);
     if (decoded != NULL) {
@@ -134,12 +132,43 @@ void tg_sparse_take_list(tg_sparse *s, const float *u, float *next, size_t count
 {
     tg_encoding *e = s->e;
     const uint32_t *list = e->scratch->list;
-    float *values = place_of(s);
+    float *values = s->waits_at != NULL ? s->waits_at + s->count : s->e->scratch->values;
     tg_gather(values, u, list, count);
     const float *decoded = put(s, values, count);
     if (decoded != NULL && next != NULL) {
         tg_scatter_add(next, list, decoded, -1.0f, count);
     }
+}
+
+/* ---- indices ----------------------------------------------------------------------------------------------------------- */
+
+/* Indices after the values, or both as one where that is shorter. */
+static void write_marks(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
+{
+    const tg_stages *s = &e->unit->stages;
+    tg_view *v = &e->view;
+    if (s->index->cell_max != 0 && v->indices > v->symbols) {
+        size_t len = s->index->write_joint(e->out + v->symbols, &v->mode, mask, e->scratch->chunk->symbols, e->chunk->n,
+                                           v->count, e->unit->format.bin);
+        if (len > 0) {
+            v->is_joint = true;
+            v->indices = v->symbols;
+            v->index_len = (uint16_t)len;
+            return;
+        }
+    }
+    v->index_len = (uint16_t)s->index_write(e->out + v->indices, &v->mode, mask, list, e->chunk->n, v->count);
+    v->is_listed = v->count <= TG_BIN_MAX && v->mode <= TG_MODE_RICE_MAX && s->index->list != NULL;
+}
+
+void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
+{
+    const tg_view *v = &e->view;
+    if (v->count > 0) {
+        write_marks(e, mask, list);
+    }
+    tg_put_field(e->out, 4, v->count | (uint32_t)v->mode << 24);
+    tg_put_field(e->out + 4, 2, v->index_len);
 }
 
 /* ---- the end of a chunk ---------------------------------------------------------------------------------------------- */
@@ -192,8 +221,7 @@ static size_t finish_values(const tg_sparse *s, uint8_t *out, const uint64_t *ma
 static void keep_list(const tg_sparse *s)
 {
     tg_encoding *e = s->e;
-    bool keeps = e->unit->values == TG_VALUES_SIGNS && e->list != NULL && s->listed && tg_is_listed(e->unit, &e->view);
-    e->is_list_kept = keeps && s->count <= e->list_cap;
+    e->is_list_kept = s->listed && e->view.is_listed && s->count <= e->list_cap;
     if (e->is_list_kept) {
         memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
     }
@@ -202,124 +230,25 @@ static void keep_list(const tg_sparse *s)
 void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
 {
     tg_encoding *e = s->e;
-    uint64_t side = (uint64_t)(s->side - e->out), symbols = side + tg_side_len(&e->unit->format, s->count);
-    tg_stream_end();
-    if (s->count == 0) { /* no values, no length of values */
-        side = symbols = tg_chunk_header_len(e->plan, e->unit, 0);
+    const tg_format *f = &e->unit->format;
+    bool is_explicit = e->unit->coordinates == TG_AT_INDICES;
+    if (s->streams) {
+        tg_stream_end();
     }
+    /* Without values there is no length of values either. */
+    uint64_t side = s->count > 0 ? e->unit->header_len : is_explicit ? TG_CHUNK_HEADER : 0;
+    uint64_t symbols = side + (f->side_len == 0 || s->count == 0 ? 0 : tg_side_len(f, s->count));
     e->view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
     if (s->count > 0) {
         e->view.indices += finish_values(s, e->out + symbols, mask);
-        if (e->unit->coordinates == TG_AT_INDICES) {
-            tg_write_indices(e, mask, s->listed ? e->scratch->list : NULL);
-            keep_list(s);
-        }
     }
-    tg_write_chunk_header(e);
-}
-
-/* ---- decoding -------------------------------------------------------------------------------------------------------- */
-
-bool tg_sparse_check(const tg_decoding *d)
-{
-    const tg_view *v = d->view;
-    const tg_format *f = &d->unit->format;
-    if (v->count == 0) {
-        return true;
+    if (is_explicit) {
+        tg_write_indices(e, mask, s->listed ? e->scratch->list : NULL);
     }
-    if (d->unit->coordinates == TG_AT_INDICES && !tg_read_indices(d, d->list != NULL ? d->list : d->scratch->list)) {
-        return false;
+    if (f->coded && s->count > 0) {
+        tg_put_field(e->out + e->unit->header_len - TG_CODED_HEADER, TG_CODED_HEADER, e->view.indices - symbols);
     }
-    if (tg_mode_is_joint(v->mode)) {
-        return true; /* symbols were read with the indices */
-    }
-    if (f->coded) {
-        return tg_read_symbols(d);
-    }
-    return f->plain_len != 0 || tg_bits_check(d->body + v->symbols, v->count, f->base);
-}
-
-/* Values `at` to at + n of a chunk, at most TG_BIN_MAX, whose symbols or words are in scratch or plain in the body. */
-static const float *values_from(const tg_decoding *d, uint64_t at, size_t n)
-{
-    const tg_format *f = &d->unit->format;
-    float *values = d->scratch->values;
-    if (f->plain_len != 0) {
-        const uint8_t *bytes = f->coded ? d->scratch->chunk->words : d->body + d->view->symbols;
-        d->unit->stages.quantize->read(values, bytes + at * f->plain_len, n);
-    } else {
-        tg_decode_buckets(values, d->scratch->chunk->symbols + at, d->body + d->view->side, d->unit, d->view->count, at,
-                          n);
-    }
-    return values;
-}
-
-/* Reads coordinates and symbols of a chunk that was checked. Returns the list of coordinates, NULL if they are in
- * scratch->mask. */
-static const uint32_t *read_chunk(const tg_decoding *d)
-{
-    const tg_view *v = d->view;
-    const tg_format *f = &d->unit->format;
-    const uint32_t *list = tg_is_listed(d->unit, v) ? d->list : NULL;
-    if (d->unit->coordinates != TG_AT_INDICES) {
-        tg_mark_known(d->scratch->mask, d->unit, d->work, d->chunk->at, d->chunk->n);
-    } else if (list == NULL) {
-        (void)tg_read_indices(d, d->scratch->list);
-        list = tg_is_listed(d->unit, v) ? d->scratch->list : NULL;
-    }
-    if (f->coded && !tg_mode_is_joint(v->mode)) {
-        (void)tg_read_symbols(d);
-    } else if (f->plain_len == 0 && !tg_mode_is_joint(v->mode)) {
-        (void)tg_bits_read(d->scratch->chunk->symbols, d->body + v->symbols, v->count, f->base);
-    }
-    return list;
-}
-
-typedef void use_block(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
-
-static void set_block(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
-{
-    (void)weight;
-    tg_expand_set(out, mask, values, n);
-}
-
-/* Marked coordinates, block by block. */
-static void unpack_marked(float *out, const tg_decoding *d, float weight, use_block *use)
-{
-    uint64_t at = 0;
-    for (uint32_t done = 0; done < d->chunk->n; done += TG_BLOCK) {
-        size_t n = d->chunk->n - done < TG_BLOCK ? d->chunk->n - done : TG_BLOCK;
-        const uint64_t *mask = d->scratch->mask + done / 64;
-        size_t count = (size_t)tg_mask_count(mask, n);
-        if (count > 0) {
-            use(out + done, mask, values_from(d, at, count), weight, n);
-            at += count;
-        }
-    }
-}
-
-void tg_sparse_add(float *out, const tg_decoding *d, float weight)
-{
-    if (d->view->count == 0) {
-        return;
-    }
-    const uint32_t *list = read_chunk(d);
-    if (list != NULL) {
-        tg_scatter_add(out, list, values_from(d, 0, d->view->count), weight, d->view->count);
-    } else {
-        unpack_marked(out, d, weight, tg_expand_add);
-    }
-}
-
-void tg_sparse_set(float *out, const tg_decoding *d)
-{
-    if (d->view->count == 0) {
-        return;
-    }
-    const uint32_t *list = read_chunk(d);
-    if (list != NULL) {
-        tg_scatter_set(out, list, values_from(d, 0, d->view->count), d->view->count);
-    } else {
-        unpack_marked(out, d, 1.0f, set_block);
+    if (e->list != NULL) {
+        keep_list(s);
     }
 }

@@ -11,6 +11,7 @@ typedef struct tg_sparse {
     const float *gradient; /* of the block that was loaded last */
     const float *u;        /* gradient + residual */
     float *sum;            /* the same, to subtract from; NULL without feedback */
+    float *waits_at;       /* where values of buckets wait for the end of the chunk; NULL: they do not */
     bool waits;            /* values are decoded after their block */
     bool listed;           /* scratch->list has all coordinates so far */
     bool streams;          /* residuals are written by non-temporal stores */

@@ -16,7 +16,7 @@ static void encode(tg_encoding *e)
         if (!tg_sparse_load(&s, at, n)) {
             return;
         }
-        memset(mask, 0, tg_words(n) * sizeof *mask);
+        memset(mask, 0, (n + 63) / 64 * sizeof *mask);
         stages->select->mark(mask, e->work->select, stages->select_params, at, s.u, n);
         tg_sparse_take(&s, mask, at, n);
     }

@@ -28,7 +28,9 @@ static bool feedback_block(tg_encoding *e, uint8_t *words, uint64_t at, size_t n
     (void)quantize->write(words, s->u, n);
     quantize->read(s->decoded, words, n);
     tg_store_residual(e, s->u, s->decoded, at, n);
-    tg_keep_block(e, NULL, g, at, n);
+    if (e->unit->planes > 1) {
+        tg_keep_block(e, NULL, g, at, n);
+    }
     return true;
 }
 

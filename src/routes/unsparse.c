@@ -1,0 +1,141 @@
+/* Decodes sparse chunks: coordinates as a list or as a mask, values, and where they go. Checking trusts nothing; what was
+ * checked is then read without looking for damage again. */
+#include "base/bits.h"
+#include "routes/sparse.h"
+
+#include <string.h>
+
+/* ---- coordinates ------------------------------------------------------------------------------------------------------- */
+
+void tg_mark_known(uint64_t *mask, const tg_unit_plan *u, const tg_unit_work *work, uint64_t at, size_t n)
+{
+    memset(mask, 0, (n + 63) / 64 * sizeof *mask);
+    if (u->coordinates == TG_AT_LEADER) {
+        tg_mask_extract(mask, work->leader, at, n);
+    } else {
+        u->stages.select->mark(mask, work->select, u->stages.select_params, at, NULL, n);
+    }
+}
+
+bool tg_read_indices(const tg_decoding *d, uint32_t *list)
+{
+    const tg_stages *s = &d->unit->stages;
+    const tg_view *v = d->view;
+    const uint8_t *bytes = d->body + v->indices;
+    uint64_t *mask = d->scratch->mask;
+    if (v->is_listed) {
+        return s->index->list(list, v->mode, bytes, v->index_len, d->chunk->n, v->count);
+    }
+    if (v->is_joint) {
+        return s->index->read_joint != NULL && d->unit->route != TG_ROUTE_LEADER &&
+               s->index->read_joint(mask, d->scratch->chunk->symbols, v->mode, bytes, v->index_len, d->chunk->n,
+                                    v->count, d->unit->format.bin);
+    }
+    return s->index_read(mask, v->mode, bytes, v->index_len, d->chunk->n, v->count);
+}
+
+/* ---- values -------------------------------------------------------------------------------------------------------------- */
+
+bool tg_sparse_check(const tg_decoding *d)
+{
+    const tg_view *v = d->view;
+    const tg_format *f = &d->unit->format;
+    if (v->count == 0) {
+        return true;
+    }
+    if (d->unit->coordinates == TG_AT_INDICES && !tg_read_indices(d, d->list != NULL ? d->list : d->scratch->list)) {
+        return false;
+    }
+    if (v->is_joint) {
+        return true; /* symbols were read with the indices */
+    }
+    if (f->coded) {
+        return tg_read_symbols(d);
+    }
+    return f->plain_len != 0 || tg_bits_check(d->body + v->symbols, v->count, f->base);
+}
+
+/* Values `at` to at + n of a chunk, at most TG_BIN_MAX, whose symbols or words are in scratch or plain in the body. */
+static const float *values_from(const tg_decoding *d, uint64_t at, size_t n)
+{
+    const tg_format *f = &d->unit->format;
+    float *values = d->scratch->values;
+    if (f->plain_len != 0) {
+        const uint8_t *bytes = f->coded ? d->scratch->chunk->words : d->body + d->view->symbols;
+        d->unit->stages.quantize->read(values, bytes + at * f->plain_len, n);
+    } else {
+        tg_decode_buckets(values, d->scratch->chunk->symbols + at, d->body + d->view->side, d->unit, d->view->count, at,
+                          n);
+    }
+    return values;
+}
+
+/* Reads coordinates and symbols of a chunk that was checked. Returns the list of coordinates, NULL if they are in
+ * scratch->mask. */
+static const uint32_t *read_chunk(const tg_decoding *d)
+{
+    const tg_view *v = d->view;
+    const tg_format *f = &d->unit->format;
+    const uint32_t *list = v->is_listed ? d->list : NULL;
+    if (d->unit->coordinates != TG_AT_INDICES) {
+        tg_mark_known(d->scratch->mask, d->unit, d->work, d->chunk->at, d->chunk->n);
+    } else if (list == NULL) {
+        (void)tg_read_indices(d, d->scratch->list);
+        list = v->is_listed ? d->scratch->list : NULL;
+    }
+    if (f->coded && !v->is_joint) {
+        (void)tg_read_symbols(d);
+    } else if (f->plain_len == 0 && !v->is_joint) {
+        (void)tg_bits_read(d->scratch->chunk->symbols, d->body + v->symbols, v->count, f->base);
+    }
+    return list;
+}
+
+typedef void use_block(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
+
+static void set_block(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
+{
+    (void)weight;
+    tg_expand_set(out, mask, values, n);
+}
+
+/* Marked coordinates, block by block. */
+static void unpack_marked(float *out, const tg_decoding *d, float weight, use_block *use)
+{
+    uint64_t at = 0;
+    for (uint32_t done = 0; done < d->chunk->n; done += TG_BLOCK) {
+        size_t n = d->chunk->n - done < TG_BLOCK ? d->chunk->n - done : TG_BLOCK;
+        const uint64_t *mask = d->scratch->mask + done / 64;
+        size_t count = (size_t)tg_mask_count(mask, n);
+        if (count > 0) {
+            use(out + done, mask, values_from(d, at, count), weight, n);
+            at += count;
+        }
+    }
+}
+
+void tg_sparse_add(float *out, const tg_decoding *d, float weight)
+{
+    if (d->view->count == 0) {
+        return;
+    }
+    const uint32_t *list = read_chunk(d);
+    if (list != NULL) {
+        tg_scatter_add(out, list, values_from(d, 0, d->view->count), weight, d->view->count);
+    } else {
+        unpack_marked(out, d, weight, tg_expand_add);
+    }
+}
+
+void tg_sparse_set(float *out, const tg_decoding *d)
+{
+    if (d->view->count == 0) {
+        return;
+    }
+    const uint32_t *list = read_chunk(d);
+    if (list != NULL) {
+        tg_scatter_set(out, list, values_from(d, 0, d->view->count), d->view->count);
+    } else {
+        unpack_marked(out, d, 1.0f, set_block);
+    }
+}
