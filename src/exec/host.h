@@ -50,6 +50,8 @@ struct tg_run {
 
 extern const tg_route *const tg_host_routes[TG_ROUTE_N];
 
+#define TG_LIST_SHARE 32 /* lists have space for one entry in so many elements */
+
 /* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
 uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
 
@@ -71,17 +73,6 @@ void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t
 
 /* Adds a chunk that was written or read to the statistics. */
 void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk);
-
-/* Runs jobs by all threads of the pool. */
-static inline void tg_host_jobs(const tg_run *run, size_t job_n, tg_job *job, void *context)
-{
-    for (size_t i = 0; run->work->workers == 1 && i < job_n; i++) {
-        job(context, 0, i);
-    }
-    if (run->work->workers > 1) {
-        tg_pool_run(run->work->pool, job_n, job, context);
-    }
-}
 
 /* About how many nanoseconds one thread takes to check or to add the values of some chunks. */
 uint64_t tg_host_time(const tg_plan *plan, const tg_chunk *chunks, const tg_view *views, size_t n);

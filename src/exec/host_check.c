@@ -43,7 +43,7 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     }
     uint64_t side_len = 0, symbol_len = 0;
     if ((p->plan->holds & TG_HAS_VALUES) != 0 && v->count > 0) {
-        side_len = u->format.side_len == 0 ? 0 : tg_side_len(&u->format, v->count);
+        side_len = u->format.bucket_n == 0 ? u->format.side_len : tg_side_len(&u->format, v->count);
         bool is_plain = u->format.plain_len != 0 && !u->format.coded;
         symbol_len = v->is_joint ? 0
                      : is_plain  ? (uint64_t)v->count * u->format.plain_len

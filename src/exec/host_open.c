@@ -58,8 +58,7 @@ static tg_status acquire_scratch(tg_workspace *w, const tg_run *run, tg_detail *
 
 /* ---- lists of coordinates -------------------------------------------------------------------------------------------- */
 
-/* Lists have space for one entry in so many elements, of the first so many. */
-enum { LIST_SHARE = 32, LIST_MOST = 1 << 24 };
+enum { LIST_MOST = 1 << 24 }; /* entries of all lists together */
 
 static uint64_t lists_n(const tg_plan *plan)
 {
@@ -68,16 +67,8 @@ static uint64_t lists_n(const tg_plan *plan)
         const tg_stages *s = &plan->units[i].stages;
         any = any || (s->select->by != TG_BY_NOTHING && s->index->list != NULL);
     }
-    uint64_t n = any ? plan->layout->element_n / LIST_SHARE : 0;
+    uint64_t n = any ? plan->layout->element_n / TG_LIST_SHARE : 0;
     return n < LIST_MOST ? n : LIST_MOST;
-}
-
-uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
-{
-    const tg_workspace *w = run->work;
-    uint64_t at = (run->plan->layout->units[chunk->unit].at + chunk->at) / LIST_SHARE;
-    *cap = chunk->n / LIST_SHARE;
-    return at + *cap <= w->list_n ? w->lists + at : NULL;
 }
 
 /* ---- workspace ------------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,17 @@
 #include <math.h>
 #include <string.h>
 
+/* Runs jobs by all threads; one thread needs no pool. */
+static void run_jobs(const tg_run *run, size_t job_n, tg_job *job, void *context)
+{
+    for (size_t i = 0; run->work->workers == 1 && i < job_n; i++) {
+        job(context, 0, i);
+    }
+    if (run->work->workers > 1) {
+        tg_pool_run(run->work->pool, job_n, job, context);
+    }
+}
+
 /* ---- coordinates that ranks know --------------------------------------------------------------------------------------- */
 
 static void count_known(void *context, uint32_t worker, size_t number)
@@ -35,7 +46,7 @@ static void draw(tg_run *run, uint64_t step, bool own_too)
     }
     run->work->step = step;
     run->work->is_drawn = true;
-    tg_pool_run(run->work->pool, plan->grid->first[plan->grid->slices], count_known, run);
+    run_jobs(run, plan->grid->first[plan->grid->slices], count_known, run);
 }
 
 void tg_host_draw(tg_run *run, uint64_t step)
@@ -62,7 +73,7 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
             (void)u->stages.index_read(mask, v->mode, body->bytes + v->indices, v->index_len, chunk->n, v->count);
         }
     }
-    tg_pool_run(run->work->pool, run->plan->grid->first[run->plan->grid->slices], count_known, run);
+    run_jobs(run, run->plan->grid->first[run->plan->grid->slices], count_known, run);
 }
 
 /* What the loads of a unit need. */
@@ -108,7 +119,7 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
 void tg_host_clip(tg_run *run, const tg_source *source)
 {
     pass p = {.run = run, .source = source};
-    tg_pool_run(run->work->pool, run->plan->layout->unit_n, clip_unit, &p);
+    run_jobs(run, run->plan->layout->unit_n, clip_unit, &p);
 }
 
 /* ---- the measuring pass ---------------------------------------------------------------------------------------------- */
@@ -228,7 +239,7 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
 static size_t measure(pass *p)
 {
     tg_run *run = p->run;
-    tg_host_jobs(run, run->lane_job_n, measure_lane, p);
+    run_jobs(run, run->lane_job_n, measure_lane, p);
     for (size_t j = 0; j < run->lane_job_n; j++) {
         if (run->lane_jobs[j].bad_tensor != 0) {
             return run->lane_jobs[j].bad_tensor;
@@ -268,7 +279,7 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
     if (run->lane_job_n == 0) {
         return TG_OK;
     }
-    tg_host_jobs(run, run->lane_job_n, begin_unit, &p);
+    run_jobs(run, run->lane_job_n, begin_unit, &p);
     size_t bad_tensor = measure(&p);
     if (bad_tensor == 0 && begin_again(&p)) {
         bad_tensor = measure(&p);
@@ -276,6 +287,6 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
     if (bad_tensor != 0) {
         return tg_host_refuse(run, bad_tensor, source, why);
     }
-    tg_host_jobs(run, run->lane_job_n, settle_unit, &p);
+    run_jobs(run, run->lane_job_n, settle_unit, &p);
     return TG_OK;
 }

@@ -19,6 +19,14 @@ typedef struct pass {
     uint8_t *end;
 } pass;
 
+uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
+{
+    const tg_workspace *w = run->work;
+    uint64_t at = (run->plan->layout->units[chunk->unit].at + chunk->at) / TG_LIST_SHARE;
+    *cap = chunk->n / TG_LIST_SHARE;
+    return at + *cap <= w->list_n ? w->lists + at : NULL;
+}
+
 static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
 {
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
@@ -276,7 +284,12 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         settle_units(&p, chunk_n);
     }
     if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
-        tg_host_jobs(run, chunk_n, close_chunk, &p);
+        for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
+            close_chunk(&p, 0, i);
+        }
+        if (run->work->workers > 1) {
+            tg_pool_run(run->work->pool, chunk_n, close_chunk, &p);
+        }
     }
     for (uint32_t s = from; s < to; s++) {
         assemble(&bodies[s - from], &p, s);

@@ -237,7 +237,7 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
     }
     /* Without values there is no length of values either. */
     uint64_t side = s->count > 0 ? e->unit->header_len : is_explicit ? TG_CHUNK_HEADER : 0;
-    uint64_t symbols = side + (f->side_len == 0 || s->count == 0 ? 0 : tg_side_len(f, s->count));
+    uint64_t symbols = side + (s->count == 0 ? 0 : f->bucket_n == 0 ? f->side_len : tg_side_len(f, s->count));
     e->view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
     if (s->count > 0) {
         e->view.indices += finish_values(s, e->out + symbols, mask);
