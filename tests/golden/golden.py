@@ -1,10 +1,18 @@
-"""Reads the manifest of this folder and makes its inputs; README.md says what a row holds."""
+#!/usr/bin/env python3
+"""Reads the golden frames of this folder; README.md describes the manifest and the archive.
 
-import gzip
+    golden.py list                the names of all frames
+    golden.py extract NAME DIR    writes one frame, its inputs and its expected outputs to a folder
+"""
+
+import argparse
+import functools
 import hashlib
+import io
 import json
 import os
 import pathlib
+import shlex
 import struct
 import subprocess
 import sys
@@ -17,12 +25,21 @@ DTYPES = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
 TIMEOUT = 120
 ELEMENT_MAX = 1 << 22  # in a unit: more than any test has, and little enough to draw
 
+MANIFEST, ARCHIVE = FOLDER / "manifest.json", FOLDER / "golden.zip"
+
 sys.path.insert(0, str(FOLDER.parent / "ref"))
+import archive  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 
 
 def rows():
-    return json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["frames"]
+    return json.loads(MANIFEST.read_text(encoding="utf-8"))["frames"]
+
+
+@functools.lru_cache(maxsize=None)
+def files():
+    """{name: bytes} of the archive, which is read once."""
+    return archive.load(ARCHIVE)
 
 
 # ---- Inputs ----------------------------------------------------------------------------------------------------------
@@ -47,7 +64,8 @@ def formula(seed, shape, dtype):
 
 
 def stored(file):
-    return np.load(FOLDER / file)
+    """A tensor of the archive."""
+    return np.load(io.BytesIO(files()[file]))
 
 
 def input_of(entry, load=stored):
@@ -106,17 +124,8 @@ def decode(program, folder, frame, threads=1):
 
 # ---- Frames ----------------------------------------------------------------------------------------------------------
 
-def packed(path, data):
-    """What the file at `path` holds of data: long frames are compressed."""
-    return gzip.compress(data, mtime=0) if path.endswith(".gz") else data
-
-
-def unpacked(path, data):
-    return gzip.decompress(data) if path.endswith(".gz") else data
-
-
 def frame_of(row):
-    return unpacked(row["frame"], (FOLDER / row["frame"]).read_bytes())
+    return files()[row["frame"]]
 
 
 def opened(frame):
@@ -155,8 +164,9 @@ def steps_of(frame):
             for unit, recipe, _, chunk in chunks_of(frame, []) if chunk.count and recipe.quantize in ref.FORMATS}
 
 
-def digest(array):
-    return hashlib.sha256(array.tobytes()).hexdigest()
+def digest(data):
+    """SHA-256 of bytes, or of the elements of an array."""
+    return hashlib.sha256(data if isinstance(data, bytes) else data.tobytes()).hexdigest()
 
 
 def sealed(frame):
@@ -175,3 +185,42 @@ def sealed(frame):
         pass  # whoever reads it must see the same
     frame[-8:] = struct.pack("<Q", ref.xxh64(struct.pack(f"<{len(hashes)}Q", *hashes)))
     return bytes(frame)
+
+
+# ---- The command -----------------------------------------------------------------------------------------------------
+
+def extract(row, folder):
+    """Writes NAME.tg, the inputs to in/ and those expected outputs that are stored to out/; prints how to use them."""
+    for inner in ("in", "out"):
+        (folder / inner).mkdir(parents=True, exist_ok=True)
+    frame = folder / f"{row['name']}.tg"
+    frame.write_bytes(frame_of(row))
+    inputs = [save(folder / "in" / f"{entry['name']}.npy", input_of(entry)) for entry in row["inputs"]]
+    for entry in row["outputs"]:
+        if "file" in entry:
+            save(folder / "out" / f"{entry['name']}.npy", stored(entry["file"]))
+    print(f"# {row['name']}: {row['covers']}")
+    for command in (["encode", "--recipe", row["recipe"], *row["flags"], *inputs, folder / "new.tg"],
+                    ["decode", frame, folder / "decoded"]):
+        print(shlex.join(["tersegrad", *map(str, command)]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="List golden frames, or write one to a folder.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="print the names of all frames")
+    command = commands.add_parser("extract", help="write a frame, its inputs and its expected outputs to a folder")
+    command.add_argument("name", metavar="NAME")
+    command.add_argument("folder", metavar="DIR", type=pathlib.Path)
+    options = parser.parse_args()
+    by_name = {row["name"]: row for row in rows()}
+    if options.command == "list":
+        print("\n".join(by_name))
+    elif options.name in by_name:
+        extract(by_name[options.name], options.folder)
+    else:
+        parser.error(f"there is no frame '{options.name}'")
+
+
+if __name__ == "__main__":
+    main()

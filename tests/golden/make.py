@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Makes the golden frames: inputs, frames, outputs and manifest.json, from the cases below and a given program.
+"""Makes golden.zip and manifest.json from the cases below and a given program.
 
-    make.py PROGRAM            makes what is new; refuses, and writes nothing, if anything that is there would change
-    make.py PROGRAM --force    lets it change (before a release of the format alone: frames are permanent)
+    make.py PROGRAM            adds what is new; fails and writes nothing if an existing file would change or go
+    make.py PROGRAM --force    allows that (only before a release of the format: frames are permanent)
 
-A frame whose bytes hang on the version of zstd's library is made once, and then kept as it is. An output is written
-only if the program, the reference decoder and tests/ref/meaning.py agree on it.
+A frame whose bytes depend on the version of the zstd library is made once and then kept. A frame is added only if the
+program, the reference decoder and tests/ref/meaning.py agree on what it decodes to.
 """
 
 import argparse
+import concurrent.futures
+import functools
+import io
 import json
 import pathlib
 import sys
@@ -18,11 +21,11 @@ import numpy as np
 
 import golden
 
-import meaning  # from tests/ref, where golden.py finds the reference decoder
+import archive  # this and the next two are in tests/ref, which golden.py adds to the path
+import meaning
 import tersegrad_ref as ref
 
 STORED_LEN_MAX = 1600  # bytes of elements; a larger output is kept as its SHA-256
-PLAIN_LEN_MAX = 8000   # bytes; a larger frame is kept compressed
 CHUNK = 262144
 
 
@@ -541,19 +544,24 @@ def options_of(flags):
     return options
 
 
-def make_row(program, folder, source):
-    """(row of the manifest, files to write as {path: bytes})"""
+def make_row(program, source):
+    """(row of the manifest, files to store as {name: bytes})"""
+    with tempfile.TemporaryDirectory() as folder:
+        return make_row_in(pathlib.Path(folder), program, source)
+
+
+def make_row_in(folder, program, source):
     row = dict(source)
     tensors = [(entry["name"], golden.input_of(entry, in_cases)) for entry in row["inputs"]]
     frame = golden.encode(program, folder, row, tensors, 1)
     assert frame == golden.encode(program, folder, row, tensors, 3), f"{row['name']}: other bytes with three threads"
+    path = f"frames/{row['name']}.tg"
     if row.get("decode_only"):
-        frame = there_already(row["name"]) or frame
+        frame = golden.files().get(path, frame)
     info, theirs = ref.decode(frame)
     ours = golden.decode(program, folder, frame)
     meant = meaning.expected(tensors, row["recipe"], steps=golden.steps_of(frame), **options_of(row["flags"]))
-    path = f"frames/{row['name']}.tg" if len(frame) <= PLAIN_LEN_MAX else f"frames/{row['name']}.tg.gz"
-    files = {path: golden.packed(path, frame)}
+    files = {path: frame}
     outputs, recipes = [], " ".join(info["recipes"])
     for number, ((name, array), (_, other), third) in enumerate(zip(ours, theirs, meant)):
         what = f"{row['name']}, tensor '{name}'"
@@ -562,71 +570,47 @@ def make_row(program, folder, source):
         entry = {"name": name, "dtype": "fp32" if array.dtype == np.float32 else "fp16", "shape": list(array.shape)}
         if array.nbytes <= STORED_LEN_MAX:
             entry["file"] = f"outputs/{row['name']}.{number}.npy"
-            files[entry["file"]] = npy(folder, array)
+            files[entry["file"]] = npy(array)
         else:
             entry["sha256"] = golden.digest(array)
         outputs.append(entry)
-    row.update(frame=path, canonical=info["recipes"], modes=golden.modes_of(frame), outputs=outputs)
+    row.update(frame=path, sha256=golden.digest(frame), canonical=info["recipes"], modes=golden.modes_of(frame),
+               outputs=outputs)
     return row, files
-
-
-def there_already(name):
-    """The frame of a row as it is stored, or None."""
-    for path in (f"frames/{name}.tg", f"frames/{name}.tg.gz"):
-        if (golden.FOLDER / path).exists():
-            return golden.unpacked(path, (golden.FOLDER / path).read_bytes())
-    return None
 
 
 def in_cases(file):
     return STORED[pathlib.PurePath(file).stem]
 
 
-def npy(folder, array):
-    return golden.save(folder / "array.npy", array).read_bytes()
-
-
-def changes_of(files):
-    """What would change or go, other than the manifest, which follows from the rest."""
-    there = {str(path.relative_to(golden.FOLDER)): path.read_bytes()
-             for kind in ("frames", "inputs", "outputs") for path in (golden.FOLDER / kind).glob("*")}
-    other = [path for path in there if path in files and
-             golden.unpacked(path, files[path]) != golden.unpacked(path, there[path])]
-    return ([f"{path} would change" for path in sorted(other)] +
-            [f"{path} would go" for path in sorted(set(there) - set(files))], there)
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
 
 
 def main():
     parser = argparse.ArgumentParser(description="Make the golden frames.")
     parser.add_argument("program", metavar="PROGRAM")
-    parser.add_argument("--force", action="store_true", help="let frames change that are there already")
+    parser.add_argument("--force", action="store_true", help="allow existing frames to change")
     options = parser.parse_args()
+    assert len({case["name"] for case in CASES}) == len(CASES), "two cases have the same name"
 
-    rows, files = [], {}
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        for name, array in STORED.items():
-            files[f"inputs/{name}.npy"] = npy(folder, array)
-        for source in CASES:
-            row, made_files = make_row(pathlib.Path(options.program).resolve(), folder, source)
+    rows, files = [], {f"inputs/{name}.npy": npy(array) for name, array in STORED.items()}
+    old = golden.files()  # before the workers start, so that they share it
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        make = functools.partial(make_row, pathlib.Path(options.program).resolve())
+        for row, new in pool.map(make, CASES, chunksize=4):
             rows.append(row)
-            files.update(made_files)
-    assert len({row["name"] for row in rows}) == len(rows), "two cases have the same name"
+            files.update(new)
 
-    changes, there = changes_of(files)
+    changes = archive.changes(old, files)
     if changes and not options.force:
         print("\n".join(changes), "golden frames are permanent; nothing was written", sep="\n", file=sys.stderr)
         return 1
-    for path in set(there) - set(files):
-        (golden.FOLDER / path).unlink()
-    for path, data in files.items():
-        (golden.FOLDER / path).parent.mkdir(exist_ok=True)
-        if there.get(path) != data:
-            (golden.FOLDER / path).write_bytes(data)
-    text = json.dumps({"frames": rows}, indent=1, ensure_ascii=False) + "\n"
-    (golden.FOLDER / "manifest.json").write_text(text, encoding="utf-8")
-    print(f"{len(rows)} frames, {sum(len(data) for data in files.values()) + len(text)} bytes, "
-          f"{len(set(files) - set(there))} files new")
+    archive.store(golden.ARCHIVE, files)
+    golden.MANIFEST.write_text(json.dumps({"frames": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{len(rows)} frames, {golden.ARCHIVE.stat().st_size} bytes, {len(set(files) - set(old))} files new")
     return 0
 
 
