@@ -13,7 +13,7 @@ import numpy as np
 from case import Case
 
 QUICK = ("--model", "mlp", "--data", "glyphs", "--batch", "8", "--workers", "3", "--steps", "12")
-KEYS = ["version", "model", "data", "workers", "batch", "steps", "every", "seed", "ratio", "tensors", "whole", "over_time"]
+KEYS = ["version", "model", "data", "workers", "batch", "steps", "every", "seed", "ratio", "diverged", "tensors", "whole", "over_time"]
 NUMBERS = ["cosine", "overlap", "information"]
 
 
