@@ -147,7 +147,7 @@ static bool same_tensor(const tg_tensor *a, const tg_tensor *b)
 static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_exchange *from, tg_detail *why)
 {
     const tg_layout *l = x->codec->layout, *old = from->codec->layout;
-    if (x == from || x->step.phase != TG_IDLE || from->step.phase != TG_IDLE || x->any_done) {
+    if (x == from || x->step.phase != TG_IDLE || from->step.phase != TG_IDLE || x->done.any) {
         return tg_fail(TG_E_ARGUMENT, why, "between steps, and by a new exchange, another one is adopted");
     }
     if (x->rank != from->rank || x->world != from->world) {
@@ -187,8 +187,8 @@ tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchang
     tg_status status = longest == 0 ? TG_OK : take_all(left, x, from, &b, why);
     tg_release(&x->allocator, space);
     if (status == TG_OK) {
-        x->any_done = from->any_done;
-        x->done_step = from->done_step;
+        x->done.any = from->done.any;
+        x->done.step = from->done.step;
     }
     return status;
 }

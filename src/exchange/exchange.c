@@ -118,9 +118,9 @@ static tg_status hand_out(tg_exchange *x, tg_op *op, tg_phase phase, tg_op_kind 
         (tg_op){.kind = kind, .root = x->mail.root, .rank = x->rank, .world = x->world, .sends = sends, .recvs = recvs};
     for (uint32_t p = 0; p < x->world; p++) {
         uint64_t payload = phase == TG_TALKING ? x->mail.payload[p] : 0;
-        x->last.payload += payload;
-        x->last.header += sends[p].len - payload;
-        x->last.received += recvs[p].len;
+        x->counts.last.payload += payload;
+        x->counts.last.header += sends[p].len - payload;
+        x->counts.last.received += recvs[p].len;
     }
     x->step.pending = *op;
     return TG_MORE;
@@ -136,15 +136,15 @@ static tg_status vote(tg_exchange *x, tg_op *op, tg_phase phase, const uint64_t 
 
 static tg_status end_step(tg_exchange *x, tg_status status)
 {
-    tg_meter *total = &x->total;
+    tg_meter *total = &x->counts.total;
     x->step.phase = TG_IDLE;
-    x->last.steps = status == TG_OK ? 1 : 0;
-    total->steps += x->last.steps;
-    total->logical += x->last.logical;
-    total->dense += x->last.dense;
-    total->payload += x->last.payload;
-    total->header += x->last.header;
-    total->received += x->last.received;
+    x->counts.last.steps = status == TG_OK ? 1 : 0;
+    total->steps += x->counts.last.steps;
+    total->logical += x->counts.last.logical;
+    total->dense += x->counts.last.dense;
+    total->payload += x->counts.last.payload;
+    total->header += x->counts.last.header;
+    total->received += x->counts.last.received;
     return status;
 }
 
@@ -200,8 +200,8 @@ static tg_status compare_averages(tg_exchange *x, tg_detail *why)
 static tg_status finish_step(tg_exchange *x, tg_op *op)
 {
     x->protocol->finish(x);
-    x->done_step = x->step.number;
-    x->any_done = true;
+    x->done.step = x->step.number;
+    x->done.any = true;
     if (x->verify_every != 0 && x->step.number % x->verify_every == 0) {
         uint64_t hash = hash_averages(x);
         return vote(x, op, TG_AUDIT, &hash);
@@ -261,7 +261,7 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     }
     x->step = (tg_step){.phase = TG_SENDING, .number = step, .grads = grads};
     x->mail.root = 0;
-    x->last = (tg_meter){.logical = x->logical, .dense = x->dense};
+    x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
     return TG_OK;
 }
 

@@ -118,6 +118,19 @@ typedef struct tg_carrier {
     float *mean;
 } tg_carrier;
 
+/* Bytes: of the last step and of all; and those of every step. */
+typedef struct tg_counts {
+    tg_meter last, total;
+    uint64_t logical; /* of the gradients */
+    uint64_t dense;   /* that a rank would send to all-reduce them as they are */
+} tg_counts;
+
+/* The last step that succeeded, if any did. */
+typedef struct tg_done {
+    uint64_t step;
+    bool any;
+} tg_done;
+
 struct tg_exchange {
     tg_allocator allocator;
     const tg_protocol *protocol;
@@ -126,15 +139,12 @@ struct tg_exchange {
     void *own;           /* what other protocols keep */
     uint32_t rank, world;
     uint64_t verify_every;
-    uint64_t logical;   /* bytes of the gradients ... */
-    uint64_t dense;     /* ... and those that a rank would send to all-reduce them as they are */
     uint64_t agreement; /* hash of all that ranks must have in common */
     tg_step step;
     tg_mail mail;
     tg_ballots ballots;
-    tg_meter last, total;
-    uint64_t done_step; /* the last that succeeded ... */
-    bool any_done;      /* ... if any did */
+    tg_counts counts;
+    tg_done done;
 };
 
 /* owners.c: what rank p is sent in this round; if it is this rank, it keeps it. */

@@ -15,10 +15,10 @@ void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
 {
     const tg_meter nothing = {0};
     if (last != NULL) {
-        *last = x == NULL ? nothing : x->last;
+        *last = x == NULL ? nothing : x->counts.last;
     }
     if (total != NULL) {
-        *total = x == NULL ? nothing : x->total;
+        *total = x == NULL ? nothing : x->counts.total;
     }
 }
 

@@ -68,11 +68,11 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
                                       .only_decodes = x->protocol->state != NULL};
     TG_TRY(tg_codec_make(&x->codec, layout, &purpose, &own, why));
     for (size_t t = 0; t < tensor_n; t++) {
-        x->logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
+        x->counts.logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
     /* Every slice but its own once to its owner, and its own to all others. */
     uint64_t others = x->world - 1;
-    x->dense = x->logical / x->world * 2 * others + x->logical % x->world * 2 * others / x->world;
+    x->counts.dense = x->counts.logical / x->world * 2 * others + x->counts.logical % x->world * 2 * others / x->world;
     x->verify_every = opt->verify_every;
     x->agreement = agree_on(x);
     TG_TRY(x->protocol->open(x, &own, why));

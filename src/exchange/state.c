@@ -110,12 +110,12 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
     memset(at, 0, STATE_HEADER);
     memcpy(at, magic, sizeof magic);
     at[4] = STATE_VERSION;
-    at[5] = x->any_done ? 1 : 0;
+    at[5] = x->done.any ? 1 : 0;
     tg_put64(at + 8, x->codec->layout->fingerprint);
     tg_put32(at + 16, x->rank);
     tg_put32(at + 20, x->world);
     memcpy(at + 24, x->protocol->name, strlen(x->protocol->name));
-    tg_put64(at + 40, x->any_done ? x->done_step : 0);
+    tg_put64(at + 40, x->done.any ? x->done.step : 0);
     store of_rank = rank_store(x), of_owner = owner_store(x);
     tg_put64(at + 48, of_rank.n);
     tg_put64(at + 56, of_owner.n);
@@ -351,8 +351,8 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
     if (x->protocol->state != NULL && x->protocol->state->restored != NULL) {
         x->protocol->state->restored(x);
     }
-    x->any_done = states[0].any_done;
-    x->done_step = states[0].done_step;
+    x->done.any = states[0].any_done;
+    x->done.step = states[0].done_step;
     return TG_OK;
 }
 

@@ -8,11 +8,7 @@
 /* A chunk that was encoded. */
 typedef struct tg_written {
     uint8_t *bytes; /* where it is */
-    tg_view view;
-    double magnitudes;
-    uint64_t hash;
-    size_t bad_tensor;
-    bool is_list_kept;
+    tg_encoded as;
 } tg_written;
 
 /* What a run and the runs that share with it use in turns. */

@@ -227,7 +227,7 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
         n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
         const float *values = load(&e, at, n, true);
         if (values == NULL) {
-            lane->bad_tensor = e.bad_tensor;
+            lane->bad_tensor = e.result.bad_tensor;
             return;
         }
         u->stages.select->measure(w->select, lane->lane, at, values, n);

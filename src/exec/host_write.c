@@ -32,7 +32,7 @@ static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chu
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
     const tg_route *route = tg_host_routes[u->route];
     if (route == NULL) { /* the frame holds nothing of it */
-        *written = (tg_written){.bytes = out, .hash = tg_hash(out, 0)};
+        *written = (tg_written){.bytes = out, .as.hash = tg_hash(out, 0)};
         return;
     }
     tg_encoding e = {.plan = p->plan,
@@ -48,19 +48,14 @@ static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chu
         e.list = tg_host_list(&e.list_cap, p->run, chunk);
     }
     route->encode(&e);
-    if (e.overflows && e.bad_tensor == 0) {
+    if (e.result.overflows && e.result.bad_tensor == 0) {
         tg_settle_overflow(&e);
     }
-    e.view.len = (uint32_t)(e.view.indices + e.view.index_len);
-    *written = (tg_written){.bytes = out,
-                            .view = e.view,
-                            .magnitudes = e.magnitudes,
-                            .hash = e.hash,
-                            .bad_tensor = e.bad_tensor,
-                            .is_list_kept = e.is_list_kept};
+    e.result.view.len = (uint32_t)(e.result.view.indices + e.result.view.index_len);
+    *written = (tg_written){.bytes = out, .as = e.result};
     bool is_complete = u->format.scale == TG_SCALE_NONE || u->route == TG_ROUTE_LEADER;
     if (!route->hashes && is_complete) {
-        written->hash = tg_hash(out, e.view.len);
+        written->as.hash = tg_hash(out, e.result.view.len);
     }
 }
 
@@ -74,7 +69,7 @@ static void write_in_turn(const pass *p)
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             tg_written *written = &p->run->work->written[i];
             encode_chunk(written, p, &grid->chunks[i], 0, out);
-            out += written->view.len;
+            out += written->as.view.len;
         }
     }
 }
@@ -125,9 +120,9 @@ static void write_aside(void *context, uint32_t worker, size_t job)
         sched_yield();
     }
     written->bytes = place_of(p, number);
-    p->end = written->bytes + written->view.len;
+    p->end = written->bytes + written->as.view.len;
     atomic_store_explicit(&p->placed, job + 1, memory_order_release);
-    memcpy(written->bytes, encoded, written->view.len);
+    memcpy(written->bytes, encoded, written->as.view.len);
 }
 
 /* Whether chunks are encoded aside. Coded chunks are long, but shorter than their bound, so that moving them would cost. */
@@ -200,8 +195,8 @@ static void settle_units(const pass *p, size_t chunk_n)
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
         const tg_written *written = &run->work->written[number];
         uint32_t unit = p->plan->grid->chunks[number].unit;
-        tg_host_note_chunk(run, unit, &written->view, written->bytes);
-        run->units[unit].magnitudes += written->magnitudes;
+        tg_host_note_chunk(run, unit, &written->as.view, written->bytes);
+        run->units[unit].magnitudes += written->as.magnitudes;
     }
     for (uint32_t i = 0; run->plan->has_scale && i < run->plan->layout->unit_n; i++) {
         if (run->plan->units[i].format.scale != TG_SCALE_NONE) {
@@ -222,19 +217,19 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
         return;
     }
     uint8_t *start = written->bytes;
-    if (written->view.count > 0) {
+    if (written->as.view.count > 0) {
         uint32_t bits;
         memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
-        tg_put_field(start + written->view.side, sizeof bits, bits);
+        tg_put_field(start + written->as.view.side, sizeof bits, bits);
     }
     if (u->planes > 0) {
         uint64_t cap = 0;
         tg_decoding d = {.unit = u,
                          .work = &p->run->units[chunk->unit],
                          .chunk = chunk,
-                         .view = &written->view,
+                         .view = &written->as.view,
                          .body = start,
-                         .list = written->is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
+                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
                          .scratch = &p->run->work->scratch[worker]};
         float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
         tg_host_routes[u->route]->add(next, &d, -1.0f);
@@ -242,7 +237,7 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
             tg_zero_nonfinite(next, chunk->n);
         }
     }
-    written->hash = tg_hash(start, written->view.len);
+    written->as.hash = tg_hash(start, written->as.view.len);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
@@ -256,11 +251,11 @@ static void assemble(tg_body *body, const pass *p, uint32_t slice)
         const tg_written *written = &p->run->work->written[i];
         uint8_t *place = body->bytes + body->len;
         if (written->bytes != place) {
-            memmove(place, written->bytes, written->view.len);
+            memmove(place, written->bytes, written->as.view.len);
         }
-        body->len += written->view.len;
-        body->payload_len += written->view.len - (size_t)written->view.side;
-        body->hashes[i - grid->first[slice]] = written->hash;
+        body->len += written->as.view.len;
+        body->payload_len += written->as.view.len - (size_t)written->as.view.side;
+        body->hashes[i - grid->first[slice]] = written->as.hash;
     }
 }
 
@@ -276,8 +271,8 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         write_by_many(&p, chunk_n);
     }
     for (size_t i = first; i < first + chunk_n; i++) {
-        if (run->work->written[i].bad_tensor != 0) {
-            return tg_host_refuse(run, run->work->written[i].bad_tensor, source, why);
+        if (run->work->written[i].as.bad_tensor != 0) {
+            return tg_host_refuse(run, run->work->written[i].as.bad_tensor, source, why);
         }
     }
     if ((plan->holds & TG_HAS_VALUES) != 0) {

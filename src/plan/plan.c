@@ -113,9 +113,9 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->lo = tg_slice_start(unit->n, plan->slice, plan->slices);
     u->hi = tg_slice_start(unit->n, plan->slice + 1, plan->slices);
     u->planes = has_feedback ? u->stages.feedback->planes : 0;
-    u->gain = 1.0f;
+    u->format.gain = 1.0f;
     if (!plan->is_answer && u->stages.select->gain != NULL) {
-        u->gain = (float)u->stages.select->gain(u->stages.select_params, unit->n);
+        u->format.gain = (float)u->stages.select->gain(u->stages.select_params, unit->n);
     }
     if (u->stages.quantize->exchange != NULL) {
         return; /* travels by an exchange of its own */
@@ -124,7 +124,7 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->values = values_of(u);
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
     u->route = route_of(plan, u);
-    u->header_len = (uint32_t)tg_chunk_header_len(plan, u, 1);
+    u->format.header_len = (uint32_t)tg_chunk_header_len(plan, u, 1);
     u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->keep == NULL;
 }
 

@@ -68,8 +68,10 @@ typedef struct tg_format {
     uint32_t side_len;  /* bytes beside each bucket */
     uint32_t bin;       /* elements of the select part's bins; 0: it has none */
     tg_scale_rule scale;
-    bool coded; /* values have a length of their own */
-    bool draws; /* the quantizer rounds at random */
+    uint32_t header_len; /* bytes of the header of a chunk that has values */
+    float gain;          /* selected values are multiplied by it */
+    bool coded;          /* values have a length of their own */
+    bool draws;          /* the quantizer rounds at random */
 } tg_format;
 
 /* A unit in the domain. */
@@ -84,8 +86,6 @@ typedef struct tg_unit_plan {
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state, plane by plane */
     uint32_t planes;      /* numbers of residual state an element; 0: no feedback */
-    uint32_t header_len;  /* bytes of the header of a chunk that has values */
-    float gain;           /* selected values are multiplied by it */
     bool verbatim;        /* dense, and the gradient is in the half precision that values travel in */
     bool presums;         /* the measuring pass leaves gradient + residual in the next residual */
 } tg_unit_plan;

@@ -12,14 +12,14 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
 {
     tg_encoding *e = p->e;
     uint8_t *to = e->out + p->at;
-    e->hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
+    e->result.hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
     if (p->streams) {
         tg_kernels_best()->stream_bytes(to, bytes, len);
     } else if (bytes != to) {
         memcpy(to, bytes, len);
     }
     p->at += len;
-    e->view = (tg_view){.indices = p->at, .count = e->chunk->n};
+    e->result.view = (tg_view){.indices = p->at, .count = e->chunk->n};
 }
 
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n)

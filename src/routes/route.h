@@ -30,6 +30,16 @@ typedef struct tg_view {
     bool is_joint;  /* indices and symbols are one */
 } tg_view;
 
+/* What a chunk became. */
+typedef struct tg_encoded {
+    tg_view view;      /* with offsets from the chunk's start */
+    double magnitudes; /* their sum over what was sent, where the scale needs it */
+    uint64_t hash;     /* of its bytes, if the route hashes */
+    size_t bad_tensor; /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
+    bool overflows;    /* gradient + residual was saturated, or the next residual is not finite */
+    bool is_list_kept; /* the coordinates were kept for the closing pass */
+} tg_encoded;
+
 /* A chunk that is encoded. */
 typedef struct tg_encoding {
     const tg_plan *plan;
@@ -43,13 +53,7 @@ typedef struct tg_encoding {
     uint8_t *out;   /* where its bytes go */
     uint32_t *list; /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
     uint64_t list_cap;
-    /* results */
-    tg_view view;      /* with offsets from the chunk's start */
-    double magnitudes; /* their sum over what was sent, where the scale needs it */
-    uint64_t hash;     /* of its bytes, if the route hashes */
-    size_t bad_tensor; /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
-    bool overflows;    /* gradient + residual was saturated, or the next residual is not finite */
-    bool is_list_kept;
+    tg_encoded result;
 } tg_encoding;
 
 /* A chunk that is decoded. */

@@ -37,7 +37,7 @@ static void encode(tg_encoding *e)
         }
         tg_bucket bucket = {.symbols = tg_packer_next(&p), .values = u, .n = n};
         s->quantize->encode_bucket(&bucket, s->quantize_params);
-        e->magnitudes += tg_sum_magnitudes(u, n);
+        e->result.magnitudes += tg_sum_magnitudes(u, n);
         tg_packer_advance(&p, n);
     }
     tg_stream_end();

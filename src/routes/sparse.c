@@ -12,7 +12,7 @@ void tg_sparse_start(tg_sparse *s, tg_encoding *e)
 {
     bool waits = e->unit->values == TG_VALUES_BUCKETS || e->unit->values == TG_VALUES_SIGNS;
     *s = (tg_sparse){.e = e,
-                     .side = e->out + e->unit->header_len,
+                     .side = e->out + e->unit->format.header_len,
                      .waits = waits,
                      .waits_at = e->unit->values == TG_VALUES_BUCKETS ? e->scratch->chunk->values : NULL,
                      .listed = true,
@@ -68,7 +68,7 @@ static void put_signs(tg_sparse *s, const float *values, size_t n)
     tg_bucket bucket = {.symbols = s->e->scratch->chunk->symbols + s->count, .values = values, .n = n};
     stages->quantize->encode_bucket(&bucket, stages->quantize_params);
     if (s->e->unit->format.scale == TG_SCALE_MEAN) {
-        s->e->magnitudes += tg_sum_magnitudes(values, n);
+        s->e->result.magnitudes += tg_sum_magnitudes(values, n);
     }
 }
 
@@ -77,8 +77,8 @@ static const float *put(tg_sparse *s, float *values, size_t n)
 {
     const tg_unit_plan *u = s->e->unit;
     const float *decoded = NULL;
-    if (u->gain != 1.0f) {
-        tg_scale(values, values, u->gain, n);
+    if (u->format.gain != 1.0f) {
+        tg_scale(values, values, u->format.gain, n);
     }
     switch (u->values) {
     case TG_VALUES_PLAIN: decoded = put_plain(s, s->side + s->count * u->format.plain_len, values, n); break;
@@ -146,7 +146,7 @@ void tg_sparse_take_list(tg_sparse *s, const float *u, float *next, size_t count
 static void write_marks(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
 {
     const tg_stages *s = &e->unit->stages;
-    tg_view *v = &e->view;
+    tg_view *v = &e->result.view;
     if (s->index->cell_max != 0 && v->indices > v->symbols) {
         size_t len = s->index->write_joint(e->out + v->symbols, &v->mode, mask, e->scratch->chunk->symbols, e->chunk->n,
                                            v->count, e->unit->format.bin);
@@ -163,7 +163,7 @@ static void write_marks(tg_encoding *e, const uint64_t *mask, const uint32_t *li
 
 void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
 {
-    const tg_view *v = &e->view;
+    const tg_view *v = &e->result.view;
     if (v->count > 0) {
         write_marks(e, mask, list);
     }
@@ -186,7 +186,7 @@ static void settle(const tg_sparse *s, const uint64_t *mask)
         tg_decode_buckets(decoded, e->scratch->chunk->symbols + at, s->side, e->unit, s->count, at, count);
         tg_expand_add(next + done, mask + done / 64, decoded, -1.0f, n);
         bool finite = tg_all_finite(left, tg_compress(left, next + done, mask + done / 64, n));
-        e->overflows = e->overflows || !finite;
+        e->result.overflows = e->result.overflows || !finite;
         at += count;
     }
     if (e->plan->nonfinite == TG_NONFINITE_PASS) {
@@ -221,8 +221,8 @@ static size_t finish_values(const tg_sparse *s, uint8_t *out, const uint64_t *ma
 static void keep_list(const tg_sparse *s)
 {
     tg_encoding *e = s->e;
-    e->is_list_kept = s->listed && e->view.is_listed && s->count <= e->list_cap;
-    if (e->is_list_kept) {
+    e->result.is_list_kept = s->listed && e->result.view.is_listed && s->count <= e->list_cap;
+    if (e->result.is_list_kept) {
         memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
     }
 }
@@ -236,17 +236,18 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
         tg_stream_end();
     }
     /* Without values there is no length of values either. */
-    uint64_t side = s->count > 0 ? e->unit->header_len : is_explicit ? TG_CHUNK_HEADER : 0;
+    uint64_t side = s->count > 0 ? e->unit->format.header_len : is_explicit ? TG_CHUNK_HEADER : 0;
     uint64_t symbols = side + (s->count == 0 ? 0 : f->bucket_n == 0 ? f->side_len : tg_side_len(f, s->count));
-    e->view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
+    e->result.view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
     if (s->count > 0) {
-        e->view.indices += finish_values(s, e->out + symbols, mask);
+        e->result.view.indices += finish_values(s, e->out + symbols, mask);
     }
     if (is_explicit) {
         tg_write_indices(e, mask, s->listed ? e->scratch->list : NULL);
     }
     if (f->coded && s->count > 0) {
-        tg_put_field(e->out + e->unit->header_len - TG_CODED_HEADER, TG_CODED_HEADER, e->view.indices - symbols);
+        tg_put_field(e->out + e->unit->format.header_len - TG_CODED_HEADER, TG_CODED_HEADER,
+                     e->result.view.indices - symbols);
     }
     if (e->list != NULL) {
         keep_list(s);

@@ -68,7 +68,7 @@ static void adopt(size_t from, size_t to, uint32_t n)
         rest own;
         start(&own);
         MUST(tg_exchange_adopt(own.at, after.ranks[r], before.ranks[r], why));
-        assert_true(after.ranks[r]->any_done && after.ranks[r]->done_step == 2);
+        assert_true(after.ranks[r]->done.any && after.ranks[r]->done.step == 2);
         for (int i = 0; i < ELEMENTS; i++) {
             left[i] += (double)own.elements[i] / n;
         }
@@ -182,7 +182,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     test_world_step(&from, 0);
     test_world_step(&used, 0);
     MUST_FAIL(TG_E_MISMATCH, "keeps no residual", tg_exchange_adopt(NULL, dense.ranks[0], from.ranks[0], why));
-    assert_false(dense.ranks[0]->any_done);
+    assert_false(dense.ranks[0]->done.any);
     MUST_FAIL(TG_E_MISMATCH, "of rank 1 of 2", tg_exchange_adopt(NULL, dense.ranks[0], from.ranks[1], why));
     MUST_FAIL(TG_E_MISMATCH, "this is rank 0 of 3", tg_exchange_adopt(NULL, three.ranks[0], from.ranks[0], why));
     MUST_FAIL(TG_E_MISMATCH, "another shape", tg_exchange_adopt(NULL, other.ranks[0], from.ranks[0], why));
