@@ -118,13 +118,13 @@ static void a_peer_may_say_anything(void **state)
     tg_exchange *x = make_exchange(NULL);
     script said = hear(x), s = says(said.said, said.said_len);
     s.header[0] = 'X';
-    MUST_FAIL(TG_E_LINK, "no handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
     s.header[4] = 2;
-    MUST_FAIL(TG_E_VERSION, "version 2 of the handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_VERSION, "handshake version 2", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
     tg_put64(s.header + 8, UINT64_MAX);
-    MUST_FAIL(TG_E_LINK, "no handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
     for (size_t len = 0; len < said.said_len; len++) { /* cut anywhere */
         s = says(said.said, len);
         MUST_FAIL(TG_E_MISMATCH, "rank 1", tg_handshake(x, &s.link, "rate 0.1\n", why));

@@ -148,12 +148,12 @@ static void a_rank_that_dies_is_named(void **state)
     assert_int_equal(workers[1].outcome.status, TG_OK);
     for (uint32_t r = 0; r < 3; r += 2) {
         assert_int_equal(workers[r].outcome.status, TG_E_LINK);
-        assert_non_null(strstr(workers[r].outcome.why.text, "rank 1 did not come"));
+        assert_non_null(strstr(workers[r].outcome.why.text, "rank 1 did not join"));
     }
     /* It has failed for good, for whoever comes late as well. */
     tg_detail late = {""};
     assert_int_equal(tg_reduce(w.ranks[1], tg_threads_link(hub, 1), 2, w.models[1].grads, &late), TG_E_LINK);
-    assert_non_null(strstr(late.text, "rank 1 did not come"));
+    assert_non_null(strstr(late.text, "rank 1 did not join"));
     free(workers);
     tg_threads_free(hub);
     test_world_free(&w);
