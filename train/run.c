@@ -9,52 +9,22 @@
 #include "meeting.h"
 #include "report.h"
 #include "settings.h"
+#include "timed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- a step of one worker ------------------------------------------------------------------------------------------ */
 
-/* As tg_reduce, with a clock: the first call encodes, those behind a message decode. */
 static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 {
-    tg_op op;
-    double start = now();
-    tg_status status = tg_exchange_begin(w->exchange, step, w->grads, why);
-    double *stage = &w->report->times.encode;
-    while (status == TG_OK || status == TG_MORE) {
-        status = tg_exchange_next(w->exchange, &op, why);
-        double mid = now();
-        *stage += mid - start;
-        stage = &w->report->times.decode;
-        if (status != TG_MORE) {
-            break;
-        }
-        status = w->link->carry(w->link, &op, why);
-        start = now();
-        w->report->times.exchange += start - mid;
-        if (status != TG_OK) {
-            tg_exchange_cancel(w->exchange);
-            break;
-        }
-    }
+    tg_status status = tr_timed_reduce(&w->report->times, w->exchange, w->link, step, w->grads, why);
     tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
     w->report->carried = w->link->sent_len - w->between;
     w->report->between = w->between;
-    if (status == TG_E_LINK) {
-        if (w->team->settings->link != NULL) {
-            w->team->lost_link = 1;
-        }
-        w->link->abort(w->link, why->text);
+    if (status == TG_E_LINK && w->team->settings->link != NULL) {
+        w->team->lost_link = 1;
     }
     return status;
 }
@@ -69,10 +39,10 @@ static void learn(tr_worker *w, uint64_t step)
                     .batch = s->batch,
                     .augment = s->augment};
     w->report->times = (tr_times){0};
-    double start = now();
+    double start = tr_seconds();
     tr_batch batch = tr_loader_train(w->loader, &draw);
     w->report->score = tr_model_train(w->model, &batch);
-    w->report->times.compute = now() - start;
+    w->report->times.compute = tr_seconds() - start;
 }
 
 static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
@@ -81,9 +51,9 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
     if (status != TG_OK) {
         return status;
     }
-    double start = now();
+    double start = tr_seconds();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update = now() - start;
+    w->report->times.update = tr_seconds() - start;
     return TG_OK;
 }
 
