@@ -173,7 +173,7 @@ static void what_makes_no_sense_is_refused(void **state)
         {"autoencoder@star", NULL, "form must be in ring|server"},
         {"lgc-ring", "gather", "has an exchange of its own, lgc-ring"},
         {"lgc-ring", "lgc-server", "has an exchange of its own, lgc-ring"},
-        {"dense", "lgc-ring", "carry recipes with 'autoencoder' alone"},
+        {"dense", "lgc-ring", "only carry recipes with 'autoencoder'"},
         {"lgc-ring", "star", "there is no exchange 'star'"},
     };
     test_lgc *w = test_lgc_open(1, "dense");

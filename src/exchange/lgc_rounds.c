@@ -1,4 +1,4 @@
-/* LGC: what ranks tell each other in each round; lgc_message.c has the layout of messages. */
+/* LGC: what is sent and received in each round. lgc_message.c has the layout of messages. */
 #include "exchange/lgc.h"
 
 #include "base/bits.h"
@@ -22,7 +22,7 @@ static uint8_t *out_of(const tg_exchange *x)
     return ((const tg_lgc_exchange *)x->own)->out;
 }
 
-/* What is talked about in each round: of phase 1, 2, 3 by a ring, 3 by a server. */
+/* The message of each round: of phase 1, phase 2, phase 3 in a ring, phase 3 with a server. */
 static const tg_lgc_topic scripts[4][ROUNDS_MAX] = {{TG_LGC_SLICE, TG_LGC_SUM},
                                                     {TG_LGC_LEAD, TG_LGC_VALUES},
                                                     {TG_LGC_LEAD, TG_LGC_SLICE, TG_LGC_SUM},
@@ -46,13 +46,13 @@ uint32_t tg_lgc_rounds(const tg_exchange *x)
 
 static tg_status makes_no_sense(uint32_t p, tg_detail *why)
 {
-    return tg_fail(TG_E_FRAME, why, "from rank %u: the message makes no sense", p);
+    return tg_fail(TG_E_FRAME, why, "from rank %u: the message is invalid", p);
 }
 
-/* ---- coordinates ------------------------------------------------------------------------------------------------------ */
+/* ---- indices ---------------------------------------------------------------------------------------------------------- */
 
-/* The largest magnitudes of each tensor. */
-static void choose(const tg_lgc *l)
+/* Selects the largest magnitudes of each tensor. */
+static void select_indices(const tg_lgc *l)
 {
     memset(l->lead.mask, 0, tg_words(l->size.sparse_n) * sizeof *l->lead.mask);
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
@@ -73,29 +73,29 @@ static tg_status send_lead(tg_exchange *x)
     if (x->rank != x->mail.root) {
         return TG_OK;
     }
-    choose(l);
+    select_indices(l);
     tg_lgc_pick_values(l);
     uint8_t *body = out_of(x) + TG_LGC_HEADER, *at = tg_lgc_put_mask(body, l->lead.mask, l->size.sparse_n);
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         tg_lgc_choose_order(l, tg_lgc_own_values(l));
-        tg_ordering_write(at, l->lead.order, (size_t)l->size.coded_n, l->lead.space);
+        tg_ordering_write(at, l->lead.order, (size_t)l->size.coded_n, l->lead.order_scratch);
         at += tg_ordering_len((size_t)l->size.coded_n);
     }
-    l->said.lead_len = (uint64_t)(at - body);
+    l->sent.lead_len = (uint64_t)(at - body);
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_lgc_to_sequence(l->of.sequences, l, tg_lgc_own_values(l));
         tg_autoencoder_encode(l->of.code, l->autoencoder, l->of.sequences);
         for (uint64_t i = 0; i < l->size.code_n; i++) {
             at = tg_lgc_put_code(at, tg_lgc_code_type(l), l->of.code[i]);
         }
-        l->said.coded_len += (uint64_t)(at - body) - l->said.lead_len;
+        l->sent.coded_len += (uint64_t)(at - body) - l->sent.lead_len;
     }
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_LEAD, 0, (uint64_t)(at - body));
     tg_exchange_send_all(x, out_of(x), &framed);
     return TG_OK;
 }
 
-/* As many coordinates in each tensor as there must be. */
+/* Whether each tensor has the right number of indices. */
 static bool counts_are_right(const tg_lgc *l)
 {
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
@@ -126,7 +126,7 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         size_t order_len = tg_ordering_len((size_t)l->size.coded_n);
         if ((uint64_t)(end - at) < order_len ||
-            !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.space)) {
+            !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.order_scratch)) {
             return makes_no_sense(x->mail.root, why);
         }
         at += order_len;
@@ -169,8 +169,8 @@ static tg_status send_slices(tg_exchange *x)
     return TG_OK;
 }
 
-/* The sum of elements [from, to) of all ranks' vectors times `share`, in rank order, into l->average. A report has more
- * behind them. */
+/* Sums elements [from, to) of all ranks' vectors, multiplied by `share`, in rank order into l->sum.average. A report continues
+ * after these elements. */
 static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, float share,
                               tg_detail *why)
 {
@@ -199,8 +199,9 @@ static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
     return TG_OK;
 }
 
-/* The mean of the same; finite values have a finite one. */
-static tg_status sum_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
+/* Averages elements [from, to) of all ranks' vectors. If the sum overflows, sums again with values scaled down first: the average
+ * of finite values is finite. */
+static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
 {
     float *average = lgc_of(x)->sum.average, share = 1.0f;
     TG_TRY(add_received(x, about, from, to, share, why));
@@ -257,7 +258,8 @@ static tg_status send_report(tg_exchange *x)
     tg_lgc *l = lgc_of(x);
     x->mail.kind = TG_GATHERV;
     x->mail.root = 0;
-    uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)), *behind = at;
+    uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)),
+            *vector_end = at;
     tg_lgc_to_sequence(l->of.sequences, l, tg_lgc_own_values(l));
     tg_lgc_innovate(l->of.innovations, l->lead.part, l, l->of.sequences);
     at = tg_lgc_put_mask(at, l->lead.part, l->size.coded_n);
@@ -267,14 +269,14 @@ static tg_status send_report(tg_exchange *x)
             at += 4;
         }
     }
-    l->said.coded_len += (uint64_t)(at - behind);
+    l->sent.coded_len += (uint64_t)(at - vector_end);
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_REPORT, 0, (uint64_t)(at - (out_of(x) + TG_LGC_HEADER)));
     tg_exchange_send(x, 0, out_of(x), &framed);
     return TG_OK;
 }
 
-/* The values of worker p as the server sees them, added to the coded part of the average. */
-static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
+/* Decodes the values of rank p from its innovation, and adds them to the coded part of the average. */
+static tg_status add_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
 {
     tg_lgc *l = lgc_of(x);
     uint64_t len = 0;
@@ -308,10 +310,10 @@ static tg_status receive_reports(tg_exchange *x, tg_detail *why)
     if (x->rank != 0) {
         return TG_OK;
     }
-    TG_TRY(sum_received(x, TG_LGC_REPORT, 0, tg_lgc_vector_n(l), why));
+    TG_TRY(average_received(x, TG_LGC_REPORT, 0, tg_lgc_vector_n(l), why));
     float *mean = l->sum.average + tg_lgc_vector_n(l);
     for (uint32_t p = 0; p < x->world; p++) {
-        TG_TRY(take_innovation(x, p, why));
+        TG_TRY(add_innovation(x, p, why));
     }
     for (uint64_t i = 0; i < l->size.coded_n; i++) {
         l->of.sequences[i] = mean[i] / (float)x->world;
@@ -359,14 +361,14 @@ tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     tg_lgc *l = lgc_of(x);
     if (round == 0) {
-        l->said.lead_len = l->said.coded_len = 0;
+        l->sent.lead_len = l->sent.coded_len = 0;
         TG_TRY(tg_lgc_load(lgc_of(x), x->step.grads, why));
     }
     tg_lgc_topic about = script_of(l)[round];
     if (about == TG_LGC_SLICE || about == TG_LGC_VALUES || about == TG_LGC_REPORT) {
         tg_lgc_fill_vector(l);
         bool has_coded = l->progress.phase != TG_LGC_PHASE_DENSE;
-        l->said.coded_len +=
+        l->sent.coded_len +=
             has_coded ? tg_lgc_stretch_len(l, l->size.whole_n + l->size.picked_n, tg_lgc_vector_n(l)) : 0;
     }
     switch (about) {
@@ -385,9 +387,9 @@ static tg_status receive_about(tg_exchange *x, uint32_t round, tg_detail *why)
     const tg_lgc *l = lgc_of(x);
     switch (script_of(l)[round]) {
     case TG_LGC_LEAD: return receive_lead(x, why);
-    case TG_LGC_SLICE: return sum_received(x, TG_LGC_SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
+    case TG_LGC_SLICE: return average_received(x, TG_LGC_SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
     case TG_LGC_SUM: return receive_sums(x, why);
-    case TG_LGC_VALUES: return sum_received(x, TG_LGC_VALUES, 0, tg_lgc_vector_n(l), why);
+    case TG_LGC_VALUES: return average_received(x, TG_LGC_VALUES, 0, tg_lgc_vector_n(l), why);
     case TG_LGC_REPORT: return receive_reports(x, why);
     case TG_LGC_ANSWER: return receive_answer(x, why);
     }
