@@ -44,7 +44,7 @@ uint32_t tg_lgc_rounds(const tg_exchange *x)
     return n;
 }
 
-static tg_status makes_no_sense(uint32_t p, tg_detail *why)
+static tg_status refuse_message(uint32_t p, tg_detail *why)
 {
     return tg_fail(TG_E_FRAME, why, "from rank %u: the message is invalid", p);
 }
@@ -121,27 +121,27 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
     const uint8_t *end = at + len;
     at = tg_lgc_get_mask(l->lead.mask, l->size.sparse_n, at, end);
     if (at == NULL || !counts_are_right(l)) {
-        return makes_no_sense(x->mail.root, why);
+        return refuse_message(x->mail.root, why);
     }
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         size_t order_len = tg_ordering_len((size_t)l->size.coded_n);
         if ((uint64_t)(end - at) < order_len ||
             !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.order_scratch)) {
-            return makes_no_sense(x->mail.root, why);
+            return refuse_message(x->mail.root, why);
         }
         at += order_len;
     }
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_dtype type = tg_lgc_code_type(l);
         if ((uint64_t)(end - at) < l->size.code_n * tg_dtype_len(type)) {
-            return makes_no_sense(x->mail.root, why);
+            return refuse_message(x->mail.root, why);
         }
         for (uint64_t i = 0; i < l->size.code_n; i++) {
             at = tg_lgc_get_code(&l->of.mean_code[i], type, at);
         }
     }
     if (at != end) {
-        return makes_no_sense(x->mail.root, why);
+        return refuse_message(x->mail.root, why);
     }
     tg_lgc_pick_values(l);
     return TG_OK;
@@ -184,7 +184,7 @@ static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
         }
         uint64_t own_len = tg_lgc_stretch_len(l, from, to);
         if (len < own_len || (about != TG_LGC_REPORT && len != own_len)) {
-            return makes_no_sense(p, why);
+            return refuse_message(p, why);
         }
         float *into = p == 0 ? l->sum.average : l->sum.vector;
         tg_lgc_get_stretch(into, l, body, from, to);
@@ -234,7 +234,7 @@ static tg_status receive_sums(tg_exchange *x, tg_detail *why)
             return TG_E_FRAME;
         }
         if (len != tg_lgc_stretch_len(l, from, to)) {
-            return makes_no_sense(s, why);
+            return refuse_message(s, why);
         }
         tg_lgc_get_stretch(l->sum.average, l, body, from, to);
     }
@@ -289,7 +289,7 @@ static tg_status add_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
         tg_lgc_get_mask(l->lead.part, l->size.coded_n, body + tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)), end);
     if (at == NULL || tg_mask_count(l->lead.part, l->size.coded_n) != l->size.innovation_n ||
         (uint64_t)(end - at) != 4 * l->size.innovation_n) {
-        return makes_no_sense(p, why);
+        return refuse_message(p, why);
     }
     for (uint64_t i = 0; i < l->size.coded_n; i++) {
         bool known = l->lead.part[i / 64] >> i % 64 & 1;
@@ -349,7 +349,7 @@ static tg_status receive_answer(tg_exchange *x, tg_detail *why)
         return TG_E_FRAME;
     }
     if (len != tg_lgc_stretch_len(l, 0, answer_n(l))) {
-        return makes_no_sense(0, why);
+        return refuse_message(0, why);
     }
     tg_lgc_get_stretch(l->sum.average, l, body, 0, answer_n(l));
     return TG_OK;

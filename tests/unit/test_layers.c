@@ -15,7 +15,7 @@ typedef struct rig {
     tr_signal *in, *out;
     size_t n;
     float *input, *pulls; /* what goes in; what each output counts */
-    float *slopes;        /* of the input, by backward */
+    float *grads;         /* of the input, by backward */
     tr_batch batch;
     int32_t symbols[64];
 } rig;
@@ -57,7 +57,7 @@ static void rig_ready(rig *g, test_random *r)
     tr_net_start(&g->net, 1);
     fill(g->net.weights, g->net.weight_n, r);
     g->input = test_room(rig_in_n(g) * sizeof(float));
-    g->slopes = test_room(rig_in_n(g) * sizeof(float));
+    g->grads = test_room(rig_in_n(g) * sizeof(float));
     g->pulls = test_room(rig_out_n(g) * sizeof(float));
     fill(g->input, rig_in_n(g), r);
     fill(g->pulls, rig_out_n(g), r);
@@ -68,7 +68,7 @@ static void rig_end(rig *g)
 {
     tr_net_release(&g->net);
     free(g->input);
-    free(g->slopes);
+    free(g->grads);
     free(g->pulls);
 }
 
@@ -91,12 +91,12 @@ static void rig_backward(rig *g)
     for (size_t i = 0; i < g->net.weight_n; i++) {
         g->net.grads[i] = 1e9f; /* to be replaced, not added to */
     }
-    memcpy(g->out->slopes, g->pulls, rig_out_n(g) * sizeof(float));
+    memcpy(g->out->grads, g->pulls, rig_out_n(g) * sizeof(float));
     tr_net_backward(&g->net, &pass);
-    memcpy(g->slopes, g->in->slopes, rig_in_n(g) * sizeof(float));
+    memcpy(g->grads, g->in->grads, rig_in_n(g) * sizeof(float));
 }
 
-static void check_slopes(rig *g, float *x, const float *slopes, size_t n, const char *what)
+static void check_slopes(rig *g, float *x, const float *grads, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++) {
         float keep = x[i], step = 0.01f;
@@ -105,8 +105,8 @@ static void check_slopes(rig *g, float *x, const float *slopes, size_t n, const 
         x[i] = keep - step;
         double measured = (up - rig_loss(g)) / (width - (double)x[i]);
         x[i] = keep;
-        if (!(fabs(measured - (double)slopes[i]) <= 2e-3 * (1 + fabs(measured)))) {
-            fail_msg("%s: slope %zu of %zu is %g, measured %g", what, i, n, (double)slopes[i], measured);
+        if (!(fabs(measured - (double)grads[i]) <= 2e-3 * (1 + fabs(measured)))) {
+            fail_msg("%s: slope %zu of %zu is %g, measured %g", what, i, n, (double)grads[i], measured);
         }
     }
 }
@@ -116,7 +116,7 @@ static void check_rig(rig *g, const char *what)
     rig_backward(g);
     float *grads = test_room((g->net.weight_n + 1) * sizeof *grads);
     memcpy(grads, g->net.grads, g->net.weight_n * sizeof *grads);
-    check_slopes(g, g->input, g->slopes, rig_in_n(g), what);
+    check_slopes(g, g->input, g->grads, rig_in_n(g), what);
     check_slopes(g, g->net.weights, grads, g->net.weight_n, what);
     free(grads);
 }
@@ -149,7 +149,7 @@ static void relu_fits(void **state)
         g.input[i] += g.input[i] < 0 ? -0.1f : 0.1f;
     }
     rig_backward(&g);
-    check_slopes(&g, g.input, g.slopes, rig_in_n(&g), "relu");
+    check_slopes(&g, g.input, g.grads, rig_in_n(&g), "relu");
     rig_end(&g);
 }
 
@@ -249,7 +249,7 @@ static void convolution_works_in_groups(void **state)
         memcpy(grads, g.net.grads, g.net.weight_n * sizeof *grads);
         check_slopes(&g, g.net.weights, grads, g.net.weight_n, "conv in groups");
         size_t end = rig_in_n(&g) - 200; /* the last group */
-        check_slopes(&g, g.input + end, g.slopes + end, 200, "conv in groups");
+        check_slopes(&g, g.input + end, g.grads + end, 200, "conv in groups");
         free(grads);
         rig_end(&g);
     }

@@ -78,14 +78,14 @@ static void softmax_scores_by_its_definition(void **state)
 {
     (void)state;
     test_random r = {14};
-    float x[30], slopes[30];
+    float x[30], grads[30];
     int32_t labels[6];
     for (size_t i = 0; i < 30; i++) {
         x[i] = 2 * test_gaussian(&r);
         labels[i % 6] = (int32_t)(test_bits(&r) % 5);
     }
     tr_batch batch = {.n = 3, .labels = labels};
-    tr_signal in = {.channels = 5, .height = 1, .width = 1, .steps = 2, .values = x, .slopes = slopes};
+    tr_signal in = {.channels = 5, .height = 1, .width = 1, .steps = 2, .values = x, .grads = grads};
     tr_score score = tr_softmax(&in, &(tr_pass){.batch = &batch, .n = 3});
     double loss = 0;
     uint64_t correct = 0;
@@ -98,7 +98,7 @@ static void softmax_scores_by_its_definition(void **state)
             best = best && x[row * 5 + j] <= x[i];
         }
         double p = exp((double)x[i]) / sum;
-        assert_true(fabs((double)slopes[i] - (p - (i % 5 == label)) / 6) < 1e-6);
+        assert_true(fabs((double)grads[i] - (p - (i % 5 == label)) / 6) < 1e-6);
         loss -= i % 5 == label ? log(p) : 0;
         correct += i % 5 == label && best;
     }
@@ -110,13 +110,13 @@ static void softmax_scores_by_its_definition(void **state)
 static void softmax_survives_large_numbers(void **state)
 {
     (void)state;
-    float x[] = {-1e30f, 1e4f, 0}, slopes[3];
+    float x[] = {-1e30f, 1e4f, 0}, grads[3];
     int32_t label = 2;
     tr_batch batch = {.n = 1, .labels = &label};
-    tr_signal in = {.channels = 3, .height = 1, .width = 1, .steps = 1, .values = x, .slopes = slopes};
+    tr_signal in = {.channels = 3, .height = 1, .width = 1, .steps = 1, .values = x, .grads = grads};
     tr_pass pass = {.batch = &batch, .n = 1};
     assert_true(fabs(tr_softmax(&in, &pass).loss - 1e4) < 1);
-    assert_true(isfinite(slopes[0]) && isfinite(slopes[1]) && isfinite(slopes[2]));
+    assert_true(isfinite(grads[0]) && isfinite(grads[1]) && isfinite(grads[2]));
     x[2] = NAN; /* a model that has gone wrong must show */
     assert_true(isnan(tr_softmax(&in, &pass).loss));
 }
