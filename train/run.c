@@ -1,10 +1,10 @@
-/* A training run; see run.h. Every worker does the same steps:
+/* A training run; see run.h. In every step a worker, which is a thread or a process, does this:
  *
- *     its batch, forward, backward     a thread or a process each
- *     meet                             threads, if a hook wants all gradients
- *     reduce                           through the exchange: afterwards all hold the same averages
- *     update                           the same arithmetic on the same bits: the weights stay the same
- *     meet                             worker 0 hears how the others fared, tells and saves */
+ *     batch, forward, backward    its own samples
+ *     meet                        threads only, if a hook wants the gradients
+ *     reduce                      by the exchange: afterwards all workers hold the same averages
+ *     update                      the same arithmetic on the same bits, so that all weights stay equal
+ *     meet                        worker 0 receives all reports, calls hooks and saves */
 #include "hash.h"
 #include "meeting.h"
 #include "report.h"
@@ -59,7 +59,7 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
 
 /* ---- tests, shared by all workers ------------------------------------------------------------------------------------ */
 
-/* The running statistics of worker 0. */
+/* The running statistics of worker 0; processes broadcast them. NULL if the link fails. */
 static const float *leading_buffers(tr_worker *w)
 {
     const tr_team *t = w->team;
@@ -72,8 +72,8 @@ static const float *leading_buffers(tr_worker *w)
     return tr_spread(w, leading, n * sizeof *leading) == 0 ? leading : NULL;
 }
 
-/* Each worker tests its share of the samples, with the running statistics of worker 0, so that the result does not depend
- * on who tests what. Workers other than 0 get their own back afterwards. */
+/* Each worker tests its share of the samples. All use the running statistics of worker 0, so that the result does not depend on
+ * how samples are shared out. Workers other than 0 restore their own afterwards. */
 static int test_share(tr_worker *w)
 {
     const tr_team *t = w->team;
@@ -113,7 +113,7 @@ static void hash_weights(tr_worker *w)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------- */
 
-/* Hands the gradients of this process to the hook that wants them. Threads wait for each other before and behind it. */
+/* Passes the gradients of this process to the hook. Threads wait for each other before and after it. */
 static int show_gradients(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -136,15 +136,15 @@ static int find_nonfinite(tr_team *t, char why[TR_WHY])
     return 0;
 }
 
-/* A step fails on all workers alike, unless it is the link that fails: the worker whose gradients hold NaN or Inf has the status
- * TG_E_NONFINITE, the others TG_E_PEER. Worker 0 collects the statuses and says what it means. */
+/* A step fails on all workers alike, unless the link itself has failed. The worker whose gradients hold NaN or Inf has the status
+ * TG_E_NONFINITE, the others TG_E_PEER. So worker 0 collects the statuses before it reports the reason. */
 static void fail_step(tr_worker *w, uint64_t step, const char *reason)
 {
     tr_team *t = w->team;
     char why[TR_WHY];
     int met = w->report->status != TG_E_LINK && tr_meet(w, find_nonfinite) == 0;
     if (met && w->rank != 0 && t->settings->link == NULL) {
-        return; /* worker 0 says it for all threads */
+        return; /* worker 0 reports it for all threads */
     }
     (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
                    met && t->has_nonfinite ? ": training has diverged; try a lower --rate, or --warmup" : "");
@@ -158,7 +158,7 @@ static void tell_saved(const tr_team *t)
     }
 }
 
-/* Every worker brings its own part, and worker 0 puts them together; all hear when it is on the disk. */
+/* Worker 0 gathers the parts of all workers and saves them. All workers wait until it has. */
 static int save_together(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -187,7 +187,7 @@ static int run_step(tr_worker *w, uint64_t step)
     tg_detail why = {""};
     learn(w, step);
     if (t->hooks->gradients != NULL && show_gradients(w) != 0) {
-        /* Those who have passed the gate before another one failed wait for this worker in the exchange. */
+        /* Workers that passed the barrier before another one failed may wait for this one in the exchange. */
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
@@ -234,7 +234,7 @@ static void work_as_threads(tr_team *t)
     }
 }
 
-/* This process is one of the workers, and at the end hears from worker 0 that all is well. */
+/* Runs this process's worker. At the end waits for worker 0 to confirm that it has finished. */
 static void work_as_process(tr_team *t)
 {
     uint8_t is_well = 1;
@@ -244,7 +244,7 @@ static void work_as_process(tr_team *t)
     }
 }
 
-/* Processes: whether all were set up alike; then what worker 0 was given of a saved run comes to all. */
+/* Processes only: compares the setup of all workers, then broadcasts worker 0's saved run. */
 static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room, char why[TR_WHY])
 {
     tr_worker *w = &t->workers[0];

@@ -223,9 +223,9 @@ static void refusals_are_sentences(void **state)
     check_refusal(&o, "weight decay");
     o = good;
     o.decline = TR_COSINE;
-    check_refusal(&o, "cosine needs a number of steps");
+    check_refusal(&o, "cosine schedule needs more steps");
     o.decline = TR_STEP;
-    check_refusal(&o, "drops needs");
+    check_refusal(&o, "step schedule needs");
     o = constant(TR_ADAM);
     o.beta2 = 1;
     check_refusal(&o, "betas");
