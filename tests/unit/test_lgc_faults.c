@@ -108,7 +108,7 @@ static tg_status hit_message(void *context, tg_op_kind kind, uint32_t from, uint
     return TG_OK;
 }
 
-/* A message that is damaged ends the step on all ranks, leaves no trace, and the next one succeeds. */
+/* A damaged message fails the step on all ranks and changes nothing; the next step succeeds. */
 static void damage_ends_a_step_and_no_more(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* Whole models: how they are scored, gradients along random directions, starting values, a batch learned by heart, and what
- * is refused. */
+/* Whole models: scores, gradients along random directions, initial values, overfitting a batch, and errors. */
 #include "support.h"
 
 #include "layers/layers.h"
@@ -73,7 +72,7 @@ static double mean_loss(rig *g)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------------ */
 
-/* Two steps of three samples, five classes; rows lie step by step, labels sample by sample. */
+/* Two steps of three samples, five classes; rows are step-major, labels sample-major. */
 static void softmax_scores_by_its_definition(void **state)
 {
     (void)state;
@@ -117,7 +116,7 @@ static void softmax_survives_large_numbers(void **state)
     tr_pass pass = {.batch = &batch, .n = 1};
     assert_true(fabs(tr_softmax(&in, &pass).loss - 1e4) < 1);
     assert_true(isfinite(grads[0]) && isfinite(grads[1]) && isfinite(grads[2]));
-    x[2] = NAN; /* a model that has gone wrong must show */
+    x[2] = NAN; /* a model that has diverged must show */
     assert_true(isnan(tr_softmax(&in, &pass).loss));
 }
 
@@ -161,7 +160,7 @@ static void check_gradient(const char *name)
     float *from = test_room(g->weight_n * sizeof *from), *grads = test_room(g->weight_n * sizeof *grads);
     float *direction = test_room(g->weight_n * sizeof *direction);
     for (size_t i = 0; i < g->weight_n; i++) {
-        g->grads[i] = NAN; /* what is not written shows */
+        g->grads[i] = NAN; /* shows an element that is not written */
     }
     (void)mean_loss(g);
     memcpy(from, g->weights, g->weight_n * sizeof *from);
@@ -182,7 +181,7 @@ static void check_gradient(const char *name)
     rig_free(g);
 }
 
-static void gradients_are_slopes(void **state)
+static void gradients_match_finite_differences(void **state)
 {
     (void)state;
     for (size_t i = 0; tr_model_names[i] != NULL; i++) {
@@ -190,7 +189,7 @@ static void gradients_are_slopes(void **state)
     }
 }
 
-/* ---- what a model is made of --------------------------------------------------------------------------------------------- */
+/* ---- parameters ---------------------------------------------------------------------------------------------------------- */
 
 static const tr_param *find_param(const rig *g, const char *name)
 {
@@ -385,7 +384,7 @@ static void tests_change_nothing(void **state)
     memcpy(kept, g->buffers, g->buffer_n * sizeof *kept);
     tr_score all = tr_model_test(g->model, &g->batch), one = {0};
     assert_memory_equal(kept, g->buffers, g->buffer_n * sizeof *kept);
-    /* By running statistics, samples do not see each other. */
+    /* With running statistics, samples are independent of each other. */
     for (size_t s = 0; s < SAMPLES; s++) {
         tr_batch single = {1, g->pixels + s * 3 * 9 * 8, NULL, g->labels + s};
         one.loss += tr_model_test(g->model, &single).loss;
@@ -437,7 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax_scores_by_its_definition),
         cmocka_unit_test(softmax_survives_large_numbers),
-        cmocka_unit_test(gradients_are_slopes),
+        cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(parameters_lie_end_to_end),
         cmocka_unit_test(parameters_have_their_kinds),
         cmocka_unit_test(models_have_their_usual_sizes),

@@ -118,7 +118,7 @@ static void adam_follows_its_rule(void **state)
     check_steps(&o, move_adam);
 }
 
-/* A run that is stopped and goes on from saved weights and state comes to the same bits. */
+/* A run that is resumed from saved weights and state ends in the same bits. */
 static void state_is_all_there_is(void **state)
 {
     (void)state;
