@@ -1,4 +1,4 @@
-/* Sound frames of every recipe. */
+/* Valid frames of every recipe. */
 #include "bank.h"
 
 #include "base/hash.h"
@@ -11,8 +11,8 @@ enum { GUARD = 64, GUARD_FILL = 0x5a, TENSOR_N = 5, CASE_MAX = 160, TEXT_CAP = 1
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------------- */
 
-/* Every select part in both scopes and all ways to know coordinates; every quantizer in every form; every pack with every
- * quantizer that it changes the bytes of. Presets are added to them. */
+/* Every select part in both scopes and with all kinds of indices; every quantizer in every form; every pack with every quantizer
+ * whose bytes it changes. Presets are added to them. */
 static const char *const small_recipes[] = {
     "fp32",
     "fp16",
@@ -133,7 +133,7 @@ static bool has_frame(const char *recipe)
     return strstr(recipe, "lowrank") == NULL && strstr(recipe, "autoencoder") == NULL;
 }
 
-/* Whether a part is in a recipe of the bank: by name, or as what stands there if nothing is said. */
+/* Whether a part is in a recipe of the bank: by name, or as a default. */
 static bool is_covered(const tg_part_info *part)
 {
     static const char *const standard[] = {"none", "all", "gaps", "bits"};
@@ -279,7 +279,7 @@ const tg_recipe_row *fuzz_bank_recipe(size_t index)
     return fuzz_bank_at(index)->codec->layout->recipes;
 }
 
-/* ---- rooms --------------------------------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------------------------------- */
 
 static size_t room_len(const fuzz_bank_case *of, size_t t, bool in_fp32)
 {
