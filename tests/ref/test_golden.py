@@ -137,7 +137,7 @@ class Errors(Case):
             self.assertEqual((array.dtype, array.shape, array.tobytes()), (other.dtype, other.shape, other.tobytes()))
 
     def check_bytes(self, frame, row):
-        """A shape that np.load and the reference decoder have no room for; the elements are looked at all the same."""
+        """A shape that np.load and the reference decoder do not support; the elements are compared all the same."""
         with contextlib.suppress(ref.Unsupported):
             ref.decode(frame)
         (self.dir / "x.tg").write_bytes(frame)
