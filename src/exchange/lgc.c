@@ -20,11 +20,6 @@
 
 #include <string.h>
 
-static tg_lgc *lgc_of(const tg_exchange *x)
-{
-    return ((const tg_lgc_exchange *)x->own)->lgc;
-}
-
 static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
@@ -52,34 +47,34 @@ static void close(tg_exchange *x)
 
 static void finish(tg_exchange *x)
 {
-    tg_lgc_finish(lgc_of(x), x->step.grads, x->step.number);
+    tg_lgc_finish(tg_lgc_of(x), x->step.grads, x->step.number);
 }
 
 static void residual(const tg_exchange *x, float *out, size_t t)
 {
-    tg_lgc_residual(out, lgc_of(x), t);
+    tg_lgc_residual(out, tg_lgc_of(x), t);
 }
 
 static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t t, tg_detail *why)
 {
     (void)why;
-    tg_lgc_traffic(out, lgc_of(x), t);
+    tg_lgc_traffic(out, tg_lgc_of(x), t);
     return TG_OK;
 }
 
 static float *saved(const tg_exchange *x, uint64_t *n)
 {
-    return tg_lgc_saved(lgc_of(x), n);
+    return tg_lgc_saved(tg_lgc_of(x), n);
 }
 
 static void restored(const tg_exchange *x)
 {
-    tg_lgc_restored(lgc_of(x));
+    tg_lgc_restored(tg_lgc_of(x));
 }
 
 static void learning(tg_learning *out, const tg_exchange *x)
 {
-    const tg_lgc_progress *p = &lgc_of(x)->progress;
+    const tg_lgc_progress *p = &tg_lgc_of(x)->progress;
     *out = (tg_learning){.phase = p->phase, .left = p->left, .extended = p->extended, .error = (double)p->error};
 }
 

@@ -11,6 +11,11 @@ typedef struct tg_lgc_exchange {
     uint8_t *out; /* buffer of the messages of a round */
 } tg_lgc_exchange;
 
+static inline tg_lgc *tg_lgc_of(const tg_exchange *x)
+{
+    return ((const tg_lgc_exchange *)x->own)->lgc;
+}
+
 /* Types of messages; lgc_message.c describes them. */
 typedef enum tg_lgc_topic {
     TG_LGC_LEAD = 1,

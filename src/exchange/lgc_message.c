@@ -41,7 +41,7 @@ tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about
 {
     memcpy(message, "TGLG", 4);
     message[4] = (uint8_t)about;
-    message[5] = (uint8_t)((const tg_lgc_exchange *)x->own)->lgc->progress.phase;
+    message[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
     tg_put16(message + 6, 0);
     tg_put32(message + 8, x->rank);
     tg_put32(message + 12, slice);
@@ -58,7 +58,7 @@ const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p,
     uint8_t wanted[TG_LGC_HEADER];
     memcpy(wanted, "TGLG", 4);
     wanted[4] = (uint8_t)about;
-    wanted[5] = (uint8_t)((const tg_lgc_exchange *)x->own)->lgc->progress.phase;
+    wanted[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
     tg_put16(wanted + 6, 0);
     tg_put32(wanted + 8, p);
     tg_put32(wanted + 12, slice);

@@ -12,11 +12,6 @@
 
 enum { ROUNDS_MAX = 3 };
 
-static tg_lgc *lgc_of(const tg_exchange *x)
-{
-    return ((const tg_lgc_exchange *)x->own)->lgc;
-}
-
 static uint8_t *out_of(const tg_exchange *x)
 {
     return ((const tg_lgc_exchange *)x->own)->out;
@@ -36,7 +31,7 @@ static const tg_lgc_topic *script_of(const tg_lgc *l)
 
 uint32_t tg_lgc_rounds(const tg_exchange *x)
 {
-    const tg_lgc_topic *script = script_of(lgc_of(x));
+    const tg_lgc_topic *script = script_of(tg_lgc_of(x));
     uint32_t n = 0;
     while (n < ROUNDS_MAX && script[n] != 0) {
         n++;
@@ -67,7 +62,7 @@ static void select_indices(const tg_lgc *l)
 
 static tg_status send_lead(tg_exchange *x)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_BROADCAST;
     x->mail.root = (uint32_t)(x->step.number % x->world);
     if (x->rank != x->mail.root) {
@@ -112,7 +107,7 @@ static bool counts_are_right(const tg_lgc *l)
 
 static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *at = tg_lgc_open(&len, x, x->mail.root, TG_LGC_LEAD, 0, why);
     if (at == NULL) {
@@ -156,7 +151,7 @@ static uint64_t slice_at(const tg_lgc *l, uint32_t slice)
 
 static tg_status send_slices(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     uint8_t *at = out_of(x);
     x->mail.kind = TG_ALLTOALLV;
     for (uint32_t s = 0; s < x->world; s++) {
@@ -174,7 +169,7 @@ static tg_status send_slices(tg_exchange *x)
 static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, float share,
                               tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint32_t slice = about == TG_LGC_SLICE ? x->rank : 0;
     for (uint32_t p = 0; p < x->world; p++) {
         uint64_t len = 0;
@@ -203,7 +198,7 @@ static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
  * of finite values is finite. */
 static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
 {
-    float *average = lgc_of(x)->sum.average, share = 1.0f;
+    float *average = tg_lgc_of(x)->sum.average, share = 1.0f;
     TG_TRY(add_received(x, about, from, to, share, why));
     if (!tg_all_finite(average + from, (size_t)(to - from))) {
         share = tg_average_share(x->world);
@@ -215,7 +210,7 @@ static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t f
 
 static tg_status send_sum(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     uint64_t from = slice_at(l, x->rank), to = slice_at(l, x->rank + 1);
     x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.average, from, to);
@@ -226,7 +221,7 @@ static tg_status send_sum(tg_exchange *x)
 
 static tg_status receive_sums(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     for (uint32_t s = 0; s < x->world; s++) {
         uint64_t len = 0, from = slice_at(l, s), to = slice_at(l, s + 1);
         const uint8_t *body = tg_lgc_open(&len, x, s, TG_LGC_SUM, s, why);
@@ -243,7 +238,7 @@ static tg_status receive_sums(tg_exchange *x, tg_detail *why)
 
 static tg_status send_values(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l));
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_VALUES, 0, tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)));
@@ -255,7 +250,7 @@ static tg_status send_values(tg_exchange *x)
 
 static tg_status send_report(tg_exchange *x)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_GATHERV;
     x->mail.root = 0;
     uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)),
@@ -278,7 +273,7 @@ static tg_status send_report(tg_exchange *x)
 /* Decodes the values of rank p from its innovation, and adds them to the coded part of the average. */
 static tg_status add_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *body = tg_lgc_open(&len, x, p, TG_LGC_REPORT, 0, why);
     if (body == NULL) {
@@ -306,7 +301,7 @@ static tg_status add_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
 
 static tg_status receive_reports(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     if (x->rank != 0) {
         return TG_OK;
     }
@@ -329,7 +324,7 @@ static uint64_t answer_n(const tg_lgc *l)
 
 static tg_status send_answer(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_BROADCAST;
     x->mail.root = 0;
     if (x->rank == 0) {
@@ -342,7 +337,7 @@ static tg_status send_answer(tg_exchange *x)
 
 static tg_status receive_answer(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *body = tg_lgc_open(&len, x, 0, TG_LGC_ANSWER, 0, why);
     if (body == NULL) {
@@ -359,10 +354,10 @@ static tg_status receive_answer(tg_exchange *x, tg_detail *why)
 
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     if (round == 0) {
         l->sent.lead_len = l->sent.coded_len = 0;
-        TG_TRY(tg_lgc_load(lgc_of(x), x->step.grads, why));
+        TG_TRY(tg_lgc_load(tg_lgc_of(x), x->step.grads, why));
     }
     tg_lgc_topic about = script_of(l)[round];
     if (about == TG_LGC_SLICE || about == TG_LGC_VALUES || about == TG_LGC_REPORT) {
@@ -384,7 +379,7 @@ tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 
 static tg_status receive_about(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     switch (script_of(l)[round]) {
     case TG_LGC_LEAD: return receive_lead(x, why);
     case TG_LGC_SLICE: return average_received(x, TG_LGC_SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
@@ -399,5 +394,5 @@ static tg_status receive_about(tg_exchange *x, uint32_t round, tg_detail *why)
 tg_status tg_lgc_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     TG_TRY(receive_about(x, round, why));
-    return round + 1 == tg_lgc_rounds(x) ? tg_lgc_check_averages(lgc_of(x), why) : TG_OK;
+    return round + 1 == tg_lgc_rounds(x) ? tg_lgc_check_averages(tg_lgc_of(x), why) : TG_OK;
 }
