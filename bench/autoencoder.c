@@ -1,5 +1,5 @@
-/* How fast the autoencoder is on one core: its products of matrices, each way that this processor knows beside plain loops
- * of the same order, whose bits they must have; then encoding, decoding and a step of training with four workers.
+/* Speed of the autoencoder on one core: its matrix products, with every instruction set of this CPU and with plain loops of the same
+ * order, which must give the same bits; then encoding, decoding and a training step with four workers.
  *
  *     cmake --build build/release --target bench_autoencoder && build/release/bench_autoencoder [VALUES] */
 #include "autoencoder/autoencoder.h"
@@ -14,7 +14,7 @@ enum { WORKERS = 4, ROUNDS = 7, LARGEST = 768 * 768 };
 
 static float a[LARGEST], b[LARGEST], c[LARGEST], wanted[LARGEST];
 
-/* Of this thread's own time, since machines are shared. */
+/* CPU time of this thread, because machines are shared. */
 static double seconds(void)
 {
     struct timespec now;
@@ -50,7 +50,7 @@ static void multiply_plainly(float *out, tg_matrix x, tg_matrix y, size_t rows, 
     }
 }
 
-/* Columns of the table: plain loops, then each way. */
+/* Columns of the table: plain loops, then each instruction set. */
 static void time_product(const char *name, tg_matrix x, tg_matrix y, size_t rows, size_t columns, size_t inner)
 {
     printf("%-46s", name);
@@ -96,7 +96,7 @@ static void time_products(void)
 
 /* ---- the autoencoder ------------------------------------------------------------------------------------------------- */
 
-/* Multiplications and additions of a pass through the standard encoder or decoder, for each value. */
+/* FLOP per value of a pass through the standard encoder or decoder. */
 static const double encoder_flop =
     2 * (64 * 3 / 2.0 + 128 * 64 * 3 / 4.0 + 256 * 128 * 3 / 8.0 + 64 * 256 * 3 / 16.0 + 4 * 64 / 16.0);
 static const double decoder_flop =

@@ -1,10 +1,10 @@
-/* The entropy stage alone: the coded packs beside zstd, on the same symbols, in the same run.
+/* The entropy stage alone: the coded packs against zstd, on the same symbols, in the same run.
  *
  *     bench_entropy [ROUNDS]      [default: 30]
  *
- * Symbols are those of a quantizer on values of a distribution, a chunk of 262,144. All packs take turns in every round, and
- * the best round of each counts. Speeds are in symbols a second over those of memcpy on the symbols (two bytes each). What
- * is decoded is compared before anything is timed. */
+ * The symbols are the output of a quantizer on random values, a chunk of 262,144. All packs take turns in every round, and the best
+ * round of each counts. Throughput is relative to memcpy of the symbols (two bytes each). Decoded symbols are compared before
+ * anything is timed. */
 #include "base/philox.h"
 #include "plan/plan.h"
 
@@ -23,7 +23,7 @@ typedef struct pack {
     const tg_symbol_part *part;
     double params[TG_PARAM_CAP];
     uint8_t *bytes;
-    void *room; /* as a codec has it: for all chunks */
+    void *room; /* workspace as in a codec: for all chunks */
     size_t len;
     double encode, decode; /* best seconds */
 } pack;
@@ -62,7 +62,7 @@ static void draw(float *values, const char *law)
     free(words);
 }
 
-/* What the recipe's quantizer makes of the values. */
+/* Quantizes the values with the recipe's quantizer. */
 static uint32_t quantize(uint16_t *symbols, const float *values, const char *recipe, uint8_t *side)
 {
     tg_recipe r;

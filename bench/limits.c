@@ -1,12 +1,12 @@
-/* What this machine's memory allows: plain loops over 25 million floats, with one thread and with two, beside memcpy of the
- * same bytes in the same run.
+/* Memory bandwidth limits: plain loops over 25 million floats, with one thread and with two, against memcpy of the same bytes in the
+ * same run.
  *
  *     bench_limits [ROUNDS]      [default: 15]
  *
- * A recipe cannot be faster than the loop that reads and writes what it must. All take turns in every round, and the median
- * of the rounds counts. Vectors are those of AVX-512 or AVX2 where the processor has them, else there are none, and no
- * streaming stores (those that go around the caches). Each loop goes straight through memory, and through four pages at
- * once, as memcpy does: more lines are then on their way. What the loops compute is compared before anything is timed. */
+ * A recipe cannot be faster than a loop that reads and writes the same memory. All loops take turns in every round, and the median
+ * of the rounds counts. Loops use AVX-512 or AVX2 if the CPU has them; otherwise they are scalar, without non-temporal stores. Each
+ * loop runs sequentially, and over four pages at once, as memcpy does, so that more cache lines are in flight. Results are compared
+ * before anything is timed. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ typedef float loop(const arrays *x, size_t span, size_t from, size_t to);
 
 static const struct about {
     const char *name;
-    int bytes; /* an element, of what the loop names: a line that is written whole may be read before it all the same */
+    int bytes; /* per element, as the loop's name says; the CPU may also read lines before they are overwritten */
     int is_streaming;
 } about[LOOP_N] = {
     [READ_ONE] = {"read a", 4, 0},
@@ -124,7 +124,7 @@ static float plain_total(float v)
     return v;
 }
 
-/* The halves are bf16, cut off: the conversion is not what is measured. */
+/* Halves are truncated bf16: the conversion is not measured. */
 static float plain_load_half(const uint16_t *at)
 {
     uint32_t bits = (uint32_t)*at << 16;
@@ -162,7 +162,7 @@ static loop *const *best_loops(const char **name)
         *name = "AVX-512";
         return avx512_loops;
     }
-    if (__builtin_cpu_supports("avx2")) { /* whatever has AVX2 has F16C */
+    if (__builtin_cpu_supports("avx2")) { /* every CPU with AVX2 has F16C */
         *name = "AVX2";
         return avx2_loops;
     }
@@ -187,7 +187,7 @@ static void *run_share(void *context)
         s->sum = s->run(s->x, s->span, s->from, s->to);
     } else {
         memcpy(s->x->c + s->from, s->x->a + s->from, (s->to - s->from) * sizeof(float));
-        __asm__ volatile("" : : "r"(s->x->c) : "memory"); /* a copy that nobody reads could be left out */
+        __asm__ volatile("" : : "r"(s->x->c) : "memory"); /* otherwise the compiler could omit the copy */
     }
     return NULL;
 }
@@ -232,7 +232,7 @@ static double now(void)
 
 static double seconds(const arrays *x, loop *run, const struct way *way)
 {
-    static volatile float kept; /* so that sums must be taken */
+    static volatile float kept; /* so that the compiler cannot omit the sums */
     double start = now();
     kept = run_all(x, run, way);
     (void)kept;
@@ -241,7 +241,7 @@ static double seconds(const arrays *x, loop *run, const struct way *way)
 
 /* ---- checking -------------------------------------------------------------------------------------------------------- */
 
-/* Small whole numbers, with which every sum is exact in any order. */
+/* Small integers, whose sums are exact in any order. */
 static void fill(const arrays *x)
 {
     for (size_t i = 0; i < N; i++) {

@@ -1,10 +1,10 @@
-/* The loops of limits.c, written once and included for each instruction set, which before it defines
+/* The loops of limits.c, included once per instruction set. Before the include, define
  *
  *     NAME(loop), TARGET, WIDTH, vector, and the operations zero, load, store, stream, add, total, load_half, store_half,
  *     stream_half
  *
- * Each works on elements [from, to) and returns a sum, or 0. It is at four places in turn, `span` elements apart, LINE
- * elements at each: with a span of LINE it goes straight through memory, with one of PAGE through four pages at once. */
+ * Each loop processes elements [from, to) and returns a sum, or 0. It takes LINE elements at each of four positions in turn, which are
+ * `span` elements apart: with a span of LINE it is sequential, with a span of PAGE it runs over four pages at once. */
 
 /* clang-format off */
 #define EACH_VECTOR(k, place)                                            \

@@ -1,9 +1,9 @@
-/* Times one averaging of gradients across the ranks of an MPI job: by recipes, and by MPI's own all-reduce in fp32 and bf16.
+/* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
  *     mpirun -n 4 bench_links MODEL STEPS RECIPE...      MODEL lenet, resnet20 or resnet50; RECIPE also mpi:fp32, mpi:bf16
  *
  * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
- * the counter of the interface eth0, where there is one. Gradients are random, heavy-tailed, and half the same on all ranks. */
+ * the counter of the interface eth0, if there is one. Gradients are random and heavy-tailed; half of each is the same on all ranks. */
 #include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
@@ -233,7 +233,7 @@ static void close_job(job *j)
     }
 }
 
-/* An exchange that learns is timed once its codes travel. */
+/* An exchange that learns is timed in its last phase. */
 static int is_warm(const job *j, uint64_t step)
 {
     tg_learning learning = {0};
@@ -258,7 +258,7 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
         average(j, step);
         double spent = MPI_Wtime() - start, slowest = 0;
         MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        wire += timed ? interface_sent() - before : 0; /* all has left by now, these few bytes included */
+        wire += timed ? interface_sent() - before : 0; /* all messages have been sent by now */
         if (timed) {
             tg_meter last = {0};
             if (j->exchange != NULL) {

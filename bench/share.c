@@ -1,11 +1,11 @@
-/* What averaging takes of a training step: real gradients of a model, by recipes, all ranks in one thread.
+/* The share of averaging in a training step: real gradients of a model, several recipes, all ranks in one thread.
  *
  *     bench_share MODEL WORKERS STEPS [EXCHANGE:]RECIPE...      such as: bench_share resnet20 4 30 gather:ef+topk@0.01
  *
- * In every step each worker's gradient is computed from its batch of 32 (glyphs), then all are averaged in lockstep, then
- * SGD is done once. Both are timed by the thread's own time, because machines are shared; a worker's share of the averaging
- * is what all of it took over the number of workers. Prints medians by phase (of recipes that learn during the run, else
- * there is one), the least of the averaging, and its share of the whole step. */
+ * In every step each worker computes its gradient from a batch of 32 (glyphs), then all are averaged in lockstep, then SGD updates the
+ * weights once. Times are CPU times of the thread, because machines are shared; the averaging time of a worker is the total divided
+ * by the number of workers. Prints medians by phase (recipes that learn have several), the minimum of the averaging, and its share of
+ * the whole step. */
 #include <tersegrad/experimental.h>
 
 #include "model.h"
@@ -26,10 +26,10 @@ typedef struct times {
 typedef struct job {
     tr_data *data;
     tr_loader *loader;
-    tr_model *model; /* all workers have the same weights, so one serves for all */
+    tr_model *model; /* shared by all workers, whose weights are equal */
     uint32_t workers;
     tg_exchange *ranks[WORKERS_MAX];
-    float *flat[WORKERS_MAX]; /* gradients, tensors end to end */
+    float *flat[WORKERS_MAX]; /* gradients, tensors concatenated */
     void *grads[WORKERS_MAX][TENSOR_MAX];
     times phases[PHASES];
 } job;

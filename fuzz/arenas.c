@@ -1,4 +1,4 @@
-/* Worlds of ranks with some steps behind them. */
+/* Worlds of ranks that have done some steps. */
 #include "arenas.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ void fuzz_arena_fill(fuzz_grads *grads, const fuzz_arena *a)
             grads[r].tensors[t] = at;
             at += tensors[t].dim_n == 1 ? dims[t][0] : dims[t][0] * dims[t][1];
         }
-        for (uint64_t i = 0; i < FUZZ_ARENA_ELEMENTS; i++) { /* ranks share most of what their gradients are */
+        for (uint64_t i = 0; i < FUZZ_ARENA_ELEMENTS; i++) { /* gradients are highly correlated between ranks */
             grads[r].elements[i] = value_at(a->step * 9973 + i) + 0.3f * value_at((a->step * 4 + r + 7) * 104729 + i);
         }
     }
@@ -88,7 +88,7 @@ tg_status fuzz_arena_reduce(tg_outcome *outcomes, const fuzz_arena *a, fuzz_grad
     void *const *all[FUZZ_ARENA_RANKS];
     for (uint32_t r = 0; r < a->n; r++) {
         all[r] = grads[r].tensors;
-        outcomes[r].status = TG_MORE; /* which no step ends with */
+        outcomes[r].status = TG_MORE; /* no step ends with this status */
         memset(&outcomes[r].why, 'x', sizeof outcomes[r].why);
     }
     return tg_lockstep_reduce(outcomes, a->ranks, a->n, a->step, all, tap, NULL);

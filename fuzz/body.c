@@ -1,8 +1,8 @@
-/* Any bytes as the body of a frame between ranks, for codecs of every kind: slices, values without indices, indices
- * without values. No header and no checksum stand before it, so that a fuzzer is inside at once.
+/* Any bytes as the body of a frame between ranks, for codecs of every kind: slices, values without indices, indices without values.
+ * There is no header and no checksum, so that a fuzzer reaches the body at once.
  *
- * The input: case, what the body holds, slice, step (a byte each), the length of what a leader said (two bytes), that,
- * and the body. */
+ * The input: case, what the body holds, slice, step (a byte each); the length of the leader's message (two bytes), the message; the
+ * body. */
 #include "body_cases.h"
 #include "support.h"
 
@@ -29,7 +29,7 @@ static uint64_t within(uint64_t at, const tg_piece *piece)
     return from_start < piece->n ? from_start : piece->n;
 }
 
-/* Elements [lo, hi) of the unit that the piece is of are the same in both, and its others are as they were. */
+/* Elements [lo, hi) of the piece's unit are the same in both; its other elements are unchanged. */
 static void check_piece(const fuzz_body_case *with, const tg_piece *piece, uint64_t lo, uint64_t hi)
 {
     size_t element_len = tg_dtype_len(with->both->layout->tensors[piece->tensor].dtype);
@@ -41,7 +41,7 @@ static void check_piece(const fuzz_body_case *with, const tg_piece *piece, uint6
     PROMISE(is_all(a + to, end - to, 0x00) && is_all(b + to, end - to, 0xff), "nothing behind a slice is written");
 }
 
-/* Sums the body that was read twice, into different bits, so that an element that is not written shows. */
+/* Sums the body twice, into buffers of different content, to detect elements that are not written. */
 static void check_values(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const tg_body_view *view)
 {
     refill(c, with->zeros, 0x00);
@@ -60,7 +60,7 @@ static void check_values(const fuzz_body_case *with, tg_codec *c, uint32_t slice
 
 /* ---- indices -------------------------------------------------------------------------------------------------------- */
 
-/* Reads what a leader said and follows it; whether it was sound. */
+/* Reads a leader's indices and uses them; whether they were valid. */
 static bool follow(const fuzz_body_case *with, const uint8_t *bytes, size_t len)
 {
     tg_codec *c = with->values;
@@ -97,7 +97,7 @@ static void check_body(const fuzz_body_case *with, tg_codec *c, uint32_t slice, 
     }
 }
 
-/* Whether the reader knows all coordinates by itself once it follows the leader. */
+/* Whether the reader knows all indices, given the leader's. */
 static bool knows_all(const tg_codec *c)
 {
     for (uint32_t u = 0; u < c->layout->unit_n; u++) {
@@ -121,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     size_t body_len = input.left;
     uint8_t *body = fuzz_take_bytes(&input, &body_len);
     bool follows = follow(with, said, said_len);
-    if (!has_values_alone || (follows && knows_all(c))) { /* values alone are of no use otherwise */
+    if (!has_values_alone || (follows && knows_all(c))) { /* values without indices cannot be read otherwise */
         check_body(with, c, slice, body, body_len);
     }
     free(body);

@@ -1,4 +1,4 @@
-/* The codecs that the target `body` reads with. */
+/* The codecs of the target `body`. */
 #include "body_cases.h"
 
 #include "support.h"

@@ -1,4 +1,4 @@
-/* What every fuzz target needs: its entry, and the one way to say that the library broke a promise. */
+/* What every fuzz target needs: its entry point, and a macro that checks promises of the library. */
 #ifndef TG_FUZZ_CHECK_H
 #define TG_FUZZ_CHECK_H
 
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* libFuzzer and replay.c call it with one input. It always returns 0: what goes wrong ends the program. */
+/* libFuzzer and replay.c call it with one input. It always returns 0: a failure ends the program. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Ends the program unless `condition` holds, so that the input which broke it is kept. */
+/* Ends the program unless `condition` holds, so that the fuzzer keeps the input. */
 #define PROMISE(condition, promise)                                                            \
     do {                                                                                       \
         if (!(condition)) {                                                                    \

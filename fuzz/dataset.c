@@ -1,5 +1,5 @@
 /* A byte that says what the rest is, and a file of a data set: idx images, idx labels, a batch of CIFAR-10, or gzip. It is
- * refused with a sentence, or what is announced is there, to the byte. */
+ * refused with an error, or its content has exactly the announced length. */
 #include "data/cifar.h"
 #include "data/gunzip.h"
 #include "data/idx.h"
@@ -40,7 +40,7 @@ static void check_cifar(const uint8_t *file, size_t len, char *why)
     }
 }
 
-/* What was unpacked is unpacked again into just the room that it needs, and not into less. */
+/* The content is decompressed again with the exact limit, which must succeed, and with a smaller one, which must fail. */
 static void check_gzip(const uint8_t *file, size_t len, char *why)
 {
     uint8_t *plain = NULL, *again = NULL;

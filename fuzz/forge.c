@@ -7,7 +7,7 @@
 
 enum { BYTES_MAX = 4096, MODE_BITMAP = 32, MODE_RUNS, MODE_ALL, MODE_BYTES, MODE_PAIRS, MODE_GEOMETRIC };
 
-/* Bits from the lowest of each byte on; what does not fit is dropped. */
+/* Writes bits, lowest first; bits that do not fit are dropped. */
 typedef struct bit_writer {
     uint8_t bytes[BYTES_MAX];
     size_t bit_n;
@@ -36,7 +36,7 @@ static void put_ones(bit_writer *w, uint64_t n)
     put_bit(w, 0);
 }
 
-/* Random bytes behind what was written, from the next whole byte on. */
+/* Appends random bytes, from the next whole byte on. */
 static void put_stream(bit_writer *w, fuzz_input *input, size_t n)
 {
     w->bit_n = (w->bit_n + 7) / 8 * 8;
@@ -63,7 +63,7 @@ uint8_t fuzz_forge_mode(fuzz_input *input)
     }
 }
 
-/* Gaps that end inside the n elements, or with one that may lead out of them. */
+/* Gaps that end inside the n elements, or whose last may exceed them. */
 static void forge_rice(bit_writer *w, fuzz_input *input, unsigned k, uint32_t count, uint32_t n)
 {
     uint32_t wrong = fuzz_pick(input, 2 * count + 1), most = 1 + (count > 0 ? n / count : 0);
@@ -139,7 +139,7 @@ void fuzz_forge_indices(fuzz_input *input, fuzz_mutant *m, size_t field, uint32_
         mode_at = m->fields[i].role == FUZZ_MODE ? m->fields[i].at : mode_at;
     }
     if (count_at == SIZE_MAX) {
-        return; /* its coordinates do not travel */
+        return; /* its indices are not sent */
     }
     uint32_t count = (uint32_t)fuzz_get_number(m->bytes + count_at, 3);
     uint8_t mode = fuzz_once_in(input, 2) ? fuzz_forge_mode(input) : m->bytes[mode_at];
@@ -180,7 +180,7 @@ static void put_frequency(bit_writer *w, uint32_t f)
     put_bits(w, (f + 1) - (1u << bits), bits);
 }
 
-/* Frequencies out of 2^bits, of which what is written adds up to less, to all, or to more. */
+/* Frequencies whose sum is below, at or above 2^bits. */
 static void forge_frequencies(bit_writer *w, fuzz_input *input, uint32_t base, unsigned bits)
 {
     uint32_t left = 1u << bits, wrong = fuzz_pick(input, 4 * base);

@@ -1,12 +1,11 @@
-/* Indices and coded symbols of a chunk that are written anew, sound or wrong in one place: what changing single bytes of a
- * code seldom reaches. */
+/* Forges indices and coded symbols of a chunk, valid or wrong in one place. Changes of single bytes seldom reach such cases. */
 #ifndef TG_FUZZ_FORGE_H
 #define TG_FUZZ_FORGE_H
 
 #include "mutate.h"
 #include "recipe/recipe.h"
 
-/* A mode of indices; most often one that there is. */
+/* A mode of indices; most often a valid one. */
 uint8_t fuzz_forge_mode(fuzz_input *input);
 
 /* Replaces the indices of a chunk of n elements, and often its mode and count, by forged ones. */

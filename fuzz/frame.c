@@ -1,4 +1,4 @@
-/* Any bytes as a frame that describes itself: it is refused with a sentence, or all ways to read it agree. */
+/* Any bytes as a frame with a description: it is refused with an error, or all readers agree on it. */
 #include "frame_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

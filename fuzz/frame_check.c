@@ -1,4 +1,4 @@
-/* What must hold of any bytes that are given to the reader of frames. */
+/* Checks that must hold for any input of the frame reader. */
 #include "frame_check.h"
 
 #include "base/half.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- buffers, one a tensor ------------------------------------------------------------------------------------------ */
+/* ---- buffers of tensors --------------------------------------------------------------------------------------------- */
 
 typedef enum buffer_kind { BY_DTYPE, IN_FP32 } buffer_kind;
 
@@ -80,7 +80,7 @@ static void check_decoding(tg_codec *c, const uint8_t *data, size_t len)
 {
     tg_detail why;
     void **once = buffers_new(c, BY_DTYPE, 0x00);
-    void **again = buffers_new(c, BY_DTYPE, 0xff); /* other bits, so that an element that is not written shows */
+    void **again = buffers_new(c, BY_DTYPE, 0xff); /* other bits, to detect elements that are not written */
     void **sums = buffers_new(c, IN_FP32, 0x00);
     float **sums_fp32 = fuzz_room(tg_codec_tensors(c) * sizeof *sums_fp32, 0);
     for (size_t t = 0; t < tg_codec_tensors(c); t++) {
@@ -100,8 +100,8 @@ static void check_decoding(tg_codec *c, const uint8_t *data, size_t len)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------ */
 
-/* What a frame has beside its payload: header, description, checksum, and the headers of chunks whose coordinates are told
- * or whose values are coded. */
+/* The length of a frame without its payload: header, description, checksum, and the headers of chunks with explicit indices or coded
+ * values. */
 static uint64_t expected_header_len(const tg_codec *c)
 {
     uint64_t len = TG_FRAME_HEADER + c->layout->description_len + TG_FRAME_CHECKSUM;

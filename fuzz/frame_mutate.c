@@ -221,7 +221,7 @@ void fuzz_frame_fix_inner(fuzz_mutant *m)
     }
 }
 
-/* Makes a field so long: cuts it, or adds zeros. */
+/* Resizes a field: truncates it, or appends zeros. */
 static void resize_field(fuzz_mutant *m, size_t field, size_t len)
 {
     size_t now = m->fields[field].len;

@@ -1,4 +1,4 @@
-/* Mutation of frames by their structure, docs/format.md sections 1 to 4, and checksums that are made right again. */
+/* Structure-aware mutation of frames (docs/format.md, sections 1 to 4), and repair of their checksums. */
 #ifndef TG_FUZZ_FRAME_MUTATE_H
 #define TG_FUZZ_FRAME_MUTATE_H
 
@@ -21,27 +21,27 @@ typedef enum fuzz_frame_role {
     FUZZ_MODE,
     FUZZ_INDEX_LEN,
     FUZZ_CODED_LEN,
-    FUZZ_SIDE, /* what travels with buckets: scales, levels */
+    FUZZ_SIDE, /* sent with buckets: scales, levels */
     FUZZ_SYMBOLS,
     FUZZ_INDICES
 } fuzz_frame_role;
 
 #define FUZZ_NO_CHUNK UINT32_MAX
 
-/* What the body of a frame is: `c` reads it, and knows the coordinates that do not travel. */
+/* What the body of a frame is: `c` reads it, and knows the indices that are not sent. */
 typedef struct fuzz_frame_shape {
     tg_codec *c;
     const tg_plan *plan; /* the codec's own, or a leader's */
     uint32_t slice;
 } fuzz_frame_shape;
 
-/* What a codec that reads frames of the whole model is made for. */
+/* The purpose of a codec that reads frames of the whole model. */
 extern const tg_codec_purpose fuzz_whole_purpose;
 
-/* That of a frame of the whole model. */
+/* The shape of a frame of the whole model. */
 fuzz_frame_shape fuzz_frame_whole(tg_codec *c);
 
-/* Cuts a sound frame into fields, and leaves the checksum out. */
+/* Splits a valid frame into fields, without the checksum. */
 void fuzz_frame_cut(fuzz_mutant *m, const fuzz_frame_shape *shape);
 
 /* Damages one field of a chunk, or rewrites its indices or the code table of its symbols. `other` is some other frame. */
@@ -51,21 +51,21 @@ void fuzz_frame_damage(fuzz_input *input, fuzz_mutant *m, const fuzz_frame_shape
 /* Damages the description: its numbers, a name, a recipe, which may become `recipe`. */
 void fuzz_frame_damage_description(fuzz_input *input, fuzz_mutant *m, const tg_recipe_row *recipe);
 
-/* Makes lengths right again: of texts, indices and symbols; of the description and the whole frame, and the fingerprint. */
+/* Repairs lengths: of texts, indices and symbols (fix_inner); of the description and the whole frame, and the fingerprint. */
 void fuzz_frame_fix_inner(fuzz_mutant *m);
 void fuzz_frame_fix_outer(fuzz_mutant *m);
 
-/* Gives chunks whose count travels as many bytes of symbols, and of what travels with buckets, as their count asks for. */
+/* Resizes the symbols and bucket numbers of chunks with an explicit count to what that count needs. */
 void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape);
 
-/* Where a chunk lies. */
+/* The range of a chunk's bytes. */
 void fuzz_frame_chunk(const fuzz_mutant *m, uint32_t chunk, size_t *from, size_t *to);
 
-/* Swaps, repeats or drops chunks, or takes one of `other`, a frame that is cut too, in the place of one. Fields are of no use
- * from here on. */
+/* Swaps, repeats or drops chunks, or replaces one by a chunk of `other`, a frame that is split too. Fields are invalid
+ * afterwards. */
 void fuzz_frame_move_chunks(fuzz_input *input, fuzz_mutant *m, const fuzz_mutant *other);
 
-/* Writes the checksum of a frame if its body is sound, which it must be for its chunks to be known; whether it is. */
+/* Writes the checksum of a frame if its body is valid; otherwise its chunks are unknown. Returns whether it is valid. */
 bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, const fuzz_frame_shape *shape);
 
 #endif

@@ -1,5 +1,5 @@
-/* Any bytes as a frame whose header, fingerprint and checksum are made right first, so that what lies below them is
- * reached: the description, the chunks, their indices. docs/format.md sections 1 and 6 say what is repaired. */
+/* Any bytes as a frame whose header, fingerprint and checksum are repaired first, so that the description, the chunks and their
+ * indices are reached. docs/format.md, sections 1 and 6, describes the repaired fields. */
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "frame/frame.h"
@@ -10,7 +10,7 @@
 
 enum { DESCRIBED = 1, FLAGS = DESCRIBED | TG_HAS_INDICES | TG_HAS_VALUES };
 
-/* Where a frame's parts lie. */
+/* The parts of a frame. */
 typedef struct parts {
     uint8_t *frame, *description;
     size_t len, description_len;
@@ -40,7 +40,7 @@ static void reseal_and_check(const parts *p)
     tg_codec *c = NULL;
     bool sealed = false;
     if (tg_layout_from_description(&layout, p->description, p->description_len, &budget.allocator, NULL) == TG_OK) {
-        if (layout->element_n > FUZZ_ELEMENT_MAX) { /* to be refused or not, but never to be slow over */
+        if (layout->element_n > FUZZ_ELEMENT_MAX) { /* would be slow */
             tg_layout_free(layout);
             (void)fuzz_check_frame(p->frame, p->len);
             return;

@@ -1,5 +1,5 @@
 /* Writes the seeds of all fuzz targets: make_seeds DIRECTORY gives DIRECTORY/TARGET/NAME. The same bytes every time.
- * Sound inputs of every kind, so that a fuzzer starts inside, and inputs that are damaged where a reader must look. */
+ * Valid inputs of every kind, so that a fuzzer starts deep in the code, and inputs that are damaged where a reader must check. */
 #include "base/bytes.h"
 #include "body_cases.h"
 #include "frame/frame.h"
@@ -30,7 +30,7 @@ static void fill(float *out, uint64_t n)
 
 /* ---- frames ----------------------------------------------------------------------------------------------------------- */
 
-/* Two tensors in fp32, whose elements are given; more that are empty or hold one element. */
+/* Two tensors in fp32 with the given numbers of elements; more that are empty or hold one element. */
 typedef struct frame_case {
     const char *name, *recipe;
     uint64_t first, second;
@@ -202,7 +202,7 @@ static void add_body(draft *d, tg_codec *c, const tg_plan *plan, uint32_t slice,
     free(body.bytes);
 }
 
-/* A seed of the target `body`, which says how such an input is laid out. */
+/* A seed of the target `body`; body.c describes its layout. */
 static void write_body(size_t index, uint32_t slice, bool has_values_alone, const tg_source *source)
 {
     const fuzz_body_case *with = fuzz_body_case_at(index);
@@ -243,7 +243,7 @@ static void write_bodies(void)
         }
         free(flat);
     }
-    /* A leader who says nothing, of three units, after others have said something. */
+    /* A leader's message without indices, of three units, after other messages had some. */
     static const uint8_t nothing_led[] = {FUZZ_BODY_CASE_LED,           1, 0, 5, 3 * TG_CHUNK_HEADER, 0,
                                           [3 * TG_CHUNK_HEADER + 5] = 0};
     write_seed("body", "nothing_led", nothing_led, sizeof nothing_led);
@@ -251,7 +251,7 @@ static void write_bodies(void)
 
 /* ---- states ----------------------------------------------------------------------------------------------------------- */
 
-/* A seed of the target `state`, which says how such an input is laid out: `loads` is given state_n states from `from`. */
+/* A seed of the target `state`; state.c describes its layout. `loads` loads state_n states from `from` on. */
 static void write_states(const char *name, size_t loads, unsigned repairs, const fuzz_rank *from, size_t state_n,
                          const damage *what)
 {

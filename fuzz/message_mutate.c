@@ -1,4 +1,4 @@
-/* Mutation of what ranks send each other during a step. */
+/* Mutation of messages between ranks; see message_mutate.h. */
 #include "message_mutate.h"
 
 #include "base/bytes.h"
@@ -25,7 +25,7 @@ static void add_sealer(fuzz_sealers *s, tg_layout *layout, uint32_t slices, unsi
             "there is memory for a codec");
 }
 
-/* The tensors of lowrank's exchange number `pass`: of each matrix a factor; in the first also all that is no matrix. */
+/* The tensors of lowrank's all-reduce number `pass`: a factor of each matrix; in the first also tensors that are sent dense. */
 static void add_lowrank(fuzz_sealers *s, const tg_layout *l, uint32_t world, int pass)
 {
     tg_tensor tensors[FUZZ_ARENA_TENSORS];
@@ -134,7 +134,7 @@ static size_t cut_mask(fuzz_mutant *m, size_t at)
     return fuzz_mutant_add(m, FUZZ_BYTES, FUZZ_INDICES, 0, at, index_len);
 }
 
-/* Elements that the mask of a message is of; 0 if it has none. */
+/* Length of the mask in a message; 0 if it has none. */
 static uint32_t cut_lgc(fuzz_mutant *m, const tg_lgc *l)
 {
     static const uint8_t lens[] = {4, 1, 1, 2, 4, 4, 8, 8};
@@ -160,7 +160,7 @@ static uint32_t cut_lgc(fuzz_mutant *m, const tg_lgc *l)
 
 /* ---- damage -------------------------------------------------------------------------------------------------------------- */
 
-/* What fits of the mutant, with the last bytes, its checksum, left alone. */
+/* Copies as much of the mutant as fits; keeps the checksum at the end. */
 static void put_back(uint8_t *message, size_t len, const fuzz_mutant *m)
 {
     size_t room = len - CHECKSUM_LEN, have = m->len - CHECKSUM_LEN;

@@ -1,5 +1,5 @@
-/* Mutation of what ranks send each other during a step: ballots, frames of slices, messages of LGC. Lengths stay, because both
- * ends of a link know them; checksums are made right again. */
+/* Mutation of messages between ranks: ballots, frames of slices, messages of LGC. Lengths are kept, because both ends of a link know
+ * them; checksums are repaired. */
 #ifndef TG_FUZZ_MESSAGE_MUTATE_H
 #define TG_FUZZ_MESSAGE_MUTATE_H
 
@@ -11,8 +11,8 @@ enum { FUZZ_SEALERS = 2 };
 
 typedef struct fuzz_sealer {
     tg_codec *codec;
-    tg_grid *whole;  /* of a leader's frames, which are not cut into slices ... */
-    tg_plan *leader; /* ... and hold indices alone */
+    tg_grid *whole;  /* of a leader's frames, which are not sliced */
+    tg_plan *leader; /* of a leader's frames, which hold indices alone */
 } fuzz_sealer;
 
 typedef struct fuzz_sealers {
@@ -22,10 +22,10 @@ typedef struct fuzz_sealers {
 
 void fuzz_sealers_make(fuzz_sealers *s, const fuzz_arena *a);
 
-/* Whether it is more than a ballot or a reason. */
+/* Whether a message is neither a ballot nor an error text. */
 bool fuzz_message_has_content(const uint8_t *message, uint64_t len);
 
-/* To be called with every message that is left as it is, in order: coordinates that a leader tells are needed to read others. */
+/* Call with every unchanged message, in order: a leader's indices are needed to read later messages. */
 void fuzz_message_follow(const fuzz_sealers *s, const uint8_t *message, uint64_t len);
 
 /* Damages a message to rank `to`, and seals it again. `other` is some other message. */

@@ -1,4 +1,4 @@
-/* Mutation by structure. */
+/* Structure-aware mutation; see mutate.h. */
 #include "mutate.h"
 
 #include <string.h>
@@ -173,7 +173,7 @@ static void put_in(fuzz_input *input, fuzz_mutant *m, size_t field, const uint8_
     fuzz_mutant_replace(m, field, at, 0, bytes, n);
 }
 
-/* Overwrites a stretch: by one byte, by what stands elsewhere in it, or by what stands in the other string. */
+/* Overwrites a range: with one byte, with another part of the string, or with a part of the other string. */
 static void overwrite(fuzz_input *input, uint8_t *bytes, size_t len, const uint8_t *other, size_t other_len)
 {
     size_t at = fuzz_pick(input, (uint32_t)len), n = 1 + fuzz_pick(input, 32);

@@ -1,7 +1,7 @@
-/* Mutation by structure: a byte string cut into fields, and damage that suits each kind of field.
+/* Structure-aware mutation: a byte string is split into fields, and each kind of field has its own mutations.
  *
- * Every decision is taken from the input of a fuzz target. An input is thus a list of decisions, which libFuzzer mutates by
- * coverage and trial.c draws at random; where it ends all further decisions are 0, which stands for no damage. */
+ * Every decision is read from the input of a fuzz target. So an input is a list of decisions, which libFuzzer mutates by coverage and
+ * trial.c draws at random. After its end all decisions are 0, which means no damage. */
 #ifndef TG_FUZZ_MUTATE_H
 #define TG_FUZZ_MUTATE_H
 
@@ -17,12 +17,12 @@ typedef enum fuzz_kind {
 
 typedef struct fuzz_field {
     fuzz_kind kind;
-    uint32_t role;  /* what it is, by the numbers of whoever cut the string */
+    uint32_t role;  /* what it is; the numbers are the splitter's own */
     uint32_t chunk; /* which chunk of a frame it is part of */
     size_t at, len;
 } fuzz_field;
 
-/* Fields lie in order and may be empty. What no field covers is never damaged. */
+/* Fields are in order and may be empty. Bytes outside all fields are never damaged. */
 typedef struct fuzz_mutant {
     uint8_t *bytes;
     size_t len, cap;
@@ -39,7 +39,7 @@ size_t fuzz_mutant_add(fuzz_mutant *m, fuzz_kind kind, uint32_t role, uint32_t c
 /* Replaces `old_len` bytes at `at` of a field by others; fields after it move. */
 void fuzz_mutant_replace(fuzz_mutant *m, size_t field, size_t at, size_t old_len, const uint8_t *bytes, size_t len);
 
-/* A number below n; 0 where the input has ended. */
+/* A number below n; 0 after the end of the input. */
 uint32_t fuzz_pick(fuzz_input *input, uint32_t n);
 
 /* True once in `n` decisions, and never after the end of the input. */

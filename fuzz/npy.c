@@ -1,4 +1,4 @@
-/* Any bytes as a .npy file: it is refused with a sentence, or shape and bytes agree and its header can be written. */
+/* Any bytes as a .npy file: it is refused with an error, or its shape and length agree and its header can be written. */
 #include "npy.h"
 
 #include "support.h"
@@ -21,7 +21,7 @@ static uint64_t product_of(const cli_npy *npy)
     return product;
 }
 
-/* What was read, written and read again, is the same. */
+/* Writing and reading again gives the same. */
 static void check_written(const cli_npy *npy, const uint8_t *data, size_t data_len)
 {
     uint8_t header[CLI_NPY_HEADER_CAP];

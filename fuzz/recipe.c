@@ -1,10 +1,10 @@
-/* Any text as a recipe: it is refused with a sentence, or its canonical text means the same and stays as it is. */
+/* Any text as a recipe: it is refused with an error, or its canonical text means the same and is its own canonical text. */
 #include "recipe/recipe.h"
 #include "support.h"
 
 #include <string.h>
 
-/* The text of a recipe whose open choices were decided is canonical as well: it is what frames hold. */
+/* The text of a recipe with all defaults resolved is canonical too: frames hold it. */
 static void check_resolved(const char *canonical, bool has_seed)
 {
     tg_recipe recipe;

@@ -10,7 +10,7 @@ enum { CHANGED_PLACES = 48, PATH_CAP = 4096 };
 
 static size_t input_n;
 
-/* Runs a copy that is exactly as long as the input, so that a sanitizer sees every byte too far. */
+/* Runs a copy of the exact length, so that a sanitizer detects any access past its end. */
 static void run(const uint8_t *bytes, size_t len)
 {
     uint8_t *copy = malloc(len == 0 ? 1 : len);
@@ -23,7 +23,7 @@ static void run(const uint8_t *bytes, size_t len)
 
 static void run_changed(uint8_t *bytes, size_t len)
 {
-    static const uint8_t changes[] = {0x01, 0x80, 0xff}; /* bits to turn over */
+    static const uint8_t changes[] = {0x01, 0x80, 0xff}; /* bits to flip */
     size_t places = len < CHANGED_PLACES ? len : CHANGED_PLACES;
     for (size_t i = 0; i < places; i++) {
         size_t at = i * len / places;

@@ -1,4 +1,4 @@
-/* What writes seeds. */
+/* Writes seeds; see seeds.h. */
 #include "seeds.h"
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ void write_seed(const char *target, const char *name, const void *bytes, size_t 
 {
     char path[PATH_CAP];
     (void)snprintf(path, sizeof path, "%s/%s", directory, target);
-    (void)mkdir(directory, 0777); /* either may be there already; if not, opening the file fails */
+    (void)mkdir(directory, 0777); /* may exist already; otherwise opening the file fails */
     (void)mkdir(path, 0777);
     (void)snprintf(path, sizeof path, "%s/%s/%s", directory, target, name);
     FILE *file = fopen(path, "wb");

@@ -1,4 +1,4 @@
-/* What writes seeds: an input put together from pieces, and the groups of them. */
+/* Writes seeds: builds an input from pieces, and groups of seeds. */
 #ifndef TG_FUZZ_SEEDS_H
 #define TG_FUZZ_SEEDS_H
 
@@ -20,7 +20,7 @@ void add32(draft *d, size_t value);
 void set_directory(const char *path);
 void write_seed(const char *target, const char *name, const void *bytes, size_t len);
 
-/* seeds_plain.c: the inputs that no codec has to make. */
+/* seeds_plain.c: inputs that need no codec. */
 void write_packs(void);
 void write_recipes(void);
 void write_arrays(void);

@@ -1,4 +1,4 @@
-/* Seeds of the target `dataset`: files of data sets, sound ones and damaged ones. */
+/* Seeds of the target `dataset`: files of data sets, valid and damaged ones. */
 #include "seeds.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static void add_big_endian(draft *d, uint32_t value)
     }
 }
 
-/* idx with the numbers of its header and `data_len` elements behind them. */
+/* An idx file: the numbers of its header, then `data_len` elements. */
 static draft idx_draft(unsigned kind, const uint32_t *numbers, size_t number_n, size_t data_len)
 {
     draft d = {.len = 0};
@@ -47,7 +47,7 @@ static void write_batch(const char *name, size_t len, unsigned label)
     write_seed("dataset", name, d.bytes, d.len);
 }
 
-/* `plain` as gzip, `times` over. deflate has no compressor whose bytes are promised to stay, so it is only stored. */
+/* `plain` as gzip, `times` over. It is stored, not compressed, because the bytes of a compressor may change between versions. */
 static void write_gzip(const char *name, const void *plain, size_t plain_len, size_t times)
 {
     uint8_t packed[SEED_CAP / 2];

@@ -1,4 +1,4 @@
-/* Seeds of the targets whose input no codec has to make: packs, recipes, .npy files. */
+/* Seeds of the targets whose input needs no codec: packs, recipes, .npy files. */
 #include "base/bits.h"
 #include "npy.h"
 #include "plan/plan.h"
@@ -12,7 +12,7 @@ static void write_packed(const char *name, unsigned mode, size_t n, size_t count
 {
     draft d = {.len = 0};
     add8(&d, mode);
-    add32(&d, n - 1); /* the target adds the one back, as no chunk is empty */
+    add32(&d, n - 1); /* the target adds 1, because no chunk is empty */
     add32(&d, count);
     add_bytes(&d, bytes, len);
     write_seed("unpack", name, d.bytes, d.len);
@@ -189,7 +189,7 @@ static void write_array(const char *name, tg_dtype dtype, const uint64_t *dims, 
     write_seed("npy", name, d.bytes, d.len);
 }
 
-/* A file with this header text, which may hold a 0, and `data_len` bytes behind it. */
+/* A file with this header text, which may hold a 0, and `data_len` bytes after it. */
 static void write_text_array(const char *name, unsigned version, const char *text, size_t text_len, size_t data_len)
 {
     draft d = {.len = 0};

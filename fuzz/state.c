@@ -1,5 +1,5 @@
-/* Any bytes as saved states: a refused load changes nothing, and one that is accepted restores what was saved, or the
- * mean over the ranks of another world.
+/* Any bytes as saved states: a refused load changes nothing; an accepted one restores the saved state, or the mean over the ranks of
+ * another world.
  *
  * The input: rank that loads, repairs, number of states (a byte each); for each state its length (two bytes) and it. */
 #include "base/bytes.h"
@@ -15,7 +15,7 @@
 enum { STATE_MAX = 3, HEADER_LEN = 72, CHECKSUM_LEN = 8 };
 enum { REPAIR_MODEL = 1, REPAIR_CHECKSUM = 2 };
 
-/* Makes right what a fuzzer can not guess, so that the rest of a state is looked at. */
+/* Repairs what a fuzzer cannot guess, so that the rest of a state is reached. */
 static void repair(const tg_span *state, const fuzz_rank *rank, unsigned repairs)
 {
     uint8_t *bytes = state->data;
@@ -48,7 +48,7 @@ static float residual(const uint8_t *state, uint64_t i)
     return tg_bits_float(tg_get32(state + HEADER_LEN + 4 * i));
 }
 
-/* Whether owners of another exchange remembered something that now lies with the residuals. */
+/* Whether owners of another exchange had residuals, which are now part of the ranks' residuals. */
 static bool holds_answers(const uint8_t *state, const tg_span *spans, size_t span_n)
 {
     bool holds = false;
@@ -84,7 +84,7 @@ static void check_accepted(const fuzz_rank *rank, const uint8_t *state, const tg
     } else {
         check_shared_out(state, spans, span_n);
     }
-    if (rank->world == 1) { /* whatever the residuals are, a step ends in success or with a sentence */
+    if (rank->world == 1) { /* whatever the residuals, a step succeeds or fails with an error */
         tg_detail why;
         memset(&why, 'x', sizeof why);
         if (fuzz_step_alone(rank, 1000, &why) != TG_OK) {

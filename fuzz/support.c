@@ -1,4 +1,4 @@
-/* What fuzz targets share. */
+/* Shared by fuzz targets; see support.h. */
 #include "support.h"
 
 #include <string.h>
@@ -12,14 +12,14 @@ void *fuzz_room(size_t len, int fill)
     return memset(room, fill, len);
 }
 
-/* Stands before every block and keeps what follows it aligned for any type. */
+/* The header of every block; keeps the block aligned for any type. */
 typedef union front {
     size_t len;
     max_align_t aligned;
 } front;
 
-/* The last large block that was given back. A codec's work space has the same size every time, and to have its pages from
- * the system anew would take longer than all else that an input does. */
+/* Caches the last large block that was freed. A codec's workspace always has the same size, and new pages from the system would take
+ * longer than everything else that an input does. */
 enum { LARGE = 1 << 20 };
 static front *spare;
 
@@ -42,7 +42,7 @@ static void *acquire(void *context, size_t len)
     }
     block->len = len;
     budget->held += len;
-    return memset(block + 1, 0xa5, len); /* so that whoever relies on zeros is found out */
+    return memset(block + 1, 0xa5, len); /* so that code that relies on zeros fails */
 }
 
 static void release(void *context, void *block)
@@ -100,7 +100,7 @@ uint8_t *fuzz_take_bytes(fuzz_input *input, size_t *len)
     return bytes;
 }
 
-/* ---- sentences ---------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------- */
 
 void fuzz_check_sentence(const char *text, size_t cap)
 {

@@ -1,6 +1,6 @@
-/* Runs a trial target without a fuzzer: trial_NAME COUNT [SEED [FIRST]] gives it COUNT inputs, numbered from FIRST, each a
- * string of random decisions that is a pure function of seed and number. Whatever ends the program, a broken promise, a
- * sanitizer or an input that takes too long, the seed and the number of the input are printed. */
+/* Runs a trial target without a fuzzer: trial_NAME COUNT [SEED [FIRST]] runs COUNT inputs, numbered from FIRST. Each is a string of
+ * random decisions, a pure function of seed and number. If a broken promise, a sanitizer or a timeout ends the program, it prints the
+ * seed and the number of the input. */
 #include "trial.h"
 
 #include "check.h"
@@ -16,7 +16,7 @@ enum { DECISIONS = 160, PATIENCE_S = 60 };
 static const char *name;
 static uint64_t seed, number;
 
-/* Of sanitizers, where the program was built with one: called before they end it. */
+/* Provided by sanitizers: registers a callback for the end of the program. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static size_t put_number(char *out, uint64_t value)
@@ -33,7 +33,7 @@ static size_t put_number(char *out, uint64_t value)
     return len;
 }
 
-/* From a signal handler, so nothing but `write`. */
+/* Called from a signal handler: only `write` is allowed. */
 static void tell_input(void)
 {
     char line[256];
@@ -72,7 +72,7 @@ static uint64_t mix(uint64_t z) /* splitmix64 */
 
 static void run(void)
 {
-    uint8_t *decisions = malloc(DECISIONS); /* so that a sanitizer sees every byte too far */
+    uint8_t *decisions = malloc(DECISIONS); /* so that a sanitizer detects any access past its end */
     PROMISE(decisions != NULL, "the machine has memory for a small input");
     uint64_t state = mix(seed) ^ mix(number + 0x9e3779b97f4a7c15u);
     for (size_t i = 0; i < DECISIONS; i += 8) {

@@ -1,4 +1,4 @@
-/* What the trial targets count: inputs that were accepted and refused. A trial in which either is rare tests little. */
+/* Counters of the trial targets: accepted and refused inputs. A trial in which either is rare tests little. */
 #ifndef TG_FUZZ_TRIAL_H
 #define TG_FUZZ_TRIAL_H
 

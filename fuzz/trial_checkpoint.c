@@ -1,7 +1,7 @@
-/* A saved run of the trainer that is damaged by structure and sealed again. The input is a list of decisions: see mutate.h.
+/* Checkpoints of the trainer with structure-aware damage and a repaired checksum. The input is a list of decisions: see mutate.h.
  *
- * What must hold: it is refused with a sentence, or the team can be saved again and goes on from that; whatever was refused before,
- * the run as it was saved is read and saved again to the same bytes. */
+ * What must hold: a checkpoint is refused with an error, or the run can be saved and loaded again. After any refusal, the original
+ * checkpoint still loads and is saved again to the same bytes. */
 #include "hash.h"
 #include "mutate.h"
 #include "team.h"
@@ -13,7 +13,7 @@ uint64_t fuzz_accepted_n, fuzz_refused_n;
 
 enum { CHECKSUM_LEN = 8, WORKERS = 2 };
 
-/* ---- one team, and what it saves --------------------------------------------------------------------------------------- */
+/* ---- one run and its checkpoint ---------------------------------------------------------------------------------------- */
 
 static const tr_settings settings = {.model = "resnet8",
                                      .recipe = "ef+topk@0.01",
@@ -25,7 +25,7 @@ static const tr_settings settings = {.model = "resnet8",
 
 static tr_team team;
 
-/* The team as bytes; free them. */
+/* The checkpoint; free it. */
 static uint8_t *save(size_t *len)
 {
     char why[TR_WHY] = "";
@@ -65,7 +65,7 @@ static void seal(uint8_t *bytes, size_t len)
     }
 }
 
-/* A length of eight bytes and what has it. */
+/* A length of eight bytes, then the array. */
 static size_t cut_array(fuzz_mutant *m, size_t at, fuzz_kind kind)
 {
     size_t len = (size_t)fuzz_get_number(m->bytes + at, 8);

@@ -1,8 +1,8 @@
-/* Sound frames of every recipe that are damaged by structure and sealed again, so that the damage is met behind the checksum.
- * The input is a list of decisions: see mutate.h.
+/* Frames of every recipe with structure-aware damage and a repaired checksum, so that the damage passes the checksum. The input is a
+ * list of decisions: see mutate.h.
  *
- * What must hold: a frame is refused with a sentence and nothing is written, or it decodes, always to the same bits, and adds up
- * to the same values; nothing is written beside the tensors; whatever was read before, a sound frame decodes to what it did. */
+ * What must hold: a frame is refused with an error and nothing is written; or it decodes, always to the same bits, and decode_add adds
+ * the same values. Nothing is written outside the tensors. Whatever was read before, a valid frame decodes as before. */
 #include "bank.h"
 #include "base/bytes.h"
 #include "base/half.h"
@@ -91,7 +91,7 @@ static void check_sound(const fuzz_bank_case *of, uint32_t number)
 
 /* ---- by description ---------------------------------------------------------------------------------------------------- */
 
-/* Seals with a codec that the description makes, as whoever reads a file does. */
+/* Writes the checksum with a codec made from the description, as a reader of files has it. */
 static bool seal_as_described(uint8_t *frame, size_t len)
 {
     size_t description_len = tg_get32(frame + 20);
@@ -107,7 +107,7 @@ static bool seal_as_described(uint8_t *frame, size_t len)
     bool sealed = false;
     if (tg_layout_from_description(&layout, frame + TG_FRAME_HEADER, description_len, &budget.allocator, NULL) ==
         TG_OK) {
-        if (layout->element_n > FUZZ_ELEMENT_MAX) { /* to be refused or not, but never to be slow over */
+        if (layout->element_n > FUZZ_ELEMENT_MAX) { /* would be slow */
             tg_layout_free(layout);
             return false;
         }
@@ -191,7 +191,7 @@ static void mutate(fuzz_input *input, fuzz_mutant *m, trial *t)
     }
     fuzz_frame_fix_outer(m);
     if (fuzz_once_in(input, 16)) {
-        fuzz_damage_number(input, m->bytes + 32, 8); /* the step, from which coordinates are drawn */
+        fuzz_damage_number(input, m->bytes + 32, 8); /* the step, from which random indices are drawn */
     }
     if (fuzz_once_in(input, 8)) {
         fuzz_mutant donor;
@@ -226,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     fuzz_frame_shape whole = fuzz_frame_whole(t.of->codec);
     fuzz_frame_cut(&m, &whole);
     mutate(&input, &m, &t);
-    uint8_t *frame = fuzz_room(m.len, 0); /* exact, so that a sanitizer sees every byte too far */
+    uint8_t *frame = fuzz_room(m.len, 0); /* of the exact length, so that a sanitizer detects any access past its end */
     memcpy(frame, m.bytes, m.len);
     bool sealed = false, accepted = false;
     bool by_description = t.is_redescribed || (fuzz_once_in(&input, 16) && t.index < fuzz_bank_small_n());

@@ -1,10 +1,9 @@
-/* One step of a world in which one message is damaged by structure and sealed again: by every exchange, with LGC in all its
+/* One step of a world in which one message has structure-aware damage and a repaired checksum: with every exchange, LGC in all its
  * phases. The input is a list of decisions: see mutate.h.
  *
- * What must hold: the step ends on every rank, with a sentence where it failed. If the message was a frame or one of LGC, the step
- * succeeds on all ranks with the same averages on all, or ranks are told that they have diverged, or it fails on all and leaves
- * gradients and states as they were. A ballot that was forged tells lies which other ranks can not see through, so that ranks may
- * end the step differently then. */
+ * What must hold: the step ends on every rank, with an error if it failed. If the message was a frame or one of LGC, the step succeeds
+ * on all ranks with the same averages; or the ranks detect that they have diverged; or it fails on all ranks and leaves gradients and
+ * states unchanged. A forged ballot cannot be detected by other ranks, so that ranks may then end the step differently. */
 #include "arenas.h"
 #include "message_mutate.h"
 #include "trial.h"
@@ -15,7 +14,7 @@ uint64_t fuzz_accepted_n, fuzz_refused_n;
 
 enum { ARENA_MAX = 64, MESSAGE_MAX = 512 };
 
-/* What a step without damage sends. */
+/* The messages of a step without damage. */
 typedef struct script {
     fuzz_sealers sealers;
     uint8_t *messages[MESSAGE_MAX];
@@ -123,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     const fuzz_arena *a = fuzz_arena_at(index);
     PROMISE(fuzz_arena_n <= ARENA_MAX, "there is room for all worlds");
     if (a->n == 1) {
-        return 0; /* nobody to talk to */
+        return 0; /* a single rank sends nothing */
     }
     const script *s = script_of(index);
     damage d = {.input = &input, .arena = a, .script = s};

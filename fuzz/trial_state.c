@@ -1,8 +1,8 @@
-/* Saved states of every exchange that are damaged by structure, docs/format.md section 9, and sealed again.
- * The input is a list of decisions: see mutate.h.
+/* Saved states of every exchange (docs/format.md, section 9) with structure-aware damage and a repaired checksum. The input is a list
+ * of decisions: see mutate.h.
  *
- * What must hold: a load that is refused says why and changes nothing; one that is accepted leaves a rank that saves a state which
- * loads again to the same bytes, and whose next step ends in success or with a sentence on every rank. */
+ * What must hold: a refused load gives an error and changes nothing. After an accepted one, the rank saves a state that loads again to
+ * the same bytes, and its next step succeeds or fails with an error on every rank. */
 #include "arenas.h"
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -29,7 +29,7 @@ static void cut(fuzz_mutant *m, const tg_exchange *x)
         at = fuzz_mutant_add(m, is_name ? FUZZ_BYTES : FUZZ_NUMBER, is_name ? NAME : OTHER, 0, at, lens[i]);
     }
     size_t memory_len = 4 * (size_t)tg_get64(m->bytes + MEMORY_N_AT), end = at + memory_len;
-    if (strncmp(tg_exchange_name(x), "lgc", 3) == 0) { /* LGC keeps numbers among the floats */
+    if (strncmp(tg_exchange_name(x), "lgc", 3) == 0) { /* LGC has counters among the floats */
         const tg_lgc *l = ((const tg_lgc_exchange *)x->own)->lgc;
         size_t before = 4 * ((size_t)(l->state.scales - l->state.saved) + l->layout->tensor_n);
         at = fuzz_mutant_add(m, FUZZ_FLOATS, MEMORY, 0, at, before);

@@ -1,5 +1,5 @@
-/* Any bytes as the indices and the symbols of a chunk, for every pack part in the table. What an index part accepts is a
- * mask of the right count that survives another round; symbols that are read are below their base and survive a round. */
+/* Any bytes as the indices and the symbols of a chunk, for every pack part in the table. Accepted indices are a mask of the right count
+ * that survives a round trip; accepted symbols are below their base and survive a round trip. */
 #include "base/bits.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
@@ -60,7 +60,7 @@ static void check_index(const tg_index_part *part, tg_index_read read, tg_index_
     free(mask);
 }
 
-/* Places and signs as one. */
+/* Joint places and signs. */
 static void check_joint(const tg_index_part *part, const chunk *c, uint32_t cell)
 {
     size_t mask_len = tg_words(c->n) * sizeof(uint64_t), signs_len = c->count * sizeof(uint16_t);
@@ -111,7 +111,7 @@ static void check_plain(const chunk *c, uint32_t base)
     free(bytes);
 }
 
-/* Room for a pack, taken once: much of it, which takes long to get and to clear. */
+/* The workspace of a pack, allocated once, because it is large and slow to allocate and clear. */
 static void *room_of(const tg_symbol_part *part, const double *params)
 {
     static void *rooms[16];
@@ -125,7 +125,7 @@ static void *room_of(const tg_symbol_part *part, const double *params)
     return NULL;
 }
 
-/* All of the bytes as what a coded pack has written. */
+/* All of the bytes as the output of a coded pack. */
 static void check_coded(const tg_symbol_part *part, const chunk *c, tg_coding coding)
 {
     size_t width = coding.base == 0 ? coding.word_len : sizeof(uint16_t),

@@ -1,4 +1,4 @@
-/* Ranks of small worlds with some steps behind them. */
+/* Ranks of small worlds that have done some steps. */
 #include "worlds.h"
 
 #include "support.h"
@@ -12,10 +12,10 @@ typedef struct world_case {
 } world_case;
 
 static const world_case cases[CASE_N] = {
-    {"ef+topk@0.2+fp16", "gather", 1},       {"ef+topk@0.2+fp16", "gather", 2},       /* each rank's own coordinates */
-    {"ef+topk@0.2+fp16", "shard", 1},        {"ef+topk@0.2+fp16", "shard", 2},        /* owners remember as well */
+    {"ef+topk@0.2+fp16", "gather", 1},       {"ef+topk@0.2+fp16", "gather", 2},       /* each rank's own indices */
+    {"ef+topk@0.2+fp16", "shard", 1},        {"ef+topk@0.2+fp16", "shard", 2},        /* owners have residuals too */
     {"ef+topk@0.2+fp16", "server", 1},       {"ef+topk@0.2+fp16", "server", 2},       /* one owner of all */
-    {"ef+randomk@0.2+bf16", "allreduce", 1}, {"ef+randomk@0.2+bf16", "allreduce", 2}, /* no owner remembers */
+    {"ef+randomk@0.2+bf16", "allreduce", 1}, {"ef+randomk@0.2+bf16", "allreduce", 2}, /* owners have no residuals */
 };
 
 static const uint64_t dims[TENSOR_N] = {23, 4, 9};
@@ -25,7 +25,7 @@ static const tg_tensor tensors[TENSOR_N] = {
     {.name = "filter", .dims = &dims[2], .dim_n = 1, .kind = TG_CONV, .dtype = TG_FP32},
 };
 
-/* Gradients of one rank: any that differ from each other, and are no powers of two so that fp16 leaves residuals. */
+/* Gradients of one rank: all different, and no powers of two, so that fp16 leaves residuals. */
 typedef struct gradients {
     float elements[64];
     void *tensors[TENSOR_N];

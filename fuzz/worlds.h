@@ -1,10 +1,10 @@
-/* Ranks of small worlds with some steps behind them, for what deals with saved states. */
+/* Ranks of small worlds that have done some steps, for tests of saved states. */
 #ifndef TG_FUZZ_WORLDS_H
 #define TG_FUZZ_WORLDS_H
 
 #include "tersegrad/tersegrad.h"
 
-/* A rank of some exchange, and the state in which its last step left it. */
+/* A rank of some exchange, and its saved state after its last step. */
 typedef struct fuzz_rank {
     tg_exchange *exchange;
     uint32_t rank, world;
@@ -12,10 +12,10 @@ typedef struct fuzz_rank {
     size_t saved_len;
 } fuzz_rank;
 
-/* Every exchange, each in worlds of 1 and of 2 ranks: those of a world stand together, and worlds of one exchange too. */
+/* Every exchange, each in worlds of 1 and of 2 ranks. Ranks of a world are adjacent, and so are worlds of one exchange. */
 enum { FUZZ_RANK_N = 12 };
 
-/* All of them, made at the first use and kept as long as the program. */
+/* All of them, created at the first use and kept until the program ends. */
 const fuzz_rank *fuzz_ranks(void);
 
 /* One more step of a world of one rank, which may fail. */

@@ -58,7 +58,7 @@ void test_lgc_close(test_lgc *w)
     free(w);
 }
 
-/* Gradients that share most of what they are. */
+/* Gradients that are highly correlated between ranks. */
 void test_lgc_fill(test_lgc *w, uint64_t step)
 {
     for (uint32_t r = 0; r < w->n; r++) {

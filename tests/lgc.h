@@ -1,5 +1,5 @@
-/* A world of ranks that run LGC in one thread, on a model of a layer that travels whole, a norm, two that are coded, an empty
- * one and a last one. Gradients of ranks share most of what they are. */
+/* A world of ranks that run LGC in one thread. The model has a whole layer, a norm, two coded layers, an empty one and a last one.
+ * Gradients are highly correlated between ranks. */
 #ifndef TG_TESTS_LGC_H
 #define TG_TESTS_LGC_H
 
@@ -35,7 +35,8 @@ void test_lgc_name(test_lgc *w); /* its tensors */
 test_lgc *test_lgc_open(uint32_t n, const char *recipe);
 void test_lgc_close(test_lgc *w);
 
-/* Gradients of a step; a step on gradients as they are; both, which must succeed and leave all ranks with the same bits. */
+/* Fills in the gradients of a step; runs a step on the current gradients; or does both, which must succeed and leave all ranks with
+ * the same bits. */
 void test_lgc_fill(test_lgc *w, uint64_t step);
 tg_status test_lgc_reduce(test_lgc *w, uint64_t step, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 void test_lgc_step(test_lgc *w, uint64_t step);

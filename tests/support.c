@@ -1,4 +1,4 @@
-/* What tests share. */
+/* Shared by tests; see support.h. */
 #include "support.h"
 
 #include "base/half.h"
@@ -156,7 +156,7 @@ static void *acquire(void *context, size_t len)
     }
     void *block = malloc(len);
     if (block != NULL) {
-        memset(block, 0xa5, len); /* so that whoever relies on zeros is found out */
+        memset(block, 0xa5, len); /* so that code that relies on zeros fails */
         a->held++;
     }
     return block;

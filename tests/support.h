@@ -1,4 +1,4 @@
-/* What tests share: gradients, models, an allocator that fails on demand. */
+/* Shared by tests: gradients, models, an allocator that fails on demand. */
 #ifndef TG_TESTS_SUPPORT_H
 #define TG_TESTS_SUPPORT_H
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Fails the test with the sentence if `call` fails. */
+/* Fails the test with the error if `call` fails. */
 #define MUST(call)                                                                     \
     do {                                                                               \
         tg_detail must_why = {""};                                                     \
@@ -24,7 +24,7 @@
         (void)why;                                                                     \
     } while (0)
 
-/* Fails the test unless `call`, which passes `why` on, fails with `expected` and a sentence that contains `part`. */
+/* Fails the test unless `call`, which passes `why` on, fails with `expected` and an error that contains `part`. */
 #define MUST_FAIL(expected, part, call)                                                                     \
     do {                                                                                                    \
         tg_detail must_why = {""};                                                                          \
@@ -46,7 +46,7 @@ uint64_t test_bits(test_random *r);
 double test_uniform(test_random *r); /* [0, 1) */
 float test_gaussian(test_random *r);
 
-/* A model of `tensor_n` one-dimensional tensors with room for one gradient each. */
+/* A model of `tensor_n` one-dimensional tensors with a gradient each. */
 typedef struct test_model {
     tg_tensor *tensors;
     uint64_t *dims;
@@ -65,17 +65,17 @@ float test_model_get(const test_model *m, size_t tensor, uint64_t element);
 void test_model_set(test_model *m, size_t tensor, uint64_t element, float value);
 uint64_t test_model_elements(const test_model *m);
 
-/* A frame in memory that is exactly as long as it is. */
+/* A frame in a buffer of its exact length. */
 typedef struct test_frame {
     uint8_t *bytes;
     size_t len;
 } test_frame;
 
 test_frame test_encode(tg_codec *c, uint64_t step, const test_model *m);
-/* Reads a described frame as a stranger would. */
+/* Decodes a frame by its own description. */
 void test_decode(test_model *out, const test_frame *f);
 
-/* Fails the nth acquisition (from 1; 0: none), once or from then on, and counts what is held. */
+/* Fails the nth acquisition (from 1; 0: none), once or from then on, and counts the blocks that are not freed. */
 typedef struct test_allocator {
     tg_allocator allocator;
     uint64_t calls, fail_at;
@@ -85,7 +85,7 @@ typedef struct test_allocator {
 
 void test_allocator_start(test_allocator *a, uint64_t fail_at, bool persistent);
 
-/* Room that is exactly as long as asked for, so that a sanitizer sees every byte too far. */
+/* Allocates exactly `len` bytes, so that a sanitizer detects any access past the end. */
 void *test_room(size_t len);
 
 #endif

@@ -66,7 +66,7 @@ void test_world_fill(test_world *w, uint64_t step)
     }
 }
 
-/* Counts what was sent on its way to the tap that a test gave. */
+/* Counts the bytes sent, then calls the test's tap. */
 typedef struct counter {
     test_world *world;
     const tg_tap *next;
@@ -75,7 +75,7 @@ typedef struct counter {
 static tg_status count(void *context, tg_op_kind kind, uint32_t from, uint32_t to, void *data, uint64_t len)
 {
     counter *c = context;
-    assert_true(from != to); /* what a rank says to itself never travels */
+    assert_true(from != to); /* a rank sends nothing to itself over the link */
     c->world->sent[from] += len;
     return c->next == NULL ? TG_OK : c->next->message(c->next->context, kind, from, to, data, len);
 }
@@ -104,7 +104,7 @@ bool test_world_identical(const test_world *w)
     return true;
 }
 
-/* All residual state of a codec; to be freed. */
+/* The error-feedback state of a codec; the caller frees it. */
 static float *residuals_of(const tg_codec *c)
 {
     float *out = test_room((c->plan->residual_n + 1) * sizeof *out);
@@ -141,7 +141,7 @@ bool test_world_same(const test_world *a, const test_world *b)
     return true;
 }
 
-/* Adds what an owner keeps of a unit, tensor by tensor. */
+/* Adds an owner's residual of a unit, tensor by tensor. */
 static void add_kept(double *out, const tg_layout *l, const tg_unit_plan *u, const float *kept)
 {
     const tg_unit *unit = u->unit;

@@ -35,10 +35,10 @@ void test_world_free(test_world *w);
 /* Gradients of all ranks at a step, a pure function of both. */
 void test_world_fill(test_world *w, uint64_t step);
 
-/* One step on the gradients as they are. */
+/* Runs one step on the current gradients. */
 tg_status test_world_reduce(test_world *w, uint64_t step, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 
-/* Fills, reduces, must succeed, and leaves all ranks with the same bits. */
+/* Fills in gradients and runs a step, which must succeed and leave all ranks with the same bits. */
 void test_world_step(test_world *w, uint64_t step);
 
 bool test_world_identical(const test_world *w);
@@ -46,10 +46,10 @@ bool test_world_identical(const test_world *w);
 /* Whether both worlds hold the same gradients and residuals, rank by rank, answers included. */
 bool test_world_same(const test_world *a, const test_world *b);
 
-/* What the model has still to receive, tensors end to end: the mean of the ranks' residuals, and what owners keep. */
+/* The total residual of the model, tensors concatenated: the mean of the ranks' residuals plus those of owners. */
 void test_world_owed(double *out, const test_world *w);
 
-/* The codec with which a rank answers as an owner; NULL: it is none. */
+/* The codec with which a rank answers as an owner; NULL if it is not an owner. */
 const tg_codec *test_answer_of(const tg_exchange *x);
 
 #endif

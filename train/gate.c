@@ -1,4 +1,4 @@
-/* A gate; see gate.h. */
+/* A barrier that can fail; see gate.h. */
 #include "gate.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* XXH64 of `len` bytes. `seed` is 0, or the hash of what precedes them: then the result depends on both. */
+/* XXH64 of `len` bytes. `seed` is 0, or the hash of the preceding bytes, to continue it. */
 uint64_t tr_hash(uint64_t seed, const void *bytes, size_t len);
 
 #endif

@@ -1,4 +1,4 @@
-/* How workers meet; see meeting.h. */
+/* Synchronises workers; see meeting.h. */
 #include "meeting.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int carry(tr_worker *w, tg_op_kind kind, const tg_span *sends, const tg_s
     return 0;
 }
 
-/* The same number of bytes from every worker to worker 0, where they lie end to end in the order of ranks. */
+/* Gathers `len` bytes from every worker at worker 0, contiguous in rank order. */
 static int gather(tr_worker *w, void *all, const void *own, size_t len)
 {
     tr_team *t = w->team;
@@ -46,7 +46,7 @@ static int gather(tr_worker *w, void *all, const void *own, size_t len)
     return carry(w, TG_GATHERV, t->sends, t->recvs);
 }
 
-/* Bytes of any length from every worker to worker 0. */
+/* Gathers bytes of any length from every worker at worker 0. */
 static int gather_parts(tr_worker *w, const void *bytes, size_t len)
 {
     tr_team *t = w->team;
@@ -56,10 +56,10 @@ static int gather_parts(tr_worker *w, const void *bytes, size_t len)
         return -1;
     }
     for (uint32_t r = 0; r < n; r++) {
-        uint64_t comes = w->rank == 0 && r != 0 ? t->part_lens[r] : 0;
+        uint64_t recv_len = w->rank == 0 && r != 0 ? t->part_lens[r] : 0;
         t->sends[r] = (tg_span){(void *)(uintptr_t)bytes, w->rank != 0 && r == 0 ? len : 0};
-        t->recvs[r] = (tg_span){comes == 0 ? NULL : malloc((size_t)comes), comes};
-        if (comes != 0 && t->recvs[r].data == NULL) {
+        t->recvs[r] = (tg_span){recv_len == 0 ? NULL : malloc((size_t)recv_len), recv_len};
+        if (recv_len != 0 && t->recvs[r].data == NULL) {
             while (r-- > 1) {
                 free(t->recvs[r].data);
             }
@@ -93,7 +93,7 @@ static int work_alone(tr_worker *w, int (*work)(tr_team *t, char why[TR_WHY]))
 
 /* ---- both ---------------------------------------------------------------------------------------------------------------- */
 
-/* Meets the others, lets worker 0 do its work, meets them again. */
+/* Waits for all workers, lets worker 0 do its work, and waits for all again. */
 static int meet_threads(tr_worker *w, int (*work)(tr_team *t, char why[TR_WHY]))
 {
     tr_team *t = w->team;
@@ -123,7 +123,7 @@ int tr_meet_with(tr_worker *w, const void *bytes, size_t len, int (*work)(tr_tea
         return meet_threads(w, work);
     }
     if (gather_parts(w, bytes, len) != 0) {
-        return -1; /* the link has failed, and may still write to what was received: it is not given back */
+        return -1; /* the link has failed, and may still write to the receive buffers: they are not freed */
     }
     int code = work_alone(w, work);
     for (uint32_t r = 1; w->rank == 0 && r < t->settings->workers; r++) {

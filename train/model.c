@@ -1,4 +1,4 @@
-/* A model: a design from the table, built for a shape, with its memory. */
+/* A model: a design from models.c, built for a shape, with its buffers. */
 #include "model.h"
 #include "layers/layers.h"
 #include "layers/matrix.h"
@@ -13,9 +13,9 @@ struct tr_model {
     tr_signal *last;
 };
 
-/* ---- making ------------------------------------------------------------------------------------------------------------ */
+/* ---- creation ---------------------------------------------------------------------------------------------------------- */
 
-/* Sizes that are no use keep the arithmetic below far from overflow, and fit the ints of OpenBLAS. */
+/* Larger sizes are refused. So the arithmetic below cannot overflow, and sizes fit the ints of OpenBLAS. */
 enum { SIZE_MOST = 1 << 24 };
 
 static int refuse(char why[TR_WHY], const char *sentence)
@@ -104,7 +104,7 @@ void tr_model_free(tr_model *m)
     }
 }
 
-/* ---- looking inside ------------------------------------------------------------------------------------------------------ */
+/* ---- queries ------------------------------------------------------------------------------------------------------------- */
 
 size_t tr_model_param_n(const tr_model *m)
 {

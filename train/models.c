@@ -1,4 +1,4 @@
-/* Models for small images and for text, as they are usually compared by. */
+/* Models for small images and for text: those that papers commonly compare with. */
 #include "models.h"
 #include "layers/layers.h"
 
@@ -28,7 +28,7 @@ static tr_signal *build_mlp(tr_net *net, const tr_shape *shape)
 
 /* ---- lenet: LeCun et al. 1998, with the sizes that Caffe made common ---------------------------------------------------- */
 
-/* ReLU and the largest of a window may change places; after the pool there is less to do. */
+/* ReLU and max pooling commute; after the pool there are fewer values to process. */
 static tr_signal *conv_pool(tr_net *net, tr_signal *x, const char *name, size_t features)
 {
     x = tr_conv(net, x, name, features, (tr_window){5, 5, 1, 0}, true);
@@ -46,7 +46,7 @@ static tr_signal *build_lenet(tr_net *net, const tr_shape *shape)
 
 /* ---- residual nets for small images: He et al. 2016, section 4.2 ---------------------------------------------------------- */
 
-/* A convolution and its norm, called "block" + conv and "block" + norm. */
+/* A convolution and its norm, named block + conv and block + norm. */
 static tr_signal *conv_norm(tr_net *net, tr_signal *x, const char *block, const char *conv, const char *norm,
                             size_t features, tr_window window)
 {
@@ -59,8 +59,8 @@ static tr_signal *conv_norm(tr_net *net, tr_signal *x, const char *block, const 
 
 /*     in --- conv1 - norm1 - relu - conv2 - norm2 --- add - relu
  *         |                                           |
- *         `--- as it is, or shortcut - norm ----------'
- * The shortcut is a convolution of one place where the number of features changes. */
+ *         `--- identity, or shortcut - norm ----------'
+ * Where the number of features changes, the shortcut is a 1 x 1 convolution. */
 static tr_signal *residual_block(tr_net *net, tr_signal *in, const char *block, size_t features)
 {
     bool changes = in->channels != features;

@@ -1,4 +1,4 @@
-/* The models there are. */
+/* The table of models. */
 #ifndef TR_MODELS_H
 #define TR_MODELS_H
 
@@ -7,12 +7,12 @@
 typedef struct tr_design {
     const char *name;
     tr_task task;
-    uint32_t least; /* height and width of the smallest image that it can take; 0 for text */
-    /* Puts the layers down and returns the last signal: a number for each class. */
+    uint32_t least; /* smallest height and width of an image; 0 for text */
+    /* Adds the layers and returns the last signal: a logit for each class. */
     tr_signal *(*build)(tr_net *net, const tr_shape *shape);
 } tr_design;
 
-/* NULL if there is none of this name. */
+/* NULL if no model has this name. */
 const tr_design *tr_design_find(const char *name);
 
 #endif

@@ -1,8 +1,8 @@
-/* SGD with momentum (Sutskever et al. 2013, in the form that takes the rate last), Adam (Kingma and Ba 2015) with decoupled
- * decay (Loshchilov and Hutter 2019), and how the rate goes down.
+/* SGD with momentum (Sutskever et al. 2013, in the form that multiplies the velocity by the rate), Adam (Kingma and Ba 2015) with
+ * decoupled weight decay (Loshchilov and Hutter 2019), and learning-rate schedules.
  *
- * Only +, -, *, / and square roots are used, which give the same bits on every machine; a cosine or a power from a
- * mathematical library need not. */
+ * Only +, -, *, / and square roots are used, which give the same bits on every machine; cosines and powers of a math library
+ * need not. */
 #include "optimizer.h"
 
 #include <math.h>
@@ -68,22 +68,22 @@ double tr_optimizer_rate(const tr_optimizer_options *o, uint64_t step)
     return o->rate;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------------------------------------- */
 
-/* The first thing that is wrong, or NULL. Conditions are written so that NaN is wrong. */
+/* The first invalid option, or NULL. Conditions are written so that NaN is invalid. */
 static const char *find_fault(const tr_optimizer_options *o)
 {
     if (!(o->rate > 0 && o->rate <= 1e6)) {
         return "the rate must be above 0";
     }
     if (!(o->weight_decay >= 0 && o->weight_decay <= 1e6)) {
-        return "weight decay must not be below 0";
+        return "weight decay must be at least 0";
     }
     if (o->rule == TR_SGD && !(o->momentum >= 0 && o->momentum < 1)) {
         return "momentum must be from 0 to below 1";
     }
     if (o->rule == TR_SGD && o->nesterov && o->momentum == 0) {
-        return "Nesterov's rule needs momentum";
+        return "Nesterov momentum needs a momentum above 0";
     }
     if (o->rule == TR_ADAM && !(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) {
         return "the betas of Adam must be from 0 to below 1";
@@ -92,15 +92,16 @@ static const char *find_fault(const tr_optimizer_options *o)
         return "the epsilon of Adam must be above 0";
     }
     if (o->decline == TR_COSINE && o->steps <= o->warmup) {
-        return "a rate that follows a cosine needs a number of steps above that of the warm-up";
+        return "a cosine schedule needs more steps than the warm-up has";
     }
     if (o->decline == TR_STEP && (o->drop_every == 0 || !(o->drop > 0 && o->drop <= 1))) {
-        return "a rate that drops needs a factor above 0 and at most 1, and the number of steps after which it drops";
+        return "a step schedule needs a factor above 0 and at most 1, and the number of steps after which the rate "
+               "drops";
     }
     return NULL;
 }
 
-/* The last parameter ends where the weights end. */
+/* The weights end with the last parameter. */
 static size_t count_weights(const tr_model *m)
 {
     size_t n = tr_model_param_n(m);
@@ -163,12 +164,13 @@ static void step_adam(const tr_optimizer_options *o, uint64_t step, float rate, 
 {
     float beta1 = (float)o->beta1, beta2 = (float)o->beta2, epsilon = (float)o->epsilon;
     float rest1 = (float)(1 - o->beta1), rest2 = (float)(1 - o->beta2);
-    /* Both averages began at 0; this takes out what that still weighs. */
-    float mend1 = (float)(1 / (1 - power(o->beta1, step + 1))), mend2 = (float)(1 / (1 - power(o->beta2, step + 1)));
+    /* Bias correction: both averages started at 0. */
+    float unbias1 = (float)(1 / (1 - power(o->beta1, step + 1))),
+          unbias2 = (float)(1 / (1 - power(o->beta2, step + 1)));
     for (size_t i = 0; i < n; i++) {
         means[i] = beta1 * means[i] + rest1 * grads[i];
         squares[i] = beta2 * squares[i] + rest2 * grads[i] * grads[i];
-        float move = means[i] * mend1 / (sqrtf(squares[i] * mend2) + epsilon);
+        float move = means[i] * unbias1 / (sqrtf(squares[i] * unbias2) + epsilon);
         weights[i] -= rate * (move + decay * weights[i]);
     }
 }

@@ -1,4 +1,4 @@
-/* Optimizers: what a step makes of the averaged gradient. State lies in one array, so that it saves and loads whole. */
+/* Optimizers: update the weights with the averaged gradient. The state is one array, so that it is saved and loaded at once. */
 #ifndef TR_OPTIMIZER_H
 #define TR_OPTIMIZER_H
 
@@ -16,22 +16,22 @@ typedef struct tr_optimizer_options {
     double weight_decay;          /* of all parameters but norms and biases; decoupled in Adam (AdamW) */
     tr_decline decline;
     uint64_t warmup;     /* steps in which the rate grows linearly from rate / warmup */
-    uint64_t steps;      /* of the whole run, for cosine, which ends near 0 */
-    double drop;         /* TR_STEP: factor ... */
-    uint64_t drop_every; /* ... after so many steps each */
+    uint64_t steps;      /* TR_COSINE: of the whole run, at the end of which the rate is near 0 */
+    double drop;         /* TR_STEP: factor of each drop */
+    uint64_t drop_every; /* TR_STEP: steps between drops */
 } tr_optimizer_options;
 
 /* SGD with momentum 0.9, rate 0.05, no decay, cosine without warm-up. */
 tr_optimizer_options tr_optimizer_standard(void);
 
-/* The rate at a step, from 0. */
+/* The learning rate at a step; the first step is 0. */
 double tr_optimizer_rate(const tr_optimizer_options *o, uint64_t step);
 
 typedef struct tr_optimizer tr_optimizer;
 int tr_optimizer_new(tr_optimizer **out, const tr_model *m, const tr_optimizer_options *o, char why[TR_WHY]);
 void tr_optimizer_free(tr_optimizer *o);
 
-/* Moves the model's weights by its gradients, in a fixed order of operations: the same bits on every replica. */
+/* Updates the model's weights with its gradients. The order of operations is fixed: the same bits on every replica. */
 void tr_optimizer_step(tr_optimizer *o, tr_model *m, uint64_t step);
 
 /* Moments; *n receives their number. */

@@ -1,4 +1,4 @@
-/* What worker 0 does when it has all reports; see report.h. */
+/* What worker 0 does with the reports of all workers; see report.h. */
 #include "report.h"
 
 #include "hash.h"

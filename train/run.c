@@ -1,60 +1,30 @@
-/* A training run; see run.h. Every worker does the same steps:
+/* A training run; see run.h. In every step a worker, which is a thread or a process, does this:
  *
- *     its batch, forward, backward     a thread or a process each
- *     meet                             threads, if a hook wants all gradients
- *     reduce                           through the exchange: afterwards all hold the same averages
- *     update                           the same arithmetic on the same bits: the weights stay the same
- *     meet                             worker 0 hears how the others fared, tells and saves */
+ *     batch, forward, backward    its own samples
+ *     meet                        threads only, if a hook wants the gradients
+ *     reduce                      by the exchange: afterwards all workers hold the same averages
+ *     update                      the same arithmetic on the same bits, so that all weights stay equal
+ *     meet                        worker 0 receives all reports, calls hooks and saves */
 #include "hash.h"
 #include "meeting.h"
 #include "report.h"
 #include "settings.h"
+#include "timed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- a step of one worker ------------------------------------------------------------------------------------------ */
 
-/* As tg_reduce, with a clock: the first call encodes, those behind a message decode. */
 static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 {
-    tg_op op;
-    double start = now();
-    tg_status status = tg_exchange_begin(w->exchange, step, w->grads, why);
-    double *stage = &w->report->times.encode;
-    while (status == TG_OK || status == TG_MORE) {
-        status = tg_exchange_next(w->exchange, &op, why);
-        double mid = now();
-        *stage += mid - start;
-        stage = &w->report->times.decode;
-        if (status != TG_MORE) {
-            break;
-        }
-        status = w->link->carry(w->link, &op, why);
-        start = now();
-        w->report->times.exchange += start - mid;
-        if (status != TG_OK) {
-            tg_exchange_cancel(w->exchange);
-            break;
-        }
-    }
+    tg_status status = tr_timed_reduce(&w->report->times, w->exchange, w->link, step, w->grads, why);
     tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
     w->report->carried = w->link->sent_len - w->between;
     w->report->between = w->between;
-    if (status == TG_E_LINK) {
-        if (w->team->settings->link != NULL) {
-            w->team->lost_link = 1;
-        }
-        w->link->abort(w->link, why->text);
+    if (status == TG_E_LINK && w->team->settings->link != NULL) {
+        w->team->lost_link = 1;
     }
     return status;
 }
@@ -69,10 +39,10 @@ static void learn(tr_worker *w, uint64_t step)
                     .batch = s->batch,
                     .augment = s->augment};
     w->report->times = (tr_times){0};
-    double start = now();
+    double start = tr_seconds();
     tr_batch batch = tr_loader_train(w->loader, &draw);
     w->report->score = tr_model_train(w->model, &batch);
-    w->report->times.compute = now() - start;
+    w->report->times.compute = tr_seconds() - start;
 }
 
 static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
@@ -81,15 +51,15 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
     if (status != TG_OK) {
         return status;
     }
-    double start = now();
+    double start = tr_seconds();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update = now() - start;
+    w->report->times.update = tr_seconds() - start;
     return TG_OK;
 }
 
 /* ---- tests, shared by all workers ------------------------------------------------------------------------------------ */
 
-/* The running statistics of worker 0. */
+/* The running statistics of worker 0; processes broadcast them. NULL if the link fails. */
 static const float *leading_buffers(tr_worker *w)
 {
     const tr_team *t = w->team;
@@ -102,8 +72,8 @@ static const float *leading_buffers(tr_worker *w)
     return tr_spread(w, leading, n * sizeof *leading) == 0 ? leading : NULL;
 }
 
-/* Each worker tests its share of the samples, with the running statistics of worker 0, so that the result does not depend
- * on who tests what. Workers other than 0 get their own back afterwards. */
+/* Each worker tests its share of the samples. All use the running statistics of worker 0, so that the result does not depend on
+ * how samples are shared out. Workers other than 0 restore their own afterwards. */
 static int test_share(tr_worker *w)
 {
     const tr_team *t = w->team;
@@ -143,7 +113,7 @@ static void hash_weights(tr_worker *w)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------- */
 
-/* Hands the gradients of this process to the hook that wants them. Threads wait for each other before and behind it. */
+/* Passes the gradients of this process to the hook. Threads wait for each other before and after it. */
 static int show_gradients(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -166,8 +136,8 @@ static int find_nonfinite(tr_team *t, char why[TR_WHY])
     return 0;
 }
 
-/* A step fails on all workers alike, unless it is the link that fails: the worker whose gradients hold NaN or Inf has the status
- * TG_E_NONFINITE, the others TG_E_PEER. Worker 0 collects the statuses and says what it means. */
+/* A step fails on all workers alike, unless the link itself has failed. The worker whose gradients hold NaN or Inf has the status
+ * TG_E_NONFINITE, the others TG_E_PEER. So worker 0 collects the statuses before it reports the reason. */
 static void fail_step(tr_worker *w, uint64_t step, const char *reason)
 {
     tr_team *t = w->team;
@@ -177,7 +147,7 @@ static void fail_step(tr_worker *w, uint64_t step, const char *reason)
         t->diverged = step + 1;
     }
     if (met && w->rank != 0 && t->settings->link == NULL) {
-        return; /* worker 0 says it for all threads */
+        return; /* worker 0 reports it for all threads */
     }
     (void)snprintf(why, sizeof why, "%s at step %llu%s", reason, (unsigned long long)step,
                    met && t->has_nonfinite ? ": training has diverged; try a lower --rate, or --warmup" : "");
@@ -191,7 +161,7 @@ static void tell_saved(const tr_team *t)
     }
 }
 
-/* Every worker brings its own part, and worker 0 puts them together; all hear when it is on the disk. */
+/* Worker 0 gathers the parts of all workers and saves them. All workers wait until it has. */
 static int save_together(tr_worker *w)
 {
     char why[TR_WHY] = "";
@@ -220,7 +190,7 @@ static int run_step(tr_worker *w, uint64_t step)
     tg_detail why = {""};
     learn(w, step);
     if (t->hooks->gradients != NULL && show_gradients(w) != 0) {
-        /* Those who have passed the gate before another one failed wait for this worker in the exchange. */
+        /* Workers that passed the barrier before another one failed may wait for this one in the exchange. */
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
@@ -267,7 +237,7 @@ static void work_as_threads(tr_team *t)
     }
 }
 
-/* This process is one of the workers, and at the end hears from worker 0 that all is well. */
+/* Runs this process's worker. At the end waits for worker 0 to confirm that it has finished. */
 static void work_as_process(tr_team *t)
 {
     uint8_t is_well = 1;
@@ -277,7 +247,7 @@ static void work_as_process(tr_team *t)
     }
 }
 
-/* Processes: whether all were set up alike; then what worker 0 was given of a saved run comes to all. */
+/* Processes only: compares the setup of all workers, then broadcasts worker 0's saved run. */
 static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room, char why[TR_WHY])
 {
     tr_worker *w = &t->workers[0];

@@ -1,6 +1,6 @@
-/* A training run: N workers, each with a model of its own, that average their gradients through an exchange and stay the same
- * to the bit. They are threads of this process, or this process is one of them and a link leads to the others. It reads no
- * file and writes none: what there is to tell or to keep goes to hooks. */
+/* A training run: N workers, each with a replica of the model, average their gradients with an exchange and stay equal to the bit.
+ * Workers are threads of this process; or each is a process, and a link connects them. A run reads and writes no files: it passes
+ * everything to hooks. */
 #ifndef TR_RUN_H
 #define TR_RUN_H
 
@@ -17,7 +17,7 @@ typedef struct tr_settings {
     uint64_t dense_below;
     tg_nonfinite nonfinite;
     uint32_t workers;
-    size_t batch; /* samples a worker and step */
+    size_t batch; /* samples per worker and step */
     uint64_t steps;
     uint64_t seed;
     int augment;
@@ -25,24 +25,26 @@ typedef struct tr_settings {
     uint64_t test_every;   /* steps between tests; 0: only at the end */
     uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end */
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
-    tg_link *link;         /* NULL: workers are threads; else it leads from this one, which is ... */
-    uint32_t rank;         /* ... worker `rank`, to the others */
-    double slow_bits; /* of threads: bits a second of the link that is emulated between them (slow.h); 0: none is ... */
+    tg_link *
+        link; /* NULL: workers are threads; otherwise this process is one worker, and the link connects it to the others */
+    uint32_t rank; /* of this process, if `link` is not NULL */
+    double
+        slow_bits; /* threads only: bits per second of the link that is emulated between them (slow.h); 0: none ... */
     double slow_latency; /* ... and its latency in seconds */
 } tr_settings;
 
-/* Seconds that a step takes on a worker, the mean over workers. */
+/* Seconds per step, the mean over workers. */
 typedef struct tr_times {
     double compute;  /* batch, forward, backward */
     double encode;   /* gradient to frame */
-    double exchange; /* the link: copying, and waiting for others */
-    double decode;   /* frames to average; where ranks own slices, their answers too */
+    double exchange; /* time in the link: copying, and waiting for other workers */
+    double decode;   /* frames to average; if ranks own slices, also encoding their averages */
     double update;   /* the optimizer */
 } tr_times;
 
 #define TR_KIND_N (TG_BIAS + 1)
 
-/* What the parameters of one kind took in worker 0's frames, over all steps. */
+/* The share of parameters of one kind in worker 0's frames, over all steps. */
 typedef struct tr_kind_traffic {
     uint64_t elements; /* in one step */
     tg_traffic sum;
@@ -54,12 +56,12 @@ typedef struct tr_step {
     double loss, accuracy; /* of the workers' batches, before the update */
     double rate;
     tg_meter bytes;  /* of this step, summed over workers */
-    double up, down; /* what a worker other than worker 0, which may be a server, sends and receives: the mean */
+    double up, down; /* bytes that a worker sends and receives: the mean without worker 0, which may be a server */
     tr_times times;
-    const tr_model *model;     /* for names ... */
-    const double *residual;    /* ... and for each parameter the norm of worker 0's residual ... */
-    const tg_traffic *traffic; /* ... and what it took in worker 0's frame */
-    tg_learning learning;      /* of exchanges that learn: behind this step */
+    const tr_model *model;     /* has the names of the parameters */
+    const double *residual;    /* of each parameter: the norm of worker 0's residual */
+    const tg_traffic *traffic; /* of each parameter: its share of worker 0's frame */
+    tg_learning learning;      /* of exchanges that learn: after this step */
 } tr_step;
 
 typedef struct tr_test {
@@ -67,32 +69,32 @@ typedef struct tr_test {
     double loss, accuracy;
 } tr_test;
 
-/* Called between steps, or where they say, by worker 0 alone. Not 0: the run ends as failed on all workers, with what the hook
- * has put into `why`. */
+/* Callbacks of worker 0, between steps unless stated otherwise. If one does not return 0, the run fails on all workers with the error
+ * in `why`. */
 typedef struct tr_hooks {
     void *context;
-    /* In the middle of a step: models[0..n), one a worker of this process, with their gradients before they are averaged.
-     * NULL: nobody wants them, and nobody waits. */
+    /* Called in the middle of a step with the models of this process's n workers, whose gradients are not averaged yet. If it
+     * is NULL, workers do not wait for each other here. */
     int (*gradients)(void *context, uint64_t step, tr_model *const *models, uint32_t n, char why[TR_WHY]);
     int (*step)(void *context, const tr_step *step, char why[TR_WHY]);
     int (*test)(void *context, const tr_test *test, char why[TR_WHY]);
-    /* All that the run needs to go on from `steps` steps done. */
+    /* Receives the checkpoint of a run after `steps` steps. */
     int (*save)(void *context, uint64_t steps, const void *bytes, size_t len, char why[TR_WHY]);
-    /* Called in every process, not by worker 0 alone: there is something to resume from, because `save` has succeeded or this run
-     * was itself resumed. NULL: nobody wants to know. */
+    /* Called in every process, not only by worker 0, when there is a checkpoint to resume from: `save` has succeeded, or this run was
+     * itself resumed. May be NULL. */
     void (*saved)(void *context);
 } tr_hooks;
 
-/* What a run came to. Bytes are what one worker sends in a step, the mean over workers and steps. */
+/* The result of a run. Bytes are those that one worker sends in a step, the mean over workers and steps. */
 typedef struct tr_result {
     double train_loss; /* of the last steps, up to 50 */
     tr_test test;
     double dense_bytes, wire_bytes;
-    double busiest_bytes; /* of the worker that sends most, over the steps done now */
+    double busiest_bytes; /* of the worker that sends most, over the steps of this call */
     tr_kind_traffic kinds[TR_KIND_N];
-    tr_times times; /* mean over steps done now */
+    tr_times times; /* mean over the steps of this call */
     uint64_t
-        between_bytes; /* between steps, of processes alone: what all of them have sent each other beside gradients */
+        between_bytes; /* processes only: bytes of all workers that are not gradients: handshake, reports, checkpoints */
     uint64_t weights_hash;
     uint64_t
         diverged; /* steps done when training diverged (diverged.h, or a loss or gradient that is not finite), 0: it has
@@ -101,15 +103,16 @@ typedef struct tr_result {
     char recipe[TG_RECIPE_CAP]; /* of the largest parameter */
 } tr_result;
 
-/* Runs from the start, or from what `save` was given, with as many workers as then or others. Of processes all call this, and
- * that of worker 0 alone has hooks called (but for `saved`), is given what was saved, and gets a result. 0, or -1 and one
- * sentence in `why`; TR_MISUSE if these settings can never work; TR_LOST if it is the link that has failed, which others may
- * know otherwise or not at all. */
+/* Runs from the start, or from a checkpoint that `save` received; the number of workers may differ from that of the saved run. If
+ * workers are processes, all of them call this; only worker 0's hooks are called (except `saved`), only worker 0 passes a
+ * checkpoint, and only worker 0 gets a result. Returns 0, or -1 and an error in `why`; TR_MISUSE if these settings can never
+ * work; TR_LOST if the link has failed: then
+ * other workers may have another error, or none. */
 enum { TR_LOST = -2 };
 int tr_run(tr_result *out, const tr_settings *s, const tr_data *data, const tr_hooks *hooks, const void *saved,
            size_t saved_len, char why[TR_WHY]);
 
-/* The number of steps done that saved bytes stand for; -1 and a sentence if they are damaged or of other settings. */
+/* The number of steps that a checkpoint has done. -1 and an error if it is damaged or has other settings. */
 int tr_saved_steps(uint64_t *out, const tr_settings *s, const tr_data *data, const void *saved, size_t saved_len,
                    char why[TR_WHY]);
 

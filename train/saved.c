@@ -1,12 +1,15 @@
-/* The state of a run as bytes: weights, moments, each worker's running statistics and residuals. Everything random is a
- * pure function of seed and step, so nothing else is needed to go on with the same bits.
+/* A checkpoint: weights, moments, each worker's running statistics and residuals. All randomness is a pure function of seed and
+ * step, so that a resumed run computes the same bits without any other state.
  *
- *     "TGTR", version u32, settings as text, steps done u64, bytes so far (dense, payload, header, logical, received) and steps of all workers u64,
- *     traffic of each kind so far (bytes, entries, bins, bytes as papers count) u64, recent losses, the last test, weights,
- *     moments, then for each worker its buffers and its exchange's state; XXH64 of all of it
+ *     "TGTR", u32 version, settings as text, u64 steps done
+ *     u64 bytes so far: dense, payload, header, logical, received; u64 steps of all workers
+ *     u64 traffic of each kind so far: bytes, entries, bins, bytes as papers count
+ *     recent losses, the last test, weights, moments
+ *     for each worker: its buffers and its exchange's state
+ *     XXH64 of all of it
  *
- * An array or a text is its length in bytes as u64, then its bytes. Numbers are little-endian, as the machines are that this
- * runs on. Threads and processes save the same, and each goes on from what the other has saved. */
+ * An array or a text is its length in bytes as u64, then its bytes. Numbers are little-endian. Threads and processes write the same
+ * checkpoints, and can resume from each other's. */
 #include "hash.h"
 #include "settings.h"
 #include "team.h"
@@ -16,7 +19,7 @@
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "saved runs are written as they lie in memory, which needs a little-endian machine"
+#error "checkpoints are written in the machine's byte order, which must be little-endian"
 #endif
 
 enum { VERSION = 4, CHECKSUM_LEN = 8 };
@@ -25,7 +28,7 @@ static const char magic[4] = {'T', 'G', 'T', 'R'};
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* With `at` NULL only counts. */
+/* Appends bytes at `at`; with `at` NULL it only counts them. */
 typedef struct writer {
     uint8_t *at;
     size_t len;
@@ -63,7 +66,7 @@ static int put_exchange(writer *w, const tg_exchange *x, char why[TR_WHY])
     return 0;
 }
 
-/* The worker's own part: running statistics, which differ, and what its exchange remembers. */
+/* A worker's own part: its running statistics, and the state of its exchange. */
 int tr_saved_worker(tr_worker *w, char why[TR_WHY])
 {
     size_t n = 0;
@@ -162,7 +165,7 @@ static uint64_t get64(reader *r)
     return get(r, &value, sizeof value) == 0 ? value : 0;
 }
 
-/* An array of exactly n floats; with `out` NULL it is only passed by. */
+/* Reads an array of exactly n floats; with `out` NULL it is skipped. */
 static int get_floats(reader *r, float *out, size_t n)
 {
     uint64_t len = get64(r);
@@ -177,7 +180,7 @@ static int get_floats(reader *r, float *out, size_t n)
     return 0;
 }
 
-/* What settings it was saved with, as text in `text`, is passed by; the reader is then behind the number of steps. */
+/* Validates a checkpoint and reads its settings and number of steps. The reader is then after the number of steps. */
 static int open_saved(reader *r, uint64_t *steps, char text[TR_SETTINGS_CAP], const uint8_t *src, size_t src_len,
                       char why[TR_WHY])
 {
@@ -204,7 +207,7 @@ static int open_saved(reader *r, uint64_t *steps, char text[TR_SETTINGS_CAP], co
     return 0;
 }
 
-/* Opens what a run with these settings may go on from. */
+/* Opens a checkpoint, and checks that a run with these settings can resume from it. */
 static int open_fitting(reader *r, uint64_t *steps, uint32_t *workers, const tr_settings *s, const tr_data *data,
                         const uint8_t *src, size_t src_len, char why[TR_WHY])
 {
@@ -214,7 +217,7 @@ static int open_fitting(reader *r, uint64_t *steps, uint32_t *workers, const tr_
     }
     tr_settings_text(now, s, data);
     *workers = tr_settings_workers(saved);
-    return *workers == 0 ? refuse(why, "it names no workers") : tr_settings_compare(saved, now, why);
+    return *workers == 0 ? refuse(why, "its settings have no number of workers") : tr_settings_compare(saved, now, why);
 }
 
 int tr_saved_steps(uint64_t *out, const tr_settings *s, const tr_data *data, const void *saved, size_t saved_len,
@@ -225,7 +228,7 @@ int tr_saved_steps(uint64_t *out, const tr_settings *s, const tr_data *data, con
     return open_fitting(&r, out, &workers, s, data, saved, saved_len, why);
 }
 
-/* Passes the parts of all workers of the saved run by: where the buffers of each lie, and its exchange's state. */
+/* Reads the parts of all workers of the saved run: sets pointers to the buffers and the exchange's state of each. */
 static int find_parts(reader *r, const uint8_t **buffers, tg_span *states, uint32_t workers, size_t buffer_n,
                       char why[TR_WHY])
 {
@@ -242,10 +245,10 @@ static int find_parts(reader *r, const uint8_t **buffers, tg_span *states, uint3
         r->at += len;
         r->left -= (size_t)len;
     }
-    return r->left == 0 ? 0 : refuse(why, "it has bytes behind its end");
+    return r->left == 0 ? 0 : refuse(why, "it has extra bytes at its end");
 }
 
-/* A worker takes what it had, or with another number of workers its share of what all had. */
+/* Restores a worker: its own part, or with another number of workers its share of all parts. */
 static int get_worker(tr_worker *w, const uint8_t *const *buffers, const tg_span *states, uint32_t workers,
                       char why[TR_WHY])
 {
@@ -278,13 +281,13 @@ static int get_workers(reader *r, tr_team *t, uint32_t workers, char why[TR_WHY]
     return code;
 }
 
-/* Weights and moments lie there once, and go to every worker. */
-static int get_shared(const reader *from, reader *behind, tr_worker *w, char why[TR_WHY])
+/* Weights and moments are stored once; every worker reads them. *end is set to the position after them. */
+static int get_shared(const reader *from, reader *end, tr_worker *w, char why[TR_WHY])
 {
     size_t weight_n = 0, moment_n = 0;
     float *weights = tr_model_weights(w->model, &weight_n), *moments = tr_optimizer_state(w->optimizer, &moment_n);
-    *behind = *from;
-    if (get_floats(behind, weights, weight_n) != 0 || get_floats(behind, moments, moment_n) != 0) {
+    *end = *from;
+    if (get_floats(end, weights, weight_n) != 0 || get_floats(end, moments, moment_n) != 0) {
         return refuse(why, "it does not fit the model");
     }
     return 0;
@@ -292,7 +295,7 @@ static int get_shared(const reader *from, reader *behind, tr_worker *w, char why
 
 int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WHY])
 {
-    reader r, behind = {NULL, 0};
+    reader r, end = {NULL, 0};
     uint32_t workers = 0;
     if (open_fitting(&r, &t->first_step, &workers, t->settings, t->data, src, src_len, why) != 0) {
         return -1;
@@ -315,10 +318,10 @@ int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WH
         return refuse(why, "it is too short");
     }
     for (uint32_t i = 0; i < t->worker_n; i++) {
-        if (get_shared(&r, &behind, &t->workers[i], why) != 0) {
+        if (get_shared(&r, &end, &t->workers[i], why) != 0) {
             return -1;
         }
     }
     t->done = t->first_step;
-    return get_workers(&behind, t, workers, why);
+    return get_workers(&end, t, workers, why);
 }

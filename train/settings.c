@@ -1,4 +1,4 @@
-/* What all workers of a run must have in common, and a run that goes on with the one that was saved; see settings.h. */
+/* Settings as text; see settings.h. */
 #include "settings.h"
 
 #include <inttypes.h>
@@ -64,14 +64,14 @@ static int is_of_data(const char *line)
            is_named(line, "test-data");
 }
 
-/* A run may go on with other workers, and with other batches, which follow from them. */
+/* A run may be resumed with another number of workers, and so with another batch size. */
 static int may_differ(const char *line)
 {
     return is_named(line, "workers") || is_named(line, "batch");
 }
 
-/* Replaces control characters, which a damaged file may have put into a value: a sentence is one line that a terminal shows. */
-static void show_plainly(char *text)
+/* Replaces control characters, which a damaged file may contain, so that an error is one line that a terminal can show. */
+static void replace_controls(char *text)
 {
     for (; *text != '\0'; text++) {
         *text = (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text;
@@ -96,7 +96,7 @@ int tr_settings_compare(const char *saved, const char *now, char why[TR_WHY])
             (void)snprintf(why, TR_WHY,
                            "it was saved by a run with other settings; give the same flags to go on with it");
         }
-        show_plainly(why);
+        replace_controls(why);
         return -1;
     }
     return 0;

@@ -1,4 +1,4 @@
-/* The team of a run: what every worker has, taken before the first step and given back after the last. */
+/* The objects of a run: allocated before the first step, freed after the last. */
 #include "team.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The inside of a run: what the workers have and what they share. */
+/* Internal to a run: the objects of its workers, and what they share. */
 #ifndef TR_TEAM_H
 #define TR_TEAM_H
 
@@ -10,14 +10,14 @@
 #define TR_TEST_BATCH 100
 #define TR_RECENT 50 /* steps that train_loss is the mean of */
 
-/* What a worker tells worker 0 of itself. */
+/* What a worker reports to worker 0. */
 typedef struct tr_report {
     tr_score score;   /* of the last step or test */
     tg_status status; /* of the last step */
     tr_times times;
     tg_meter last, total;
-    uint64_t carried; /* bytes of gradients that the link has counted */
-    uint64_t between; /* and those that went between steps */
+    uint64_t carried; /* bytes that the link has counted in steps */
+    uint64_t between; /* bytes that the link has counted between steps */
     uint64_t hash;    /* of the weights */
 } tr_report;
 
@@ -30,13 +30,13 @@ typedef struct tr_worker {
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
-    tr_slow slow;      /* the link, where a slow one is emulated */
-    void **grads;      /* one a parameter, into the model's array */
-    tr_report *report; /* its own, among those of the team */
+    tr_slow slow;      /* wraps the link if a slow one is emulated */
+    void **grads;      /* of each parameter: pointer into the model's array */
+    tr_report *report; /* its element of the team's reports */
     uint64_t between;  /* bytes that it has sent between steps */
-    float *kept;       /* room for the model's buffers during a test ... */
-    float *leading;    /* ... and, of a process, for those of worker 0 */
-    uint8_t *saved;    /* the worker between two steps, while a run is saved */
+    float *kept;       /* copy of the model's buffers during a test */
+    float *leading;    /* processes only: copy of worker 0's buffers */
+    uint8_t *saved;    /* its part of a checkpoint */
     size_t saved_len;
 } tr_worker;
 
@@ -45,19 +45,19 @@ typedef struct tr_team {
     const tr_data *data;
     const tr_hooks *hooks;
     tr_gate gate;
-    tg_threads *hub;    /* of threads */
+    tg_threads *hub;    /* threads only */
     tr_worker *workers; /* of this process: all, or one */
     uint32_t worker_n;
-    tr_report *reports;     /* of all workers; behind a meeting worker 0's process has them */
-    tg_span *parts;         /* of all workers, when a run is saved; likewise ... */
-    uint64_t *part_lens;    /* ... */
-    tg_span *sends, *recvs; /* of processes: room for an operation */
-    int lost_link;          /* it is the link that has failed */
+    tr_report *reports;     /* of all workers; valid in worker 0's process after tr_meet */
+    tg_span *parts;         /* of all workers: their parts of a checkpoint; likewise */
+    uint64_t *part_lens;    /* of all workers: lengths of these parts; likewise */
+    tg_span *sends, *recvs; /* processes only: spans of an operation */
+    int lost_link;          /* the link has failed */
     int has_nonfinite;      /* a step has failed because a gradient holds NaN or Inf */
-    tr_model **models;      /* of this process, for the hook that looks at all */
-    tg_tensor *tensors;     /* as the exchange sees the parameters */
+    tr_model **models;      /* of this process's workers, for the hook `gradients` */
+    tg_tensor *tensors;     /* the parameters, as the exchange needs them */
     size_t tensor_n;
-    float *residual; /* room for the largest parameter */
+    float *residual; /* scratch buffer for the largest parameter */
     double *residual_norms;
     tg_traffic *traffic; /* of each parameter in worker 0's frame */
     uint64_t first_step; /* of this run: 0, or where the saved one stopped */
@@ -71,13 +71,13 @@ typedef struct tr_team {
     tr_test test;      /* the last one */
 } tr_team;
 
-/* team.c: a model, data, optimizer and exchange for every worker; dismiss in any case. */
+/* team.c: creates a model, loader, optimizer and exchange for every worker. Call tr_team_dismiss also on failure. */
 int tr_team_gather(tr_team *t, char why[TR_WHY]);
 void tr_team_dismiss(tr_team *t);
 
-/* saved.c: the team between two steps as bytes, and back. */
-int tr_saved_worker(tr_worker *w, char why[TR_WHY]); /* its part, into w->saved */
-size_t tr_saved_len(const tr_team *t);               /* with all parts there */
+/* saved.c: writes and reads a checkpoint. */
+int tr_saved_worker(tr_worker *w, char why[TR_WHY]); /* writes its part to w->saved */
+size_t tr_saved_len(const tr_team *t);               /* needs t->parts of all workers */
 void tr_saved_write(uint8_t *dst, size_t dst_len, const tr_team *t);
 int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WHY]);
 

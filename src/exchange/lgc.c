@@ -1,27 +1,24 @@
-/* LGC, learned gradient compression (arXiv 2103.08870): an autoencoder, trained during the run, learns what the workers'
- * gradients have in common. Three phases:
+/* LGC, learned gradient compression (arXiv 2103.08870). An autoencoder is trained during the run and learns what the ranks'
+ * gradients have in common. A run has three phases:
  *
- *     1  dense    all is sent and averaged
- *     2  learn    a leader, another rank each step, tells the coordinates of its largest magnitudes; all ranks show all
- *                 others their values there, which are averaged; the autoencoder learns from them, alike on all ranks
- *     3  code     the leader tells its coordinates; values there travel as codes
+ *     1  dense    gradients are sent uncompressed and averaged
+ *     2  learn    a leader, another rank in each step, broadcasts the indices of its largest magnitudes. All ranks send their
+ *                 values at these indices to all others, and average them. Every rank trains the same autoencoder on them.
+ *     3  code     the leader broadcasts its indices; the values there are sent as codes
+ *
+ * Phase 3, with L the leader:
  *
  *     ring                                                server
- *     L   ->  all     coordinates, and their order        L   ->  all     coordinates, order, and the leader's code
+ *     L   ->  all     indices and their order             L   ->  all     indices, their order, the leader's code
  *     all ->  owners  whole tensors, last layer, code     all ->  rank 0  whole tensors, last layer, innovation
- *     owners -> all   their means; the mean code is       rank 0 -> all   averages of all that, values of each worker
- *                     decoded to the mean values                          being decoded from its innovation and the code
+ *     owners -> all   their averages; each rank decodes   rank 0 -> all   their averages; rank 0 decodes each rank's values
+ *                     the average code                                    from the leader's code and the rank's innovation
  *
- * The residual of a rank is what it has not sent: everything but what is at the leader's coordinates. The first layer travels whole,
- * and so does what is exempt from the recipe; the last layer's values are not encoded. */
+ * The residual holds all values that are not at the leader's indices. The first layer and tensors exempt from the recipe are sent
+ * whole. The last layer is sparse, but not encoded. */
 #include "exchange/lgc.h"
 
 #include <string.h>
-
-static tg_lgc *lgc_of(const tg_exchange *x)
-{
-    return ((const tg_lgc_exchange *)x->own)->lgc;
-}
 
 static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
@@ -29,7 +26,7 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     tg_lgc_exchange *own = NULL;
     uint64_t len = 0;
     TG_TRY(tg_acquire(&own, a, 1, sizeof *own, why));
-    x->own = own; /* closed with the exchange, whatever happens here */
+    x->own = own; /* tg_exchange_free closes it, also on failure */
     TG_TRY(tg_lgc_new(&own->lgc, x->codec->layout, x->rank, x->world, opt->nonfinite, a, why));
     x->mail.in_cap = (size_t)tg_lgc_message_max(own->lgc);
     if (!tg_multiply(&len, x->mail.in_cap, x->world)) {
@@ -50,34 +47,34 @@ static void close(tg_exchange *x)
 
 static void finish(tg_exchange *x)
 {
-    tg_lgc_finish(lgc_of(x), x->step.grads, x->step.number);
+    tg_lgc_finish(tg_lgc_of(x), x->step.grads, x->step.number);
 }
 
 static void residual(const tg_exchange *x, float *out, size_t t)
 {
-    tg_lgc_residual(out, lgc_of(x), t);
+    tg_lgc_residual(out, tg_lgc_of(x), t);
 }
 
 static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t t, tg_detail *why)
 {
     (void)why;
-    tg_lgc_traffic(out, lgc_of(x), t);
+    tg_lgc_traffic(out, tg_lgc_of(x), t);
     return TG_OK;
 }
 
 static float *saved(const tg_exchange *x, uint64_t *n)
 {
-    return tg_lgc_saved(lgc_of(x), n);
+    return tg_lgc_saved(tg_lgc_of(x), n);
 }
 
 static void restored(const tg_exchange *x)
 {
-    tg_lgc_restored(lgc_of(x));
+    tg_lgc_restored(tg_lgc_of(x));
 }
 
 static void learning(tg_learning *out, const tg_exchange *x)
 {
-    const tg_lgc_progress *p = &lgc_of(x)->progress;
+    const tg_lgc_progress *p = &tg_lgc_of(x)->progress;
     *out = (tg_learning){.phase = p->phase, .left = p->left, .extended = p->extended, .error = (double)p->error};
 }
 
@@ -87,7 +84,7 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     if (own != NULL && strncmp(own, "lgc", 3) == 0) {
         return TG_OK;
     }
-    return tg_fail(TG_E_RECIPE, why, "the exchanges lgc-ring and lgc-server carry recipes with 'autoencoder' alone");
+    return tg_fail(TG_E_RECIPE, why, "the exchanges lgc-ring and lgc-server only carry recipes with 'autoencoder'");
 }
 
 #define STATE .residual = residual, .traffic = traffic, .saved = saved, .restored = restored, .learning = learning

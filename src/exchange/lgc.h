@@ -5,13 +5,18 @@
 #include "exchange/exchange.h"
 #include "exec/lgc.h"
 
-/* What an exchange by LGC keeps. */
+/* LGC's part of an exchange. */
 typedef struct tg_lgc_exchange {
     tg_lgc *lgc;
-    uint8_t *out; /* space for the messages of a round */
+    uint8_t *out; /* buffer of the messages of a round */
 } tg_lgc_exchange;
 
-/* What a message is about. */
+static inline tg_lgc *tg_lgc_of(const tg_exchange *x)
+{
+    return ((const tg_lgc_exchange *)x->own)->lgc;
+}
+
+/* Types of messages; lgc_message.c describes them. */
 typedef enum tg_lgc_topic {
     TG_LGC_LEAD = 1,
     TG_LGC_SLICE,
@@ -25,22 +30,22 @@ typedef enum tg_lgc_topic {
 
 /* ---- lgc_message.c ------------------------------------------------------------------------------------------------- */
 
-/* Bytes that any message may have. */
+/* The largest length of any message. */
 uint64_t tg_lgc_message_max(const tg_lgc *l);
 
-/* Puts header and hash around a body of body_len bytes that is at message + TG_LGC_HEADER already. */
+/* Completes a message: writes header and hash around its body, body_len bytes at message + TG_LGC_HEADER. */
 tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about, uint32_t slice, uint64_t body_len);
 
-/* The body of rank p's message; NULL and a sentence if it is not the one that is expected. */
+/* The body of rank p's message; NULL and an error in `why` if it is damaged or not the expected message. */
 const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
                            tg_detail *why);
 
-/* A mask of n elements, in chunks as frames have them, and back; returns where it ends. Reading trusts nothing: NULL if these
- * bytes are no such mask. */
+/* Writes or reads a mask of n elements, in chunks as in a frame. Both return the position after it. Reading validates its input:
+ * NULL if the bytes are not a valid mask. */
 uint8_t *tg_lgc_put_mask(uint8_t *out, const uint64_t *mask, uint64_t n);
 const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes, const uint8_t *end);
 
-/* ---- lgc_talk.c ------------------------------------------------------------------------------------------------------ */
+/* ---- lgc_rounds.c ---------------------------------------------------------------------------------------------------- */
 
 uint32_t tg_lgc_rounds(const tg_exchange *x);
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;

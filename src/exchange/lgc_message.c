@@ -1,17 +1,18 @@
-/* LGC's messages. Every one is
+/* LGC's messages. The layout of a message, little-endian:
  *
- *     "TGLG", u8 topic, u8 phase, u16 zero, u32 rank, u32 slice, u64 step, u64 bytes of the body; body; XXH64 of it all
+ *     "TGLG", u8 topic, u8 phase, u16 zero, u32 rank, u32 slice, u64 step, u64 length of the body; body; XXH64 of all before
  *
- * and bodies, all little-endian:
+ * The bodies:
  *
- *     LEAD      the leader's coordinates among all elements of sparse tensors, in chunks as in frames; with order=value the
- *               order of the coded ones; of a server's leader in the last phase its code
- *     SLICE     of the vector, to its owner            SUM       its mean, from the owner
+ *     LEAD      the leader's indices among all elements of sparse tensors, in chunks as in a frame; with order=value the
+ *               order of the coded values; with a server, in phase 3, the leader's code
+ *     SLICE     a slice of the vector, to its owner
+ *     SUM       the average of a slice, from its owner
  *     VALUES    the whole vector
- *     REPORT    the vector; places of the innovation in the sequence, in chunks; their values
+ *     REPORT    the vector; indices of the innovation in the sequence, in chunks; their values
  *     ANSWER    the averages, from rank 0
  *
- * What the vector is, exec/lgc_vector.c tells. */
+ * exec/lgc_vector.c describes the vector. */
 #include "exchange/lgc.h"
 
 #include "base/bits.h"
@@ -36,12 +37,11 @@ uint64_t tg_lgc_message_max(const tg_lgc *l)
     return TG_LGC_HEADER + HASH + (most > slice ? most : slice);
 }
 
-/* Puts header and hash around a body that is there already. */
 tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about, uint32_t slice, uint64_t body_len)
 {
     memcpy(message, "TGLG", 4);
     message[4] = (uint8_t)about;
-    message[5] = (uint8_t)((const tg_lgc_exchange *)x->own)->lgc->progress.phase;
+    message[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
     tg_put16(message + 6, 0);
     tg_put32(message + 8, x->rank);
     tg_put32(message + 12, slice);
@@ -51,7 +51,6 @@ tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about
     return (tg_framed){.len = (size_t)(TG_LGC_HEADER + body_len + HASH), .payload_len = (size_t)body_len};
 }
 
-/* The body of what rank p has said; NULL and a sentence if it is not what is expected. */
 const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
                            tg_detail *why)
 {
@@ -59,7 +58,7 @@ const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p,
     uint8_t wanted[TG_LGC_HEADER];
     memcpy(wanted, "TGLG", 4);
     wanted[4] = (uint8_t)about;
-    wanted[5] = (uint8_t)((const tg_lgc_exchange *)x->own)->lgc->progress.phase;
+    wanted[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
     tg_put16(wanted + 6, 0);
     tg_put32(wanted + 8, p);
     tg_put32(wanted + 12, slice);
@@ -67,14 +66,13 @@ const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p,
     if (m.len < TG_LGC_HEADER + HASH || memcmp(m.data, wanted, 24) != 0 ||
         tg_get64(m.data + 24) != m.len - TG_LGC_HEADER - HASH ||
         tg_get64(m.data + m.len - HASH) != tg_hash(m.data, m.len - HASH)) {
-        (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the one that is due", p);
+        (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the expected one", p);
         return NULL;
     }
     *body_len = m.len - TG_LGC_HEADER - HASH;
     return m.data + TG_LGC_HEADER;
 }
 
-/* A mask of n elements, in chunks as frames have them. */
 uint8_t *tg_lgc_put_mask(uint8_t *out, const uint64_t *mask, uint64_t n)
 {
     for (uint64_t at = 0; at < n; at += TG_CHUNK) {

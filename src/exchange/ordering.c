@@ -1,48 +1,49 @@
-/* Place by place: which of the things that are left is next, a number below how many these are. Such numbers are packed
- * several to a group, as digits of changing base, in the fewest bits that hold any such group: less than 2% above the bound.
+/* Encodes a permutation as a Lehmer code: each element is written as its rank among the elements that remain, a digit in a base
+ * that decreases by one each time. Digits are packed in groups, each in the fewest bits that hold it: less than 2% above the
+ * bound.
  *
- * Which are left is kept in a tree of sums (Fenwick's), so that n things take n log n steps. */
+ * The remaining elements are counted in a Fenwick tree, so that n elements take O(n log n) time. */
 #include "exchange/ordering.h"
 
 #include <string.h>
 
-/* ---- what is left ---------------------------------------------------------------------------------------------------- */
+/* ---- remaining elements ---------------------------------------------------------------------------------------------- */
 
 static void fill(uint32_t *tree, size_t n)
 {
     for (size_t i = 1; i <= n; i++) {
-        tree[i] = (uint32_t)(i & (~i + 1)); /* how many each sum is of */
+        tree[i] = (uint32_t)(i & (~i + 1)); /* tree[i] counts this many elements */
     }
 }
 
-static void take(uint32_t *tree, size_t n, size_t thing)
+static void remove_element(uint32_t *tree, size_t n, size_t element)
 {
-    for (size_t i = thing + 1; i <= n; i += i & (~i + 1)) {
+    for (size_t i = element + 1; i <= n; i += i & (~i + 1)) {
         tree[i]--;
     }
 }
 
-/* How many that are left stand before a thing. */
-static uint32_t before(const uint32_t *tree, size_t thing)
+/* The number of remaining elements below `element`. */
+static uint32_t rank_of(const uint32_t *tree, size_t element)
 {
     uint32_t sum = 0;
-    for (size_t i = thing; i > 0; i -= i & (~i + 1)) {
+    for (size_t i = element; i > 0; i -= i & (~i + 1)) {
         sum += tree[i];
     }
     return sum;
 }
 
-/* The thing before which so many that are left stand. */
-static size_t find(const uint32_t *tree, size_t n, uint32_t number)
+/* The remaining element of this rank. */
+static size_t find(const uint32_t *tree, size_t n, uint32_t rank)
 {
     size_t at = 0, step = 1;
     while (step * 2 <= n) {
         step *= 2;
     }
     for (; step > 0; step /= 2) {
-        if (at + step <= n && tree[at + step] <= number) {
+        if (at + step <= n && tree[at + step] <= rank) {
             at += step;
-            number -= tree[at];
+            rank -= tree[at];
         }
     }
     return at;
@@ -52,10 +53,10 @@ static size_t find(const uint32_t *tree, size_t n, uint32_t number)
 
 typedef struct group {
     size_t n;      /* digits */
-    uint32_t bits; /* that hold all of it */
+    uint32_t bits; /* that hold all of them */
 } group;
 
-/* The group of digits that begins with a base of `left`, each base one less than the one before. */
+/* The group of digits whose first base is `left`; each following base is one less. */
 static group group_of(size_t left)
 {
     group g = {0};
@@ -80,18 +81,18 @@ size_t tg_ordering_len(size_t n)
     return (size_t)((bits + 7) / 8);
 }
 
-void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *room)
+void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *tree)
 {
     uint64_t bit = 0;
     memset(out, 0, tg_ordering_len(n));
-    fill(room, n);
+    fill(tree, n);
     for (size_t at = 0; at < n;) {
         group g = group_of(n - at);
         uint64_t number = 0, unit = 1;
         for (size_t i = 0; i < g.n; i++) {
-            number += unit * before(room, order[at + i]);
+            number += unit * rank_of(tree, order[at + i]);
             unit *= n - at - i;
-            take(room, n, order[at + i]);
+            remove_element(tree, n, order[at + i]);
         }
         for (uint32_t b = 0; b < g.bits; b++, bit++) {
             out[bit / 8] |= (uint8_t)((number >> b & 1) << bit % 8);
@@ -100,10 +101,10 @@ void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *
     }
 }
 
-bool tg_ordering_read(uint32_t *order, const uint8_t *bytes, size_t n, uint32_t *room)
+bool tg_ordering_read(uint32_t *order, const uint8_t *bytes, size_t n, uint32_t *tree)
 {
     uint64_t bit = 0;
-    fill(room, n);
+    fill(tree, n);
     for (size_t at = 0; at < n;) {
         group g = group_of(n - at);
         uint64_t number = 0;
@@ -112,10 +113,10 @@ bool tg_ordering_read(uint32_t *order, const uint8_t *bytes, size_t n, uint32_t 
         }
         for (size_t i = 0; i < g.n; i++) {
             uint64_t left = n - at - i;
-            size_t thing = find(room, n, (uint32_t)(number % left));
+            size_t element = find(tree, n, (uint32_t)(number % left));
             number /= left;
-            order[at + i] = (uint32_t)thing;
-            take(room, n, thing);
+            order[at + i] = (uint32_t)element;
+            remove_element(tree, n, element);
         }
         if (number != 0) {
             return false;

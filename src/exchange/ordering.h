@@ -1,4 +1,4 @@
-/* An order of n things as bytes, near the bound of log2(n!) bits. */
+/* A permutation of n elements as bytes, near the bound of log2(n!) bits. */
 #ifndef TG_EXCHANGE_ORDERING_H
 #define TG_EXCHANGE_ORDERING_H
 
@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes, which n alone tells. */
+/* Length in bytes; depends on n alone. */
 size_t tg_ordering_len(size_t n);
 
-/* order[i] is which thing is at place i. `room` has n + 1 numbers. */
-void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *room);
+/* order[i] is the element at position i. `tree` is a scratch buffer of n + 1 elements. */
+void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *tree);
 
-/* Trusts nothing: false if the bytes are no order. */
-bool tg_ordering_read(uint32_t *order, const uint8_t *bytes, size_t n, uint32_t *room);
+/* Validates its input: false if the bytes are not a permutation. */
+bool tg_ordering_read(uint32_t *order, const uint8_t *bytes, size_t n, uint32_t *tree);
 
 #endif

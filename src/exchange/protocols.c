@@ -1,4 +1,4 @@
-/* Which protocol carries a model: the one asked for, if it can, or the one that sends least. */
+/* Chooses the protocol of an exchange: the one that the caller names, if it suits the recipe, or the one that sends least. */
 #include "exchange/exchange.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ static const tg_protocol *const protocols[] = {
 #undef TG_PROTOCOL
 };
 
-/* Shared coordinates add up by all-reduce. Otherwise a rank that gathers sends its frame world - 1 times, and one that
- * shards sends about twice its size: from five ranks on that is less by enough to be worth encoding twice. */
+/* If all ranks use the same indices, all-reduce can add their values. Otherwise gather sends a rank's frame world - 1 times, and
+ * shard sends about twice its length but encodes twice. From five ranks on, shard saves enough bytes to be worth it. */
 enum { GATHER_WORLD_MAX = 4 };
 
 const tg_protocol *tg_protocol_named(const char *name)
@@ -51,17 +51,18 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
 {
     const tg_protocol *found = name == NULL ? preference(layout, world) : tg_protocol_named(name);
     if (found == NULL) {
-        return tg_fail(TG_E_ARGUMENT, why,
-                       "there is no exchange '%.60s'; there are allreduce, gather, shard, server, lowrank, lgc-ring and"
-                       " lgc-server",
-                       name);
+        return tg_fail(
+            TG_E_ARGUMENT, why,
+            "there is no exchange '%.60s'; the exchanges are allreduce, gather, shard, server, lowrank, lgc-ring and"
+            " lgc-server",
+            name);
     }
     for (size_t u = 0; u < layout->unit_n; u++) {
         const tg_recipe *recipe = layout->units[u].recipe;
         const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
         const char *own = quantize->exchange == NULL ? NULL : quantize->exchange(recipe->value[TG_STAGE_quantize]);
         if (own != NULL && strcmp(own, found->name) != 0) {
-            return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, %s, and does not go by '%s'",
+            return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, %s, and cannot use '%s'",
                            quantize->part.name, own, found->name);
         }
     }

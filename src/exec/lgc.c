@@ -1,4 +1,4 @@
-/* Makes LGC's state: which tensor travels how, the autoencoder, buffers; and what is saved of it. */
+/* Creates LGC's object: roles of tensors, the autoencoder, buffers. Saves and restores its state. */
 #include "exec/lgc.h"
 
 #include "base/bits.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* ---- making one ------------------------------------------------------------------------------------------------------ */
+/* ---- creation -------------------------------------------------------------------------------------------------------- */
 
 static bool is_learned(const tg_layout *layout, size_t t)
 {
@@ -31,9 +31,9 @@ static tg_lgc_role end_role(const tg_recipe *recipe, bool is_first)
                                                                                             : TG_LGC_PICKED;
 }
 
-/* Which tensor travels how. Those that the recipe is for: the first one whole or picked, the last one picked, the others
+/* Assigns roles. Of the tensors that the recipe applies to, the first is whole or picked, the last is picked, all others are
  * coded. */
-static tg_status assign(tg_lgc *l, tg_detail *why)
+static tg_status assign_roles(tg_lgc *l, tg_detail *why)
 {
     const tg_layout *layout = l->layout;
     size_t first = 0, last = 0, learned = 0;
@@ -47,7 +47,7 @@ static tg_status assign(tg_lgc *l, tg_detail *why)
     if (learned < 3) {
         return tg_fail(
             TG_E_RECIPE, why,
-            "'autoencoder' is for models of at least three tensors beside norms and biases, and this one has %zu",
+            "'autoencoder' needs a model with at least three tensors besides norms and biases, but this one has %zu",
             learned);
     }
     for (size_t t = 0; t < layout->tensor_n; t++) {
@@ -62,8 +62,8 @@ static tg_status assign(tg_lgc *l, tg_detail *why)
         tensor->feedback_params = recipe->value[TG_STAGE_feedback];
         tensor->select_params = recipe->value[TG_STAGE_select];
         tensor->k = tensor->role == TG_LGC_WHOLE ? 0 : tg_select_topk.most(tensor->select_params, tensor->n);
-        tensor->memory_at = l->state.memory_n;
-        l->state.memory_n += tensor->n * tensor->feedback->planes;
+        tensor->feedback_at = l->state.feedback_n;
+        l->state.feedback_n += tensor->n * tensor->feedback->planes;
         l->params = is_learned(layout, t) ? recipe->value[TG_STAGE_quantize] : l->params;
         count(l, tensor);
     }
@@ -102,7 +102,7 @@ static uint64_t longest(const tg_lgc *l)
     return n;
 }
 
-/* Bytes that the select part may need, for any tensor or for an innovation. */
+/* Scratch bytes that the select part needs for any tensor, or for an innovation. */
 static uint64_t scratch_len(const tg_lgc *l)
 {
     const double share[TG_PARAM_CAP] = {[TG_SELECT_RATIO] = l->params[TG_LGC_SHARE]};
@@ -121,7 +121,7 @@ enum { COUNTERS = 6 };
 
 static uint64_t saved_n(tg_lgc *l)
 {
-    return l->state.memory_n + l->layout->tensor_n + COUNTERS + tg_autoencoder_weight_n(l->autoencoder) +
+    return l->state.feedback_n + l->layout->tensor_n + COUNTERS + tg_autoencoder_weight_n(l->autoencoder) +
            tg_autoencoder_optimizer_state(l->autoencoder).moment_n;
 }
 
@@ -132,13 +132,13 @@ static tg_status acquire(tg_lgc *l, tg_detail *why)
     TG_TRY(tg_acquire(&l->input.u, a, l->size.n, sizeof *l->input.u, why));
     TG_TRY(tg_acquire(&l->input.g, a, l->size.n, sizeof *l->input.g, why));
     TG_TRY(tg_acquire(&l->state.saved, a, saved_n(l), sizeof *l->state.saved, why));
-    TG_TRY(tg_acquire(&l->state.next, a, l->state.memory_n, sizeof *l->state.next, why));
+    TG_TRY(tg_acquire(&l->state.next, a, l->state.feedback_n, sizeof *l->state.next, why));
     TG_TRY(tg_acquire(&l->lead.mask, a, tg_words(l->size.sparse_n) + 1, sizeof *l->lead.mask, why));
     TG_TRY(tg_acquire(&l->lead.part, a, tg_words(longest(l)) + 1, sizeof *l->lead.part, why));
     TG_TRY(tg_acquire_room(&l->lead.scratch, a, scratch_len(l), why));
     TG_TRY(tg_acquire(&l->lead.keys, a, l->size.coded_n, sizeof *l->lead.keys, why));
     TG_TRY(tg_acquire(&l->lead.order, a, l->size.coded_n, sizeof *l->lead.order, why));
-    TG_TRY(tg_acquire(&l->lead.space, a, l->size.coded_n + 1, sizeof *l->lead.space, why));
+    TG_TRY(tg_acquire(&l->lead.order_scratch, a, l->size.coded_n + 1, sizeof *l->lead.order_scratch, why));
     TG_TRY(tg_acquire(&l->of.values, a, l->world * (l->size.coded_n + l->size.picked_n), sizeof *l->of.values, why));
     TG_TRY(tg_acquire(&l->of.sequences, a, sequences, sizeof *l->of.sequences, why));
     TG_TRY(tg_acquire(&l->of.innovations, a, l->is_server ? sequences : 0, sizeof *l->of.innovations, why));
@@ -156,24 +156,24 @@ tg_status tg_lgc_new(tg_lgc **out, const tg_layout *layout, uint32_t rank, uint3
 {
     tg_lgc *l = NULL;
     TG_TRY(tg_acquire(&l, a, 1, sizeof *l, why));
-    *out = l; /* freed by whoever called, whatever happens here */
+    *out = l; /* the caller frees it, also on failure */
     l->allocator = *a;
     l->layout = layout;
     l->nonfinite = nonfinite;
     l->rank = rank;
     l->world = world;
     TG_TRY(tg_acquire(&l->tensors, &l->allocator, l->layout->tensor_n, sizeof *l->tensors, why));
-    TG_TRY(assign(l, why));
+    TG_TRY(assign_roles(l, why));
     l->is_server = l->params[TG_LGC_FORM] == TG_LGC_SERVER;
     TG_TRY(make_autoencoder(l, why));
     TG_TRY(acquire(l, why));
-    l->state.scales = l->state.saved + l->state.memory_n;
+    l->state.scales = l->state.saved + l->state.feedback_n;
     for (uint32_t p = 0; p < l->world; p++) {
         l->of.rows[p] = l->of.sequences + p * l->size.coded_n;
         l->of.rows[l->world + p] = l->is_server ? l->of.innovations + p * l->size.coded_n : NULL;
     }
     for (uint64_t i = 0; i < l->size.coded_n; i++) {
-        l->lead.order[i] = (uint32_t)i; /* and it stays so with order=index */
+        l->lead.order[i] = (uint32_t)i; /* with order=index it never changes */
     }
     uint32_t dense = (uint32_t)l->params[TG_LGC_DENSE], learn = (uint32_t)l->params[TG_LGC_LEARN];
     l->progress = (tg_lgc_progress){
@@ -187,11 +187,11 @@ void tg_lgc_free(tg_lgc *l)
         return;
     }
     tg_allocator a = l->allocator;
-    void *const all[] = {l->sum.average, l->sum.vector,      l->sum.means,      l->of.decoded,   l->of.mean_code,
-                         l->of.code,     (void *)l->of.rows, l->of.innovations, l->of.sequences, l->of.values,
-                         l->lead.space,  l->lead.order,      l->lead.keys,      l->lead.scratch, l->lead.part,
-                         l->lead.mask,   l->state.next,      l->state.saved,    l->input.g,      l->input.u,
-                         l->tensors};
+    void *const all[] = {
+        l->sum.average,     l->sum.vector,     l->sum.means,    l->of.decoded, l->of.mean_code,       l->of.code,
+        (void *)l->of.rows, l->of.innovations, l->of.sequences, l->of.values,  l->lead.order_scratch, l->lead.order,
+        l->lead.keys,       l->lead.scratch,   l->lead.part,    l->lead.mask,  l->state.next,         l->state.saved,
+        l->input.g,         l->input.u,        l->tensors};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tg_release(&a, all[i]);
     }
@@ -199,13 +199,13 @@ void tg_lgc_free(tg_lgc *l)
     tg_release(&a, l);
 }
 
-/* ---- facts ----------------------------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------------------------------- */
 
 void tg_lgc_residual(float *out, const tg_lgc *l, size_t t)
 {
     const tg_lgc_tensor *tensor = &l->tensors[t];
     if (tensor->feedback->planes > 0) {
-        memcpy(out, l->state.saved + tensor->memory_at, tensor->n * sizeof *out);
+        memcpy(out, l->state.saved + tensor->feedback_at, tensor->n * sizeof *out);
     } else {
         memset(out, 0, tensor->n * sizeof *out);
     }
@@ -214,23 +214,23 @@ void tg_lgc_residual(float *out, const tg_lgc *l, size_t t)
 void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
 {
     const tg_lgc_tensor *tensor = &l->tensors[t];
-    bool all = l->said.last_phase <= TG_LGC_PHASE_DENSE || tensor->role == TG_LGC_WHOLE;
+    bool all = l->sent.last_phase <= TG_LGC_PHASE_DENSE || tensor->role == TG_LGC_WHOLE;
     *out = (tg_traffic){.entries = all ? tensor->n : tensor->k};
     double entries = (double)out->entries,
-           lead = (double)l->said.lead_len / (double)(l->size.coded_n + l->size.picked_n);
-    double each = tensor->role == TG_LGC_CODED ? (double)l->said.coded_len / (double)l->size.coded_n : 4;
+           lead = (double)l->sent.lead_len / (double)(l->size.coded_n + l->size.picked_n);
+    double each = tensor->role == TG_LGC_CODED ? (double)l->sent.coded_len / (double)l->size.coded_n : 4;
     out->len = (uint64_t)(entries * (all ? 4 : each + lead) + 0.5);
 }
 
 /* ---- saved state ----------------------------------------------------------------------------------------------------- */
 
-/* Counters as the bits of floats, which a load puts back bit by bit; they stay below what would be a NaN. */
+/* Counters are stored as the bits of floats. They are too small to be the bits of a NaN, so that copying keeps them. */
 float *tg_lgc_saved(tg_lgc *l, uint64_t *n)
 {
     float *at = l->state.scales + l->layout->tensor_n;
     tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
     const tg_lgc_progress *p = &l->progress;
-    const uint32_t counters[COUNTERS] = {p->phase, p->left, p->extended, l->said.last_phase, (uint32_t)*optimizer.step};
+    const uint32_t counters[COUNTERS] = {p->phase, p->left, p->extended, l->sent.last_phase, (uint32_t)*optimizer.step};
     for (int i = 0; i < COUNTERS; i++) {
         at[i] = tg_bits_float(counters[i]);
     }
@@ -252,7 +252,7 @@ void tg_lgc_restored(tg_lgc *l)
                                     .left = tg_float_bits(at[1]),
                                     .extended = tg_float_bits(at[2]),
                                     .error = at[COUNTERS - 1]};
-    l->said.last_phase = tg_float_bits(at[3]);
+    l->sent.last_phase = tg_float_bits(at[3]);
     *optimizer.step = tg_float_bits(at[4]);
     at += COUNTERS;
     size_t weight_n = tg_autoencoder_weight_n(l->autoencoder);

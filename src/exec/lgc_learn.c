@@ -1,5 +1,5 @@
-/* LGC: what is learned, and what a step leaves behind. Everything here is computed alike on all ranks, from numbers that
- * all ranks have, except for what a rank remembers of its own gradient. */
+/* LGC: trains the autoencoder and ends a step. All ranks compute the same here, from the same numbers; only the residuals are
+ * a rank's own. */
 #include "exec/lgc.h"
 
 #include "base/bits.h"
@@ -11,12 +11,13 @@
 
 /* ---- learning -------------------------------------------------------------------------------------------------------- */
 
-static double length_of(const float *values, uint64_t n)
+static double norm_of(const float *values, uint64_t n)
 {
     return sqrt(tg_sum_squares(values, (size_t)n));
 }
 
-/* What the others would get of this step by the autoencoder as it is, against the average; both as sequences. */
+/* Encodes and decodes this step's values with the current autoencoder. l->of.decoded becomes the average sequence that ranks
+ * would receive. */
 static void decode_average(tg_lgc *l, uint32_t chosen)
 {
     uint64_t m = l->size.coded_n;
@@ -41,12 +42,12 @@ static void decode_average(tg_lgc *l, uint32_t chosen)
     tg_autoencoder_decode(l->of.decoded, l->autoencoder, 0, l->of.mean_code, NULL);
 }
 
-/* Its relative error, before it learns from this step. */
+/* The relative error of the autoencoder, before it is trained on this step. */
 static double measure_error(tg_lgc *l, uint32_t chosen)
 {
     uint64_t m = l->size.coded_n;
     decode_average(l, chosen);
-    float *mean = l->sum.vector; /* is not needed any more */
+    float *mean = l->sum.vector; /* reused: the step has already been averaged */
     for (uint64_t i = 0; i < m; i++) {
         float sum = 0;
         for (uint32_t p = 0; p < l->world; p++) {
@@ -55,11 +56,11 @@ static double measure_error(tg_lgc *l, uint32_t chosen)
         mean[i] = sum / (float)l->world;
         l->of.decoded[i] -= mean[i];
     }
-    double length = length_of(mean, m);
-    return length > 0 ? length_of(l->of.decoded, m) / length : 0;
+    double norm = norm_of(mean, m);
+    return norm > 0 ? norm_of(l->of.decoded, m) / norm : 0;
 }
 
-/* A step of training on the values of all ranks. A step whose loss is not finite changes nothing. */
+/* Trains the autoencoder for one step on the values of all ranks. If the loss is not finite, nothing changes. */
 static void learn(tg_lgc *l, uint64_t step)
 {
     uint64_t per_rank = l->size.coded_n + l->size.picked_n;
@@ -97,7 +98,7 @@ static void enter(tg_lgc *l, uint32_t phase, uint32_t left)
     l->progress.left = left;
 }
 
-/* Which phase the next step is of, behind one that succeeded. */
+/* Sets the phase of the next step, after one that succeeded. */
 static void advance(tg_lgc *l)
 {
     tg_lgc_progress *p = &l->progress;
@@ -113,7 +114,7 @@ static void advance(tg_lgc *l)
     case TG_LGC_PHASE_LEARN:
         if (p->error >= 0 && (double)p->error <= l->params[TG_LGC_ENOUGH]) {
             enter(l, TG_LGC_PHASE_CODE, steps_of(l, TG_LGC_REFRESH));
-        } else { /* never on garbage */
+        } else { /* not accurate enough: keep learning */
             p->extended++;
             p->left = steps_of(l, TG_LGC_LEARN) / 10 + 1;
         }
@@ -124,27 +125,29 @@ static void advance(tg_lgc *l)
 
 /* ---- the end of a step ----------------------------------------------------------------------------------------------- */
 
-/* The mask of a sparse tensor. */
+/* The mask of a sparse tensor, in l->lead.part. */
 static const uint64_t *mask_of(const tg_lgc *l, const tg_lgc_tensor *t)
 {
     tg_mask_extract(l->lead.part, l->lead.mask, t->sparse_at, (size_t)t->n);
     return l->lead.part;
 }
 
-/* What a rank remembers, given what of it the others have seen: all, or `seen` at the leader's coordinates. */
-static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
+/* Computes the new residual of a tensor: u minus what was sent. `sent` are the values sent at the leader's indices; NULL: all
+ * of u was sent. */
+static void update_residual(const tg_lgc *l, const tg_lgc_tensor *t, const float *sent)
 {
     if (t->feedback->planes == 0 || t->n == 0) {
         return;
     }
     const float *u = l->input.u + t->at;
-    const uint64_t *mask = seen == NULL ? NULL : mask_of(l, t);
-    tg_memory memory = {l->state.saved + t->memory_at, l->state.next + t->memory_at, (size_t)t->n};
+    const uint64_t *mask = sent == NULL ? NULL : mask_of(l, t);
+    tg_memory memory = {l->state.saved + t->feedback_at, l->state.next + t->feedback_at, (size_t)t->n};
     if (mask == NULL) {
-        (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n, false); /* 0, or to be set to it */
+        (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n,
+                                          false); /* 0, or NaN, which is set to 0 below */
     } else {
         memcpy(memory.next, u, (size_t)t->n * sizeof *u);
-        tg_expand_add(memory.next, mask, seen, -1.0f, (size_t)t->n);
+        tg_expand_add(memory.next, mask, sent, -1.0f, (size_t)t->n);
     }
     if (t->feedback->keep != NULL) {
         t->feedback->keep(&memory, t->feedback_params, l->input.g + t->at, mask, (size_t)t->n);
@@ -162,14 +165,15 @@ static void update_scales(tg_lgc *l, const float *mean)
         if (k > 0) {
             float rms = (float)sqrt(tg_sum_squares(mean + i, (size_t)k) / (double)k);
             float scale = l->state.scales[t] > 0 ? 0.9f * l->state.scales[t] + 0.1f * rms : rms;
-            l->state.scales[t] = isfinite(scale) ? scale : l->state.scales[t]; /* NaN or Inf was let through */
+            l->state.scales[t] =
+                isfinite(scale) ? scale : l->state.scales[t]; /* unchanged if the policy passes NaN or Inf */
         }
         i += k;
     }
 }
 
-/* An average to the gradient of a tensor, whole or at the leader's coordinates; u is used up. */
-static void deliver(void *const *grads, const tg_lgc *l, size_t t, const float *mean, bool whole)
+/* Writes the average of a tensor to its gradient: all elements, or those at the leader's indices. Overwrites u. */
+static void write_gradient(void *const *grads, const tg_lgc *l, size_t t, const float *mean, bool whole)
 {
     const tg_lgc_tensor *tensor = &l->tensors[t];
     float *out = l->input.u + tensor->at;
@@ -184,44 +188,45 @@ static void deliver(void *const *grads, const tg_lgc *l, size_t t, const float *
     tg_narrow(grads[t], mean, l->layout->tensors[t].dtype, (size_t)tensor->n);
 }
 
-/* Means at the leader's coordinates, coded ones first, as they come out of the average of this phase. */
+/* Extracts l->sum.means from the averaged vector of this phase; decodes the average code where there is one. */
 static void find_means(tg_lgc *l)
 {
-    const float *behind = l->sum.average + l->size.whole_n;
-    if (l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server) { /* picked ones and a code */
+    const float *picked = l->sum.average + l->size.whole_n; /* then coded values, or a code */
+    if (l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server) {
         float *sequence = l->of.sequences;
-        tg_autoencoder_decode(sequence, l->autoencoder, 0, behind + l->size.picked_n, NULL);
+        tg_autoencoder_decode(sequence, l->autoencoder, 0, picked + l->size.picked_n, NULL);
         tg_lgc_from_sequence(l->sum.means, l, sequence);
     } else {
-        memcpy(l->sum.means, behind + l->size.picked_n, l->size.coded_n * sizeof *l->sum.means);
+        memcpy(l->sum.means, picked + l->size.picked_n, l->size.coded_n * sizeof *l->sum.means);
     }
-    memcpy(l->sum.means + l->size.coded_n, behind, l->size.picked_n * sizeof *l->sum.means);
+    memcpy(l->sum.means + l->size.coded_n, picked, l->size.picked_n * sizeof *l->sum.means);
 }
 
-/* Whether the average of coded values is what a rank takes out of its residual, in place of its own values. */
-static bool gives_back(const tg_lgc *l)
+/* Whether the residual of coded values is u minus their average, not u minus this rank's values. */
+static bool subtracts_average(const tg_lgc *l)
 {
     return l->progress.phase == TG_LGC_PHASE_CODE && l->params[TG_LGC_OWN] != 0;
 }
 
-/* The policy for n averages of a tensor; `own`: what they are taken out of, if not NULL. */
-static tg_status check_some(const tg_lgc *l, size_t t, float *average, const float *own, uint64_t n, tg_detail *why)
+/* Applies the policy for NaN and Inf to n averages of a tensor. `own`: the values that they are subtracted from, or NULL. */
+static tg_status check_tensor(const tg_lgc *l, size_t t, float *average, const float *own, uint64_t n, tg_detail *why)
 {
-    bool finite = tg_all_finite(average, (size_t)n), leaves_finite = true;
+    bool finite = tg_all_finite(average, (size_t)n), residual_finite = true;
     if (l->nonfinite == TG_NONFINITE_ZERO && !finite) {
         tg_zero_nonfinite(average, (size_t)n);
     }
     for (uint64_t i = 0; own != NULL && i < n; i++) {
-        leaves_finite = leaves_finite && isfinite(own[i] - average[i]);
+        residual_finite = residual_finite && isfinite(own[i] - average[i]);
     }
-    if (l->nonfinite != TG_NONFINITE_ERROR || (finite && leaves_finite)) {
+    if (l->nonfinite != TG_NONFINITE_ERROR || (finite && residual_finite)) {
         return TG_OK;
     }
     const char *name = l->layout->tensors[t].name;
-    return finite ? tg_refuse_overflow(name, "gradient", why)
-                  : tg_fail(TG_E_NONFINITE, why,
-                            "the average of tensor '%.100s' overflows: gradients are finite, but too large to be coded",
-                            name);
+    return finite
+               ? tg_refuse_overflow(name, "gradient", why)
+               : tg_fail(TG_E_NONFINITE, why,
+                         "the average of tensor '%.100s' overflows: the gradients are finite, but too large to encode",
+                         name);
 }
 
 tg_status tg_lgc_check_averages(tg_lgc *l, tg_detail *why)
@@ -237,8 +242,8 @@ tg_status tg_lgc_check_averages(tg_lgc *l, tg_detail *why)
         bool is_whole = all || tensor->role == TG_LGC_WHOLE, is_coded = !is_whole && tensor->role == TG_LGC_CODED;
         float **at = is_whole ? &whole : is_coded ? &coded : &picked;
         uint64_t n = is_whole ? tensor->n : tensor->k;
-        const float *taken_from = is_coded && gives_back(l) ? own + (coded - l->sum.means) : NULL;
-        TG_TRY(check_some(l, t, *at, taken_from, n, why));
+        const float *subtracted_from = is_coded && subtracts_average(l) ? own + (coded - l->sum.means) : NULL;
+        TG_TRY(check_tensor(l, t, *at, subtracted_from, n, why));
         *at += n;
     }
     return TG_OK;
@@ -254,22 +259,22 @@ void tg_lgc_finish(tg_lgc *l, void *const *grads, uint64_t step)
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
         const tg_lgc_tensor *tensor = &l->tensors[t];
         if (all || tensor->role == TG_LGC_WHOLE) {
-            remember(l, tensor, NULL);
-            deliver(grads, l, t, whole, true);
+            update_residual(l, tensor, NULL);
+            write_gradient(grads, l, t, whole, true);
             whole += tensor->n;
             continue;
         }
         const float **at = tensor->role == TG_LGC_CODED ? &coded : &picked;
         uint64_t number = (uint64_t)(*at - mean);
-        remember(l, tensor, gives_back(l) && tensor->role == TG_LGC_CODED ? *at : own + number);
-        deliver(grads, l, t, *at, false);
+        update_residual(l, tensor, subtracts_average(l) && tensor->role == TG_LGC_CODED ? *at : own + number);
+        write_gradient(grads, l, t, *at, false);
         *at += tensor->k;
     }
-    if (l->state.memory_n > 0) {
-        memcpy(l->state.saved, l->state.next, l->state.memory_n * sizeof *l->state.saved);
+    if (l->state.feedback_n > 0) {
+        memcpy(l->state.saved, l->state.next, l->state.feedback_n * sizeof *l->state.saved);
     }
     if (learns && l->progress.error < 0) {
-        update_scales(l, mean); /* nothing to go by yet but this step */
+        update_scales(l, mean); /* the first scales come from this step */
     }
     if (learns) {
         learn(l, step);
@@ -277,6 +282,6 @@ void tg_lgc_finish(tg_lgc *l, void *const *grads, uint64_t step)
     if (!all) {
         update_scales(l, mean);
     }
-    l->said.last_phase = l->progress.phase;
+    l->sent.last_phase = l->progress.phase;
     advance(l);
 }

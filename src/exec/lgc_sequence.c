@@ -1,4 +1,4 @@
-/* LGC: coded values as the sequences that the autoencoder sees: normalised by tensor, in the leader's order. */
+/* LGC: converts coded values to the autoencoder's sequences, and back: normalised by tensor, in the leader's order. */
 #include "exec/lgc.h"
 
 #include "base/bits.h"
@@ -22,7 +22,7 @@ void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, u
     }
 }
 
-/* Coded values, in index order, divided by the scales of their tensors, or multiplied with them. */
+/* Divides coded values, in index order, by the scales of their tensors; `back`: multiplies them. */
 static void normalise(float *out, const tg_lgc *l, const float *values, bool back)
 {
     uint64_t i = 0;

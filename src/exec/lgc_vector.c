@@ -1,5 +1,10 @@
-/* LGC: what a rank is to send of its gradient, and its vector, which is summed over ranks. It is: elements of tensors that travel whole; values of the last
- * layer at the leader's coordinates; values of the others there, or a code. In phase 1 it is all elements. */
+/* LGC: loads a rank's gradient plus residual, and builds the vector that is summed over ranks:
+ *
+ *     phase 1    all elements
+ *     phase 2    whole tensors, picked values, coded values
+ *     phase 3    whole tensors, picked values, and in a ring the code of the coded values
+ *
+ * A code's values may have a shorter type on the wire; all others are fp32. */
 #include "exec/lgc.h"
 
 #include "base/bits.h"
@@ -12,8 +17,8 @@
 
 /* ---- the gradient -------------------------------------------------------------------------------------------------- */
 
-/* Scales a gradient down where its feedback bounds the norm. */
-static void bound_norm(float *u, size_t n, const tg_lgc_tensor *tensor)
+/* Clips the norm of a gradient, if its feedback part has a bound. */
+static void clip_norm(float *u, size_t n, const tg_lgc_tensor *tensor)
 {
     const tg_feedback_part *feedback = tensor->feedback;
     double most = feedback->norm_max != NULL ? feedback->norm_max(tensor->feedback_params) : 0;
@@ -40,10 +45,10 @@ tg_status tg_lgc_load(tg_lgc *l, void *const *grads, tg_detail *why)
         if (l->nonfinite == TG_NONFINITE_ZERO) {
             tg_zero_nonfinite(u, n);
         }
-        bound_norm(u, n, tensor);
+        clip_norm(u, n, tensor);
         memcpy(l->input.g + tensor->at, u, n * sizeof *u);
         if (tensor->feedback->planes > 0) {
-            tg_memory memory = {l->state.saved + tensor->memory_at, l->state.next + tensor->memory_at, n};
+            tg_memory memory = {l->state.saved + tensor->feedback_at, l->state.next + tensor->feedback_at, n};
             bool finite = tensor->feedback->recall(u, NULL, u, &memory, tensor->feedback_params, n, false);
             if (!finite && l->nonfinite == TG_NONFINITE_ERROR) {
                 return tg_refuse_overflow(l->layout->tensors[t].name, "gradient", why);
@@ -67,7 +72,7 @@ uint64_t tg_lgc_vector_n(const tg_lgc *l)
     }
 }
 
-/* Where the code begins, which may travel in a shorter type. */
+/* Where the code begins in the vector; UINT64_MAX if there is none. */
 static uint64_t code_at(const tg_lgc *l)
 {
     bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
@@ -85,7 +90,6 @@ uint64_t tg_lgc_stretch_len(const tg_lgc *l, uint64_t from, uint64_t to)
     return 4 * (to - from - codes) + tg_dtype_len(tg_lgc_code_type(l)) * codes;
 }
 
-/* A value of a code in its type, rounded to it. */
 uint8_t *tg_lgc_put_code(uint8_t *out, tg_dtype type, float value)
 {
     if (type == TG_FP32) {
@@ -104,7 +108,6 @@ const uint8_t *tg_lgc_get_code(float *value, tg_dtype type, const uint8_t *bytes
     return bytes + tg_dtype_len(type);
 }
 
-/* Elements [from, to) of a vector as bytes, and back. */
 uint8_t *tg_lgc_put_stretch(uint8_t *out, const tg_lgc *l, const float *vector, uint64_t from, uint64_t to)
 {
     uint64_t code = code_at(l);
@@ -128,7 +131,6 @@ void tg_lgc_get_stretch(float *vector, const tg_lgc *l, const uint8_t *bytes, ui
     }
 }
 
-/* This rank's own values at the leader's coordinates: coded ones, then picked ones. */
 float *tg_lgc_own_values(const tg_lgc *l)
 {
     return l->of.values + l->rank * (l->size.coded_n + l->size.picked_n);

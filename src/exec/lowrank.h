@@ -1,4 +1,4 @@
-/* PowerSGD's factors on the host: products of gradients with thin matrices, and the residual of what they miss. */
+/* PowerSGD's factors on the host: computes the low-rank factors of gradients, their averages and the residuals. */
 #ifndef TG_EXEC_LOWRANK_H
 #define TG_EXEC_LOWRANK_H
 
@@ -6,29 +6,32 @@
 
 typedef struct tg_lowrank tg_lowrank;
 
-/* On failure *out is left for tg_lowrank_free. */
+/* On failure the caller must still pass *out to tg_lowrank_free. */
 tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_allocator *a,
                          tg_detail *why) TG_CHECKED;
 void tg_lowrank_free(tg_lowrank *l);
 
-/* The tensors of the first all-reduce (factors P, and tensors that travel as they are) or of the second (factors Q); returns
- * their number. There is space for one tensor, and two dims, a tensor of the layout. */
+/* Lists the tensors of the first all-reduce (factors P, and tensors that are sent dense) or of the second (factors Q). Returns
+ * their number. `tensors` has space for one tensor, and `dims` for two dimensions, per tensor of the layout. */
 size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, const tg_lowrank *l, bool first);
 
-/* What the two all-reduces average, in place. */
+/* The buffers that the two all-reduces average in place. */
 void *const *tg_lowrank_first(const tg_lowrank *l);
 void *const *tg_lowrank_second(const tg_lowrank *l);
 
-/* A step: P = M Q; with P averaged, Q = M' P; with Q averaged, the gradients' averages and the residuals. */
+/* A step, in this order:
+ *   multiply        P = M Q
+ *   multiply_back   after P was averaged: makes P orthonormal, Q = M' P
+ *   settle          after Q was averaged: writes the averages P Q' to the gradients, and the residuals */
 tg_status tg_lowrank_multiply(tg_lowrank *l, void *const *grads, tg_detail *why) TG_CHECKED;
 void tg_lowrank_multiply_back(tg_lowrank *l, void *const *grads, uint64_t step);
 void tg_lowrank_settle(tg_lowrank *l, void *const *grads);
 
-/* The number of a tensor's matrix, plus 1; 0: the tensor travels as it is. */
+/* The number of a tensor's matrix, plus 1; 0: the tensor is sent dense. */
 size_t tg_lowrank_matrix(const tg_lowrank *l, size_t tensor);
 void tg_lowrank_residual(float *out, const tg_lowrank *l, size_t tensor);
 
-/* All that is saved: residuals, then the factors that the next step starts from. */
+/* The saved state, *n floats: residuals, then the factors that the next step starts from. */
 float *tg_lowrank_saved(const tg_lowrank *l, uint64_t *n);
 
 #endif

@@ -1,5 +1,5 @@
-/* The handshake: before the first step every rank shows all others what it was set up with, line by line, and all find the
- * same first difference, so that it can be told with both values. (Ballots would find it too, but could not name it.)
+/* The handshake: before the first step every rank sends its setup to all others, as lines of text. All ranks find the same first
+ * difference, and report it with both values. (Without a handshake the first step would fail too, but could not say why.)
  *
  *     all -> all   "TGHS", u32 version of the handshake, u64 len
  *     all -> all   len bytes of text: lines "name value", those of the exchange, then those of the caller */
@@ -13,9 +13,9 @@
 
 enum { VERSION = 1, HEADER_LEN = 16, TEXT_MAX = 1 << 24 };
 
-/* ---- what a rank was set up with --------------------------------------------------------------------------------------- */
+/* ---- the setup of a rank ----------------------------------------------------------------------------------------------- */
 
-/* With `at` NULL only counts. */
+/* Appends text at `at`; with `at` NULL it only counts bytes. */
 typedef struct writer {
     char *at;
     size_t len;
@@ -51,6 +51,7 @@ static void put_tensor(writer *w, const tg_layout *l, size_t t)
     put_line(w, "shape of '%s' %s %s", tensor->name, tg_dtype_name(tensor->dtype), shape);
 }
 
+/* `facts` are the caller's own lines; may be NULL. */
 static void put_all(writer *w, const tg_exchange *x, const char *facts)
 {
     const tg_layout *l = x->codec->layout;
@@ -84,7 +85,7 @@ static size_t line_len(const char *text, size_t len)
     return end == NULL ? len : (size_t)(end - text);
 }
 
-/* The name is what both lines begin with, up to the last space in it. */
+/* Length of the name of a line: the common prefix of both lines, up to its last space. */
 static int name_len(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t space = 0;
@@ -94,12 +95,12 @@ static int name_len(const char *a, size_t a_len, const char *b, size_t b_len)
     return (int)space;
 }
 
-static int shorter(size_t len, int most)
+static int at_most(size_t len, int cap)
 {
-    return len > (size_t)most ? most : (int)len;
+    return len > (size_t)cap ? cap : (int)len;
 }
 
-/* What rank p says against what rank 0 says: TG_OK if it is the same. */
+/* Compares the setup of rank p with that of rank 0. */
 static tg_status compare(const char *first, size_t first_len, const char *other, size_t other_len, uint32_t p,
                          tg_detail *why)
 {
@@ -109,8 +110,8 @@ static tg_status compare(const char *first, size_t first_len, const char *other,
         if (a != b || memcmp(first, other, a) != 0) {
             int name = name_len(first, a, other, b), skip = name + (name > 0);
             return tg_fail(TG_E_MISMATCH, why, "rank %u has %.*s '%.*s', but rank 0 has '%.*s'", p,
-                           name == 0 ? 5 : shorter((size_t)name, 60), name == 0 ? "setup" : first,
-                           shorter(b - (size_t)skip, 60), other + skip, shorter(a - (size_t)skip, 60), first + skip);
+                           name == 0 ? 5 : at_most((size_t)name, 60), name == 0 ? "setup" : first,
+                           at_most(b - (size_t)skip, 60), other + skip, at_most(a - (size_t)skip, 60), first + skip);
         }
         a += a < first_len;
         b += b < other_len;
@@ -119,16 +120,17 @@ static tg_status compare(const char *first, size_t first_len, const char *other,
         first_len -= a;
         other_len -= b;
     }
-    return same_len ? TG_OK : tg_fail(TG_E_MISMATCH, why, "rank %u ends its handshake otherwise than rank 0", p);
+    return same_len ? TG_OK
+                    : tg_fail(TG_E_MISMATCH, why, "the setup of rank %u ends differently from that of rank 0", p);
 }
 
-/* ---- the conversation ---------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------------------------ */
 
-/* Everything that the handshake takes, in one block. */
+/* Buffers of a handshake. */
 typedef struct table {
     tg_span *sends, *recvs;
     uint8_t *headers;
-    char *texts; /* of all ranks, laid end to end; this rank's in its place */
+    char *texts; /* the setups of all ranks, in rank order */
     uint64_t texts_len;
 } table;
 
@@ -140,9 +142,9 @@ static void release(table *t, const tg_allocator *a)
     tg_release(a, t->sends);
 }
 
-/* All to all: the same bytes to everyone, and lens[p] bytes from rank p to at[p]. */
-static tg_status show_all(const tg_exchange *x, tg_link *link, const table *t, const void *bytes, uint64_t len,
-                          tg_detail *why)
+/* Sends the same bytes to all ranks, and receives theirs into t->recvs. */
+static tg_status all_gather(const tg_exchange *x, tg_link *link, const table *t, const void *bytes, uint64_t len,
+                            tg_detail *why)
 {
     for (uint32_t p = 0; p < x->world; p++) {
         t->sends[p] = (tg_span){(void *)(uintptr_t)bytes, p == x->rank ? 0 : len};
@@ -151,7 +153,7 @@ static tg_status show_all(const tg_exchange *x, tg_link *link, const table *t, c
     return link->carry(link, &op, why);
 }
 
-static tg_status show_headers(const tg_exchange *x, tg_link *link, table *t, uint64_t len, tg_detail *why)
+static tg_status exchange_headers(const tg_exchange *x, tg_link *link, table *t, uint64_t len, tg_detail *why)
 {
     uint8_t own[HEADER_LEN] = {'T', 'G', 'H', 'S'};
     tg_put32(own + 4, VERSION);
@@ -159,15 +161,15 @@ static tg_status show_headers(const tg_exchange *x, tg_link *link, table *t, uin
     for (uint32_t p = 0; p < x->world; p++) {
         t->recvs[p] = (tg_span){t->headers + (size_t)p * HEADER_LEN, p == x->rank ? 0 : HEADER_LEN};
     }
-    TG_TRY(show_all(x, link, t, own, sizeof own, why));
+    TG_TRY(all_gather(x, link, t, own, sizeof own, why));
     memcpy(t->headers + (size_t)x->rank * HEADER_LEN, own, sizeof own);
     for (uint32_t p = 0; p < x->world; p++) {
         const uint8_t *header = t->headers + (size_t)p * HEADER_LEN;
         if (memcmp(header, "TGHS", 4) != 0 || tg_get64(header + 8) > TEXT_MAX) {
-            return tg_fail(TG_E_LINK, why, "what rank %u says is no handshake", p);
+            return tg_fail(TG_E_LINK, why, "the message from rank %u is not a handshake", p);
         }
         if (tg_get32(header + 4) != VERSION) {
-            return tg_fail(TG_E_VERSION, why, "rank %u has version %u of the handshake, and rank %u version %u", p,
+            return tg_fail(TG_E_VERSION, why, "rank %u uses handshake version %u, but rank %u uses version %u", p,
                            tg_get32(header + 4), x->rank, (unsigned)VERSION);
         }
         t->texts_len += tg_get64(header + 8);
@@ -175,7 +177,7 @@ static tg_status show_headers(const tg_exchange *x, tg_link *link, table *t, uin
     return TG_OK;
 }
 
-static tg_status show_texts(const tg_exchange *x, tg_link *link, table *t, const char *facts, tg_detail *why)
+static tg_status exchange_texts(const tg_exchange *x, tg_link *link, table *t, const char *facts, tg_detail *why)
 {
     TG_TRY(tg_acquire_room(&t->texts, &x->allocator, t->texts_len, why));
     char *at = t->texts, *own = at;
@@ -187,10 +189,10 @@ static tg_status show_texts(const tg_exchange *x, tg_link *link, table *t, const
     }
     writer w = {own, 0};
     put_all(&w, x, facts);
-    return show_all(x, link, t, own, w.len, why);
+    return all_gather(x, link, t, own, w.len, why);
 }
 
-static tg_status judge(const tg_exchange *x, const table *t, tg_detail *why)
+static tg_status compare_all(const tg_exchange *x, const table *t, tg_detail *why)
 {
     const char *at = t->texts;
     size_t first_len = (size_t)tg_get64(t->headers + 8);
@@ -211,7 +213,7 @@ tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *facts, t
     writer counting = {NULL, 0};
     put_all(&counting, x, facts);
     if (counting.len > TEXT_MAX) {
-        return tg_fail(TG_E_ARGUMENT, why, "what is to be compared is longer than %d bytes", TEXT_MAX);
+        return tg_fail(TG_E_ARGUMENT, why, "the setup to compare is longer than %d bytes", TEXT_MAX);
     }
     table t = {0};
     tg_status status = tg_acquire(&t.sends, a, x->world, sizeof *t.sends, why);
@@ -222,13 +224,13 @@ tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *facts, t
         status = tg_acquire(&t.headers, a, x->world, HEADER_LEN, why);
     }
     if (status == TG_OK) {
-        status = show_headers(x, link, &t, counting.len, why);
+        status = exchange_headers(x, link, &t, counting.len, why);
     }
     if (status == TG_OK) {
-        status = show_texts(x, link, &t, facts, why);
+        status = exchange_texts(x, link, &t, facts, why);
     }
     if (status == TG_OK) {
-        status = judge(x, &t, why);
+        status = compare_all(x, &t, why);
     }
     release(&t, a);
     return status;

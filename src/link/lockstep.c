@@ -1,12 +1,12 @@
-/* Lockstep: all ranks in one thread, one operation at a time. For tests at any number of ranks, for virtual workers, and,
- * through its tap, for faults. */
+/* Lockstep link: runs all ranks in one thread, one operation at a time. For tests with any number of ranks and for virtual
+ * workers. Its tap sees every message and can damage or drop it, to test faults. */
 #include "exchange/exchange.h"
 #include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Copies what every rank sends to where it is expected. */
+/* Copies every rank's messages into the buffers of their receivers. */
 static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
 {
     for (uint32_t to = 0; to < world; to++) {
@@ -15,7 +15,7 @@ static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap
             const tg_op *sender = &ranks[from]->step.pending;
             const tg_span *sent = &sender->sends[to], *expected = &receiver->recvs[from];
             if (sender->kind != receiver->kind || sent->len != expected->len) {
-                return tg_fail(TG_E_LINK, why, "rank %u sends %" PRIu64 " bytes, and rank %u expects %" PRIu64, from,
+                return tg_fail(TG_E_LINK, why, "rank %u sends %" PRIu64 " bytes, but rank %u expects %" PRIu64, from,
                                sent->len, to, expected->len);
             }
             if (sent->len == 0) {
@@ -38,7 +38,7 @@ static void record(tg_outcome *outcomes, uint32_t rank, tg_status status, const 
     }
 }
 
-/* Ends the step for the ranks that wait for an operation that can not take place. */
+/* Cancels the step on all ranks that still wait for an operation. */
 static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_detail *reason)
 {
     for (uint32_t r = 0; r < world; r++) {
@@ -49,7 +49,7 @@ static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint
     }
 }
 
-/* One call of tg_exchange_next on every rank. *waiting is how many have an operation to carry out. */
+/* Calls tg_exchange_next once on every rank. *waiting is set to the number of ranks that have an operation to carry out. */
 static tg_status advance_all(uint32_t *waiting, tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world,
                              tg_detail *why)
 {
@@ -84,7 +84,7 @@ tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, ui
     for (uint32_t r = 0; r < world; r++) {
         TG_NEED(ranks[r], why);
         if (ranks[r]->world != world || ranks[r]->rank != r) {
-            return tg_fail(TG_E_ARGUMENT, why, "exchange %u is of rank %u of %u, not of rank %u of %u", r,
+            return tg_fail(TG_E_ARGUMENT, why, "exchange %u belongs to rank %u of %u, not to rank %u of %u", r,
                            ranks[r]->rank, ranks[r]->world, r, world);
         }
     }

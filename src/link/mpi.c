@@ -1,10 +1,13 @@
-/* MPI: ranks that are processes, on one machine or many. Every span of an operation is a message from rank to rank, in
- * pieces that an int can count, all of them under way at once; a rank that hears nothing for too long, or is told by another
- * that the job has failed, gives the link up for good.
+/* MPI link: ranks are processes, on one machine or on many. Every span of an operation is sent as point-to-point messages,
+ * split into pieces whose length fits an int. All pieces are in flight at once. The link fails permanently when a rank
+ * hears nothing until the timeout, or when another rank tells it that the job has failed.
  *
- * Here are the link itself and what its files share; mpi_carry.c carries operations out, mpi_life.c finds out who is lost. Of
- * the library these files see the public header alone, as any link may. */
-#include "link/mpi_inside.h"
+ *     mpi.c           the link object, and helpers that the other files share
+ *     mpi_carry.c     carries out operations
+ *     mpi_liveness.c  finds out which rank is lost
+ *
+ * These files include only the public header of the library, as a link outside the library would. */
+#include "link/mpi_internal.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -12,15 +15,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- memory and sentences ---------------------------------------------------------------------------------------------- */
+/* ---- memory and errors ------------------------------------------------------------------------------------------------- */
 
-static void *take_standard(void *context, size_t len)
+static void *acquire_standard(void *context, size_t len)
 {
     (void)context;
     return malloc(len);
 }
 
-static void give_standard(void *context, void *block)
+static void release_standard(void *context, void *block)
 {
     (void)context;
     free(block);
@@ -37,13 +40,12 @@ tg_status tg_mpi_fail(tg_status status, tg_detail *why, const char *format, ...)
     return status;
 }
 
-/* Room for n elements; NULL if there is none. */
-void *tg_mpi_take(const tg_allocator *a, size_t n, size_t element_len)
+void *tg_mpi_acquire(const tg_allocator *a, size_t n, size_t element_len)
 {
     return n > SIZE_MAX / element_len ? NULL : a->acquire(a->context, n * element_len);
 }
 
-void tg_mpi_give(const tg_allocator *a, void *block)
+void tg_mpi_release(const tg_allocator *a, void *block)
 {
     if (block != NULL) {
         a->release(a->context, block);
@@ -59,21 +61,20 @@ uint64_t tg_mpi_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Lets others have the processor, who may be the ones that are waited for: at once at first, later for a little. */
-void tg_mpi_rest(unsigned looks)
+void tg_mpi_pause(unsigned polls)
 {
-    enum { EAGER_LOOKS = 300, REST_NS = 30000 };
-    if (looks < EAGER_LOOKS) {
+    enum { YIELD_POLLS = 300, PAUSE_NS = 30000 };
+    if (polls < YIELD_POLLS) {
         (void)sched_yield();
     } else {
-        const struct timespec t = {0, REST_NS};
+        const struct timespec t = {0, PAUSE_NS};
         (void)nanosleep(&t, NULL);
     }
 }
 
 /* ---- the link ------------------------------------------------------------------------------------------------------------ */
 
-/* A communicator of the link's own, whose errors return. All ranks must come, within the limit. */
+/* Duplicates the communicator, and sets MPI_ERRORS_RETURN on the duplicate. All ranks must call this before the timeout. */
 static tg_status join(tg_mpi *m, MPI_Comm comm, tg_detail *why)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -85,14 +86,14 @@ static tg_status join(tg_mpi *m, MPI_Comm comm, tg_detail *why)
     m->rank = (uint32_t)rank;
     m->world = (uint32_t)world;
     uint64_t until = tg_mpi_now_ms() + m->timeout_ms;
-    for (unsigned looks = 0; !flag; looks++) {
+    for (unsigned polls = 0; !flag; polls++) {
         if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             return tg_mpi_fail(TG_E_LINK, why, "MPI cannot duplicate the communicator");
         }
         if (!flag && tg_mpi_now_ms() > until) {
-            return tg_mpi_fail(TG_E_LINK, why, "not all %u ranks have come within %u ms", m->world, m->timeout_ms);
+            return tg_mpi_fail(TG_E_LINK, why, "not all %u ranks joined within %u ms", m->world, m->timeout_ms);
         }
-        tg_mpi_rest(looks);
+        tg_mpi_pause(polls);
     }
     (void)MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     return TG_OK;
@@ -102,18 +103,18 @@ static void release_all(tg_mpi *m)
 {
     tg_allocator a = m->allocator;
     tg_mpi_release_requests(m);
-    tg_mpi_give(&a, m->life.peers);
-    tg_mpi_give(&a, m->farewells);
-    tg_mpi_give(&a, m);
+    tg_mpi_release(&a, m->liveness.peers);
+    tg_mpi_release(&a, m->abort_sends);
+    tg_mpi_release(&a, m);
 }
 
 tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_allocator *allocator, tg_detail *why)
 {
-    int has_begun = 0;
+    int initialized = 0;
     if (out == NULL) {
         return tg_mpi_fail(TG_E_ARGUMENT, why, "out is NULL, and must be given");
     }
-    if (MPI_Initialized(&has_begun) != MPI_SUCCESS || !has_begun) {
+    if (MPI_Initialized(&initialized) != MPI_SUCCESS || !initialized) {
         return tg_mpi_fail(TG_E_ARGUMENT, why, "MPI has not been initialised");
     }
     if (allocator != NULL && (allocator->acquire == NULL || allocator->release == NULL)) {
@@ -122,9 +123,9 @@ tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_
     if (comm == MPI_COMM_NULL) {
         return tg_mpi_fail(TG_E_ARGUMENT, why, "comm is MPI_COMM_NULL");
     }
-    const tg_allocator standard = {take_standard, give_standard, NULL};
+    const tg_allocator standard = {acquire_standard, release_standard, NULL};
     tg_allocator a = allocator != NULL ? *allocator : standard;
-    tg_mpi *m = tg_mpi_take(&a, 1, sizeof *m);
+    tg_mpi *m = tg_mpi_acquire(&a, 1, sizeof *m);
     if (m == NULL) {
         return tg_mpi_fail(TG_E_MEMORY, why, "there is not enough memory for a link");
     }
@@ -134,12 +135,12 @@ tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_
                   .timeout_ms = timeout_ms,
                   .awaited = TG_MPI_NOBODY};
     tg_status status = join(m, comm, why);
-    m->farewells = status == TG_OK ? tg_mpi_take(&a, m->world, sizeof(MPI_Request)) : NULL;
-    tg_mpi_peer *peers = status == TG_OK ? tg_mpi_take(&a, m->world, sizeof *peers) : NULL;
+    m->abort_sends = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof(MPI_Request)) : NULL;
+    tg_mpi_peer *peers = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof *peers) : NULL;
     if (status == TG_OK && peers != NULL) {
-        tg_mpi_life_begin(&m->life, m->comm, m->rank, m->world, peers, tg_mpi_now_ms());
+        tg_mpi_liveness_begin(&m->liveness, m->comm, m->rank, m->world, peers, tg_mpi_now_ms());
     }
-    if (status == TG_OK && (m->farewells == NULL || peers == NULL)) {
+    if (status == TG_OK && (m->abort_sends == NULL || peers == NULL)) {
         status = tg_mpi_fail(TG_E_MEMORY, why, "there is not enough memory for a link of %u ranks", m->world);
     }
     if (status != TG_OK) {
@@ -147,7 +148,7 @@ tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_
         return status;
     }
     for (uint32_t p = 0; p < m->world; p++) {
-        m->farewells[p] = MPI_REQUEST_NULL;
+        m->abort_sends[p] = MPI_REQUEST_NULL;
     }
     *out = m;
     return TG_OK;
@@ -159,12 +160,12 @@ void tg_mpi_free(tg_mpi *m)
         return;
     }
     if (!m->failed) {
-        bool is_idle = tg_mpi_life_is_idle(&m->life);
+        bool is_idle = tg_mpi_liveness_is_idle(&m->liveness);
         (void)MPI_Comm_free(&m->comm);
         if (is_idle) {
             release_all(m);
         }
-    } /* else MPI may still look at what it was given, until the process ends */
+    } /* otherwise requests may be in flight: MPI uses their buffers until the process ends */
 }
 
 tg_link *tg_mpi_link(tg_mpi *m)

@@ -1,4 +1,4 @@
-/* A whole step over any link: hand operations from the exchange to the link until the step is done. */
+/* Runs a whole step over any link: the link carries out the operations of the exchange until the step is done. */
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -12,12 +12,12 @@ tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *g
     tg_detail reason = {""};
     tg_op op;
     tg_status status = tg_exchange_begin(x, step, grads, &reason);
-    bool others_know = false;
+    bool peers_know = false;
     while (status == TG_OK || status == TG_MORE) {
         status = tg_exchange_next(x, &op, &reason);
         if (status != TG_MORE) {
-            /* Whatever an exchange fails with, all ranks fail with, except when the link itself cannot be trusted. */
-            others_know = status != TG_E_LINK;
+            /* An exchange fails on all ranks alike, unless the link itself has failed. */
+            peers_know = status != TG_E_LINK;
             break;
         }
         status = link->carry(link, &op, &reason);
@@ -29,7 +29,7 @@ tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *g
     if (status == TG_OK) {
         return TG_OK;
     }
-    if (!others_know) {
+    if (!peers_know) {
         link->abort(link, reason.text);
     }
     return tg_fail(status, why, "%s", reason.text);

@@ -1,5 +1,5 @@
-/* Threads: N ranks that are threads of one process. In every operation the ranks meet, each copies what it is to receive
- * straight from the senders' memory, and they meet again before anyone goes on. */
+/* Threads link: ranks are threads of one process. An operation has two barriers: after the first, every rank copies its data
+ * straight from the senders' buffers; after the second, the buffers may be reused. */
 #include "base/memory.h"
 
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <time.h>
 
 typedef struct end {
-    tg_link link; /* first, so that a link is its end */
+    tg_link link; /* must be first: a tg_link pointer is cast to end */
     tg_threads *hub;
-    const tg_op *op; /* NULL unless the rank is in an operation */
+    const tg_op *op; /* the operation that the rank has entered, or NULL */
     uint32_t rank;
 } end;
 
@@ -20,17 +20,17 @@ struct tg_threads {
     pthread_mutex_t lock;
     pthread_cond_t change;
     uint32_t world, timeout_ms;
-    uint32_t arrived, copied; /* ranks at the first and at the second meeting */
-    bool go;                  /* all have come and fit: from here on the operation takes place */
-    uint64_t operation;       /* counts operations that all have left */
-    bool failed;              /* for good: a rank may be anywhere */
+    uint32_t arrived, copied; /* ranks at the first and at the second barrier */
+    bool go;                  /* all ranks have arrived, and their operations match */
+    uint64_t operation;       /* number of completed operations */
+    bool failed;              /* permanently: where the other ranks are is unknown */
     tg_detail why;
     end *ends;
 };
 
 /* ---- failure ----------------------------------------------------------------------------------------------------------- */
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void fail_all(tg_threads *hub, const char *reason)
 {
     if (!hub->failed) {
@@ -45,14 +45,14 @@ static void fail_missing(tg_threads *hub)
     for (uint32_t r = 0; r < hub->world; r++) {
         if (hub->ends[r].op == NULL) {
             tg_detail reason;
-            (void)tg_fail(TG_E_LINK, &reason, "rank %u did not come to an operation within %u ms", r, hub->timeout_ms);
+            (void)tg_fail(TG_E_LINK, &reason, "rank %u did not join an operation within %u ms", r, hub->timeout_ms);
             fail_all(hub, reason.text);
             return;
         }
     }
 }
 
-/* Whether what ranks send is what others expect. */
+/* Checks that every rank sends as many bytes as the other expects; fails the link otherwise. */
 static void check_ops(tg_threads *hub)
 {
     for (uint32_t to = 0; to < hub->world; to++) {
@@ -60,7 +60,7 @@ static void check_ops(tg_threads *hub)
             const tg_op *sender = hub->ends[from].op, *receiver = hub->ends[to].op;
             if (sender->kind != receiver->kind || sender->sends[to].len != receiver->recvs[from].len) {
                 tg_detail reason;
-                (void)tg_fail(TG_E_LINK, &reason, "rank %u sends %" PRIu64 " bytes, and rank %u expects %" PRIu64, from,
+                (void)tg_fail(TG_E_LINK, &reason, "rank %u sends %" PRIu64 " bytes, but rank %u expects %" PRIu64, from,
                               sender->sends[to].len, to, receiver->recvs[from].len);
                 fail_all(hub, reason.text);
                 return;
@@ -84,9 +84,8 @@ static struct timespec deadline(uint32_t ms)
     return t;
 }
 
-/* The first meeting: true if all have come and the operation takes place, false if the link has failed. With the lock
- * held. */
-static bool meet(tg_threads *hub)
+/* The first barrier. Returns true if all ranks have arrived, false if the link has failed. Call with the lock held. */
+static bool enter(tg_threads *hub)
 {
     if (++hub->arrived == hub->world) {
         check_ops(hub);
@@ -111,9 +110,9 @@ static void copy_in(const tg_threads *hub, const tg_op *op)
     }
 }
 
-/* The second meeting: nobody reads from anybody any more. It has no limit, since all are there and only copying. With the
- * lock held. */
-static void part(tg_threads *hub, const tg_op *op)
+/* The second barrier: all ranks have finished copying. It needs no timeout, because all ranks have arrived and are copying.
+ * Call with the lock held. */
+static void leave(tg_threads *hub, const tg_op *op)
 {
     uint64_t operation = hub->operation;
     for (uint32_t from = 0; from < op->world; from++) {
@@ -138,22 +137,22 @@ static tg_status carry(tg_link *self, const tg_op *op, tg_detail *why)
     end *e = (end *)(void *)self;
     tg_threads *hub = e->hub;
     if (op->world != hub->world || op->rank != e->rank) {
-        return tg_fail(TG_E_ARGUMENT, why, "an operation of rank %u of %u came to the link of rank %u of %u", op->rank,
-                       op->world, e->rank, hub->world);
+        return tg_fail(TG_E_ARGUMENT, why, "an operation of rank %u of %u was given to the link of rank %u of %u",
+                       op->rank, op->world, e->rank, hub->world);
     }
     pthread_mutex_lock(&hub->lock);
-    bool takes_place = false;
+    bool entered = false;
     if (!hub->failed) {
         e->op = op;
-        takes_place = meet(hub);
+        entered = enter(hub);
     }
-    if (takes_place) {
+    if (entered) {
         pthread_mutex_unlock(&hub->lock);
         copy_in(hub, op);
         pthread_mutex_lock(&hub->lock);
-        part(hub, op);
+        leave(hub, op);
     }
-    tg_status status = takes_place ? TG_OK : tg_fail(TG_E_LINK, why, "%s", hub->why.text);
+    tg_status status = entered ? TG_OK : tg_fail(TG_E_LINK, why, "%s", hub->why.text);
     pthread_mutex_unlock(&hub->lock);
     return status;
 }

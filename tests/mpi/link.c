@@ -1,5 +1,5 @@
-/* The link over MPI, from inside: mpirun -n N mpi_link SCENE. Every rank prints "well" if it saw what it should have seen.
- * Scenes in which the link fails end without MPI_Finalize, as a program would. */
+/* Tests of the MPI link: mpirun -n N mpi_link SCENE. Every rank prints "well" if the scene went as expected. Scenes in which the
+ * link fails end without MPI_Finalize, as a program would. */
 #include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
@@ -48,7 +48,7 @@ static uint8_t byte_of(uint32_t from, uint32_t to, uint64_t i)
     return (uint8_t)(from * 131 + to * 17 + i * 7 + (i >> 20));
 }
 
-/* All to all, rank r sending lens[(r + p) % n] bytes to rank p; `more` of them than the other expects. */
+/* An all-to-all: rank r sends lens[(r + p) % n] bytes to rank p, and `more` bytes than p expects. */
 static tg_status talk(const uint64_t *lens, size_t n, int more, tg_detail *why)
 {
     tg_span *sends = room(world * sizeof *sends), *recvs = room(world * sizeof *recvs);
@@ -65,7 +65,7 @@ static tg_status talk(const uint64_t *lens, size_t n, int more, tg_detail *why)
     tg_op op = {.kind = TG_ALLTOALLV, .rank = rank, .world = world, .sends = sends, .recvs = recvs};
     tg_status status = tg_mpi_link(mpi)->carry(tg_mpi_link(mpi), &op, why);
     if (status != TG_OK) {
-        return status; /* MPI may still use the room */
+        return status; /* MPI may still use the buffers */
     }
     HOLDS(tg_mpi_link(mpi)->sent_len == before + total);
     for (uint32_t p = 0; p < world; p++) {
@@ -125,7 +125,7 @@ static tg_exchange *exchange_of(const char *recipe, uint32_t r, uint64_t seed)
     return x;
 }
 
-/* Over a communicator of the caller's own, in which ranks are in another order: the same bits as in lockstep. */
+/* Over a communicator with another order of ranks: the same bits as in lockstep. */
 static void exchanges_give_the_same_bits(void)
 {
     static const char *const recipes[] = {"ef+topk@0.05", "adacomp", "ef+randomblock@0.1", "orq@9", "powersgd"};
@@ -189,15 +189,15 @@ static void ranks_that_differ_are_told_apart(void)
 
 static void end_failed(void)
 {
-    tg_mpi_free(mpi); /* does nothing that waits */
+    tg_mpi_free(mpi); /* must not block */
     printf("rank %u: well\n", rank);
     fflush(stdout);
-    const struct timespec moment = {2, 0}; /* so that all have said so before the first one ends them */
+    const struct timespec moment = {2, 0}; /* so that all have printed before the launcher kills them */
     nanosleep(&moment, NULL);
     MPI_Abort(MPI_COMM_WORLD, 0);
 }
 
-/* Rank 1 sends another number of bytes than was agreed on. */
+/* Rank 1 sends another number of bytes than rank 0 expects. */
 static void wrong_lengths_are_refused(int more)
 {
     const uint64_t len = 5000;
@@ -208,7 +208,7 @@ static void wrong_lengths_are_refused(int more)
         HOLDS(status == TG_E_LINK);
         HOLDS(strstr(why.text, "rank 1") != NULL);
         tg_mpi_link(mpi)->abort(tg_mpi_link(mpi), why.text);
-    } else if (status == TG_OK) { /* it hears of it in its next operation at the latest */
+    } else if (status == TG_OK) { /* it learns of the failure in its next operation at the latest */
         HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
         HOLDS(strstr(why.text, "rank 1 sends") != NULL || strstr(why.text, "rank 1:") != NULL);
     }
@@ -266,7 +266,7 @@ static void a_rank_that_is_late_is_lost(void)
     if (rank == 1) {
         const struct timespec long_time = {TIMEOUT_MS / 1000 + 3, 0};
         nanosleep(&long_time, NULL);
-        /* It has been told meanwhile; what the others had sent before may come first. */
+        /* It has received the abort by now, or data that were sent before it. */
         HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK || talk(&len, 1, 0, &why) == TG_E_LINK);
     } else {
         HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
@@ -278,8 +278,8 @@ static void a_rank_that_is_late_is_lost(void)
     end_failed();
 }
 
-/* Rank 2 is late. Rank 0 waits for it, and rank 1 for rank 0, or for both: its limit ends first, but rank 0 is not the one to be
- * named. */
+/* Rank 2 is late. Rank 0 waits for it, and rank 1 for rank 0, or for both. The timeout of rank 1 ends first, but the error must not
+ * name rank 0. */
 static void the_silent_rank_is_named(int awaits_both)
 {
     static uint8_t byte[1];
@@ -321,7 +321,7 @@ static void a_reason_reaches_all(void)
     }
     HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK);
     HOLDS(strcmp(why.text, "rank 1: no more") == 0);
-    HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK); /* for good */
+    HOLDS(talk(&len, 1, 0, &why) == TG_E_LINK); /* permanently */
     end_failed();
 }
 
@@ -354,7 +354,7 @@ static void too_little_memory_is_an_error(void)
     HOLDS(tg_mpi_new(&mpi, MPI_COMM_WORLD, TIMEOUT_MS, &poor, &why) == TG_OK);
     world = tg_mpi_world(mpi);
     const uint64_t len = 10;
-    left = 2; /* on all ranks alike, so that nobody waits */
+    left = 2; /* on all ranks, so that none waits */
     HOLDS(talk(&len, 1, 0, &why) == (world > 1 ? TG_E_MEMORY : TG_OK));
     left = 1000;
     HOLDS(talk(&len, 1, 0, &why) == TG_OK);

@@ -27,7 +27,7 @@ ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROO
 
 
 def launcher():
-    # Ranks share the processors of this machine, and talk inside it.
+    # All ranks run on this machine and share its CPUs.
     return ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"] if MPI == "openmpi" else ["mpirun.mpich"]
 
 
@@ -45,7 +45,7 @@ def mpirun_unlike(*commands, timeout=120):
 
 
 def said(done):
-    """What the program itself printed on stderr: launchers have much to add."""
+    """The lines that the program itself printed on stderr; launchers print more."""
     return [line for line in done.stderr.splitlines() if line.startswith("tersegrad: ")]
 
 
@@ -136,12 +136,12 @@ class Train(unittest.TestCase):
             self.assertEqual(self.processes(3, *flags)["weights_hash"], self.threads(3, *flags)["weights_hash"])
 
     def test_threads_and_processes_go_on_from_each_other(self):
-        """Cut in the middle, and gone on by the other kind, with the same number of workers: the same bits."""
+        """A run that is resumed by the other kind of workers, with the same number of them, gives the same bits."""
         flags = ("--recipe", "adacomp", "--model", "resnet8", "--steps", 8, "--batch", 2)
         straight = self.threads(3, *flags)["weights_hash"]
         files = ("--checkpoint", self.path / "run.ck", "--checkpoint-every", 3, "--log", self.path / "run.jsonl", "--resume")
         def interrupted(command):
-            """Runs until the first checkpoint is there, and is killed."""
+            """Runs until the first checkpoint exists, then is killed."""
             started = subprocess.Popen(list(map(str, command)), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                        stdin=subprocess.DEVNULL, start_new_session=True)
             limit = time.monotonic() + 60
@@ -188,7 +188,7 @@ class Train(unittest.TestCase):
             os.kill(pids_of(again.pid)[n - 1], signal.SIGKILL)
             again.communicate(timeout=60)
 
-    def test_ranks_that_disagree_are_told_at_the_start(self):
+    def test_ranks_that_disagree_are_detected_at_the_start(self):
         base = [PROGRAM, *QUICK, "--batch", 8, "--steps", 5]
         mlp = ["--model", "mlp"]
         for ours, theirs, sentence in (
@@ -217,7 +217,7 @@ class Train(unittest.TestCase):
         put("some.txt", letters, bytes([97 + last]))
         return {"mnist": f"mnist:{folder}", "fashion": f"fashion:{folder}", "cifar10": f"cifar10:{folder}", "text": f"text:{folder}/some.txt"}
 
-    def test_ranks_with_other_data_are_told_at_the_start(self):
+    def test_ranks_with_other_data_are_detected_at_the_start(self):
         ours, theirs, copy = self.data_sets("ours", 1), self.data_sets("theirs", 2), self.data_sets("copy", 1)
         for kind, data in ours.items():
             with self.subTest(data=kind):
@@ -251,7 +251,7 @@ class Train(unittest.TestCase):
         self.assertEqual(said(done), ["tersegrad: rank 0: --workers is 3, but 2 processes were started; leave it out"])
 
     def test_a_process_that_never_calls_mpi(self):
-        """MPI's own start waits for it without a limit."""
+        """MPI_Init waits for it without a timeout."""
         line = [*launcher(), "-n", "1", PROGRAM, *QUICK, *SMALL, "--recipe", "dense", "--steps", "5", "--timeout", "1"]
         done = subprocess.run([*line, ":", "-n", "1", "sleep", "100"], capture_output=True, text=True, timeout=90, env=ENVIRONMENT,
                               stdin=subprocess.DEVNULL)
@@ -282,7 +282,7 @@ class Train(unittest.TestCase):
                 os.kill(ranks[victim], signal.SIGKILL)
                 _, errors = started.communicate(timeout=60)
                 kills += 1
-                if MPI == "openmpi":  # MPICH's launcher kills the others before they can say anything
+                if MPI == "openmpi":  # MPICH's launcher kills the others before they can print anything
                     for line in errors.splitlines():
                         if "while it waited for rank" in line:
                             if was_saved or not checkpoint.exists():
@@ -309,7 +309,7 @@ class Train(unittest.TestCase):
         errors = end_by(signal.SIGSTOP)
         self.assertRegex(errors, r"rank \d is lost")
         self.assertNotIn("--resume", errors)
-        errors = end_by(signal.SIGKILL)  # MPICH's launcher kills the others before they can say anything
+        errors = end_by(signal.SIGKILL)  # MPICH's launcher kills the others before they can print anything
         self.assertTrue(MPI != "openmpi" or "while it waited for rank" in errors, errors)
         self.assertNotIn("--resume", errors)
         self.assertFalse(checkpoint.exists())
@@ -324,12 +324,12 @@ class Train(unittest.TestCase):
         _, errors = started.communicate(timeout=60)
         self.assertLess(time.monotonic() - begin, 30)
         self.assertNotEqual(started.returncode, 0)
-        # Without a step if it was stopped while a checkpoint was put together.
+        # No step is named if it was stopped while a checkpoint was gathered.
         self.assertRegex(errors, rf"tersegrad: rank [01]: rank 2 is lost: rank [01] has waited for it for 2000 ms( at step \d+)?; "
                                  rf"--resume goes on from {re.escape(str(checkpoint))}")
 
     def test_the_rank_that_is_stopped_is_the_one_that_is_named(self):
-        """At any moment of a step; never a rank that waits for the one that is stopped."""
+        """At any moment of a step; the error never names a rank that waits for the stopped one."""
         generator = random.Random(5)
         attempt = stops = 0
         while stops < STOPS:
@@ -352,7 +352,7 @@ class Train(unittest.TestCase):
             begin = time.monotonic()
             _, errors = started.communicate(timeout=60)
             self.assertLess(time.monotonic() - begin, 30)
-            # A launcher may let the stopped rank go on before it kills it; whom that one names does not matter.
+            # A launcher may continue the stopped rank before it kills it; which rank that one names does not matter.
             named = {int(lost) for by, lost in re.findall(r"tersegrad: rank (\d+): rank (\d+) is lost", errors) if int(by) != victim}
             self.assertEqual(named, {victim}, f"{n} ranks, {recipe}, rank {victim} stopped: {errors}")
 

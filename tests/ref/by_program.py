@@ -1,4 +1,4 @@
-"""What tests have in common that go through the program: where it is, a folder of one's own, one tensor in and out."""
+"""Shared by tests that run the program: its path, a temporary folder, encoding and decoding of one tensor."""
 
 import heapq
 import os

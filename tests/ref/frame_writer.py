@@ -1,8 +1,8 @@
 """Writes frames, for tests that need ones that no encoder would write: odd but valid, or broken in one place.
 
-Written from docs/format.md alone. It takes the plainest way through every rule, one element and one bit at a time, so
-that it shares no trick with the decoder; of that it uses the hash alone. Whatever a caller passes is written as it is,
-right or wrong, with the lengths, the fingerprint and the checksum that belong to it unless they are passed as well.
+Written from docs/format.md alone. It implements every rule in the simplest way, one element and one bit at a time, so
+that it shares no code with the decoder except the hash. Arguments are written unchanged, right or wrong; lengths, the
+fingerprint and the checksum are computed unless they are passed too.
 """
 
 import struct
@@ -25,11 +25,11 @@ DEFAULT_IDS = (1, 1, 0, 2, 1)
 
 # ---- Range codes -----------------------------------------------------------------------------------------------------
 
-STATE = 2 ** 15  # in which every state ends, and so begins here: a range code is written from its end
+STATE = 2 ** 15  # final state of the decoder; a range code is written backwards, so the writer begins with it
 
 
 def push(x, words, start, f, bits):
-    """The state from which a symbol is taken and x is left; the word that it then takes in is added to `words`."""
+    """The state before a symbol is decoded that leaves state x; the word that the decoder then reads is added to `words`."""
     if x >= f << 31 - bits:
         words.append(x % 2 ** 16)
         x //= 2 ** 16
@@ -122,7 +122,7 @@ def write_lengths(lengths):
 
 
 def write_streams(symbols, lengths):
-    """Four streams behind the lengths of three."""
+    """The lengths of three streams, then four streams."""
     each = (len(symbols) + 3) // 4
     streams = [write_codes(symbols[i * each:(i + 1) * each], lengths) for i in range(4)]
     return b"".join(struct.pack("<I", len(stream)) for stream in streams[:3]) + b"".join(streams)
@@ -134,7 +134,7 @@ def prefixed(symbols, lengths):
 
 
 def zstd_frame(*blocks, size=None, more=b""):
-    """A frame of zstd of blocks that are bytes as they are, or (byte, times); `more` stands behind the last block."""
+    """A frame of zstd of blocks that are bytes as they are, or (byte, times); `more` follows the last block."""
     if size is None:
         size = sum(len(block) if isinstance(block, bytes) else block[1] for block in blocks)
     frame = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<I", size)  # one segment, a size of four bytes
@@ -261,7 +261,7 @@ def group_size(base):
 
 
 def pack_groups(groups, bits):
-    """Numbers of so many bits each, one behind the other."""
+    """Numbers of so many bits each, concatenated."""
     return pack_bits([group >> i & 1 for group in groups for i in range(bits)])
 
 

@@ -1,11 +1,11 @@
-"""What a recipe means, in NumPy: the gradients that come out for those that went in, computed without any frame.
+"""The meaning of a recipe, in NumPy: computes the decoded gradients from the input without writing a frame.
 
 Written from docs/format.md and the list that `tersegrad recipes` prints, and kept apart from both decoders: it shares
-no code with them, not even the random numbers. It knows one step of a fresh encoder, so feedback has nothing to
-remember yet, and a velocity is the gradient. Presets are not known here, nor is the clip of `momentum`. Where the page
-leaves the order of a sum open, it is from the first to the last here, in binary64; where it leaves the choice among
-equally good levels open (`orq@levels=exact`), one is taken. The steps of `fp4` and `fp8`, too, hang on the order of
-sums: `expected` may be told those of a frame, and takes them where they are as good as its own.
+no code with them, not even the random numbers. It computes one step of a new encoder, so residuals are 0, and a
+velocity is the gradient. Presets and the clip of `momentum` are not supported. Where the page leaves the order of a sum
+open, this module sums from the first to the last in binary64; where it leaves the choice among equally good levels open
+(`orq@levels=exact`), it takes one of them. The steps of `fp4` and `fp8` depend on the order of sums, too: `expected`
+accepts those of a frame if they are as good as its own.
 
     expected(tensors, recipe, ...) -> arrays, one for each (name, array) of `tensors`, of the same dtype and shape
 """
@@ -50,7 +50,7 @@ def bin_of(parameters, kind):
 
 
 def how_of(name, parameters):
-    """The parameters of a quantizer; those that it does not have do no harm."""
+    """The parameters of a quantizer; those that it does not have are ignored."""
     def number(key, default):
         return float(parameters.get(key, default))
 
@@ -159,7 +159,7 @@ def largest_of_bins(values, recipe):
 
 
 def pushed(recipe, gradient, values):
-    """What adabins sends: that which the gradient, counted once more, brings up to the largest of its bin."""
+    """What adabins sends: elements that reach the maximum of their bin when the gradient is added once more."""
     with np.errstate(over="ignore", invalid="ignore"):
         ahead = values + np.float32(recipe.weight - 1) * gradient
     largest = np.repeat(largest_of_bins(values, recipe), int(recipe.main))[:len(values)]
@@ -509,7 +509,7 @@ QUANTIZE = {"fp32": lambda values: values, "fp16": to_fp16, "bf16": to_bf16}
 
 def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, dense_below=0, nonfinite="error",
              steps=()):
-    """What comes out for `tensors`; arguments are those of `tersegrad encode`, and `steps` those that a frame tells,
+    """The decoded `tensors`; arguments are those of `tersegrad encode`, and `steps` those of a frame,
     by unit and chunk."""
     units = {}
     for number, (name, array) in enumerate(tensors):

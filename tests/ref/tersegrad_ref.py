@@ -35,7 +35,7 @@ import numpy as np
 
 CHUNK = 1 << 18           # elements in a chunk
 MAX_ELEMENTS = 1 << 60    # in all tensors of a frame together
-DEFAULT_LIMIT = 1 << 28   # elements this decoder is willing to hold, unless told otherwise
+DEFAULT_LIMIT = 1 << 28   # elements that this decoder accepts by default
 
 DESCRIBED, INDICES, VALUES = 1, 2, 4
 BITMAP, RUNS, EVERY, PLACES8, PLACES16, GEOMETRIC = 32, 33, 34, 35, 36, 37
@@ -51,7 +51,7 @@ class FormatError(ValueError):
 
 
 class Unsupported(FormatError):
-    """The frame is more than this decoder takes on, though no rule is known to be broken."""
+    """The frame may be valid, but is beyond the limits of this decoder."""
 
 
 def require(condition, message):
@@ -471,7 +471,7 @@ def symbols_len(layout, count):
 
 
 def symbols_max(layout, size):
-    """The most symbols that `size` bytes have room for. Of a coded chunk that is any number."""
+    """The most symbols that fit into `size` bytes. A coded chunk may have any number."""
     if layout.coded:
         return size // 5 * CHUNK
     return size * 8 // layout.bits * layout.each
@@ -829,7 +829,7 @@ def read_geometric(view, count, m):
 def read_rice(view, k, count, m):
     bits = np.unpackbits(np.frombuffer(view, np.uint8), bitorder="little")
     size = len(bits)
-    # For each bit: the first zero bit at or behind it, and where the next code starts if one starts here.
+    # For each bit: the first zero bit at or after it, and where the next code starts if one starts here.
     zero = np.where(bits == 0, np.arange(size), size + 1)
     zero = np.minimum.accumulate(zero[::-1])[::-1]
     after = zero + (1 + k)
@@ -972,7 +972,7 @@ def form_units(recipes, tensors):
 
 
 def draw(recipe, seed, step, unit, n, room):
-    """The coordinates of a unit, or None if they are not drawn; `room` is how many the frame has bytes for."""
+    """The indices of a unit, or None if they are not drawn; `room` is how many the frame has bytes for."""
     if not (recipe.shared and recipe.select in DRAWS):
         return None
     require(seed is not None, f"recipe '{recipe.text}' draws coordinates but the frame has no seed")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""AdaComp against its definition, step after step: what is sent, what arrives and what is remembered, bit for bit.
+"""AdaComp against its definition, step by step: sent positions, decoded values and residuals, bit for bit.
 
 The definition is written here once more, in NumPy and from the paper's terms, and shares no code with the library or
-the other tests. With g a step's gradient and r what is remembered (0 at first), in binary32:
+the other tests. With g a step's gradient and r the residual (0 at first), in binary32:
 
     G = r + g,  H = G + (weight - 1) * g,  gmax = the largest |G| of a bin,  scale = the mean of gmax over all bins
     i is sent if gmax > 0 and |H[i]| >= gmax and G[i] is not 0; it arrives as scale with the sign of G[i]; r = G - sent
@@ -200,7 +200,7 @@ class Definition(Case):
                 self.compare(recipe_of(50, weight), 50, ([g] for g in drifting(1234, STEPS)), weight=weight)
 
     def test_packs(self):
-        """However entries are written, the same arrive."""
+        """Packs do not change the decoded values."""
         for pack in ("gaps", "bitmap", "adacomp8", "adacomp16"):
             with self.subTest(pack=pack):
                 self.compare(f"{recipe_of(50)}+{pack}", 50, ([g] for g in drifting(2777, STEPS)))
@@ -215,8 +215,8 @@ class Definition(Case):
         plain, = self.compare(recipe_of(50), 50, steps())
         self.assertTrue(np.all(plain.residual[100:150] == 0) and np.all(plain.residual[300:] == 0))
 
-    def test_a_bin_of_zeros_still_has_a_memory(self):
-        """A gradient that turns 0 leaves what is remembered to be sent."""
+    def test_a_bin_of_zeros_still_has_a_residual(self):
+        """If a gradient becomes 0, the residual is still sent."""
         def steps():
             for step, g in enumerate(drifting(200, STEPS)):
                 yield [g if step < 10 else np.zeros_like(g)]
@@ -259,7 +259,7 @@ class SteadyState(Case):
 
 
 class Conservation(Case):
-    def test_what_goes_in_arrives_or_is_remembered(self):
+    def test_gradients_are_sent_or_in_the_residual(self):
         n = 5000
         for size in (7, 50, 500):
             with self.subTest(bin=size), Codec(recipe_of(size), [n]) as codec:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Frames that nobody has seen: the program, the reference decoder and the meaning of the recipe agree on all of them.
+"""Random frames: the program, the reference decoder and the meaning of the recipe agree on all of them.
 
 Random recipes, shapes and values with fixed seeds, encoded by the program, decoded by both, and computed by meaning.py;
-random frames that no encoder would write; and frames that were damaged, which both decoders refuse. In damage behind
-correct hashes, which not every damage breaks, both decoders take or refuse the same frames.
+random frames that no encoder would write; and damaged frames, which both decoders refuse. If damaged frames get correct
+hashes, both decoders accept or refuse the same ones.
 
 Needs NumPy. The program is build/release/tersegrad unless the environment variable TERSEGRAD names another.
 """
@@ -406,7 +406,7 @@ class Damaged(Case):
                         del bad[rng.randrange(len(bad)):]
                     self.assertTrue(self.program_refuses(bytes(bad)) and self.reference_refuses(bytes(bad)))
 
-    def test_damage_behind_correct_hashes(self):
+    def test_damage_with_correct_hashes(self):
         rng = random.Random(3)
         taken = refused = 0
         while taken + refused < 500:

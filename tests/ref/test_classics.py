@@ -100,7 +100,7 @@ class Ranks:
         self.must("tg_lockstep_reduce", None, self.ranks, ctypes.c_uint32(len(spans)), ctypes.c_uint64(step), every, None)
 
     def memory(self, rank):
-        """What a rank remembers, out of its saved state (docs/format.md section 9)."""
+        """The residual of a rank, from its saved state (docs/format.md section 9)."""
         exchange = ctypes.c_void_p(self.ranks[rank])
         state = np.empty(self.library.tg_state_len(exchange), np.uint8)
         self.must("tg_state_save", exchange, ctypes.c_void_p(state.ctypes.data), ctypes.c_size_t(len(state)))
@@ -151,7 +151,7 @@ class PowerSgd(unittest.TestCase):
                     self.close_to(gradients[r][t].reshape(shape), average, f"step {step}: average of tensor {t}")
                     self.close_to(kept[r]["residual", t], residual[t][r], f"step {step}: residual of tensor {t}")
                     self.close_to(kept[r]["q", t], q[t], f"step {step}: warm start of tensor {t}")
-            # One dimension travels as it is.
+            # A tensor of one dimension is sent dense.
             self.close_to(gradients[0][1], sum(one[1] for one in given) / world, "tensor of one dimension")
 
 

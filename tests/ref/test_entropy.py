@@ -90,7 +90,7 @@ class Symbols(Chunks):
                     self.check(recipe, draw(65536, 3), prefix_bits, 0.03)
 
     def test_never_much_beyond_the_plain_form(self):
-        """What cannot be coded travels plain, one byte longer."""
+        """Symbols that coding cannot shorten are sent plain, one byte longer."""
         random = np.random.default_rng(4)
         for recipe in ("sign+rans", "sign+huffman", "sign+zstd", "linear@256+rans", "linear@256+huffman",
                        "linear@256+zstd"):
@@ -104,7 +104,7 @@ class Symbols(Chunks):
                 self.assertLessEqual(len(chunk.symbols), ref.symbols_len(layout, chunk.count) + 1)
 
     def test_one_symbol(self):
-        """A chunk that is all alike takes next to nothing."""
+        """A chunk of equal symbols takes almost no bytes."""
         for recipe, most in (("fp4+rans", 20), ("sign+rans", 10), ("fp4+huffman", CHUNK // 8 + 30), ("bf16+zstd", 100)):
             for _, chunk, _ in self.chunks(recipe, np.full(CHUNK, 0.5, np.float32)):
                 self.assertLessEqual(len(chunk.symbols), most, recipe)
@@ -144,7 +144,7 @@ class Floats(Chunks):
         self.through_the_library("bf16+zstd", upper[:5000], "bf16")
 
     def test_near_the_entropy_of_exponents(self):
-        """Lower bytes as they are, and the upper one of a word that is turned left by its entropy."""
+        """Lower bytes are plain; the upper byte of the rotated word takes its entropy."""
         values = laplace(CHUNK, 7)
         for recipe, kind, lower in (("fp32+lossless", "<u4", 3), ("bf16+lossless", "<u2", 1)):
             (layout, chunk, words), = self.chunks(recipe, values)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tiny floats: every value and every midpoint between two, and the table by which a step is fitted, docs/shapes.csv.
+"""Minifloats: every value and every midpoint, and the table that fits the step, docs/shapes.csv.
 
 The table is held against integrals of its own: generalised normals, whose density is proportional to exp(-|t|^b), by
 Gauss and Legendre in panels of log t that no edge of a cell cuts; the error itself is integrated, cell by cell.
@@ -104,7 +104,7 @@ class Values(Chunks):
                     self.assertEqual([(wanted[i], found[i], meant[i]) for i in wrong], [])
 
     def test_any_step(self):
-        """The nearest multiple of the step that the frame tells; by products that are exact, and among all of them."""
+        """The nearest multiple of the frame's step, by exact products over all multiples."""
         rng = np.random.default_rng(3)
         for recipe in FORMATS:
             values = values_of(recipe)
@@ -116,7 +116,7 @@ class Values(Chunks):
                 np.testing.assert_array_equal(found, away.argmin(1))
 
     def test_the_ends_of_the_range(self):
-        """All alike is exact but for rounding; a step that would be too large is the largest there is."""
+        """Equal values are exact up to rounding; a step that would be too large is clamped."""
         largest = np.finfo(np.float32).max
         for recipe in FORMATS:
             for value in (1.0, -0.3, 1e-38, 1e38):
@@ -127,7 +127,7 @@ class Values(Chunks):
             self.assertEqual((step, row), (largest, 0))
 
     def test_zeros(self):
-        """They have no say in the step, and come back as 0."""
+        """They do not influence the step, and are decoded as 0."""
         v = np.random.default_rng(4).standard_normal(1000).astype(np.float32)
         for recipe in FORMATS:
             found, step, row = self.symbols(recipe, v)

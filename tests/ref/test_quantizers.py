@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Quantizers in buckets by what is known of them: no bias, errors of a known size, the best levels where that is said.
+"""Bucket quantizers against known properties: no bias, errors of a known size, optimal levels where promised.
 
 Figures for values of a Gaussian, a Laplace distribution and the cube of a Gaussian, all in terms of
 
@@ -48,7 +48,7 @@ def cubed(n, seed):
 
 
 def arrived(recipe, values, step=0):
-    """What arrives of values that travel once."""
+    """The decoded values after one encoding."""
     with library.Codec(recipe, [len(values)]) as codec:
         return codec.decode(codec.encode(step, [values]))[0]
 
@@ -104,7 +104,7 @@ class Unbiased(unittest.TestCase):
 
     def test_orq(self):
         def bounds(first):
-            """A level is on a value, which arrives as it is."""
+            """A value on a level is decoded exactly."""
             pairs = [around(np.unique(out), row) for out, row in zip(self.rows(first), self.rows(values))]
             return np.concatenate([low for low, _ in pairs]), np.concatenate([high for _, high in pairs])
 
@@ -187,12 +187,12 @@ class Unbiased(unittest.TestCase):
 
 
 class Chances(unittest.TestCase):
-    """Seed, step, rank and place decide, and nothing else."""
+    """Rounding depends on seed, step, rank and position alone."""
 
     def symbols(self, recipe, step=0, threads=1, **more):
         values = cubed(3000, 9)
         with library.Codec(recipe, [len(values)], threads, **more) as codec:
-            codec.encode(step + 1, [values])  # what was before has no say
+            codec.encode(step + 1, [values])  # earlier steps have no influence
             return codec.encode(step, [values])[48:-8].tobytes()
 
     def test_random(self):

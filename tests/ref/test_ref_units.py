@@ -513,7 +513,7 @@ class Frames(unittest.TestCase):
             self.assertEqual(array.view(np.uint32).tolist(), bits)
 
     def test_any_number(self):
-        """What is not computed keeps its bits, but for a NaN that is loud."""
+        """Values that are not computed keep their bits, except signalling NaNs."""
         for bits in (0, 0x80000000, 1, 0x7F800000, 0xFF7FFFFF, 0x7FC12345):
             raw = struct.pack("<I", bits)
             for text, numbers, other in (("bingrad@b", raw * 2, bits), ("bingrad@zero", raw * 2, bits),
@@ -1026,7 +1026,7 @@ class Refusals(unittest.TestCase):
             self.refuse("", bytes(flipped))
 
     def test_only_format_errors_escape_when_hashes_hold(self):
-        """With every hash 0, so that damage reaches what hashes would have kept it from."""
+        """With every hash 0, so that damage is not caught by hashes."""
         rng = random.Random(7)
         with mock.patch.object(ref, "xxh64", return_value=0):
             frame = self.small_frame()

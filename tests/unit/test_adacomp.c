@@ -1,4 +1,4 @@
-/* AdaComp against its definition, step after step; what its parts do apart; what it counts. */
+/* AdaComp against its definition, step by step; its parts on their own; its counters. */
 #include "support.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 /* ---- the definition ----------------------------------------------------------------------------------------------------- */
 
-/* One step of one tensor, written from the paper: what is decoded, and the residual after it. */
+/* One step of one tensor, written from the paper. Computes the decoded values and the new residual. */
 static uint64_t step_by_definition(float *decoded, float *residual, const float *grad, uint64_t n, uint64_t bin)
 {
     double sum = 0;
@@ -102,7 +102,7 @@ static void follows_its_definition(void **state)
     }
 }
 
-/* Bins that lie across the borders of chunks. */
+/* Bins that span two chunks. */
 static void follows_it_across_chunks(void **state)
 {
     (void)state;
@@ -165,9 +165,9 @@ static void finds_its_rate(void **state)
     }
 }
 
-/* ---- the parts apart ------------------------------------------------------------------------------------------------------ */
+/* ---- single parts --------------------------------------------------------------------------------------------------------- */
 
-/* Without feedback: what is at least half of its bin's largest, as it is. */
+/* Without feedback: values of at least half of their bin's maximum are sent unchanged. */
 static void bins_work_with_other_quantizers(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void bins_work_with_other_quantizers(void **state)
     }
     tg_traffic traffic;
     MUST(tg_codec_traffic(&traffic, c, 0, why));
-    assert_int_equal(traffic.paper_len, 0); /* the paper knows nothing of this */
+    assert_int_equal(traffic.paper_len, 0); /* the paper does not count this */
     free(f.bytes);
     tg_codec_free(c);
     test_model_free(&back);

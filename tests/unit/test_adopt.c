@@ -1,4 +1,4 @@
-/* Another recipe in the middle of a run: whatever the exchanges are, nothing that is owed is lost. */
+/* Another recipe in the middle of a run: residuals survive, whatever the exchanges are. */
 #include "lgc.h"
 #include "world.h"
 
@@ -15,7 +15,7 @@ enum { TENSOR_N = 4, ELEMENTS = 493 };
 
 static const struct {
     const char *recipe, *exchange;
-    bool remembers; /* in the codec, where what is adopted can go */
+    bool remembers; /* the codec has a residual, which can take the adopted one */
 } runs[] = {{"ef+topk@0.05+fp16", "gather", true},
             {"ef+topk@0.1", "shard", true},
             {"ef+topk@0.05,scope=model", "server", true},
@@ -36,7 +36,7 @@ static test_world make_world(size_t run, uint32_t n)
     return test_world_new(n, &setup);
 }
 
-/* Room for what is left on one rank. */
+/* The remaining state of one rank. */
 typedef struct rest {
     float elements[ELEMENTS];
     float *at[TENSOR_N];
@@ -49,7 +49,7 @@ static void start(rest *r)
         r->at[t] = at;
     }
     for (int i = 0; i < ELEMENTS; i++) {
-        r->elements[i] = NAN; /* all of it is to be written */
+        r->elements[i] = NAN; /* every element must be written */
     }
 }
 
@@ -85,7 +85,7 @@ static void adopt(size_t from, size_t to, uint32_t n)
     test_world_free(&before);
 }
 
-static void what_is_owed_survives_another_recipe(void **state)
+static void residuals_survive_another_recipe(void **state)
 {
     (void)state;
     static const uint32_t worlds[] = {1, 2, 3, 8};
@@ -98,8 +98,8 @@ static void what_is_owed_survives_another_recipe(void **state)
     }
 }
 
-/* Matrices in two factors: what they owe goes to where others remember, and what others owe to the next gradient. */
-static void what_is_owed_survives_to_and_from_factors(void **state)
+/* Low-rank factors: their residual moves to that of other recipes, and the residual of others to the next gradient. */
+static void residuals_survive_to_and_from_factors(void **state)
 {
     (void)state;
     enum { SIDE = 12, N = SIDE * SIDE, WORLD = 2 };
@@ -148,13 +148,13 @@ static void what_is_owed_survives_to_and_from_factors(void **state)
     }
 }
 
-/* With the same recipe the run goes on to the same bits: velocities and what owners keep are there, too. */
+/* With the same recipe the run continues with the same bits: velocities and owners' residuals are adopted too. */
 static void the_same_recipe_goes_on_to_the_same_bits(void **state)
 {
     (void)state;
     for (size_t run = 0; run < RUN_N; run++) {
         if (run == LGC_RUN) {
-            continue; /* it has learned something, too, which stays behind */
+            continue; /* it has also learned weights, which are not adopted */
         }
         test_world straight = make_world(run, 3), changed = make_world(run, 3);
         for (uint64_t step = 0; step < 3; step++) {
@@ -201,8 +201,8 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_owed_survives_another_recipe),
-        cmocka_unit_test(what_is_owed_survives_to_and_from_factors),
+        cmocka_unit_test(residuals_survive_another_recipe),
+        cmocka_unit_test(residuals_survive_to_and_from_factors),
         cmocka_unit_test(the_same_recipe_goes_on_to_the_same_bits),
         cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
     };

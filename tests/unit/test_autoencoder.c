@@ -1,4 +1,4 @@
-/* The autoencoder: the same bits whatever the way to them, that it learns, and what it refuses. */
+/* The autoencoder: the same bits on every code path, that it learns, and what it refuses. */
 #include "support.h"
 
 #include "autoencoder/autoencoder.h"
@@ -10,7 +10,7 @@
 
 enum { WORKERS = 5, LONGEST = 300 };
 
-/* What workers have at a step. */
+/* The values of all workers at a step. */
 typedef struct batch {
     float values[WORKERS][LONGEST], innovations[WORKERS][LONGEST];
     const float *value_rows[WORKERS], *innovation_rows[WORKERS];
@@ -24,7 +24,7 @@ static void point(batch *b)
     }
 }
 
-/* By no function that differs between machines. */
+/* Uses no function whose result differs between machines. */
 static void fill_plainly(batch *b, uint64_t step)
 {
     test_random r = {step};
@@ -89,7 +89,7 @@ static void same_seed_same_bits(void **state)
         tg_autoencoder *first = open_one(&config, 3), *other = open_one(&config, 4);
         assert_false(same_bits(first, other));
         train_steps(first, common != 0, 0, 6);
-        /* However many encodings are kept. */
+        /* Whatever the number of kept encodings. */
         for (config.kept_n = 1; config.kept_n <= WORKERS + 1; config.kept_n++) {
             tg_autoencoder *again = open_one(&config, 3);
             train_steps(again, common != 0, 0, 6);
@@ -101,7 +101,7 @@ static void same_seed_same_bits(void **state)
     }
 }
 
-/* Known numbers: compilers, instruction sets and machines may not change a bit. */
+/* Known answers: compilers, instruction sets and machines must not change a bit. */
 static void known_bits(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static double relative_error(const float *got, const float *wanted, size_t n)
     return sqrt(error / energy);
 }
 
-/* Of what comes out for values that it has never seen. */
+/* The relative error on values that it was not trained on. */
 static double error_of(tg_autoencoder *ae, batch *b, bool common, size_t n)
 {
     float code[LONGEST] = {0}, own[LONGEST], mean[LONGEST] = {0}, decoded[LONGEST];
@@ -235,7 +235,7 @@ static void every_allocation_may_fail(void **state)
             tg_detail reason = {""};
             tg_status status = tg_autoencoder_new(&ae, &config, 1, &a.allocator, &reason);
             made = status == TG_OK;
-            if (made) { /* and nothing is taken from then on */
+            if (made) { /* and it allocates nothing from then on */
                 uint64_t calls = a.calls;
                 double loss = 0;
                 assert_true(calls == nth - 1 && nth > 3);

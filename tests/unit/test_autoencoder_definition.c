@@ -1,5 +1,5 @@
-/* The autoencoder against its definition in binary64: products, layers, codes, values, and gradients as differences of the
- * loss. */
+/* The autoencoder against its definition in binary64: products, layers, codes, values, and gradients by finite differences of
+ * the loss. */
 #include "support.h"
 
 #include "autoencoder/autoencoder.h"
@@ -17,7 +17,7 @@ static double *doubles(size_t n)
     return room;
 }
 
-/* From [-1, 1), by no function that differs between machines. */
+/* From [-1, 1); uses no function whose result differs between machines. */
 static float *random_floats(size_t n, test_random *r)
 {
     float *values = test_room(n * sizeof *values);
@@ -45,7 +45,7 @@ static void assert_near(double got, double wanted, double tolerance)
 
 /* ---- products -------------------------------------------------------------------------------------------------------- */
 
-enum { EDGE = 3 }; /* floats behind each row of a result, which nobody touches */
+enum { EDGE = 3 }; /* floats after each row of a result, which must not be written */
 
 static void check_product(size_t rows, size_t columns, size_t inner, bool turn_a, bool turn_b)
 {
@@ -120,7 +120,7 @@ static void define_layer(double *out, const tg_layer *l, const double *weights, 
             bool halves = l->kind == TG_LAYER_HALVE;
             for (size_t t = 0; t < (halves ? out_n : in_n); t++) {
                 for (size_t k = 0; k < 3; k++) {
-                    size_t far = 2 * t + k; /* one more than where the tap lies */
+                    size_t far = 2 * t + k; /* the tap's position plus 1 */
                     if (far == 0 || far > (halves ? in_n : out_n)) {
                         continue;
                     }
@@ -208,14 +208,14 @@ static void layers_are_as_defined(void **state)
 
 /* ---- the whole, by the definition ------------------------------------------------------------------------------------ */
 
-/* Weights in binary64, which are taken layer by layer. */
+/* Weights in binary64, read layer by layer. */
 typedef struct definition {
     const tg_autoencoder_config *config;
     double *weights;
-    size_t padded_n, code_n, encoder_n, decoder_n; /* places, then floats of a code, then weights of each */
+    size_t padded_n, code_n, encoder_n, decoder_n; /* padded length, floats of a code, weights of encoder and decoder */
 } definition;
 
-/* `extra` more inputs, if it is not NULL, are one more channel. Returns the weights of the next layer. */
+/* `extra` is an additional input channel, or NULL. Returns the weights of the next layer. */
 static const double *next_layer(double **signal, const double *weights, tg_layer l, const double *extra, size_t extra_n)
 {
     size_t in_n = l.in_channels * l.in_n;
@@ -278,7 +278,7 @@ static double mean_squared(const double *a, const double *b, size_t n)
 
 enum { WORKERS = 3 };
 
-/* Either loss: on a code in common if there is an innovation. */
+/* Either loss; with innovations, that of a common code. */
 static double define_loss(definition *d, double *const *values, double *const *innovations, uint32_t chosen)
 {
     double *codes[WORKERS], *code = doubles(d->code_n), *mean = doubles(d->config->value_n), loss = 0;
@@ -325,7 +325,7 @@ static tg_autoencoder_config small_config(size_t value_n, bool common)
     return config;
 }
 
-/* One whose biases are not 0, too, and its definition. */
+/* An autoencoder with biases other than 0, and its definition. */
 static tg_autoencoder *open_small(definition *d, const tg_autoencoder_config *config)
 {
     tg_autoencoder *ae = NULL;
@@ -396,7 +396,7 @@ static void check_gradient(size_t value_n, bool common, uint32_t chosen)
         wide[i] = widened(values[i], value_n);
         wide_innovations[i] = widened(innovations[i], value_n);
     }
-    double *code = define_code(&d, wide[0]); /* to learn how many weights each part has */
+    double *code = define_code(&d, wide[0]); /* computed to know the number of weights of each part */
     free(define_values(&d, 0, code, common ? wide_innovations[0] : NULL));
     const float *const *all = (const float *const *)values, *const *own = (const float *const *)innovations;
     MUST(common ? tg_autoencoder_train_common(&loss, ae, all, own, chosen, why)

@@ -46,7 +46,7 @@ static void streams_differ(void **state)
     assert_int_not_equal(key, tg_stream_of(1, 2, 3, 5).key);
 }
 
-/* Every fp16 pattern reads as what the definition says and comes back as itself. */
+/* Every fp16 pattern is widened as defined, and survives a round trip. */
 static void fp16_all_patterns(void **state)
 {
     (void)state;
@@ -68,7 +68,7 @@ static void fp16_all_patterns(void **state)
     }
 }
 
-/* Between every two neighbours: the midpoint goes to the even one, and a hair beside it to the nearer. */
+/* Between every two neighbours: the midpoint is rounded to the even one, and a value next to it to the nearer one. */
 static void check_rounding(uint16_t (*to)(float), float (*from)(uint16_t), uint16_t last_finite)
 {
     for (uint32_t h = 0; h < last_finite; h++) {

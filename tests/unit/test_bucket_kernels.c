@@ -1,5 +1,5 @@
-/* Kernels of quantizers in buckets and of plain bits, of every instruction set that this processor has, against the scalar
- * ones and against what pack/bits.c and Philox say: the same bits for any values and lengths. */
+/* Kernels of bucket quantizers and of plain bits, of every instruction set that this CPU has, against the scalar ones, pack/bits.c
+ * and Philox: the same bits for any values and lengths. */
 #include "support.h"
 
 #include "base/half.h"
@@ -52,7 +52,7 @@ static void everywhere(look compare)
     }
 }
 
-/* What both write to the same place, which nothing else may touch. */
+/* Outputs of both; the element after the last must not be written. */
 static uint16_t want[N + 1], got[N + 1];
 
 static void assert_same_symbols(size_t n)
@@ -154,7 +154,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Against sorting. What is split has the same values, and those that are less before the rest. */
+/* Against sorting. Partitioning keeps the values, and moves the smaller ones to the front. */
 static void compare_order(const tg_kernels *k, const input *in, size_t n)
 {
     static float room[2 * N], sorted[N], out[N];
@@ -195,7 +195,7 @@ static void order_is_that_of_sorting(void **state)
         const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
         for (int round = 0; k != NULL && round < 8; round++) {
             fill(&in, &random, round % 4);
-            for (size_t i = 0; round > 3 && i < N; i++) { /* orders that mislead samples, and many alike */
+            for (size_t i = 0; round > 3 && i < N; i++) { /* orders that mislead sampling, and many equal values */
                 in.values[i] = round == 4 ? (float)i : round == 5 ? (float)(i % 32 == 16) : (float)(i * i % 7);
             }
             for (size_t l = 0; l < LEN_N; l++) {
@@ -253,7 +253,7 @@ static void draws_are_those_of_philox(void **state)
 
 /* ---- plain bits ---------------------------------------------------------------------------------------------------------- */
 
-/* Group by group, as docs/format.md says it; returns bits a group. */
+/* Group by group, as in docs/format.md. Returns the bits of a group. */
 static uint32_t write_by_definition(uint8_t *out, const uint16_t *symbols, size_t n, uint32_t base)
 {
     uint32_t best_n = 1, best_bits = 0;
@@ -300,7 +300,7 @@ static void bits_are_as_defined(void **state)
             memset(bytes, 0xa5, sizeof bytes);
             tg_bits_write(bytes, symbols, n, bases[b]);
             assert_memory_equal(bytes, expected, len);
-            assert_true(bytes[len] == 0xa5); /* nothing behind it */
+            assert_true(bytes[len] == 0xa5); /* nothing written after it */
             assert_true(tg_bits_check(bytes, n, bases[b]));
             assert_true(tg_bits_read(back, bytes, n, bases[b]));
             assert_memory_equal(back, symbols, n * sizeof *back);
@@ -308,7 +308,7 @@ static void bits_are_as_defined(void **state)
     }
 }
 
-/* All numbers of five digits, one behind the other. */
+/* All numbers of five digits in sequence. */
 static void all_fives_are_read(void **state)
 {
     (void)state;
@@ -331,7 +331,7 @@ static void all_fives_are_read(void **state)
     }
 }
 
-/* One group anywhere that is too large, or one bit behind the last, is found by both. */
+/* Both detect a group that is too large, or a set bit after the last group. */
 static void bad_bits_are_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The codec through its public face: what goes in, what comes out, what is remembered. */
+/* The codec through its public functions: inputs, outputs, residuals. */
 #include "support.h"
 
 #include "base/half.h"
@@ -147,7 +147,7 @@ static void every_recipe_at_every_size(void **state)
     }
 }
 
-/* Top-k of a model is top-k of its tensors laid end to end. */
+/* Top-k of a model is top-k of its concatenated tensors. */
 static void a_selection_spans_the_model(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void tensors_travel_by_kind_size_and_rule(void **state)
     assert_null(tg_codec_recipe(c, 7));
     assert_int_equal(tg_codec_tensors(c), 7);
     tg_codec_free(c);
-    /* A recipe that would compress nothing says so. */
+    /* A recipe that would compress nothing is refused. */
     opt.rule_n = 0;
     opt.dense_below = 100000;
     c = NULL;
@@ -356,7 +356,7 @@ static void misuse_is_named(void **state)
     assert_null(c);
     m.dims[1] = 20;
     test_model_free(&m);
-    /* No tensors at all is a model too. */
+    /* A model may have no tensors. */
     MUST(tg_codec_new(&c, "topk@0.1", NULL, 0, &with_seed, why));
     uint8_t empty[256];
     MUST(tg_encode(&len, c, empty, sizeof empty, 0, NULL, why));

@@ -1,4 +1,4 @@
-/* Kernels of coders, of every instruction set that this processor has, against the scalar ones: the same bytes and symbols. */
+/* Kernels of entropy coders, of every instruction set that this CPU has, against the scalar ones: the same bytes and symbols. */
 #include "kernels/kernels.h"
 #include "pack/pack.h"
 #include "support.h"
@@ -32,7 +32,7 @@ static void any_states(uint32_t *states, test_random *r)
     }
 }
 
-/* Every instruction set pulls the same symbols out of any states and words. */
+/* Every instruction set decodes the same symbols from any states and words. */
 static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
                           uint32_t bits, test_random *r)
 {
@@ -73,7 +73,7 @@ static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_
     free(words);
 }
 
-/* And pushes any symbols into any states with the same words. */
+/* And encodes any symbols into any states with the same words. */
 static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
                            uint32_t bits, test_random *r)
 {
@@ -136,7 +136,7 @@ static void range_coders_agree(void **state)
 
 /* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
 
-/* Any codes, in room that is exact: what is written is the same, and what is behind it is not touched. */
+/* Any codes, in buffers of the exact length: both write the same, and nothing after it. */
 static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r)
 {
     static tg_prefix_codes codes;
@@ -209,7 +209,7 @@ static void compare_reads(const tg_kernels *fast, size_t stream_n, test_random *
         assert_int_equal(a->skip, b->skip);
         assert_int_equal(a->out - symbols[0][i], b->out - symbols[1][i]);
         assert_true(a->at <= a->end && a->out <= a->out_end);
-        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* what is left is little */
+        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* only the tail is left */
         assert_memory_equal(symbols[0][i], symbols[1][i], (size_t)(a->out - symbols[0][i]) * sizeof(uint16_t));
         free(symbols[0][i]);
         free(symbols[1][i]);

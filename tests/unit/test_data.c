@@ -54,7 +54,7 @@ static void put_file(const char *name, const content *c, bool is_packed)
 {
     char path[PATH_CAP];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    gzFile file = gzopen(path, is_packed ? "wb" : "wbT"); /* T: as it is */
+    gzFile file = gzopen(path, is_packed ? "wb" : "wbT"); /* T: uncompressed */
     assert_non_null(file);
     assert_true(c->len == 0 || gzwrite(file, c->bytes, (unsigned)c->len) == (int)c->len);
     assert_int_equal(gzclose(file), Z_OK);
@@ -115,7 +115,7 @@ static tr_loader *loader_of(const tr_data *d, size_t batch_max)
 
 enum { HEIGHT = 7, WIDTH = 6, IMAGE_LEN = HEIGHT * WIDTH, TRAIN_N = 50, TEST_N = 8, CIFAR_LEN = 3072 };
 
-/* Pixel p of training image i: no two images and no two pixels of one are alike, and none is black. */
+/* Pixel p of training image i: all images differ, all pixels of an image differ, and none is black. */
 static uint8_t pixel_of(size_t image, size_t pixel)
 {
     return (uint8_t)(1 + image + 3 * pixel);
@@ -170,7 +170,7 @@ static void put_idx_set(void)
     empty_folder();
     for (size_t i = 0; i < 4; i++) {
         content c = idx_file(i);
-        put_file(idx_names[i], &c, i % 3 == 0); /* some are packed, and no name says so */
+        put_file(idx_names[i], &c, i % 3 == 0); /* some are gzipped, without a .gz in their name */
     }
 }
 
@@ -278,7 +278,7 @@ static content some_text(size_t len)
     return c;
 }
 
-/* Where 64 symbols stand in a text. */
+/* The position of 64 symbols in a text. */
 static size_t find_window(const content *c, const int32_t *symbols)
 {
     for (size_t at = 0; at + 64 <= c->len; at++) {
@@ -314,7 +314,7 @@ static void text_is_cut_into_windows(void **state)
         assert_int_equal("acegiz"[b.symbols[i]], c.bytes[at]);
         assert_int_equal("acegiz"[b.labels[i]], c.bytes[at + 1]);
     }
-    /* Windows of an epoch are in the training part, a multiple of 64 behind an offset that is another in other epochs. */
+    /* Windows are in the training part, a multiple of 64 after an offset that differs between epochs. */
     uint64_t offsets = 0;
     for (uint64_t epoch = 0; epoch < 20; epoch++) {
         bool drawn[LEN] = {false};
@@ -387,7 +387,7 @@ static void damaged_gzip_is_refused(void **state)
         must_refuse(spec_of("mnist"), "cut off within its packed data", idx_names[0]);
     }
     c = packed;
-    c.len += 2; /* behind it, zeros */
+    c.len += 2; /* zeros after it */
     put_file(idx_names[0], &c, false);
     must_refuse(spec_of("mnist"), "something else follows", idx_names[0]);
     c = packed;

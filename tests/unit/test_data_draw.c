@@ -1,5 +1,5 @@
-/* Drawing from data sets: the order of samples, who gets which, how images are moved; and the set that the program draws.
- * The sets here are made in memory. */
+/* Drawing from data sets: the order of samples, shards of workers, augmentation; and the set of glyphs. The sets are created in
+ * memory. */
 #include "support.h"
 
 #include "data.h"
@@ -12,7 +12,7 @@
 
 enum { SIDE = 9, IMAGE_LEN = SIDE * SIDE, CLASS_N = 10 };
 
-/* Images of which each pixel tells where it was, and whose label tells which they are; no pixel is black. */
+/* Images whose pixels encode their position, and whose labels are their numbers; no pixel is black. */
 static tr_data *make_images(size_t n, uint32_t shift_max, int is_mirrored)
 {
     tr_data *d = calloc(1, sizeof *d);
@@ -184,7 +184,7 @@ static void draws_that_can_not_be_are_empty(void **state)
 
 /* ---- moved images --------------------------------------------------------------------------------------------------------- */
 
-/* Whether an image is the original moved by (right, down), black where nothing was, and mirrored before. */
+/* Whether an image is the original, mirrored or not, shifted by (right, down) and filled with black. */
 static bool is_view(const float *image, int right, int down, bool is_mirrored)
 {
     for (int y = 0; y < SIDE; y++) {
@@ -201,7 +201,7 @@ static bool is_view(const float *image, int right, int down, bool is_mirrored)
     return true;
 }
 
-/* Counts the views of an image that are allowed; exactly one must fit. */
+/* Counts the allowed views of an image; exactly one must match. */
 static void count_view(size_t *counts, const float *image, int shift, bool may_mirror)
 {
     size_t at = 0, found = 0;

@@ -1,4 +1,4 @@
-/* The hash of a data set: any byte that a run uses changes it, and how the bytes were packed does not. */
+/* The hash of a data set: any byte that a run uses changes it; compression of its files does not. */
 #include "support.h"
 
 #include "data.h"
@@ -44,7 +44,7 @@ static void put_file(const file *f, bool is_packed)
 {
     char path[PATH_CAP];
     (void)snprintf(path, sizeof path, "%s/%s%s", folder, f->name, is_packed ? ".gz" : "");
-    gzFile to = gzopen(path, is_packed ? "wb" : "wbT"); /* T: as it is */
+    gzFile to = gzopen(path, is_packed ? "wb" : "wbT"); /* T: uncompressed */
     assert_non_null(to);
     assert_int_equal(gzwrite(to, f->bytes, (unsigned)f->len), (int)f->len);
     assert_int_equal(gzclose(to), Z_OK);

@@ -89,7 +89,7 @@ static void follows_the_paper(void **state)
     check_against_plain("momentum@0+topk@0.02", 0, 0, 0.02, 0);
 }
 
-/* Where everything is sent it is momentum as an optimizer has it. */
+/* If everything is sent, this is an optimizer's momentum. */
 static void is_plain_momentum_where_all_is_sent(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void is_plain_momentum_where_all_is_sent(void **state)
     test_model_free(&m);
 }
 
-/* Gradients are clipped on every rank, whether or not it leads: with everything sent, the average is that of clipped ones. */
+/* Every rank clips its gradients, leader or not: if everything is sent, the average is that of clipped gradients. */
 static void clips_on_ranks_that_follow(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Coded packs: round trips, sizes beside the entropy, and damaged bytes. */
+/* Entropy-coded packs: round trips, sizes against the entropy, and damaged bytes. */
 #include "base/bits.h"
 #include "pack/geometric.h"
 #include "plan/plan.h"
@@ -73,7 +73,7 @@ static double entropy_len(const uint16_t *symbols, size_t n)
     return bits / 8;
 }
 
-/* Into room that is exact, so that a sanitizer sees a byte too far. Returns the length. */
+/* Uses a buffer of the exact length, so that a sanitizer detects any access past its end. Returns the length. */
 static size_t round_trip(coded *c, const uint16_t *symbols, size_t n)
 {
     size_t limit = (size_t)tg_bits_len(n, c->coding.base) + 1;
@@ -156,7 +156,7 @@ static void symbols_are_counted(void **state)
     for (size_t round = 0; round < 400; round++) {
         uint32_t base = bases[round % 8], counts[TG_BASE_MAX], want[TG_BASE_MAX] = {0};
         size_t n = round % 3 == 0 ? (size_t)(test_bits(&r) % 100) : MOST - (size_t)(test_bits(&r) % 3000);
-        uint32_t from = (uint32_t)(test_bits(&r) % (TG_BASE_MAX + 1 - base)); /* they need not begin with 0 */
+        uint32_t from = (uint32_t)(test_bits(&r) % (TG_BASE_MAX + 1 - base)); /* symbols need not begin with 0 */
         fill(symbols, n, (law)(round / 8 % LAW_N), base, &r);
         for (size_t i = 0; i < n; i++) {
             symbols[i] = (uint16_t)(symbols[i] + from);
@@ -385,7 +385,7 @@ static void gaps_of_any_kind(void **state)
 
 /* ---- damage ------------------------------------------------------------------------------------------------------------ */
 
-/* Whatever the bytes, reading ends, stays inside, and what it accepts is below the base. */
+/* Whatever the bytes, reading terminates and stays in bounds, and accepted symbols are below the base. */
 static void damage(const tg_symbol_part *part, uint32_t base, size_t n, law l, test_random *r, uint64_t tally[2])
 {
     coded c = coded_new(part, base, 0);
@@ -459,7 +459,7 @@ static void damaged_gaps_are_refused_or_sound(void **state)
             accepted++;
             assert_int_equal(tg_mask_count(mask, n), count);
         }
-        if (round % 2) { /* sound ones, of which one bit is turned */
+        if (round % 2) { /* valid ones with one bit flipped */
             memset(mask, 0, sizeof mask);
             for (size_t i = 0; i < count; i++) {
                 mask[0] |= UINT64_C(1) << test_bits(&r) % (n < 64 ? n : 64);

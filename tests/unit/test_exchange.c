@@ -1,5 +1,5 @@
-/* The exchanges in lockstep, from 1 to 16 ranks: what they average, that replicas agree to the bit, that bytes are real,
- * that nothing is lost. */
+/* The exchanges in lockstep, from 1 to 16 ranks: averages, replicas equal to the bit, true byte counts, conservation of
+ * gradients in the residuals. */
 #include "world.h"
 
 #include "base/half.h"
@@ -64,7 +64,7 @@ static float as_fp16(float value)
     return tg_fp16_to_float(tg_float_to_fp16(value));
 }
 
-/* Without a selection the result can be written down: the mean, rounded where it travels. */
+/* Without a selection the result is known: the mean, rounded to the type on the wire. */
 static void dense_averages_are_exact(void **state)
 {
     (void)state;
@@ -138,8 +138,8 @@ static void gather_is_the_mean_of_what_frames_say(void **state)
 
 /* ---- promises, for every recipe by every protocol in every world ------------------------------------------------------ */
 
-/* What is still owed of element i of tensor t: the mean of the ranks' residuals and what the element's owner keeps. */
-static double owed(const test_world *w, size_t t, uint64_t i)
+/* The total residual of element i of tensor t: the mean of the ranks' residuals plus that of the element's owner. */
+static double total_residual(const test_world *w, size_t t, uint64_t i)
 {
     double sum = 0;
     const tg_layout *l = w->ranks[0]->codec->layout;
@@ -215,13 +215,13 @@ static void run_world(const char *recipe, const char *protocol, uint32_t n, int 
         }
     }
     check_meter(&w);
-    /* Nothing lost: the sum of the mean gradients is the sum of the averages and what is owed. Allreduce rounds the mean
+    /* Conservation: the sum of the mean gradients is the sum of the averages and the residuals. Allreduce rounds the mean
      * to the type on the wire and has no residual for it, so it is held to this only where that type is fp32. */
     bool rounds_mean = strcmp(tg_exchange_name(w.ranks[0]), "allreduce") == 0 && strstr(recipe, "16") != NULL;
     size_t e = 0;
     for (size_t t = 0; remembers && !rounds_mean && t < TENSOR_N; t++) {
         for (uint64_t i = 0; i < lens[t]; i++, e++) {
-            double lost = given[e] - got[e] - owed(&w, t, i);
+            double lost = given[e] - got[e] - total_residual(&w, t, i);
             if (fabs(lost) > STEPS * 16 * 0x1p-23) {
                 fail_msg("%s by %s, %u ranks: %g of %g is lost", recipe, tg_exchange_name(w.ranks[0]), n, lost,
                          given[e]);
@@ -244,13 +244,14 @@ static void promises_hold_everywhere(void **state)
             }
         }
     }
-    /* 4 dense by four; 9 of one's own choice by three; 4 led by one; 3 shared random by four; 2 random of one's own by
-     * gather alone; 5 dense and a random one that do not add up by three; votes by two. */
+    /* Recipes by number of protocols: 4 dense by four; 9 with own indices by three; 4 with the leader's indices by one; 3 with
+     * shared random indices by four; 2 with own random indices by gather alone; 5 dense and a random one that cannot be added
+     * by three; votes by two. */
     assert_int_equal(carried, WORLD_N * (4 * 4 + 9 * 3 + 4 * 1 + 3 * 4 + 2 * 1 + 6 * 3 + 1 * 2));
 }
 
 /* Every question of the study of sparse communication is a recipe that runs: which entries, feedback or not, by tensor
- * or by model, the ranks' own coordinates or shared ones. */
+ * or by model, the ranks' own indices or shared ones. */
 static void the_whole_grid_runs(void **state)
 {
     (void)state;
@@ -316,18 +317,17 @@ static void bytes_are_those_of_the_recipe(void **state)
     assert_in_range(bytes_a_step("dense", "allreduce", 16), 750000, 750000 + 15 * 300);
 }
 
-/* By owners, what a rank sends does not grow with the world. Of its own frame it keeps a slice, and of its answer, a slice
- * of a frame, it keeps nothing but sends it to all others: (S - 1)/S of a frame each, twice that in all, of which the limit
- * is two frames. With the factor taken out, the payload is the same from 2 ranks to 16 within 2%: entries do not fall evenly
- * into slices, and slices end in buckets and numbers of entries that are rounded. Headers are by message: a frame's and a
- * ballot's, in two rounds. */
+/* With owners, a rank's traffic does not grow with the world. It sends all slices of its frame but its own, and the answer for its
+ * slice to all others: (S - 1)/S of a frame each time, at most two frames in total. Divided by this factor, the payload is the same
+ * from 2 to 16 ranks within 2%: entries are not spread evenly over slices, and buckets and entry counts are rounded per slice.
+ * Headers are per message: one of a frame and one of a ballot, in two rounds. */
 static void shard_traffic_is_flat(void **state)
 {
     (void)state;
     static const uint64_t large[] = {150000};
     static const char *const flat[] = {"fp16", "qsgd@16", "terngrad", "ef+topk@0.01", "ef+topk@0.01+fp16"};
     for (size_t k = 0; k < sizeof flat / sizeof *flat; k++) {
-        double frame = 0; /* of which a rank of two keeps half and sends half, twice */
+        double frame = 0; /* with two ranks, half of it is sent, twice */
         for (size_t i = 1; i < WORLD_N; i++) {
             uint32_t n = worlds[i];
             test_setup setup = {flat[k], "shard", large, 1, TG_FP32, 0, 0, NULL};
@@ -350,7 +350,7 @@ static void shard_traffic_is_flat(void **state)
 
 /* ---- choosing ---------------------------------------------------------------------------------------------------------- */
 
-/* What tensors took is what was sent but for frame headers. */
+/* The traffic of all tensors is what was sent, except for frame headers. */
 static void bytes_are_known_by_tensor(void **state)
 {
     (void)state;

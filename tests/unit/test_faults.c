@@ -1,5 +1,5 @@
-/* What goes wrong on one rank or on the way ends the step on every rank, with the rank and the reason, and leaves nothing
- * changed: the next step gives the bits that it would have given. */
+/* A failure on one rank or in the link ends the step on every rank with an error that names the rank and the reason. It changes
+ * nothing: the next step gives the bits that it would have given. */
 #include "world.h"
 
 #include "base/bytes.h"
@@ -67,7 +67,7 @@ static void a_rank_that_fails_is_named_everywhere(void **state)
     }
 }
 
-static void missing_gradients_are_told_too(void **state)
+static void missing_gradients_fail_on_all_ranks(void **state)
 {
     (void)state;
     test_world w = make_world(0, 3);
@@ -91,7 +91,7 @@ typedef struct fault {
     uint64_t seen; /* messages so far */
     uint64_t bit;  /* that is flipped in it */
     uint64_t len;  /* of the message */
-    uint32_t to;   /* whom it went to */
+    uint32_t to;   /* its receiver */
     bool lose;     /* instead of damaging it */
 } fault;
 
@@ -123,8 +123,8 @@ static uint64_t messages_of(size_t run, uint32_t n)
     return f.seen;
 }
 
-/* The last ballots tell everyone that all is well; a rank that cannot read one of them cannot know, while the others
- * can. No protocol can avoid that, so this rank fails with TG_E_LINK, upon which a driver gives up the link. */
+/* The last ballots confirm the step to all ranks. A rank that cannot read one of them does not know whether the step succeeded,
+ * while the others do. No protocol can avoid that, so this rank fails with TG_E_LINK, and the driver aborts the link. */
 static void check_fault(const test_world *w, const test_world *before, const fault *f, bool last_ballot)
 {
     for (uint32_t r = 0; r < w->n; r++) {
@@ -170,7 +170,7 @@ static void every_message_may_be_damaged(void **state)
 
 /* ---- ranks that do not agree ----------------------------------------------------------------------------------------------- */
 
-static void ranks_set_up_differently_are_found_out(void **state)
+static void ranks_set_up_differently_are_detected(void **state)
 {
     (void)state;
     static const struct {
@@ -235,9 +235,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_fails_is_named_everywhere),
-        cmocka_unit_test(missing_gradients_are_told_too),
+        cmocka_unit_test(missing_gradients_fail_on_all_ranks),
         cmocka_unit_test(every_message_may_be_damaged),
-        cmocka_unit_test(ranks_set_up_differently_are_found_out),
+        cmocka_unit_test(ranks_set_up_differently_are_detected),
         cmocka_unit_test(different_averages_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The strict reader: whatever is wrong with a frame, it is refused, and nothing is written. */
+/* The frame reader is strict: it refuses every invalid frame, and then writes nothing. */
 #include "support.h"
 
 #include "base/bytes.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A small frame of two units, one of them told by gaps, with its description. */
+/* A small frame of two units, one of them with explicit indices, and its description. */
 typedef struct sample {
     test_model model;
     tg_codec *codec;
@@ -64,7 +64,7 @@ static const char *const recipes[] = {"topk@0.1",
                                       "orq@9+zstd"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
-/* Both ways of reading refuse with a sentence, and outputs keep every byte. */
+/* Both readers refuse it with an error, and outputs keep every byte. */
 static void must_refuse(sample *s, const uint8_t *bytes, size_t len)
 {
     test_model out = test_model_new(lens, 2, TG_FP32), untouched = test_model_new(lens, 2, TG_FP32);
@@ -120,7 +120,7 @@ static void every_flipped_bit_is_refused(void **state)
 
 /* ---- frames whose checksum is right, so that something else must refuse them ------------------------------------------- */
 
-/* Puts fingerprint and checksum right, for a frame whose chunks still lie where they did. */
+/* Recomputes fingerprint and checksum of a frame whose chunks are where they were. */
 static void seal(uint8_t *bytes, size_t len, size_t front, const size_t *chunk_lens, size_t chunk_n)
 {
     tg_put64(bytes + 40, tg_hash(bytes + TG_FRAME_HEADER, front - TG_FRAME_HEADER));
@@ -236,7 +236,7 @@ static void foreign_frames_are_refused(void **state)
     free_sample(&s);
 }
 
-/* A short frame that claims a huge model must not make the reader take memory or draw coordinates for it. */
+/* A short frame that claims a huge model must not make the reader allocate memory or draw indices for it. */
 static void refuse_bomb(const char *text, uint8_t select_id, uint64_t n, const char *sentence)
 {
     uint8_t bytes[512] = {'T', 'G', 'F', 'R', 1, 7};

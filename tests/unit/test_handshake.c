@@ -1,4 +1,4 @@
-/* The handshake: what differs is named with both values, and a peer may say anything. The peer is a script. */
+/* The handshake: a difference is reported with both values, and a peer may send anything. The peer is simulated. */
 #include "support.h"
 
 #include "base/bytes.h"
@@ -9,7 +9,7 @@
 
 enum { HEADER_LEN = 16, TEXT_CAP = 4096 };
 
-/* A link from rank 0 of 2 to a peer that says this. */
+/* A link from rank 0 of 2 to a peer that sends this. */
 typedef struct script {
     tg_link link; /* first */
     uint8_t header[HEADER_LEN];
@@ -65,7 +65,7 @@ static script says(const char *text, size_t len)
     return s;
 }
 
-/* What rank 0 says. */
+/* Records what rank 0 sends. */
 static script hear(const tg_exchange *x)
 {
     script s = says("", 0);
@@ -112,19 +112,19 @@ static void what_differs_is_named(void **state)
     tg_exchange_free(x);
 }
 
-static void a_peer_may_say_anything(void **state)
+static void a_peer_may_send_anything(void **state)
 {
     (void)state;
     tg_exchange *x = make_exchange(NULL);
     script said = hear(x), s = says(said.said, said.said_len);
     s.header[0] = 'X';
-    MUST_FAIL(TG_E_LINK, "no handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
     s.header[4] = 2;
-    MUST_FAIL(TG_E_VERSION, "version 2 of the handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_VERSION, "handshake version 2", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
     tg_put64(s.header + 8, UINT64_MAX);
-    MUST_FAIL(TG_E_LINK, "no handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
     for (size_t len = 0; len < said.said_len; len++) { /* cut anywhere */
         s = says(said.said, len);
         MUST_FAIL(TG_E_MISMATCH, "rank 1", tg_handshake(x, &s.link, "rate 0.1\n", why));
@@ -167,7 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_is_agreed_upon),
         cmocka_unit_test(what_differs_is_named),
-        cmocka_unit_test(a_peer_may_say_anything),
+        cmocka_unit_test(a_peer_may_send_anything),
         cmocka_unit_test(too_little_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

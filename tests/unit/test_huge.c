@@ -1,6 +1,5 @@
-/* Sizes beyond 32 bits. The memory is reserved, not held: pages that are never touched cost nothing, and random blocks
- * touch few. */
-#define _DEFAULT_SOURCE /* for memory that is reserved without being held */
+/* Sizes beyond 32 bits. Memory is reserved but not committed: untouched pages cost nothing, and random blocks touch few. */
+#define _DEFAULT_SOURCE /* MAP_NORESERVE */
 
 #include "support.h"
 
@@ -26,7 +25,7 @@ static void more_than_four_billion_elements(void **state)
     tg_options opt = TG_OPTIONS_INIT;
     opt.has_seed = 1;
     opt.seed = 2;
-    opt.nonfinite = TG_NONFINITE_PASS; /* so that what is not sent is not looked at */
+    opt.nonfinite = TG_NONFINITE_PASS; /* so that elements that are not sent are not read */
     static const char *const recipes[] = {"randomblock@1e-6", "randomblock@1e-6,coords=own"};
     for (uint32_t own = 0; own < 2; own++) {
         tg_codec *c = NULL;

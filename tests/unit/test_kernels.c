@@ -1,4 +1,4 @@
-/* Kernels of every instruction set that this processor has, against the scalar ones: the same bits for any values, lengths
+/* Kernels of every instruction set that this CPU has, against the scalar ones: the same bits for any values, lengths
  * and alignment. */
 #include "support.h"
 
@@ -99,7 +99,7 @@ static bool is_nan(float value)
     return (tg_float_bits(value) & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* Sums of two NaNs are a NaN, but which of them is not said. */
+/* The sum of two NaNs is a NaN, but which of them is unspecified. */
 static void assert_same(const float *want, const float *got, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -124,7 +124,7 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
             assert_same(want, got, n);
             assert_same(want, also, n);
         }
-        size_t odd = n % 3 < N - n ? n % 3 : 0; /* where streaming can not begin at once */
+        size_t odd = n % 3 < N - n ? n % 3 : 0; /* unaligned for non-temporal stores */
         bool finite = tg_kernels_scalar.subtract(want + odd, a, b, n, streams);
         assert_int_equal(fast->subtract(got + odd, a, b, n, streams), finite);
         tg_stream_end();
@@ -231,7 +231,7 @@ static void marks_are_the_same(void **state)
     everywhere(compare_marks);
 }
 
-/* Words that are taken apart, and come together again. */
+/* Words are split and joined again. */
 static void compare_split_words(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
     for (uint32_t word_len = 2; word_len <= 4; word_len += 2) {
@@ -281,7 +281,7 @@ static void what_is_not_finite_is_found(void **state)
     }
 }
 
-/* Nobody has told the processor to take small numbers for zero. */
+/* Denormals are not flushed to zero. */
 static void small_numbers_are_added(void **state)
 {
     (void)state;
@@ -300,7 +300,7 @@ static void small_numbers_are_added(void **state)
     }
 }
 
-/* A table that leaves a kernel out has NULL there, which no compiler minds. */
+/* A table without some kernel would have NULL there, which no compiler reports. */
 static void tables_are_whole(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void tables_are_whole(void **state)
     }
 }
 
-/* What TG_SIMD=named leads to. It is looked up once, so every name has a process of its own. */
+/* Which level TG_SIMD=named selects. It is read once, so that every name needs a process of its own. */
 static bool leads_to(const char *named, const char *level)
 {
     int status = 1;

@@ -1,5 +1,5 @@
-/* Every layer against central finite differences, and against a plain computation where a wrong forward could hide behind
- * a backward that fits it. */
+/* Every layer against central finite differences; and against a plain computation where a wrong forward could be consistent with
+ * its backward. */
 #include "support.h"
 
 #include "layers/exponential.h"
@@ -14,8 +14,8 @@ typedef struct rig {
     tr_net net;
     tr_signal *in, *out;
     size_t n;
-    float *input, *pulls; /* what goes in; what each output counts */
-    float *slopes;        /* of the input, by backward */
+    float *input, *pulls; /* the input; the weight of each output in the loss */
+    float *grads;         /* of the input, by backward */
     tr_batch batch;
     int32_t symbols[64];
 } rig;
@@ -35,7 +35,7 @@ static void fill(float *x, size_t n, test_random *r)
 static void rig_begin(rig *g, size_t n, size_t channels, size_t height, size_t width, size_t steps)
 {
     memset(g, 0, sizeof *g);
-    tr_net_init(&g->net, n + 1); /* room for more than there is, as at the end of an epoch */
+    tr_net_init(&g->net, n + 1); /* larger than the batch, as at the end of an epoch */
     g->n = n;
     g->in = tr_net_signal(&g->net, channels, height, width, steps);
 }
@@ -50,14 +50,14 @@ static size_t rig_out_n(const rig *g)
     return g->n * tr_signal_sample_n(g->out);
 }
 
-/* To be called when g->out is set. Parameters and input are random, whatever a layer would start from. */
+/* Call when g->out is set. Parameters and input become random, whatever the layer's initial values. */
 static void rig_ready(rig *g, test_random *r)
 {
     assert_int_equal(tr_net_take_memory(&g->net), 0);
     tr_net_start(&g->net, 1);
     fill(g->net.weights, g->net.weight_n, r);
     g->input = test_room(rig_in_n(g) * sizeof(float));
-    g->slopes = test_room(rig_in_n(g) * sizeof(float));
+    g->grads = test_room(rig_in_n(g) * sizeof(float));
     g->pulls = test_room(rig_out_n(g) * sizeof(float));
     fill(g->input, rig_in_n(g), r);
     fill(g->pulls, rig_out_n(g), r);
@@ -68,7 +68,7 @@ static void rig_end(rig *g)
 {
     tr_net_release(&g->net);
     free(g->input);
-    free(g->slopes);
+    free(g->grads);
     free(g->pulls);
 }
 
@@ -89,14 +89,14 @@ static void rig_backward(rig *g)
     tr_pass pass = {.batch = &g->batch, .n = g->n, .training = true, .scratch = g->net.scratch};
     (void)rig_loss(g);
     for (size_t i = 0; i < g->net.weight_n; i++) {
-        g->net.grads[i] = 1e9f; /* to be replaced, not added to */
+        g->net.grads[i] = 1e9f; /* must be overwritten, not added to */
     }
-    memcpy(g->out->slopes, g->pulls, rig_out_n(g) * sizeof(float));
+    memcpy(g->out->grads, g->pulls, rig_out_n(g) * sizeof(float));
     tr_net_backward(&g->net, &pass);
-    memcpy(g->slopes, g->in->slopes, rig_in_n(g) * sizeof(float));
+    memcpy(g->grads, g->in->grads, rig_in_n(g) * sizeof(float));
 }
 
-static void check_slopes(rig *g, float *x, const float *slopes, size_t n, const char *what)
+static void check_slopes(rig *g, float *x, const float *grads, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++) {
         float keep = x[i], step = 0.01f;
@@ -105,8 +105,8 @@ static void check_slopes(rig *g, float *x, const float *slopes, size_t n, const 
         x[i] = keep - step;
         double measured = (up - rig_loss(g)) / (width - (double)x[i]);
         x[i] = keep;
-        if (!(fabs(measured - (double)slopes[i]) <= 2e-3 * (1 + fabs(measured)))) {
-            fail_msg("%s: slope %zu of %zu is %g, measured %g", what, i, n, (double)slopes[i], measured);
+        if (!(fabs(measured - (double)grads[i]) <= 2e-3 * (1 + fabs(measured)))) {
+            fail_msg("%s: slope %zu of %zu is %g, measured %g", what, i, n, (double)grads[i], measured);
         }
     }
 }
@@ -116,7 +116,7 @@ static void check_rig(rig *g, const char *what)
     rig_backward(g);
     float *grads = test_room((g->net.weight_n + 1) * sizeof *grads);
     memcpy(grads, g->net.grads, g->net.weight_n * sizeof *grads);
-    check_slopes(g, g->input, g->slopes, rig_in_n(g), what);
+    check_slopes(g, g->input, g->grads, rig_in_n(g), what);
     check_slopes(g, g->net.weights, grads, g->net.weight_n, what);
     free(grads);
 }
@@ -149,7 +149,7 @@ static void relu_fits(void **state)
         g.input[i] += g.input[i] < 0 ? -0.1f : 0.1f;
     }
     rig_backward(&g);
-    check_slopes(&g, g.input, g.slopes, rig_in_n(&g), "relu");
+    check_slopes(&g, g.input, g.grads, rig_in_n(&g), "relu");
     rig_end(&g);
 }
 
@@ -249,7 +249,7 @@ static void convolution_works_in_groups(void **state)
         memcpy(grads, g.net.grads, g.net.weight_n * sizeof *grads);
         check_slopes(&g, g.net.weights, grads, g.net.weight_n, "conv in groups");
         size_t end = rig_in_n(&g) - 200; /* the last group */
-        check_slopes(&g, g.input + end, g.slopes + end, 200, "conv in groups");
+        check_slopes(&g, g.input + end, g.grads + end, 200, "conv in groups");
         free(grads);
         rig_end(&g);
     }
@@ -286,7 +286,7 @@ static void norm_fits(void **state)
     }
 }
 
-static void norm_remembers_statistics(void **state)
+static void norm_keeps_running_statistics(void **state)
 {
     (void)state;
     test_random r = {8};
@@ -306,7 +306,7 @@ static void norm_remembers_statistics(void **state)
     double mean = sum / 36, variance = (squares - 36 * mean * mean) / 35;
     assert_true(fabs((double)g.net.buffers[1] - 0.1 * mean) < 1e-6);
     assert_true(fabs((double)g.net.buffers[3] - (0.9 + 0.1 * variance)) < 1e-6);
-    /* A test goes by these and leaves them as they are. */
+    /* A test uses the running statistics and does not change them. */
     float before[4];
     memcpy(before, g.net.buffers, sizeof before);
     tr_pass pass = {.batch = &g.batch, .n = 4, .training = false, .scratch = g.net.scratch};
@@ -392,7 +392,7 @@ static void embedding_fits(void **state)
         g.symbols[i] = (int32_t)below(&r, 7);
     }
     check_rig(&g, "embedding");
-    /* Samples in, steps out: step 1 of sample 2 lies in row 1 * 3 + 2. */
+    /* Input is sample-major, output step-major: step 1 of sample 2 is row 1 * 3 + 2. */
     assert_memory_equal(g.out->values + 5 * 3, g.net.weights + g.symbols[2 * 5 + 1] * 3, 3 * sizeof(float));
     rig_end(&g);
 }
@@ -483,7 +483,7 @@ int main(void)
         cmocka_unit_test(convolution_works_in_groups),
         cmocka_unit_test(convolutions_share_an_input),
         cmocka_unit_test(norm_fits),
-        cmocka_unit_test(norm_remembers_statistics),
+        cmocka_unit_test(norm_keeps_running_statistics),
         cmocka_unit_test(norm_takes_a_single_number),
         cmocka_unit_test(pools_fit),
         cmocka_unit_test(a_pool_may_span_the_plane),

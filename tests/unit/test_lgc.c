@@ -1,4 +1,4 @@
-/* LGC's two exchanges: phases, replicas, what is remembered, what is learned. */
+/* LGC's two exchanges: phases, replicas, residuals, learning. */
 #include "lgc.h"
 
 #include <math.h>
@@ -24,8 +24,8 @@ static void phases_follow_each_other(void **state)
     }
 }
 
-/* What goes over the wire shrinks from phase to phase; indices and their order are near their bound. */
-static void each_phase_says_less(void **state)
+/* Traffic shrinks from phase to phase; indices and their order are near their bound. */
+static void each_phase_sends_less(void **state)
 {
     (void)state;
     for (int form = 0; form < 2; form++) {
@@ -46,8 +46,8 @@ static void each_phase_says_less(void **state)
     }
 }
 
-/* What tensors are said to have taken is what this rank has said, headers aside; slices go to others but for one's own. */
-static void traffic_is_what_was_said(void **state)
+/* The traffic of all tensors is what this rank has sent, without headers; a rank does not send its own slice. */
+static void traffic_is_what_was_sent(void **state)
 {
     (void)state;
     for (int form = 0; form < 2; form++) {
@@ -77,8 +77,8 @@ static void traffic_is_what_was_said(void **state)
     }
 }
 
-/* Where learning is not enough it goes on, and tells so. */
-static void garbage_is_never_sent(void **state)
+/* Learning is extended until its error is small enough, and the extension is reported. */
+static void learning_is_extended_until_accurate(void **state)
 {
     (void)state;
     test_lgc *w =
@@ -95,9 +95,9 @@ static void garbage_is_never_sent(void **state)
 
 /* ---- nothing is lost --------------------------------------------------------------------------------------------------- */
 
-/* Gradients, summed over steps, are averages and what ranks remember; in the last phase only with feedback of the
- * autoencoder's own error, which a ring can have exactly. */
-static void what_is_not_sent_is_remembered(void **state)
+/* Gradients, summed over steps, equal averages plus residuals. In the last phase this needs feedback of the autoencoder's error,
+ * which only a ring can have exactly. */
+static void gradients_are_conserved(void **state)
 {
     (void)state;
     for (int with_own = 0; with_own < 2; with_own++) {
@@ -136,7 +136,7 @@ static void what_is_not_sent_is_remembered(void **state)
     }
 }
 
-/* With a bound on norms far below them, what is sent and remembered is as small. */
+/* With a clip far below the gradients' norms, averages and residuals are as small. */
 static void norms_are_bounded(void **state)
 {
     (void)state;
@@ -183,11 +183,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_follow_each_other),
-        cmocka_unit_test(each_phase_says_less),
-        cmocka_unit_test(traffic_is_what_was_said),
+        cmocka_unit_test(each_phase_sends_less),
+        cmocka_unit_test(traffic_is_what_was_sent),
         cmocka_unit_test(norms_are_bounded),
-        cmocka_unit_test(garbage_is_never_sent),
-        cmocka_unit_test(what_is_not_sent_is_remembered),
+        cmocka_unit_test(learning_is_extended_until_accurate),
+        cmocka_unit_test(gradients_are_conserved),
         cmocka_unit_test(it_learns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

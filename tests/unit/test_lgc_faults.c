@@ -108,7 +108,7 @@ static tg_status hit_message(void *context, tg_op_kind kind, uint32_t from, uint
     return TG_OK;
 }
 
-/* A message that is damaged ends the step on all ranks, leaves no trace, and the next one succeeds. */
+/* A damaged message fails the step on all ranks and changes nothing; the next step succeeds. */
 static void damage_ends_a_step_and_no_more(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void what_makes_no_sense_is_refused(void **state)
         {"autoencoder@star", NULL, "form must be in ring|server"},
         {"lgc-ring", "gather", "has an exchange of its own, lgc-ring"},
         {"lgc-ring", "lgc-server", "has an exchange of its own, lgc-ring"},
-        {"dense", "lgc-ring", "carry recipes with 'autoencoder' alone"},
+        {"dense", "lgc-ring", "only carry recipes with 'autoencoder'"},
         {"lgc-ring", "star", "there is no exchange 'star'"},
     };
     test_lgc *w = test_lgc_open(1, "dense");

@@ -1,4 +1,4 @@
-/* PowerSGD's exchange: what comes out is of low rank, nothing is lost, replicas agree, state goes on. */
+/* PowerSGD's exchange: averages of low rank, conservation, equal replicas, saved state. */
 #include "support.h"
 
 #include <math.h>
@@ -124,7 +124,7 @@ static void nothing_is_lost(void **state)
     }
 }
 
-/* A matrix that is a product of two thin ones arrives as it is, and then nothing is owed. */
+/* A matrix of low rank is averaged exactly, with a residual of 0. */
 static void low_rank_is_exact(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void scale_does_not_matter(void **state)
     }
 }
 
-/* What two factors can not carry in fp32 is refused with the true reason. */
+/* Values that overflow in the factors are refused with the right reason. */
 static void overflow_is_named(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void state_goes_on_with_the_same_bits(void **state)
         MUST(world_reduce(resumed, step, why));
         assert_memory_equal(w->grads, resumed->grads, sizeof w->grads[0] * 3);
     }
-    /* Another number of ranks: the mean of what is owed stays. */
+    /* Another number of ranks: the mean residual is kept. */
     world *other = test_room(sizeof *other);
     world_open(other, 2, "powersgd@2");
     for (uint32_t r = 0; r < 2; r++) {
@@ -345,7 +345,7 @@ static void misuse_is_named(void **state)
     free(w);
 }
 
-/* Whichever allocation fails, it is said so and nothing is kept. */
+/* Whichever allocation fails, it is reported, and nothing leaks. */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;

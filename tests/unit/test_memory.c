@@ -1,5 +1,4 @@
-/* Allocation failure at every nth call, once and from then on: an error status with a sentence, nothing leaked, nothing
- * changed. And no step ever allocates. */
+/* Allocation failure at every nth call, once or from then on: an error, no leak, no change. And no step ever allocates. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -18,7 +17,7 @@ static const char *const recipes[] = {"dense",
                                       "ef+fp4+rans"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
-/* A scenario returns the first status that is not TG_OK, and has released all that it took. */
+/* A scenario returns the first status that is not TG_OK, and frees all that it allocated. */
 typedef tg_status scenario(const char *recipe, test_allocator *a, tg_detail *reason);
 
 static tg_options options_with(const test_allocator *a)

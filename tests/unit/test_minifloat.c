@@ -1,4 +1,4 @@
-/* Minifloats: every value, every middle between two, what lies beyond, against brute force; and the step that is fitted. */
+/* Minifloats against brute force: every value, every midpoint, values out of range; and the fitted step. */
 #include "quantize/minifloat.h"
 #include "quantize/shapes.h"
 #include "support.h"
@@ -90,7 +90,7 @@ static void check_all(const float *values, size_t n, const tg_minifloat *f)
 }
 
 /* A probe keeps its place among many values, whose moments set the step: first find the step, then aim. */
-static void every_value_and_every_middle(void **state)
+static void every_value_and_every_midpoint(void **state)
 {
     (void)state;
     test_random random = {31};
@@ -130,8 +130,8 @@ static void every_value_and_every_middle(void **state)
     }
 }
 
-/* With a step that is a power of two all middles are floats. The values around them are scaled until the fit is just that
- * step; the largest middles would have too much of a say in it. */
+/* With a step that is a power of two all midpoints are floats. The values around them are scaled until the fit gives exactly that
+ * step; the largest midpoints would have too much weight in it. */
 static void ties_go_to_the_lower(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void the_step_is_the_best(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_and_every_middle),
+        cmocka_unit_test(every_value_and_every_midpoint),
         cmocka_unit_test(ties_go_to_the_lower),
         cmocka_unit_test(special_buckets),
         cmocka_unit_test(the_step_is_the_best),

@@ -1,5 +1,4 @@
-/* Whole models: how they are scored, gradients along random directions, starting values, a batch learned by heart, and what
- * is refused. */
+/* Whole models: scores, gradients along random directions, initial values, overfitting a batch, and errors. */
 #include "support.h"
 
 #include "layers/layers.h"
@@ -73,19 +72,19 @@ static double mean_loss(rig *g)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------------ */
 
-/* Two steps of three samples, five classes; rows lie step by step, labels sample by sample. */
+/* Two steps of three samples, five classes; rows are step-major, labels sample-major. */
 static void softmax_scores_by_its_definition(void **state)
 {
     (void)state;
     test_random r = {14};
-    float x[30], slopes[30];
+    float x[30], grads[30];
     int32_t labels[6];
     for (size_t i = 0; i < 30; i++) {
         x[i] = 2 * test_gaussian(&r);
         labels[i % 6] = (int32_t)(test_bits(&r) % 5);
     }
     tr_batch batch = {.n = 3, .labels = labels};
-    tr_signal in = {.channels = 5, .height = 1, .width = 1, .steps = 2, .values = x, .slopes = slopes};
+    tr_signal in = {.channels = 5, .height = 1, .width = 1, .steps = 2, .values = x, .grads = grads};
     tr_score score = tr_softmax(&in, &(tr_pass){.batch = &batch, .n = 3});
     double loss = 0;
     uint64_t correct = 0;
@@ -98,7 +97,7 @@ static void softmax_scores_by_its_definition(void **state)
             best = best && x[row * 5 + j] <= x[i];
         }
         double p = exp((double)x[i]) / sum;
-        assert_true(fabs((double)slopes[i] - (p - (i % 5 == label)) / 6) < 1e-6);
+        assert_true(fabs((double)grads[i] - (p - (i % 5 == label)) / 6) < 1e-6);
         loss -= i % 5 == label ? log(p) : 0;
         correct += i % 5 == label && best;
     }
@@ -110,14 +109,14 @@ static void softmax_scores_by_its_definition(void **state)
 static void softmax_survives_large_numbers(void **state)
 {
     (void)state;
-    float x[] = {-1e30f, 1e4f, 0}, slopes[3];
+    float x[] = {-1e30f, 1e4f, 0}, grads[3];
     int32_t label = 2;
     tr_batch batch = {.n = 1, .labels = &label};
-    tr_signal in = {.channels = 3, .height = 1, .width = 1, .steps = 1, .values = x, .slopes = slopes};
+    tr_signal in = {.channels = 3, .height = 1, .width = 1, .steps = 1, .values = x, .grads = grads};
     tr_pass pass = {.batch = &batch, .n = 1};
     assert_true(fabs(tr_softmax(&in, &pass).loss - 1e4) < 1);
-    assert_true(isfinite(slopes[0]) && isfinite(slopes[1]) && isfinite(slopes[2]));
-    x[2] = NAN; /* a model that has gone wrong must show */
+    assert_true(isfinite(grads[0]) && isfinite(grads[1]) && isfinite(grads[2]));
+    x[2] = NAN; /* a model that has diverged must show */
     assert_true(isnan(tr_softmax(&in, &pass).loss));
 }
 
@@ -161,7 +160,7 @@ static void check_gradient(const char *name)
     float *from = test_room(g->weight_n * sizeof *from), *grads = test_room(g->weight_n * sizeof *grads);
     float *direction = test_room(g->weight_n * sizeof *direction);
     for (size_t i = 0; i < g->weight_n; i++) {
-        g->grads[i] = NAN; /* what is not written shows */
+        g->grads[i] = NAN; /* shows an element that is not written */
     }
     (void)mean_loss(g);
     memcpy(from, g->weights, g->weight_n * sizeof *from);
@@ -182,7 +181,7 @@ static void check_gradient(const char *name)
     rig_free(g);
 }
 
-static void gradients_are_slopes(void **state)
+static void gradients_match_finite_differences(void **state)
 {
     (void)state;
     for (size_t i = 0; tr_model_names[i] != NULL; i++) {
@@ -190,7 +189,7 @@ static void gradients_are_slopes(void **state)
     }
 }
 
-/* ---- what a model is made of --------------------------------------------------------------------------------------------- */
+/* ---- parameters ---------------------------------------------------------------------------------------------------------- */
 
 static const tr_param *find_param(const rig *g, const char *name)
 {
@@ -385,7 +384,7 @@ static void tests_change_nothing(void **state)
     memcpy(kept, g->buffers, g->buffer_n * sizeof *kept);
     tr_score all = tr_model_test(g->model, &g->batch), one = {0};
     assert_memory_equal(kept, g->buffers, g->buffer_n * sizeof *kept);
-    /* By running statistics, samples do not see each other. */
+    /* With running statistics, samples are independent of each other. */
     for (size_t s = 0; s < SAMPLES; s++) {
         tr_batch single = {1, g->pixels + s * 3 * 9 * 8, NULL, g->labels + s};
         one.loss += tr_model_test(g->model, &single).loss;
@@ -437,7 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax_scores_by_its_definition),
         cmocka_unit_test(softmax_survives_large_numbers),
-        cmocka_unit_test(gradients_are_slopes),
+        cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(parameters_lie_end_to_end),
         cmocka_unit_test(parameters_have_their_kinds),
         cmocka_unit_test(models_have_their_usual_sizes),

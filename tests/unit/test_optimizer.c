@@ -118,7 +118,7 @@ static void adam_follows_its_rule(void **state)
     check_steps(&o, move_adam);
 }
 
-/* A run that is stopped and goes on from saved weights and state comes to the same bits. */
+/* A run that is resumed from saved weights and state ends in the same bits. */
 static void state_is_all_there_is(void **state)
 {
     (void)state;
@@ -223,9 +223,9 @@ static void refusals_are_sentences(void **state)
     check_refusal(&o, "weight decay");
     o = good;
     o.decline = TR_COSINE;
-    check_refusal(&o, "cosine needs a number of steps");
+    check_refusal(&o, "cosine schedule needs more steps");
     o.decline = TR_STEP;
-    check_refusal(&o, "drops needs");
+    check_refusal(&o, "step schedule needs");
     o = constant(TR_ADAM);
     o.beta2 = 1;
     check_refusal(&o, "betas");

@@ -7,7 +7,7 @@
 static const uint64_t dims[1] = {64};
 static const tg_tensor tensor = {"weight", dims, 1, TG_DENSE, TG_FP32};
 
-/* Options in memory that is exactly `len` bytes long, so that a sanitizer sees what is read beyond; `size` is what they say. */
+/* Options in a buffer of exactly `len` bytes, so that a sanitizer detects reads past its end; their member `size` is `size`. */
 static tg_options *options_of(const tg_options *from, size_t len, size_t size)
 {
     uint8_t *room = test_room(len);
@@ -17,7 +17,7 @@ static tg_options *options_of(const tg_options *from, size_t len, size_t size)
     return (tg_options *)(void *)room;
 }
 
-/* Expects that all three functions that take options accept them, or refuse them with a sentence that has `part` in it. */
+/* All three functions that take options must accept them, or refuse them with an error that contains `part`. */
 static void check(const tg_options *opt, const char *part)
 {
     tg_options described = TG_OPTIONS_INIT;
@@ -57,7 +57,7 @@ static void shorter_ones_are_filled_with_zeros(void **state)
         check(opt, NULL);
         free(opt);
     }
-    /* What lies behind a short struct is not read: here rules that are missing. */
+    /* Members after the end of a short struct are not read: here invalid rules. */
     tg_options wrong = TG_OPTIONS_INIT;
     wrong.rule_n = 3;
     wrong.size = offsetof(tg_options, rule_n);

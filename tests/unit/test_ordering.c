@@ -1,4 +1,4 @@
-/* Orders as bytes: round trips, sizes beside the bound, and bytes that are none. */
+/* Permutations as bytes: round trips, sizes against the bound, and invalid bytes. */
 #include "exchange/ordering.h"
 #include "support.h"
 
@@ -31,7 +31,7 @@ static void orders_survive_near_their_bound(void **state)
         assert_true(tg_ordering_read(back, bytes, n, room));
         assert_memory_equal(back, order, n * sizeof *order);
         assert_true(8 * (double)len < 1.02 * bound + 16);
-        for (int hit = 0; hit < 50 && len > 0; hit++) { /* any bytes are an order, or refused */
+        for (int hit = 0; hit < 50 && len > 0; hit++) { /* any bytes are a permutation, or refused */
             bytes[test_bits(&random) % len] = (uint8_t)test_bits(&random);
             if (tg_ordering_read(back, bytes, n, room)) {
                 uint8_t *seen = test_room(n);

@@ -1,4 +1,4 @@
-/* Finite gradients that are so large that a sum overflows: residuals stay finite by every policy, or the step is refused. */
+/* Finite gradients so large that a sum overflows: residuals stay finite with every policy, or the step is refused. */
 #include "support.h"
 
 #include <float.h>
@@ -95,7 +95,7 @@ static void decoded_is_finite(const test_frame *f)
     test_model_free(&back);
 }
 
-/* A step by the policy `error`: done, or refused with the tensor's name and no trace. Returns whether it was done. */
+/* A step with the policy `error`: succeeds, or is refused with the tensor's name and changes nothing. Returns whether it succeeded. */
 static bool step_or_refusal(tg_codec *c, uint64_t step, const test_model *m, int pattern)
 {
     float before[2][LONGEST], after[2][LONGEST];
@@ -150,7 +150,7 @@ static void error_refuses_what_overflows(void **state)
     }
 }
 
-/* 990 of 1,000 residuals of 2e38 can not take another 2e38, and are none the worse for it. */
+/* 990 of 1,000 residuals of 2e38 cannot take another 2e38; the refused step leaves them unchanged. */
 static void a_refused_step_can_be_followed(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void a_refused_step_can_be_followed(void **state)
     test_model_free(&m);
 }
 
-/* Halves, and gradients that are not aligned, are not read where they lie. */
+/* Halves and unaligned gradients are copied before they are read. */
 static void other_types_overflow_too(void **state)
 {
     (void)state;

@@ -114,7 +114,7 @@ static void world_check(world *w)
     }
 }
 
-/* One step on gradients as they are; whether it was done. It may be refused only by the policy `error`. */
+/* One step on the current gradients; returns whether it succeeded. Only the policy `error` may refuse it. */
 static bool world_step(world *w, uint64_t step)
 {
     void *grads[RANK_MAX][TENSOR_N];
@@ -227,7 +227,7 @@ static void lgc_in_all_phases(void **state)
     }
 }
 
-/* A sum may overflow where the average does not: it is as exact as any other then. */
+/* A sum may overflow although the average does not: the average is still exact. */
 static void averages_are_right(void **state)
 {
     (void)state;

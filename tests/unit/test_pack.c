@@ -24,7 +24,7 @@ static size_t random_mask(uint64_t *mask, size_t n, double density, test_random 
 /* Writes, checks the size against bitmap and limit, reads back. Returns the length. */
 static size_t round_trip(const tg_index_part *part, const uint64_t *mask, size_t n, size_t count)
 {
-    uint8_t *bytes = test_room(tg_bitmap_len(n)); /* exactly: a byte too far is seen by the sanitizer */
+    uint8_t *bytes = test_room(tg_bitmap_len(n)); /* of the exact length: a sanitizer detects any access past its end */
     uint64_t *back = test_room(tg_words(n) * sizeof *back);
     uint8_t mode = 255;
     size_t len = part->write(bytes, &mode, mask, NULL, n, count);
@@ -56,7 +56,7 @@ static void none_are_refused(void **state)
 {
     (void)state;
     uint64_t mask[2];
-    const uint8_t bytes[] = {0, 128, 0, 0}; /* a state that has nothing to say */
+    const uint8_t bytes[] = {0, 128, 0, 0}; /* a state without symbols */
     assert_false(tg_index_gaps.read_rans(mask, TG_MODE_RANS, bytes, sizeof bytes, 100, 0));
 }
 
@@ -163,8 +163,8 @@ static void gaps_come_near_the_bound(void **state)
     free(mask);
 }
 
-/* Whatever the bytes are, reading ends, stays inside, and what it accepts is a mask of `count` below n that only one
- * reading of the rules allows: written again in the same mode it gives the same bytes. */
+/* Whatever the bytes, reading terminates and stays in bounds, and accepted bytes are a mask of `count` elements below n in canonical
+ * form: written again in the same mode, it gives the same bytes. */
 static void damaged_indices_are_refused_or_sound(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void strictness(void **state)
     uint64_t mask[2];
     /* Rice 0: index 1 is "1 0", padded with zeros. */
     assert_true(tg_index_gaps.read(mask, 0, (const uint8_t[]){0x01}, 1, 8, 1));
-    assert_false(tg_index_gaps.read(mask, 0, (const uint8_t[]){0x05}, 1, 8, 1));       /* a set bit behind the end */
+    assert_false(tg_index_gaps.read(mask, 0, (const uint8_t[]){0x05}, 1, 8, 1));       /* a set bit after the end */
     assert_false(tg_index_gaps.read(mask, 0, (const uint8_t[]){0x01, 0x00}, 2, 8, 1)); /* a byte too many */
     assert_false(tg_index_gaps.read(mask, 0, (const uint8_t[]){0xff}, 1, 8, 1));       /* no end */
     assert_false(tg_index_gaps.read(mask, 0, (const uint8_t[]){0x01}, 1, 1, 1));       /* index 1 of 1 */
@@ -255,12 +255,12 @@ static void symbols_take_their_size(void **state)
     assert_false(tg_bits_read(symbols, (const uint8_t[]){243}, 5, 3));
     assert_true(tg_bits_read(symbols, (const uint8_t[]){26}, 3, 3)); /* 222, and nothing above it */
     assert_false(tg_bits_read(symbols, (const uint8_t[]){27}, 3, 3));
-    assert_false(tg_bits_read(symbols, (const uint8_t[]){0xfd}, 3, 5)); /* 125 in 7 bits, a bit behind */
+    assert_false(tg_bits_read(symbols, (const uint8_t[]){0xfd}, 3, 5)); /* 125 in 7 bits, a bit after it */
     assert_false(tg_bits_read(symbols, (const uint8_t[]){0x80}, 3, 5));
     assert_false(tg_bits_read(symbols, (const uint8_t[]){0x10}, 4, 2));
 }
 
-/* ---- places and signs as one ----------------------------------------------------------------------------------------- */
+/* ---- joint places and signs ------------------------------------------------------------------------------------------ */
 
 /* What the layout of format.md costs, counted without writing it: 0 where it is no less than a bitmap and signs. */
 static size_t joint_cost(const uint64_t *mask, size_t n, size_t count, uint32_t cell, unsigned place_bits)

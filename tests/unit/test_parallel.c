@@ -1,5 +1,5 @@
-/* Threads inside a rank: the same bytes for any number of them. Models here have several chunks, so there is work to
- * share; a thread sanitizer is to watch these tests. */
+/* Threads inside a rank: the same bytes for any number of them. Models have several chunks, so that there is work to share. Run these
+ * tests with the thread sanitizer, too. */
 #include "world.h"
 
 #include <stdlib.h>

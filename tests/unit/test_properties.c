@@ -1,10 +1,10 @@
-/* What every preset promises, in worlds of 1 to 16 ranks, over lockstep and threads, for random shapes, gradients of several
+/* Properties of every preset, in worlds of 1 to 16 ranks, over lockstep and threads, for random shapes, gradients of several
  * kinds and all dtypes:
  *
  *   - replicas: after each step all ranks hold the same bits, and the same over both links, residuals included;
- *   - conservation, where a tensor's recipe has feedback or sends every value as it is: over the ranks, the mean gradient and what
- *     was remembered are the average and what is remembered now. Element by element, within four roundings to binary32 of all
- *     magnitudes that take part, and one rounding of the average to the tensor's dtype. */
+ *   - conservation, if a tensor's recipe has feedback or sends every value unchanged: the mean gradient plus the mean of the old
+ *     residuals is the average plus the mean of the new residuals. Element by element, within four roundings to binary32 of all
+ *     magnitudes involved, and one rounding of the average to the tensor's dtype. */
 #include "world.h"
 
 #include "exchange/exchange.h"
@@ -142,7 +142,7 @@ static double random_value(gradient_kind kind, test_random *random)
     }
 }
 
-/* A kind for each tensor, the same on all ranks; within the range of the dtype, where residuals need room as well. */
+/* A kind for each tensor, the same on all ranks. Values stay well within the range of the dtype, so that residuals fit too. */
 static void fill(test_world *w, uint64_t seed, uint64_t step)
 {
     double most = w->models[0].tensors[0].dtype == TG_FP16 ? 500 : 1e10;
@@ -197,14 +197,14 @@ static void reduce_by_threads(test_world *w, tg_threads *hub, uint64_t step)
 
 /* ---- conservation ------------------------------------------------------------------------------------------------------ */
 
-/* What takes part in a step, element by element over all tensors. */
+/* Both sides of the conservation law, element by element over all tensors. */
 typedef struct balance {
-    double *before;    /* the mean of what ranks have to send: gradients, and what they and owners remember */
-    double *after;     /* what they remember behind it, as a mean */
+    double *before;    /* the mean of gradients plus residuals, those of owners included */
+    double *after;     /* the mean of the residuals after the step */
     double *magnitude; /* the sum of all magnitudes, over ranks */
 } balance;
 
-/* The velocity of a tensor, to be freed; NULL if its feedback has none. */
+/* The velocity of a tensor, which the caller frees; NULL if its feedback has none. */
 static float *velocity_of(const tg_exchange *x, size_t t)
 {
     const tg_codec *c = x->codec;
@@ -218,8 +218,8 @@ static float *velocity_of(const tg_exchange *x, size_t t)
     return out;
 }
 
-/* Adds `share` of all that ranks and owners remember to a sum, and its magnitude. */
-static void add_remembered(double *out, double *magnitude, const test_world *w, size_t t, double share)
+/* Adds the residuals of all ranks and owners, multiplied by `share`, to a sum, and their magnitudes. */
+static void add_residuals(double *out, double *magnitude, const test_world *w, size_t t, double share)
 {
     const tg_layout *l = w->ranks[0]->codec->layout;
     uint32_t u = l->tensor_unit[t];
@@ -268,7 +268,7 @@ static void weigh_before(balance *b, const test_world *w)
             }
             free(velocity);
         }
-        add_remembered(b->before + from, b->magnitude + from, w, t, share);
+        add_residuals(b->before + from, b->magnitude + from, w, t, share);
     }
 }
 
@@ -282,7 +282,7 @@ static double rounding_of(tg_dtype dtype, double value)
     }
 }
 
-/* Whether nothing may be lost of a tensor: it has feedback, or travels as it is. LGC's code is not what was to be sent. */
+/* Whether a tensor's gradient is conserved: it has feedback, or is sent unchanged. LGC's codes are lossy. */
 static bool is_conserved(const test_world *w, size_t t, uint32_t phase)
 {
     const tg_layout *l = w->ranks[0]->codec->layout;
@@ -298,12 +298,12 @@ static void weigh_after(balance *b, const test_world *w, uint32_t phase, const c
     uint64_t from = 0;
     for (size_t t = 0; t < TENSOR_N; from += l->tensor_elements[t++]) {
         tg_dtype dtype = w->models[0].tensors[t].dtype;
-        add_remembered(b->after + from, b->magnitude + from, w, t, 1);
+        add_residuals(b->after + from, b->magnitude + from, w, t, 1);
         for (uint64_t i = 0; is_conserved(w, t, phase) && i < l->tensor_elements[t]; i++) {
             double average = (double)test_model_get(&w->models[0], t, i);
             double lost = b->before[from + i] - b->after[from + i] - average;
             double allowed = 4 * 0x1p-24 * b->magnitude[from + i] + 16 * 0x1p-149 + rounding_of(dtype, average);
-            /* Allreduce rounds the mean once more to what values travel in. */
+            /* Allreduce rounds the mean once more, to the type on the wire. */
             allowed += rounds_mean && strstr(recipe, "16") != NULL ? rounding_of(TG_BF16, average) : 0;
             if (!(fabs(lost) <= allowed)) {
                 fail_msg("%s by %s, %u ranks, %s, tensor %d, element %d: %g is lost of %g, and %g may be", recipe,
@@ -315,7 +315,7 @@ static void weigh_after(balance *b, const test_world *w, uint32_t phase, const c
     }
 }
 
-/* Gradients and saved states, rank by rank: all that either link has left behind. */
+/* Compares gradients and saved states, rank by rank, after runs over either link. */
 static bool same_everywhere(const test_world *a, const test_world *b)
 {
     bool same = test_world_identical(a) && test_world_identical(b) && test_model_equal(&a->models[0], &b->models[0]);
@@ -380,10 +380,10 @@ static void nothing_is_lost_and_replicas_agree(void **state)
     uint64_t seed = 1, run_n = 0, other_n = 0;
     for (size_t k = 0; k < recipe_n; k++) {
         for (size_t i = 0; i < WORLD_N; i++, seed++) {
-            assert_true(run_world(recipes[k], NULL, worlds[i], seed)); /* by the exchange that is chosen for it ... */
+            assert_true(run_world(recipes[k], NULL, worlds[i], seed)); /* with the default exchange */
             run_n++;
             other_n +=
-                run_world(recipes[k], exchanges[seed % 4], worlds[i], seed + 100000) ? 1 : 0; /* ... or another */
+                run_world(recipes[k], exchanges[seed % 4], worlds[i], seed + 100000) ? 1 : 0; /* with another one */
         }
     }
     print_message("%d worlds and %d by other exchanges, %d elements checked\n", (int)run_n, (int)other_n,

@@ -1,4 +1,4 @@
-/* Quantizers in buckets: their levels against brute force, their values against their definition. */
+/* Bucket quantizers: levels against brute force, values against their definition. */
 #include "quantize/bucket.h"
 #include "quantize/levels.h"
 #include "support.h"

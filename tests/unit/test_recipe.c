@@ -1,4 +1,4 @@
-/* Recipes: grammar, presets, canonical text, and one clear sentence for every mistake. */
+/* Recipes: grammar, presets, canonical text, and a clear error for every mistake. */
 #include "recipe/presets.h"
 #include "recipe/recipe.h"
 #include "support.h"

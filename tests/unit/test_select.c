@@ -47,10 +47,10 @@ static void measure_lane(void *scratch, const float *u, uint64_t n, uint32_t lan
     }
 }
 
-/* What a unit's part is told before it is measured: nothing, or what is no sample of it at all. */
+/* The sample that topk gets before it measures: none, or a misleading one. */
 typedef enum told { NOTHING, TOO_SMALL, TOO_LARGE, OWN } told;
 
-/* Runs topk as the codec does: lanes, blocks, and again if a guess was wrong. */
+/* Runs topk as the codec does: in lanes and blocks, and again if a guess was wrong. */
 static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, uint32_t lanes, told what)
 {
     float sample[500];

@@ -1,4 +1,4 @@
-/* Settings of a run as text: what a saved run is compared by. */
+/* Settings of a run as text, which resuming compares. */
 #include "support.h"
 
 #include "settings.h"

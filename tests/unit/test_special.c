@@ -96,7 +96,7 @@ static void nonfinite_is_taken_as_zero(void **state)
     }
 }
 
-static void nonfinite_passes_but_is_not_remembered(void **state)
+static void nonfinite_passes_but_not_into_residuals(void **state)
 {
     (void)state;
     uint64_t n = 1000;
@@ -232,7 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nonfinite_is_refused_and_leaves_no_trace),
         cmocka_unit_test(nonfinite_is_taken_as_zero),
-        cmocka_unit_test(nonfinite_passes_but_is_not_remembered),
+        cmocka_unit_test(nonfinite_passes_but_not_into_residuals),
         cmocka_unit_test(all_halves_through_all_quantizers),
         cmocka_unit_test(bits_survive_untouched),
         cmocka_unit_test(constants_select_the_first),

@@ -1,4 +1,4 @@
-/* Saved state: a run that was stopped and goes on ends in the same bits; residuals survive another number of ranks. */
+/* Saved state: a resumed run ends in the same bits; residuals survive another number of ranks. */
 #include "world.h"
 
 #include "exchange/exchange.h"
@@ -118,7 +118,7 @@ static void residuals_survive_another_world(void **state)
     }
 }
 
-/* With more ranks another exchange may be chosen; what owners remembered is then with all ranks, or nobody's yet. */
+/* With more ranks another exchange may be chosen; the owners' residuals then move to all ranks, or are 0. */
 static void residuals_survive_another_exchange_in_another_world(void **state)
 {
     (void)state;

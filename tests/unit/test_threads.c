@@ -1,4 +1,4 @@
-/* Ranks that are threads: the same bits and bytes as in lockstep, and nobody waits for ever. */
+/* The threads link: the same bits and bytes as in lockstep, and no rank waits forever. */
 #include "world.h"
 
 #include <math.h>
@@ -118,7 +118,7 @@ static void a_failure_reaches_every_thread(void **state)
         assert_int_equal(workers[r].outcome.status, r == 2 ? TG_E_NONFINITE : TG_E_PEER);
         assert_true(r == 2 || strstr(workers[r].outcome.why.text, "rank 2: ") != NULL);
     }
-    /* The link is as good as before: the next steps go on. */
+    /* The link still works: the next steps succeed. */
     for (uint32_t r = 0; r < 4; r++) {
         workers[r].poison = 0;
         workers[r].first_step = 2;
@@ -134,7 +134,7 @@ static void a_failure_reaches_every_thread(void **state)
     test_world_free(&w);
 }
 
-/* A rank that stops coming is named, and its absence ends the step for all. */
+/* A rank that does not join an operation is named, and fails the step for all. */
 static void a_rank_that_dies_is_named(void **state)
 {
     (void)state;
@@ -148,18 +148,18 @@ static void a_rank_that_dies_is_named(void **state)
     assert_int_equal(workers[1].outcome.status, TG_OK);
     for (uint32_t r = 0; r < 3; r += 2) {
         assert_int_equal(workers[r].outcome.status, TG_E_LINK);
-        assert_non_null(strstr(workers[r].outcome.why.text, "rank 1 did not come"));
+        assert_non_null(strstr(workers[r].outcome.why.text, "rank 1 did not join"));
     }
-    /* It has failed for good, for whoever comes late as well. */
+    /* The link has failed permanently, also for a rank that arrives late. */
     tg_detail late = {""};
     assert_int_equal(tg_reduce(w.ranks[1], tg_threads_link(hub, 1), 2, w.models[1].grads, &late), TG_E_LINK);
-    assert_non_null(strstr(late.text, "rank 1 did not come"));
+    assert_non_null(strstr(late.text, "rank 1 did not join"));
     free(workers);
     tg_threads_free(hub);
     test_world_free(&w);
 }
 
-static void ranks_at_different_steps_are_told(void **state)
+static void ranks_at_different_steps_are_detected(void **state)
 {
     (void)state;
     test_setup setup = {"ef+topk@0.05", "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
@@ -212,7 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_give_the_bits_of_lockstep), cmocka_unit_test(a_failure_reaches_every_thread),
-        cmocka_unit_test(a_rank_that_dies_is_named),         cmocka_unit_test(ranks_at_different_steps_are_told),
+        cmocka_unit_test(a_rank_that_dies_is_named),         cmocka_unit_test(ranks_at_different_steps_are_detected),
         cmocka_unit_test(giving_up_ends_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

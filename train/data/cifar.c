@@ -1,4 +1,4 @@
-/* Judges a batch of CIFAR-10. The format has no header, so its length and its labels are all that can be wrong. */
+/* Validates a batch of CIFAR-10. The format has no header, so that only its length and its labels can be wrong. */
 #include "data/cifar.h"
 
 #include "data/refuse.h"

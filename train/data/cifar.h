@@ -12,8 +12,8 @@ enum {
     TR_CIFAR_CLASSES = 10
 };
 
-/* How many records the bytes of a file hold. 0, or -1 and what is wrong, as the second half of a sentence: no records,
- * part of a record, a label of no class. */
+/* The number of records in a file. Returns 0, or -1 and the fault in `why`, worded as the second half of a sentence: no records,
+ * part of a record, an invalid label. */
 int tr_cifar_records(size_t *out, const uint8_t *src, size_t src_len, char why[TR_WHY]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Opens a data set by its name, and tells what it is. */
+/* Opens a data set by its name; queries. */
 #include "data.h"
 
 #include "data/refuse.h"
@@ -42,7 +42,7 @@ static int fill(tr_data *d, const char *spec, char why[TR_WHY])
                           spec);
 }
 
-/* A set that is not whole is worth a word: results of it can not be compared with others. */
+/* Warns if a set is incomplete: its results cannot be compared with others. */
 static void remark(const tr_data *d, char why[TR_WHY])
 {
     const tr_part *train = &d->parts[TR_TRAIN], *test = &d->parts[TR_TEST];
@@ -90,7 +90,7 @@ void tr_data_free(tr_data *d)
         free(d->parts[split].pixels);
         free(d->parts[split].labels);
     }
-    free(d->parts[TR_TRAIN].symbols); /* of a text both parts are one piece */
+    free(d->parts[TR_TRAIN].symbols); /* for text, both parts share one buffer */
     free(d);
 }
 
@@ -117,7 +117,7 @@ uint64_t tr_data_hash(const tr_data *d, tr_split split)
 uint64_t tr_data_steps_per_epoch(const tr_data *d, uint32_t workers, size_t batch)
 {
     size_t n = d->parts[TR_TRAIN].n;
-    if (workers == 0 || batch == 0 || batch > n / workers) { /* the last also keeps the product small */
+    if (workers == 0 || batch == 0 || batch > n / workers) { /* the last also prevents overflow of the product */
         return 0;
     }
     return n / (workers * batch);

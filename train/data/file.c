@@ -1,4 +1,4 @@
-/* Reads a file whole. Only ordinary files, because the length of others is not known before they end. */
+/* Reads a whole file. Only regular files: the length of others is not known in advance. */
 #include "data/file.h"
 
 #include "data/gunzip.h"
@@ -26,7 +26,7 @@ static int read_open(tr_bytes *out, FILE *file, const char *path, char why[TR_WH
         return tr_data_refuse(why, "'%s' can not be read: it is longer than %zu bytes", path, TR_FILE_LEN_MAX);
     }
     size_t len = (size_t)facts.st_size;
-    uint8_t *bytes = malloc(len + 1); /* never of no bytes, which may be NULL */
+    uint8_t *bytes = malloc(len + 1); /* malloc(0) may return NULL */
     if (bytes == NULL) {
         return tr_data_refuse_memory(why);
     }

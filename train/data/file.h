@@ -4,21 +4,21 @@
 
 #include "data.h"
 
-/* No file of the sets that are read here comes near to it. */
+/* Larger files are refused; no file of these data sets comes near. */
 #define TR_FILE_LEN_MAX ((size_t)1 << 30)
 
 typedef struct tr_bytes {
-    uint8_t *at; /* to be freed */
+    uint8_t *at; /* the caller frees it */
     size_t len;
 } tr_bytes;
 
-/* Whether there is something of this name. */
+/* Whether the path exists. */
 int tr_file_exists(const char *path);
 
-/* The file as it is. 0, or -1 and a sentence that names it. */
+/* Reads a file. Returns 0, or -1 and an error that names it. */
 int tr_file_read(tr_bytes *out, const char *path, char why[TR_WHY]);
 
-/* The file, unpacked if it is gzipped, which its content tells and not its name. */
+/* Reads a file, and decompresses it if its content is gzip, whatever its name. */
 int tr_file_read_unpacked(tr_bytes *out, const char *path, char why[TR_WHY]);
 
 #endif

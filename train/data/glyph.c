@@ -7,7 +7,7 @@
 
 enum { PIECES = 6, SPECK_MAX = 5 };
 
-/* Numbers one after the other, of one picture. */
+/* The random numbers of one picture. */
 typedef struct numbers {
     uint64_t key, used;
 } numbers;
@@ -35,7 +35,7 @@ static double between(numbers *n, double low, double high)
     return (low + high) / 2 + unit * (high - low) / 2;
 }
 
-/* Two numbers are two statements: within an expression or a list, compilers may take them in any order. */
+/* One statement per random number: compilers may evaluate an expression or an initialiser list in any order. */
 static point draw_point(numbers *n, double low, double high)
 {
     point p;
@@ -52,7 +52,7 @@ static pen draw_pen(numbers *n, double thin, double thick)
     return p;
 }
 
-/* An angle is drawn as the tangent of its half: that gives sine and cosine by division alone. */
+/* An angle is drawn as the tangent of its half, so that sine and cosine need only divisions. */
 static pose draw_pose(numbers *n)
 {
     pose p;
@@ -69,7 +69,7 @@ static pose draw_pose(numbers *n)
     return p;
 }
 
-/* Bending moves points by where they are, so that curves which meet still do. */
+/* Bending depends on the point's position alone, so that curves that meet still do. */
 static point place(const pose *p, double box_x, double box_y)
 {
     double x = box_x / 10, y = box_y / 16;
@@ -89,7 +89,7 @@ static double distance_squared(point at, point from, point to)
     return x * x + y * y;
 }
 
-/* The pixels from `low` - reach to `high` + reach that there are. */
+/* The pixels from `low` - reach to `high` + reach, clipped to the image. */
 static void pixel_range(int *first, int *last, double low, double high, double reach)
 {
     if (low > high) {
@@ -132,7 +132,7 @@ static void draw_curve(double ink[TR_GLYPH_LEN], const tr_glyph_curve *c, const 
     }
 }
 
-/* Short lines anywhere, paler than the digit, so that a single pixel says little. */
+/* Draws short lines at random positions, paler than the digit, as distractors. */
 static void draw_specks(double ink[TR_GLYPH_LEN], numbers *n)
 {
     int speck_n = (int)between(n, 0, SPECK_MAX + 1);

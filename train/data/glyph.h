@@ -1,4 +1,4 @@
-/* A picture of a digit that a program has drawn: strokes, bent and turned at random, and specks beside them. */
+/* Draws the picture of a digit: strokes, bent and rotated at random, with distracting specks. */
 #ifndef TR_DATA_GLYPH_H
 #define TR_DATA_GLYPH_H
 
@@ -7,8 +7,8 @@
 
 enum { TR_GLYPH_SIDE = 28, TR_GLYPH_LEN = TR_GLYPH_SIDE * TR_GLYPH_SIDE, TR_GLYPH_CLASSES = 10 };
 
-/* The picture of `digit` that belongs to `key`: the same bytes on every machine, because it takes only what IEEE 754 rounds
- * exactly (no sine, no power). */
+/* Draws `digit` with the randomness of `key`. The bytes are the same on every machine, because only operations are used that
+ * IEEE 754 rounds correctly (no sine, no power). */
 void tr_glyph_draw(uint8_t out[TR_GLYPH_LEN], uint32_t digit, uint64_t key);
 
 /* glyph_shapes.c: a curve from (x0, y0) to (x2, y2) that leaves and arrives in the direction of (x1, y1), a quadratic

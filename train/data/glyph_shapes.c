@@ -1,7 +1,7 @@
 /* The ten digits as curves; see glyph.h for the box that they stand in. */
 #include "data/glyph.h"
 
-/* A straight line is a curve that aims at its own middle, or anywhere on itself. */
+/* A straight line is a curve whose control point is on the line. */
 #define LINE(x0, y0, x2, y2)                                 \
     {                                                        \
         x0, y0, ((x0) + (x2)) / 2, ((y0) + (y2)) / 2, x2, y2 \

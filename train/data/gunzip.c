@@ -1,30 +1,30 @@
-/* Unpacks gzip in memory. gzread would do it in one call, but it takes what follows the packed data for no error. */
+/* Decompresses gzip in memory. gzread needs a single call, but ignores bytes that follow the compressed data. */
 #include "data/gunzip.h"
 
 #include "data/refuse.h"
 
 #include <stdlib.h>
 
-#define ZLIB_CONST /* it reads what it unpacks, and no more */
+#define ZLIB_CONST /* zlib does not write to its input */
 #include <zlib.h>
 
-enum { GZIP_ONLY = 16, FIRST_ROOM = 1 << 16 };
+enum { GZIP_ONLY = 16, FIRST_CAP = 1 << 16 };
 
-/* What is unpacked so far. */
-typedef struct room {
+/* The output so far. */
+typedef struct buffer {
     uint8_t *bytes;
     size_t len, cap, max;
-} room;
+} buffer;
 
 int tr_is_gzip(const uint8_t *src, size_t src_len)
 {
     return src_len >= 2 && src[0] == 0x1f && src[1] == 0x8b;
 }
 
-/* Room for one byte more than the maximum, so that a stream of exactly that length can be told from a longer one. */
-static int grow(room *r, char why[TR_WHY])
+/* Grows to one byte more than the maximum, so that a stream of exactly that length differs from a longer one. */
+static int grow(buffer *r, char why[TR_WHY])
 {
-    size_t cap = r->cap == 0 ? FIRST_ROOM : r->cap * 2;
+    size_t cap = r->cap == 0 ? FIRST_CAP : r->cap * 2;
     cap = cap > r->max + 1 ? r->max + 1 : cap;
     uint8_t *bytes = realloc(r->bytes, cap);
     if (bytes == NULL) {
@@ -35,8 +35,8 @@ static int grow(room *r, char why[TR_WHY])
     return 0;
 }
 
-/* A file may hold several streams, one after the other; what they hold belongs together. */
-static int inflate_all(room *r, z_stream *z, char why[TR_WHY])
+/* A file may hold several concatenated streams; their contents are concatenated too. */
+static int inflate_all(buffer *r, z_stream *z, char why[TR_WHY])
 {
     for (;;) {
         if (r->len == r->cap && grow(r, why) != 0) {
@@ -69,7 +69,7 @@ static int inflate_all(room *r, z_stream *z, char why[TR_WHY])
 
 int tr_gunzip(uint8_t **out, size_t *out_len, const uint8_t *src, size_t src_len, size_t max_len, char why[TR_WHY])
 {
-    room r = {NULL, 0, 0, max_len};
+    buffer r = {NULL, 0, 0, max_len};
     z_stream z = {.next_in = src, .avail_in = (uInt)src_len};
     if (src_len > TR_GUNZIP_LEN_MAX || max_len > TR_GUNZIP_LEN_MAX) {
         return tr_data_refuse(why, "it is longer than what can be unpacked here");

@@ -1,4 +1,4 @@
-/* Reads idx headers and judges what they announce. All numbers are big-endian. */
+/* Reads and validates idx headers. All numbers are big-endian. */
 #include "data/idx.h"
 
 #include "data/refuse.h"

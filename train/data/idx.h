@@ -12,8 +12,8 @@ typedef struct tr_idx {
     size_t data_at;         /* n x height x width bytes */
 } tr_idx;
 
-/* What the bytes of a file hold. 0, or -1 and what is wrong, as the second half of a sentence. Strict: the length must be
- * what the dimensions say, nothing may be empty, labels must be below TR_IDX_CLASSES. */
+/* Parses a file. Returns 0, or -1 and the fault in `why`, worded as the second half of a sentence. Strict: the length must match
+ * the dimensions, no dimension may be 0, labels must be below TR_IDX_CLASSES. */
 int tr_idx_images(tr_idx *out, const uint8_t *src, size_t src_len, char why[TR_WHY]);
 int tr_idx_labels(tr_idx *out, const uint8_t *src, size_t src_len, char why[TR_WHY]);
 

@@ -1,5 +1,5 @@
-/* Puts batches together. A loader owns the room of one batch; what it draws is a function of the draw alone, so loaders
- * need not know of each other. */
+/* Assembles batches. A loader owns the buffers of one batch. A batch is a pure function of its tr_draw, so that loaders are
+ * independent of each other. */
 #include "data/order.h"
 #include "data/random.h"
 #include "data/refuse.h"
@@ -16,7 +16,7 @@ struct tr_loader {
     int32_t *labels;
 };
 
-/* ---- room ---------------------------------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------------------------------- */
 
 int tr_loader_new(tr_loader **out, const tr_data *d, size_t batch_max, char why[TR_WHY])
 {
@@ -66,7 +66,7 @@ static tr_batch batch_of(const tr_loader *l, size_t n)
 
 /* ---- images ---------------------------------------------------------------------------------------------------------------- */
 
-/* How an image is shown: moved to the right and down, and its mirror image. */
+/* How an image is augmented: shifted to the right and down, and mirrored. */
 typedef struct view {
     int right, down, is_mirrored;
 } view;
@@ -79,7 +79,7 @@ static view draw_view(const tr_data *d, uint64_t bits)
     return (view){right, down, d->is_mirrored && (tr_random_mix(bits, 3) & 1)};
 }
 
-/* One row, of which columns [first, end) come from the row of the image, and the others are black. */
+/* Writes one row: columns [first, end) come from the image's row, all others are black. */
 static void put_row(float *out, const uint8_t *row, const float values[256], int width, const view *v)
 {
     int first = v->right > 0 ? v->right : 0, end = v->right < 0 ? width + v->right : width;
@@ -133,7 +133,7 @@ static void put_window(tr_loader *l, size_t place, const uint8_t *text)
     }
 }
 
-/* By how much the windows of an epoch are moved, so that a sequence does not always begin at the same letters. */
+/* The offset of an epoch's windows, so that sequences do not always begin at the same characters. */
 static size_t epoch_offset(const tr_data *d, uint64_t seed, uint64_t epoch)
 {
     return tr_random_below(tr_random_key(TR_RANDOM_OFFSET, seed, epoch), d->shape.sequence);

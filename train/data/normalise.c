@@ -1,9 +1,9 @@
-/* Mean 0 and deviation 1 for each channel of the training images. A byte has 256 values, so the whole of it is a table. */
+/* Normalises each channel of the training images to mean 0 and deviation 1. A byte has 256 values, so that a table is enough. */
 #include "data/sets.h"
 
 #include <math.h>
 
-/* Exact, and in any order the same, because it counts. */
+/* A histogram: exact, whatever the order of summation. */
 static void count_bytes(uint64_t counts[256], const tr_data *d, uint32_t channel)
 {
     const tr_part *train = &d->parts[TR_TRAIN];
@@ -29,7 +29,7 @@ static void fill_channel(float out[256], const uint64_t counts[256])
     }
     double deviation = sqrt(squares / (double)n);
     for (int b = 0; b < 256; b++) {
-        out[b] = (float)((b - mean) / (deviation > 0 ? deviation : 1)); /* images of one grey have nothing to spread */
+        out[b] = (float)((b - mean) / (deviation > 0 ? deviation : 1)); /* the deviation is 0 if all pixels are equal */
     }
 }
 

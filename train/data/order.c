@@ -1,5 +1,5 @@
-/* A Feistel network over the smallest even number of bits that holds n, walked until it comes back below n (Black and
- * Rogaway 2002). So any place of the permutation is known at once: no table, and nothing to do when an epoch begins. */
+/* A Feistel network over the smallest even number of bits that holds n, iterated until the result is below n (cycle walking,
+ * Black and Rogaway 2002). Any position of the permutation is computed directly: no table, and no setup when an epoch begins. */
 #include "data/order.h"
 
 #include "data/random.h"
@@ -32,6 +32,6 @@ size_t tr_order_at(const tr_order *o, size_t position)
     uint64_t x = position;
     do {
         x = permute(o, x);
-    } while (x >= o->n); /* ends, as the walk from below n is a circle */
+    } while (x >= o->n); /* terminates: iterating a permutation comes back to its start, which is below n */
     return (size_t)x;
 }

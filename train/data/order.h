@@ -12,7 +12,7 @@ typedef struct tr_order {
 
 tr_order tr_order_of(size_t n, uint64_t seed, uint64_t epoch);
 
-/* What stands at `position`, below n. */
+/* The element at `position`, which must be below n. */
 size_t tr_order_at(const tr_order *o, size_t position);
 
 #endif

@@ -1,11 +1,11 @@
-/* Random numbers that are a pure function of what they are for: a key is made of numbers, and the nth number of a key needs
- * no other. The mixing is that of splitmix64 (Steele, Lea, Flood 2014). */
+/* Counter-based random numbers: the nth number of a key is a pure function of both. Uses the output function of splitmix64
+ * (Steele, Lea, Flood 2014). */
 #ifndef TR_DATA_RANDOM_H
 #define TR_DATA_RANDOM_H
 
 #include <stdint.h>
 
-/* What a key is for, so that two uses of the same seed have nothing in common. */
+/* The use of a key, so that two uses of the same seed are independent. */
 typedef enum tr_random_use {
     TR_RANDOM_ORDER = 1,
     TR_RANDOM_OFFSET,
@@ -22,13 +22,13 @@ static inline uint64_t tr_random_mix(uint64_t key, uint64_t number)
     return z ^ z >> 31;
 }
 
-/* The key of a use, a seed and a number such as an epoch. */
+/* The key for a use, a seed and a number such as an epoch. */
 static inline uint64_t tr_random_key(tr_random_use use, uint64_t seed, uint64_t number)
 {
     return tr_random_mix(tr_random_mix(tr_random_mix(0, (uint64_t)use), seed), number);
 }
 
-/* [0, n), n below 2^32. The bias is below n / 2^32, which no use here can see. */
+/* [0, n), n below 2^32. The bias is below n / 2^32, which is negligible here. */
 static inline uint32_t tr_random_below(uint64_t bits, uint32_t n)
 {
     return (uint32_t)((bits >> 32) * n >> 32);

@@ -1,4 +1,4 @@
-/* Sentences about failures. What is too long for its room is cut. */
+/* Error messages; see refuse.h. Messages that are too long are truncated. */
 #include "data/refuse.h"
 
 #include <stdarg.h>

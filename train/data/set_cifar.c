@@ -1,5 +1,5 @@
-/* CIFAR-10 (Krizhevsky 2009) in its binary version: up to five training batches and a test batch. Fewer batches and shorter
- * ones are taken too, for quick trials; whoever opened the set is told how many samples are missing. */
+/* CIFAR-10 (Krizhevsky 2009) in its binary version: up to five training batches and a test batch. Fewer or shorter
+ * batches are accepted too, for quick trials; tr_data_open then warns how many samples are missing. */
 #include "data/cifar.h"
 #include "data/file.h"
 #include "data/refuse.h"

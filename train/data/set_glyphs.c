@@ -1,4 +1,4 @@
-/* A data set that needs no files: digits which the program draws, the same every time. */
+/* A data set that needs no files: digits that the program draws, the same in every run. */
 #include "data/glyph.h"
 #include "data/random.h"
 #include "data/refuse.h"
@@ -8,7 +8,7 @@
 
 enum { TRAIN_N = 20000, TEST_N = 4000, SEED = 28, SHIFT_MAX = 2 };
 
-/* Samples [first, first + n) of all that there could be. */
+/* Draws samples [first, first + n) of an unlimited sequence. */
 static int draw_part(tr_part *part, size_t first, size_t n, char why[TR_WHY])
 {
     part->pixels = malloc(n * TR_GLYPH_LEN);

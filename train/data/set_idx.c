@@ -1,5 +1,5 @@
-/* Fashion-MNIST (Xiao, Rasul, Vollgraf 2017) and MNIST (LeCun, Cortes): four idx files in a folder. They go by slightly
- * different names, depending on who packed or unpacked them. */
+/* Fashion-MNIST (Xiao, Rasul, Vollgraf 2017) and MNIST (LeCun, Cortes): four idx files in a folder. The names of the
+ * files vary slightly between distributions. */
 #include "data/file.h"
 #include "data/idx.h"
 #include "data/refuse.h"
@@ -32,7 +32,7 @@ typedef struct member {
     int dim_n;
 } member;
 
-/* "train-images-idx3-ubyte", or the same with ".idx" for "-idx", or either with ".gz" behind it. */
+/* "train-images-idx3-ubyte", or the same with ".idx" for "-idx", or either with ".gz" appended. */
 static int find_file(char path[PATH_CAP], const source *from, const member *m, char why[TR_WHY])
 {
     static const char marks[] = {'-', '.'};

@@ -10,7 +10,7 @@
 
 enum { LEN_MIN = 10 * TR_TEXT_SEQUENCE, TEST_FRACTION = 10 };
 
-/* Replaces each byte by its number among those that occur; gives how many do. */
+/* Replaces each byte by its index among the byte values that occur. Returns the number of these values. */
 static uint32_t number_symbols(tr_bytes text)
 {
     uint8_t numbers[256] = {0};
@@ -29,11 +29,11 @@ static uint32_t number_symbols(tr_bytes text)
     return n;
 }
 
-/* Windows of an epoch start behind an offset below the sequence length, and a target follows the last of them. */
+/* The windows of an epoch start after an offset below the sequence length; one target symbol follows the last window. */
 static void split_text(tr_data *d, tr_bytes text)
 {
     tr_part *train = &d->parts[TR_TRAIN], *test = &d->parts[TR_TEST];
-    test->symbol_n = text.len / TEST_FRACTION + 1; /* so that the shortest text has one test window and its target */
+    test->symbol_n = text.len / TEST_FRACTION + 1; /* the shortest text has one test window and its target */
     train->symbol_n = text.len - test->symbol_n;
     train->symbols = text.at;
     test->symbols = text.at + train->symbol_n;
@@ -59,7 +59,8 @@ int tr_set_text(tr_data *d, const char *place, char why[TR_WHY])
                               text.len, LEN_MIN);
     }
     split_text(d, text);
-    for (int split = TR_TRAIN; split <= TR_TEST; split++) { /* of the bytes: another alphabet is another text */
+    for (int split = TR_TRAIN; split <= TR_TEST;
+         split++) { /* hash the bytes, not the symbols, which depend on the alphabet */
         tr_part *part = &d->parts[split];
         part->hash = tr_hash(0, part->symbols, part->symbol_n);
     }

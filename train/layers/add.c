@@ -15,17 +15,17 @@ static void forward(const tr_layer *l, const tr_pass *pass)
     add(l->out->values, l->in->values, pass->n * tr_signal_sample_n(l->out));
 }
 
-/* The slopes of the main branch are those of the sum, and lie where they should. */
+/* The main branch has the gradients of the sum, which are in place already. */
 static void backward(const tr_layer *l, const tr_pass *pass)
 {
     size_t n = pass->n * tr_signal_sample_n(l->out);
-    if (l->in->slopes == NULL) {
+    if (l->in->grads == NULL) {
         return;
     }
     if (l->adds) {
-        add(l->in->slopes, l->out->slopes, n);
+        add(l->in->grads, l->out->grads, n);
     } else {
-        memcpy(l->in->slopes, l->out->slopes, n * sizeof *l->in->slopes);
+        memcpy(l->in->grads, l->out->grads, n * sizeof *l->in->grads);
     }
 }
 

@@ -1,9 +1,9 @@
-/* Convolution of planes: images are unfolded into columns, and one product of matrices does the rest.
+/* Convolution: images are unfolded into columns (im2col), and a matrix product does the rest.
  *
  *     out (features x places) = weight (features x taps) * columns (taps x places)
  *
- * where a tap is a channel and a place in the window. A few samples are done at a time: enough for the product to be
- * efficient, few enough for the columns to stay in the cache. */
+ * A tap is a channel and a position in the window; a place is a position in the output. A few samples are done at a time: enough
+ * for an efficient product, few enough for the columns to stay in the cache. */
 #include "layers.h"
 #include "matrix.h"
 #include "sums.h"
@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { PLACES = 256 }; /* that a product should have at least */
+enum { PLACES = 256 }; /* that a product should at least have */
 
 static size_t taps_of(const tr_layer *l)
 {
@@ -26,7 +26,7 @@ static size_t group_of(const tr_layer *l)
     return area >= PLACES ? 1 : (PLACES + area - 1) / area;
 }
 
-/* Where in a signal (sample x feature x area) and in a product (feature x sample x area) a plane lies. */
+/* Copies a product (feature x sample x area) to a signal (sample x feature x area). */
 static void product_to_signal(float *signal, const float *product, size_t group, size_t features, size_t area)
 {
     for (size_t s = 0; s < group; s++) {
@@ -45,7 +45,7 @@ static void signal_to_product(float *product, const float *signal, size_t group,
     }
 }
 
-/* A product starts from the bias, which is added to every place of a feature. */
+/* The product is added to the bias of each feature. */
 static void fill_bias(const tr_layer *l, float *product, size_t places)
 {
     for (size_t f = 0; f < l->out->channels; f++) {
@@ -59,7 +59,7 @@ static void forward_group(const tr_layer *l, float *columns, float *room, size_t
 {
     size_t taps = taps_of(l), features = l->out->channels, area = tr_signal_area(l->out), places = group * area;
     float *out = l->out->values + first * features * area;
-    float *product = group == 1 ? out : room; /* of one sample, both have the same order */
+    float *product = group == 1 ? out : room; /* with one sample, both have the same order */
     bool has_bias = l->learned_n > 1;
     tr_unfold(columns, l->in->values + first * tr_signal_sample_n(l->in), l, group);
     if (has_bias) {
@@ -84,26 +84,26 @@ static void forward(const tr_layer *l, const tr_pass *pass)
 static void backward_group(const tr_layer *l, float *columns, float *room, size_t first, size_t group)
 {
     size_t taps = taps_of(l), features = l->out->channels, area = tr_signal_area(l->out), places = group * area;
-    const float *slopes = l->out->slopes + first * features * area, *product = slopes;
+    const float *grads = l->out->grads + first * features * area, *product = grads;
     if (group > 1) {
-        signal_to_product(room, slopes, group, features, area);
+        signal_to_product(room, grads, group, features, area);
         product = room;
     }
     tr_unfold(columns, l->in->values + first * tr_signal_sample_n(l->in), l, group);
-    tr_multiply(l->learned[0].grads, features, taps, places, tr_as_is(product, places), tr_turned(columns, places),
+    tr_multiply(l->learned[0].grads, features, taps, places, tr_as_is(product, places), tr_transposed(columns, places),
                 true);
     if (l->learned_n > 1) {
         for (size_t f = 0; f < features; f++) {
             l->learned[1].grads[f] += (float)tr_sum(product + f * places, places);
         }
     }
-    if (l->in->slopes != NULL) { /* the columns are used up: their room takes their slopes */
-        float *in_slopes = l->in->slopes + first * tr_signal_sample_n(l->in);
+    if (l->in->grads != NULL) { /* the columns are no longer needed: their buffer receives their gradients */
+        float *in_slopes = l->in->grads + first * tr_signal_sample_n(l->in);
         if (!l->adds) {
             memset(in_slopes, 0, group * tr_signal_sample_n(l->in) * sizeof *in_slopes);
         }
-        tr_multiply(columns, taps, places, features, tr_turned(l->learned[0].weights, taps), tr_as_is(product, places),
-                    false);
+        tr_multiply(columns, taps, places, features, tr_transposed(l->learned[0].weights, taps),
+                    tr_as_is(product, places), false);
         tr_fold_add(in_slopes, columns, l, group);
     }
 }
@@ -130,10 +130,10 @@ tr_signal *tr_conv(tr_net *net, tr_signal *in, const char *name, size_t features
     tr_layer *l = tr_net_layer(net, &kind, in, out);
     l->window = window;
     size_t taps = taps_of(l);
-    tr_net_learn(net, l, name, "weight", TG_CONV, tr_start_he(taps),
-                 (uint64_t[]){features, in->channels, window.height, window.width}, 4);
+    tr_net_add_param(net, l, name, "weight", TG_CONV, tr_start_he(taps),
+                     (uint64_t[]){features, in->channels, window.height, window.width}, 4);
     if (bias) {
-        tr_net_learn(net, l, name, "bias", TG_BIAS, (tr_start){0, 0}, (uint64_t[]){features}, 1);
+        tr_net_add_param(net, l, name, "bias", TG_BIAS, (tr_start){0, 0}, (uint64_t[]){features}, 1);
     }
     tr_net_scratch(net, group_of(l) * tr_signal_area(out) * (taps + features));
     return out;

@@ -23,7 +23,7 @@ static void forward(const tr_layer *l, const tr_pass *pass)
 static void backward(const tr_layer *l, const tr_pass *pass)
 {
     size_t features = l->out->channels, symbols = l->rows;
-    const float *row = l->out->slopes;
+    const float *row = l->out->grads;
     memset(l->learned[0].grads, 0, symbols * features * sizeof *row);
     for (size_t t = 0; t < l->out->steps; t++) {
         for (size_t s = 0; s < pass->n; s++, row += features) {
@@ -41,6 +41,6 @@ tr_signal *tr_embedding(tr_net *net, const char *name, size_t symbols, size_t se
     tr_signal *out = tr_net_signal(net, features, 1, 1, sequence);
     tr_layer *l = tr_net_layer(net, &kind, NULL, out);
     l->rows = symbols;
-    tr_net_learn(net, l, name, "weight", TG_EMBEDDING, (tr_start){0, 1}, (uint64_t[]){symbols, features}, 2);
+    tr_net_add_param(net, l, name, "weight", TG_EMBEDDING, (tr_start){0, 1}, (uint64_t[]){symbols, features}, 2);
     return out;
 }

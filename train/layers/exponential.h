@@ -1,6 +1,6 @@
-/* exp, the logistic function and tanh by additions and multiplications alone: alike on every machine, and without
- * branches, so that a compiler can turn loops over them into vectors. exp is within 2 units in the last place up to
- * |x| = 87, and stays there beyond. NaN and infinities give NaN: a model that has gone wrong must show. */
+/* exp, the logistic function and tanh, with additions and multiplications alone: the same bits on every machine, and no
+ * branches, so that compilers can vectorise loops over them. exp is within 2 ulp for |x| up to 87; larger x are clamped. NaN and
+ * infinities give NaN, so that a model that has diverged shows. */
 #ifndef TR_EXPONENTIAL_H
 #define TR_EXPONENTIAL_H
 
@@ -11,7 +11,7 @@ typedef union tr_float_bits {
     int32_t bits;
 } tr_float_bits;
 
-/* x, or 87 with its sign where x is larger. By integers, as compilers turn comparisons of floats into branches. */
+/* Clamps x to [-87, 87]. Uses integers, because compilers turn comparisons of floats into branches. */
 static inline float tr_limit(float x)
 {
     tr_float_bits limited = {x}, most = {87.0f};

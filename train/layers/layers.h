@@ -1,4 +1,4 @@
-/* The layers there are. Each function puts a layer that reads `in` down in a net and returns the signal that it makes. */
+/* All layers. Each function adds a layer that reads `in` to a net, and returns its output signal. */
 #ifndef TR_LAYERS_H
 #define TR_LAYERS_H
 
@@ -18,11 +18,11 @@ tr_signal *tr_conv(tr_net *net, tr_signal *in, const char *name, size_t features
 tr_signal *tr_norm(tr_net *net, tr_signal *in, const char *name);
 tr_signal *tr_relu(tr_net *net, tr_signal *in); /* in place */
 
-/* Of a window that moves over each plane, without padding. */
+/* Pooling over a window that moves over each plane, without padding. */
 tr_signal *tr_pool_max(tr_net *net, tr_signal *in, tr_window window);
 tr_signal *tr_pool_mean(tr_net *net, tr_signal *in, tr_window window);
 
-/* How both are made, for pool_max.c and pool_mean.c. */
+/* Adds a pooling layer of this kind; for pool_max.c and pool_mean.c. */
 tr_signal *tr_pool(tr_net *net, tr_signal *in, tr_window window, const tr_layer_kind *kind);
 
 /* Adds `side` to `main`, in place. */
@@ -30,7 +30,7 @@ tr_signal *tr_add(tr_net *net, tr_signal *main, tr_signal *side);
 
 tr_signal *tr_lstm(tr_net *net, tr_signal *in, const char *name, size_t features);
 
-/* Softmax and cross-entropy of the last signal against the labels. Its slopes become those of the mean. */
+/* Softmax and cross-entropy of the last signal against the labels. Sets its gradients, those of the mean loss. */
 tr_score tr_softmax(const tr_signal *in, const tr_pass *pass);
 
 #endif

@@ -1,4 +1,4 @@
-/* Products by OpenBLAS. Sizes fit an int: models refuse shapes for which they would not. */
+/* Products by OpenBLAS. Sizes fit an int, because models refuse larger shapes. */
 #include "matrix.h"
 
 #include <cblas.h>
@@ -7,9 +7,9 @@
 
 void tr_multiply(float *out, size_t rows, size_t columns, size_t inner, tr_matrix left, tr_matrix right, bool add)
 {
-    cblas_sgemm(CblasRowMajor, left.turned ? CblasTrans : CblasNoTrans, right.turned ? CblasTrans : CblasNoTrans,
-                (int)rows, (int)columns, (int)inner, 1, left.at, (int)left.row, right.at, (int)right.row, add ? 1 : 0,
-                out, (int)columns);
+    cblas_sgemm(CblasRowMajor, left.transposed ? CblasTrans : CblasNoTrans,
+                right.transposed ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, (int)inner, 1, left.at,
+                (int)left.row, right.at, (int)right.row, add ? 1 : 0, out, (int)columns);
 }
 
 void tr_column_sums(float *restrict out, const float *restrict matrix, size_t rows, size_t columns)

@@ -1,4 +1,4 @@
-/* The list of layers, its memory, and its starting values. */
+/* The list of layers, its buffers, and initial weights. */
 #include "net.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ tr_signal *tr_net_signal(tr_net *net, size_t channels, size_t height, size_t wid
 {
     assert(net->signal_n < TR_LAYER_MAX);
     tr_signal *s = &net->signals[net->signal_n++];
-    *s = (tr_signal){.channels = channels, .height = height, .width = width, .steps = steps, .wants_slopes = true};
+    *s = (tr_signal){.channels = channels, .height = height, .width = width, .steps = steps, .wants_grads = true};
     return s;
 }
 
@@ -30,15 +30,15 @@ tr_layer *tr_net_layer(tr_net *net, const tr_layer_kind *kind, tr_signal *in, tr
     if (in != NULL && in != out) {
         if (in->reader != NULL) {
             assert(in->reader->kind->can_add);
-            in->reader->adds = true; /* backward comes to the last reader first */
+            in->reader->adds = true; /* backward runs the last reader first */
         }
         in->reader = l;
     }
     return l;
 }
 
-void tr_net_learn(tr_net *net, tr_layer *l, const char *layer, const char *part, tg_kind kind, tr_start start,
-                  const uint64_t *dims, uint32_t dim_n)
+void tr_net_add_param(tr_net *net, tr_layer *l, const char *layer, const char *part, tg_kind kind, tr_start start,
+                      const uint64_t *dims, uint32_t dim_n)
 {
     assert(net->param_n < TR_PARAM_MAX && l->learned_n < TR_LEARNED_MAX && dim_n <= TR_DIM_MAX);
     net->starts[net->param_n] = start;
@@ -55,7 +55,7 @@ void tr_net_learn(tr_net *net, tr_layer *l, const char *layer, const char *part,
     net->weight_n += p->n;
 }
 
-/* Parts of the memory begin on cache lines. */
+/* Buffers begin on cache lines. */
 static size_t whole_lines(size_t n)
 {
     return (n + 15) / 16 * 16;
@@ -109,7 +109,7 @@ int tr_net_take_memory(tr_net *net)
 {
     size_t n = 2 * whole_lines(net->weight_n) + whole_lines(net->buffer_n) + net->kept_n + whole_lines(net->scratch_n);
     for (size_t i = 0; i < net->signal_n; i++) {
-        n += signal_len(net, &net->signals[i]) * (net->signals[i].wants_slopes ? 2 : 1);
+        n += signal_len(net, &net->signals[i]) * (net->signals[i].wants_grads ? 2 : 1);
     }
     if (n > SIZE_MAX / sizeof *net->memory) {
         return -1;
@@ -128,7 +128,7 @@ int tr_net_take_memory(tr_net *net)
     for (size_t i = 0; i < net->signal_n; i++) {
         tr_signal *s = &net->signals[i];
         s->values = take(&rest, signal_len(net, s));
-        s->slopes = s->wants_slopes ? take(&rest, signal_len(net, s)) : NULL;
+        s->grads = s->wants_grads ? take(&rest, signal_len(net, s)) : NULL;
     }
     place_layers(net);
     return 0;
@@ -140,7 +140,7 @@ void tr_net_release(tr_net *net)
     net->memory = NULL;
 }
 
-/* ---- starting values --------------------------------------------------------------------------------------------------- */
+/* ---- initial values ---------------------------------------------------------------------------------------------------- */
 
 tr_start tr_start_he(size_t in_n)
 {
@@ -160,7 +160,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Uniform draws need no function of the mathematical library, whose last bits differ between machines. */
+/* Uniform draws need no function of the math library, whose last bits differ between machines. */
 static void draw(float *weights, size_t n, tr_start start, uint64_t key)
 {
     for (size_t i = 0; i < n; i++) {

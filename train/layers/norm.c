@@ -1,5 +1,5 @@
-/* Batch norm (Ioffe and Szegedy 2015): each channel to mean 0 and deviation 1, then scaled and shifted as learned.
- * In training by the batch's own statistics, which also move the running ones; in tests by the running ones. */
+/* Batch norm (Ioffe and Szegedy 2015): normalises each channel to mean 0 and deviation 1, then applies a learned scale and shift.
+ * Training uses the statistics of the batch, and updates the running statistics; testing uses the running ones. */
 #include "layers.h"
 #include "sums.h"
 
@@ -14,7 +14,7 @@ static size_t plane_at(const tr_layer *l, size_t sample, size_t channel)
     return (sample * l->in->channels + channel) * tr_signal_area(l->in);
 }
 
-/* kept: for each channel the batch's mean, then for each 1 / deviation. */
+/* `kept` holds the batch's mean of each channel, then 1 / deviation of each. */
 static float *mean_of(const tr_layer *l, size_t channel)
 {
     return &l->kept[channel];
@@ -40,7 +40,8 @@ static void measure(const tr_layer *l, const tr_pass *pass, size_t channel)
     *sharpness_of(l, channel) = (float)(1 / sqrt(squares / (double)count + epsilon));
 
     float *running_mean = &l->buffers[channel], *running_variance = &l->buffers[l->in->channels + channel];
-    double variance = squares / (double)(count > 1 ? count - 1 : 1); /* without bias, as it stands for all data */
+    double variance =
+        squares / (double)(count > 1 ? count - 1 : 1); /* the unbiased estimate, for the running statistics */
     *running_mean += (float)(momentum * ((double)mean - (double)*running_mean));
     *running_variance += (float)(momentum * (variance - (double)*running_variance));
 }
@@ -81,7 +82,7 @@ static void backward(const tr_layer *l, const tr_pass *pass)
         float mean = *mean_of(l, c), sharpness = *sharpness_of(l, c);
         double sum = 0, dot = 0;
         for (size_t s = 0; s < pass->n; s++) {
-            const float *dy = l->out->slopes + plane_at(l, s, c);
+            const float *dy = l->out->grads + plane_at(l, s, c);
             sum += tr_sum(dy, area);
             dot += tr_dot_about(dy, l->in->values + plane_at(l, s, c), mean, area);
         }
@@ -92,8 +93,8 @@ static void backward(const tr_layer *l, const tr_pass *pass)
         float level = (float)(sum / (double)count), tilt = (float)(dot / (double)count) * sharpness;
         for (size_t s = 0; s < pass->n; s++) {
             const float *restrict x = l->in->values + plane_at(l, s, c);
-            const float *restrict dy = l->out->slopes + plane_at(l, s, c);
-            float *restrict dx = l->in->slopes + plane_at(l, s, c);
+            const float *restrict dy = l->out->grads + plane_at(l, s, c);
+            float *restrict dx = l->in->grads + plane_at(l, s, c);
             for (size_t i = 0; i < area; i++) {
                 dx[i] = factor * (dy[i] - level - (x[i] - mean) * tilt);
             }
@@ -114,8 +115,8 @@ tr_signal *tr_norm(tr_net *net, tr_signal *in, const char *name)
     static const tr_layer_kind kind = {.forward = forward, .backward = backward, .start = start};
     tr_signal *out = tr_net_signal(net, in->channels, in->height, in->width, 1);
     tr_layer *l = tr_net_layer(net, &kind, in, out);
-    tr_net_learn(net, l, name, "scale", TG_NORM, (tr_start){1, 0}, (uint64_t[]){in->channels}, 1);
-    tr_net_learn(net, l, name, "shift", TG_NORM, (tr_start){0, 0}, (uint64_t[]){in->channels}, 1);
+    tr_net_add_param(net, l, name, "scale", TG_NORM, (tr_start){1, 0}, (uint64_t[]){in->channels}, 1);
+    tr_net_add_param(net, l, name, "shift", TG_NORM, (tr_start){0, 0}, (uint64_t[]){in->channels}, 1);
     tr_net_buffer(net, l, 2 * in->channels);
     tr_net_keep(net, l, 2 * in->channels);
     return out;

@@ -1,4 +1,4 @@
-/* Where images enter the net. */
+/* The input layer for images. */
 #include "layers.h"
 
 #include <string.h>
@@ -10,14 +10,14 @@ static void forward(const tr_layer *l, const tr_pass *pass)
 
 static void backward(const tr_layer *l, const tr_pass *pass)
 {
-    (void)l, (void)pass; /* pixels do not learn */
+    (void)l, (void)pass; /* pixels have no gradients */
 }
 
 tr_signal *tr_pixels(tr_net *net, const tr_shape *shape)
 {
     static const tr_layer_kind kind = {.forward = forward, .backward = backward};
     tr_signal *out = tr_net_signal(net, shape->channels, shape->height, shape->width, 1);
-    out->wants_slopes = false; /* which spares the first layer the work of making them */
+    out->wants_grads = false; /* so that the first layer need not compute them */
     (void)tr_net_layer(net, &kind, NULL, out);
     return out;
 }

@@ -1,4 +1,4 @@
-/* What the pools share: a layer whose every output looks at one window of its input. */
+/* Shared by the pooling layers: every output depends on one window of the input. */
 #include "layers.h"
 
 #include <assert.h>

@@ -1,10 +1,10 @@
-/* The largest number of each window. Backward finds it again rather than remember where it was. */
+/* Max pooling. Backward searches for the maximum again; forward does not store its position. */
 #include "layers.h"
 
 #include <string.h>
 
-/* The place of the first largest number in the window at `at`; NaN is never larger. Where it is cannot be foreseen, so there
- * is no branch to foresee it wrongly. */
+/* The position of the first maximum in the window at `at`; NaN is never larger. Branchless, because a branch could not be
+ * predicted. */
 static inline size_t find_largest(const float *plane, size_t at, size_t width, size_t window_height,
                                   size_t window_width)
 {
@@ -21,7 +21,7 @@ static inline size_t find_largest(const float *plane, size_t at, size_t width, s
     return best;
 }
 
-/* The usual 2 x 2 is spelled out, so that the compiler can unroll it. */
+/* The common 2 x 2 window has constant arguments, so that the compiler can unroll it. */
 static inline size_t largest_of(const tr_layer *l, const float *plane, size_t at)
 {
     const tr_window *w = &l->window;
@@ -48,14 +48,14 @@ static void backward(const tr_layer *l, const tr_pass *pass)
 {
     const tr_signal *in = l->in, *out = l->out;
     size_t planes = pass->n * in->channels, stride = l->window.stride;
-    const float *from = out->slopes;
+    const float *from = out->grads;
     for (size_t p = 0; p < planes; p++) {
         const float *plane = in->values + p * tr_signal_area(in);
-        float *slopes = in->slopes + p * tr_signal_area(in);
-        memset(slopes, 0, tr_signal_area(in) * sizeof *slopes);
+        float *grads = in->grads + p * tr_signal_area(in);
+        memset(grads, 0, tr_signal_area(in) * sizeof *grads);
         for (size_t y = 0; y < out->height; y++) {
             for (size_t x = 0; x < out->width; x++) {
-                slopes[largest_of(l, plane, y * stride * in->width + x * stride)] += *from++;
+                grads[largest_of(l, plane, y * stride * in->width + x * stride)] += *from++;
             }
         }
     }

@@ -1,4 +1,4 @@
-/* The mean of each window; with a window as large as the plane, the mean of the plane. */
+/* Mean pooling; with a window as large as the plane, global mean pooling. */
 #include "layers.h"
 
 #include <string.h>
@@ -14,12 +14,12 @@ static float mean_at(const tr_layer *l, const float *plane, size_t at)
     return sum / (float)(l->window.height * l->window.width);
 }
 
-static void spread_at(const tr_layer *l, float *slopes, size_t at, float slope)
+static void spread_at(const tr_layer *l, float *grads, size_t at, float slope)
 {
     float share = slope / (float)(l->window.height * l->window.width);
     for (size_t y = 0; y < l->window.height; y++) {
         for (size_t x = 0; x < l->window.width; x++) {
-            slopes[at + y * l->in->width + x] += share;
+            grads[at + y * l->in->width + x] += share;
         }
     }
 }
@@ -43,13 +43,13 @@ static void backward(const tr_layer *l, const tr_pass *pass)
 {
     const tr_signal *in = l->in, *out = l->out;
     size_t planes = pass->n * in->channels, stride = l->window.stride;
-    const float *from = out->slopes;
+    const float *from = out->grads;
     for (size_t p = 0; p < planes; p++) {
-        float *slopes = in->slopes + p * tr_signal_area(in);
-        memset(slopes, 0, tr_signal_area(in) * sizeof *slopes);
+        float *grads = in->grads + p * tr_signal_area(in);
+        memset(grads, 0, tr_signal_area(in) * sizeof *grads);
         for (size_t y = 0; y < out->height; y++) {
             for (size_t x = 0; x < out->width; x++) {
-                spread_at(l, slopes, y * stride * in->width + x * stride, *from++);
+                spread_at(l, grads, y * stride * in->width + x * stride, *from++);
             }
         }
     }

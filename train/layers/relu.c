@@ -1,4 +1,4 @@
-/* max(x, 0), in place: what is needed on the way back, whether x was above 0, shows in the result. */
+/* max(x, 0), in place: backward sees in the output whether x was above 0. */
 #include "layers.h"
 
 static void forward(const tr_layer *l, const tr_pass *pass)
@@ -6,17 +6,17 @@ static void forward(const tr_layer *l, const tr_pass *pass)
     float *x = l->out->values;
     size_t n = pass->n * tr_signal_sample_n(l->out);
     for (size_t i = 0; i < n; i++) {
-        x[i] = x[i] < 0 ? 0 : x[i]; /* written so that NaN is not hidden */
+        x[i] = x[i] < 0 ? 0 : x[i]; /* keeps NaN */
     }
 }
 
 static void backward(const tr_layer *l, const tr_pass *pass)
 {
     const float *restrict x = l->out->values;
-    float *restrict slopes = l->out->slopes;
+    float *restrict grads = l->out->grads;
     size_t n = pass->n * tr_signal_sample_n(l->out);
     for (size_t i = 0; i < n; i++) {
-        slopes[i] = x[i] > 0 ? slopes[i] : 0;
+        grads[i] = x[i] > 0 ? grads[i] : 0;
     }
 }
 

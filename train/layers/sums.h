@@ -1,5 +1,5 @@
-/* Sums over many numbers. Sixteen partial sums, joined in a fixed order, let a compiler use vectors and still give the
- * same bits everywhere; they also lose less to rounding than a single one. */
+/* Sums over many numbers. They use sixteen partial sums, added in a fixed order: compilers can vectorise this, the result has the
+ * same bits everywhere, and it has a smaller rounding error than a single sum. */
 #ifndef TR_SUMS_H
 #define TR_SUMS_H
 

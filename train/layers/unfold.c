@@ -1,10 +1,10 @@
-/* See the header. Both ways walk the columns row by row, that is, for one place in the window at a time: then all that is
- * read and written lies in runs as wide as the image, cut where the window hangs over its edge. */
+/* im2col and col2im; see unfold.h. Both walk the columns row by row, that is, one position in the window at a time. So they read
+ * and write contiguous runs as wide as the image, cut where the window exceeds its edge. */
 #include "unfold.h"
 
 #include <string.h>
 
-/* Which places [first, end) of an output axis see a place inside the image, through the window's place `offset`. */
+/* The positions [first, end) of an output axis for which the window's position `offset` is inside the image. */
 typedef struct inside {
     size_t first, end;
 } inside;
@@ -17,7 +17,7 @@ static inside find_inside(size_t in_size, size_t out_size, size_t offset, const 
     return (inside){first < end ? first : end, end};
 }
 
-/* A place in the window. */
+/* A position in the window. */
 typedef struct place {
     size_t y, x;
     inside rows, columns;
@@ -34,7 +34,7 @@ static size_t in_row(const tr_layer *l, const place *p, size_t out_y)
     return (out_y * l->window.stride + p->y - l->window.padding) * l->in->width;
 }
 
-/* Runs are often as short as 8 numbers; a call for each would cost more than the copy. */
+/* Runs are often as short as 8 numbers; a call of memcpy would cost more than the copy. */
 static inline void copy_run(float *restrict to, const float *restrict from, size_t n)
 {
     size_t i = 0;
@@ -57,7 +57,7 @@ static void unfold_plane(float *restrict to, const float *restrict plane, const 
         memset(to, 0, tr_signal_area(l->out) * sizeof *to);
     }
     if (p->rows.first == p->rows.end || first == end) {
-        return; /* a window that sees nothing but padding from here */
+        return; /* here the window covers nothing but padding */
     }
     const float *from = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
     to += p->rows.first * width + first;
@@ -72,7 +72,7 @@ static void unfold_plane(float *restrict to, const float *restrict plane, const 
     }
 }
 
-/* The rows of columns for one place in the window, channel by channel. */
+/* The row of the columns for one channel and one position in the window. */
 static size_t row_at(const tr_layer *l, size_t channel, const place *p)
 {
     return (channel * l->window.height + p->y) * l->window.width + p->x;
@@ -108,7 +108,7 @@ static void fold_plane(float *restrict plane, const float *restrict from, const 
     float *restrict to = plane + in_row(l, p, p->rows.first) + (first * stride + p->x - l->window.padding);
     from += p->rows.first * width + first;
     for (size_t y = p->rows.first; y < p->rows.end; y++, from += width, to += stride * l->in->width) {
-        if (stride == 1) { /* spelled out, as only this can be made of vectors */
+        if (stride == 1) { /* a loop of its own, because only this one can be vectorised */
             for (size_t x = 0; x < n; x++) {
                 to[x] += from[x];
             }

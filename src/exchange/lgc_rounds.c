@@ -1,4 +1,4 @@
-/* LGC: what ranks tell each other in each round; lgc_message.c has the layout of messages. */
+/* LGC: what is sent and received in each round. lgc_message.c has the layout of messages. */
 #include "exchange/lgc.h"
 
 #include "base/bits.h"
@@ -12,17 +12,12 @@
 
 enum { ROUNDS_MAX = 3 };
 
-static tg_lgc *lgc_of(const tg_exchange *x)
-{
-    return ((const tg_lgc_exchange *)x->own)->lgc;
-}
-
 static uint8_t *out_of(const tg_exchange *x)
 {
     return ((const tg_lgc_exchange *)x->own)->out;
 }
 
-/* What is talked about in each round: of phase 1, 2, 3 by a ring, 3 by a server. */
+/* The message of each round: of phase 1, phase 2, phase 3 in a ring, phase 3 with a server. */
 static const tg_lgc_topic scripts[4][ROUNDS_MAX] = {{TG_LGC_SLICE, TG_LGC_SUM},
                                                     {TG_LGC_LEAD, TG_LGC_VALUES},
                                                     {TG_LGC_LEAD, TG_LGC_SLICE, TG_LGC_SUM},
@@ -36,7 +31,7 @@ static const tg_lgc_topic *script_of(const tg_lgc *l)
 
 uint32_t tg_lgc_rounds(const tg_exchange *x)
 {
-    const tg_lgc_topic *script = script_of(lgc_of(x));
+    const tg_lgc_topic *script = script_of(tg_lgc_of(x));
     uint32_t n = 0;
     while (n < ROUNDS_MAX && script[n] != 0) {
         n++;
@@ -44,15 +39,15 @@ uint32_t tg_lgc_rounds(const tg_exchange *x)
     return n;
 }
 
-static tg_status makes_no_sense(uint32_t p, tg_detail *why)
+static tg_status refuse_message(uint32_t p, tg_detail *why)
 {
-    return tg_fail(TG_E_FRAME, why, "from rank %u: the message makes no sense", p);
+    return tg_fail(TG_E_FRAME, why, "from rank %u: the message is invalid", p);
 }
 
-/* ---- coordinates ------------------------------------------------------------------------------------------------------ */
+/* ---- indices ---------------------------------------------------------------------------------------------------------- */
 
-/* The largest magnitudes of each tensor. */
-static void choose(const tg_lgc *l)
+/* Selects the largest magnitudes of each tensor. */
+static void select_indices(const tg_lgc *l)
 {
     memset(l->lead.mask, 0, tg_words(l->size.sparse_n) * sizeof *l->lead.mask);
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
@@ -67,35 +62,35 @@ static void choose(const tg_lgc *l)
 
 static tg_status send_lead(tg_exchange *x)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_BROADCAST;
     x->mail.root = (uint32_t)(x->step.number % x->world);
     if (x->rank != x->mail.root) {
         return TG_OK;
     }
-    choose(l);
+    select_indices(l);
     tg_lgc_pick_values(l);
     uint8_t *body = out_of(x) + TG_LGC_HEADER, *at = tg_lgc_put_mask(body, l->lead.mask, l->size.sparse_n);
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         tg_lgc_choose_order(l, tg_lgc_own_values(l));
-        tg_ordering_write(at, l->lead.order, (size_t)l->size.coded_n, l->lead.space);
+        tg_ordering_write(at, l->lead.order, (size_t)l->size.coded_n, l->lead.order_scratch);
         at += tg_ordering_len((size_t)l->size.coded_n);
     }
-    l->said.lead_len = (uint64_t)(at - body);
+    l->sent.lead_len = (uint64_t)(at - body);
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_lgc_to_sequence(l->of.sequences, l, tg_lgc_own_values(l));
         tg_autoencoder_encode(l->of.code, l->autoencoder, l->of.sequences);
         for (uint64_t i = 0; i < l->size.code_n; i++) {
             at = tg_lgc_put_code(at, tg_lgc_code_type(l), l->of.code[i]);
         }
-        l->said.coded_len += (uint64_t)(at - body) - l->said.lead_len;
+        l->sent.coded_len += (uint64_t)(at - body) - l->sent.lead_len;
     }
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_LEAD, 0, (uint64_t)(at - body));
     tg_exchange_send_all(x, out_of(x), &framed);
     return TG_OK;
 }
 
-/* As many coordinates in each tensor as there must be. */
+/* Whether each tensor has the right number of indices. */
 static bool counts_are_right(const tg_lgc *l)
 {
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
@@ -112,7 +107,7 @@ static bool counts_are_right(const tg_lgc *l)
 
 static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *at = tg_lgc_open(&len, x, x->mail.root, TG_LGC_LEAD, 0, why);
     if (at == NULL) {
@@ -121,27 +116,27 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
     const uint8_t *end = at + len;
     at = tg_lgc_get_mask(l->lead.mask, l->size.sparse_n, at, end);
     if (at == NULL || !counts_are_right(l)) {
-        return makes_no_sense(x->mail.root, why);
+        return refuse_message(x->mail.root, why);
     }
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         size_t order_len = tg_ordering_len((size_t)l->size.coded_n);
         if ((uint64_t)(end - at) < order_len ||
-            !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.space)) {
-            return makes_no_sense(x->mail.root, why);
+            !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.order_scratch)) {
+            return refuse_message(x->mail.root, why);
         }
         at += order_len;
     }
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_dtype type = tg_lgc_code_type(l);
         if ((uint64_t)(end - at) < l->size.code_n * tg_dtype_len(type)) {
-            return makes_no_sense(x->mail.root, why);
+            return refuse_message(x->mail.root, why);
         }
         for (uint64_t i = 0; i < l->size.code_n; i++) {
             at = tg_lgc_get_code(&l->of.mean_code[i], type, at);
         }
     }
     if (at != end) {
-        return makes_no_sense(x->mail.root, why);
+        return refuse_message(x->mail.root, why);
     }
     tg_lgc_pick_values(l);
     return TG_OK;
@@ -156,7 +151,7 @@ static uint64_t slice_at(const tg_lgc *l, uint32_t slice)
 
 static tg_status send_slices(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     uint8_t *at = out_of(x);
     x->mail.kind = TG_ALLTOALLV;
     for (uint32_t s = 0; s < x->world; s++) {
@@ -169,12 +164,12 @@ static tg_status send_slices(tg_exchange *x)
     return TG_OK;
 }
 
-/* The sum of elements [from, to) of all ranks' vectors times `share`, in rank order, into l->average. A report has more
- * behind them. */
+/* Sums elements [from, to) of all ranks' vectors, multiplied by `share`, in rank order into l->sum.average. A report continues
+ * after these elements. */
 static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, float share,
                               tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint32_t slice = about == TG_LGC_SLICE ? x->rank : 0;
     for (uint32_t p = 0; p < x->world; p++) {
         uint64_t len = 0;
@@ -184,7 +179,7 @@ static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
         }
         uint64_t own_len = tg_lgc_stretch_len(l, from, to);
         if (len < own_len || (about != TG_LGC_REPORT && len != own_len)) {
-            return makes_no_sense(p, why);
+            return refuse_message(p, why);
         }
         float *into = p == 0 ? l->sum.average : l->sum.vector;
         tg_lgc_get_stretch(into, l, body, from, to);
@@ -199,10 +194,11 @@ static tg_status add_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
     return TG_OK;
 }
 
-/* The mean of the same; finite values have a finite one. */
-static tg_status sum_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
+/* Averages elements [from, to) of all ranks' vectors. If the sum overflows, sums again with values scaled down first: the average
+ * of finite values is finite. */
+static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
 {
-    float *average = lgc_of(x)->sum.average, share = 1.0f;
+    float *average = tg_lgc_of(x)->sum.average, share = 1.0f;
     TG_TRY(add_received(x, about, from, to, share, why));
     if (!tg_all_finite(average + from, (size_t)(to - from))) {
         share = tg_average_share(x->world);
@@ -214,7 +210,7 @@ static tg_status sum_received(tg_exchange *x, tg_lgc_topic about, uint64_t from,
 
 static tg_status send_sum(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     uint64_t from = slice_at(l, x->rank), to = slice_at(l, x->rank + 1);
     x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.average, from, to);
@@ -225,7 +221,7 @@ static tg_status send_sum(tg_exchange *x)
 
 static tg_status receive_sums(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     for (uint32_t s = 0; s < x->world; s++) {
         uint64_t len = 0, from = slice_at(l, s), to = slice_at(l, s + 1);
         const uint8_t *body = tg_lgc_open(&len, x, s, TG_LGC_SUM, s, why);
@@ -233,7 +229,7 @@ static tg_status receive_sums(tg_exchange *x, tg_detail *why)
             return TG_E_FRAME;
         }
         if (len != tg_lgc_stretch_len(l, from, to)) {
-            return makes_no_sense(s, why);
+            return refuse_message(s, why);
         }
         tg_lgc_get_stretch(l->sum.average, l, body, from, to);
     }
@@ -242,7 +238,7 @@ static tg_status receive_sums(tg_exchange *x, tg_detail *why)
 
 static tg_status send_values(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l));
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_VALUES, 0, tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)));
@@ -254,10 +250,11 @@ static tg_status send_values(tg_exchange *x)
 
 static tg_status send_report(tg_exchange *x)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_GATHERV;
     x->mail.root = 0;
-    uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)), *behind = at;
+    uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)),
+            *vector_end = at;
     tg_lgc_to_sequence(l->of.sequences, l, tg_lgc_own_values(l));
     tg_lgc_innovate(l->of.innovations, l->lead.part, l, l->of.sequences);
     at = tg_lgc_put_mask(at, l->lead.part, l->size.coded_n);
@@ -267,16 +264,16 @@ static tg_status send_report(tg_exchange *x)
             at += 4;
         }
     }
-    l->said.coded_len += (uint64_t)(at - behind);
+    l->sent.coded_len += (uint64_t)(at - vector_end);
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_REPORT, 0, (uint64_t)(at - (out_of(x) + TG_LGC_HEADER)));
     tg_exchange_send(x, 0, out_of(x), &framed);
     return TG_OK;
 }
 
-/* The values of worker p as the server sees them, added to the coded part of the average. */
-static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
+/* Decodes the values of rank p from its innovation, and adds them to the coded part of the average. */
+static tg_status add_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *body = tg_lgc_open(&len, x, p, TG_LGC_REPORT, 0, why);
     if (body == NULL) {
@@ -287,7 +284,7 @@ static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
         tg_lgc_get_mask(l->lead.part, l->size.coded_n, body + tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)), end);
     if (at == NULL || tg_mask_count(l->lead.part, l->size.coded_n) != l->size.innovation_n ||
         (uint64_t)(end - at) != 4 * l->size.innovation_n) {
-        return makes_no_sense(p, why);
+        return refuse_message(p, why);
     }
     for (uint64_t i = 0; i < l->size.coded_n; i++) {
         bool known = l->lead.part[i / 64] >> i % 64 & 1;
@@ -304,14 +301,14 @@ static tg_status take_innovation(tg_exchange *x, uint32_t p, tg_detail *why)
 
 static tg_status receive_reports(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     if (x->rank != 0) {
         return TG_OK;
     }
-    TG_TRY(sum_received(x, TG_LGC_REPORT, 0, tg_lgc_vector_n(l), why));
+    TG_TRY(average_received(x, TG_LGC_REPORT, 0, tg_lgc_vector_n(l), why));
     float *mean = l->sum.average + tg_lgc_vector_n(l);
     for (uint32_t p = 0; p < x->world; p++) {
-        TG_TRY(take_innovation(x, p, why));
+        TG_TRY(add_innovation(x, p, why));
     }
     for (uint64_t i = 0; i < l->size.coded_n; i++) {
         l->of.sequences[i] = mean[i] / (float)x->world;
@@ -327,7 +324,7 @@ static uint64_t answer_n(const tg_lgc *l)
 
 static tg_status send_answer(tg_exchange *x)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     x->mail.kind = TG_BROADCAST;
     x->mail.root = 0;
     if (x->rank == 0) {
@@ -340,14 +337,14 @@ static tg_status send_answer(tg_exchange *x)
 
 static tg_status receive_answer(tg_exchange *x, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
     const uint8_t *body = tg_lgc_open(&len, x, 0, TG_LGC_ANSWER, 0, why);
     if (body == NULL) {
         return TG_E_FRAME;
     }
     if (len != tg_lgc_stretch_len(l, 0, answer_n(l))) {
-        return makes_no_sense(0, why);
+        return refuse_message(0, why);
     }
     tg_lgc_get_stretch(l->sum.average, l, body, 0, answer_n(l));
     return TG_OK;
@@ -357,17 +354,17 @@ static tg_status receive_answer(tg_exchange *x, tg_detail *why)
 
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    tg_lgc *l = lgc_of(x);
+    tg_lgc *l = tg_lgc_of(x);
     if (round == 0) {
-        l->said.lead_len = l->said.coded_len = 0;
+        l->sent.lead_len = l->sent.coded_len = 0;
         TG_TRY(tg_check_grads(x->codec, (const void *const *)x->step.grads, why));
-        TG_TRY(tg_lgc_load(lgc_of(x), x->step.grads, why));
+        TG_TRY(tg_lgc_load(tg_lgc_of(x), x->step.grads, why));
     }
     tg_lgc_topic about = script_of(l)[round];
     if (about == TG_LGC_SLICE || about == TG_LGC_VALUES || about == TG_LGC_REPORT) {
         tg_lgc_fill_vector(l);
         bool has_coded = l->progress.phase != TG_LGC_PHASE_DENSE;
-        l->said.coded_len +=
+        l->sent.coded_len +=
             has_coded ? tg_lgc_stretch_len(l, l->size.whole_n + l->size.picked_n, tg_lgc_vector_n(l)) : 0;
     }
     switch (about) {
@@ -383,12 +380,12 @@ tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 
 static tg_status receive_about(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    const tg_lgc *l = lgc_of(x);
+    const tg_lgc *l = tg_lgc_of(x);
     switch (script_of(l)[round]) {
     case TG_LGC_LEAD: return receive_lead(x, why);
-    case TG_LGC_SLICE: return sum_received(x, TG_LGC_SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
+    case TG_LGC_SLICE: return average_received(x, TG_LGC_SLICE, slice_at(l, x->rank), slice_at(l, x->rank + 1), why);
     case TG_LGC_SUM: return receive_sums(x, why);
-    case TG_LGC_VALUES: return sum_received(x, TG_LGC_VALUES, 0, tg_lgc_vector_n(l), why);
+    case TG_LGC_VALUES: return average_received(x, TG_LGC_VALUES, 0, tg_lgc_vector_n(l), why);
     case TG_LGC_REPORT: return receive_reports(x, why);
     case TG_LGC_ANSWER: return receive_answer(x, why);
     }
@@ -398,5 +395,5 @@ static tg_status receive_about(tg_exchange *x, uint32_t round, tg_detail *why)
 tg_status tg_lgc_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     TG_TRY(receive_about(x, round, why));
-    return round + 1 == tg_lgc_rounds(x) ? tg_lgc_check_averages(lgc_of(x), why) : TG_OK;
+    return round + 1 == tg_lgc_rounds(x) ? tg_lgc_check_averages(tg_lgc_of(x), why) : TG_OK;
 }
