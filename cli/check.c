@@ -3,6 +3,8 @@
  */
 #include "check.h"
 
+#include <tersegrad/experimental.h>
+
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -312,11 +314,7 @@ static int run_step(cli_check_result *out, trial *t, uint64_t step)
     tg_detail why;
     tg_status status = tg_frame_inspect(&out->info, t->codecs[0], t->frame, t->frame_len, &why);
     out->nmse = nmse_of(t);
-    tg_traffic traffic;
-    if (status == TG_OK) {
-        status = tg_codec_traffic(&traffic, t->codecs[0], 0, &why);
-        out->paper_len = status == TG_OK ? traffic.paper_len : 0;
-    }
+    out->paper_len = tg_codec_paper_len(t->codecs[0], 0);
     return status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
 }
 

@@ -1,6 +1,8 @@
 /* Recipes, counts and sizes of a frame; see summary.h. */
 #include "summary.h"
 
+#include <tersegrad/experimental.h>
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,10 +58,6 @@ int cli_summary_new(cli_summary *out, const tg_codec *codec)
         if (status == TG_OK) {
             status = tg_tensor_elements(&element_n, &tensor, &why);
         }
-        tg_traffic traffic = {0};
-        if (status == TG_OK) {
-            status = tg_codec_traffic(&traffic, codec, t, &why);
-        }
         if (status != TG_OK) {
             free(s.groups);
             return cli_fail_status(NULL, status, &why);
@@ -67,8 +65,9 @@ int cli_summary_new(cli_summary *out, const tg_codec *codec)
         s.groups[t] = (cli_group){tg_codec_recipe(codec, t), 1, element_n};
         s.element_n += element_n;
         s.gradient_len += element_n * tg_dtype_len(tensor.dtype);
-        s.paper_len += traffic.paper_len;
-        s.paper_gradient_len += traffic.paper_len > 0 ? element_n * tg_dtype_len(tensor.dtype) : 0;
+        uint64_t paper_len = tg_codec_paper_len(codec, t);
+        s.paper_len += paper_len;
+        s.paper_gradient_len += paper_len > 0 ? element_n * tg_dtype_len(tensor.dtype) : 0;
     }
     s.group_n = merge_groups(s.groups, s.tensor_n);
     *out = s;

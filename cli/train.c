@@ -143,8 +143,8 @@ static double paper_ratio(const tr_settings *s, const tr_result *r)
 {
     uint64_t elements = 0, len = 0;
     for (int kind = 0; kind < TR_KIND_N; kind++) {
-        elements += r->kinds[kind].sum.paper_len > 0 ? r->kinds[kind].elements : 0;
-        len += r->kinds[kind].sum.paper_len;
+        elements += r->kinds[kind].paper_len > 0 ? r->kinds[kind].elements : 0;
+        len += r->kinds[kind].paper_len;
     }
     return ratio_of(elements, s->steps, len);
 }
@@ -164,7 +164,7 @@ static void put_kinds(cli_json *j, const tr_settings *s, const tr_result *r)
             cli_json_text(j, "kind", tg_kind_name((tg_kind)kind));
             cli_json_count(j, "elements", k->elements);
             cli_json_number(j, "ratio", ratio_of(k->elements, s->steps, k->sum.len));
-            cli_json_number(j, "paper_ratio", ratio_of(k->elements, s->steps, k->sum.paper_len));
+            cli_json_number(j, "paper_ratio", ratio_of(k->elements, s->steps, k->paper_len));
             cli_json_number(j, "entries_per_step", (double)k->sum.entries / (double)s->steps);
             cli_json_number(j, "entries_per_bin", entries_per_bin(&k->sum));
             cli_json_end(j);
@@ -281,9 +281,8 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         const tr_kind_traffic *k = &r->kinds[kind];
         char paper[64] = "", rate[64] = "";
-        if (k->sum.paper_len > 0) {
-            snprintf(paper, sizeof paper, " (%.1f as the paper counts)",
-                     ratio_of(k->elements, s->steps, k->sum.paper_len));
+        if (k->paper_len > 0) {
+            snprintf(paper, sizeof paper, " (%.1f as the paper counts)", ratio_of(k->elements, s->steps, k->paper_len));
         }
         if (k->sum.bins > 0) {
             snprintf(rate, sizeof rate, ", %.2f entries a bin", entries_per_bin(&k->sum));

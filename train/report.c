@@ -44,7 +44,6 @@ static void add_traffic(tg_traffic *to, const tg_traffic *from)
     to->len += from->len;
     to->entries += from->entries;
     to->bins += from->bins;
-    to->paper_len += from->paper_len;
 }
 
 static int measure_tensors(tr_team *t, char why[TR_WHY])
@@ -61,7 +60,9 @@ static int measure_tensors(tr_team *t, char why[TR_WHY])
             sum += (double)t->residual[i] * (double)t->residual[i];
         }
         t->residual_norms[p] = sqrt(sum);
-        add_traffic(&t->kinds[tr_model_param(t->workers[0].model, p)->kind].sum, &t->traffic[p]);
+        tr_kind_traffic *kind = &t->kinds[tr_model_param(t->workers[0].model, p)->kind];
+        add_traffic(&kind->sum, &t->traffic[p]);
+        kind->paper_len += tg_exchange_paper_len(t->workers[0].exchange, p);
     }
     return 0;
 }

@@ -48,6 +48,7 @@ typedef struct tr_times {
 typedef struct tr_kind_traffic {
     uint64_t elements; /* in one step */
     tg_traffic sum;
+    uint64_t paper_len; /* as the scheme's paper counts, of all steps; 0: it does not */
 } tr_kind_traffic;
 
 /* A step that is done. */

@@ -22,7 +22,7 @@
 #error "checkpoints are written in the machine's byte order, which must be little-endian"
 #endif
 
-enum { VERSION = 4, CHECKSUM_LEN = 8 };
+enum { VERSION = 5, CHECKSUM_LEN = 8 };
 
 static const char magic[4] = {'T', 'G', 'T', 'R'};
 
@@ -105,6 +105,7 @@ static void put_all(writer *w, const tr_team *t)
     put64(w, t->total.steps);
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         put(w, &t->kinds[kind].sum, sizeof t->kinds[kind].sum);
+        put(w, &t->kinds[kind].paper_len, sizeof t->kinds[kind].paper_len);
     }
     put(w, t->recent, sizeof t->recent);
     put64(w, t->test.step);
@@ -309,6 +310,7 @@ int tr_saved_read(tr_team *t, const uint8_t *src, size_t src_len, char why[TR_WH
     int sound = 1;
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         sound = get(&r, &t->kinds[kind].sum, sizeof t->kinds[kind].sum) == 0 && sound;
+        sound = get(&r, &t->kinds[kind].paper_len, sizeof t->kinds[kind].paper_len) == 0 && sound;
     }
     sound = get(&r, t->recent, sizeof t->recent) == 0 && sound;
     t->test.step = get64(&r);

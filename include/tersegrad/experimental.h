@@ -29,6 +29,13 @@ typedef struct tg_tap {
 TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
                                     void *const *const *grads, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 
+/* ---- counts of papers ---------------------------------------------------------------------------------- */
+
+/* Bytes that tensor t would have taken in the last frame, or in the last step, by the count of its scheme's paper (AdaComp: 8 or
+ * 16 bits an entry, and a scale); 0 for recipes without such a count, and if there is no such tensor. */
+TG_API uint64_t tg_codec_paper_len(const tg_codec *c, size_t tensor);
+TG_API uint64_t tg_exchange_paper_len(const tg_exchange *x, size_t tensor);
+
 /* ---- exchanges that learn ------------------------------------------------------------------------------ */
 
 /* How far an exchange has learned that learns during the run (lgc-ring, lgc-server). */

@@ -244,7 +244,6 @@ typedef struct tg_traffic {
     uint64_t len;       /* bytes, the headers of its chunks included */
     uint64_t entries;   /* values sent */
     uint64_t bins;      /* bins that they were chosen in; 0 for recipes without bins */
-    uint64_t paper_len; /* bytes by the count of the scheme's paper; 0 for recipes without such a count */
     double shape;       /* exponent of the generalised normal that was fitted to it (2: a normal one), ... */
     double scale;       /* ... and the scale that follows, both as means over chunks; 0 for recipes that fit none */
 } tg_traffic;

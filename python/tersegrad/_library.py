@@ -77,7 +77,7 @@ class Options(Structure):
 
 
 class Traffic(Structure):
-    _fields_ = [("len", c_uint64), ("entries", c_uint64), ("bins", c_uint64), ("paper_len", c_uint64), ("shape", c_double),
+    _fields_ = [("len", c_uint64), ("entries", c_uint64), ("bins", c_uint64), ("shape", c_double),
                 ("scale", c_double)]
 
 

@@ -32,6 +32,11 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
     return tg_codec_traffic(out, x->codec, tensor, why);
 }
 
+uint64_t tg_exchange_paper_len(const tg_exchange *x, size_t tensor)
+{
+    return x == NULL || x->protocol->state != NULL ? 0 : tg_codec_paper_len(x->codec, tensor);
+}
+
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
     TG_NEED(x, why);

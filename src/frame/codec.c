@@ -2,6 +2,7 @@
 #include "frame/codec.h"
 
 #include "recipe/policy.h"
+#include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -254,10 +255,18 @@ tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg
         out->shape = stats.shape / (double)stats.fit_n;
         out->scale = stats.scale / (double)stats.fit_n;
     }
-    if (bin > 0 && u->format.scale != TG_SCALE_NONE) { /* AdaComp's count, scale included */
-        out->paper_len = out->entries * (bin <= 64 ? 1 : 2) + sizeof(float);
-    }
     return TG_OK;
+}
+
+uint64_t tg_codec_paper_len(const tg_codec *c, size_t tensor)
+{
+    tg_traffic traffic;
+    if (c == NULL || tg_codec_traffic(&traffic, c, tensor, NULL) != TG_OK) {
+        return 0;
+    }
+    const tg_format *f = &c->plan->units[c->layout->tensor_unit[tensor]].format;
+    bool is_adacomp = f->bin > 0 && f->scale != TG_SCALE_NONE;
+    return is_adacomp ? traffic.entries * (f->bin <= 64 ? 1 : 2) + sizeof(float) : 0;
 }
 
 const char *tg_version(void)

@@ -75,7 +75,7 @@ class Options(ctypes.Structure):
 
 class Traffic(ctypes.Structure):
     _fields_ = [("len", ctypes.c_uint64), ("entries", ctypes.c_uint64), ("bins", ctypes.c_uint64),
-                ("paper_len", ctypes.c_uint64), ("shape", ctypes.c_double), ("scale", ctypes.c_double)]
+                ("shape", ctypes.c_double), ("scale", ctypes.c_double)]
 
 
 class Detail(ctypes.Structure):

@@ -364,7 +364,7 @@ static void bytes_are_known_by_tensor(void **state)
             tg_traffic traffic;
             MUST(tg_exchange_traffic(&traffic, w.ranks[0], t, why));
             assert_true(k == 2 || (traffic.len > 0) == (lens[t] > 0));
-            assert_true(traffic.paper_len == 0 && traffic.bins == 0);
+            assert_true(tg_exchange_paper_len(w.ranks[0], t) == 0 && traffic.bins == 0);
             sum += traffic.len;
         }
         tg_meter last;
