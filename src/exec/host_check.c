@@ -44,10 +44,9 @@ static bool find_chunk(tg_view *v, const pass *p, size_t i, uint32_t known_n, si
     uint64_t side_len = 0, symbol_len = 0;
     if ((p->plan->holds & TG_HAS_VALUES) != 0 && v->count > 0) {
         side_len = u->format.bucket_n == 0 ? u->format.side_len : tg_side_len(&u->format, v->count);
-        bool is_plain = u->format.plain_len != 0 && !u->format.coded;
-        symbol_len = v->is_joint ? 0
-                     : is_plain  ? (uint64_t)v->count * u->format.plain_len
-                                 : tg_symbols_len(&u->format, v->count);
+        uint64_t plain_len =
+            u->format.plain_len != 0 ? (uint64_t)v->count * u->format.plain_len : tg_bits_len(v->count, u->format.base);
+        symbol_len = v->is_joint ? 0 : plain_len + (u->format.coded ? 1 : 0); /* of coded ones the most */
         if (u->format.coded) {
             if (end - *at < TG_CODED_HEADER || tg_get_field(bytes + *at, TG_CODED_HEADER) > symbol_len) {
                 return false;
