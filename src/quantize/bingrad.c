@@ -1,10 +1,11 @@
-/* BinGrad (arXiv 2002.11082): two levels that suit the bucket.
+/* BinGrad (arXiv 2002.11082): two levels that are chosen for each bucket.
  *
- *     pb     -b and b: inside at random without bias, outside clipped. The error is least where b = E[|v|; |v| > b], or
- *            where b begins to be larger
- *     b      the means of what is above and of what is not above a threshold, by rule. The error is least where the
- *            threshold is halfway between the two; `iters` steps go there from the mean, and 0 is the paper's shortcut
- *     zero   the same with the threshold 0: one-bit SGD (Seide et al. 2014) */
+ *     pb     levels -b and b. Values in between round at random without bias; values outside are clipped. The error is
+ *            smallest at the smallest b that is at least the sum of all |v| > b, divided by n
+ *     b      levels are the mean of the values above a threshold and the mean of the others; rounding is deterministic.
+ *            The error is smallest where the threshold is halfway between the levels. The threshold starts at the mean
+ *            of all values and is improved in `iters` iterations; 0 iterations is the paper's shortcut
+ *     zero   as b with a fixed threshold of 0: one-bit SGD (Seide et al. 2014) */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
@@ -17,13 +18,13 @@ static const char *const form_choices[] = {"b", "pb", "zero", NULL};
 
 static const tg_param params[] = {
     {.name = "form",
-     .summary = "two means (b), a random sign of one magnitude (pb), two means split at 0 (zero)",
+     .summary = "b: two means; pb: one magnitude with a random sign; zero: two means split at 0",
      .choices = form_choices,
      .is_main = true,
      .standard = FORM_B},
     TG_BUCKET_PARAM,
     {.name = "iters",
-     .summary = "of b: steps from the mean to the best threshold",
+     .summary = "with form b: iterations that improve the threshold",
      .lowest = 0,
      .highest = 100,
      .is_whole = true,
@@ -55,28 +56,28 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
     return 2;
 }
 
-/* The least b for which the sum of all magnitudes above b is at most n b. The sum falls and n b grows with b, so every
- * magnitude tells on which side of it b lies. */
+/* The smallest b for which the sum of all magnitudes above b is at most n b. The sum falls with b and n b grows, so
+ * comparing the two at a magnitude tells whether b is above it: a binary search by partitioning. */
 static float balance(float *magnitudes, size_t n)
 {
-    size_t low = 0, high = n; /* those before `low` are below b; those from `high` on are not ... */
-    double above = 0;         /* ... and this is their sum */
-    double least = INFINITY;  /* and this the least of them */
+    size_t low = 0, high = n;   /* magnitudes before `low` are below b; from `high` on they are not */
+    double above = 0;           /* the sum of those from `high` on */
+    double smallest = INFINITY; /* the smallest of them */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        double pivot = (double)tg_partition(magnitudes + low, high - low, middle - low), behind = above;
+        double pivot = (double)tg_partition(magnitudes + low, high - low, middle - low), larger = above;
         for (size_t i = middle + 1; i < high; i++) {
-            behind += (double)magnitudes[i];
+            larger += (double)magnitudes[i];
         }
-        if (behind > (double)n * pivot) {
+        if (larger > (double)n * pivot) {
             low = middle + 1;
         } else {
-            above = behind + pivot;
-            least = pivot;
+            above = larger + pivot;
+            smallest = pivot;
             high = middle;
         }
     }
-    return (float)fmin(above / (double)n, least);
+    return (float)fmin(above / (double)n, smallest);
 }
 
 static void encode_random(const tg_bucket *b)
@@ -93,8 +94,9 @@ static void encode_random(const tg_bucket *b)
     tg_put_float(b->side, level);
 }
 
-/* The means of what is above the threshold and of what is not; that of nothing is the other. Returns the largest float that
- * is not above the threshold: the same floats are above it. Values times `scale` can be summed. */
+/* The mean of the values not above the threshold and the mean of those above it; if a group is empty, both are the mean of
+ * the other. Returns the threshold rounded down to a float, which splits floats in the same way. Values are summed times
+ * `scale`, so that the sum does not overflow. */
 static float means_around(double means[2], const tg_bucket *b, double threshold, float scale)
 {
     double sums[2];
@@ -117,7 +119,7 @@ static void encode_means(const tg_bucket *b, const double *p)
     size_t part = 0, parts = 3 + (size_t)p[ITERS];
     tg_bucket_ask(b, part++, parts);
     if (p[FORM] == FORM_B) {
-        (void)means_around(means, b, INFINITY, scale); /* of all */
+        (void)means_around(means, b, INFINITY, scale); /* the mean of all values */
         threshold = means[0];
     }
     tg_bucket_ask(b, part++, parts);
@@ -152,7 +154,7 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_bingrad = {
     .part = {.name = "bingrad",
-             .summary = "BinGrad: the two levels that suit the bucket best",
+             .summary = "BinGrad: two levels chosen for each bucket",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,

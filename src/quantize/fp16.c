@@ -1,4 +1,4 @@
-/* IEEE half precision, to nearest even. A finite value stays finite: beyond 65504 it saturates. */
+/* IEEE half precision, rounded to nearest, ties to even. A finite value stays finite: it saturates at 65504. */
 #include "quantize/halves.h"
 #include "quantize/quantize.h"
 

@@ -1,13 +1,19 @@
-/* S levels at equal distances from a bucket's least value to its largest, rounded to at random without bias. */
+/* S equally spaced levels from a bucket's smallest value to its largest; values round to a level at random without bias. */
 #include "quantize/bucket.h"
 
 #include <math.h>
 
 enum { S, BUCKET, CLIP };
-enum { SIDE = 8 }; /* least, largest */
+enum { SIDE = 8 }; /* smallest value, largest value */
 
 static const tg_param params[] = {
-    {.name = "S", .summary = "levels", .lowest = 2, .highest = 256, .is_whole = true, .is_main = true, .standard = 16},
+    {.name = "S",
+     .summary = "number of levels",
+     .lowest = 2,
+     .highest = 256,
+     .is_whole = true,
+     .is_main = true,
+     .standard = 16},
     TG_BUCKET_PARAM,
     TG_CLIP_PARAM,
 };
@@ -66,7 +72,7 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_linear = {
     .part = {.name = "linear",
-             .summary = "S levels at equal distances between a bucket's ends, without bias",
+             .summary = "S equally spaced levels over a bucket's range, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,

@@ -1,10 +1,11 @@
-/* TernGrad (arXiv 1705.07878): 0, or the largest magnitude of the bucket with the sign, at random without bias. */
+/* TernGrad (arXiv 1705.07878): each value becomes 0 or the bucket's largest magnitude with its sign, at random without
+ * bias. */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
 enum { BUCKET, CLIP };
 enum { SIDE = 4 };
-enum { MINUS = 0, ZERO = 1, PLUS = 2 }; /* as the kernel has them */
+enum { MINUS = 0, ZERO = 1, PLUS = 2 }; /* the symbols that the kernel writes */
 
 static const tg_param params[] = {
     TG_BUCKET_PARAM,
@@ -28,7 +29,7 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
     (void)p;
     float scale = tg_get_float(side);
     values[MINUS] = -scale;
-    values[ZERO] = scale * 0; /* NaN if the scale is */
+    values[ZERO] = scale * 0; /* NaN if the scale is NaN */
     values[PLUS] = scale;
     return 3;
 }
@@ -52,7 +53,7 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_ternary = {
     .part = {.name = "ternary",
-             .summary = "0 or plus or minus the largest of the bucket, without bias",
+             .summary = "TernGrad: 0 or plus or minus the bucket's largest magnitude, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,

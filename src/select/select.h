@@ -93,9 +93,9 @@ typedef struct tg_select_part {
     /* Combines the findings of all lanes, after the last block. */
     void (*settle)(void *scratch);
 
-    /* Both or none. `guess` is called between `start` and the first block, with a sample of at most TG_SAMPLE_MAX elements of the
-     * unit, to estimate a bound that makes `measure` faster. The estimate may be wrong: if is_enough returns false
-     * after the pass, the pass is repeated without a sample. */
+    /* Both or none. For long units `guess` is called between `start` and the first block, with a sample of at most
+     * TG_SAMPLE_MAX elements, to estimate a bound that makes `measure` faster. The estimate may be wrong: if is_enough
+     * returns false after the pass, the pass is repeated without a sample. */
     void (*guess)(void *scratch, const float *sample, size_t sample_n);
     bool (*is_enough)(const void *scratch);
 

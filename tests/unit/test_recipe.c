@@ -110,7 +110,7 @@ static void mistakes_are_named(void **state)
         {"zstd@22", "level must be in [1, 9], whole"},
         {"fp8@e3m4", "format must be in e5m2|e4m3"},
         {"ef+lowrank+rans", "sends whole matrices"},
-        {"orq@4", "levels=greedy halves: S is 3, 5, 9 or 17; exact takes any"},
+        {"orq@4", "levels=greedy needs S to be 3, 5, 9 or 17; levels=exact takes any S"},
         {"orq@18,levels=exact", "S must be in [2, 17], whole"},
         {"ef+sign@scale=one", "is a vote"},
         {"bingrad@c", "form must be in b|pb|zero"},
