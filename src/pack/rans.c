@@ -1,4 +1,4 @@
-/* Symbols near their entropy, by their counts. Where it is in a recipe, `gaps` has a mode by it for indices as well. */
+/* rANS with the chunk's own frequencies: symbols near their entropy. In recipes with it, `gaps` also codes index gaps so. */
 #include "pack/rans_coder.h"
 
 static uint64_t room_len(const double *p)
@@ -19,7 +19,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
 }
 
 const tg_symbol_part tg_symbol_rans = {
-    .part = {.name = "rans", .summary = "symbols near their entropy, by their counts; index gaps as well"},
+    .part = {.name = "rans", .summary = "rANS: symbols near their entropy; codes index gaps too"},
     .codes_symbols = true,
     .room_len = room_len,
     .encode = encode,

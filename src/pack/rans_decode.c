@@ -144,17 +144,17 @@ bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t
             return false;
         }
     }
-    bool sound = false;
+    bool valid = false;
     if (t.bits <= 12) {
         tg_rans_slots slots = make_slots(room, &t, base);
-        sound = read_narrow(symbols, &r, count, &slots);
+        valid = read_narrow(symbols, &r, count, &slots);
     } else {
         make_wide_slots(room, &t, base);
-        sound = read_wide(symbols, &r, count, room, t.bits);
+        valid = read_wide(symbols, &r, count, room, t.bits);
     }
-    sound = sound && r.words == r.end;
+    valid = valid && r.words == r.end;
     for (uint32_t l = 0; l < r.lanes; l++) {
-        sound = sound && r.states[l] == TG_RANS_START;
+        valid = valid && r.states[l] == TG_RANS_START;
     }
-    return sound;
+    return valid;
 }
