@@ -59,7 +59,7 @@ tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t paramet
         return tg_fail(TG_E_ARGUMENT, why, "'%s' has only %zu parameters", info.name, info.parameter_n);
     }
     if (index >= tg_part_n) {
-        *out = (tg_parameter_info){.name = "value", .summary = "what '$' stands for", .is_main = 1};
+        *out = (tg_parameter_info){.name = "value", .summary = "the value of '$' in the expansion", .is_main = 1};
         (void)snprintf(out->standard, sizeof out->standard, "%s", tg_presets[index - tg_part_n].standard);
         (void)snprintf(out->range, sizeof out->range, "as in the expansion");
         return TG_OK;

@@ -88,8 +88,8 @@ static tg_status parse_arguments(double *values, const tg_part *part, tg_text ar
     }
     for (size_t i = 0; i < part->param_n; i++) {
         if (part->params[i].required && !given[i]) {
-            return tg_fail(TG_E_RECIPE, why, "'%s' needs its %s, as in %s@VALUE", part->name, part->params[i].name,
-                           part->name);
+            return tg_fail(TG_E_RECIPE, why, "'%s' needs a value for %s, as in %s@VALUE", part->name,
+                           part->params[i].name, part->name);
         }
     }
     return TG_OK;
@@ -103,14 +103,15 @@ static tg_status parse_item(tg_recipe *r, bool *named, tg_text item, tg_detail *
     tg_text arguments = item;
     tg_text name = tg_text_cut(&arguments, '@', &has_arguments);
     if (item.len == 0) {
-        return tg_fail(TG_E_RECIPE, why, "a part is missing beside a '+'");
+        return tg_fail(TG_E_RECIPE, why, "a part is missing before or after a '+'");
     }
     const tg_part_row *row = tg_part_find(name.at, name.len);
     if (row == NULL) {
         return tg_fail(TG_E_RECIPE, why, "there is no part or preset '%.*s'", (int)name.len, name.at);
     }
     if (named[row->stage]) {
-        return tg_fail(TG_E_RECIPE, why, "'%s' and '%s' are both of the stage %s, which has one part",
+        return tg_fail(TG_E_RECIPE, why,
+                       "'%s' and '%s' are both parts of stage %s; a recipe has one part of each stage",
                        r->part[row->stage]->name, row->part->name, tg_stage_name(row->stage));
     }
     named[row->stage] = true;
@@ -123,7 +124,7 @@ static tg_status parse(tg_recipe *out, const char *recipe, tg_detail *why)
     char expanded[TG_EXPANDED_CAP];
     TG_TRY(tg_recipe_expand(expanded, recipe, why));
     if (expanded[0] == '\0') {
-        return tg_fail(TG_E_RECIPE, why, "it is empty");
+        return tg_fail(TG_E_RECIPE, why, "the recipe is empty");
     }
     tg_recipe r = tg_recipe_standard();
     bool named[TG_STAGE_N] = {false};

@@ -45,7 +45,8 @@ tg_status tg_recipe_resolve(tg_recipe *r, bool has_seed, tg_kind kind, tg_detail
     uint32_t cell_max = tg_recipe_index(r)->cell_max;
     uint32_t bin = tg_recipe_bin(r);
     if (cell_max != 0 && bin > cell_max) {
-        return tg_fail(TG_E_RECIPE, why, "'%s' is for bins of at most %u elements, and tensors of kind '%s' have %u",
+        return tg_fail(TG_E_RECIPE, why,
+                       "'%s' supports bins of at most %u elements, but tensors of kind '%s' have bins of %u",
                        r->part[TG_STAGE_index]->name, cell_max, tg_kind_name(kind), bin);
     }
     if (select->by != TG_BY_SEED) {
@@ -56,7 +57,8 @@ tg_status tg_recipe_resolve(tg_recipe *r, bool has_seed, tg_kind kind, tg_detail
         *coords = has_seed ? TG_COORDS_SHARED : TG_COORDS_OWN;
     }
     if (*coords == TG_COORDS_SHARED && !has_seed) {
-        return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared needs a seed that all ranks share, and none is given",
+        return tg_fail(TG_E_RECIPE, why,
+                       "'%s' with coords=shared needs a seed that all ranks share, but no seed is given",
                        r->part[TG_STAGE_select]->name);
     }
     return TG_OK;
@@ -66,7 +68,7 @@ tg_recipe tg_recipe_dense(tg_dtype dtype)
 {
     tg_recipe r = tg_recipe_standard();
     const tg_part_row *row = tg_part_find(tg_dtype_name(dtype), strlen(tg_dtype_name(dtype)));
-    tg_recipe_set_part(&r, TG_STAGE_quantize, row->part); /* every dtype has a quantizer of its name */
+    tg_recipe_set_part(&r, TG_STAGE_quantize, row->part); /* every dtype is also the name of a quantizer */
     return r;
 }
 

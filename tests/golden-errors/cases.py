@@ -322,7 +322,7 @@ NOT_CANONICAL = (
     ("number-two-points", "a number has one point", "topk@0.5.5+fp32", TOPK, "ratio", "none"),
     ("topk-ratio-0", "a ratio is above 0", "topk@0+fp32", TOPK, "ratio", "ratio"),
     ("topk-ratio-2", "a ratio is at most 1", "topk@2+fp32", TOPK, "ratio", "ratio"),
-    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs its T", "lacks its main"),
+    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs a value for T", "lacks its main"),
     ("topk-without", "the main parameter always stands", "topk+fp32", TOPK, "canonical form", "lacks its main"),
     ("randomk-without", "the main parameter always stands", "randomk@coords=own+fp32", OWN, "canonical form",
      "lacks its main"),
