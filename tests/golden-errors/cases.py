@@ -170,7 +170,7 @@ bad("tensors-more", "the description has as many tensors as it says", "descripti
     of_description(tensors_counted(2)))
 bad("tensors-most", "the description has as many tensors as it says", "description", "description ends",
     of_description(tensors_counted(2 ** 32 - 1)))
-bad("description-behind", "nothing stands behind the last tensor", "behind its end", "behind its last tensor",
+bad("description-behind", "nothing stands behind the last tensor", "after its end", "behind its last tensor",
     of_description(described + b"\0"))
 for number, cut in enumerate((1, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19)):
     bad(f"description-cut-{number}", "the description is whole", "description", "description ends",
