@@ -1,4 +1,4 @@
-/* Layers one behind the other; see chain.h. */
+/* A sequence of layers; see chain.h. */
 #include "autoencoder/chain.h"
 
 static size_t larger(size_t a, size_t b)
