@@ -11,10 +11,10 @@ static const tg_param params[] = {
      .standard = 1},
 };
 
-static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n,
-                   bool nontemporal)
+static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,
+                         bool nontemporal)
 {
-    return tg_kernels_best()->accumulate(u, also, g, m->old, (float)p[0], n, nontemporal);
+    return tg_kernels_best()->accumulate(u, also, g, m->now, (float)p[0], n, nontemporal);
 }
 
 const tg_feedback_part tg_feedback_ef = {
@@ -23,5 +23,5 @@ const tg_feedback_part tg_feedback_ef = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .planes = 1,
-    .recall = recall,
+    .add_residual = add_residual,
 };

@@ -2,10 +2,10 @@
  *
  * For every block of a unit a route
  *
- *     1. calls `recall`, which adds the residual to the gradient,
+ *     1. calls `add_residual`, which adds the residual to the gradient,
  *     2. sends some of the result,
  *     3. writes the rest, minus what the decoder will see, as the new residual,
- *     4. calls `keep`, which updates further state if the part has any.
+ *     4. calls `update_state`, which updates further state if the part has any.
  *
  * The state is one float an element, or several in planes. Old and new state are separate arrays, so a step that fails
  * changes nothing. */
@@ -17,11 +17,11 @@
 #include <stdint.h>
 
 /* The error-feedback state of a block. Plane p of element i is at index p * stride + i. Plane 0 is the residual. */
-typedef struct tg_memory {
-    const float *old; /* before this step */
+typedef struct tg_residual_view {
+    const float *now; /* before this step */
     float *next;      /* after it */
     size_t stride;
-} tg_memory;
+} tg_residual_view;
 
 typedef struct tg_feedback_part {
     tg_part part;
@@ -30,22 +30,23 @@ typedef struct tg_feedback_part {
     /* u = gradient g plus residual. u may be g. Returns whether all of u is finite, provided that g is. If `also` is not
      * NULL, it receives a copy of u. `nontemporal`: the result will not be read again soon, so it may be written with
      * non-temporal stores. That applies to `also` if it is given, else to u. */
-    bool (*recall)(float *u, float *also, const float *g, const tg_memory *m, const double *params, size_t n,
-                   bool nontemporal);
+    bool (*add_residual)(float *u, float *also, const float *g, const tg_residual_view *m, const double *params,
+                         size_t n, bool nontemporal);
 
     /* Updates all planes but the residual, which the caller writes. g is the gradient; mask has the elements that are
      * sent (NULL: all). NULL: the part has only the residual. */
-    void (*keep)(const tg_memory *m, const double *params, const float *g, const uint64_t *mask, size_t n);
+    void (*update_state)(const tg_residual_view *m, const double *params, const float *g, const uint64_t *mask,
+                         size_t n);
 
     /* Also used for tensors that the policy exempts from the recipe and sends uncompressed. */
-    bool of_dense_too;
+    bool also_dense;
 
     /* The largest norm of a unit's gradient; a larger gradient is scaled down to it. 0 or NULL: no limit. */
     double (*norm_max)(const double *params);
 
     /* The part that replaces this one, with default parameters, where an owner encodes a mean as its answer. NULL: the
      * part itself. */
-    const struct tg_feedback_part *answers_as;
+    const struct tg_feedback_part *answer_part;
 } tg_feedback_part;
 
 extern const tg_feedback_part tg_feedback_ef;

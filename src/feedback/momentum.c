@@ -28,11 +28,11 @@ static double norm_max(const double *p)
     return p[CLIP];
 }
 
-static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n,
-                   bool nontemporal)
+static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,
+                         bool nontemporal)
 {
     float factor = (float)p[M];
-    const float *residual = m->old, *velocity = m->old + m->stride;
+    const float *residual = m->now, *velocity = m->now + m->stride;
     (void)nontemporal;
     for (size_t i = 0; i < n; i++) {
         u[i] = residual[i] + (factor * velocity[i] + g[i]);
@@ -43,10 +43,10 @@ static bool recall(float *u, float *also, const float *g, const tg_memory *m, co
     return tg_all_finite(u, n); /* then the velocity is finite too */
 }
 
-static void keep(const tg_memory *m, const double *p, const float *g, const uint64_t *mask, size_t n)
+static void update_state(const tg_residual_view *m, const double *p, const float *g, const uint64_t *mask, size_t n)
 {
     float factor = (float)p[M];
-    const float *old = m->old + m->stride;
+    const float *old = m->now + m->stride;
     float *velocity = m->next + m->stride;
     for (size_t i = 0; i < n; i++) {
         velocity[i] = factor * old[i] + g[i];
@@ -64,9 +64,9 @@ const tg_feedback_part tg_feedback_momentum = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .planes = 2,
-    .recall = recall,
-    .keep = keep,
-    .of_dense_too = true,
+    .add_residual = add_residual,
+    .update_state = update_state,
+    .also_dense = true,
     .norm_max = norm_max,
-    .answers_as = &tg_feedback_ef,
+    .answer_part = &tg_feedback_ef,
 };

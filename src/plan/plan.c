@@ -17,8 +17,8 @@ static tg_stages resolve_stages(const tg_recipe *r, bool is_answer)
                    .symbol_params = r->value[TG_STAGE_symbol],
                    .index_read = tg_recipe_index_read(r),
                    .index_write = tg_recipe_index_write(r)};
-    if (is_answer && s.feedback->answers_as != NULL) {
-        s.feedback = s.feedback->answers_as;
+    if (is_answer && s.feedback->answer_part != NULL) {
+        s.feedback = s.feedback->answer_part;
         s.feedback_params = defaults;
     }
     return s;
@@ -124,7 +124,7 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->values = values_of(u);
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
     u->route = route_of(plan, u);
-    u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->keep == NULL;
+    u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->update_state == NULL;
 }
 
 tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *grid, const tg_purpose *purpose,

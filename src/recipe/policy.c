@@ -72,7 +72,7 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
             TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, tensors[t].kind, why));
         } else if (exempt) {
             recipes[t] = tg_recipe_dense(tensors[t].dtype);
-            if (tg_recipe_feedback(&wanted)->of_dense_too) {
+            if (tg_recipe_feedback(&wanted)->also_dense) {
                 recipes[t].part[TG_STAGE_feedback] = wanted.part[TG_STAGE_feedback];
                 memcpy(recipes[t].value[TG_STAGE_feedback], wanted.value[TG_STAGE_feedback],
                        sizeof wanted.value[TG_STAGE_feedback]);
