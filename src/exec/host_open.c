@@ -130,7 +130,7 @@ static tg_status acquire_unit(tg_unit_work *w, const tg_run *run, size_t i, tg_d
     bool is_drawn = select->by == TG_BY_SEED;
     if (run->parent != NULL) {
         w->leader = run->parent->units[i].leader;
-    } else if (tg_recipe_is_led(u->unit->recipe)) {
+    } else if (tg_recipe_follows_leader(u->unit->recipe)) {
         TG_TRY(tg_acquire(&w->leader, a, tg_words(u->unit->n), sizeof *w->leader, why));
     }
     if (!run->only_decodes && u->format.scale == TG_SCALE_BINS && u->format.bin > 0) {

@@ -53,7 +53,7 @@ static tg_coordinates coordinates_of(const tg_recipe *r, const tg_stages *s, uns
     if (s->select->by == TG_BY_SEED && s->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED) {
         return TG_AT_DRAWN;
     }
-    return tg_recipe_is_led(r) && (holds & TG_HAS_INDICES) == 0 ? TG_AT_LEADER : TG_AT_INDICES;
+    return tg_recipe_follows_leader(r) && (holds & TG_HAS_INDICES) == 0 ? TG_AT_LEADER : TG_AT_INDICES;
 }
 
 static tg_value_kind values_of(const tg_unit_plan *u)
@@ -89,7 +89,7 @@ static tg_route_id dense_route(const tg_unit_plan *u)
 
 static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
 {
-    bool is_led = tg_recipe_is_led(u->unit->recipe);
+    bool is_led = tg_recipe_follows_leader(u->unit->recipe);
     if ((plan->holds & TG_HAS_VALUES) == 0) {
         return is_led ? TG_ROUTE_LEADER : TG_ROUTE_NONE;
     }

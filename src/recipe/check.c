@@ -76,7 +76,7 @@ static tg_status check_own_exchange(const tg_recipe *r, const bool *named, tg_de
     if (quantize->needs_leader) {
         bool is_topk = r->part[TG_STAGE_select] == &tg_select_topk.part;
         bool has_warmup = tg_recipe_value(r, TG_STAGE_select, "warmup") != 0.0;
-        if (!is_topk || !tg_recipe_is_led(r) || tg_recipe_spans_model(r) || has_warmup || names_pack) {
+        if (!is_topk || !tg_recipe_follows_leader(r) || tg_recipe_spans_model(r) || has_warmup || names_pack) {
             return tg_fail(TG_E_RECIPE, why,
                            "'%s' needs 'topk' with coords=shared, without warmup, scope=model or a pack, because a "
                            "leader sends its coordinates",

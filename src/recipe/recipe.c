@@ -99,7 +99,7 @@ bool tg_recipe_spans_model(const tg_recipe *r)
     return tg_recipe_select(r)->by != TG_BY_NOTHING && r->value[TG_STAGE_select][TG_SELECT_SCOPE] == TG_SCOPE_MODEL;
 }
 
-bool tg_recipe_is_led(const tg_recipe *r)
+bool tg_recipe_follows_leader(const tg_recipe *r)
 {
     return tg_recipe_select(r)->by == TG_BY_DATA && r->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_SHARED;
 }

@@ -67,6 +67,6 @@ uint32_t tg_recipe_bin(const tg_recipe *recipe);
 bool tg_recipe_spans_model(const tg_recipe *recipe);
 
 /* Whether all ranks send the coordinates that a leader selected by its data (coords=shared). */
-bool tg_recipe_is_led(const tg_recipe *recipe);
+bool tg_recipe_follows_leader(const tg_recipe *recipe);
 
 #endif
