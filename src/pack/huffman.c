@@ -169,7 +169,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     (void)p;
     return sizeof(tg_prefix_tables);
@@ -285,8 +285,8 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
         return false;
     }
     bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol: two symbols often fit into a slot */
-    make_tables(c->room, codes, lengths, c->base, are_short);
-    return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->room);
+    make_tables(c->scratch, codes, lengths, c->base, are_short);
+    return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->scratch);
 }
 
 const tg_symbol_part tg_symbol_huffman = {
@@ -295,7 +295,7 @@ const tg_symbol_part tg_symbol_huffman = {
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .codes_symbols = true,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
 };

@@ -3,20 +3,20 @@
  * bytes are coded near their entropy. The lower bytes are stored unchanged, before them. */
 #include "pack/rans_coder.h"
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     (void)p;
-    return TG_PACK_MAX * sizeof(uint16_t) + tg_rans_room_len();
+    return TG_PACK_MAX * sizeof(uint16_t) + tg_rans_scratch_len();
 }
 
 static void *coder_scratch(const tg_coding *c)
 {
-    return (uint8_t *)c->room + TG_PACK_MAX * sizeof(uint16_t);
+    return (uint8_t *)c->scratch + TG_PACK_MAX * sizeof(uint16_t);
 }
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    uint16_t *uppers = c->room;
+    uint16_t *uppers = c->scratch;
     size_t lower_len = count * (c->word_len - 1);
     if (lower_len + 1 > cap) {
         return 0;
@@ -29,7 +29,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
 
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    uint16_t *uppers = c->room;
+    uint16_t *uppers = c->scratch;
     size_t lower_len = count * (c->word_len - 1);
     const uint8_t *lowers = bytes + 1;
     if (len - 1 < lower_len ||
@@ -44,7 +44,7 @@ const tg_symbol_part tg_symbol_lossless = {
     .part = {.name = "lossless",
              .summary = "lossless coding of floats: exponents near their entropy, all else unchanged"},
     .codes_words = true,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
 };

@@ -84,7 +84,7 @@ typedef struct tg_coding {
     uint32_t word_len;      /* bytes of a word, if base is 0 */
     const uint8_t *lengths; /* code lengths that the quantizer proposes for its symbols; NULL: none */
     const double *params;   /* of the pack */
-    void *room;             /* scratch buffer of room_len bytes, aligned for any type */
+    void *scratch;          /* scratch buffer of scratch_len bytes, aligned for any type */
 } tg_coding;
 
 /* A symbol pack. `bits` is not coded: it writes symbols and words at their plain length, and has none of these functions. A
@@ -92,8 +92,8 @@ typedef struct tg_coding {
  * is no shorter form, a 0 byte and the plain form are written instead. */
 typedef struct tg_symbol_part {
     tg_part part;
-    bool codes_symbols, codes_words;            /* what it can code; both false: it is not coded */
-    uint64_t (*room_len)(const double *params); /* bytes of scratch buffer */
+    bool codes_symbols, codes_words;               /* what it can code; both false: it is not coded */
+    uint64_t (*scratch_len)(const double *params); /* bytes of scratch buffer */
 
     /* Returns the length of the coded form, or 0 if it would be longer than cap bytes. */
     size_t (*encode)(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c);

@@ -16,16 +16,16 @@
 enum { TG_RANS_BITS_MIN = 8, TG_RANS_BITS_MAX = 14 };
 
 /* Bytes of the scratch buffer that encoding and decoding take. */
-uint64_t tg_rans_room_len(void);
+uint64_t tg_rans_scratch_len(void);
 
 /* Encodes `count` symbols below `base` as a stream: frequency table, states, words. Returns its length, or 0 if it would be
  * longer than cap bytes. `form`, which is never 0, is the precision and the number of states; the caller stores it beside
  * the stream. */
 size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *symbols, size_t count, uint32_t base,
-                      void *room);
+                      void *scratch);
 
 /* Decodes a stream. Returns false if the bytes are not exactly `count` symbols below `base`. */
 bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
-                    void *room);
+                    void *scratch);
 
 #endif

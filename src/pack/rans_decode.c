@@ -126,7 +126,7 @@ static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_ran
 }
 
 bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
-                    void *room)
+                    void *scratch)
 {
     tg_rans_table t = {.bits = form >> 4};
     reader r = {.lanes = 1u << (form & 15), .end = bytes + len};
@@ -146,11 +146,11 @@ bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t
     }
     bool valid = false;
     if (t.bits <= 12) {
-        tg_rans_slots slots = make_slots(room, &t, base);
+        tg_rans_slots slots = make_slots(scratch, &t, base);
         valid = read_narrow(symbols, &r, count, &slots);
     } else {
-        make_wide_slots(room, &t, base);
-        valid = read_wide(symbols, &r, count, room, t.bits);
+        make_wide_slots(scratch, &t, base);
+        valid = read_wide(symbols, &r, count, scratch, t.bits);
     }
     valid = valid && r.words == r.end;
     for (uint32_t l = 0; l < r.lanes; l++) {

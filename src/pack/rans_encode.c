@@ -45,7 +45,7 @@ static uint8_t form_of(uint32_t bits, uint32_t lanes)
 }
 
 /* The encoder stores the words of a chunk, then one plan a symbol; the decoder stores its slots. */
-uint64_t tg_rans_room_len(void)
+uint64_t tg_rans_scratch_len(void)
 {
     return WORDS_LEN + TG_BASE_MAX * sizeof(uint64_t);
 }
@@ -111,7 +111,7 @@ static void choose_draft(draft *best, const uint32_t *counts, size_t count, uint
 }
 
 size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *symbols, size_t count, uint32_t base,
-                      void *room)
+                      void *scratch)
 {
     uint32_t counts[TG_BASE_MAX];
     tg_count_symbols(counts, symbols, count, base);
@@ -122,7 +122,7 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
     if (d.body_len + d.head_len > cap) {
         return 0;
     }
-    uint8_t *end = (uint8_t *)room + WORDS_LEN, *words = end;
+    uint8_t *end = (uint8_t *)scratch + WORDS_LEN, *words = end;
     tg_rans_plans plans = make_plans((uint64_t *)(void *)end, t, base);
     uint32_t states[TG_RANS_LANES_MAX];
     for (uint32_t l = 0; l < lane_n; l++) {

@@ -24,7 +24,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /* The scratch buffer: symbols as bytes, then a context. */
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     ZSTD_compressionParameters least = ZSTD_getCParams((int)p[LEVEL], 1, 0);
     uint64_t context = larger(ZSTD_estimateDCtxSize(), ZSTD_estimateCCtxSize_usingCParams(least));
@@ -42,12 +42,12 @@ static uint32_t width(const tg_coding *c)
 
 static void *context_memory(const tg_coding *c)
 {
-    return (uint8_t *)c->room + BYTES_MAX;
+    return (uint8_t *)c->scratch + BYTES_MAX;
 }
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    uint8_t *packed = c->room;
+    uint8_t *packed = c->scratch;
     const uint8_t *bytes = c->base == 0 ? symbols : packed;
     const uint16_t *narrow = symbols;
     uint32_t each = width(c);
@@ -60,7 +60,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
     if (cap < 2) {
         return 0;
     }
-    ZSTD_CCtx *context = ZSTD_initStaticCCtx(context_memory(c), (size_t)room_len(c->params) - BYTES_MAX);
+    ZSTD_CCtx *context = ZSTD_initStaticCCtx(context_memory(c), (size_t)scratch_len(c->params) - BYTES_MAX);
     if (context == NULL) {
         return 0;
     }
@@ -72,14 +72,14 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
 /* Accepts exactly one zstd frame of the expected length, with symbols below the base. */
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    uint8_t *unpacked = c->base == 0 ? symbols : c->room;
+    uint8_t *unpacked = c->base == 0 ? symbols : c->scratch;
     uint16_t *narrow = symbols;
     uint32_t each = width(c);
     if (bytes[0] != FORM || ZSTD_findFrameCompressedSize(bytes + 1, len - 1) != len - 1 ||
         ZSTD_getFrameContentSize(bytes + 1, len - 1) != each * (unsigned long long)count) {
         return false;
     }
-    ZSTD_DCtx *context = ZSTD_initStaticDCtx(context_memory(c), (size_t)room_len(c->params) - BYTES_MAX);
+    ZSTD_DCtx *context = ZSTD_initStaticDCtx(context_memory(c), (size_t)scratch_len(c->params) - BYTES_MAX);
     if (context == NULL || ZSTD_decompressDCtx(context, unpacked, each * count, bytes + 1, len - 1) != each * count) {
         return false;
     }
@@ -101,7 +101,7 @@ const tg_symbol_part tg_symbol_zstd = {
              .param_n = sizeof params / sizeof *params},
     .codes_symbols = true,
     .codes_words = true,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
 };

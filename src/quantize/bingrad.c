@@ -43,7 +43,7 @@ static uint32_t side_len(const double *p)
     return p[FORM] == FORM_PB ? 4 : 8;
 }
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     return (uint64_t)p[BUCKET] * sizeof(float);
 }
@@ -82,7 +82,7 @@ static float balance(float *magnitudes, size_t n)
 
 static void encode_random(const tg_bucket *b)
 {
-    float *magnitudes = b->room;
+    float *magnitudes = b->scratch;
     for (size_t i = 0; i < b->n; i++) {
         magnitudes[i] = fabsf(b->values[i]);
     }
@@ -160,7 +160,7 @@ const tg_quantize_part tg_quantize_bingrad = {
     .base = base,
     .bucket_at = BUCKET,
     .side_len = side_len,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .draws = draws,
     .encode_bucket = encode_bucket,
     .table = table,

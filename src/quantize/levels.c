@@ -33,8 +33,8 @@ static size_t middle_of(const interval *s)
     return m < s->n ? (size_t)m : s->n - 1;
 }
 
-/* Fills levels[lo + 1 .. hi - 1] between the known levels at lo and hi. `room` is scratch for 2 n values. */
-static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *room)
+/* Fills levels[lo + 1 .. hi - 1] between the known levels at lo and hi. `scratch` is scratch for 2 n values. */
+static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *scratch)
 {
     if (hi - lo < 2) {
         return;
@@ -47,23 +47,23 @@ static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *ro
         return;
     }
     size_t m = middle_of(&s);
-    tg_ordered at = tg_kernels_best()->nth(room, s.x, s.n, m);
+    tg_ordered at = tg_kernels_best()->nth(scratch, s.x, s.n, m);
     levels[middle] = at.value;
     if (hi - lo > 2) {
         tg_kernels_best()->split(s.other, s.x, s.n, &at);
-        split(levels, lo, middle, (interval){s.other, s.x, m + 1, s.low, at.value}, room);
-        split(levels, middle, hi, (interval){s.other + m, s.x + m, s.n - m, at.value, s.high}, room);
+        split(levels, lo, middle, (interval){s.other, s.x, m + 1, s.low, at.value}, scratch);
+        split(levels, middle, hi, (interval){s.other + m, s.x + m, s.n - m, at.value, s.high}, scratch);
     }
 }
 
-void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *room)
+void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *scratch)
 {
     float ends[2];
     tg_kernels_best()->ends(ends, x, n);
     levels[0] = ends[0];
     levels[s - 1] = ends[1];
-    memcpy(room, x, n * sizeof *x);
-    split(levels, 0, s - 1, (interval){room, room + n, n, ends[0], ends[1]}, room + 2 * n);
+    memcpy(scratch, x, n * sizeof *x);
+    split(levels, 0, s - 1, (interval){scratch, scratch + n, n, ends[0], ends[1]}, scratch + 2 * n);
     for (uint32_t i = 0; i < s; i++) {
         levels[i] += 0.0f; /* -0 becomes 0: which of the two is found depends on the order */
     }
@@ -137,14 +137,14 @@ static bool take_distinct(float *levels, uint32_t s, const float *x, size_t n)
     return true;
 }
 
-uint64_t tg_levels_room(uint32_t s, uint64_t n)
+uint64_t tg_levels_scratch_len(uint32_t s, uint64_t n)
 {
     return (4 * (n + 1)) * sizeof(double) + s * n * sizeof(uint16_t);
 }
 
-void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *room)
+void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *scratch)
 {
-    double *numbers = room;
+    double *numbers = scratch;
     table t = {.x = x,
                .sums = numbers,
                .squares = numbers + (n + 1),

@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 /* The paper's rule for s = 2^K + 1 levels of n values (n >= 1): the smallest and largest value, the best level between
- * them, and recursively in both halves. Levels ascend. `room` is a scratch buffer for 4 n values. */
-void tg_levels_greedy(float *levels, uint32_t s, const float *values, size_t n, float *room);
+ * them, and recursively in both halves. Levels ascend. `scratch` is a scratch buffer for 4 n values. */
+void tg_levels_greedy(float *levels, uint32_t s, const float *values, size_t n, float *scratch);
 
-/* The levels of the smallest total error, for any s >= 2. Sorts the values. `room` is a scratch buffer of tg_levels_room
+/* The levels of the smallest total error, for any s >= 2. Sorts the values. `scratch` is a scratch buffer of tg_levels_scratch_len
  * bytes, aligned for doubles. */
-void tg_levels_exact(float *levels, uint32_t s, float *values, size_t n, void *room);
-uint64_t tg_levels_room(uint32_t s, uint64_t n);
+void tg_levels_exact(float *levels, uint32_t s, float *values, size_t n, void *scratch);
+uint64_t tg_levels_scratch_len(uint32_t s, uint64_t n);
 
 #endif

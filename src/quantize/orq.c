@@ -46,10 +46,11 @@ static uint32_t side_len(const double *p)
 }
 
 /* For levels=exact a copy of the values follows the scratch buffer of tg_levels_exact. */
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     uint64_t values_len = (uint64_t)p[BUCKET] * sizeof(float);
-    return p[LEVELS] == LEVELS_GREEDY ? 4 * values_len : tg_levels_room(base(p), (uint64_t)p[BUCKET]) + values_len;
+    return p[LEVELS] == LEVELS_GREEDY ? 4 * values_len
+                                      : tg_levels_scratch_len(base(p), (uint64_t)p[BUCKET]) + values_len;
 }
 
 static const char *refuses(const double *p)
@@ -76,11 +77,11 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
 static void choose(float *levels, const tg_bucket *b, const double *p)
 {
     if (p[LEVELS] == LEVELS_GREEDY) {
-        tg_levels_greedy(levels, base(p), b->values, b->n, b->room);
+        tg_levels_greedy(levels, base(p), b->values, b->n, b->scratch);
     } else {
-        float *copy = (float *)(void *)((char *)b->room + tg_levels_room(base(p), (uint64_t)p[BUCKET]));
+        float *copy = (float *)(void *)((char *)b->scratch + tg_levels_scratch_len(base(p), (uint64_t)p[BUCKET]));
         memcpy(copy, b->values, b->n * sizeof *copy);
-        tg_levels_exact(levels, base(p), copy, b->n, b->room);
+        tg_levels_exact(levels, base(p), copy, b->n, b->scratch);
     }
     for (uint32_t i = 0; i < base(p); i++) {
         if (p[HALF] != 0) {
@@ -122,7 +123,7 @@ const tg_quantize_part tg_quantize_orq = {
     .base = base,
     .bucket_at = BUCKET,
     .side_len = side_len,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .draws = draws,
     .refuses = refuses,
     .encode_bucket = encode_bucket,

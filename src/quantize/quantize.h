@@ -30,7 +30,7 @@ typedef struct tg_bucket {
     const float *values;
     float *clipped;        /* scratch buffer for n values */
     const uint32_t *draws; /* a random word for each value, if the part uses them */
-    void *room;            /* scratch buffer of room_len bytes, aligned for any type */
+    void *scratch;         /* scratch buffer of scratch_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
     bool is_finite;        /* all values are known to be finite; false: not known */
     const float *ahead;    /* prefetch hint: n values that will be read next; may point past the end. NULL: none */
@@ -63,9 +63,9 @@ typedef struct tg_quantize_part {
     uint32_t (*base)(const double *params);
     /* The length of a bucket: bucket_always, or if that is 0 the parameter at position bucket_at. */
     uint32_t bucket_at, bucket_always;
-    uint32_t (*side_len)(const double *params); /* bytes of side data of each bucket */
-    uint64_t (*room_len)(const double *params); /* bytes of scratch buffer; NULL: none */
-    bool (*draws)(const double *params);        /* whether encoding uses random words; NULL: never */
+    uint32_t (*side_len)(const double *params);    /* bytes of side data of each bucket */
+    uint64_t (*scratch_len)(const double *params); /* bytes of scratch buffer; NULL: none */
+    bool (*draws)(const double *params);           /* whether encoding uses random words; NULL: never */
     /* The reason why these parameters do not go together, as part of a sentence; NULL if they do. NULL function: they
      * always do. */
     const char *(*refuses)(const double *params);
