@@ -117,18 +117,18 @@ static void encode_means(const tg_bucket *b, const double *p)
     float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n)),
           scale = largest < 0x1p100f ? 1 : 0x1p-30f;
     size_t part = 0, parts = 3 + (size_t)p[ITERS];
-    tg_bucket_ask(b, part++, parts);
+    tg_bucket_prefetch(b, part++, parts);
     if (p[FORM] == FORM_B) {
         (void)means_around(means, b, INFINITY, scale); /* the mean of all values */
         threshold = means[0];
     }
-    tg_bucket_ask(b, part++, parts);
+    tg_bucket_prefetch(b, part++, parts);
     float limit = means_around(means, b, threshold, scale);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
-        tg_bucket_ask(b, part++, parts);
+        tg_bucket_prefetch(b, part++, parts);
         limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
     }
-    tg_bucket_ask(b, part, parts);
+    tg_bucket_prefetch(b, part, parts);
     tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
     tg_put_float(b->side + 4, (float)means[1]);
@@ -136,7 +136,7 @@ static void encode_means(const tg_bucket *b, const double *p)
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, side_len(p), 4)) {
+    if (!tg_bucket_check_finite(given, side_len(p), 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len)
+bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len)
 {
     if (b->is_finite || tg_all_finite(b->values, b->n)) {
         return true;

@@ -35,17 +35,18 @@ static inline float tg_get_float(const uint8_t *at)
 
 /* Prefetches one of `parts` equal parts of the next bucket. A quantizer that makes several passes over its bucket prefetches
  * one part in each pass, so that memory keeps up. */
-static inline void tg_bucket_ask(const tg_bucket *b, size_t part, size_t parts)
+static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t parts)
 {
     enum { LINE = 64 / sizeof(float) };
-    for (size_t i = b->n * part / parts / LINE * LINE; b->ahead != NULL && i < b->n * (part + 1) / parts; i += LINE) {
-        __builtin_prefetch(b->ahead + i);
+    for (size_t i = b->n * part / parts / LINE * LINE; b->prefetch != NULL && i < b->n * (part + 1) / parts;
+         i += LINE) {
+        __builtin_prefetch(b->prefetch + i);
     }
 }
 
 /* Returns whether all values are finite. If they are not, encodes the whole bucket as NaN: all symbols are 0, and the side
  * data is filled with NaNs of `len` bytes (4: fp32, 2: fp16). */
-bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);
+bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len);
 
 /* The bucket with values clipped to plus or minus `clip` standard deviations; unchanged if clip is 0. */
 tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);

@@ -44,7 +44,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, SIDE, 4)) {
+    if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;

@@ -150,7 +150,7 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
     b->side[4] = 0;
     double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
     if (!isfinite(sums[1]) &&
-        !tg_bucket_admit(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
+        !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
         return;
     }
     /* Zeros are left out of the moments: they are sent as 0 with any step, and would make the shape too peaked. */

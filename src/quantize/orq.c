@@ -96,7 +96,7 @@ static void choose(float *levels, const tg_bucket *b, const double *p)
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
     float levels[S_MAX];
-    if (!tg_bucket_admit(given, side_len(p), level_len(p))) {
+    if (!tg_bucket_check_finite(given, side_len(p), level_len(p))) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;

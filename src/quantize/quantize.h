@@ -33,7 +33,7 @@ typedef struct tg_bucket {
     void *scratch;         /* scratch buffer of scratch_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
     bool is_finite;        /* all values are known to be finite; false: not known */
-    const float *ahead;    /* prefetch hint: n values that will be read next; may point past the end. NULL: none */
+    const float *prefetch; /* prefetch hint: n values that will be read next; may point past the end. NULL: none */
 } tg_bucket;
 
 /* A quantize part. A function that is NULL is not needed by the part. */

@@ -36,7 +36,7 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, SIDE, 4)) {
+    if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;

@@ -22,10 +22,10 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
         bucket.symbols = symbols + done;
         bucket.values = values + done;
         bucket.n = span->n - done < bucket_n ? span->n - done : (size_t)bucket_n;
-        bucket.ahead = span->prefetch != NULL ? span->prefetch + done : NULL;
+        bucket.prefetch = span->prefetch != NULL ? span->prefetch + done : NULL;
         if (f->draws) {
             tg_draw_words(scratch->draws, stream.key, e->chunk->at + span->at + done, bucket.n, e->plan->is_answer,
-                          bucket.ahead);
+                          bucket.prefetch);
         }
         s->quantize->encode_bucket(&bucket, s->quantize_params);
         bucket.side += f->side_len;
