@@ -35,10 +35,10 @@ tg_format tg_recipe_format(const tg_recipe *r)
     }
     f.coded = q->plain_len != 0 ? symbol->codes_words : symbol->codes_symbols;
     if (q->plain_len == 0) {
-        bool whole_chunk = q->has_scale || q->bucket_always == TG_BUCKET_CHUNK;
+        bool whole_chunk = q->has_scale || q->bucket_fixed == TG_BUCKET_CHUNK;
         f.base = q->base(params);
         f.side_len = q->side_len(params);
-        f.bucket_n = whole_chunk ? 0 : q->bucket_always != 0 ? q->bucket_always : (uint32_t)params[q->bucket_at];
+        f.bucket_n = whole_chunk ? 0 : q->bucket_fixed != 0 ? q->bucket_fixed : (uint32_t)params[q->bucket_param];
         f.draws = q->draws != NULL && q->draws(params);
         f.scale = q->has_scale ? q->scale(params) : f.scale;
     }
@@ -67,7 +67,7 @@ static tg_value_kind values_of(const tg_unit_plan *u)
 /* Whether all tensors of the unit have the dtype that values travel in. */
 static bool travels_verbatim(const tg_plan *plan, const tg_unit_plan *u)
 {
-    tg_dtype dtype = u->stages.quantize->travels_as;
+    tg_dtype dtype = u->stages.quantize->wire_dtype;
     bool same = TG_IS_LITTLE_ENDIAN && dtype != TG_FP32 && !plan->is_answer && u->planes == 0;
     for (size_t p = 0; p < u->unit->piece_n; p++) {
         same = same && plan->layout->tensors[u->unit->pieces[p].tensor].dtype == dtype;

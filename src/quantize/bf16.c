@@ -20,7 +20,7 @@ static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 const tg_quantize_part tg_quantize_bf16 = {
     .part = {.name = "bf16", .summary = "bfloat16: 8 significant bits, the range of fp32"},
     .plain_len = 2,
-    .travels_as = TG_BF16,
+    .wire_dtype = TG_BF16,
     .adds_up = true,
     .write = write,
     .read = read,

@@ -20,7 +20,7 @@ static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 const tg_quantize_part tg_quantize_fp16 = {
     .part = {.name = "fp16", .summary = "IEEE half precision: 11 significant bits, up to 65504"},
     .plain_len = 2,
-    .travels_as = TG_FP16,
+    .wire_dtype = TG_FP16,
     .adds_up = true,
     .write = write,
     .read = read,

@@ -37,7 +37,7 @@ static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
 const tg_quantize_part tg_quantize_fp4 = {
     .part = {.name = "fp4", .summary = "floats of 4 bits (11 values), times a step that is fitted to the chunk"},
     .base = base,
-    .bucket_always = TG_BUCKET_CHUNK,
+    .bucket_fixed = TG_BUCKET_CHUNK,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,

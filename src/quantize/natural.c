@@ -40,7 +40,7 @@ static bool draws(const double *p)
 const tg_quantize_part tg_quantize_natural = {
     .part = {.name = "natural", .summary = "natural compression: powers of two (sign and exponent only), unbiased"},
     .base = base,
-    .bucket_always = BUCKET, /* values share nothing; any length would do */
+    .bucket_fixed = BUCKET, /* values share nothing; any length would do */
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,

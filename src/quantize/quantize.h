@@ -49,7 +49,7 @@ typedef struct tg_quantize_part {
 
     uint32_t plain_len; /* bytes of a value, 2 or 4; 0: not a plain part */
     /* The 16-bit dtype that the bytes are in, little-endian, so that a gradient of that dtype can be copied. TG_FP32: none. */
-    tg_dtype travels_as;
+    tg_dtype wire_dtype;
     bool
         adds_up; /* a mean of decoded values can be written by this part with no error but rounding; `allreduce` needs it */
     /* Values to bytes; returns whether all values are finite. */
@@ -61,8 +61,8 @@ typedef struct tg_quantize_part {
     /* ---- parts with symbols ---- */
 
     uint32_t (*base)(const double *params);
-    /* The length of a bucket: bucket_always, or if that is 0 the parameter at position bucket_at. */
-    uint32_t bucket_at, bucket_always;
+    /* The length of a bucket: bucket_fixed, or if that is 0 the parameter at position bucket_param. */
+    uint32_t bucket_param, bucket_fixed;
     uint32_t (*side_len)(const double *params);    /* bytes of side data of each bucket */
     uint64_t (*scratch_len)(const double *params); /* bytes of scratch buffer; NULL: none */
     bool (*draws)(const double *params);           /* whether encoding uses random words; NULL: never */
