@@ -91,12 +91,12 @@ typedef struct tg_select_part {
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
     /* Combines the findings of all lanes, after the last block. */
-    void (*settle)(void *scratch);
+    void (*finish)(void *scratch);
 
-    /* Both or none. For long units `guess` is called between `start` and the first block, with a sample of at most
+    /* Both or none. For long units `estimate` is called between `start` and the first block, with a sample of at most
      * TG_SAMPLE_MAX elements, to estimate a bound that makes `measure` faster. The estimate may be wrong: if is_enough
      * returns false after the pass, the pass is repeated without a sample. */
-    void (*guess)(void *scratch, const float *sample, size_t sample_n);
+    void (*estimate)(void *scratch, const float *sample, size_t sample_n);
     bool (*is_enough)(const void *scratch);
 
     /* For parts whose measuring pass finds all selected coordinates. Returns how many of the n elements from `at` on are

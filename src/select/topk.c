@@ -50,7 +50,7 @@ typedef struct lane {
 } lane;
 
 /* The scratch buffer starts with this. The lanes follow, then the candidates of every lane, then a key for each candidate.
- * After `settle`, the first k candidates are the result. */
+ * After `finish`, the first k candidates are the result. */
 typedef struct topk {
     uint64_t k, n;
     uint64_t lane_k;   /* candidates that a lane must keep: k, or all of its elements */
@@ -171,7 +171,7 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
 }
 
 /* Sets the bound of all lanes so that about k elements of the unit reach it, plus a margin of four standard deviations. */
-static void guess(void *scratch, const float *sample, size_t sample_n)
+static void estimate(void *scratch, const float *sample, size_t sample_n)
 {
     const topk *t = scratch;
     uint32_t *keys = keys_of(t, 0);
@@ -218,7 +218,7 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     mine->count += count;
 }
 
-static void settle(void *scratch)
+static void finish(void *scratch)
 {
     topk *t = scratch;
     uint64_t *all = candidates_of(t, 0);
@@ -281,10 +281,10 @@ const tg_select_part tg_select_topk = {
     .at_step = at_step,
     .scratch_len = scratch_len,
     .start = start,
-    .guess = guess,
+    .estimate = estimate,
     .is_enough = is_enough,
     .measure = measure,
-    .settle = settle,
+    .finish = finish,
     .list = list,
     .mark = mark,
 };
