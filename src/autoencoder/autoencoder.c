@@ -117,15 +117,16 @@ static tg_status acquire_all(tg_autoencoder *ae, tg_detail *why)
     const array learned[] = {{&ae->weights, ae->weight_n}, {&ae->moments, 2 * ae->weight_n}};
     size_t flow_n = larger(tg_chain_flow_n(&ae->encoder), tg_chain_flow_n(&ae->decoder));
     size_t code_n = tg_autoencoder_code_n(ae);
-    const array scratch[] = {{&ae->gradients, ae->weight_n},
-                             {&ae->tapes, ae->config.kept_n * tg_chain_tape_n(&ae->encoder)},
-                             {&ae->decoder_tape, tg_chain_tape_n(&ae->decoder)},
-                             {&ae->codes, ae->config.decoder_n * code_n},
-                             {&ae->code_gradient, code_n},
-                             {&ae->mean, ae->config.value_n},
-                             {&ae->desk.flow[0], flow_n},
-                             {&ae->desk.flow[1], flow_n},
-                             {&ae->desk.room, larger(tg_chain_room_n(&ae->encoder), tg_chain_room_n(&ae->decoder))}};
+    const array scratch[] = {
+        {&ae->gradients, ae->weight_n},
+        {&ae->tapes, ae->config.kept_n * tg_chain_tape_n(&ae->encoder)},
+        {&ae->decoder_tape, tg_chain_tape_n(&ae->decoder)},
+        {&ae->codes, ae->config.decoder_n * code_n},
+        {&ae->code_gradient, code_n},
+        {&ae->mean, ae->config.value_n},
+        {&ae->workspace.flow[0], flow_n},
+        {&ae->workspace.flow[1], flow_n},
+        {&ae->workspace.scratch, larger(tg_chain_scratch_n(&ae->encoder), tg_chain_scratch_n(&ae->decoder))}};
     TG_TRY(acquire_arrays(&ae->learned, learned, sizeof learned / sizeof *learned, &ae->allocator, why));
     return acquire_arrays(&ae->scratch, scratch, sizeof scratch / sizeof *scratch, &ae->allocator, why);
 }
@@ -197,7 +198,7 @@ tg_optimizer_state tg_autoencoder_optimizer_state(tg_autoencoder *ae)
 const float *tg_autoencoder_run_encoder(tg_autoencoder *ae, float *tape, const float *values)
 {
     memcpy(tape, values, ae->config.value_n * sizeof *tape); /* the padding after them is always 0 */
-    return tg_chain_forward(tape, &ae->encoder, ae->weights, &ae->desk);
+    return tg_chain_forward(tape, &ae->encoder, ae->weights, &ae->workspace);
 }
 
 const float *tg_autoencoder_run_decoder(tg_autoencoder *ae, uint32_t decoder, const float *code,
@@ -210,7 +211,7 @@ const float *tg_autoencoder_run_decoder(tg_autoencoder *ae, uint32_t decoder, co
         float *channel = tape + ae->decoder.tape_at[LAYER_N] - ae->padded_n;
         memcpy(channel, innovation, ae->config.value_n * sizeof *channel);
     }
-    return tg_chain_forward(tape, &ae->decoder, tg_autoencoder_decoder_part(ae, ae->weights, decoder), &ae->desk);
+    return tg_chain_forward(tape, &ae->decoder, tg_autoencoder_decoder_part(ae, ae->weights, decoder), &ae->workspace);
 }
 
 void tg_autoencoder_encode(float *code, tg_autoencoder *ae, const float *values)

@@ -25,7 +25,7 @@ struct tg_autoencoder {
     float *codes;         /* one for each decoder */
     float *code_gradient; /* with respect to one code */
     float *mean;          /* of the workers' values */
-    tg_chain_desk desk;
+    tg_chain_workspace workspace;
 };
 
 /* The section of one decoder in an array with one element for every weight. */

@@ -63,7 +63,7 @@ size_t tg_layer_weight_n(const tg_layer *l)
     return bias_at(l) + l->out_channels;
 }
 
-size_t tg_layer_room_n(const tg_layer *l)
+size_t tg_layer_scratch_n(const tg_layer *l)
 {
     pair p = pair_of(l);
     return p.taps == 1 ? 0 : row_n(&p) * POSITIONS;
@@ -93,14 +93,14 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /* Unfolds the fine signal for the coarse positions [at, at + n). */
-static tg_matrix unfold(float *room, const pair *p, const float *fine, size_t at, size_t n)
+static tg_matrix unfold(float *scratch, const pair *p, const float *fine, size_t at, size_t n)
 {
     if (p->taps == 1) {
         return tg_rows(fine + at, p->n);
     }
     for (size_t c = 0; c < p->fine_channels; c++) {
         const float *from = fine + 2 * (c * p->n + at);
-        float *before = room + c * TAPS * POSITIONS, *middle = before + POSITIONS, *after = middle + POSITIONS;
+        float *before = scratch + c * TAPS * POSITIONS, *middle = before + POSITIONS, *after = middle + POSITIONS;
         before[0] = at == 0 ? 0 : from[-1];
         for (size_t t = 0; t < n; t++) {
             middle[t] = from[2 * t];
@@ -108,15 +108,15 @@ static tg_matrix unfold(float *room, const pair *p, const float *fine, size_t at
         }
         memcpy(before + 1, after, (n - 1) * sizeof *after);
     }
-    return tg_rows(room, POSITIONS);
+    return tg_rows(scratch, POSITIONS);
 }
 
 /* The adjoint of unfold: adds each unfolded element to the position that it came from. */
-static void fold(float *fine, const pair *p, const float *room, size_t at, size_t n)
+static void fold(float *fine, const pair *p, const float *scratch, size_t at, size_t n)
 {
     for (size_t c = 0; c < p->fine_channels; c++) {
         float *to = fine + 2 * (c * p->n + at);
-        const float *before = room + c * TAPS * POSITIONS, *middle = before + POSITIONS, *after = middle + POSITIONS;
+        const float *before = scratch + c * TAPS * POSITIONS, *middle = before + POSITIONS, *after = middle + POSITIONS;
         if (at > 0) {
             to[-1] += before[0];
         }
@@ -131,16 +131,16 @@ static void fold(float *fine, const pair *p, const float *room, size_t at, size_
     }
 }
 
-static void add_to_coarse(float *coarse, const pair *p, const float *weights, const float *fine, float *room)
+static void add_to_coarse(float *coarse, const pair *p, const float *weights, const float *fine, float *scratch)
 {
     for (size_t at = 0; at < p->n; at += POSITIONS) {
         size_t n = smaller(POSITIONS, p->n - at);
-        tg_matrix rows = unfold(room, p, fine, at, n);
+        tg_matrix rows = unfold(scratch, p, fine, at, n);
         tg_product(coarse + at, p->n, tg_rows(weights, row_n(p)), rows, p->coarse_channels, n, row_n(p));
     }
 }
 
-static void add_to_fine(float *fine, const pair *p, const float *weights, const float *coarse, float *room)
+static void add_to_fine(float *fine, const pair *p, const float *weights, const float *coarse, float *scratch)
 {
     tg_matrix back = tg_transposed(tg_rows(weights, row_n(p)));
     for (size_t at = 0; at < p->n; at += POSITIONS) {
@@ -150,24 +150,24 @@ static void add_to_fine(float *fine, const pair *p, const float *weights, const 
             tg_product(fine + at, p->n, back, rows, row_n(p), n, p->coarse_channels);
             continue;
         }
-        memset(room, 0, row_n(p) * POSITIONS * sizeof *room);
-        tg_product(room, POSITIONS, back, rows, row_n(p), n, p->coarse_channels);
-        fold(fine, p, room, at, n);
+        memset(scratch, 0, row_n(p) * POSITIONS * sizeof *scratch);
+        tg_product(scratch, POSITIONS, back, rows, row_n(p), n, p->coarse_channels);
+        fold(fine, p, scratch, at, n);
     }
 }
 
-static void add_to_weights(float *weights, const pair *p, const float *coarse, const float *fine, float *room)
+static void add_to_weights(float *weights, const pair *p, const float *coarse, const float *fine, float *scratch)
 {
     for (size_t at = 0; at < p->n; at += POSITIONS) {
         size_t n = smaller(POSITIONS, p->n - at);
-        tg_matrix columns = tg_transposed(unfold(room, p, fine, at, n));
+        tg_matrix columns = tg_transposed(unfold(scratch, p, fine, at, n));
         tg_product(weights, row_n(p), tg_rows(coarse + at, p->n), columns, p->coarse_channels, row_n(p), n);
     }
 }
 
 /* ---- forward and backward -------------------------------------------------------------------------------------------- */
 
-void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *room)
+void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *scratch)
 {
     pair p = pair_of(l);
     const float *bias = weights + bias_at(l);
@@ -178,9 +178,9 @@ void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const
         }
     }
     if (l->kind == TG_LAYER_DOUBLE) {
-        add_to_fine(out, &p, weights, in, room);
+        add_to_fine(out, &p, weights, in, scratch);
     } else {
-        add_to_coarse(out, &p, weights, in, room);
+        add_to_coarse(out, &p, weights, in, scratch);
     }
     for (size_t i = 0; !l->is_linear && i < l->out_channels * n; i++) {
         out[i] = out[i] > 0 ? out[i] : slope * out[i];
@@ -206,7 +206,7 @@ static float sum_of(const float *values, size_t n)
 }
 
 void tg_layer_backward(float *in_gradient, float *weight_gradient, float *out_gradient, const tg_layer *l,
-                       const float *weights, const float *in, const float *out, float *room)
+                       const float *weights, const float *in, const float *out, float *scratch)
 {
     pair p = pair_of(l);
     float *bias_gradient = weight_gradient + bias_at(l);
@@ -218,14 +218,14 @@ void tg_layer_backward(float *in_gradient, float *weight_gradient, float *out_gr
         bias_gradient[o] += sum_of(out_gradient + o * n, n);
     }
     bool doubles = l->kind == TG_LAYER_DOUBLE;
-    add_to_weights(weight_gradient, &p, doubles ? in : out_gradient, doubles ? out_gradient : in, room);
+    add_to_weights(weight_gradient, &p, doubles ? in : out_gradient, doubles ? out_gradient : in, scratch);
     if (in_gradient == NULL) {
         return;
     }
     memset(in_gradient, 0, l->in_channels * l->in_n * sizeof *in_gradient);
     if (doubles) {
-        add_to_coarse(in_gradient, &p, weights, out_gradient, room);
+        add_to_coarse(in_gradient, &p, weights, out_gradient, scratch);
     } else {
-        add_to_fine(in_gradient, &p, weights, out_gradient, room);
+        add_to_fine(in_gradient, &p, weights, out_gradient, scratch);
     }
 }

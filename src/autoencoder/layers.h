@@ -30,19 +30,19 @@ size_t tg_layer_out_n(const tg_layer *l); /* positions of an output channel */
 /* Number of learned floats: the weights in the order above, then the biases. */
 size_t tg_layer_weight_n(const tg_layer *l);
 
-/* Floats of the scratch buffer `room` of the functions below. */
-size_t tg_layer_room_n(const tg_layer *l);
+/* Floats of the scratch buffer `scratch` of the functions below. */
+size_t tg_layer_scratch_n(const tg_layer *l);
 
 /* Initialises the weights: uniform, with the range that preserves a signal's variance (He et al. 2015); biases are 0. The
  * result depends only on the layer, the seed and the number. */
 void tg_layer_start(float *weights, const tg_layer *l, uint64_t seed, uint32_t number);
 
-void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *room);
+void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *scratch);
 
 /* Backward pass. out_gradient is the gradient with respect to the output, and is overwritten. Adds the gradient with respect to
  * the weights to weight_gradient. Writes the gradient with respect to the input to in_gradient, unless that is NULL. `in` and
  * `out` are those of the forward pass. */
 void tg_layer_backward(float *in_gradient, float *weight_gradient, float *out_gradient, const tg_layer *l,
-                       const float *weights, const float *in, const float *out, float *room);
+                       const float *weights, const float *in, const float *out, float *scratch);
 
 #endif

@@ -52,7 +52,7 @@ static const variant variants[] = {
 };
 
 /* On x86-64 there is a variant for each tg_simd_level. Elsewhere plain C is enough: its four lanes are a register of NEON. */
-size_t tg_product_way_n(void)
+size_t tg_product_variant_n(void)
 {
 #if defined(__x86_64__)
     return (size_t)tg_simd_best() + 1;
@@ -136,5 +136,5 @@ void tg_product_by(size_t number, float *c, size_t stride, tg_matrix a, tg_matri
 
 void tg_product(float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns, size_t inner)
 {
-    tg_product_by(tg_product_way_n() - 1, c, stride, a, b, rows, columns, inner);
+    tg_product_by(tg_product_variant_n() - 1, c, stride, a, b, rows, columns, inner);
 }

@@ -29,9 +29,9 @@ static inline tg_matrix tg_transposed(tg_matrix m)
  * b. */
 void tg_product(float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns, size_t inner);
 
-/* The same by one variant of the code, 0 to tg_product_way_n() - 1. Variant 0 is plain C; the last is the fastest that this CPU
+/* The same by one variant of the code, 0 to tg_product_variant_n() - 1. Variant 0 is plain C; the last is the fastest that this CPU
  * supports. */
-size_t tg_product_way_n(void);
+size_t tg_product_variant_n(void);
 void tg_product_by(size_t variant, float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns,
                    size_t inner);
 

@@ -17,7 +17,7 @@
 static double loss_of_values(tg_autoencoder *ae, const float *decoded, const float *wanted, double weight)
 {
     size_t n = ae->config.value_n;
-    float *gradient = ae->desk.flow[0], factor = (float)(2 * weight / (double)n);
+    float *gradient = ae->workspace.flow[0], factor = (float)(2 * weight / (double)n);
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         float error = decoded[i] - wanted[i];
@@ -32,7 +32,8 @@ static double loss_of_values(tg_autoencoder *ae, const float *decoded, const flo
 static const float *decode_back(tg_autoencoder *ae, uint32_t decoder)
 {
     return tg_chain_backward(tg_autoencoder_decoder_part(ae, ae->gradients, decoder), &ae->decoder,
-                             tg_autoencoder_decoder_part(ae, ae->weights, decoder), ae->decoder_tape, &ae->desk, true);
+                             tg_autoencoder_decoder_part(ae, ae->weights, decoder), ae->decoder_tape, &ae->workspace,
+                             true);
 }
 
 /* The encoder tape of a worker. Workers without a tape of their own share the last one. */
@@ -50,7 +51,7 @@ static void encode_back(tg_autoencoder *ae, const float *const *values, size_t w
         /* A later worker has overwritten the shared tape. A forward pass does not touch flow[0]. */
         (void)tg_autoencoder_run_encoder(ae, tape, values[worker]);
     }
-    (void)tg_chain_backward(ae->gradients, &ae->encoder, ae->weights, tape, &ae->desk, false);
+    (void)tg_chain_backward(ae->gradients, &ae->encoder, ae->weights, tape, &ae->workspace, false);
 }
 
 static tg_status learn(double *out, tg_autoencoder *ae, double loss, tg_detail *why)
@@ -101,7 +102,7 @@ tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const floa
     memcpy(ae->code_gradient, decode_back(ae, 0), code_n * sizeof *ae->code_gradient);
     divide(ae->code_gradient, (float)n, code_n);
     for (size_t i = n; i-- > 0;) {
-        memcpy(ae->desk.flow[0], ae->code_gradient, code_n * sizeof *ae->code_gradient);
+        memcpy(ae->workspace.flow[0], ae->code_gradient, code_n * sizeof *ae->code_gradient);
         encode_back(ae, values, i, n);
     }
     return learn(loss, ae, loss_sum, why);
@@ -164,9 +165,9 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
         add(ae->code_gradient, decode_back(ae, j), code_n);
     }
     for (uint32_t i = n; i-- > 0;) {
-        gradient_of_codes(ae->desk.flow[0], ae, i);
+        gradient_of_codes(ae->workspace.flow[0], ae, i);
         if (i == chosen) {
-            add(ae->desk.flow[0], ae->code_gradient, code_n);
+            add(ae->workspace.flow[0], ae->code_gradient, code_n);
         }
         encode_back(ae, values, i, n);
     }
