@@ -74,7 +74,7 @@ static tg_status get_header(header *out, const uint8_t *at, size_t len, tg_detai
 
 static size_t front_len(const tg_codec *c)
 {
-    return TG_FRAME_HEADER + (c->describe ? c->layout->description_len : 0);
+    return TG_FRAME_HEADER + (c->describe ? c->layout->description.len : 0);
 }
 
 static size_t around(const tg_codec *c, uint64_t body_len)
@@ -119,9 +119,9 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
                 .description_len = (uint32_t)(front - TG_FRAME_HEADER),
                 .frame_len = front + body->len + TG_FRAME_CHECKSUM,
                 .step = step,
-                .fingerprint = c->layout->fingerprint};
+                .fingerprint = c->layout->description.fingerprint};
     put_header(frame, &h);
-    memcpy(frame + TG_FRAME_HEADER, c->layout->description, h.description_len);
+    memcpy(frame + TG_FRAME_HEADER, c->layout->description.bytes, h.description_len);
     tg_put64(frame + front + body->len, checksum_of(frame, front, c->hashes + first, chunk_n));
     return (tg_framed){.len = (size_t)h.frame_len, .payload_len = body->payload_len};
 }
@@ -177,7 +177,7 @@ static const char *held(unsigned flags)
 
 static tg_status check_header(const header *h, const tg_codec *c, const tg_expected *e, tg_detail *why)
 {
-    if (h->fingerprint != c->layout->fingerprint) {
+    if (h->fingerprint != c->layout->description.fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the frame was made for other tensors, another recipe or another seed");
     }
     if ((h->flags & HAS_BOTH) != (int)e->plan->holds) {
@@ -227,7 +227,7 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
     if (h.description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h.description_len) != h.fingerprint) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
-    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description_len) {
+    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description.len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
     if ((e->plan->holds & TG_HAS_VALUES) != 0) {

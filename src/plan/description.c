@@ -58,9 +58,9 @@ tg_status tg_layout_describe(tg_layout *l, tg_detail *why)
     if (len > UINT32_MAX) {
         return tg_fail(TG_E_ARGUMENT, why, "the names and shapes of the tensors take more than 4 GiB");
     }
-    TG_TRY(tg_acquire(&l->description, &l->storage.allocator, len, 1, why));
-    l->description_len = (size_t)len;
-    uint8_t *at = l->description;
+    TG_TRY(tg_acquire(&l->description.bytes, &l->storage.allocator, len, 1, why));
+    l->description.len = (size_t)len;
+    uint8_t *at = l->description.bytes;
     *at++ = l->has_seed ? 1 : 0;
     tg_put64(at, l->seed);
     tg_put16(at + 8, (uint16_t)l->recipe_n);
@@ -73,7 +73,7 @@ tg_status tg_layout_describe(tg_layout *l, tg_detail *why)
     for (size_t t = 0; t < l->tensor_n; t++) {
         at = put_tensor(at, &l->tensors[t], l->tensor_recipe[t]);
     }
-    l->fingerprint = tg_hash(l->description, l->description_len);
+    l->description.fingerprint = tg_hash(l->description.bytes, l->description.len);
     return TG_OK;
 }
 
@@ -231,7 +231,7 @@ tg_status tg_layout_from_description(tg_layout **out, const uint8_t *bytes, size
     }
     draft_release(&d, a);
     /* A layout has exactly one description. Writing it again finds everything that was not checked above. */
-    if (status == TG_OK && (l->description_len != len || memcmp(l->description, bytes, len) != 0)) {
+    if (status == TG_OK && (l->description.len != len || memcmp(l->description.bytes, bytes, len) != 0)) {
         status = tg_fail(TG_E_FRAME, &reason, "the description is not in canonical form");
     }
     if (status == TG_OK && tg_layout_exchange(l) != NULL) {

@@ -213,7 +213,7 @@ void tg_layout_free(tg_layout *l)
         return;
     }
     tg_allocator a = l->storage.allocator;
-    tg_release(&a, l->description);
+    tg_release(&a, l->description.bytes);
     tg_release(&a, l->storage.dims);
     tg_release(&a, l->storage.names);
     tg_release(&a, l->storage.pieces);

@@ -37,6 +37,13 @@ typedef struct tg_layout_storage {
     uint64_t *dims;   /* of all tensors */
 } tg_layout_storage;
 
+/* A layout as bytes (docs/format.md section 2). Frames may contain it, so that a reader needs nothing else. */
+typedef struct tg_description {
+    uint8_t *bytes;
+    size_t len;
+    uint64_t fingerprint; /* the hash of the bytes, which every frame contains */
+} tg_description;
+
 typedef struct tg_layout {
     /* Arrays of tensor_n. Names and dims of `tensors` are copies. */
     size_t tensor_n;
@@ -54,11 +61,7 @@ typedef struct tg_layout {
     uint64_t seed; /* that all ranks share; 0 if there is none */
     bool has_seed;
 
-    /* All of the above as bytes (docs/format.md section 2), and the hash of these bytes. */
-    uint8_t *description;
-    size_t description_len;
-    uint64_t fingerprint;
-
+    tg_description description;
     tg_layout_storage storage;
 } tg_layout;
 
@@ -76,7 +79,7 @@ const tg_piece *tg_unit_piece_of(const tg_unit *unit, size_t tensor);
 /* The name of the exchange that the quantizer of some tensor requires (`lowrank`, `lgc-ring`, ...); NULL: none does. */
 const char *tg_layout_exchange(const tg_layout *layout);
 
-/* description.c: fills in the description and its fingerprint. All other members must be complete. */
+/* description.c: fills in the description. All other members must be complete. */
 tg_status tg_layout_describe(tg_layout *layout, tg_detail *why) TG_CHECKED;
 
 /* description.c: creates the layout that a description describes. Validates everything. */
