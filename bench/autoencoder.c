@@ -54,7 +54,7 @@ static void multiply_plainly(float *out, tg_matrix x, tg_matrix y, size_t rows, 
 static void time_product(const char *name, tg_matrix x, tg_matrix y, size_t rows, size_t columns, size_t inner)
 {
     printf("%-46s", name);
-    for (size_t way = 0; way <= tg_product_way_n(); way++) {
+    for (size_t way = 0; way <= tg_product_variant_n(); way++) {
         double best = 1e9;
         for (int round = 0; round < ROUNDS; round++) {
             memset(c, 0, sizeof c);
@@ -83,7 +83,7 @@ static void time_products(void)
     fill(a, LARGEST);
     fill(b, LARGEST);
     printf("%-46s %7s", "products, GFLOP/s", "loops");
-    for (size_t way = 0; way < tg_product_way_n(); way++) {
+    for (size_t way = 0; way < tg_product_variant_n(); way++) {
         printf(" %7s", names[way]);
     }
     printf("\n");

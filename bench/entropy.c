@@ -76,14 +76,14 @@ static uint32_t quantize(uint16_t *symbols, const float *values, const char *rec
     uint64_t bucket_n = tg_bucket_n(&r, N);
     float *work = room(N * sizeof *work);
     uint32_t *draws = room(N * sizeof *draws);
-    void *space = room(part->room_len == NULL ? 64 : (size_t)part->room_len(params));
+    void *space = room(part->scratch_len == NULL ? 64 : (size_t)part->scratch_len(params));
     tg_stream stream = tg_stream_of(2, 0, 0, 0);
     memcpy(work, values, N * sizeof *work);
     tg_stream_words(draws, &stream, 0, N, 0);
     for (uint64_t at = 0; at < N; at += bucket_n) {
         size_t n = (size_t)(N - at < bucket_n ? N - at : bucket_n);
         tg_bucket b = {
-            .symbols = symbols + at, .side = side, .values = work + at, .draws = draws + at, .room = space, .n = n};
+            .symbols = symbols + at, .side = side, .values = work + at, .draws = draws + at, .scratch = space, .n = n};
         part->encode_bucket(&b, params);
     }
     free(space);
@@ -106,7 +106,7 @@ static void run(pack *packs, const uint16_t *symbols, uint32_t base, int rounds,
         pack *p = &packs[k];
         tg_coding coding = {.base = base, .params = p->params};
         p->bytes = room((size_t)tg_plain_len(N, &coding) + 1);
-        p->room = room((size_t)p->part->room_len(p->params));
+        p->room = room((size_t)p->part->scratch_len(p->params));
         p->encode = p->decode = 0;
     }
     *copy = 0;
@@ -116,7 +116,7 @@ static void run(pack *packs, const uint16_t *symbols, uint32_t base, int rounds,
         *copy = best(*copy, now() - start);
         for (int k = 0; k < PACKS; k++) {
             pack *p = &packs[k];
-            tg_coding coding = {.base = base, .params = p->params, .room = p->room};
+            tg_coding coding = {.base = base, .params = p->params, .scratch = p->room};
             memset(back, 0xff, N * sizeof *back);
             start = now();
             p->len = tg_coded_write(p->bytes, symbols, N, p->part, &coding);

@@ -65,7 +65,7 @@ void fuzz_sealers_make(fuzz_sealers *s, const fuzz_arena *a)
         return;
     }
     tg_allocator allocator = tg_allocator_or_standard(NULL);
-    PROMISE(tg_layout_from_description(&copy, l->description, l->description_len, &allocator, NULL) == TG_OK,
+    PROMISE(tg_layout_from_description(&copy, l->description.bytes, l->description.len, &allocator, NULL) == TG_OK,
             "a layout can be made from its description");
     add_sealer(s, copy, x->codec->grid->slices, x->codec->plan->holds);
 }
@@ -88,7 +88,7 @@ bool fuzz_message_has_content(const uint8_t *message, uint64_t len)
 static fuzz_frame_shape shape_of(const fuzz_sealers *s, const uint8_t *frame)
 {
     for (size_t i = 0; i < s->n; i++) {
-        if (tg_get64(frame + 40) == s->of[i].codec->layout->fingerprint) {
+        if (tg_get64(frame + 40) == s->of[i].codec->layout->description.fingerprint) {
             bool is_leader = (frame[5] & (TG_HAS_INDICES | TG_HAS_VALUES)) == TG_HAS_INDICES;
             return (fuzz_frame_shape){.c = s->of[i].codec,
                                       .plan = is_leader ? s->of[i].leader : s->of[i].codec->plan,

@@ -65,7 +65,7 @@ static void write_coded(size_t count, uint32_t base)
         }
         double params[TG_PARAM_CAP] = {part->part.param_n > 0 ? part->part.params[0].standard : 0};
         tg_coding coding = {.base = part->codes_symbols ? base : 0, .word_len = (uint32_t)word_len, .params = params};
-        coding.room = fuzz_room((size_t)part->room_len(params), 0);
+        coding.scratch = fuzz_room((size_t)part->scratch_len(params), 0);
         uint8_t *bytes = fuzz_room((size_t)tg_plain_len(count, &coding) + 1, 0);
         const void *all = part->codes_symbols ? (const void *)symbols : (const void *)words;
         size_t len = tg_coded_write(bytes, all, count, part, &coding);
@@ -73,7 +73,7 @@ static void write_coded(size_t count, uint32_t base)
         (void)snprintf(name, sizeof name, "%s_%zu_below_%u", part->part.name, count, base);
         write_packed(name, 0, count, count, bytes, len);
         free(bytes);
-        free(coding.room);
+        free(coding.scratch);
     }
     free(symbols);
     free(words);

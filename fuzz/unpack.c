@@ -118,7 +118,7 @@ static void *room_of(const tg_symbol_part *part, const double *params)
     for (size_t i = 0; i < tg_part_n; i++) {
         if (tg_parts[i].part == &part->part) {
             void **room = &rooms[tg_parts[i].id % 16];
-            *room = *room != NULL ? *room : fuzz_room((size_t)part->room_len(params), 0xff);
+            *room = *room != NULL ? *room : fuzz_room((size_t)part->scratch_len(params), 0xff);
             return *room;
         }
     }
@@ -134,7 +134,7 @@ static void check_coded(const tg_symbol_part *part, const chunk *c, tg_coding co
     uint8_t *symbols = fuzz_room(c->count * width, 0xff), *back = fuzz_room(c->count * width, 0xff);
     uint8_t *written = fuzz_room(cap, 0);
     coding.params = params;
-    coding.room = room_of(part, params);
+    coding.scratch = room_of(part, params);
     if (tg_coded_read(symbols, c->bytes, c->len, c->count, part, &coding)) {
         for (size_t i = 0; coding.base != 0 && i < c->count; i++) {
             PROMISE(((const uint16_t *)(const void *)symbols)[i] < coding.base, "a symbol is below the base");

@@ -1,22 +1,23 @@
-/* Tersegrad: workers of a data-parallel training job say less to each other and learn the same.
+/* Tersegrad: compresses the gradients that workers of a data-parallel training job send to each other.
  *
- * The whole public interface; what only tests and studies need is in experimental.h. A gradient flows through one straight pipe,
+ * This is the whole public interface. What only tests and studies need is in experimental.h. A gradient goes through one
+ * pipeline:
  *
  *     feedback -> select -> quantize -> pack -> frame == exchange == frame -> unpack -> values -> sum
  *
- * and a recipe, a line of text such as "ef+topk@0.01+fp16", says which part stands at each stage.
+ * A recipe, a line of text such as "ef+topk@0.01+fp16", names the part at each stage.
  *
  * How to read the declarations:
- *   - Arguments: outputs first, then the object, then inputs; a length right after its pointer.
+ *   - Arguments: outputs first, then the object, then inputs. A length comes right after its pointer.
  *   - `_len` counts bytes, `_n` counts elements.
- *   - Every function that can fail returns tg_status and takes, last, a `tg_detail *why` that receives one
- *     sentence about the failure. `why` may be NULL. On failure no output is written and no object changes,
- *     except for the bytes behind a destination buffer, which are then meaningless.
- *   - NULL for an object, an output or an input that must be given is TG_E_ARGUMENT from every function that returns
- *     tg_status; so is NULL for an array of more than 0 elements. An argument that may be NULL is described as such.
- *     Other functions accept NULL: they return 0 or NULL or set their outputs to zeros, and do nothing else.
- *     Every `_free` accepts NULL.
- *   - One object serves one thread at a time; different objects are independent. The library keeps no
+ *   - Every function that can fail returns tg_status. Its last argument, `tg_detail *why`, receives one sentence about the
+ *     failure; it may be NULL. On failure no output is written and no object changes. The only exception is the content of
+ *     a destination buffer, which is then undefined.
+ *   - A function that returns tg_status returns TG_E_ARGUMENT if an object, an output or a required input is NULL, or if an
+ *     array of more than 0 elements is NULL. Arguments that may be NULL are described as such.
+ *   - Other functions accept NULL: they return 0 or NULL, or set their outputs to zeros, and do nothing else. Every `_free`
+ *     accepts NULL.
+ *   - An object must not be used by two threads at the same time. Different objects are independent. The library keeps no
  *     global state, prints nothing and never ends the process.
  */
 #ifndef TERSEGRAD_TERSEGRAD_H
@@ -41,44 +42,45 @@ extern "C" {
 #define TG_VERSION_MINOR 1
 #define TG_VERSION_PATCH 0
 
-/* "0.1.0", the version of the library that runs (the macros are the version that was compiled against). */
+/* The version of the library at run time, such as "0.1.0". The macros above are the version at compile time. */
 TG_API const char *tg_version(void);
 
-/* The best instruction set that hot loops use here: "avx512", "avx2", "neon" or "scalar". TG_SIMD=avx2 or =scalar in the environment forbids higher ones. */
+/* The instruction set in use: "avx512", "avx2", "neon" or "scalar". By default it is the best that the CPU supports. The
+ * environment variable TG_SIMD (such as TG_SIMD=avx2) selects a lower one; values that the CPU does not support are ignored. */
 TG_API const char *tg_simd(void);
 
 /* ---- status ---------------------------------------------------------------------------------------- */
 
 typedef enum tg_status {
     TG_OK = 0,
-    TG_MORE = 1,         /* no failure: tg_exchange_next has handed out an operation to carry out */
-    TG_E_ARGUMENT = -1,  /* the caller broke a rule of this header */
-    TG_E_RECIPE = -2,    /* the recipe is not understood or makes no sense */
+    TG_MORE = 1,         /* not a failure: tg_exchange_next has returned an operation to perform */
+    TG_E_ARGUMENT = -1,  /* an argument breaks a rule of this header */
+    TG_E_RECIPE = -2,    /* the recipe cannot be parsed, or its parts do not go together */
     TG_E_MEMORY = -3,    /* an allocation failed */
-    TG_E_SPACE = -4,     /* the destination is smaller than the bound */
-    TG_E_NONFINITE = -5, /* a gradient holds NaN or Inf, or a residual would, and the policy is to refuse it */
-    TG_E_FRAME = -6,     /* the bytes are not an intact frame */
-    TG_E_VERSION = -7,   /* the bytes come from a version or use a part that this library does not know */
-    TG_E_MISMATCH = -8,  /* made for other tensors, another recipe, seed, step or slice */
-    TG_E_PEER = -9,      /* another rank failed; the detail names it and gives its reason */
+    TG_E_SPACE = -4,     /* the destination buffer is smaller than the bound */
+    TG_E_NONFINITE = -5, /* a gradient contains NaN or Inf, or a residual would, and the policy is TG_NONFINITE_ERROR */
+    TG_E_FRAME = -6,     /* the bytes are not a valid frame */
+    TG_E_VERSION = -7,   /* the bytes have a version, or use a part, that this library does not know */
+    TG_E_MISMATCH = -8,  /* tensors, recipe, seed, step or slice differ from what was expected */
+    TG_E_PEER = -9,      /* another rank failed; the detail has its number and its reason */
     TG_E_LINK = -10,     /* the link lost a rank, timed out or was aborted */
-    TG_E_DIVERGED = -11, /* ranks hold different averaged gradients */
-    TG_E_STATE = -12,    /* the bytes are not an intact saved state */
-    TG_E_NO_EFFECT = -13 /* the recipe compresses, but not one tensor would be compressed */
+    TG_E_DIVERGED = -11, /* the averaged gradients differ between ranks */
+    TG_E_STATE = -12,    /* the bytes are not a valid saved state */
+    TG_E_NO_EFFECT = -13 /* the recipe compresses, but the policy exempts every tensor */
 } tg_status;
 
-/* A few words for a status, never NULL. */
+/* A short description of a status; never NULL. */
 TG_API const char *tg_status_text(tg_status status);
 
-/* One sentence about a failure, always terminated. */
+/* One sentence about a failure, terminated by a zero byte. */
 typedef struct tg_detail {
     char text[256];
 } tg_detail;
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
-/* Where memory comes from. `acquire` returns NULL on failure and memory aligned for any type otherwise;
- * `release` accepts NULL. Both may be called from the threads that a codec was asked to use. */
+/* A memory allocator. `acquire` returns memory aligned for any type, or NULL on failure. `release` accepts NULL. Both may be
+ * called from any thread of a codec or an exchange. */
 typedef struct tg_allocator {
     void *(*acquire)(void *context, size_t len);
     void (*release)(void *context, void *block);
@@ -87,36 +89,37 @@ typedef struct tg_allocator {
 
 /* ---- recipes --------------------------------------------------------------------------------------- */
 
-/* A recipe is parts joined by '+'; a part is NAME, NAME@VALUE, NAME@KEY=VALUE,... or NAME@VALUE,KEY=VALUE,...
- * where a bare VALUE sets the main parameter. A preset stands for a whole recipe. */
+/* A recipe is a list of parts joined by '+'. A part is NAME, NAME@VALUE, NAME@KEY=VALUE,... or NAME@VALUE,KEY=VALUE,...
+ * A VALUE without a key sets the part's main parameter. A preset is a name for a whole recipe. */
 
-#define TG_RECIPE_CAP 256 /* room for any canonical text, its end included */
+#define TG_RECIPE_CAP 256 /* bytes that are enough for any canonical text with its terminating zero */
 
-/* Writes the canonical text of `recipe`: parts in the order of the stages, what is at its default left
- * out, the quantizer always named. Two recipes mean the same exactly if their canonical texts are equal. */
+/* Writes the canonical text of `recipe`: parts in the order of the stages, without parts and parameters that are at their
+ * defaults, but always with the quantizer. Two recipes mean the same exactly if their canonical texts are equal. */
 TG_API tg_status tg_recipe_canonical(char out[TG_RECIPE_CAP], const char *recipe, tg_detail *why) TG_CHECKED;
 
-/* One parameter of a part or of a preset; texts live as long as the program. */
+/* One parameter of a part or of a preset. The texts are static. */
 typedef struct tg_parameter_info {
     const char *name;
     const char *summary;
-    char range[80];    /* such as "(0, 1]" or "shared|own" */
-    char standard[32]; /* its value when it is not given; empty if it must be given */
-    int is_main;       /* set by a bare value */
+    char range[80];    /* the accepted values, such as "(0, 1]" or "own|shared" */
+    char standard[32]; /* the default value; empty if the parameter is required */
+    int is_main;       /* 1: this is the main parameter, set by a value without a key */
 } tg_parameter_info;
 
-/* A part, or a preset (stage "preset"). */
+/* A part or a preset. The texts are static. */
 typedef struct tg_part_info {
     const char *name;
     const char *stage; /* "feedback", "select", "quantize", "pack (indices)", "pack (symbols)", "preset" */
     const char *summary;
-    const char *expansion; /* of a preset: its recipe, '$' where the value goes; NULL for a part */
-    uint32_t id;           /* of a part: its permanent number on the wire; 0 for a preset */
+    const char *expansion; /* the recipe of a preset, with '$' in place of its value; NULL for a part */
+    uint32_t id;           /* the permanent number of a part in frames; 0 for a preset */
     size_t parameter_n;
 } tg_part_info;
 
-/* Lists parts in the order of the pipe, then presets: index 0, 1, ... until TG_E_ARGUMENT. */
+/* Lists all parts in the order of the pipeline, then all presets. Call with index 0, 1, ... until TG_E_ARGUMENT. */
 TG_API tg_status tg_part_list(tg_part_info *out, size_t index, tg_detail *why) TG_CHECKED;
+/* Parameter number `parameter` of the part or preset at `index`. */
 TG_API tg_status tg_part_parameter(tg_parameter_info *out, size_t index, size_t parameter, tg_detail *why) TG_CHECKED;
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
@@ -129,16 +132,16 @@ typedef enum tg_kind {
     TG_DENSE = 2,
     TG_RECURRENT = 3,
     TG_EMBEDDING = 4,
-    TG_NORM = 5, /* norms and biases travel uncompressed unless a rule names them */
+    TG_NORM = 5, /* norms and biases are sent uncompressed unless a rule matches them */
     TG_BIAS = 6
 } tg_kind;
 
-TG_API const char *tg_dtype_name(tg_dtype dtype); /* "fp32"; NULL if there is none such */
-TG_API size_t tg_dtype_len(tg_dtype dtype);       /* 4 or 2; 0 if there is none such */
-TG_API const char *tg_kind_name(tg_kind kind);    /* "conv"; NULL if there is none such */
+TG_API const char *tg_dtype_name(tg_dtype dtype); /* such as "fp32"; NULL if the dtype is unknown */
+TG_API size_t tg_dtype_len(tg_dtype dtype);       /* bytes of an element, 4 or 2; 0 if the dtype is unknown */
+TG_API const char *tg_kind_name(tg_kind kind);    /* such as "conv"; NULL if the kind is unknown */
 
-/* A tensor of the model. Names are 1 to 255 bytes of text and differ from each other; at most 64
- * dimensions, and none means a single element. Everything is copied by whoever is given it. */
+/* A tensor of the model. The name has 1 to 255 bytes and is unique in the model. There are at most 64 dimensions; a tensor
+ * without dimensions has one element. Functions that take a tensor copy the name and the dimensions. */
 typedef struct tg_tensor {
     const char *name;
     const uint64_t *dims;
@@ -147,60 +150,68 @@ typedef struct tg_tensor {
     tg_dtype dtype;
 } tg_tensor;
 
-/* Elements in a tensor. */
+/* The number of elements of a tensor. */
 TG_API tg_status tg_tensor_elements(uint64_t *out, const tg_tensor *tensor, tg_detail *why) TG_CHECKED;
 
-/* n elements of a dtype to fp32, and back: to nearest, ties to even, finite values stay finite. */
+/* Converts n elements of a dtype to fp32, and back. Narrowing rounds to nearest, ties to even; finite values stay finite. */
 TG_API void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n);
 TG_API void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n);
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
-/* What to do with NaN and Inf in a gradient, and with finite gradients that are so large that error feedback overflows fp32:
- * gradient plus residual (or plus velocity, for momentum), or what is left of it when the decoded values are subtracted.
- * A residual is finite after every step, whatever the policy. `lowrank` multiplies: there a sum overflows from 2^126 over the
- * square root of the matrix's rows on, rounded up to a power of two.
- * Averages of finite values are finite by every policy and exchange: where the sum overflows, it is taken of values that are
- * scaled down. Only what LGC decodes from its learned codes may overflow: ERROR refuses that on all ranks, ZERO takes it as 0,
- * PASS lets it through. */
+/* The policy for NaN and Inf in a gradient, and for finite gradients that are so large that error feedback overflows fp32.
+ * Error feedback overflows if gradient plus residual does (or plus velocity, for momentum), or if the new residual does, which
+ * is that sum minus the decoded values.
+ *
+ * A residual is finite after every step, with any policy. `lowrank` multiplies matrices: there a sum counts as an overflow
+ * from 2^126 divided by the square root of the matrix's rows on, where the root is rounded up to a power of two.
+ *
+ * Averages of finite values are finite with any policy and any exchange: where the sum would overflow, the values are scaled
+ * down before they are summed. Only the values that LGC decodes from its learned codes may overflow. Then ERROR fails the
+ * step on all ranks, ZERO replaces the values by 0, and PASS lets them through. */
 typedef enum tg_nonfinite {
-    TG_NONFINITE_ERROR = 0, /* refuse the step and name the tensor; the sentence tells which of the two it was */
-    TG_NONFINITE_ZERO = 1,  /* take NaN and Inf as 0; a sum that overflows as the largest finite value, and a residual
-                               (or velocity) that does as 0 */
-    TG_NONFINITE_PASS = 2   /* let NaN and Inf through; they are never kept in a residual. What overflows: as by ZERO */
+    /* Fail the step. The sentence names the tensor and says whether it was NaN or Inf, or an overflow. */
+    TG_NONFINITE_ERROR = 0,
+    /* Replace NaN and Inf by 0, a sum that overflows by the largest finite value, and a residual or velocity that overflows
+     * by 0. */
+    TG_NONFINITE_ZERO = 1,
+    /* Send NaN and Inf, but never keep them in a residual. Overflows are treated as by ZERO. */
+    TG_NONFINITE_PASS = 2
 } tg_nonfinite;
 
-/* Tensors whose name matches `pattern` ('*' any run, '?' any one character) use `recipe`, whatever their
- * kind and size. The first rule that matches counts. */
+/* Tensors whose name matches `pattern` use `recipe`, whatever their kind and size. In a pattern '*' matches any number of
+ * characters and '?' exactly one. The first rule that matches is used. */
 typedef struct tg_rule {
     const char *pattern;
     const char *recipe;
 } tg_rule;
 
-/* Whether a name matches such a pattern: 1 or 0. */
+/* Whether a name matches a pattern of tg_rule: 1 or 0. */
 TG_API int tg_name_matches(const char *pattern, const char *name);
 
-/* Start from TG_OPTIONS_INIT; all else zero is the standard behaviour. Copied by whoever is given it.
- * Later versions of this struct have more members at the end. A struct of an older version, which is shorter, is accepted
- * and its missing members count as zero; one of a newer version, which is longer, is accepted if all bytes that this
- * library does not know are zero, and TG_E_ARGUMENT otherwise. */
+/* Options of a codec or an exchange. Initialise with TG_OPTIONS_INIT; zero in any other member is the default. Functions that
+ * take options copy them.
+ *
+ * Later versions of this struct have more members at the end. A struct of an older version, which is shorter, is accepted; its
+ * missing members count as zero. A struct of a newer version, which is longer, is accepted if all bytes that this library does
+ * not know are zero; otherwise the result is TG_E_ARGUMENT. */
 typedef struct tg_options {
-    size_t size;                   /* sizeof(tg_options) where the caller was compiled */
+    size_t size;                   /* sizeof(tg_options) when the caller was compiled */
     const tg_allocator *allocator; /* NULL: malloc and free */
     const tg_rule *rules;
     size_t rule_n;
-    uint64_t seed;        /* the seed that all ranks share, if has_seed */
-    uint64_t dense_below; /* tensors of fewer elements travel uncompressed */
-    uint32_t has_seed;    /* 0: no shared seed; random coordinates are then each rank's own */
-    uint32_t threads;     /* threads that share the work of one call; 0 counts as 1 */
+    uint64_t seed;        /* a seed that is the same on all ranks; used if has_seed is not 0 */
+    uint64_t dense_below; /* tensors with fewer elements are sent uncompressed */
+    uint32_t has_seed;    /* 0: no shared seed; each rank then draws its own random coordinates */
+    uint32_t threads;     /* number of threads that work on one call; 0 means 1 */
     tg_nonfinite nonfinite;
-    /* of a codec alone */
-    uint32_t rank;     /* whose own random coordinates to draw, and whom frames name as their author */
-    uint32_t describe; /* 1: frames carry their description, so that tg_codec_from_frame can read them */
-    /* of an exchange alone */
-    const char *
-        exchange; /* "allreduce", "gather", "shard", "server", "lowrank", "lgc-ring", "lgc-server"; NULL: chosen by recipe, world */
-    uint64_t verify_every; /* compare a hash of the averages on all ranks every so many steps; 0: never */
+    /* only for a codec */
+    uint32_t rank;     /* rank that is written into frames, and that own random coordinates are drawn for */
+    uint32_t describe; /* 1: frames contain a description of the tensors and recipes, which tg_codec_from_frame needs */
+    /* only for an exchange */
+    /* "allreduce", "gather", "shard", "server", "lowrank", "lgc-ring" or "lgc-server"; NULL: chosen by recipe and world */
+    const char *exchange;
+    uint64_t verify_every; /* every this many steps, compare a hash of the averages between all ranks; 0: never */
 } tg_options;
 
 #define TG_OPTIONS_INIT                                                         \
@@ -212,80 +223,85 @@ typedef struct tg_options {
 
 typedef struct tg_codec tg_codec;
 
-/* A codec for the gradients of `tensors` by `recipe`. `opt` may be NULL. All memory is taken here. */
+/* Creates a codec that compresses the gradients of `tensors` with `recipe`. `opt` may be NULL. All memory is allocated here. */
 TG_API tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                               const tg_options *opt, tg_detail *why) TG_CHECKED;
 TG_API void tg_codec_free(tg_codec *c);
 
-/* The largest frame that tg_encode may write. */
+/* The maximum length of a frame in bytes. */
 TG_API size_t tg_encode_bound(const tg_codec *c);
 
-/* Encodes one step's gradients, grads[t] being tensor t's elements in its dtype, into a frame of *dst_len
- * bytes. dst_cap must be at least tg_encode_bound(c). Updates the residual, on success alone. */
+/* Encodes the gradients of one step into a frame of *dst_len bytes. grads[t] are the elements of tensor t in its dtype.
+ * dst_cap must be at least tg_encode_bound(c). On success the residual is updated. */
 TG_API tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uint64_t step,
                            const void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* Adds weight times each decoded value to sums[t], in fp32. The frame is checked whole before anything is
- * added. Costs work in proportion to the entries that were sent where a selection spans one tensor. */
+/* Decodes a frame and adds `weight` times each value to sums[t], in fp32. The whole frame is validated before anything is
+ * added. The time is proportional to the number of entries sent, if each selection spans one tensor. */
 TG_API tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len,
                                tg_detail *why) TG_CHECKED;
 
-/* Writes the decoded gradient of tensor t into out[t], in its dtype; entries that were not sent are 0. */
+/* Decodes a frame and writes the gradient of tensor t to out[t], in its dtype. Elements that were not sent are 0. */
 TG_API tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_len, tg_detail *why) TG_CHECKED;
 
-/* The canonical recipe that tensor t travels by, after rules and policy; valid as long as the codec. */
+/* The canonical text of the recipe that tensor t uses, after rules and policy. Valid as long as the codec. */
 TG_API const char *tg_codec_recipe(const tg_codec *c, size_t tensor);
 
-/* Copies the residual of tensor t to out (its number of elements); zeros where there is no feedback. */
+/* Copies the residual of tensor t to `out`, one float for each element; zeros if its recipe has no feedback. */
 TG_API tg_status tg_codec_residual(const tg_codec *c, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
-/* What one tensor took in a frame. Where one selection spans several tensors, its share by elements. */
+/* The size of one tensor in a frame. Where one selection spans several tensors, each has a share by its elements. */
 typedef struct tg_traffic {
-    uint64_t len;       /* bytes, the headers of its chunks included */
-    uint64_t entries;   /* values sent */
-    uint64_t bins;      /* bins that they were chosen in; 0 for recipes without bins */
-    double shape;       /* exponent of the generalised normal that was fitted to it (2: a normal one), ... */
-    double scale;       /* ... and the scale that follows, both as means over chunks; 0 for recipes that fit none */
+    uint64_t len;     /* bytes, including the headers of its chunks */
+    uint64_t entries; /* values sent */
+    uint64_t bins;    /* bins of the selection; 0 for recipes without bins */
+    /* Means over chunks; 0 for recipes that fit no distribution. */
+    double shape; /* exponent of the fitted generalised normal distribution; 2: normal */
+    double scale; /* the quantizer's scale that follows from the fit */
 } tg_traffic;
 
-/* What tensor t took in the last frame that this codec has encoded, decoded or inspected; zeros before there was one. */
+/* The size of tensor t in the last frame that this codec encoded, decoded or inspected; zeros if there was none. */
 TG_API tg_status tg_codec_traffic(tg_traffic *out, const tg_codec *c, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* ---- frames in files ---------------------------------------------------------------------------------- */
 
-/* What a described frame says of itself. Sizes in bytes; header_len + payload_len is the frame's length. */
+/* Facts about a frame. Its length is header_len + payload_len. */
 typedef struct tg_frame_info {
     uint32_t version;
     uint32_t rank;
     uint32_t slice, slices;
     uint64_t step;
-    uint64_t payload_len; /* symbols and indices */
-    uint64_t header_len;  /* all the rest */
-    uint64_t index_len;   /* the indices' part of payload_len */
+    uint64_t payload_len; /* bytes of symbols and indices */
+    uint64_t header_len;  /* all other bytes */
+    uint64_t index_len;   /* bytes of indices, which are part of payload_len */
     uint64_t entry_n;     /* values sent */
-    uint64_t element_n;   /* elements that the frame stands for */
+    uint64_t element_n;   /* elements of the tensors in the frame */
     uint64_t checksum;
-    uint64_t fingerprint; /* of tensors, recipes and seed */
+    uint64_t fingerprint; /* a hash of tensors, recipes and seed */
 } tg_frame_info;
 
-/* Makes a codec from a described frame, with no need to know how it was made, and checks the frame whole.
- * `info` may be NULL. Of `opt`, the allocator and threads are used. */
+/* Creates a codec for a frame that contains its description, and validates the whole frame. `info` may be NULL. `opt` may be
+ * NULL; only its allocator and threads are used. */
 TG_API tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *src, size_t src_len,
                                      const tg_options *opt, tg_detail *why) TG_CHECKED;
 
-/* The same facts of a frame for a codec that is there already. */
+/* Validates a frame of an existing codec and writes the facts about it to *info. */
 TG_API tg_status tg_frame_inspect(tg_frame_info *info, tg_codec *c, const void *src, size_t src_len,
                                   tg_detail *why) TG_CHECKED;
 
+/* The number of tensors. */
 TG_API size_t tg_codec_tensors(const tg_codec *c);
 
-/* Tensor t as the codec knows it; valid as long as the codec. */
+/* A tensor of the codec. Its name and dimensions are valid as long as the codec. */
 TG_API tg_status tg_codec_tensor(tg_tensor *out, const tg_codec *c, size_t tensor, tg_detail *why) TG_CHECKED;
 
-/* ---- exchange: who sends what to whom, without doing it ------------------------------------------------ */
+/* ---- exchange: which rank sends what to which rank ------------------------------------------------ */
 
+/* An exchange averages gradients over all ranks. It performs no communication itself: it returns one collective operation
+ * after another, and the caller performs them, usually through a tg_link. */
 typedef struct tg_exchange tg_exchange;
 
+/* A piece of memory. */
 typedef struct tg_span {
     void *data;
     uint64_t len;
@@ -293,108 +309,120 @@ typedef struct tg_span {
 
 typedef enum tg_op_kind { TG_ALLGATHERV = 0, TG_ALLTOALLV = 1, TG_BROADCAST = 2, TG_GATHERV = 3 } tg_op_kind;
 
-/* One collective operation. On every rank sends[p] goes to rank p and what rank p sent here lands in
- * recvs[p]; both ends agree on lengths. The kind only says which pattern the spans follow, so that an
- * engine may use its own collective:
+/* One collective operation. On every rank sends[p] is sent to rank p, and recvs[p] receives what rank p sends to this rank.
+ * Sender and receiver have the same length. The kind says which pattern the spans follow, so that a library's own collective
+ * can be used:
  *     allgatherv   sends[p] is the same span for every p
- *     alltoallv    any
- *     broadcast    only sends of `root` and recvs[root] are not empty, all sends of root the same span
- *     gatherv      only sends[root] and recvs of root are not empty
- * What a rank would say to itself never travels: sends[rank] and recvs[rank] are always empty. */
+ *     alltoallv    any spans
+ *     broadcast    only the sends of `root` and recvs[root] are not empty; all sends of root are the same span
+ *     gatherv      only sends[root] and the recvs of root are not empty
+ * A rank sends nothing to itself: sends[rank] and recvs[rank] are always empty. */
 typedef struct tg_op {
     tg_op_kind kind;
     uint32_t root;
     uint32_t rank, world;
-    const tg_span *sends; /* world of them; only read */
-    const tg_span *recvs; /* world of them; written through */
+    const tg_span *sends; /* `world` spans, only read */
+    const tg_span *recvs; /* `world` spans, written to */
 } tg_op;
 
-/* Bytes of one step or of all, as this rank sends them to others and they to it; counted where they are handed out. */
+/* Bytes that this rank sent and received, in one step or in all. They are counted in the operations that the exchange
+ * returns. */
 typedef struct tg_meter {
-    uint64_t steps;    /* that succeeded */
-    uint64_t logical;  /* bytes of gradient that entered the pipe */
-    uint64_t dense;    /* bytes that this rank would send to all-reduce the same gradients uncompressed */
-    uint64_t payload;  /* symbols and indices handed to the link */
-    uint64_t header;   /* all else handed to the link */
-    uint64_t received; /* what others handed to their links for this rank */
+    uint64_t steps;    /* number of successful steps */
+    uint64_t logical;  /* bytes of the gradients before compression */
+    uint64_t dense;    /* bytes that this rank would send in an all-reduce of the uncompressed gradients */
+    uint64_t payload;  /* bytes of symbols and indices sent */
+    uint64_t header;   /* all other bytes sent */
+    uint64_t received; /* bytes received from other ranks */
 } tg_meter;
 
-/* An exchange for rank `rank` of `world`. All ranks must be given the same recipe, tensors and options. */
+/* Creates the exchange of rank `rank` of `world`. All ranks must use the same recipe, tensors and options. `opt` may be NULL. */
 TG_API tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                                  uint32_t rank, uint32_t world, const tg_options *opt, tg_detail *why) TG_CHECKED;
 TG_API void tg_exchange_free(tg_exchange *x);
 
-/* Starts a step. grads[t] are tensor t's elements in its dtype; they must stay in place until the step ends
- * and are replaced by the averages over all ranks when it succeeds. All else that goes wrong on this rank
- * (a NaN, say) is told to the others and comes back from tg_exchange_next on every rank. */
+/* Starts a step. grads[t] are the elements of tensor t in its dtype. They must stay valid until the step ends, and are
+ * replaced by the averages over all ranks if it succeeds. An error in the data of this rank, such as a NaN, is not returned
+ * here: it is sent to all ranks, and tg_exchange_next returns it on every rank. */
 TG_API tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* TG_MORE: carry out *op, then call again. TG_OK: the step is done. Anything else but TG_E_LINK: the step has
- * failed on every rank, gradients and residuals are as they were before it, and the next step may begin.
- * (Only when ranks have DIVERGED are the gradients already replaced.) TG_E_LINK: what came over the link cannot
- * be understood, and other ranks may see it otherwise; give the link up, as tg_reduce does. */
+/* Continues a step.
+ *     TG_MORE        perform *op, then call again
+ *     TG_OK          the step is done
+ *     TG_E_LINK      the bytes received cannot be understood. Other ranks may have a different result; abort the link, as
+ *                    tg_reduce does
+ *     any other      the step has failed on every rank. Gradients and residuals are as before the step, and the next step may
+ *                    begin. (Only with TG_E_DIVERGED are the gradients already replaced.) */
 TG_API tg_status tg_exchange_next(tg_exchange *x, tg_op *op, tg_detail *why) TG_CHECKED;
 
-/* Gives up the step in progress, as when the link has failed; nothing changes. */
+/* Cancels the step in progress, for example because the link has failed. Gradients and residuals do not change. */
 TG_API void tg_exchange_cancel(tg_exchange *x);
 
+/* The name of the exchange, such as "allreduce". */
 TG_API const char *tg_exchange_name(const tg_exchange *x);
+/* The canonical text of the recipe that a tensor uses, after rules and policy. Valid as long as the exchange. */
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
+/* The bytes of the last step and of all steps. Either output may be NULL. */
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
 
-/* What tensor t took in the frames that this rank made of its own gradients in the last step: once, however many peers
- * they went to. */
+/* The size of tensor t in the frames that this rank encoded from its own gradients in the last step. A frame counts once,
+ * whatever the number of ranks that it was sent to. */
 TG_API tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
 
-/* The residual of this rank's tensor t, as tg_codec_residual. */
+/* Copies this rank's residual of a tensor to `out`, as tg_codec_residual does. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* ---- saved state --------------------------------------------------------------------------------------- */
 
-/* The size of the state of this rank, and the state itself: residuals and the last step. Between steps. */
+/* The state of this rank: residuals and the number of the last step. tg_state_len is its size in bytes; dst_cap must be at
+ * least that. Not to be called during a step. */
 TG_API size_t tg_state_len(const tg_exchange *x);
 TG_API tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_detail *why) TG_CHECKED;
 
-/* Restores state. With the same world the state of this rank is enough, and what follows is the same to the
- * bit. With another world give the states of all old ranks: residuals are then shared out so that their
- * mean over the ranks, which is what the model still has to receive, stays the same; the exchange may be another
- * one then, too, where neither is "lowrank" or learns. */
+/* Restores saved state. If the number of ranks is the same, the state of this rank is enough, and later steps give the same
+ * bits as without the interruption. If the number of ranks has changed, pass the states of all old ranks. Their residuals are
+ * then distributed so that the mean over all ranks stays the same, because that mean is what the model has not received yet.
+ * In that case the exchange may be a different one too, unless either is "lowrank" or learns (LGC). */
 TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n, tg_detail *why) TG_CHECKED;
 
-/* Another recipe in the middle of a run. x, which is new and for the same tensors, rank and world, takes over what `from`
- * still owes the model, residuals and what owners keep of their answers, and its last step. Every rank does so between the
- * same two steps; nothing travels, and over the ranks together what is owed stays the same. Tensor by tensor, what x has no
- * memory for (its recipe has no feedback, or its exchange remembers in a way of its own) goes to left[t], as many floats as
- * the tensor has elements, zeros if there is nothing: the caller adds it to this rank's next gradient. With `left` NULL
- * that is TG_E_MISMATCH instead. `from` stays as it is. */
+/* Changes the recipe in the middle of a run. x is a new exchange for the same tensors, rank and world. It takes over the
+ * residuals of `from`, including those of owners' answers, and the number of its last step. Every rank must do this between
+ * the same two steps. Nothing is sent, and the sum of all residuals over the ranks stays the same.
+ *
+ * x may not be able to hold the residual of some tensor t: its recipe has no feedback, or its exchange keeps state of another
+ * kind. That residual is written to left[t], one float for each element, and the caller must add it to this rank's next
+ * gradient. left[t] is zeros if nothing is left. If `left` is NULL, a residual that cannot be held is TG_E_MISMATCH. `from`
+ * does not change. */
 TG_API tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchange *from,
                                    tg_detail *why) TG_CHECKED;
 
-/* ---- links: those who carry operations out --------------------------------------------------------------- */
+/* ---- links: how operations are performed --------------------------------------------------------------- */
 
-/* One rank's end of a link. `carry` returns when the operation is done on this rank. `abort` makes every
- * other rank's carry fail at once with `reason`. A link of your own fills in these members. */
+/* One rank's end of a link. `carry` performs an operation and returns when it is done on this rank. `abort` makes `carry` fail
+ * at once with `reason` on every other rank. To write a link of your own, fill in these members. */
 typedef struct tg_link tg_link;
 struct tg_link {
     tg_status (*carry)(tg_link *self, const tg_op *op, tg_detail *why);
     void (*abort)(tg_link *self, const char *reason);
-    uint64_t sent_len; /* bytes that this rank's end has carried to others, by the link's own count */
+    uint64_t sent_len; /* bytes sent to other ranks, counted by the link itself */
 };
 
-/* Compares what all ranks were set up with, before the first step: version, seed, exchange, names, shapes and recipes of
- * tensors, options, and lines "name value\n" of the caller's own (`facts`, may be NULL). All ranks call it. TG_E_MISMATCH, on
- * all of them: one was set up otherwise, and the sentence names it and both values. Otherwise a failure is one of the link. */
+/* Checks before the first step that all ranks have the same configuration: version, seed, exchange, names, shapes and recipes
+ * of tensors, options, and `facts`, the caller's own lines "name value\n", which may be NULL. All ranks must call it. If a
+ * rank differs, it returns TG_E_MISMATCH on all ranks, and the sentence has that rank, the setting and both values. Any other
+ * failure is a failure of the link. */
 TG_API tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *facts, tg_detail *why) TG_CHECKED;
 
-/* A whole step: begin, then next and carry until it is done. */
+/* Performs a whole step: calls tg_exchange_begin, then tg_exchange_next and the link's `carry` until the step is done. */
 TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* N ranks that are threads of this process. A rank that does not come to an operation within timeout_ms
- * fails it for all with a sentence that names it. */
+/* A link between ranks that are threads of this process. If a rank does not start an operation within timeout_ms, the operation
+ * fails on all ranks with a sentence that names that rank. */
 typedef struct tg_threads tg_threads;
 TG_API tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms, const tg_allocator *allocator,
                                 tg_detail *why) TG_CHECKED;
-TG_API tg_link *tg_threads_link(tg_threads *t, uint32_t rank); /* NULL if rank is not of this world */
+/* The end of one rank; NULL if rank is not below world. */
+TG_API tg_link *tg_threads_link(tg_threads *t, uint32_t rank);
 TG_API void tg_threads_free(tg_threads *t);
 
 #ifdef __cplusplus

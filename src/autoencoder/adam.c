@@ -1,4 +1,4 @@
-/* Adam; see adam.h. No function of the mathematical library but the square root, which is rounded the same everywhere. */
+/* Adam; see adam.h. Uses no function of libm but the square root, which is correctly rounded on every machine. */
 #include "autoencoder/adam.h"
 
 #include <math.h>
@@ -18,12 +18,12 @@ static double power(double base, uint64_t exponent)
 void tg_adam_step(float *weights, float *moments, const float *gradients, size_t n, double rate, uint64_t step)
 {
     float *first = moments, *second = moments + n;
-    float stride = (float)(rate / (1 - power(0.9, step)));
+    float step_size = (float)(rate / (1 - power(0.9, step)));
     float root = (float)sqrt(1 - power(0.999, step));
     for (size_t i = 0; i < n; i++) {
         float g = gradients[i];
         first[i] = 0.9f * first[i] + 0.1f * g;
         second[i] = 0.999f * second[i] + 0.001f * (g * g);
-        weights[i] -= stride * first[i] / (sqrtf(second[i]) / root + 1e-8f);
+        weights[i] -= step_size * first[i] / (sqrtf(second[i]) / root + 1e-8f);
     }
 }

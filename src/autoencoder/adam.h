@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Step number `step`, counted from 1, of n weights. `moments` are n first ones, then n second ones, all 0 before step 1. */
+/* Updates n weights in step number `step`, counted from 1. `moments` are n first moments, then n second moments, all 0 before
+ * step 1. */
 void tg_adam_step(float *weights, float *moments, const float *gradients, size_t n, double rate, uint64_t step);
 
 #endif

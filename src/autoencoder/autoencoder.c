@@ -1,4 +1,4 @@
-/* The autoencoder of LGC as two chains of layers, made and used; see autoencoder.h, and training.c for how it learns. */
+/* The autoencoder of LGC as two chains of layers: construction and forward passes. See autoencoder.h; training.c trains it. */
 #include "autoencoder/inside.h"
 
 #include <assert.h>
@@ -7,18 +7,18 @@
 #include <string.h>
 
 enum {
-    SHRINKS = 1 << TG_AUTOENCODER_HALVINGS, /* places of the input for one of the code */
+    SHRINKS = 1 << TG_AUTOENCODER_HALVINGS, /* input length over code length */
     LAYER_N = TG_AUTOENCODER_HALVINGS + 1,
     CHANNEL_CAP = 1 << 12,
     DECODER_CAP = 1 << 16,
     KEPT_CAP = 1 << 12
 };
 
-/* With all caps reached, no count of floats overflows: 2^28 values in 2^12 channels on 2^12 tapes. */
+/* With these limits no count of floats overflows 64 bits: 2^28 values, 2^12 channels, 2^12 tapes. */
 static const size_t value_cap = (size_t)1 << 28;
-_Static_assert(sizeof(size_t) >= 8, "counts up to the caps fit");
+_Static_assert(sizeof(size_t) >= 8, "size_t holds the largest count");
 
-/* ---- making one ------------------------------------------------------------------------------------------------------ */
+/* ---- construction ------------------------------------------------------------------------------------------------------ */
 
 tg_autoencoder_config tg_autoencoder_standard(size_t value_n)
 {
@@ -38,7 +38,7 @@ static tg_status check_count(const char *what, uint64_t count, uint64_t most, tg
     if (count >= 1 && count <= most) {
         return TG_OK;
     }
-    return tg_fail(TG_E_ARGUMENT, why, "an autoencoder has from 1 to %" PRIu64 " %s, not %" PRIu64, most, what, count);
+    return tg_fail(TG_E_ARGUMENT, why, "an autoencoder must have 1 to %" PRIu64 " %s, not %" PRIu64, most, what, count);
 }
 
 static tg_status check_config(const tg_autoencoder_config *config, tg_detail *why)
@@ -50,19 +50,19 @@ static tg_status check_config(const tg_autoencoder_config *config, tg_detail *wh
         TG_TRY(check_count("channels in a layer", config->decoder_channels[i], CHANNEL_CAP, why));
     }
     TG_TRY(check_count("decoders", config->decoder_n, DECODER_CAP, why));
-    TG_TRY(check_count("kept encodings", config->kept_n, KEPT_CAP, why));
+    TG_TRY(check_count("kept workers", config->kept_n, KEPT_CAP, why));
     if (!(isfinite(config->rate) && config->rate > 0)) {
-        return tg_fail(TG_E_ARGUMENT, why, "an autoencoder learns at a rate above 0, not %g", config->rate);
+        return tg_fail(TG_E_ARGUMENT, why, "the learning rate of an autoencoder must be above 0, not %g", config->rate);
     }
     if (!(isfinite(config->value_weight) && config->value_weight >= 0) ||
         !(isfinite(config->code_weight) && config->code_weight >= 0)) {
-        return tg_fail(TG_E_ARGUMENT, why, "weights of a loss are numbers from 0 up, not %g and %g",
+        return tg_fail(TG_E_ARGUMENT, why, "the weights of the loss must be at least 0, not %g and %g",
                        config->value_weight, config->code_weight);
     }
     return TG_OK;
 }
 
-/* Both chains: layers that halve or double, then a point. */
+/* Sets up both chains: layers that halve or double the length, then a 1x1 convolution. */
 static void lay_chains(tg_autoencoder *ae)
 {
     const tg_autoencoder_config *config = &ae->config;
@@ -90,7 +90,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Zeros for several arrays, in one block. */
+/* One of several arrays of zeros that are allocated as one block. */
 typedef struct array {
     float **at;
     size_t n;
@@ -117,15 +117,16 @@ static tg_status acquire_all(tg_autoencoder *ae, tg_detail *why)
     const array learned[] = {{&ae->weights, ae->weight_n}, {&ae->moments, 2 * ae->weight_n}};
     size_t flow_n = larger(tg_chain_flow_n(&ae->encoder), tg_chain_flow_n(&ae->decoder));
     size_t code_n = tg_autoencoder_code_n(ae);
-    const array scratch[] = {{&ae->gradients, ae->weight_n},
-                             {&ae->tapes, ae->config.kept_n * tg_chain_tape_n(&ae->encoder)},
-                             {&ae->decoder_tape, tg_chain_tape_n(&ae->decoder)},
-                             {&ae->codes, ae->config.decoder_n * code_n},
-                             {&ae->code_gradient, code_n},
-                             {&ae->mean, ae->config.value_n},
-                             {&ae->desk.flow[0], flow_n},
-                             {&ae->desk.flow[1], flow_n},
-                             {&ae->desk.room, larger(tg_chain_room_n(&ae->encoder), tg_chain_room_n(&ae->decoder))}};
+    const array scratch[] = {
+        {&ae->gradients, ae->weight_n},
+        {&ae->tapes, ae->config.kept_n * tg_chain_tape_n(&ae->encoder)},
+        {&ae->decoder_tape, tg_chain_tape_n(&ae->decoder)},
+        {&ae->codes, ae->config.decoder_n * code_n},
+        {&ae->code_gradient, code_n},
+        {&ae->mean, ae->config.value_n},
+        {&ae->workspace.flow[0], flow_n},
+        {&ae->workspace.flow[1], flow_n},
+        {&ae->workspace.scratch, larger(tg_chain_scratch_n(&ae->encoder), tg_chain_scratch_n(&ae->decoder))}};
     TG_TRY(acquire_arrays(&ae->learned, learned, sizeof learned / sizeof *learned, &ae->allocator, why));
     return acquire_arrays(&ae->scratch, scratch, sizeof scratch / sizeof *scratch, &ae->allocator, why);
 }
@@ -170,7 +171,7 @@ void tg_autoencoder_free(tg_autoencoder *ae)
     tg_release(&a, ae);
 }
 
-/* ---- facts ----------------------------------------------------------------------------------------------------------- */
+/* ---- properties ----------------------------------------------------------------------------------------------------------- */
 
 size_t tg_autoencoder_code_n(const tg_autoencoder *ae)
 {
@@ -196,8 +197,8 @@ tg_optimizer_state tg_autoencoder_optimizer_state(tg_autoencoder *ae)
 
 const float *tg_autoencoder_run_encoder(tg_autoencoder *ae, float *tape, const float *values)
 {
-    memcpy(tape, values, ae->config.value_n * sizeof *tape); /* what pads them has been 0 from the beginning */
-    return tg_chain_forward(tape, &ae->encoder, ae->weights, &ae->desk);
+    memcpy(tape, values, ae->config.value_n * sizeof *tape); /* the padding after them is always 0 */
+    return tg_chain_forward(tape, &ae->encoder, ae->weights, &ae->workspace);
 }
 
 const float *tg_autoencoder_run_decoder(tg_autoencoder *ae, uint32_t decoder, const float *code,
@@ -206,11 +207,11 @@ const float *tg_autoencoder_run_decoder(tg_autoencoder *ae, uint32_t decoder, co
     assert(decoder < ae->config.decoder_n && (innovation != NULL) == ae->config.has_innovation);
     float *tape = ae->decoder_tape;
     memcpy(tape, code, tg_autoencoder_code_n(ae) * sizeof *tape);
-    if (innovation != NULL) { /* the last channel of the last layer's input */
+    if (innovation != NULL) { /* it is the last input channel of the last layer */
         float *channel = tape + ae->decoder.tape_at[LAYER_N] - ae->padded_n;
         memcpy(channel, innovation, ae->config.value_n * sizeof *channel);
     }
-    return tg_chain_forward(tape, &ae->decoder, tg_autoencoder_decoder_part(ae, ae->weights, decoder), &ae->desk);
+    return tg_chain_forward(tape, &ae->decoder, tg_autoencoder_decoder_part(ae, ae->weights, decoder), &ae->workspace);
 }
 
 void tg_autoencoder_encode(float *code, tg_autoencoder *ae, const float *values)

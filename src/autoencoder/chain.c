@@ -1,4 +1,4 @@
-/* Layers one behind the other; see chain.h. */
+/* A sequence of layers; see chain.h. */
 #include "autoencoder/chain.h"
 
 static size_t larger(size_t a, size_t b)
@@ -44,11 +44,11 @@ size_t tg_chain_flow_n(const tg_chain *c)
     return n;
 }
 
-size_t tg_chain_room_n(const tg_chain *c)
+size_t tg_chain_scratch_n(const tg_chain *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->layer_n; i++) {
-        n = larger(n, tg_layer_room_n(&c->layers[i]));
+        n = larger(n, tg_layer_scratch_n(&c->layers[i]));
     }
     return n;
 }
@@ -60,22 +60,23 @@ void tg_chain_start(float *weights, const tg_chain *c, uint64_t seed, uint32_t f
     }
 }
 
-float *tg_chain_forward(float *tape, const tg_chain *c, const float *weights, const tg_chain_desk *desk)
+float *tg_chain_forward(float *tape, const tg_chain *c, const float *weights, const tg_chain_workspace *workspace)
 {
     for (size_t i = 0; i < c->layer_n; i++) {
         tg_layer_forward(tape + c->tape_at[i + 1], &c->layers[i], weights + c->weight_at[i], tape + c->tape_at[i],
-                         desk->room);
+                         workspace->scratch);
     }
     return tape + c->tape_at[c->layer_n];
 }
 
 float *tg_chain_backward(float *gradients, const tg_chain *c, const float *weights, const float *tape,
-                         const tg_chain_desk *desk, bool to_input)
+                         const tg_chain_workspace *workspace, bool to_input)
 {
-    float *out = desk->flow[0], *in = desk->flow[1];
+    float *out = workspace->flow[0], *in = workspace->flow[1];
     for (size_t i = c->layer_n; i-- > 0;) {
         tg_layer_backward(i > 0 || to_input ? in : NULL, gradients + c->weight_at[i], out, &c->layers[i],
-                          weights + c->weight_at[i], tape + c->tape_at[i], tape + c->tape_at[i + 1], desk->room);
+                          weights + c->weight_at[i], tape + c->tape_at[i], tape + c->tape_at[i + 1],
+                          workspace->scratch);
         float *swap = out;
         out = in;
         in = swap;

@@ -1,13 +1,14 @@
-/* Layers over sequences: convolutions that halve the length, transposed ones that double it, and points, which keep it.
+/* One-dimensional layers: convolutions of stride 2 that halve the length, transposed convolutions that double it, and 1x1
+ * convolutions ("point"), which keep it.
  *
- * A signal is channels x places, the places of a channel side by side. With two taps beside the middle one, a place t of a
- * halved signal sees places 2t - 1, 2t and 2t + 1 of the whole one, and what lies outside is 0:
+ * A signal is channels x positions; the positions of a channel are contiguous. Kernels have three taps. Position t of the
+ * halved signal depends on positions 2t - 1, 2t and 2t + 1 of the other; positions outside are 0:
  *
  *     halve     out[o][t]          = bias[o] + sum over c, k of weight[o][c][k] in[c][2t + k - 1]
  *     double    out[o][2t + k - 1] = bias[o] + sum over c, k of weight[c][o][k] in[c][t]
  *     point     out[o][t]          = bias[o] + sum over c    of weight[o][c]    in[c][t]
  *
- * A leaky ReLU stands behind every layer that is not linear. All is in fp32 and in one order, on every machine. */
+ * A leaky ReLU follows every layer that is not linear. Everything is computed in fp32, in the same order on every machine. */
 #ifndef TG_AUTOENCODER_LAYERS_H
 #define TG_AUTOENCODER_LAYERS_H
 
@@ -19,28 +20,29 @@ typedef enum tg_layer_kind { TG_LAYER_HALVE, TG_LAYER_DOUBLE, TG_LAYER_POINT } t
 
 typedef struct tg_layer {
     tg_layer_kind kind;
-    bool is_linear;
+    bool is_linear; /* no activation function follows */
     size_t in_channels, out_channels;
-    size_t in_n; /* places of a channel; even if they are to be halved */
+    size_t in_n; /* positions of an input channel; even if the layer halves */
 } tg_layer;
 
-size_t tg_layer_out_n(const tg_layer *l); /* places of a channel */
+size_t tg_layer_out_n(const tg_layer *l); /* positions of an output channel */
 
-/* Floats that are learned: the weights in the order above, then the biases. */
+/* Number of learned floats: the weights in the order above, then the biases. */
 size_t tg_layer_weight_n(const tg_layer *l);
 
-/* Floats of room that the functions below work in. */
-size_t tg_layer_room_n(const tg_layer *l);
+/* Floats of the scratch buffer `scratch` of the functions below. */
+size_t tg_layer_scratch_n(const tg_layer *l);
 
-/* Weights to start from: uniform, so wide that a signal keeps its variance (He and others, 2015); biases of 0. The same
- * for the same seed and number. */
+/* Initialises the weights: uniform, with the range that preserves a signal's variance (He et al. 2015); biases are 0. The
+ * result depends only on the layer, the seed and the number. */
 void tg_layer_start(float *weights, const tg_layer *l, uint64_t seed, uint32_t number);
 
-void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *room);
+void tg_layer_forward(float *out, const tg_layer *l, const float *weights, const float *in, float *scratch);
 
-/* From the gradient of the loss by `out`, which is overwritten: adds the gradient by the weights to `weight_gradient` and
- * writes the gradient by `in` to `in_gradient`, unless that is NULL. `in` and `out` are those of the forward pass. */
+/* Backward pass. out_gradient is the gradient with respect to the output, and is overwritten. Adds the gradient with respect to
+ * the weights to weight_gradient. Writes the gradient with respect to the input to in_gradient, unless that is NULL. `in` and
+ * `out` are those of the forward pass. */
 void tg_layer_backward(float *in_gradient, float *weight_gradient, float *out_gradient, const tg_layer *l,
-                       const float *weights, const float *in, const float *out, float *room);
+                       const float *weights, const float *in, const float *out, float *scratch);
 
 #endif

@@ -1,7 +1,7 @@
-/* Products of matrices; see product.h.
+/* Matrix products; see product.h.
  *
- * A panel of b, two vector registers wide and as deep as the first-level cache allows, is copied to one place. A tile of c,
- * as wide as the panel, then stays in registers while the panel passes. */
+ * A panel of b is copied to a contiguous buffer. It is two vector registers wide, and as deep as the first-level cache allows.
+ * Then a tile of c, as wide as the panel, stays in registers while the panel is read. */
 #include "autoencoder/product.h"
 
 #include "kernels/kernels.h"
@@ -9,12 +9,12 @@
 #include <float.h>
 #include <string.h>
 
-_Static_assert(FLT_EVAL_METHOD == 0, "a float is computed with as a float");
+_Static_assert(FLT_EVAL_METHOD == 0, "float arithmetic must round to float");
 
 enum {
-    TILE_HEIGHT = 4, /* rows of a tile: with two registers a row, eight sums that do not wait for each other */
-    WIDEST = 32,
-    DEPTH = 128 /* rows of a panel, the widest of which has 16 KiB */
+    TILE_HEIGHT = 4, /* rows of a tile: with two registers a row, eight independent sums */
+    WIDEST = 32,     /* columns of the widest panel */
+    DEPTH = 128      /* rows of a panel; the widest panel has 16 KiB */
 };
 
 #define TILE_NAME tile_plain
@@ -34,16 +34,16 @@ enum {
 #include "autoencoder/tile.h"
 #endif
 
-/* c += a panel for a tile of c. */
+/* c += a * panel, for one tile of c. */
 typedef void tile(float *c, size_t stride, tg_matrix a, const float *panel, size_t depth);
 
-typedef struct way {
-    tile *tall; /* TILE_HEIGHT rows */
-    tile *row;  /* one */
+typedef struct variant {
+    tile *tall; /* a tile of TILE_HEIGHT rows */
+    tile *row;  /* a tile of one row */
     size_t width;
-} way;
+} variant;
 
-static const way ways[] = {
+static const variant variants[] = {
     {tile_plain, tile_plain_row, 8},
 #if defined(__x86_64__)
     {tile_avx2, tile_avx2_row, 16},
@@ -51,8 +51,8 @@ static const way ways[] = {
 #endif
 };
 
-/* On x86-64 as tg_simd_level counts them. Elsewhere plain C has all that there is: four lanes are a whole register of NEON. */
-size_t tg_product_way_n(void)
+/* On x86-64 there is a variant for each tg_simd_level. Elsewhere plain C is enough: its four lanes are a register of NEON. */
+size_t tg_product_variant_n(void)
 {
 #if defined(__x86_64__)
     return (size_t)tg_simd_best() + 1;
@@ -66,7 +66,7 @@ static tg_matrix part_of(tg_matrix m, size_t i, size_t j)
     return (tg_matrix){m.at + i * m.row + j * m.column, m.row, m.column};
 }
 
-/* `depth` rows and `columns` columns of b, with zeros up to the width of the panel. */
+/* Copies `depth` rows and `columns` columns of b to the panel, padded with zeros to its width. */
 static void fill_panel(float *panel, size_t width, tg_matrix b, size_t depth, size_t columns)
 {
     if (columns < width) {
@@ -78,39 +78,39 @@ static void fill_panel(float *panel, size_t width, tg_matrix b, size_t depth, si
         }
         return;
     }
-    for (size_t j = 0; j < columns; j++) { /* along the rows of what is transposed */
+    for (size_t j = 0; j < columns; j++) { /* b is transposed: read along its rows */
         for (size_t k = 0; k < depth; k++) {
             panel[k * width + j] = b.at[k * b.row + j * b.column];
         }
     }
 }
 
-/* Tiles from the top of c to its bottom. */
-static void pass_panel(const way *w, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
+/* Computes all tiles in a column of tiles of c. */
+static void pass_panel(const variant *v, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
                        size_t depth)
 {
     size_t i = 0;
     for (; i + TILE_HEIGHT <= rows; i += TILE_HEIGHT) {
-        w->tall(c + i * stride, stride, part_of(a, i, 0), panel, depth);
+        v->tall(c + i * stride, stride, part_of(a, i, 0), panel, depth);
     }
     for (; i < rows; i++) {
-        w->row(c + i * stride, stride, part_of(a, i, 0), panel, depth);
+        v->row(c + i * stride, stride, part_of(a, i, 0), panel, depth);
     }
 }
 
-/* The same where c is narrower than a tile, by way of a tile that is not. */
-static void pass_narrow(const way *w, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
+/* The same where c is narrower than a tile: through a buffer of full width. */
+static void pass_narrow(const variant *v, float *c, size_t stride, tg_matrix a, const float *panel, size_t rows,
                         size_t columns, size_t depth)
 {
     float wide[TILE_HEIGHT * WIDEST] = {0};
     for (size_t i = 0; i < rows; i += TILE_HEIGHT) {
         size_t height = rows - i < TILE_HEIGHT ? rows - i : TILE_HEIGHT;
         for (size_t r = 0; r < height; r++) {
-            memcpy(wide + r * w->width, c + (i + r) * stride, columns * sizeof *wide);
+            memcpy(wide + r * v->width, c + (i + r) * stride, columns * sizeof *wide);
         }
-        pass_panel(w, wide, w->width, part_of(a, i, 0), panel, height, depth);
+        pass_panel(v, wide, v->width, part_of(a, i, 0), panel, height, depth);
         for (size_t r = 0; r < height; r++) {
-            memcpy(c + (i + r) * stride, wide + r * w->width, columns * sizeof *wide);
+            memcpy(c + (i + r) * stride, wide + r * v->width, columns * sizeof *wide);
         }
     }
 }
@@ -118,17 +118,17 @@ static void pass_narrow(const way *w, float *c, size_t stride, tg_matrix a, cons
 void tg_product_by(size_t number, float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns,
                    size_t inner)
 {
-    const way *w = &ways[number];
+    const variant *v = &variants[number];
     float panel[DEPTH * WIDEST];
-    for (size_t j = 0; j < columns; j += w->width) {
-        size_t width = columns - j < w->width ? columns - j : w->width;
+    for (size_t j = 0; j < columns; j += v->width) {
+        size_t width = columns - j < v->width ? columns - j : v->width;
         for (size_t k = 0; k < inner; k += DEPTH) {
             size_t depth = inner - k < DEPTH ? inner - k : DEPTH;
-            fill_panel(panel, w->width, part_of(b, k, j), depth, width);
-            if (width == w->width) {
-                pass_panel(w, c + j, stride, part_of(a, 0, k), panel, rows, depth);
+            fill_panel(panel, v->width, part_of(b, k, j), depth, width);
+            if (width == v->width) {
+                pass_panel(v, c + j, stride, part_of(a, 0, k), panel, rows, depth);
             } else {
-                pass_narrow(w, c + j, stride, part_of(a, 0, k), panel, rows, width, depth);
+                pass_narrow(v, c + j, stride, part_of(a, 0, k), panel, rows, width, depth);
             }
         }
     }
@@ -136,5 +136,5 @@ void tg_product_by(size_t number, float *c, size_t stride, tg_matrix a, tg_matri
 
 void tg_product(float *c, size_t stride, tg_matrix a, tg_matrix b, size_t rows, size_t columns, size_t inner)
 {
-    tg_product_by(tg_product_way_n() - 1, c, stride, a, b, rows, columns, inner);
+    tg_product_by(tg_product_variant_n() - 1, c, stride, a, b, rows, columns, inner);
 }

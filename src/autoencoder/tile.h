@@ -1,12 +1,12 @@
-/* The innermost loop of a product, for one instruction set. Whoever includes this has defined
+/* The innermost loop of a product, for one instruction set. A template: a file that includes it first defines
  *
- *     TILE_NAME       what to call it; with _row behind it, the version for one row
- *     TILE_TARGET     the attribute that allows the compiler the instructions, or nothing
+ *     TILE_NAME       the name of the function; TILE_NAME_row is the version for one row
+ *     TILE_TARGET     the attribute that enables the instruction set, or nothing
  *     TILE_LANES      floats of a vector register
- *     TILE_HEIGHT     rows of a tile, the same for all
+ *     TILE_HEIGHT     rows of a tile, the same for all instruction sets
  *
- * Written with vectors of exactly that length, because compilers neither find them by themselves in loops as tangled as
- * these nor keep longer ones in registers. It is a template: no guard, and the first three names are free again behind it. */
+ * The code uses vectors of exactly TILE_LANES floats, because compilers do not vectorise these nested loops well by themselves,
+ * and do not keep longer vectors in registers. There is no include guard; the first three names are undefined at the end. */
 
 #define TILE_JOIN(a, b) a##b
 #define TILE_PART(name, part) TILE_JOIN(name, part)
@@ -15,7 +15,7 @@
 
 typedef float TILE_VECTOR __attribute__((vector_size(4 * TILE_LANES), aligned(4), may_alias));
 
-/* `height` is a constant wherever this is inlined, so that all sums stay in registers. */
+/* `height` is constant wherever this is inlined, so that all sums stay in registers. */
 TILE_TARGET static inline __attribute__((always_inline)) void TILE_ANY(float *c, size_t stride, tg_matrix a,
                                                                        const float *panel, size_t depth, size_t height)
 {

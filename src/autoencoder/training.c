@@ -1,7 +1,7 @@
-/* How the autoencoder learns: the two losses of LGC and the way back from each; see autoencoder.h.
+/* Trains the autoencoder: the two losses of LGC and their backward passes; see autoencoder.h.
  *
- * All workers share one encoder, so a step sends every worker's values through it and back. The way back goes from the last
- * worker to the first: sums then have the same order, however many tapes are kept. */
+ * All workers share one encoder, so a training step runs every worker's values through it, forward and backward. The backward
+ * pass goes from the last worker to the first. So sums have the same order for any number of kept tapes. */
 #include "autoencoder/adam.h"
 #include "autoencoder/inside.h"
 #include "kernels/kernels.h"
@@ -10,46 +10,48 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- the way back ---------------------------------------------------------------------------------------------------- */
+/* ---- backward passes ---------------------------------------------------------------------------------------------------- */
 
-/* weight * MSE(decoded, wanted); its gradient by what was decoded goes where the way back starts. */
+/* weight * MSE(decoded, wanted). Writes its gradient with respect to the decoded values to flow[0], where a backward pass
+ * starts. */
 static double loss_of_values(tg_autoencoder *ae, const float *decoded, const float *wanted, double weight)
 {
     size_t n = ae->config.value_n;
-    float *gradient = ae->desk.flow[0], factor = (float)(2 * weight / (double)n);
+    float *gradient = ae->workspace.flow[0], factor = (float)(2 * weight / (double)n);
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         float error = decoded[i] - wanted[i];
         sum += (double)error * (double)error;
         gradient[i] = factor * error;
     }
-    memset(gradient + n, 0, (ae->padded_n - n) * sizeof *gradient); /* what is cropped does not matter */
+    memset(gradient + n, 0, (ae->padded_n - n) * sizeof *gradient); /* the padding has no gradient */
     return weight * sum / (double)n;
 }
 
-/* Back through what was decoded last, and returns the gradient by the code. */
+/* Backward pass of the last decoding. Returns the gradient with respect to the code. */
 static const float *decode_back(tg_autoencoder *ae, uint32_t decoder)
 {
     return tg_chain_backward(tg_autoencoder_decoder_part(ae, ae->gradients, decoder), &ae->decoder,
-                             tg_autoencoder_decoder_part(ae, ae->weights, decoder), ae->decoder_tape, &ae->desk, true);
+                             tg_autoencoder_decoder_part(ae, ae->weights, decoder), ae->decoder_tape, &ae->workspace,
+                             true);
 }
 
-/* Workers that find no tape of their own share the last one. */
+/* The encoder tape of a worker. Workers without a tape of their own share the last one. */
 static float *tape_of(const tg_autoencoder *ae, size_t worker)
 {
     size_t last = ae->config.kept_n - 1;
     return ae->tapes + (worker < last ? worker : last) * tg_chain_tape_n(&ae->encoder);
 }
 
-/* Back through the encoding of one of n workers, from the gradient by its code, which is in flow[0]. */
+/* Backward pass of the encoding of one of n workers. The gradient with respect to its code is in flow[0]. */
 static void encode_back(tg_autoencoder *ae, const float *const *values, size_t worker, size_t n)
 {
     float *tape = tape_of(ae, worker);
     if (worker + 1 >= ae->config.kept_n && worker + 1 < n) {
-        /* The worker after it has used its tape. The way forward leaves flow[0] alone. */
+        /* A later worker has overwritten the shared tape. A forward pass does not touch flow[0]. */
         (void)tg_autoencoder_run_encoder(ae, tape, values[worker]);
     }
-    (void)tg_chain_backward(ae->gradients, &ae->encoder, ae->weights, tape, &ae->desk, false);
+    (void)tg_chain_backward(ae->gradients, &ae->encoder, ae->weights, tape, &ae->workspace, false);
 }
 
 static tg_status learn(double *out, tg_autoencoder *ae, double loss, tg_detail *why)
@@ -83,7 +85,8 @@ tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const floa
                                     tg_detail *why)
 {
     if (n == 0 || ae->config.decoder_n != 1 || ae->config.has_innovation) {
-        return tg_fail(TG_E_ARGUMENT, why, "codes are averaged over 1 worker or more, for one decoder alone");
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "training on the mean needs at least one worker, one decoder and no innovation");
     }
     size_t value_n = ae->config.value_n, code_n = tg_autoencoder_code_n(ae);
     memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
@@ -95,19 +98,19 @@ tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const floa
     }
     divide(ae->codes, (float)n, code_n);
     divide(ae->mean, (float)n, value_n);
-    double whole = loss_of_values(ae, tg_autoencoder_run_decoder(ae, 0, ae->codes, NULL), ae->mean, 1);
+    double loss_sum = loss_of_values(ae, tg_autoencoder_run_decoder(ae, 0, ae->codes, NULL), ae->mean, 1);
     memcpy(ae->code_gradient, decode_back(ae, 0), code_n * sizeof *ae->code_gradient);
     divide(ae->code_gradient, (float)n, code_n);
     for (size_t i = n; i-- > 0;) {
-        memcpy(ae->desk.flow[0], ae->code_gradient, code_n * sizeof *ae->code_gradient);
+        memcpy(ae->workspace.flow[0], ae->code_gradient, code_n * sizeof *ae->code_gradient);
         encode_back(ae, values, i, n);
     }
-    return learn(loss, ae, whole, why);
+    return learn(loss, ae, loss_sum, why);
 }
 
-/* ---- training on a code in common ------------------------------------------------------------------------------------ */
+/* ---- training on a common code ------------------------------------------------------------------------------------ */
 
-/* code_weight * sum over ordered pairs of MSE; each unordered one counts twice. */
+/* code_weight * sum over ordered pairs of MSE. Each unordered pair counts twice. */
 static double loss_of_codes(const tg_autoencoder *ae)
 {
     size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
@@ -123,7 +126,7 @@ static double loss_of_codes(const tg_autoencoder *ae)
     return ae->config.code_weight * 2 * sum / (double)code_n;
 }
 
-/* Its gradient by the code of worker i: in both orders, 2 (code i - code j) for every j. */
+/* Its gradient with respect to the code of worker i: 2 (code i - code j) for every j, in both orders. */
 static void gradient_of_codes(float *out, const tg_autoencoder *ae, size_t i)
 {
     size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
@@ -142,10 +145,10 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
 {
     uint32_t n = ae->config.decoder_n;
     if (chosen >= n) {
-        return tg_fail(TG_E_ARGUMENT, why, "worker %" PRIu32 " cannot be chosen of %" PRIu32, chosen, n);
+        return tg_fail(TG_E_ARGUMENT, why, "the chosen worker %" PRIu32 " is not below %" PRIu32, chosen, n);
     }
     if ((innovations != NULL) != ae->config.has_innovation) {
-        return tg_fail(TG_E_ARGUMENT, why, "innovations are given exactly if decoders see them");
+        return tg_fail(TG_E_ARGUMENT, why, "innovations must be given exactly if the decoders take them");
     }
     size_t code_n = tg_autoencoder_code_n(ae);
     memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
@@ -154,19 +157,19 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
         memcpy(ae->codes + i * code_n, tg_autoencoder_run_encoder(ae, tape_of(ae, i), values[i]),
                code_n * sizeof *ae->codes);
     }
-    double whole = loss_of_codes(ae);
+    double loss_sum = loss_of_codes(ae);
     for (uint32_t j = 0; j < n; j++) {
         const float *innovation = innovations == NULL ? NULL : innovations[j];
         const float *decoded = tg_autoencoder_run_decoder(ae, j, ae->codes + chosen * code_n, innovation);
-        whole += loss_of_values(ae, decoded, values[j], ae->config.value_weight);
+        loss_sum += loss_of_values(ae, decoded, values[j], ae->config.value_weight);
         add(ae->code_gradient, decode_back(ae, j), code_n);
     }
     for (uint32_t i = n; i-- > 0;) {
-        gradient_of_codes(ae->desk.flow[0], ae, i);
+        gradient_of_codes(ae->workspace.flow[0], ae, i);
         if (i == chosen) {
-            add(ae->desk.flow[0], ae->code_gradient, code_n);
+            add(ae->workspace.flow[0], ae->code_gradient, code_n);
         }
         encode_back(ae, values, i, n);
     }
-    return learn(loss, ae, whole, why);
+    return learn(loss, ae, loss_sum, why);
 }

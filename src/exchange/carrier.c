@@ -54,7 +54,7 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
 static bool follows_leader(const tg_layout *l)
 {
     for (size_t u = 0; u < l->unit_n; u++) {
-        if (tg_recipe_is_led(l->units[u].recipe)) {
+        if (tg_recipe_follows_leader(l->units[u].recipe)) {
             return true;
         }
     }

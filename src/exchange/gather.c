@@ -21,7 +21,7 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
             return tg_fail(TG_E_RECIPE, why,
                            "'sign' with scale=one is a vote, which an owner counts: by shard or server");
         }
-        if (tg_recipe_is_led(layout->units[u].recipe)) {
+        if (tg_recipe_follows_leader(layout->units[u].recipe)) {
             return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can",
                            layout->units[u].recipe->part[TG_STAGE_select]->name);
         }

@@ -62,7 +62,7 @@ tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why)
     for (size_t u = 0; u < layout->unit_n; u++) {
         const tg_recipe *recipe = layout->units[u].recipe;
         const char *name = recipe->part[TG_STAGE_select]->name;
-        if (tg_recipe_is_led(recipe)) {
+        if (tg_recipe_follows_leader(recipe)) {
             return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can",
                            name);
         }

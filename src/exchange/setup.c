@@ -42,7 +42,7 @@ static tg_status acquire_ballots(tg_exchange *x, tg_detail *why)
 static uint64_t agree_on(const tg_exchange *x)
 {
     uint8_t facts[64] = {0};
-    tg_put64(facts, x->codec->layout->fingerprint);
+    tg_put64(facts, x->codec->layout->description.fingerprint);
     tg_put64(facts + 8, x->verify_every);
     tg_put32(facts + 16, x->world);
     (void)memcpy(facts + 20, x->protocol->name, strlen(x->protocol->name));

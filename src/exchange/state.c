@@ -111,7 +111,7 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
     memcpy(at, magic, sizeof magic);
     at[4] = STATE_VERSION;
     at[5] = x->done.any ? 1 : 0;
-    tg_put64(at + 8, x->codec->layout->fingerprint);
+    tg_put64(at + 8, x->codec->layout->description.fingerprint);
     tg_put32(at + 16, x->rank);
     tg_put32(at + 20, x->world);
     memcpy(at + 24, x->protocol->name, strlen(x->protocol->name));
@@ -194,7 +194,7 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
 {
     char name[NAME_LEN + 1] = {0}; /* with the zeros behind it, which must be there too */
     memcpy(name, x->protocol->name, strlen(x->protocol->name));
-    if (s->fingerprint != x->codec->layout->fingerprint) {
+    if (s->fingerprint != x->codec->layout->description.fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the state was saved with other tensors, another recipe or another seed");
     }
     if (memcmp(s->name, name, NAME_LEN) != 0 && !may_move(x, s)) {

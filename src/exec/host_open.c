@@ -25,11 +25,11 @@ static space plan_space(const tg_plan *plan, bool only_decodes)
         const tg_quantize_part *quantize = u->stages.quantize;
         const tg_symbol_part *symbol = u->stages.symbol;
         any = any || u->format.plain_len == 0 || u->format.coded;
-        if (quantize->room_len != NULL && !only_decodes) {
-            s.quantize_len = larger(s.quantize_len, quantize->room_len(u->stages.quantize_params));
+        if (quantize->scratch_len != NULL && !only_decodes) {
+            s.quantize_len = larger(s.quantize_len, quantize->scratch_len(u->stages.quantize_params));
         }
-        if (symbol->room_len != NULL) {
-            s.pack_len = larger(s.pack_len, symbol->room_len(u->stages.symbol_params));
+        if (symbol->scratch_len != NULL) {
+            s.pack_len = larger(s.pack_len, symbol->scratch_len(u->stages.symbol_params));
         }
     }
     s.len = any ? larger(0, sizeof(tg_chunk_scratch)) + s.quantize_len + s.pack_len : 0;
@@ -122,7 +122,7 @@ static tg_status acquire_unit(tg_unit_work *w, const tg_run *run, size_t i, tg_d
     bool is_drawn = select->by == TG_BY_SEED;
     if (run->parent != NULL) {
         w->leader = run->parent->units[i].leader;
-    } else if (tg_recipe_is_led(u->unit->recipe)) {
+    } else if (tg_recipe_follows_leader(u->unit->recipe)) {
         TG_TRY(tg_acquire(&w->leader, a, tg_words(u->unit->n), sizeof *w->leader, why));
     }
     if (!run->only_decodes && u->format.scale == TG_SCALE_BINS && u->format.bin > 0) {

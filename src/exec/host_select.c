@@ -184,9 +184,9 @@ static void begin_unit(void *context, uint32_t worker, size_t job)
     w->measures = true;
     start_unit(p, lane->unit);
     float *sample = p->run->work->scratch[worker].sum;
-    size_t sample_n = select->guess != NULL ? take_sample(sample, p, lane->unit, worker) : 0;
+    size_t sample_n = select->estimate != NULL ? take_sample(sample, p, lane->unit, worker) : 0;
     if (sample_n > 0) {
-        select->guess(w->select, sample, sample_n);
+        select->estimate(w->select, sample, sample_n);
     }
 }
 
@@ -201,7 +201,7 @@ static bool begin_again(const pass *p)
         if (lane->lane != 0) {
             continue;
         }
-        w->measures = select->guess != NULL && !select->is_enough(w->select);
+        w->measures = select->estimate != NULL && !select->is_enough(w->select);
         if (w->measures) {
             start_unit(p, lane->unit);
             any = true;
@@ -254,7 +254,7 @@ static void settle_unit(void *context, uint32_t worker, size_t job)
     const tg_lane_job *lane = &p->run->lane_jobs[job];
     (void)worker;
     if (lane->lane == 0) {
-        p->run->plan->units[lane->unit].stages.select->settle(p->run->units[lane->unit].select);
+        p->run->plan->units[lane->unit].stages.select->finish(p->run->units[lane->unit].select);
     }
 }
 

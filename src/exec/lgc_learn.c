@@ -141,7 +141,7 @@ static void update_residual(const tg_lgc *l, const tg_lgc_tensor *t, const float
     }
     const float *u = l->input.u + t->at;
     const uint64_t *mask = sent == NULL ? NULL : mask_of(l, t);
-    tg_memory memory = {l->state.saved + t->feedback_at, l->state.next + t->feedback_at, (size_t)t->n};
+    tg_residual_view memory = {l->state.saved + t->feedback_at, l->state.next + t->feedback_at, (size_t)t->n};
     if (mask == NULL) {
         (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n,
                                           false); /* 0, or NaN, which is set to 0 below */
@@ -149,8 +149,8 @@ static void update_residual(const tg_lgc *l, const tg_lgc_tensor *t, const float
         memcpy(memory.next, u, (size_t)t->n * sizeof *u);
         tg_expand_add(memory.next, mask, sent, -1.0f, (size_t)t->n);
     }
-    if (t->feedback->keep != NULL) {
-        t->feedback->keep(&memory, t->feedback_params, l->input.g + t->at, mask, (size_t)t->n);
+    if (t->feedback->update_state != NULL) {
+        t->feedback->update_state(&memory, t->feedback_params, l->input.g + t->at, mask, (size_t)t->n);
     }
     if (l->nonfinite != TG_NONFINITE_ERROR) {
         tg_zero_nonfinite(memory.next, (size_t)(t->n * t->feedback->planes));

@@ -48,8 +48,8 @@ tg_status tg_lgc_load(tg_lgc *l, void *const *grads, tg_detail *why)
         clip_norm(u, n, tensor);
         memcpy(l->input.g + tensor->at, u, n * sizeof *u);
         if (tensor->feedback->planes > 0) {
-            tg_memory memory = {l->state.saved + tensor->feedback_at, l->state.next + tensor->feedback_at, n};
-            bool finite = tensor->feedback->recall(u, NULL, u, &memory, tensor->feedback_params, n, false);
+            tg_residual_view memory = {l->state.saved + tensor->feedback_at, l->state.next + tensor->feedback_at, n};
+            bool finite = tensor->feedback->add_residual(u, NULL, u, &memory, tensor->feedback_params, n, false);
             if (!finite && l->nonfinite == TG_NONFINITE_ERROR) {
                 return tg_refuse_overflow(l->layout->tensors[t].name, "gradient", why);
             }

@@ -1,26 +1,27 @@
-/* Error feedback: the residual, what the decoder did not see, is added to the next gradient.
- * With decay < 1 it is CO3's correction (arXiv 2203.09044): older error counts less. */
+/* Error feedback: the residual, which is what the decoder did not see, is added to the next gradient.
+ * With decay < 1 this is the correction of CO3 (arXiv 2203.09044): older errors count less. */
 #include "feedback/feedback.h"
 #include "kernels/kernels.h"
 
 static const tg_param params[] = {
     {.name = "decay",
-     .summary = "share of the residual that is added to the next gradient",
+     .summary = "factor of the residual that is added to the next gradient",
      .lowest = 0,
      .highest = 1,
      .standard = 1},
 };
 
-static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
+static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,
+                         bool nontemporal)
 {
-    return tg_kernels_best()->accumulate(u, also, g, m->old, (float)p[0], n, streams);
+    return tg_kernels_best()->accumulate(u, also, g, m->now, (float)p[0], n, nontemporal);
 }
 
 const tg_feedback_part tg_feedback_ef = {
     .part = {.name = "ef",
-             .summary = "error feedback: what was not sent is added to the next gradient",
+             .summary = "error feedback: the residual is added to the next gradient",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .planes = 1,
-    .recall = recall,
+    .add_residual = add_residual,
 };

@@ -1,8 +1,14 @@
-/* Feedback: what the encoder remembers of what it did not send.
+/* Feedback: keeps the error of a step and adds it to the next gradient.
  *
- * For every block of a unit the codec calls `recall`, sends some of the result, remembers the rest, and then calls `keep`.
- * Memory is one number an element, or several, in planes; old and new memory are separate, so that a step that fails leaves
- * no trace. */
+ * For every block of a unit a route
+ *
+ *     1. calls `add_residual`, which adds the residual to the gradient,
+ *     2. sends some of the result,
+ *     3. writes the rest, minus what the decoder will see, as the new residual,
+ *     4. calls `update_state`, which updates further state if the part has any.
+ *
+ * The state is one float an element, or several in planes. Old and new state are separate arrays, so a step that fails
+ * changes nothing. */
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
@@ -10,32 +16,37 @@
 
 #include <stdint.h>
 
-/* A block of memory: plane p of element i is at[p * stride + i]. Plane 0 is the residual: what is still to be sent. */
-typedef struct tg_memory {
-    const float *old;
-    float *next;
+/* The error-feedback state of a block. Plane p of element i is at index p * stride + i. Plane 0 is the residual. */
+typedef struct tg_residual_view {
+    const float *now; /* before this step */
+    float *next;      /* after it */
     size_t stride;
-} tg_memory;
+} tg_residual_view;
 
 typedef struct tg_feedback_part {
     tg_part part;
-    uint32_t planes; /* 0: there is no memory, and neither function is called */
+    uint32_t planes; /* floats of state an element; 0: no state, and neither function is called */
 
-    /* Turns the gradient g into what should be sent, u, given what is remembered. u may be g. Returns whether all of u is
-     * finite, which takes a finite g. u goes to `also`, too, unless that is NULL. `streams`: nobody reads that, or u if there is no other, again soon. */
-    bool (*recall)(float *u, float *also, const float *g, const tg_memory *m, const double *params, size_t n,
-                   bool streams);
+    /* u = gradient g plus residual. u may be g. Returns whether all of u is finite, provided that g is. If `also` is not
+     * NULL, it receives a copy of u. `nontemporal`: the result will not be read again soon, so it may be written with
+     * non-temporal stores. That applies to `also` if it is given, else to u. */
+    bool (*add_residual)(float *u, float *also, const float *g, const tg_residual_view *m, const double *params,
+                         size_t n, bool nontemporal);
 
-    /* What to remember beside the residual, which is u less what the decoder will see and whoever calls sees to; given the
-     * gradient g and which elements are sent (NULL: all). NULL: nothing else is remembered. */
-    void (*keep)(const tg_memory *m, const double *params, const float *g, const uint64_t *mask, size_t n);
-    bool of_dense_too; /* tensors that are exempt from the recipe have this part of it all the same */
+    /* Updates all planes but the residual, which the caller writes. g is the gradient; mask has the elements that are
+     * sent (NULL: all). NULL: the part has only the residual. */
+    void (*update_state)(const tg_residual_view *m, const double *params, const float *g, const uint64_t *mask,
+                         size_t n);
 
-    /* The largest norm that the gradient of a unit may have before it is scaled down; 0: any. NULL: any. */
+    /* Also used for tensors that the policy exempts from the recipe and sends uncompressed. */
+    bool also_dense;
+
+    /* The largest norm of a unit's gradient; a larger gradient is scaled down to it. 0 or NULL: no limit. */
     double (*norm_max)(const double *params);
 
-    /* What stands in its place, at its standards, where an owner answers with a mean; NULL: itself. */
-    const struct tg_feedback_part *answers_as;
+    /* The part that replaces this one, with default parameters, where an owner encodes a mean as its answer. NULL: the
+     * part itself. */
+    const struct tg_feedback_part *answer_part;
 } tg_feedback_part;
 
 extern const tg_feedback_part tg_feedback_ef;

@@ -1,10 +1,11 @@
-/* Momentum correction (Deep Gradient Compression, arXiv 1712.01887): momentum is applied before sparsification, so that what
- * waits waits with its momentum. The optimizer then has none of its own.
+/* Momentum correction (Deep Gradient Compression, arXiv 1712.01887). Momentum is applied on each worker, before
+ * sparsification, so that values which are sent later include their momentum. The optimizer must then have none.
  *
- *     velocity v = m v + g;   residual r = r + v, of which some is sent
+ *     velocity v = m v + g;   residual r = r + v;   some elements of r are sent
  *
- * Where an element is sent its velocity is cleared as well, so that old momentum does not carry a stale gradient on; but not
- * where everything is sent in every step, which is plain momentum. Tensors that travel uncompressed have that, too. */
+ * When an element is sent its velocity is set to 0 too (momentum factor masking), so that stale momentum does not continue.
+ * Where every element is sent in every step the velocity is kept: that is plain momentum. Tensors that are sent
+ * uncompressed are treated this way as well. */
 #include "base/bits.h"
 #include "feedback/feedback.h"
 #include "kernels/kernels.h"
@@ -14,14 +15,9 @@
 enum { M, CLIP };
 
 static const tg_param params[] = {
-    {.name = "m",
-     .summary = "share of the velocity that is kept from step to step",
-     .lowest = 0,
-     .highest = 1,
-     .is_main = true,
-     .standard = 0.9},
+    {.name = "m", .summary = "momentum factor", .lowest = 0, .highest = 1, .is_main = true, .standard = 0.9},
     {.name = "clip",
-     .summary = "largest norm of a tensor's gradient on a worker; larger ones are scaled down to it; 0: any",
+     .summary = "largest norm of a tensor's gradient on a worker; larger gradients are scaled down; 0: no limit",
      .lowest = 0,
      .highest = 1e30,
      .standard = 0},
@@ -32,27 +28,28 @@ static double norm_max(const double *p)
     return p[CLIP];
 }
 
-static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
+static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,
+                         bool nontemporal)
 {
-    float keep_share = (float)p[M];
-    const float *residual = m->old, *velocity = m->old + m->stride;
-    (void)streams;
+    float factor = (float)p[M];
+    const float *residual = m->now, *velocity = m->now + m->stride;
+    (void)nontemporal;
     for (size_t i = 0; i < n; i++) {
-        u[i] = residual[i] + (keep_share * velocity[i] + g[i]);
+        u[i] = residual[i] + (factor * velocity[i] + g[i]);
     }
     if (also != NULL) {
         memcpy(also, u, n * sizeof *also);
     }
-    return tg_all_finite(u, n); /* so is the velocity, then */
+    return tg_all_finite(u, n); /* then the velocity is finite too */
 }
 
-static void keep(const tg_memory *m, const double *p, const float *g, const uint64_t *mask, size_t n)
+static void update_state(const tg_residual_view *m, const double *p, const float *g, const uint64_t *mask, size_t n)
 {
-    float keep_share = (float)p[M];
-    const float *old = m->old + m->stride;
+    float factor = (float)p[M];
+    const float *old = m->now + m->stride;
     float *velocity = m->next + m->stride;
     for (size_t i = 0; i < n; i++) {
-        velocity[i] = keep_share * old[i] + g[i];
+        velocity[i] = factor * old[i] + g[i];
     }
     for (size_t w = 0; mask != NULL && w < tg_words(n); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
@@ -63,13 +60,13 @@ static void keep(const tg_memory *m, const double *p, const float *g, const uint
 
 const tg_feedback_part tg_feedback_momentum = {
     .part = {.name = "momentum",
-             .summary = "error feedback of the momentum, for an optimizer that has none (DGC)",
+             .summary = "error feedback with momentum correction (DGC); the optimizer must have no momentum",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .planes = 2,
-    .recall = recall,
-    .keep = keep,
-    .of_dense_too = true,
+    .add_residual = add_residual,
+    .update_state = update_state,
+    .also_dense = true,
     .norm_max = norm_max,
-    .answers_as = &tg_feedback_ef,
+    .answer_part = &tg_feedback_ef,
 };

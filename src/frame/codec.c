@@ -113,7 +113,7 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
     c->allocator = a;
     c->executor = &tg_executor_host;
     c->layout = layout;
-    c->front_len = TG_FRAME_HEADER + (opt->describe != 0 ? layout->description_len : 0);
+    c->front_len = TG_FRAME_HEADER + (opt->describe != 0 ? layout->description.len : 0);
     c->only_decodes = purpose->only_decodes;
     return finish(out, c, set_up(c, purpose, opt, why));
 }

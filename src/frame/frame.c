@@ -88,8 +88,8 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
     tg_put_field(frame + 20, 4, description_len);
     tg_put_field(frame + 24, 8, len);
     tg_put_field(frame + 32, 8, step);
-    tg_put_field(frame + 40, 8, c->layout->fingerprint);
-    memcpy(frame + TG_FRAME_HEADER, c->layout->description, description_len);
+    tg_put_field(frame + 40, 8, c->layout->description.fingerprint);
+    memcpy(frame + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
     /* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
     uint64_t *hashes = c->hashes + grid->first[slice] + slice;
     hashes[0] = tg_hash(frame, front);
@@ -150,7 +150,7 @@ static const char *held(unsigned flags)
 
 static tg_status check_header(const header *h, const tg_codec *c, const tg_expected *e, tg_detail *why)
 {
-    if (h->fingerprint != c->layout->fingerprint) {
+    if (h->fingerprint != c->layout->description.fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the frame was made for other tensors, another recipe or another seed");
     }
     if ((h->flags & HAS_BOTH) != (int)e->plan->holds) {
@@ -200,7 +200,7 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
     if (h.description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h.description_len) != h.fingerprint) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
-    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description_len) {
+    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description.len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
     if ((e->plan->holds & TG_HAS_VALUES) != 0 && c->plan->has_draws) {

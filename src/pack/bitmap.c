@@ -1,4 +1,4 @@
-/* One bit an element. */
+/* One bit for each element. */
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "pack/pack.h"
@@ -39,7 +39,7 @@ static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len,
 }
 
 const tg_index_part tg_index_bitmap = {
-    .part = {.name = "bitmap", .summary = "one bit an element"},
+    .part = {.name = "bitmap", .summary = "one bit for each element"},
     .limit = limit,
     .write = write,
     .read = read,

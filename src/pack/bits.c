@@ -1,9 +1,9 @@
-/* Symbols at their plain width: as many together as make best use of whole bits.
+/* Symbols at their plain width, in groups that waste few bits.
  *
- * A group of k symbols is one number in base `base`, the first symbol lowest, in as few bits as hold any such number;
- * k, up to 8, is what takes the fewest bits a symbol, the smallest such k. So five of base 3 take a byte, three of base 5
- * take 7 bits, five of base 9 take 16, and a power of two takes its own bits. Bits fill each byte from the lowest; a last
- * group that is not full has zeros for what it lacks. */
+ * A group of k symbols is one number in base `base`, the first symbol lowest, in the fewest bits that hold any such number.
+ * k is at most 8; it is the smallest k that takes the fewest bits a symbol. So five symbols of base 3 take 8 bits, three of
+ * base 5 take 7, five of base 9 take 16, and a power of two takes its own bits. Bits fill each byte from the lowest. If the
+ * last group is not full, the missing symbols are zeros. */
 #include "pack/pack.h"
 
 #include "base/bytes.h"
@@ -41,7 +41,7 @@ uint32_t tg_bits_align(uint32_t base)
     return 8 * group_of(base).symbols;
 }
 
-/* The loops are written once and compiled for every usual base, because a division by a constant is a multiplication. */
+/* The loops are written once and inlined for every common base, because dividing by a constant is a multiplication. */
 static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits g)
 {
     uint64_t held = 0;
@@ -51,7 +51,7 @@ static inline void write_in(uint8_t *out, const uint16_t *symbols, size_t count,
         for (size_t i = count - at < g.symbols ? count - at : g.symbols; i-- > 0;) {
             number = number * g.base + symbols[at + i];
         }
-        held |= number << held_n; /* of at most 48 + 7 bits */
+        held |= number << held_n; /* at most 48 + 7 bits */
         held_n += g.bits;
         for (; held_n >= 8; held_n -= 8, held >>= 8) {
             *out++ = (uint8_t)held;
@@ -78,14 +78,14 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
             symbols[at + i] = (uint16_t)(number % g.base);
             number /= g.base;
         }
-        if (number != 0) { /* beyond any such group, or more symbols than there are */
+        if (number != 0) { /* not a valid group, or symbols after the last */
             return false;
         }
     }
     return held == 0;
 }
 
-/* Five of base 3 to a byte are looked up. Rows have three zeros more, so that one is copied whole. */
+/* A lookup table for base 3: the five symbols of each byte. A row has three more zeros, so that it is copied as a whole. */
 #define FIVE(b)                                                   \
     {                                                             \
         (b) % 3, (b) / 3 % 3, (b) / 9 % 3, (b) / 27 % 3, (b) / 81 \
@@ -96,8 +96,8 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
 #define FIVES_81(b) FIVES_27(b), FIVES_27((b) + 27), FIVES_27((b) + 54)
 static const uint16_t fives[243][8] = {FIVES_81(0), FIVES_81(81), FIVES_81(162)};
 
-/* As many as leave room for whole rows. */
-static size_t read_fives(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
+/* Reads base 3 as long as a whole row fits into `symbols`; returns the number of symbols. */
+static size_t read_fives(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *valid)
 {
     size_t done = 0;
     uint8_t most = 0;
@@ -106,7 +106,7 @@ static size_t read_fives(uint16_t *symbols, const uint8_t *bytes, size_t count, 
         most = byte > most ? byte : most;
         memcpy(symbols + done, fives[byte < 243 ? byte : 0], sizeof *fives);
     }
-    *sound = most < 243;
+    *valid = most < 243;
     return done;
 }
 
@@ -133,15 +133,15 @@ void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t
 
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
 {
-    bool sound = true;
-    size_t done = tg_kernels_best()->bits_read(symbols, bytes, count, group_of(base), &sound);
+    bool valid = true;
+    size_t done = tg_kernels_best()->bits_read(symbols, bytes, count, group_of(base), &valid);
     if (done == 0 && base == 3) {
-        done = read_fives(symbols, bytes, count, &sound);
+        done = read_fives(symbols, bytes, count, &valid);
     }
     bytes += tg_bits_len(done, base);
     symbols += done;
     count -= done;
-    if (!sound) {
+    if (!valid) {
         return false;
     }
     switch (base) {
@@ -156,7 +156,7 @@ bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_
 
 /* ---- checking ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether `n` numbers of whole bytes are below a limit. */
+/* Whether n numbers of one byte are all below a limit. */
 static bool are_bytes_below(const uint8_t *bytes, size_t n, uint32_t limit)
 {
     uint8_t most = 0;
@@ -166,6 +166,7 @@ static bool are_bytes_below(const uint8_t *bytes, size_t n, uint32_t limit)
     return most < limit;
 }
 
+/* The same for numbers of two bytes. */
 static bool are_halves_below(const uint8_t *bytes, size_t n, uint32_t limit)
 {
     uint32_t bad = 0;
@@ -175,7 +176,7 @@ static bool are_halves_below(const uint8_t *bytes, size_t n, uint32_t limit)
     return bad == 0;
 }
 
-enum { LAST = 16 }; /* groups at the end that are read, to see that they end as they should */
+enum { LAST = 16 }; /* groups at the end that are decoded, to check that unused bits and symbols are 0 */
 
 bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
 {
@@ -184,22 +185,23 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
     for (uint32_t i = 0; i < g.symbols; i++) {
         limit *= base;
     }
-    size_t groups = count / g.symbols, some = groups < LAST ? 0 : (groups - LAST) / 8 * 8; /* whole bytes */
-    bool sound = true;
-    if (limit >> g.bits != 0) { /* any number is one of them */
-        sound = true;
+    size_t groups = count / g.symbols,
+           some = groups < LAST ? 0 : (groups - LAST) / 8 * 8; /* a multiple of 8 groups: whole bytes */
+    bool valid = true;
+    if (limit >> g.bits != 0) { /* every number of that many bits is valid */
+        valid = true;
     } else if (g.bits == 8) {
-        sound = are_bytes_below(bytes, some, (uint32_t)limit);
+        valid = are_bytes_below(bytes, some, (uint32_t)limit);
     } else if (g.bits == 16) {
-        sound = are_halves_below(bytes, some, (uint32_t)limit);
+        valid = are_halves_below(bytes, some, (uint32_t)limit);
     } else {
-        sound = tg_kernels_best()->numbers_below(bytes, some, g.bits, limit);
+        valid = tg_kernels_best()->numbers_below(bytes, some, g.bits, limit);
     }
     uint16_t symbols[(LAST + 9) * 8];
     size_t done = some * g.symbols;
-    return sound && tg_bits_read(symbols, bytes + tg_bits_len(done, base), count - done, base);
+    return valid && tg_bits_read(symbols, bytes + tg_bits_len(done, base), count - done, base);
 }
 
 const tg_symbol_part tg_symbol_bits = {
-    .part = {.name = "bits", .summary = "symbols at their plain width, several together where that is less"},
+    .part = {.name = "bits", .summary = "symbols at their plain width, in groups where that is shorter"},
 };

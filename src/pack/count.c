@@ -1,7 +1,7 @@
-/* How often each symbol occurs. A counter that was just written is slow to read again, and quantizers give the same symbol
- * often in a row: neighbours are counted in tables of their own. Symbols that lie close together, as those of small bases and
- * the exponents of floats do, are counted in pairs, which is half the work and seldom the same counter. Where there are few, a
- * kernel may know a faster way. */
+/* Counts symbols. Quantizers often produce the same symbol several times in a row, and incrementing a counter again at once
+ * stalls on store forwarding. So four neighbouring symbols are counted in four tables. Symbols from a narrow range, as with
+ * small bases and with exponents of floats, are counted in pairs: half the increments, and rarely the same counter twice.
+ * For very small bases a kernel may be faster. */
 #include "kernels/kernels.h"
 #include "pack/pack.h"
 
@@ -10,13 +10,13 @@
 enum {
     TABLES = 4,
     SPAN_BITS = 5,
-    SPAN = 1 << SPAN_BITS,
+    SPAN = 1 << SPAN_BITS, /* symbols of a narrow range */
     PAIRS = SPAN * SPAN,
-    PAIRS_FROM = 8192 /* symbols */,
-    PIECE = 2048
+    PAIRS_FROM = 8192, /* symbols from which pairs are worthwhile */
+    PIECE = 2048       /* symbols that are examined to find the range */
 };
 
-/* Four symbols, 16 bits each, in any order. */
+/* Loads four symbols of 16 bits; their order does not matter. */
 static inline uint64_t four_of(const uint16_t *symbols)
 {
     uint64_t four;
@@ -24,7 +24,7 @@ static inline uint64_t four_of(const uint16_t *symbols)
     return four;
 }
 
-/* Symbols that are most likely from `first` on, below first + SPAN; false if they are not, and then nothing was counted. */
+/* Counts symbols in [first, first + SPAN) in pairs. False, with nothing counted, if there is a symbol out of that range. */
 static bool count_pairs(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t first)
 {
     uint32_t pairs[TABLES][PAIRS] = {{0}};
@@ -33,14 +33,14 @@ static bool count_pairs(uint32_t *counts, const uint16_t *symbols, size_t count,
     for (size_t i = 0; i < count; i += 8) {
         uint64_t a = four_of(symbols + i) - firsts, b = four_of(symbols + i + 4) - firsts;
         seen |= a | b;
-        a |= a >> (16 - SPAN_BITS); /* a pair in the lowest bits of each half */
+        a |= a >> (16 - SPAN_BITS); /* a pair in the lowest bits of each 32-bit half */
         b |= b >> (16 - SPAN_BITS);
         pairs[0][a & (PAIRS - 1)]++;
         pairs[1][a >> 32 & (PAIRS - 1)]++;
         pairs[2][b & (PAIRS - 1)]++;
         pairs[3][b >> 32 & (PAIRS - 1)]++;
     }
-    if ((seen & ~((SPAN - 1) * ones)) != 0) { /* one that is less has borrowed from what is above it */
+    if ((seen & ~((SPAN - 1) * ones)) != 0) { /* a symbol below `first` wraps around, which sets high bits */
         return false;
     }
     uint32_t lower[SPAN] = {0}, upper[SPAN] = {0};
@@ -72,8 +72,8 @@ static void count_singles(uint32_t *counts, const uint16_t *symbols, size_t coun
     }
 }
 
-/* Where symbols begin that lie close together, as it seems from the first of them; false if those do not. */
-static bool seem_close(uint32_t *first, const uint16_t *symbols, uint32_t base)
+/* Guesses the range from the first PIECE symbols. Returns its first symbol, or false if these do not fit into one range. */
+static bool guess_range(uint32_t *first, const uint16_t *symbols, uint32_t base)
 {
     uint16_t least = UINT16_MAX, largest = 0;
     for (size_t i = 0; i < PIECE; i++) {
@@ -81,7 +81,7 @@ static bool seem_close(uint32_t *first, const uint16_t *symbols, uint32_t base)
         largest = symbols[i] > largest ? symbols[i] : largest;
     }
     uint32_t spare = largest - least < SPAN ? SPAN - 1u - (uint32_t)(largest - least) : 0;
-    uint32_t before = base <= SPAN ? least : spare * 3 / 4; /* small floats may be much smaller than most */
+    uint32_t before = base <= SPAN ? least : spare * 3 / 4; /* exponents of floats reach further down than up */
     *first = least - (before < least ? before : least);
     return base <= SPAN || largest - least < SPAN;
 }
@@ -95,7 +95,7 @@ void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, siz
     count -= done;
     size_t whole = count - count % 8;
     bool counted =
-        whole >= PAIRS_FROM && seem_close(&first, symbols, base) && count_pairs(counts, symbols, whole, first);
+        whole >= PAIRS_FROM && guess_range(&first, symbols, base) && count_pairs(counts, symbols, whole, first);
     if (!counted && whole > 0) {
         count_singles(counts, symbols, whole, base);
     }

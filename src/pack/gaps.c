@@ -1,15 +1,18 @@
-/* Sorted indices by the gaps between them, in the cheapest of four ways: a Rice code, which comes within 2% of the
- * bound H(p)/p on random sets; runs, for blocks; nothing at all when every element is there; a bitmap when none of
- * these is shorter, because it is the fastest to read. In recipes with `rans` there is a fifth, at the bound. Which way
- * was taken is the mode, in the chunk's header. */
+/* Sorted indices as the gaps between them, in the shortest of four codes:
+ *
+ *     Rice code   within 2% of the entropy bound on random sets
+ *     runs        for blocks of consecutive indices
+ *     every       nothing at all, when every element is selected
+ *     bitmap      when no other is shorter, because it is the fastest to read
+ *
+ * In recipes with `rans` there is a fifth, at the bound (geometric.h). The mode in the chunk's header says which it is. */
 #include "base/bits.h"
-#include "base/bytes.h"
-#include "kernels/kernels.h"
 #include "pack/geometric.h"
+#include "pack/index_codes.h"
 
 #include <string.h>
 
-/* ---- what each way would cost ------------------------------------------------------------------------- */
+/* ---- the cost of each code ---------------------------------------------------------------------------------------------- */
 
 typedef struct costs {
     uint64_t rice_bits; /* with the best parameter */
@@ -17,12 +20,8 @@ typedef struct costs {
     uint64_t runs_len;
 } costs;
 
-static unsigned number_len(uint64_t value)
-{
-    return 1 + (63u - (unsigned)__builtin_clzll(value | 1)) / 7;
-}
-
-/* The parameter that suits the mean gap, and its neighbours: one of them is the best or a hair from it. */
+/* The first of three neighbouring Rice parameters to try. The middle one suits the mean gap; one of the three is the best
+ * or nearly so. */
 static unsigned first_parameter(size_t n, size_t count)
 {
     unsigned k = 0;
@@ -32,65 +31,15 @@ static unsigned first_parameter(size_t n, size_t count)
     return k;
 }
 
-/* What is marked, and the same as a list, or NULL. */
-typedef struct marks {
-    const uint64_t *mask;
-    const uint32_t *list;
-    size_t n, count;
-} marks;
-
-/* It is gone through piece by piece: elements of one, if they have to be listed. */
-enum { PIECE = 4096 };
-
-static size_t piece_of(const marks *m)
-{
-    return m->list != NULL ? m->n : PIECE;
-}
-
-/* Indices in the piece that begins at `at`, and how many; room is for PIECE + TG_LIST_MORE. */
-static const uint32_t *list_piece(size_t *count, uint32_t *room, const marks *m, size_t at)
-{
-    *count = m->count;
-    if (m->list != NULL) {
-        return m->list;
-    }
-    *count = tg_kernels_best()->list_marks(room, m->mask + at / 64, m->n - at < PIECE ? m->n - at : PIECE);
-    for (size_t i = 0; i < *count; i++) {
-        room[i] += (uint32_t)at;
-    }
-    return room;
-}
-
-static uint64_t measure_runs(const marks *m)
-{
-    uint32_t room[PIECE + TG_LIST_MORE];
-    uint64_t len = 0, next = 0, run_start = 0;
-    for (size_t at = 0, count = 0; at < m->n; at += piece_of(m)) {
-        const uint32_t *list = list_piece(&count, room, m, at);
-        for (size_t i = 0; i < count; i++) {
-            uint64_t gap = list[i] - next;
-            if (gap > 0 || list[i] == 0) { /* a run begins */
-                if (next > run_start) {
-                    len += number_len(next - run_start - 1);
-                }
-                len += number_len(gap);
-                run_start = list[i];
-            }
-            next = (uint64_t)list[i] + 1;
-        }
-    }
-    return len + number_len(next - run_start - 1);
-}
-
-/* What the gaps between some indices add up to: sums of their quotients by three parameters from k on, which are less than a
- * chunk's length, and how many are none. */
+/* Sums over gaps: of their quotients by 2^k, 2^(k+1) and 2^(k+2), each less than a chunk's length; and how many gaps
+ * are 0. */
 typedef struct sums {
     uint32_t quotients[3], closed;
 } sums;
 
 static void add_gaps(sums *s, const uint32_t *list, size_t count, unsigned k)
 {
-    uint32_t first = 0, second = 0, third = 0, closed = 0; /* in registers */
+    uint32_t first = 0, second = 0, third = 0, closed = 0; /* local, so that they stay in registers */
     for (size_t i = 1; i < count; i++) {
         uint32_t gap = list[i] - list[i - 1] - 1;
         first += gap >> k;
@@ -104,13 +53,13 @@ static void add_gaps(sums *s, const uint32_t *list, size_t count, unsigned k)
     s->closed += closed;
 }
 
-static costs measure(const marks *m)
+static costs measure(const tg_marks *m)
 {
-    uint32_t room[PIECE + TG_LIST_MORE], last = UINT32_MAX; /* before the first */
+    uint32_t piece[TG_MARKS_PIECE + TG_LIST_MORE], last = UINT32_MAX; /* so that the first gap counts from 0 */
     unsigned k = first_parameter(m->n, m->count);
     sums s = {.closed = 0};
-    for (size_t at = 0, piece_n = 0; at < m->n; at += piece_of(m)) {
-        const uint32_t *list = list_piece(&piece_n, room, m, at);
+    for (size_t at = 0, piece_n = 0; at < m->n; at += tg_marks_piece_n(m)) {
+        const uint32_t *list = tg_marks_piece(&piece_n, piece, m, at);
         if (piece_n > 0) {
             const uint32_t ends[2] = {last, list[0]};
             add_gaps(&s, ends, 2, k);
@@ -126,227 +75,20 @@ static costs measure(const marks *m)
             c.rice = k + i;
         }
     }
-    /* A run takes two bytes or more, so that many are not worth a look. A first one at 0 is not counted, which does no harm. */
+    /* A run takes at least two bytes. Only if that lower bound is short enough are runs measured exactly. A run that starts
+     * at element 0 is missing from the bound, which only makes it lower. */
     c.runs_len = 2 * (uint64_t)(m->count - s.closed);
     if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(m->n)) {
-        c.runs_len = measure_runs(m);
+        c.runs_len = tg_runs_len(m);
     }
     return c;
 }
 
-/* ---- Rice code --------------------------------------------------------------------------------------------- */
+/* ---- the part ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct bit_writer {
-    uint8_t *out;
-    uint64_t held; /* bits that do not fill a byte yet, lowest first */
-    unsigned held_n;
-} bit_writer;
-
-static inline void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 32 */
-{
-    w->held |= bits << w->held_n;
-    w->held_n += n;
-    if (w->held_n >= 32) {
-        tg_put32(w->out, (uint32_t)w->held);
-        w->out += 4;
-        w->held >>= 32;
-        w->held_n -= 32;
-    }
-}
-
-static inline void put_gap(bit_writer *w, uint32_t gap, unsigned k)
-{
-    uint32_t quotient = gap >> k;
-    uint64_t low = gap & ((1u << k) - 1);
-    if (quotient + 1 + k <= 32) { /* nearly always */
-        put_bits(w, ((UINT64_C(1) << quotient) - 1) | low << (quotient + 1), quotient + 1 + k);
-        return;
-    }
-    for (; quotient >= 31; quotient -= 31) {
-        put_bits(w, UINT32_MAX >> 1, 31);
-    }
-    put_bits(w, (UINT64_C(1) << quotient) - 1, quotient + 1);
-    put_bits(w, low, k);
-}
-
-static size_t write_rice(uint8_t *out, const marks *m, unsigned k)
-{
-    bit_writer writer = {.out = out};
-    uint32_t room[PIECE + TG_LIST_MORE], next = 0;
-    for (size_t at = 0, count = 0; at < m->n; at += piece_of(m)) {
-        const uint32_t *list = list_piece(&count, room, m, at);
-        for (size_t i = 0; i < count; i++) {
-            put_gap(&writer, list[i] - next, k);
-            next = list[i] + 1;
-        }
-    }
-    for (; writer.held_n > 0; writer.held_n -= writer.held_n < 8 ? writer.held_n : 8, writer.held >>= 8) {
-        *writer.out++ = (uint8_t)writer.held;
-    }
-    return (size_t)(writer.out - out);
-}
-
-static bool get_bit(const uint8_t *bytes, uint64_t bit)
-{
-    return bytes[bit / 8] >> bit % 8 & 1;
-}
-
-/* Puts an index into the list; false if it is beyond n. */
-static inline bool take_gap(tg_rice_reader *r, uint64_t gap, size_t n)
-{
-    if (gap >= n - r->next) {
-        return false;
-    }
-    uint64_t index = r->next + gap;
-    *r->list++ = (uint32_t)index;
-    r->next = index + 1;
-    r->left--;
-    return true;
-}
-
-/* One index, bit by bit. */
-static bool read_one(tg_rice_reader *r, unsigned k, size_t n)
-{
-    uint64_t gap = 0;
-    while (r->bit < r->bit_n && get_bit(r->bytes, r->bit)) {
-        gap++;
-        r->bit++;
-    }
-    if (r->bit_n - r->bit < 1 + (uint64_t)k) { /* the zero bit and the low bits */
-        return false;
-    }
-    r->bit++;
-    gap <<= k;
-    for (unsigned b = 0; b < k; b++) {
-        gap |= (uint64_t)get_bit(r->bytes, r->bit++) << b;
-    }
-    return take_gap(r, gap, n);
-}
-
-/* The next indices, at most `most`; false if they make no sense. */
-static bool read_some(tg_rice_reader *r, uint32_t *indices, size_t most, unsigned k, size_t n)
-{
-    size_t later = r->left > most ? r->left - most : 0;
-    r->list = indices;
-    r->left -= later;
-    while (r->left > 0) {
-        if (!tg_kernels_best()->rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
-            return false;
-        }
-    }
-    r->left = later;
-    return true;
-}
-
-/* Nothing but zero bits to the end of the byte. */
-static bool ends_well(tg_rice_reader *r)
-{
-    if (r->bit_n - r->bit >= 8) {
-        return false;
-    }
-    for (; r->bit < r->bit_n; r->bit++) {
-        if (get_bit(r->bytes, r->bit)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool list(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
-{
-    tg_rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
-    return mode <= TG_MODE_RICE_MAX && read_some(&r, indices, count, mode, n) && ends_well(&r);
-}
-
-static bool read_rice(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count)
-{
-    tg_rice_reader r = {.bytes = bytes, .bit_n = (uint64_t)len * 8, .left = count};
-    while (r.left > 0) {
-        uint32_t indices[PIECE];
-        if (!read_some(&r, indices, PIECE, k, n)) {
-            return false;
-        }
-        for (size_t i = 0; i < (size_t)(r.list - indices); i++) {
-            mask[indices[i] / 64] |= UINT64_C(1) << indices[i] % 64;
-        }
-    }
-    return ends_well(&r);
-}
-
-/* ---- runs ---------------------------------------------------------------------------------------------------- */
-
-static uint8_t *put_number(uint8_t *out, uint64_t value)
-{
-    for (; value >= 128; value >>= 7) {
-        *out++ = (uint8_t)(value | 128);
-    }
-    *out++ = (uint8_t)value;
-    return out;
-}
-
-static size_t write_runs(uint8_t *out, const uint64_t *mask, size_t n)
-{
-    uint8_t *at = out;
-    uint64_t run_start = 0, run_end = 0;
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            uint64_t index = w * 64 + tg_lowest(word);
-            if (index > run_end || index == 0) {
-                if (run_end > run_start) {
-                    at = put_number(at, run_end - run_start - 1);
-                }
-                at = put_number(at, index - run_end);
-                run_start = index;
-            }
-            run_end = index + 1;
-        }
-    }
-    at = put_number(at, run_end - run_start - 1);
-    return (size_t)(at - out);
-}
-
-/* A number of at most three bytes, which is more than a chunk's length needs. */
-static bool get_number(uint64_t *value, const uint8_t **at, const uint8_t *end)
-{
-    *value = 0;
-    for (unsigned shift = 0; shift < 21; shift += 7) {
-        if (*at == end) {
-            return false;
-        }
-        uint8_t byte = *(*at)++;
-        *value |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) {
-            return byte != 0 || shift == 0; /* a last byte of 0 was not needed */
-        }
-    }
-    return false;
-}
-
-static bool read_runs(uint64_t *mask, const uint8_t *bytes, size_t len, size_t n, size_t count)
-{
-    const uint8_t *at = bytes, *end = bytes + len;
-    uint64_t position = 0, total = 0;
-    for (bool first = true; at < end; first = false) {
-        uint64_t gap = 0, run = 0;
-        if (!get_number(&gap, &at, end) || !get_number(&run, &at, end)) {
-            return false;
-        }
-        run++;
-        if ((gap == 0 && !first) || gap > n - position || run > n - position - gap) {
-            return false;
-        }
-        tg_mask_fill(mask, position + gap, position + gap + run);
-        position += gap + run;
-        total += run;
-    }
-    return total == count;
-}
-
-/* ---- the part ------------------------------------------------------------------------------------------------ */
-
-/* A Rice code with the parameter k = floor(log2(mean gap)) takes at most k + 1 bits an index and two more for the
- * quotients, whose sum is at most n / 2^k; what is chosen is never worse. The bound is concave in count, so that it
- * holds for chunks together if it holds for each. */
+/* A Rice code with k = floor(log2(mean gap)) takes at most k + 3 bits an index: a zero bit, k low bits, and at most two
+ * ones on average, because the quotients sum to at most n / 2^k. The code that is chosen is never longer. The limit is
+ * concave in count, so if it holds for each chunk it also holds for their sum. */
 static uint64_t limit(uint64_t n, uint64_t count)
 {
     uint64_t bits = 4;
@@ -363,7 +105,7 @@ static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uin
         *mode = TG_MODE_EVERY;
         return 0;
     }
-    const marks m = {mask, list, n, count};
+    const tg_marks m = {mask, list, n, count};
     costs c = measure(&m);
     uint64_t rice_len = (c.rice_bits + 7) / 8;
     if (rice_len >= tg_bitmap_len(n) && c.runs_len >= tg_bitmap_len(n)) {
@@ -371,10 +113,10 @@ static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uin
     }
     if (c.runs_len < rice_len) {
         *mode = TG_MODE_RUNS;
-        return write_runs(out, mask, n);
+        return tg_runs_write(out, mask, n);
     }
     *mode = (uint8_t)c.rice;
-    return write_rice(out, &m, c.rice);
+    return tg_rice_write(out, &m, c.rice);
 }
 
 static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
@@ -384,16 +126,21 @@ static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len,
     }
     memset(mask, 0, tg_words(n) * sizeof *mask);
     if (mode <= TG_MODE_RICE_MAX) {
-        return read_rice(mask, mode, bytes, len, n, count);
+        return tg_rice_read(mask, mode, bytes, len, n, count);
     }
     if (mode == TG_MODE_RUNS) {
-        return read_runs(mask, bytes, len, n, count);
+        return tg_runs_read(mask, bytes, len, n, count);
     }
     tg_mask_fill(mask, 0, n);
     return mode == TG_MODE_EVERY && len == 0 && count == n;
 }
 
-/* What is already there, or fewer bytes. */
+static bool list(uint32_t *indices, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)
+{
+    return mode <= TG_MODE_RICE_MAX && tg_rice_list(indices, mode, bytes, len, n, count);
+}
+
+/* The same, or the rANS mode where that takes fewer bytes. */
 static size_t write_rans(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
                          size_t count)
 {

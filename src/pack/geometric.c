@@ -1,7 +1,9 @@
-/* Gaps of a random set are geometric, and its count tells all of that, so that nothing is sent beside them. A gap is cut
- * into its k low bits, which are as good as even, and a number, of which letter j < 63 stands for j, and letter 63 for 63
- * and more: the rest follows in the same way, because a geometric number forgets how far it has come. Letters and bits
- * go through one state of the coder in rans_coder.h. */
+/* Codes index gaps with rANS under the assumption that they are geometrically distributed, as those of a random set are. The
+ * distribution follows from n and count, so no table is sent.
+ *
+ * A gap is split into its k low bits, which are nearly uniform, and a number. Letter j < 63 stands for the number j. Letter
+ * 63 stands for 63 or more; the rest of the number follows in the same way, because a geometric distribution has no memory.
+ * Letters and low bits go through one rANS state (rans_coder.h). */
 #include "pack/geometric.h"
 
 #include "base/bits.h"
@@ -14,21 +16,21 @@ enum { LETTERS = 64, BITS = 12, TOTAL = 1 << BITS };
 
 typedef struct model {
     uint32_t k;
-    uint32_t start[LETTERS + 1]; /* of each letter, out of 2^12 */
+    uint32_t start[LETTERS + 1]; /* cumulative frequency of each letter, out of 2^12 */
 } model;
 
-/* All in whole numbers, so that every machine finds the same. */
+/* In integers, so that every machine gets the same model. */
 static model model_of(size_t n, size_t count)
 {
     model m = {0};
-    uint64_t stays = ((uint64_t)(n - count) << 32) / n; /* 2^32 times the chance of a gap of at least 1 ... */
+    uint64_t tail = ((uint64_t)(n - count) << 32) / n; /* 2^32 times the probability of a gap of at least 1 */
     for (; (uint64_t)count << (m.k + 4) <= n; m.k++) {
-        stays = (stays * stays) >> 32; /* ... and in the end 2^k */
+        tail = (tail * tail) >> 32; /* after k squarings: of at least 2^k */
     }
-    uint64_t left = TOTAL; /* what this letter and all behind it have together: at least 1 each */
+    uint64_t left = TOTAL; /* frequency of this letter and all later ones, at least 1 each */
     for (uint32_t j = 0; j < LETTERS; j++) {
         m.start[j] = TOTAL - (uint32_t)left;
-        uint64_t next = (left * stays) >> 32, least = LETTERS - 1 - j;
+        uint64_t next = (left * tail) >> 32, least = LETTERS - 1 - j;
         next = next < least ? least : next;
         left = next < left ? next : left - 1;
     }
@@ -38,15 +40,15 @@ static model model_of(size_t n, size_t count)
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */
 
-/* A stream that is written backwards, from the end of its room. */
-typedef struct backwards {
+/* A stream that is written backwards, from the end of its buffer. */
+typedef struct backward_stream {
     uint32_t x;
     uint8_t *at;
     const uint8_t *floor;
     bool full;
-} backwards;
+} backward_stream;
 
-static void push(backwards *s, uint32_t start, uint32_t frequency, uint32_t bits)
+static void push(backward_stream *s, uint32_t start, uint32_t frequency, uint32_t bits)
 {
     if (s->x >= (uint64_t)frequency << (31 - bits)) {
         if (s->at - s->floor < 2) {
@@ -60,12 +62,12 @@ static void push(backwards *s, uint32_t start, uint32_t frequency, uint32_t bits
     s->x = ((s->x / frequency) << bits) + s->x % frequency + start;
 }
 
-static void push_letter(backwards *s, const model *m, uint32_t letter)
+static void push_letter(backward_stream *s, const model *m, uint32_t letter)
 {
     push(s, m->start[letter], m->start[letter + 1] - m->start[letter], BITS);
 }
 
-static void push_gap(backwards *s, const model *m, uint64_t gap)
+static void push_gap(backward_stream *s, const model *m, uint64_t gap)
 {
     uint64_t number = gap >> m->k;
     push(s, (uint32_t)(gap & ((UINT64_C(1) << m->k) - 1)), 1, m->k);
@@ -81,20 +83,20 @@ size_t tg_geometric_write(uint8_t *out, size_t cap, const uint64_t *mask, size_t
         return 0;
     }
     model m = model_of(n, count);
-    backwards s = {.x = TG_RANS_START, .at = out + cap, .floor = out + 4};
-    uint64_t behind = n; /* the index behind the gap at hand; n: there is none yet */
+    backward_stream s = {.x = TG_RANS_START, .at = out + cap, .floor = out + 4};
+    uint64_t following = n; /* the index after the current gap; n: none yet */
     for (size_t w = tg_words(n); w-- > 0 && !s.full;) {
         for (uint64_t word = mask[w]; word != 0;) {
             unsigned bit = 63 - (unsigned)__builtin_clzll(word);
             word ^= UINT64_C(1) << bit;
             uint64_t index = w * 64 + bit;
-            if (behind < n) {
-                push_gap(&s, &m, behind - index - 1);
+            if (following < n) {
+                push_gap(&s, &m, following - index - 1);
             }
-            behind = index;
+            following = index;
         }
     }
-    push_gap(&s, &m, behind);
+    push_gap(&s, &m, following);
     if (s.full) {
         return 0;
     }
@@ -106,12 +108,12 @@ size_t tg_geometric_write(uint8_t *out, size_t cap, const uint64_t *mask, size_t
 
 /* ---- reading --------------------------------------------------------------------------------------------------------- */
 
-typedef struct forwards {
+typedef struct forward_stream {
     uint32_t x;
     const uint8_t *at, *end;
-} forwards;
+} forward_stream;
 
-static bool refill(forwards *s)
+static bool refill(forward_stream *s)
 {
     if (s->x < TG_RANS_START) {
         if (s->at == s->end) {
@@ -123,8 +125,8 @@ static bool refill(forwards *s)
     return true;
 }
 
-/* A gap, or false if the stream ends before it, or it leads beyond `left` elements. */
-static bool pull_gap(uint64_t *gap, forwards *s, const model *m, const uint8_t *letters, uint64_t left)
+/* Reads a gap; false if the stream is exhausted, or if the gap is not below `left`, the number of elements left. */
+static bool pull_gap(uint64_t *gap, forward_stream *s, const model *m, const uint8_t *letters, uint64_t left)
 {
     uint64_t number = 0;
     uint32_t letter = LETTERS - 1;
@@ -147,7 +149,7 @@ bool tg_geometric_read(uint64_t *mask, const uint8_t *bytes, size_t len, size_t 
     if (count == 0 || len < 4 || len % 2 != 0) {
         return false;
     }
-    forwards s = {tg_get32(bytes), bytes + 4, bytes + len};
+    forward_stream s = {tg_get32(bytes), bytes + 4, bytes + len};
     if (s.x < TG_RANS_START || s.x >> 31 != 0) {
         return false;
     }

@@ -1,5 +1,6 @@
-/* A prefix code for symbols: canonical, of at most 12 bits a symbol, and the best such code for their counts, in front of
- * which its lengths travel; or the one that the quantizer proposes by what it has fitted, which costs nothing to send. */
+/* A canonical prefix code for symbols, at most 12 bits a symbol. Either the optimal code for the chunk's counts, whose code
+ * lengths precede the symbols; or the code that the quantizer proposes from its fitted distribution, which needs no extra
+ * bytes. */
 #include "base/bytes.h"
 #include "base/sort.h"
 #include "kernels/kernels.h"
@@ -9,23 +10,24 @@
 
 enum { LONGEST = TG_PREFIX_LONGEST, TABLE = 0, TABLE_MODEL = 1, SLOTS = TG_PREFIX_SLOTS };
 
-/* Forms: where the lengths come from, and in how many streams the codes stand. Four can be read at the same time. */
-enum { FORM_COUNTS = 1, FORM_MODEL = 2, FORM_FOUR = 2 /* more */, STREAMS = 4, FOUR_FROM = 8192 /* symbols */ };
+/* The first byte: where the code lengths come from, and whether there are one or four streams. Four streams are decoded in
+ * parallel; they are used for many symbols. */
+enum { FORM_COUNTS = 1, FORM_MODEL = 2, FORM_FOUR = 2 /* added */, STREAMS = 4, FOUR_FROM = 8192 /* symbols */ };
 
 static const char *const table_choices[] = {"counts", "model", NULL};
 
 static const tg_param params[] = {
     {.name = "table",
-     .summary = "code lengths from the counts, or from the model that the quantizer fits",
+     .summary = "code lengths from the counts, or from the distribution that the quantizer fits",
      .choices = table_choices,
      .is_main = true},
 };
 
-/* ---- the best lengths ------------------------------------------------------------------------------------------------ */
+/* ---- optimal code lengths ------------------------------------------------------------------------------------------------ */
 
-/* Package-merge (Larmore and Hirschberg, 1990). Row by row, the leaves and the pairs of the row before are merged in order
- * of weight; all that is kept of a row is which of its items are leaves. The first 2n - 2 items of the last row are taken:
- * its leaves get one bit, and its pairs take twice as many items of the row before, and so on. */
+/* Package-merge (Larmore and Hirschberg, 1990). Each row merges the leaves and the pairs of the previous row by weight. Only
+ * which items are leaves is stored of a row. Then the first 2n - 2 items of the last row are taken: each leaf among them adds
+ * one bit to its symbol, and each pair takes two items of the previous row, and so on. */
 static void best_lengths(uint8_t *lengths, const uint32_t *counts, uint32_t base)
 {
     uint64_t leaves[TG_BASE_MAX], row[2 * TG_BASE_MAX], next[2 * TG_BASE_MAX];
@@ -37,7 +39,7 @@ static void best_lengths(uint8_t *lengths, const uint32_t *counts, uint32_t base
             leaves[n++] = (uint64_t)counts[s] << 16 | s;
         }
     }
-    if (n == 1) { /* a code of one symbol has another, that is not used */
+    if (n == 1) { /* a single symbol: a second, unused one makes the code complete */
         uint32_t only = (uint32_t)(leaves[0] & 0xffff);
         lengths[only] = lengths[only == 0 ? 1 : only - 1] = 1;
         return;
@@ -70,7 +72,8 @@ static void best_lengths(uint8_t *lengths, const uint32_t *counts, uint32_t base
 
 /* ---- the code -------------------------------------------------------------------------------------------------------- */
 
-/* Canonical codes: by length, then by symbol, first bit lowest. False if the lengths are not those of a full code. */
+/* Assigns canonical codes by length, then by symbol; the first bit is the lowest. False if the lengths are not those of a
+ * complete prefix code. */
 static bool make_codes(uint16_t *codes, const uint8_t *lengths, uint32_t base)
 {
     uint32_t next = 0;
@@ -90,7 +93,7 @@ static bool make_codes(uint16_t *codes, const uint8_t *lengths, uint32_t base)
             next++;
         }
     }
-    return next == 2 * SLOTS; /* was doubled behind the last length */
+    return next == 2 * SLOTS; /* it was doubled after the last length */
 }
 
 static size_t lengths_len(uint32_t base)
@@ -98,14 +101,14 @@ static size_t lengths_len(uint32_t base)
     return (base + 1) / 2;
 }
 
-/* Symbols in one of four streams: as many in each, the last may have fewer. */
+/* The number of symbols in one of four streams: the same in each, but the last may have fewer. */
 static size_t stream_n(size_t count, uint32_t stream)
 {
     size_t each = (count + STREAMS - 1) / STREAMS;
     return stream + 1 < STREAMS ? each : count - each * (STREAMS - 1);
 }
 
-/* As tg_kernels has them. */
+/* The codes in the form that the kernel takes. */
 static void make_entries(tg_prefix_codes *all, const uint16_t *codes, const uint8_t *lengths, uint32_t base)
 {
     for (uint32_t s = 0; s < base; s++) {
@@ -140,7 +143,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
     }
     bool four = count >= FOUR_FROM;
     size_t starts_len = four ? 4 * (STREAMS - 1) : 0;
-    /* Each stream is rounded up to bytes. */
+    /* Each stream is rounded up to whole bytes. */
     if (head + starts_len + (bits + 7) / 8 + (four ? STREAMS - 1 : 0) > cap || !make_codes(codes, lengths, c->base)) {
         return 0;
     }
@@ -166,7 +169,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     (void)p;
     return sizeof(tg_prefix_tables);
@@ -186,7 +189,7 @@ static void make_tables(tg_prefix_tables *t, const uint16_t *codes, const uint8_
         uint32_t used = 0, n = 0;
         for (; n < TG_PREFIX_SLOT_SYMBOLS; n++) {
             uint32_t single = t->singles[i >> used], bits = single & 63;
-            if (used + bits > LONGEST) { /* not all of its bits are here */
+            if (used + bits > LONGEST) { /* the code continues after these bits */
                 break;
             }
             slot |= (uint64_t)(single >> TG_PREFIX_SINGLE_SYMBOL) << (TG_PREFIX_SLOT_SYMBOL + 16 * n);
@@ -196,12 +199,12 @@ static void make_tables(tg_prefix_tables *t, const uint16_t *codes, const uint8_
     }
 }
 
-/* The rest of a stream, bit by bit of what is there, and whether it ends as it should. */
+/* Decodes the rest of a stream, reading single bytes. False if codes end late, or if anything but zero bits is left. */
 static bool finish(tg_prefix_stream *s, const tg_prefix_tables *t)
 {
     uint64_t held = 0;
     uint32_t held_n = 0;
-    if (s->skip > 0) { /* some of a byte is left, which is there */
+    if (s->skip > 0) { /* the kernel stopped inside a byte */
         held = (uint64_t)*s->at++ >> s->skip;
         held_n = 8 - s->skip;
     }
@@ -245,11 +248,11 @@ static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, 
         symbols = s[i].out_end;
     }
     tg_kernels_best()->prefix_read(s, STREAMS, t);
-    bool sound = true;
+    bool valid = true;
     for (uint32_t i = 0; i < STREAMS; i++) {
-        sound = finish(&s[i], t) && sound;
+        valid = finish(&s[i], t) && valid;
     }
-    return sound;
+    return valid;
 }
 
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
@@ -281,18 +284,18 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     if (!make_codes(codes, lengths, c->base)) {
         return false;
     }
-    bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol, two often fit into a slot */
-    make_tables(c->room, codes, lengths, c->base, are_short);
-    return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->room);
+    bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol: two symbols often fit into a slot */
+    make_tables(c->scratch, codes, lengths, c->base, are_short);
+    return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->scratch);
 }
 
 const tg_symbol_part tg_symbol_huffman = {
     .part = {.name = "huffman",
-             .summary = "symbols by a prefix code",
+             .summary = "Huffman: symbols in an optimal prefix code",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .codes_symbols = true,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
 };

@@ -1,4 +1,4 @@
-/* Symbols and words at their plain length, and the rule for all coded packs: the plain form where theirs is not shorter. */
+/* Symbols and words at their plain length; and coded packs, which fall back to it where coding does not make them shorter. */
 #include "pack/pack.h"
 
 #include <string.h>

@@ -1,27 +1,27 @@
-/* Symbols near their entropy, by their counts. Where it is in a recipe, `gaps` has a mode by it for indices as well. */
+/* rANS with the chunk's own frequencies: symbols near their entropy. In recipes with it, `gaps` also codes index gaps so. */
 #include "pack/rans_coder.h"
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     (void)p;
-    return tg_rans_room_len();
+    return tg_rans_scratch_len();
 }
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    size_t len = cap < 1 ? 0 : tg_rans_encode(out + 1, out, cap - 1, symbols, count, c->base, c->room);
+    size_t len = cap < 1 ? 0 : tg_rans_encode(out + 1, out, cap - 1, symbols, count, c->base, c->scratch);
     return len == 0 ? 0 : 1 + len;
 }
 
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    return tg_rans_decode(symbols, bytes + 1, len - 1, bytes[0], count, c->base, c->room);
+    return tg_rans_decode(symbols, bytes + 1, len - 1, bytes[0], count, c->base, c->scratch);
 }
 
 const tg_symbol_part tg_symbol_rans = {
-    .part = {.name = "rans", .summary = "symbols near their entropy, by their counts; index gaps as well"},
+    .part = {.name = "rans", .summary = "rANS: symbols near their entropy; codes index gaps too"},
     .codes_symbols = true,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
 };

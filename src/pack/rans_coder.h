@@ -1,9 +1,12 @@
-/* Range variant of asymmetric numeral systems (Duda, arXiv 1311.2540), by tables: symbols near their entropy.
+/* Asymmetric numeral systems, range variant (rANS; Duda, arXiv 1311.2540): codes symbols near their entropy.
  *
- * A state is a number from 2^15 up to 2^31. To encode a symbol of frequency f out of 2^bits, which begins at `start`, a
- * state x that would grow too large first gives its low 16 bits to the stream, and then becomes
- * (x / f) * 2^bits + x mod f + start. A decoder undoes that in the opposite order. Several states take turns, so that a
- * processor can work on them at the same time. */
+ * A state is a number from 2^15 up to 2^31. Let a symbol have frequency f out of 2^bits, and let `start` be the sum of the
+ * frequencies of all symbols before it. To encode the symbol, state x becomes
+ *
+ *     (x / f) * 2^bits + x mod f + start
+ *
+ * If that would be too large, x first emits its low 16 bits to the stream. The decoder undoes these steps in the opposite
+ * order. Several states take turns, so that the CPU can work on them in parallel. */
 #ifndef TG_PACK_RANS_CODER_H
 #define TG_PACK_RANS_CODER_H
 
@@ -12,17 +15,17 @@
 
 enum { TG_RANS_BITS_MIN = 8, TG_RANS_BITS_MAX = 14 };
 
-/* Bytes of a stream's room when it is encoded, and of what it is decoded by. */
-uint64_t tg_rans_room_len(void);
+/* Bytes of the scratch buffer that encoding and decoding take. */
+uint64_t tg_rans_scratch_len(void);
 
-/* `count` symbols below a base as a stream of frequencies, states and words, at most cap bytes; 0 if that is not enough.
- * `form` tells how many states there are and what frequencies are out of, and is to be kept beside the stream; it is not
- * 0. */
+/* Encodes `count` symbols below `base` as a stream: frequency table, states, words. Returns its length, or 0 if it would be
+ * longer than cap bytes. `form`, which is never 0, is the precision and the number of states; the caller stores it beside
+ * the stream. */
 size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *symbols, size_t count, uint32_t base,
-                      void *room);
+                      void *scratch);
 
-/* The symbols of a stream back. Trusts nothing. */
+/* Decodes a stream. Returns false if the bytes are not exactly `count` symbols below `base`. */
 bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
-                    void *room);
+                    void *scratch);
 
 #endif

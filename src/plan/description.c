@@ -1,5 +1,5 @@
-/* A layout as bytes and back: docs/format.md section 2. Two codecs understand each other exactly if their
- * descriptions are the same, so its hash is the fingerprint that frames carry. */
+/* A layout as bytes and back (docs/format.md section 2). Two codecs can decode each other's frames exactly if their
+ * descriptions are equal. So the hash of the description is the fingerprint in every frame. */
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "plan/layout.h"
@@ -58,9 +58,9 @@ tg_status tg_layout_describe(tg_layout *l, tg_detail *why)
     if (len > UINT32_MAX) {
         return tg_fail(TG_E_ARGUMENT, why, "the names and shapes of the tensors take more than 4 GiB");
     }
-    TG_TRY(tg_acquire(&l->description, &l->allocator, len, 1, why));
-    l->description_len = (size_t)len;
-    uint8_t *at = l->description;
+    TG_TRY(tg_acquire(&l->description.bytes, &l->storage.allocator, len, 1, why));
+    l->description.len = (size_t)len;
+    uint8_t *at = l->description.bytes;
     *at++ = l->has_seed ? 1 : 0;
     tg_put64(at, l->seed);
     tg_put16(at + 8, (uint16_t)l->recipe_n);
@@ -73,7 +73,7 @@ tg_status tg_layout_describe(tg_layout *l, tg_detail *why)
     for (size_t t = 0; t < l->tensor_n; t++) {
         at = put_tensor(at, &l->tensors[t], l->tensor_recipe[t]);
     }
-    l->fingerprint = tg_hash(l->description, l->description_len);
+    l->description.fingerprint = tg_hash(l->description.bytes, l->description.len);
     return TG_OK;
 }
 
@@ -82,14 +82,14 @@ tg_status tg_layout_describe(tg_layout *l, tg_detail *why)
 typedef struct reader {
     const uint8_t *at;
     size_t left;
-    bool short_of; /* more was asked for than there was; what was got is zeros */
+    bool is_short; /* more bytes were requested than there are; zeros were returned */
 } reader;
 
 static const uint8_t *take(reader *r, size_t len)
 {
     static const uint8_t zeros[8] = {0};
     if (len > r->left) {
-        r->short_of = true;
+        r->is_short = true;
         return len <= sizeof zeros ? zeros : NULL;
     }
     const uint8_t *at = r->at;
@@ -98,7 +98,8 @@ static const uint8_t *take(reader *r, size_t len)
     return at;
 }
 
-/* Copies a text behind its length into out (cap bytes with its end); false if it does not fit or holds a 0. */
+/* Reads a length and a text of that length. `out` has cap bytes, the terminating zero included. False if the text does not fit
+ * or contains a zero byte. */
 static bool take_text(char *out, size_t cap, reader *r)
 {
     size_t len = tg_get16(take(r, 2));
@@ -111,7 +112,7 @@ static bool take_text(char *out, size_t cap, reader *r)
     return memchr(text, 0, len) == NULL;
 }
 
-/* The known part with this id, or NULL. */
+/* The part with this id; NULL if this version does not know it. */
 static const tg_part_row *part_by_id(tg_stage stage, uint8_t id)
 {
     for (size_t i = 0; i < tg_part_n; i++) {
@@ -126,10 +127,10 @@ static tg_status take_recipe(tg_recipe *out, reader *r, bool has_seed, tg_detail
 {
     char text[TG_RECIPE_CAP];
     if (!take_text(text, sizeof text, r)) {
-        return tg_fail(TG_E_FRAME, why, "the description holds a broken recipe");
+        return tg_fail(TG_E_FRAME, why, "the description contains an invalid recipe");
     }
     const uint8_t *ids = take(r, TG_STAGE_N);
-    for (tg_stage stage = 0; stage < TG_STAGE_N && !r->short_of; stage++) {
+    for (tg_stage stage = 0; stage < TG_STAGE_N && !r->is_short; stage++) {
         if (part_by_id(stage, ids[stage]) == NULL) {
             return tg_fail(TG_E_VERSION, why,
                            "recipe '%.100s' uses %s part number %u, which this version does not know", text,
@@ -143,12 +144,13 @@ static tg_status take_recipe(tg_recipe *out, reader *r, bool has_seed, tg_detail
     return TG_OK;
 }
 
+/* What is read before the layout is created from it. */
 typedef struct draft {
-    tg_recipe *recipes; /* the table */
+    tg_recipe *recipes; /* the different ones */
     size_t recipe_n;
     tg_tensor *tensors;
-    tg_recipe *tensor_recipes;
-    char *names; /* 256 bytes each */
+    tg_recipe *tensor_recipes; /* one for each tensor */
+    char *names;               /* 256 bytes each */
     uint64_t *dims;
     size_t tensor_n;
 } draft;
@@ -167,7 +169,7 @@ static tg_status take_tensor(draft *d, size_t t, uint64_t **dims, reader *r, tg_
     tg_tensor *tensor = &d->tensors[t];
     char *name = d->names + t * 256;
     if (!take_text(name, 256, r)) {
-        return tg_fail(TG_E_FRAME, why, "the description holds a broken tensor name");
+        return tg_fail(TG_E_FRAME, why, "the description contains an invalid tensor name");
     }
     tensor->name = name;
     tensor->kind = (tg_kind)*take(r, 1);
@@ -179,7 +181,7 @@ static tg_status take_tensor(draft *d, size_t t, uint64_t **dims, reader *r, tg_
     d->tensor_recipes[t] = d->recipes[recipe];
     tensor->dim_n = *take(r, 1);
     tensor->dims = *dims;
-    if (r->short_of || tensor->dim_n > r->left / 8) {
+    if (r->is_short || tensor->dim_n > r->left / 8) {
         return tg_fail(TG_E_FRAME, why, "the description ends in the middle of tensor '%.100s'", name);
     }
     for (uint32_t i = 0; i < tensor->dim_n; i++) {
@@ -199,18 +201,18 @@ static tg_status take_all(draft *d, reader *r, bool has_seed, const tg_allocator
         TG_TRY(take_recipe(&d->recipes[i], r, has_seed, why));
     }
     d->tensor_n = tg_get32(take(r, 4));
-    if (r->short_of || d->tensor_n > r->left / 7) {
+    if (r->is_short || d->tensor_n > r->left / 7) {
         return tg_fail(TG_E_FRAME, why, "the description is shorter than its tensors");
     }
     TG_TRY(tg_acquire(&d->tensors, a, d->tensor_n, sizeof *d->tensors, why));
     TG_TRY(tg_acquire(&d->tensor_recipes, a, d->tensor_n, sizeof *d->tensor_recipes, why));
     TG_TRY(tg_acquire(&d->names, a, d->tensor_n, 256, why));
-    TG_TRY(tg_acquire(&d->dims, a, r->left / 8 + 1, sizeof *d->dims, why)); /* no more can be behind */
+    TG_TRY(tg_acquire(&d->dims, a, r->left / 8 + 1, sizeof *d->dims, why)); /* the rest cannot have more */
     uint64_t *dims = d->dims;
     for (size_t t = 0; t < d->tensor_n; t++) {
         TG_TRY(take_tensor(d, t, &dims, r, why));
     }
-    return r->left == 0 ? TG_OK : tg_fail(TG_E_FRAME, why, "the description has bytes behind its end");
+    return r->left == 0 ? TG_OK : tg_fail(TG_E_FRAME, why, "the description has bytes after its end");
 }
 
 tg_status tg_layout_from_description(tg_layout **out, const uint8_t *bytes, size_t len, const tg_allocator *a,
@@ -228,12 +230,12 @@ tg_status tg_layout_from_description(tg_layout **out, const uint8_t *bytes, size
         status = status == TG_E_ARGUMENT ? TG_E_FRAME : status;
     }
     draft_release(&d, a);
-    /* There is one way to describe a layout: whatever was read loosely above shows here. */
-    if (status == TG_OK && (l->description_len != len || memcmp(l->description, bytes, len) != 0)) {
+    /* A layout has exactly one description. Writing it again finds everything that was not checked above. */
+    if (status == TG_OK && (l->description.len != len || memcmp(l->description.bytes, bytes, len) != 0)) {
         status = tg_fail(TG_E_FRAME, &reason, "the description is not in canonical form");
     }
     if (status == TG_OK && tg_layout_exchange(l) != NULL) {
-        status = tg_fail(TG_E_FRAME, &reason, "the description has a recipe that no frame is written by");
+        status = tg_fail(TG_E_FRAME, &reason, "the description has a recipe that no frame can use");
     }
     if (status != TG_OK) {
         tg_layout_free(l);

@@ -1,4 +1,4 @@
-/* Builds the layout: copies the tensors, numbers the recipes, forms the units. */
+/* Builds the layout: copies the tensors, numbers the different recipes, forms the units. */
 #include "plan/layout.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ tg_status tg_tensor_elements(uint64_t *out, const tg_tensor *tensor, tg_detail *
         return tg_fail(TG_E_ARGUMENT, why, "a tensor has no name");
     }
     if (tensor->dim_n > 64 || (tensor->dim_n > 0 && tensor->dims == NULL)) {
-        return tg_fail(TG_E_ARGUMENT, why, "tensor '%.100s' has %u dimensions; 64 are the most", tensor->name,
+        return tg_fail(TG_E_ARGUMENT, why, "tensor '%.100s' has %u dimensions; at most 64 are allowed", tensor->name,
                        tensor->dim_n);
     }
     uint64_t n = 1;
@@ -58,7 +58,8 @@ static tg_status check_tensor(const tg_tensor *tensor, tg_detail *why)
     return TG_OK;
 }
 
-/* Names differ. An open table of their places, so that a model of many tensors does not take the square of them. */
+/* Checks that no two tensors have the same name. A hash table with linear probing keeps this linear in the number of
+ * tensors. */
 static tg_status check_names(const tg_layout *l, tg_detail *why)
 {
     uint32_t *table = NULL;
@@ -66,10 +67,10 @@ static tg_status check_names(const tg_layout *l, tg_detail *why)
     while (cap < 2 * (uint64_t)l->tensor_n) {
         cap *= 2;
     }
-    TG_TRY(tg_acquire(&table, &l->allocator, cap, sizeof *table, why));
+    TG_TRY(tg_acquire(&table, &l->storage.allocator, cap, sizeof *table, why));
     tg_status status = TG_OK;
     for (size_t t = 0; t < l->tensor_n && status == TG_OK; t++) {
-        uint64_t slot = 14695981039346656037u; /* FNV-1a: any spread will do */
+        uint64_t slot = 14695981039346656037u; /* FNV-1a; any hash would do */
         for (const char *c = l->tensors[t].name; *c != '\0'; c++) {
             slot = (slot ^ (uint8_t)*c) * 1099511628211u;
         }
@@ -81,7 +82,7 @@ static tg_status check_names(const tg_layout *l, tg_detail *why)
         }
         table[slot] = (uint32_t)(t + 1);
     }
-    tg_release(&l->allocator, table);
+    tg_release(&l->storage.allocator, table);
     return status;
 }
 
@@ -100,10 +101,10 @@ static tg_status copy_tensors(tg_layout *l, const tg_tensor *tensors, tg_detail 
         names_len += strlen(tensors[t].name) + 1;
         dim_n += tensors[t].dim_n;
     }
-    TG_TRY(tg_acquire(&l->names, &l->allocator, names_len, 1, why));
-    TG_TRY(tg_acquire(&l->dims, &l->allocator, dim_n, sizeof *l->dims, why));
-    char *name = l->names;
-    uint64_t *dims = l->dims;
+    TG_TRY(tg_acquire(&l->storage.names, &l->storage.allocator, names_len, 1, why));
+    TG_TRY(tg_acquire(&l->storage.dims, &l->storage.allocator, dim_n, sizeof *l->storage.dims, why));
+    char *name = l->storage.names;
+    uint64_t *dims = l->storage.dims;
     for (size_t t = 0; t < l->tensor_n; t++) {
         l->tensors[t] = tensors[t];
         size_t len = strlen(tensors[t].name) + 1;
@@ -142,13 +143,13 @@ static tg_status number_recipes(tg_layout *l, const tg_recipe *recipes, tg_detai
 static void form_units(tg_layout *l)
 {
     bool opened[TG_RECIPE_MAX] = {false};
-    tg_piece *piece = l->pieces;
+    tg_piece *piece = l->storage.pieces;
     uint64_t at = 0;
     for (size_t t = 0; t < l->tensor_n; t++) {
         const tg_recipe *recipe = &l->recipes[l->tensor_recipe[t]].recipe;
         bool spans_model = tg_recipe_spans_model(recipe);
         if (spans_model && opened[l->tensor_recipe[t]]) {
-            continue; /* it has joined the unit of an earlier tensor */
+            continue; /* it is part of the unit of an earlier tensor */
         }
         opened[l->tensor_recipe[t]] = true;
         tg_unit *unit = &l->units[l->unit_n];
@@ -172,9 +173,9 @@ static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, c
         return tg_fail(TG_E_ARGUMENT, why, "no tensors are given");
     }
     if (tensor_n > UINT32_MAX / 2) {
-        return tg_fail(TG_E_ARGUMENT, why, "%zu tensors are more than a model may have", tensor_n);
+        return tg_fail(TG_E_ARGUMENT, why, "%zu tensors are too many", tensor_n);
     }
-    const tg_allocator *a = &l->allocator;
+    const tg_allocator *a = &l->storage.allocator;
     l->tensor_n = tensor_n;
     TG_TRY(tg_acquire(&l->tensors, a, tensor_n, sizeof *l->tensors, why));
     TG_TRY(tg_acquire(&l->tensor_elements, a, tensor_n, sizeof *l->tensor_elements, why));
@@ -182,7 +183,7 @@ static tg_status fill(tg_layout *l, const tg_tensor *tensors, size_t tensor_n, c
     TG_TRY(tg_acquire(&l->tensor_recipe, a, tensor_n, sizeof *l->tensor_recipe, why));
     TG_TRY(tg_acquire(&l->recipes, a, tensor_n < TG_RECIPE_MAX ? tensor_n : TG_RECIPE_MAX, sizeof *l->recipes, why));
     TG_TRY(tg_acquire(&l->units, a, tensor_n, sizeof *l->units, why));
-    TG_TRY(tg_acquire(&l->pieces, a, tensor_n, sizeof *l->pieces, why));
+    TG_TRY(tg_acquire(&l->storage.pieces, a, tensor_n, sizeof *l->storage.pieces, why));
     TG_TRY(copy_tensors(l, tensors, why));
     TG_TRY(number_recipes(l, recipes, why));
     form_units(l);
@@ -194,7 +195,7 @@ tg_status tg_layout_new(tg_layout **out, const tg_tensor *tensors, size_t tensor
 {
     tg_layout *l = NULL;
     TG_TRY(tg_acquire(&l, a, 1, sizeof *l, why));
-    l->allocator = *a;
+    l->storage.allocator = *a;
     l->has_seed = has_seed;
     l->seed = has_seed ? seed : 0;
     tg_status status = fill(l, tensors, tensor_n, recipes, why);
@@ -211,11 +212,11 @@ void tg_layout_free(tg_layout *l)
     if (l == NULL) {
         return;
     }
-    tg_allocator a = l->allocator;
-    tg_release(&a, l->description);
-    tg_release(&a, l->dims);
-    tg_release(&a, l->names);
-    tg_release(&a, l->pieces);
+    tg_allocator a = l->storage.allocator;
+    tg_release(&a, l->description.bytes);
+    tg_release(&a, l->storage.dims);
+    tg_release(&a, l->storage.names);
+    tg_release(&a, l->storage.pieces);
     tg_release(&a, l->units);
     tg_release(&a, l->recipes);
     tg_release(&a, l->tensor_recipe);
@@ -227,7 +228,7 @@ void tg_layout_free(tg_layout *l)
 
 const tg_piece *tg_unit_piece(const tg_unit *unit, uint64_t at)
 {
-    size_t low = 0, high = unit->piece_n - 1; /* the piece lies in [low, high] */
+    size_t low = 0, high = unit->piece_n - 1; /* the piece is one of [low, high] */
     while (low < high) {
         size_t middle = low + (high - low + 1) / 2;
         if (unit->pieces[middle].at <= at) {

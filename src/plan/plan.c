@@ -17,8 +17,8 @@ static tg_stages resolve_stages(const tg_recipe *r, bool is_answer)
                    .symbol_params = r->value[TG_STAGE_symbol],
                    .index_read = tg_recipe_index_read(r),
                    .index_write = tg_recipe_index_write(r)};
-    if (is_answer && s.feedback->answers_as != NULL) {
-        s.feedback = s.feedback->answers_as;
+    if (is_answer && s.feedback->answer_part != NULL) {
+        s.feedback = s.feedback->answer_part;
         s.feedback_params = defaults;
     }
     return s;
@@ -35,10 +35,10 @@ tg_format tg_recipe_format(const tg_recipe *r)
     }
     f.coded = q->plain_len != 0 ? symbol->codes_words : symbol->codes_symbols;
     if (q->plain_len == 0) {
-        bool whole_chunk = q->has_scale || q->bucket_always == TG_BUCKET_CHUNK;
+        bool whole_chunk = q->has_scale || q->bucket_fixed == TG_BUCKET_CHUNK;
         f.base = q->base(params);
         f.side_len = q->side_len(params);
-        f.bucket_n = whole_chunk ? 0 : q->bucket_always != 0 ? q->bucket_always : (uint32_t)params[q->bucket_at];
+        f.bucket_n = whole_chunk ? 0 : q->bucket_fixed != 0 ? q->bucket_fixed : (uint32_t)params[q->bucket_param];
         f.draws = q->draws != NULL && q->draws(params);
         f.scale = q->has_scale ? q->scale(params) : f.scale;
     }
@@ -53,7 +53,7 @@ static tg_coordinates coordinates_of(const tg_recipe *r, const tg_stages *s, uns
     if (s->select->by == TG_BY_SEED && s->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED) {
         return TG_AT_DRAWN;
     }
-    return tg_recipe_is_led(r) && (holds & TG_HAS_INDICES) == 0 ? TG_AT_LEADER : TG_AT_INDICES;
+    return tg_recipe_follows_leader(r) && (holds & TG_HAS_INDICES) == 0 ? TG_AT_LEADER : TG_AT_INDICES;
 }
 
 static tg_value_kind values_of(const tg_unit_plan *u)
@@ -67,7 +67,7 @@ static tg_value_kind values_of(const tg_unit_plan *u)
 /* Whether all tensors of the unit have the dtype that values travel in. */
 static bool travels_verbatim(const tg_plan *plan, const tg_unit_plan *u)
 {
-    tg_dtype dtype = u->stages.quantize->travels_as;
+    tg_dtype dtype = u->stages.quantize->wire_dtype;
     bool same = TG_IS_LITTLE_ENDIAN && dtype != TG_FP32 && !plan->is_answer && u->planes == 0;
     for (size_t p = 0; p < u->unit->piece_n; p++) {
         same = same && plan->layout->tensors[u->unit->pieces[p].tensor].dtype == dtype;
@@ -89,7 +89,7 @@ static tg_route_id dense_route(const tg_unit_plan *u)
 
 static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
 {
-    bool is_led = tg_recipe_is_led(u->unit->recipe);
+    bool is_led = tg_recipe_follows_leader(u->unit->recipe);
     if ((plan->holds & TG_HAS_VALUES) == 0) {
         return is_led ? TG_ROUTE_LEADER : TG_ROUTE_NONE;
     }
@@ -125,7 +125,7 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
     u->route = route_of(plan, u);
     u->format.header_len = (uint32_t)tg_chunk_header_len(plan, u, 1);
-    u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->keep == NULL;
+    u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->update_state == NULL;
 }
 
 tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *grid, const tg_purpose *purpose,

@@ -1,5 +1,5 @@
-/* LGC (arXiv 2103.08870): the values at a leader's coordinates travel as a short code that an autoencoder has learned in
- * the first part of the run. That takes exchanges of its own (exchange/lgc.c), so this is a name and numbers. */
+/* LGC (arXiv 2103.08870): the values at a leader's coordinates are sent as a short code. An autoencoder learns the code in
+ * the first part of the run. This file only declares the parameters; the work is done by exchanges (exchange/lgc.c). */
 #include "quantize/autoencoder.h"
 #include "quantize/quantize.h"
 
@@ -24,35 +24,37 @@ static const char *const yes_choices[] = {"no", "yes", NULL};
 
 static const tg_param params[TG_LGC_PARAM_N] = {
     [TG_LGC_FORM] = {.name = "form",
-                     .summary = "codes are all-reduced (ring), or the leader's code and innovations go to a server",
+                     .summary =
+                         "ring: all-reduce the codes; server: send the leader's code and innovations to a server",
                      .choices = form_choices,
                      .is_main = true},
-    [TG_LGC_DENSE] = STEPS("dense", "steps at first in which all is sent", 200),
-    [TG_LGC_LEARN] = STEPS("learn", "steps after them in which the autoencoder learns", 300),
-    [TG_LGC_ENOUGH] = WEIGHT("enough", "relative error above which it goes on learning", 1e9, 0.5),
-    [TG_LGC_CODE] = {.name = "code", .summary = "type in which codes travel", .choices = code_choices},
+    [TG_LGC_DENSE] = STEPS("dense", "steps at the start in which everything is sent", 200),
+    [TG_LGC_LEARN] = STEPS("learn", "steps after these in which the autoencoder is trained", 300),
+    [TG_LGC_ENOUGH] = WEIGHT("enough", "relative error above which training continues", 1e9, 0.5),
+    [TG_LGC_CODE] = {.name = "code", .summary = "type of the codes on the wire", .choices = code_choices},
     [TG_LGC_ORDER] = {.name = "order",
-                      .summary = "order of the values: of the leader's own values, or of indices",
+                      .summary = "order of the values: sorted by the leader's values, or by index",
                       .choices = order_choices},
-    [TG_LGC_REFRESH] = STEPS("refresh", "steps after which it learns again; 0: never", 0),
-    [TG_LGC_AGAIN] = STEPS("again", "steps for which it then learns", 20),
-    [TG_LGC_OWN] = {.name = "own", .summary = "feedback of what the autoencoder itself misses", .choices = yes_choices},
+    [TG_LGC_REFRESH] = STEPS("refresh", "steps after which it is trained again; 0: never", 0),
+    [TG_LGC_AGAIN] = STEPS("again", "steps of that training", 20),
+    [TG_LGC_OWN] = {.name = "own", .summary = "error feedback of the autoencoder's own error", .choices = yes_choices},
     [TG_LGC_FIRST] = {.name = "first",
-                      .summary = "the first layer: all of it, or as the last one, at the leader's coordinates",
+                      .summary =
+                          "the model's first layer: sent dense, or sparse at the leader's coordinates like the last",
                       .choices = first_choices},
-    [TG_LGC_SHARE] = WEIGHT("share", "share of the values that are innovations, for a server", 1, 0.1),
+    [TG_LGC_SHARE] = WEIGHT("share", "server: fraction of the values that are sent as innovations", 1, 0.1),
     [TG_LGC_RATE] = WEIGHT("rate", "learning rate of the autoencoder", 1, 1e-3),
-    [TG_LGC_LAMBDA1] = WEIGHT("lambda1", "weight of what a server reconstructs", 1e6, 0.5),
-    [TG_LGC_LAMBDA2] = WEIGHT("lambda2", "weight of what codes of workers differ by, for a server", 1e6, 0.5),
-    [TG_LGC_ENCODER] = CHANNELS("e1", "channels of the encoder's first layer", 64),
-    [TG_LGC_ENCODER + 1] = CHANNELS("e2", "of its second", 128),
-    [TG_LGC_ENCODER + 2] = CHANNELS("e3", "of its third", 256),
-    [TG_LGC_ENCODER + 3] = CHANNELS("e4", "of its fourth", 64),
-    [TG_LGC_CHANNELS] = CHANNELS("z", "channels of the code, of which each has a sixteenth of the values", 4),
-    [TG_LGC_DECODER] = CHANNELS("d1", "channels of the decoder's first layer", 32),
-    [TG_LGC_DECODER + 1] = CHANNELS("d2", "of its second", 64),
-    [TG_LGC_DECODER + 2] = CHANNELS("d3", "of its third", 128),
-    [TG_LGC_DECODER + 3] = CHANNELS("d4", "of its fourth", 32),
+    [TG_LGC_LAMBDA1] = WEIGHT("lambda1", "server: weight of the reconstruction loss", 1e6, 0.5),
+    [TG_LGC_LAMBDA2] = WEIGHT("lambda2", "server: weight of the similarity loss between the workers' codes", 1e6, 0.5),
+    [TG_LGC_ENCODER] = CHANNELS("e1", "channels of the encoder's layer 1", 64),
+    [TG_LGC_ENCODER + 1] = CHANNELS("e2", "channels of the encoder's layer 2", 128),
+    [TG_LGC_ENCODER + 2] = CHANNELS("e3", "channels of the encoder's layer 3", 256),
+    [TG_LGC_ENCODER + 3] = CHANNELS("e4", "channels of the encoder's layer 4", 64),
+    [TG_LGC_CHANNELS] = CHANNELS("z", "channels of the code; each has 1/16 of the number of values", 4),
+    [TG_LGC_DECODER] = CHANNELS("d1", "channels of the decoder's layer 1", 32),
+    [TG_LGC_DECODER + 1] = CHANNELS("d2", "channels of the decoder's layer 2", 64),
+    [TG_LGC_DECODER + 2] = CHANNELS("d3", "channels of the decoder's layer 3", 128),
+    [TG_LGC_DECODER + 3] = CHANNELS("d4", "channels of the decoder's layer 4", 32),
 };
 
 static const char *exchange(const double *p)
@@ -62,7 +64,7 @@ static const char *exchange(const double *p)
 
 const tg_quantize_part tg_quantize_autoencoder = {
     .part = {.name = "autoencoder",
-             .summary = "values as a code that is learned during the run",
+             .summary = "LGC: values as a code that an autoencoder learns during the run",
              .params = params,
              .param_n = TG_LGC_PARAM_N},
     .exchange = exchange,

@@ -1,4 +1,4 @@
-/* The parameters of `autoencoder`, by their places. */
+/* Positions of the parameters of `autoencoder`. */
 #ifndef TG_QUANTIZE_AUTOENCODER_H
 #define TG_QUANTIZE_AUTOENCODER_H
 
@@ -17,9 +17,9 @@ enum {
     TG_LGC_RATE,
     TG_LGC_LAMBDA1,
     TG_LGC_LAMBDA2,
-    TG_LGC_ENCODER,                       /* four channel counts, ... */
-    TG_LGC_CHANNELS = TG_LGC_ENCODER + 4, /* ... of the code, ... */
-    TG_LGC_DECODER,                       /* ... and four more */
+    TG_LGC_ENCODER,                       /* channels of the encoder's four layers */
+    TG_LGC_CHANNELS = TG_LGC_ENCODER + 4, /* channels of the code */
+    TG_LGC_DECODER,                       /* channels of the decoder's four layers */
     TG_LGC_PARAM_N = TG_LGC_DECODER + 4
 };
 

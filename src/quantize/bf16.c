@@ -1,4 +1,4 @@
-/* The upper half of a single: its range, 8 significant bits, to nearest even. A finite value stays finite. */
+/* bfloat16: the upper half of a binary32, rounded to nearest, ties to even. A finite value stays finite: it saturates. */
 #include "quantize/halves.h"
 #include "quantize/quantize.h"
 
@@ -18,9 +18,9 @@ static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 }
 
 const tg_quantize_part tg_quantize_bf16 = {
-    .part = {.name = "bf16", .summary = "the upper half of a single: 8 significant bits, its whole range"},
+    .part = {.name = "bf16", .summary = "bfloat16: 8 significant bits, the range of fp32"},
     .plain_len = 2,
-    .travels_as = TG_BF16,
+    .wire_dtype = TG_BF16,
     .adds_up = true,
     .write = write,
     .read = read,

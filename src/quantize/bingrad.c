@@ -1,10 +1,11 @@
-/* BinGrad (arXiv 2002.11082): two levels that suit the bucket.
+/* BinGrad (arXiv 2002.11082): two levels that are chosen for each bucket.
  *
- *     pb     -b and b: inside at random without bias, outside clipped. The error is least where b = E[|v|; |v| > b], or
- *            where b begins to be larger
- *     b      the means of what is above and of what is not above a threshold, by rule. The error is least where the
- *            threshold is halfway between the two; `iters` steps go there from the mean, and 0 is the paper's shortcut
- *     zero   the same with the threshold 0: one-bit SGD (Seide et al. 2014) */
+ *     pb     levels -b and b. Values in between round at random without bias; values outside are clipped. The error is
+ *            smallest at the smallest b that is at least the sum of all |v| > b, divided by n
+ *     b      levels are the mean of the values above a threshold and the mean of the others; rounding is deterministic.
+ *            The error is smallest where the threshold is halfway between the levels. The threshold starts at the mean
+ *            of all values and is improved in `iters` iterations; 0 iterations is the paper's shortcut
+ *     zero   as b with a fixed threshold of 0: one-bit SGD (Seide et al. 2014) */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
@@ -17,13 +18,13 @@ static const char *const form_choices[] = {"b", "pb", "zero", NULL};
 
 static const tg_param params[] = {
     {.name = "form",
-     .summary = "two means (b), a random sign of one magnitude (pb), two means split at 0 (zero)",
+     .summary = "b: two means; pb: one magnitude with a random sign; zero: two means split at 0",
      .choices = form_choices,
      .is_main = true,
      .standard = FORM_B},
     TG_BUCKET_PARAM,
     {.name = "iters",
-     .summary = "of b: steps from the mean to the best threshold",
+     .summary = "with form b: iterations that improve the threshold",
      .lowest = 0,
      .highest = 100,
      .is_whole = true,
@@ -42,7 +43,7 @@ static uint32_t side_len(const double *p)
     return p[FORM] == FORM_PB ? 4 : 8;
 }
 
-static uint64_t room_len(const double *p)
+static uint64_t scratch_len(const double *p)
 {
     return (uint64_t)p[BUCKET] * sizeof(float);
 }
@@ -55,33 +56,33 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
     return 2;
 }
 
-/* The least b for which the sum of all magnitudes above b is at most n b. The sum falls and n b grows with b, so every
- * magnitude tells on which side of it b lies. */
+/* The smallest b for which the sum of all magnitudes above b is at most n b. The sum falls with b and n b grows, so
+ * comparing the two at a magnitude tells whether b is above it: a binary search by partitioning. */
 static float balance(float *magnitudes, size_t n)
 {
-    size_t low = 0, high = n; /* those before `low` are below b; those from `high` on are not ... */
-    double above = 0;         /* ... and this is their sum */
-    double least = INFINITY;  /* and this the least of them */
+    size_t low = 0, high = n;   /* magnitudes before `low` are below b; from `high` on they are not */
+    double above = 0;           /* the sum of those from `high` on */
+    double smallest = INFINITY; /* the smallest of them */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        double pivot = (double)tg_partition(magnitudes + low, high - low, middle - low), behind = above;
+        double pivot = (double)tg_partition(magnitudes + low, high - low, middle - low), larger = above;
         for (size_t i = middle + 1; i < high; i++) {
-            behind += (double)magnitudes[i];
+            larger += (double)magnitudes[i];
         }
-        if (behind > (double)n * pivot) {
+        if (larger > (double)n * pivot) {
             low = middle + 1;
         } else {
-            above = behind + pivot;
-            least = pivot;
+            above = larger + pivot;
+            smallest = pivot;
             high = middle;
         }
     }
-    return (float)fmin(above / (double)n, least);
+    return (float)fmin(above / (double)n, smallest);
 }
 
 static void encode_random(const tg_bucket *b)
 {
-    float *magnitudes = b->room;
+    float *magnitudes = b->scratch;
     for (size_t i = 0; i < b->n; i++) {
         magnitudes[i] = fabsf(b->values[i]);
     }
@@ -93,8 +94,9 @@ static void encode_random(const tg_bucket *b)
     tg_put_float(b->side, level);
 }
 
-/* The means of what is above the threshold and of what is not; that of nothing is the other. Returns the largest float that
- * is not above the threshold: the same floats are above it. Values times `scale` can be summed. */
+/* The mean of the values not above the threshold and the mean of those above it; if a group is empty, both are the mean of
+ * the other. Returns the threshold rounded down to a float, which splits floats in the same way. Values are summed times
+ * `scale`, so that the sum does not overflow. */
 static float means_around(double means[2], const tg_bucket *b, double threshold, float scale)
 {
     double sums[2];
@@ -115,18 +117,18 @@ static void encode_means(const tg_bucket *b, const double *p)
     float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n)),
           scale = largest < 0x1p100f ? 1 : 0x1p-30f;
     size_t part = 0, parts = 3 + (size_t)p[ITERS];
-    tg_bucket_ask(b, part++, parts);
+    tg_bucket_prefetch(b, part++, parts);
     if (p[FORM] == FORM_B) {
-        (void)means_around(means, b, INFINITY, scale); /* of all */
+        (void)means_around(means, b, INFINITY, scale); /* the mean of all values */
         threshold = means[0];
     }
-    tg_bucket_ask(b, part++, parts);
+    tg_bucket_prefetch(b, part++, parts);
     float limit = means_around(means, b, threshold, scale);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
-        tg_bucket_ask(b, part++, parts);
+        tg_bucket_prefetch(b, part++, parts);
         limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
     }
-    tg_bucket_ask(b, part, parts);
+    tg_bucket_prefetch(b, part, parts);
     tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
     tg_put_float(b->side + 4, (float)means[1]);
@@ -134,7 +136,7 @@ static void encode_means(const tg_bucket *b, const double *p)
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, side_len(p), 4)) {
+    if (!tg_bucket_check_finite(given, side_len(p), 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
@@ -152,13 +154,13 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_bingrad = {
     .part = {.name = "bingrad",
-             .summary = "BinGrad: the two levels that suit the bucket best",
+             .summary = "BinGrad: two levels chosen for each bucket",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_at = BUCKET,
+    .bucket_param = BUCKET,
     .side_len = side_len,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .draws = draws,
     .encode_bucket = encode_bucket,
     .table = table,

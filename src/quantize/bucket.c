@@ -1,4 +1,4 @@
-/* What quantizers in buckets share; see bucket.h. */
+/* See bucket.h. */
 #include "quantize/bucket.h"
 
 #include "kernels/kernels.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len)
+bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len)
 {
     if (b->is_finite || tg_all_finite(b->values, b->n)) {
         return true;
@@ -34,13 +34,13 @@ tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
     }
     double mean = sum / (double)b->n;
     for (size_t i = 0; i < b->n; i++) {
-        double away = (double)b->values[i] - mean;
-        squares += away * away;
+        double deviation = (double)b->values[i] - mean;
+        squares += deviation * deviation;
     }
-    float most = (float)fmin(clip * sqrt(squares / (double)b->n), (double)3.4028235e38f);
+    float limit = (float)fmin(clip * sqrt(squares / (double)b->n), (double)3.4028235e38f);
     for (size_t i = 0; i < b->n; i++) {
         float value = b->values[i];
-        b->clipped[i] = value > most ? most : value < -most ? -most : value;
+        b->clipped[i] = value > limit ? limit : value < -limit ? -limit : value;
     }
     clipped.values = b->clipped;
     return clipped;

@@ -1,4 +1,4 @@
-/* What quantizers that work in buckets share: parameters, numbers that travel with a bucket, random rounding. */
+/* What quantizers with buckets share: parameters, floats in side data, random numbers, checks. */
 #ifndef TG_QUANTIZE_BUCKET_H
 #define TG_QUANTIZE_BUCKET_H
 
@@ -6,18 +6,18 @@
 #include "base/half.h"
 #include "quantize/quantize.h"
 
-#define TG_BUCKET_PARAM                                                                                       \
-    {                                                                                                         \
-        .name = "bucket", .summary = "values that share their levels", .lowest = 1, .highest = TG_BUCKET_MAX, \
-        .is_whole = true, .standard = 2048                                                                    \
+#define TG_BUCKET_PARAM                                                                                    \
+    {                                                                                                      \
+        .name = "bucket", .summary = "values of a bucket, which share their scale or levels", .lowest = 1, \
+        .highest = TG_BUCKET_MAX, .is_whole = true, .standard = 2048                                       \
     }
-#define TG_CLIP_PARAM                                                                                             \
-    {                                                                                                             \
-        .name = "clip", .summary = "values beyond so many standard deviations are clipped; 0: none", .lowest = 0, \
-        .highest = 1000, .standard = 0                                                                            \
+#define TG_CLIP_PARAM                                                                                           \
+    {                                                                                                           \
+        .name = "clip", .summary = "clip values to this many standard deviations; 0: do not clip", .lowest = 0, \
+        .highest = 1000, .standard = 0                                                                          \
     }
 
-/* A random word as a number in [0, 1). */
+/* A random number in [0, 1) from a random word. */
 static inline double tg_unit(uint32_t word)
 {
     return (double)(word >> 8) * 0x1p-24;
@@ -33,21 +33,22 @@ static inline float tg_get_float(const uint8_t *at)
     return tg_bits_float(tg_get32(at));
 }
 
-/* Asks for one of some parts of what comes next. Memory takes its time, so a part that goes through its bucket several times asks
- * bit by bit. */
-static inline void tg_bucket_ask(const tg_bucket *b, size_t part, size_t parts)
+/* Prefetches one of `parts` equal parts of the next bucket. A quantizer that makes several passes over its bucket prefetches
+ * one part in each pass, so that memory keeps up. */
+static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t parts)
 {
     enum { LINE = 64 / sizeof(float) };
-    for (size_t i = b->n * part / parts / LINE * LINE; b->ahead != NULL && i < b->n * (part + 1) / parts; i += LINE) {
-        __builtin_prefetch(b->ahead + i);
+    for (size_t i = b->n * part / parts / LINE * LINE; b->prefetch != NULL && i < b->n * (part + 1) / parts;
+         i += LINE) {
+        __builtin_prefetch(b->prefetch + i);
     }
 }
 
-/* Whether a bucket can be quantized: all of it is finite. If not, all of it travels as NaN: symbols 0, and NaN for each of
- * the side_len / len numbers of `len` bytes beside them. */
-bool tg_bucket_admit(const tg_bucket *b, uint32_t side_len, uint32_t len);
+/* Returns whether all values are finite. If they are not, encodes the whole bucket as NaN: all symbols are 0, and the side
+ * data is filled with NaNs of `len` bytes (4: fp32, 2: fp16). */
+bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len);
 
-/* The bucket with values clipped to `clip` standard deviations on both sides of 0; as it is if that is 0. */
+/* The bucket with values clipped to plus or minus `clip` standard deviations; unchanged if clip is 0. */
 tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);
 
 #endif

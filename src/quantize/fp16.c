@@ -1,4 +1,4 @@
-/* IEEE half precision, to nearest even. A finite value stays finite: beyond 65504 it saturates. */
+/* IEEE half precision, rounded to nearest, ties to even. A finite value stays finite: it saturates at 65504. */
 #include "quantize/halves.h"
 #include "quantize/quantize.h"
 
@@ -20,7 +20,7 @@ static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 const tg_quantize_part tg_quantize_fp16 = {
     .part = {.name = "fp16", .summary = "IEEE half precision: 11 significant bits, up to 65504"},
     .plain_len = 2,
-    .travels_as = TG_FP16,
+    .wire_dtype = TG_FP16,
     .adds_up = true,
     .write = write,
     .read = read,

@@ -1,4 +1,4 @@
-/* Values as they are. */
+/* Values unchanged. */
 #include "quantize/quantize.h"
 
 #include "base/bytes.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { PIECE = 1024 }; /* values that are read before they are added, where they do not lie as the processor has them */
+enum { PIECE = 1024 }; /* values copied at a time, where bytes cannot be used in place */
 
 static bool write(uint8_t *bytes, const float *values, size_t n)
 {
@@ -45,7 +45,7 @@ static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 }
 
 const tg_quantize_part tg_quantize_fp32 = {
-    .part = {.name = "fp32", .summary = "IEEE single precision: nothing is lost"},
+    .part = {.name = "fp32", .summary = "IEEE single precision: no loss"},
     .plain_len = 4,
     .adds_up = true,
     .write = write,

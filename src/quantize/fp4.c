@@ -1,4 +1,4 @@
-/* A minifloat of 1 bit of sign, 2 of exponent, 1 of fraction: 11 values. */
+/* A float of 4 bits: 1 sign, 2 exponent, 1 fraction. It has 11 values. */
 #include "quantize/minifloat.h"
 #include "quantize/shapes.h"
 
@@ -35,9 +35,9 @@ static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
 }
 
 const tg_quantize_part tg_quantize_fp4 = {
-    .part = {.name = "fp4", .summary = "floats of 4 bits, times a step that is fitted to them: 11 values"},
+    .part = {.name = "fp4", .summary = "floats of 4 bits (11 values), times a step that is fitted to the chunk"},
     .base = base,
-    .bucket_always = TG_BUCKET_CHUNK,
+    .bucket_fixed = TG_BUCKET_CHUNK,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,

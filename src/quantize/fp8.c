@@ -1,4 +1,4 @@
-/* Minifloats of a byte: 5 bits of exponent and 2 of fraction, 247 values; or 4 and 3, 239 values. */
+/* Floats of 8 bits: e5m2 (5 bits of exponent, 2 of fraction) has 247 values, e4m3 has 239. */
 #include "quantize/minifloat.h"
 #include "quantize/shapes.h"
 
@@ -42,11 +42,11 @@ static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
 
 const tg_quantize_part tg_quantize_fp8 = {
     .part = {.name = "fp8",
-             .summary = "floats of 8 bits, times a step that is fitted to them: 247 or 239 values",
+             .summary = "floats of 8 bits (247 or 239 values), times a step that is fitted to the chunk",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_always = TG_BUCKET_CHUNK,
+    .bucket_fixed = TG_BUCKET_CHUNK,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
     .decode_bucket = decode_bucket,

@@ -1,10 +1,10 @@
-/* See halves.h. Where halves lie as the processor has them they are converted in place; otherwise a few at a time. */
+/* See halves.h. On little-endian CPUs bytes are converted in place, on others through a small buffer. */
 #include "quantize/halves.h"
 
 #include "base/bytes.h"
 #include "kernels/kernels.h"
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024 }; /* values of that buffer */
 
 bool tg_halves_write(uint8_t *bytes, const float *values, tg_dtype dtype, size_t n)
 {
@@ -25,7 +25,7 @@ bool tg_halves_write(uint8_t *bytes, const float *values, tg_dtype dtype, size_t
     return finite;
 }
 
-/* The next halves of those that do not lie so; returns how many. */
+/* Copies the next values to the buffer in the CPU's byte order; returns how many. */
 static size_t take(uint16_t halves[PIECE], const uint8_t *bytes, size_t n)
 {
     size_t m = n < PIECE ? n : PIECE;

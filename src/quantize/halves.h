@@ -1,4 +1,4 @@
-/* fp16 and bf16 as bytes of a frame, lowest first, at any address. */
+/* fp16 and bf16 values as bytes of a frame: little-endian, at any alignment. */
 #ifndef TG_QUANTIZE_HALVES_H
 #define TG_QUANTIZE_HALVES_H
 
@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* As tg_quantize_part has it. */
+/* Implement `write`, `read` and `add` of tg_quantize_part for a 16-bit dtype. */
 bool tg_halves_write(uint8_t *bytes, const float *values, tg_dtype dtype, size_t n);
 void tg_halves_read(float *values, const uint8_t *bytes, tg_dtype dtype, size_t n);
 void tg_halves_add(float *sums, const uint8_t *bytes, tg_dtype dtype, float weight, size_t n);

@@ -1,7 +1,7 @@
 /* Levels for random rounding; see levels.h.
  *
- * A value v between neighbouring levels a and c becomes one of them without bias at an expected squared error of
- * (c - v)(v - a). Levels that are best lie on values, the ends among them. */
+ * Rounding a value v without bias to one of the neighbouring levels a and c has an expected squared error of
+ * (c - v)(v - a). Optimal levels coincide with values; the first and last are the smallest and largest value. */
 #include "quantize/levels.h"
 
 #include "kernels/kernels.h"
@@ -10,31 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- by the rule --------------------------------------------------------------------------------------------------- */
+/* ---- the greedy rule --------------------------------------------------------------------------------------------------- */
 
-/* Where the values of a bucket are between levels: n of them, from x on, from low to high. Once they are split they lie in the
- * same place of the other room. */
-typedef struct stretch {
+/* The n values between two levels, low and high. Splitting them copies them from x to `other`, so the two buffers swap roles
+ * at each depth of the recursion. */
+typedef struct interval {
     float *x, *other;
     size_t n;
     float low, high;
-} stretch;
+} interval;
 
-enum { GRID_BITS = 40 }; /* the mean is taken of values on a grid, so that it does not depend on their order */
+enum { GRID_BITS = 40 }; /* the mean is summed in fixed point, so that it does not depend on the order of the values */
 
-/* Number of the best level between the ends of a stretch: as many values are above it as the mean lies on the way from the
- * lower end to the upper. */
-static size_t middle_of(const stretch *s)
+/* The rank of the best level inside an interval. At that level the fraction of values above it equals
+ * (mean - low) / (high - low). */
+static size_t middle_of(const interval *s)
 {
     double low = (double)s->low, high = (double)s->high, scale = 0x1p40 / (high - low);
-    uint64_t whole = tg_kernels_best()->ways_up(s->x, high, scale, s->n);
-    uint64_t sum = whole - (uint64_t)((high - low) * scale); /* of all but the lower end itself */
+    uint64_t sum_all = tg_kernels_best()->ways_up(s->x, high, scale, s->n);
+    uint64_t sum = sum_all - (uint64_t)((high - low) * scale); /* without the lower end itself */
     uint64_t m = (sum + (UINT64_C(1) << GRID_BITS) - 1) >> GRID_BITS;
     return m < s->n ? (size_t)m : s->n - 1;
 }
 
-/* Fills levels[lo + 1 .. hi - 1] from their neighbours at lo and hi. The room is for twice as many values. */
-static void split(float *levels, uint32_t lo, uint32_t hi, stretch s, float *room)
+/* Fills levels[lo + 1 .. hi - 1] between the known levels at lo and hi. `scratch` is scratch for 2 n values. */
+static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *scratch)
 {
     if (hi - lo < 2) {
         return;
@@ -47,37 +47,37 @@ static void split(float *levels, uint32_t lo, uint32_t hi, stretch s, float *roo
         return;
     }
     size_t m = middle_of(&s);
-    tg_ordered at = tg_kernels_best()->nth(room, s.x, s.n, m);
+    tg_ordered at = tg_kernels_best()->nth(scratch, s.x, s.n, m);
     levels[middle] = at.value;
     if (hi - lo > 2) {
         tg_kernels_best()->split(s.other, s.x, s.n, &at);
-        split(levels, lo, middle, (stretch){s.other, s.x, m + 1, s.low, at.value}, room);
-        split(levels, middle, hi, (stretch){s.other + m, s.x + m, s.n - m, at.value, s.high}, room);
+        split(levels, lo, middle, (interval){s.other, s.x, m + 1, s.low, at.value}, scratch);
+        split(levels, middle, hi, (interval){s.other + m, s.x + m, s.n - m, at.value, s.high}, scratch);
     }
 }
 
-void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *room)
+void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *scratch)
 {
     float ends[2];
     tg_kernels_best()->ends(ends, x, n);
     levels[0] = ends[0];
     levels[s - 1] = ends[1];
-    memcpy(room, x, n * sizeof *x);
-    split(levels, 0, s - 1, (stretch){room, room + n, n, ends[0], ends[1]}, room + 2 * n);
+    memcpy(scratch, x, n * sizeof *x);
+    split(levels, 0, s - 1, (interval){scratch, scratch + n, n, ends[0], ends[1]}, scratch + 2 * n);
     for (uint32_t i = 0; i < s; i++) {
-        levels[i] += 0.0f; /* which of two zeros was met is not said, so there is one */
+        levels[i] += 0.0f; /* -0 becomes 0: which of the two is found depends on the order */
     }
 }
 
-/* ---- the best ------------------------------------------------------------------------------------------------------ */
+/* ---- exact levels ------------------------------------------------------------------------------------------------------ */
 
-/* least[t][j]: the least error of values up to j if the t-th level lies on value j; from[t][j]: where the one before it
- * then lies. The cost of an interval obeys the quadrangle inequality, so `from` ascends with j, and halving finds all of a
- * row in n log n. */
+/* Dynamic programming over sorted values. least[t][j] is the smallest error of the values up to j if level t is value j;
+ * from[t][j] is the value of level t - 1 in that case. The cost of an interval obeys the quadrangle inequality, so `from`
+ * ascends with j, and divide and conquer fills a row in n log n. */
 typedef struct table {
     const float *x;
-    double *sums, *squares; /* of all values before one */
-    double *before, *now;   /* rows of `least` */
+    double *sums, *squares; /* prefix sums: of all values before one */
+    double *before, *now;   /* the previous and the current row of `least` */
     uint16_t *from;
     size_t n;
 } table;
@@ -86,19 +86,19 @@ static double cost(const table *t, size_t k, size_t j)
 {
     double a = (double)t->x[k], c = (double)t->x[j], count = (double)(j - k);
     double sum = t->sums[j + 1] - t->sums[k + 1], squares = t->squares[j + 1] - t->squares[k + 1];
-    double whole = (a + c) * sum - a * c * count - squares;
-    return whole > 0 ? whole : 0; /* below 0 only by rounding */
+    double error = (a + c) * sum - a * c * count - squares;
+    return error > 0 ? error : 0; /* below 0 only by rounding */
 }
 
-/* Row entries [lo, hi] whose `from` lies in [first, last]. */
+/* Fills entries [lo, hi] of a row, whose `from` is known to be in [first, last]. */
 static void fill_row(const table *t, uint16_t *from, size_t lo, size_t hi, size_t first, size_t last)
 {
     size_t j = lo + (hi - lo) / 2, best = first;
     double least = INFINITY;
     for (size_t k = first; k <= last && k <= j; k++) {
-        double whole = t->before[k] + cost(t, k, j);
-        if (whole < least) {
-            least = whole;
+        double error = t->before[k] + cost(t, k, j);
+        if (error < least) {
+            least = error;
             best = k;
         }
     }
@@ -118,7 +118,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* If there are no more different values than levels, they are the levels, with nothing to weigh up. */
+/* If there are at most s distinct values, they are the levels, and there is no error. */
 static bool take_distinct(float *levels, uint32_t s, const float *x, size_t n)
 {
     uint32_t count = 0;
@@ -137,14 +137,14 @@ static bool take_distinct(float *levels, uint32_t s, const float *x, size_t n)
     return true;
 }
 
-uint64_t tg_levels_room(uint32_t s, uint64_t n)
+uint64_t tg_levels_scratch_len(uint32_t s, uint64_t n)
 {
     return (4 * (n + 1)) * sizeof(double) + s * n * sizeof(uint16_t);
 }
 
-void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *room)
+void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *scratch)
 {
-    double *numbers = room;
+    double *numbers = scratch;
     table t = {.x = x,
                .sums = numbers,
                .squares = numbers + (n + 1),
@@ -163,7 +163,7 @@ void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *room)
         t.squares[i + 1] = t.squares[i] + value * value;
     }
     for (size_t j = 0; j < n; j++) {
-        t.now[j] = cost(&t, 0, j); /* the first level lies on the first value, the second on j */
+        t.now[j] = cost(&t, 0, j); /* level 0 is the first value, level 1 is value j */
     }
     for (uint32_t level = 2; level < s; level++) {
         double *swap = t.before;

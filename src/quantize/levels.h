@@ -1,16 +1,17 @@
-/* Where levels are best for unbiased random rounding between neighbouring ones (arXiv 2002.11082). */
+/* Finds good levels for unbiased random rounding between neighbouring levels (arXiv 2002.11082). */
 #ifndef TG_QUANTIZE_LEVELS_H
 #define TG_QUANTIZE_LEVELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The paper's rule for s = 2^K + 1 levels of n values (n >= 1): the ends, the best level between them, and again in both
- * halves. Levels ascend. The room is for 4 n values. */
-void tg_levels_greedy(float *levels, uint32_t s, const float *values, size_t n, float *room);
+/* The paper's rule for s = 2^K + 1 levels of n values (n >= 1): the smallest and largest value, the best level between
+ * them, and recursively in both halves. Levels ascend. `scratch` is a scratch buffer for 4 n values. */
+void tg_levels_greedy(float *levels, uint32_t s, const float *values, size_t n, float *scratch);
 
-/* The levels of least total error, for any s >= 2. Sorts the values; room for tg_levels_room bytes, aligned for doubles. */
-void tg_levels_exact(float *levels, uint32_t s, float *values, size_t n, void *room);
-uint64_t tg_levels_room(uint32_t s, uint64_t n);
+/* The levels of the smallest total error, for any s >= 2. Sorts the values. `scratch` is a scratch buffer of tg_levels_scratch_len
+ * bytes, aligned for doubles. */
+void tg_levels_exact(float *levels, uint32_t s, float *values, size_t n, void *scratch);
+uint64_t tg_levels_scratch_len(uint32_t s, uint64_t n);
 
 #endif

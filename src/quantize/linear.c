@@ -1,13 +1,19 @@
-/* S levels at equal distances from a bucket's least value to its largest, rounded to at random without bias. */
+/* S equally spaced levels from a bucket's smallest value to its largest; values round to a level at random without bias. */
 #include "quantize/bucket.h"
 
 #include <math.h>
 
 enum { S, BUCKET, CLIP };
-enum { SIDE = 8 }; /* least, largest */
+enum { SIDE = 8 }; /* smallest value, largest value */
 
 static const tg_param params[] = {
-    {.name = "S", .summary = "levels", .lowest = 2, .highest = 256, .is_whole = true, .is_main = true, .standard = 16},
+    {.name = "S",
+     .summary = "number of levels",
+     .lowest = 2,
+     .highest = 256,
+     .is_whole = true,
+     .is_main = true,
+     .standard = 16},
     TG_BUCKET_PARAM,
     TG_CLIP_PARAM,
 };
@@ -38,7 +44,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, SIDE, 4)) {
+    if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
@@ -66,11 +72,11 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_linear = {
     .part = {.name = "linear",
-             .summary = "S levels at equal distances between a bucket's ends, without bias",
+             .summary = "S equally spaced levels over a bucket's range, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_at = BUCKET,
+    .bucket_param = BUCKET,
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,

@@ -1,10 +1,10 @@
-/* A matrix as the product of two thin ones (PowerSGD). No codec writes it: what travels are the two factors, by an exchange
- * of their own (exchange/lowrank.c), so this is a name and a number. */
+/* A matrix as the product of two thin factors (PowerSGD). It is never written to a frame: an exchange of its own sends the
+ * two factors (exchange/lowrank.c). This file only declares the parameter. */
 #include "quantize/quantize.h"
 
 static const tg_param params[] = {
     {.name = "rank",
-     .summary = "columns of the two factors",
+     .summary = "rank of the approximation: columns of the two factors",
      .lowest = 1,
      .highest = 64,
      .is_whole = true,
@@ -20,7 +20,7 @@ static const char *exchange(const double *p)
 
 const tg_quantize_part tg_quantize_lowrank = {
     .part = {.name = "lowrank",
-             .summary = "matrices as products of two thin ones (PowerSGD), by an exchange of its own",
+             .summary = "PowerSGD: matrices as products of two thin factors, with an exchange of its own",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .exchange = exchange,

@@ -9,7 +9,7 @@
 
 /* ---- the format ------------------------------------------------------------------------------------------------------ */
 
-/* The magnitude of number m from 0, exactly. */
+/* The m-th magnitude, counted from 0; exact. */
 static double magnitude(const tg_minifloat *f, uint32_t m)
 {
     int steps = 1 << f->fraction_bits, exponent = (int)m / steps, fraction = (int)m % steps;
@@ -23,14 +23,15 @@ static void list_values(double *values, const tg_minifloat *f)
     uint32_t zero = f->values / 2;
     for (uint32_t m = 0; m <= zero; m++) {
         values[zero - m] = -magnitude(f, m);
-        values[zero + m] = magnitude(f, m); /* the zero is a positive one */
+        values[zero + m] = magnitude(f, m); /* 0 is positive */
     }
 }
 
 /* ---- the fit --------------------------------------------------------------------------------------------------------- */
 
-/* What the moments of some values say: the step, and the nearest shape of the table. Beyond the table's ends: rarer large
- * ones, at the shape of its first row; and up to magnitudes that are all equal, and then are multiples. */
+/* The step for values with this mean magnitude and mean square, and the nearest row of the table of shapes. Between two rows
+ * the step is interpolated. Before the first row it is extrapolated. After the last row it is interpolated towards the case
+ * in which all magnitudes are equal and are represented exactly. */
 static float fit_step(uint8_t *shape, double mean, double square, const tg_minifloat *f)
 {
     *shape = 0;
@@ -85,7 +86,8 @@ bool tg_minifloat_lengths(uint8_t *lengths, const uint8_t *side, const tg_minifl
 
 /* ---- values and symbols ---------------------------------------------------------------------------------------------- */
 
-/* What symbols mean: products in binary64, which are exact, rounded once; finite ones stay finite. */
+/* The decoded value of each symbol: the exact product, in binary64, rounded once to fp32. If the step is finite, so is every
+ * value: it saturates. */
 static void list_decoded(float *decoded, float step, const tg_minifloat *f)
 {
     double values[TG_MINIFLOAT_MAX];
@@ -98,7 +100,7 @@ static void list_decoded(float *decoded, float step, const tg_minifloat *f)
     }
 }
 
-/* limits[i] is the largest float that is not nearer to value i + 1 than to value i. */
+/* limits[i] is the largest float that rounds to value i or to a lower one. */
 static void list_limits(float *limits, float step, const tg_minifloat *f)
 {
     double values[TG_MINIFLOAT_MAX];
@@ -111,7 +113,7 @@ static void list_limits(float *limits, float step, const tg_minifloat *f)
     limits[f->values - 1] = INFINITY;
 }
 
-/* Nothing but zeros, or values that are too small for a step. */
+/* All values become 0: they are zeros, or too small for a step. */
 static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
 {
     for (size_t i = 0; i < n; i++) {
@@ -119,12 +121,13 @@ static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
     }
 }
 
-/* Many: exponent and fraction of the value over the step tell where it must be, or beside it. */
+/* For formats with many values. The bits of value / step give the symbol or one next to it; the limits decide. */
 static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const float *limits, float step,
                          const tg_minifloat *f)
 {
     uint32_t zero = f->values / 2, shift = 23 - (uint32_t)f->fraction_bits;
-    uint32_t lowest = (uint32_t)(127 - f->bias) << f->fraction_bits; /* the bits above are those of a float */
+    uint32_t lowest = (uint32_t)(127 - f->bias)
+                      << f->fraction_bits; /* the smallest normal value, as upper bits of a binary32 */
     float inverse = (float)fmin(1 / (double)step, (double)FLT_MAX);
     for (size_t i = 0; i < n; i++) {
         float t = values[i];
@@ -146,10 +149,11 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
 {
     b->side[4] = 0;
     double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
-    if (!isfinite(sums[1]) && !tg_bucket_admit(b, sizeof(float), sizeof(float))) { /* finite values have such sums */
+    if (!isfinite(sums[1]) &&
+        !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
         return;
     }
-    /* What is 0 travels as 0 at any step, and must not draw it to that of a sharper shape. */
+    /* Zeros are left out of the moments: they are sent as 0 with any step, and would make the shape too peaked. */
     float step = fit_step(&b->side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
     tg_put_float(b->side, step);
     float limits[TG_MINIFLOAT_MAX];

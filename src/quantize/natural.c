@@ -1,5 +1,6 @@
-/* Natural compression (arXiv 1905.10988): a power of two below or above the magnitude, at random without bias: sign and
- * exponent alone. What is below the least normal number rounds to it or to 0; beyond the largest power of two stays it. */
+/* Natural compression (arXiv 1905.10988): rounds each magnitude to the power of two below or above it, at random without
+ * bias, and sends only sign and exponent. A magnitude below the smallest normal number rounds to that number or to 0. A
+ * magnitude above the largest power of two rounds down to it. */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
@@ -37,9 +38,9 @@ static bool draws(const double *p)
 }
 
 const tg_quantize_part tg_quantize_natural = {
-    .part = {.name = "natural", .summary = "powers of two, without bias: sign and exponent alone"},
+    .part = {.name = "natural", .summary = "natural compression: powers of two (sign and exponent only), unbiased"},
     .base = base,
-    .bucket_always = BUCKET, /* nothing is common to it */
+    .bucket_fixed = BUCKET, /* values share nothing; any length would do */
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,

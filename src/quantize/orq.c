@@ -1,4 +1,5 @@
-/* ORQ (arXiv 2002.11082): S levels where they suit the bucket best, rounded to at random without bias. */
+/* ORQ (arXiv 2002.11082): S levels placed optimally for each bucket; values round to a neighbouring level at random without
+ * bias. */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 #include "quantize/levels.h"
@@ -14,7 +15,7 @@ static const char *const half_choices[] = {"no", "yes", NULL};
 
 static const tg_param params[] = {
     {.name = "S",
-     .summary = "levels; greedy: 3, 5, 9 or 17",
+     .summary = "number of levels; with levels=greedy 3, 5, 9 or 17",
      .lowest = 2,
      .highest = S_MAX,
      .is_whole = true,
@@ -22,10 +23,10 @@ static const tg_param params[] = {
      .standard = 9},
     TG_BUCKET_PARAM,
     {.name = "levels",
-     .summary = "by the paper's rule, halving again and again, or the best there are",
+     .summary = "greedy: the paper's rule, halving recursively; exact: the optimal levels",
      .choices = levels_choices,
      .standard = LEVELS_GREEDY},
-    {.name = "half", .summary = "whether levels travel as fp16", .choices = half_choices, .standard = 0},
+    {.name = "half", .summary = "whether levels are sent as fp16", .choices = half_choices, .standard = 0},
     TG_CLIP_PARAM,
 };
 
@@ -44,17 +45,19 @@ static uint32_t side_len(const double *p)
     return base(p) * level_len(p);
 }
 
-/* Exact: a copy of the values stands behind what the levels need. */
-static uint64_t room_len(const double *p)
+/* For levels=exact a copy of the values follows the scratch buffer of tg_levels_exact. */
+static uint64_t scratch_len(const double *p)
 {
     uint64_t values_len = (uint64_t)p[BUCKET] * sizeof(float);
-    return p[LEVELS] == LEVELS_GREEDY ? 4 * values_len : tg_levels_room(base(p), (uint64_t)p[BUCKET]) + values_len;
+    return p[LEVELS] == LEVELS_GREEDY ? 4 * values_len
+                                      : tg_levels_scratch_len(base(p), (uint64_t)p[BUCKET]) + values_len;
 }
 
 static const char *refuses(const double *p)
 {
     bool halves = p[S] == 3 || p[S] == 5 || p[S] == 9 || p[S] == 17;
-    return p[LEVELS] != LEVELS_GREEDY || halves ? NULL : "levels=greedy halves: S is 3, 5, 9 or 17; exact takes any";
+    return p[LEVELS] != LEVELS_GREEDY || halves ? NULL
+                                                : "levels=greedy needs S to be 3, 5, 9 or 17; levels=exact takes any S";
 }
 
 static void get_levels(float *levels, const uint8_t *side, const double *p)
@@ -70,15 +73,15 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
     return base(p);
 }
 
-/* The best levels, as they travel. */
+/* Writes the levels as side data, and returns them as the decoder will see them. */
 static void choose(float *levels, const tg_bucket *b, const double *p)
 {
     if (p[LEVELS] == LEVELS_GREEDY) {
-        tg_levels_greedy(levels, base(p), b->values, b->n, b->room);
+        tg_levels_greedy(levels, base(p), b->values, b->n, b->scratch);
     } else {
-        float *copy = (float *)(void *)((char *)b->room + tg_levels_room(base(p), (uint64_t)p[BUCKET]));
+        float *copy = (float *)(void *)((char *)b->scratch + tg_levels_scratch_len(base(p), (uint64_t)p[BUCKET]));
         memcpy(copy, b->values, b->n * sizeof *copy);
-        tg_levels_exact(levels, base(p), copy, b->n, b->room);
+        tg_levels_exact(levels, base(p), copy, b->n, b->scratch);
     }
     for (uint32_t i = 0; i < base(p); i++) {
         if (p[HALF] != 0) {
@@ -93,12 +96,12 @@ static void choose(float *levels, const tg_bucket *b, const double *p)
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
     float levels[S_MAX];
-    if (!tg_bucket_admit(given, side_len(p), level_len(p))) {
+    if (!tg_bucket_check_finite(given, side_len(p), level_len(p))) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     choose(levels, b, p);
-    /* Where the way from end to end is too long for a float, half of it is not. */
+    /* If the range overflows fp32, work with halved values. */
     float scale = isinf(levels[base(p) - 1] - levels[0]) ? 0.5f : 1.0f;
     for (uint32_t i = 0; i < base(p); i++) {
         levels[i] *= scale;
@@ -114,13 +117,13 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_orq = {
     .part = {.name = "orq",
-             .summary = "ORQ: S levels where they suit the bucket best, without bias",
+             .summary = "ORQ: S levels placed optimally for each bucket, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_at = BUCKET,
+    .bucket_param = BUCKET,
     .side_len = side_len,
-    .room_len = room_len,
+    .scratch_len = scratch_len,
     .draws = draws,
     .refuses = refuses,
     .encode_bucket = encode_bucket,

@@ -1,5 +1,5 @@
-/* QSGD (Alistarh et al. 2017): the norm of a bucket, and magnitudes over the norm on S levels, rounded to at random
- * without bias, with their signs. Symbols are -S to S, laid on 0 to 2 S. */
+/* QSGD (Alistarh et al. 2017): sends the norm of a bucket. Each value over the norm is rounded at random without bias to
+ * one of S levels with its sign, -S to S. The symbol is that level plus S. */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
@@ -12,7 +12,7 @@ static const char *const norm_choices[] = {"l2", "max", NULL};
 
 static const tg_param params[] = {
     {.name = "S",
-     .summary = "levels of magnitudes, beside 0",
+     .summary = "levels of magnitude, not counting 0",
      .lowest = 1,
      .highest = 255,
      .is_whole = true,
@@ -20,7 +20,7 @@ static const tg_param params[] = {
      .standard = 16},
     TG_BUCKET_PARAM,
     {.name = "norm",
-     .summary = "what magnitudes are measured against: their Euclidean norm or the largest",
+     .summary = "norm that magnitudes are divided by: Euclidean, or the largest magnitude",
      .choices = norm_choices,
      .standard = NORM_L2},
     TG_CLIP_PARAM,
@@ -53,7 +53,7 @@ static float level_of(double norm, int symbol, double levels)
 static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
     double norm = (double)tg_get_float(side);
-    uint32_t n = base(p) <= TG_TABLE_MAX ? base(p) : 0; /* a longer one would take longer than what it saves */
+    uint32_t n = base(p) <= TG_TABLE_MAX ? base(p) : 0; /* filling a longer table would cost more time than it saves */
     for (uint32_t s = 0; s < n; s++) {
         values[s] = level_of(norm, (int)s, p[S]);
     }
@@ -70,12 +70,12 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, SIDE, 4)) {
+    if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     float norm = norm_of(b->values, b->n, p[NORM] == NORM_L2);
-    /* Levels over the norm are a normal number once both are moved to where there is room. */
+    /* Scale tiny and huge norms towards 1, so that S / norm neither overflows nor becomes subnormal. */
     float shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
     float factor = norm > 0 ? (float)(p[S] / ((double)norm * (double)shift)) : 0.0f;
     tg_kernels_best()->levels(b->symbols, b->values, b->draws, shift, factor, (uint32_t)p[S], b->n);
@@ -90,11 +90,11 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_qsgd = {
     .part = {.name = "qsgd",
-             .summary = "QSGD: magnitudes over the norm on S levels, without bias",
+             .summary = "QSGD: magnitudes over the norm on S levels, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_at = BUCKET,
+    .bucket_param = BUCKET,
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,

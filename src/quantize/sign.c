@@ -1,15 +1,15 @@
-/* The sign alone; all values of a unit have one magnitude, its scale. */
+/* Only the sign of each value; all values of a unit decode to the same magnitude, the unit's scale. */
 #include "quantize/quantize.h"
 
 #include "base/bytes.h"
 #include "base/half.h"
 #include "kernels/kernels.h"
 
-static const char *const scale_choices[] = {"mean", "meanmax", "one", NULL}; /* as tg_scale_rule */
+static const char *const scale_choices[] = {"mean", "meanmax", "one", NULL}; /* in the order of tg_scale_rule */
 
 static const tg_param params[] = {
     {.name = "scale",
-     .summary = "the magnitude: mean of what is sent, mean over bins of the largest in each (meanmax), or 1, a vote",
+     .summary = "magnitude: mean of the values sent; mean of the bins' largest (meanmax); 1, for a majority vote (one)",
      .choices = scale_choices,
      .standard = TG_SCALE_MEAN},
 };
@@ -48,7 +48,7 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
 
 const tg_quantize_part tg_quantize_sign = {
     .part = {.name = "sign",
-             .summary = "the sign alone, times one magnitude for the whole tensor",
+             .summary = "signs only, times one magnitude for the whole tensor",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,

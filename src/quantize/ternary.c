@@ -1,10 +1,11 @@
-/* TernGrad (arXiv 1705.07878): 0, or the largest magnitude of the bucket with the sign, at random without bias. */
+/* TernGrad (arXiv 1705.07878): each value becomes 0 or the bucket's largest magnitude with its sign, at random without
+ * bias. */
 #include "kernels/kernels.h"
 #include "quantize/bucket.h"
 
 enum { BUCKET, CLIP };
 enum { SIDE = 4 };
-enum { MINUS = 0, ZERO = 1, PLUS = 2 }; /* as the kernel has them */
+enum { MINUS = 0, ZERO = 1, PLUS = 2 }; /* the symbols that the kernel writes */
 
 static const tg_param params[] = {
     TG_BUCKET_PARAM,
@@ -28,14 +29,14 @@ static uint32_t table(float *values, const uint8_t *side, const double *p)
     (void)p;
     float scale = tg_get_float(side);
     values[MINUS] = -scale;
-    values[ZERO] = scale * 0; /* NaN if the scale is */
+    values[ZERO] = scale * 0; /* NaN if the scale is NaN */
     values[PLUS] = scale;
     return 3;
 }
 
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
-    if (!tg_bucket_admit(given, SIDE, 4)) {
+    if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
@@ -52,11 +53,11 @@ static bool draws(const double *p)
 
 const tg_quantize_part tg_quantize_ternary = {
     .part = {.name = "ternary",
-             .summary = "0 or plus or minus the largest of the bucket, without bias",
+             .summary = "TernGrad: 0 or plus or minus the bucket's largest magnitude, unbiased",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,
-    .bucket_at = BUCKET,
+    .bucket_param = BUCKET,
     .side_len = side_len,
     .draws = draws,
     .encode_bucket = encode_bucket,

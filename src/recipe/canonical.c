@@ -1,4 +1,4 @@
-/* The canonical text of a recipe: every recipe has one, and whoever reads it gets the same recipe back. */
+/* The canonical text of a recipe. Every recipe has exactly one, and parsing it gives the same recipe. */
 #include "base/number.h"
 #include "recipe/recipe.h"
 
@@ -8,17 +8,17 @@
 void tg_param_write(char *out, size_t cap, const tg_param *param, double value)
 {
     char number[TG_NUMBER_CAP];
-    const char *text_of = number;
+    const char *text = number;
     if (param->choices != NULL) {
-        text_of = param->choices[(size_t)value];
+        text = param->choices[(size_t)value];
     } else if (param->word != NULL && value == param->standard) {
-        text_of = param->word;
+        text = param->word;
     } else if (param->is_whole) {
         (void)snprintf(number, sizeof number, "%.0f", value);
     } else {
         tg_number_write(number, value);
     }
-    (void)snprintf(out, cap, "%s", text_of);
+    (void)snprintf(out, cap, "%s", text);
 }
 
 static void write_part(char *out, const tg_part *part, const double *values)

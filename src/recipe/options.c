@@ -1,16 +1,16 @@
-/* Options as callers give them: the struct of this library's version, of an older one (shorter) or of a newer one (longer). */
+/* Reads tg_options of any version of the header: the struct of an older version is shorter, that of a newer one longer. */
 #include "base/memory.h"
 #include "recipe/policy.h"
 
 #include <stdalign.h>
 #include <string.h>
 
-enum { SIZE_MAX_PLAUSIBLE = 4096 }; /* so that a size that was never set is not followed far */
+enum { SIZE_LIMIT = 4096 }; /* bytes; a larger size was never set, and reading that far would be out of bounds */
 
-/* Before anything but the size itself is read. */
+/* Called before any other member is read. */
 static tg_status check_size(size_t size, tg_detail *why)
 {
-    if (size < sizeof size || size > SIZE_MAX_PLAUSIBLE || size % alignof(tg_options) != 0) {
+    if (size < sizeof size || size > SIZE_LIMIT || size % alignof(tg_options) != 0) {
         return tg_fail(TG_E_ARGUMENT, why,
                        "tg_options has size %zu, which no version of it has; start from TG_OPTIONS_INIT", size);
     }
@@ -28,9 +28,10 @@ tg_status tg_options_read(tg_options *out, const tg_options *given, tg_detail *w
     const uint8_t *bytes = (const uint8_t *)given;
     for (size_t i = sizeof *out; i < size; i++) {
         if (bytes[i] != 0) {
-            return tg_fail(TG_E_ARGUMENT, why,
-                           "tg_options has size %zu, and byte %zu is set; this library knows the first %zu bytes only",
-                           size, i, sizeof *out);
+            return tg_fail(
+                TG_E_ARGUMENT, why,
+                "tg_options has size %zu, and byte %zu is not zero; this library knows only the first %zu bytes", size,
+                i, sizeof *out);
         }
     }
     memcpy(out, given, size < sizeof *out ? size : sizeof *out);

@@ -1,6 +1,6 @@
 /* The table of all parts, made from parts.def. */
-#ifndef TG_CODEC_PARTS_H
-#define TG_CODEC_PARTS_H
+#ifndef TG_RECIPE_PARTS_H
+#define TG_RECIPE_PARTS_H
 
 #include "feedback/feedback.h"
 #include "pack/pack.h"
@@ -27,13 +27,13 @@ extern const size_t tg_part_n;
 
 const char *tg_stage_name(tg_stage stage);
 
-/* The row of the part of this name, or NULL. */
+/* The row of the part with this name; NULL if there is none. */
 const tg_part_row *tg_part_find(const char *name, size_t name_len);
 
-/* The id that frames give to a part of the table. */
+/* The id of a part in frames. */
 uint8_t tg_part_id(const tg_part *part);
 
-/* The part that a stage has when a recipe names none. */
+/* The default part of a stage, used if a recipe names none. */
 const tg_part *tg_part_standard(tg_stage stage);
 
 #endif

@@ -1,12 +1,11 @@
-/* Which recipe each tensor travels by: the first rule that matches its name; else, for norms, biases and small
- * tensors, its own dtype uncompressed; else the recipe that was asked for. */
+/* Chooses the recipe of each tensor: that of the first rule that matches its name; else, for norms, biases and small
+ * tensors, uncompressed in the tensor's own dtype; else the caller's recipe. */
 #include "recipe/policy.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* On a mismatch only the last '*' needs to
- * take one character more, so the time is at most the product of the lengths. */
+/* On a mismatch only the last '*' is extended, by one character. So the time is at most the product of the lengths. */
 int tg_name_matches(const char *pattern, const char *name)
 {
     if (pattern == NULL || name == NULL) {
@@ -55,14 +54,14 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
     tg_recipe wanted;
     bool has_seed = opt->has_seed != 0;
     TG_TRY(tg_recipe_parse(&wanted, recipe, why));
-    for (size_t i = 0; i < opt->rule_n; i++) { /* a bad rule is an error even if it matches nothing */
+    for (size_t i = 0; i < opt->rule_n; i++) { /* an invalid rule is an error even if it matches no tensor */
         tg_recipe unused;
         if (opt->rules[i].pattern == NULL) {
             return tg_fail(TG_E_ARGUMENT, why, "rule %zu has no pattern", i);
         }
         TG_TRY(tg_recipe_parse(&unused, opt->rules[i].recipe, why));
     }
-    uint64_t exempt_elements = 0;
+    uint64_t element_n = 0;
     bool all_exempt = true;
     for (size_t t = 0; t < tensor_n; t++) {
         uint64_t n = 0;
@@ -73,7 +72,7 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
             TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, tensors[t].kind, why));
         } else if (exempt) {
             recipes[t] = tg_recipe_dense(tensors[t].dtype);
-            if (tg_recipe_feedback(&wanted)->of_dense_too) {
+            if (tg_recipe_feedback(&wanted)->also_dense) {
                 recipes[t].part[TG_STAGE_feedback] = wanted.part[TG_STAGE_feedback];
                 memcpy(recipes[t].value[TG_STAGE_feedback], wanted.value[TG_STAGE_feedback],
                        sizeof wanted.value[TG_STAGE_feedback]);
@@ -82,14 +81,14 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
             TG_TRY(parse_resolved(&recipes[t], recipe, has_seed, tensors[t].kind, why));
         }
         all_exempt = all_exempt && rule == NULL && exempt;
-        exempt_elements |= n;
+        element_n |= n;
     }
     char wanted_text[TG_RECIPE_CAP];
     tg_recipe_write(wanted_text, &wanted);
-    if (all_exempt && exempt_elements > 0 && strcmp(wanted_text, "fp32") != 0) {
+    if (all_exempt && element_n > 0 && strcmp(wanted_text, "fp32") != 0) {
         return tg_fail(TG_E_NO_EFFECT, why,
-                       "recipe '%s' would compress nothing: every tensor is a norm, a bias or of fewer than %" PRIu64
-                       " elements; 'dense' says so openly",
+                       "recipe '%s' would compress nothing: every tensor is a norm, a bias or has fewer than %" PRIu64
+                       " elements; use 'dense' to send all tensors uncompressed",
                        wanted_text, opt->dense_below);
     }
     return TG_OK;

@@ -1,32 +1,35 @@
-/* Presets: one row each. */
+/* The table of presets. */
 #include "recipe/presets.h"
 
 #include <string.h>
 
 const tg_preset tg_presets[] = {
-    {"dense", "every value as it is: the baseline", "fp32", NULL},
-    {"ef-topk", "the largest magnitudes, with feedback", "ef+topk@$", "0.01"},
-    {"random-k", "a random set that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomk@$", "0.01"},
-    {"random-block", "a random block that all ranks share, with feedback (arXiv 2009.09271)", "ef+randomblock@$",
-     "0.01"},
-    {"adacomp", "AdaComp: adaptive bins, signs and one scale a tensor (arXiv 1712.02679)",
+    {"dense", "every value uncompressed, in fp32: the baseline", "fp32", NULL},
+    {"ef-topk", "top-k: the largest magnitudes, with error feedback", "ef+topk@$", "0.01"},
+    {"random-k", "a random set of coordinates that all ranks share, with error feedback (arXiv 2009.09271)",
+     "ef+randomk@$", "0.01"},
+    {"random-block", "a random block of coordinates that all ranks share, with error feedback (arXiv 2009.09271)",
+     "ef+randomblock@$", "0.01"},
+    {"adacomp", "AdaComp: adaptive selection in bins, signs, one scale per tensor (arXiv 1712.02679)",
      "ef+adabins@$+sign@scale=meanmax", "auto"},
-    {"co3", "CO3: tiny floats, a prefix code and decaying feedback (arXiv 2203.09044)", "ef@decay=0.9+$+huffman",
+    {"co3", "CO3: minifloats, Huffman coding and decaying error feedback (arXiv 2203.09044)", "ef@decay=0.9+$+huffman",
      "fp4"},
-    {"lgc-ring", "LGC: codes that are learned during the run, all-reduced (arXiv 2103.08870)",
+    {"lgc-ring", "LGC: codes of a learned autoencoder, all-reduced (arXiv 2103.08870)",
      "ef+topk@$,coords=shared+autoencoder@ring", "0.001"},
-    {"lgc-server", "LGC: the leader's code and innovations, by a parameter server",
+    {"lgc-server", "LGC: the leader's code and innovations, through a parameter server (arXiv 2103.08870)",
      "ef+topk@$,coords=shared+autoencoder@server", "0.001"},
-    {"dgc", "Deep Gradient Compression: top-k of the momentum, for an optimizer without (arXiv 1712.01887)",
+    {"dgc",
+     "Deep Gradient Compression: top-k with momentum correction; the optimizer must have no momentum (arXiv "
+     "1712.01887)",
      "momentum+topk@$", "0.001"},
-    {"powersgd", "PowerSGD: matrices as products of two thin ones, with feedback (arXiv 1905.13727)", "ef+lowrank@$",
+    {"powersgd", "PowerSGD: low-rank approximation of matrices, with error feedback (arXiv 1905.13727)", "ef+lowrank@$",
      "4"},
-    {"bingrad-b", "BinGrad: two means, with nothing left to chance (arXiv 2002.11082)", "bingrad@b", NULL},
-    {"bingrad-pb", "BinGrad: one magnitude and a random sign, almost without bias", "bingrad@pb", NULL},
-    {"terngrad", "TernGrad: three levels, without bias (arXiv 1705.07878)", "ternary", NULL},
-    {"signsgd", "signs, of which the majority counts (arXiv 1802.04434)", "sign@scale=one", NULL},
-    {"ef-signsgd", "signs times their mean magnitude, with feedback (arXiv 1901.09847)", "ef+sign", NULL},
-    {"onebit", "one-bit SGD: two means split at 0, with feedback", "ef+bingrad@zero", NULL},
+    {"bingrad-b", "BinGrad: two means, deterministic (arXiv 2002.11082)", "bingrad@b", NULL},
+    {"bingrad-pb", "BinGrad: one magnitude and a random sign, almost unbiased (arXiv 2002.11082)", "bingrad@pb", NULL},
+    {"terngrad", "TernGrad: three levels, unbiased (arXiv 1705.07878)", "ternary", NULL},
+    {"signsgd", "signSGD with majority vote (arXiv 1802.04434)", "sign@scale=one", NULL},
+    {"ef-signsgd", "signs times the mean magnitude, with error feedback (arXiv 1901.09847)", "ef+sign", NULL},
+    {"onebit", "one-bit SGD: two means split at 0, with error feedback", "ef+bingrad@zero", NULL},
 };
 
 const size_t tg_preset_n = sizeof tg_presets / sizeof *tg_presets;

@@ -1,4 +1,4 @@
-/* Recipes: which part stands at each stage, with its parameters, as text and as a struct. */
+/* A recipe: the part of each stage with its parameters, as text and as a struct. */
 #ifndef TG_RECIPE_RECIPE_H
 #define TG_RECIPE_RECIPE_H
 
@@ -7,10 +7,10 @@
 
 typedef struct tg_recipe {
     const tg_part *part[TG_STAGE_N];
-    double value[TG_STAGE_N][TG_PARAM_CAP];
+    double value[TG_STAGE_N][TG_PARAM_CAP]; /* value[stage][i]: parameter i of that part */
 } tg_recipe;
 
-/* The parts of a recipe as what they are: a tg_part is the first member of each. */
+/* The part of a stage, with the type of that stage. A tg_part is the first member of each type, so the cast is valid. */
 static inline const tg_feedback_part *tg_recipe_feedback(const tg_recipe *r)
 {
     return (const tg_feedback_part *)(const void *)r->part[TG_STAGE_feedback];
@@ -36,37 +36,37 @@ static inline const tg_symbol_part *tg_recipe_symbol(const tg_recipe *r)
     return (const tg_symbol_part *)(const void *)r->part[TG_STAGE_symbol];
 }
 
-/* Reading and writing of indices, which `rans` in a recipe may widen. */
+/* How the recipe's indices are read and written. The symbol pack `rans` adds a mode. */
 typedef bool (*tg_index_read)(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count);
 typedef size_t (*tg_index_write)(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uint32_t *list, size_t n,
                                  size_t count);
 tg_index_read tg_recipe_index_read(const tg_recipe *r);
 tg_index_write tg_recipe_index_write(const tg_recipe *r);
 
-/* Parses text, presets included. */
+/* parse.c: parses a recipe. Presets are expanded, and parts that do not go together are refused. */
 tg_status tg_recipe_parse(tg_recipe *out, const char *text, tg_detail *why) TG_CHECKED;
 
-/* Decides what is left open for a tensor of this kind: `coords=auto` by whether ranks share a seed, and what a part
- * leaves to the kind. Refuses what then makes no sense. */
+/* Resolves parameters that depend on more than the text: `coords=auto` depends on whether ranks share a seed, `bin=auto` on
+ * the kind of the tensor. Fails if the recipe is not valid for this kind or without a seed. */
 tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_kind kind, tg_detail *why) TG_CHECKED;
 
-/* canonical.c: the canonical text, of a recipe and of a parameter's value. */
+/* canonical.c: writes the canonical text of a parameter's value, and of a recipe. */
 void tg_param_write(char *out, size_t cap, const tg_param *param, double value);
 void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 
-/* The recipe that sends values of this dtype as they are. */
+/* The recipe that sends all values uncompressed in this dtype. */
 tg_recipe tg_recipe_dense(tg_dtype dtype);
 
-/* Whether the quantizer has a scale of the whole unit by this rule. */
+/* Whether the quantizer has one scale for the whole unit, computed by this rule. */
 bool tg_recipe_scale_is(const tg_recipe *recipe, tg_scale_rule rule);
 
-/* Elements of the select part's bins, once resolved; 0 if it has none. */
+/* Elements of the select part's bins; 0 if it has no bins. The recipe must be resolved. */
 uint32_t tg_recipe_bin(const tg_recipe *recipe);
 
-/* Whether each selection spans all tensors of the recipe. */
+/* Whether one selection spans all tensors with this recipe (scope=model). */
 bool tg_recipe_spans_model(const tg_recipe *recipe);
 
-/* Whether all ranks send the coordinates that a leader found in its data. */
-bool tg_recipe_is_led(const tg_recipe *recipe);
+/* Whether all ranks send the coordinates that a leader selected by its data (coords=shared). */
+bool tg_recipe_follows_leader(const tg_recipe *recipe);
 
 #endif

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-tg_memory tg_encoding_memory(const tg_encoding *e, uint64_t at)
+tg_residual_view tg_encoding_memory(const tg_encoding *e, uint64_t at)
 {
     const tg_unit_plan *u = e->unit;
     uint64_t from = u->residual_at + (at - u->lo);
-    return (tg_memory){e->residuals.now + from, e->residuals.next + from, (size_t)(u->hi - u->lo)};
+    return (tg_residual_view){e->residuals.now + from, e->residuals.next + from, (size_t)(u->hi - u->lo)};
 }
 
 void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t n)
@@ -21,7 +21,7 @@ void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t
 void tg_settle_overflow(tg_encoding *e)
 {
     size_t n = e->chunk->n;
-    tg_memory memory = tg_encoding_memory(e, e->chunk->at);
+    tg_residual_view memory = tg_encoding_memory(e, e->chunk->at);
     if (e->plan->nonfinite == TG_NONFINITE_ERROR) {
         tg_encoding_refuse(e, memory.next, e->chunk->at, n);
         return;
@@ -113,8 +113,8 @@ const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, siz
     if (g == NULL) {
         return NULL;
     }
-    tg_memory memory = tg_encoding_memory(e, at);
-    if (s->feedback->recall(u, also, g, &memory, s->feedback_params, n, streams)) {
+    tg_residual_view memory = tg_encoding_memory(e, at);
+    if (s->feedback->add_residual(u, also, g, &memory, s->feedback_params, n, streams)) {
         return g;
     }
     if (e->plan->nonfinite == TG_NONFINITE_ERROR) {
@@ -132,9 +132,9 @@ const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, siz
 void tg_keep_block(const tg_encoding *e, const uint64_t *mask, const float *gradient, uint64_t at, size_t n)
 {
     const tg_stages *s = &e->unit->stages;
-    tg_memory memory = tg_encoding_memory(e, at);
-    if (s->feedback->keep != NULL) {
-        s->feedback->keep(&memory, s->feedback_params, gradient, mask, n);
+    tg_residual_view memory = tg_encoding_memory(e, at);
+    if (s->feedback->update_state != NULL) {
+        s->feedback->update_state(&memory, s->feedback_params, gradient, mask, n);
     }
     for (uint32_t p = 1; e->plan->nonfinite == TG_NONFINITE_PASS && p < e->unit->planes; p++) {
         tg_zero_nonfinite(memory.next + p * memory.stride, n);

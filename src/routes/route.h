@@ -87,7 +87,7 @@ extern const tg_route tg_route_plain, tg_route_verbatim, tg_route_words, tg_rout
 /* ---- load.c: gradients and residuals of a block ---------------------------------------------------------------------- */
 
 /* The unit's residual state from element `at` on. */
-tg_memory tg_encoding_memory(const tg_encoding *e, uint64_t at);
+tg_residual_view tg_encoding_memory(const tg_encoding *e, uint64_t at);
 
 /* A block of the gradient in place: fp32, inside one tensor, neither clipped nor subject to zeroing; not checked. NULL: it
  * cannot be read in place. */

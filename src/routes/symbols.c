@@ -16,16 +16,16 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
     tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
                         .draws = scratch->draws,
                         .clipped = scratch->clipped,
-                        .room = scratch->quantize_space,
+                        .scratch = scratch->quantize_space,
                         .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS};
     for (size_t done = 0; done < span->n; done += bucket.n) {
         bucket.symbols = symbols + done;
         bucket.values = values + done;
         bucket.n = span->n - done < bucket_n ? span->n - done : (size_t)bucket_n;
-        bucket.ahead = span->prefetch != NULL ? span->prefetch + done : NULL;
+        bucket.prefetch = span->prefetch != NULL ? span->prefetch + done : NULL;
         if (f->draws) {
             tg_draw_words(scratch->draws, stream.key, e->chunk->at + span->at + done, bucket.n, e->plan->is_answer,
-                          bucket.ahead);
+                          bucket.prefetch);
         }
         s->quantize->encode_bucket(&bucket, s->quantize_params);
         bucket.side += f->side_len;
@@ -53,7 +53,7 @@ tg_coding tg_coding_of(const tg_unit_plan *u, tg_chunk_scratch *s, const uint8_t
                        .word_len = u->format.plain_len,
                        .lengths = proposes ? s->lengths : NULL,
                        .params = u->stages.symbol_params,
-                       .room = s->pack_space};
+                       .scratch = s->pack_space};
 }
 
 bool tg_read_symbols(const tg_decoding *d)

@@ -1,9 +1,10 @@
-/* AdaComp's bins (arXiv 1712.02679): in every bin, what this step's gradient would push beyond the bin's largest.
+/* AdaComp (arXiv 1712.02679): selects in bins of consecutive elements. An element is sent if another step of the same
+ * gradient would lift it above the bin's maximum, so the number of entries adapts to the data:
  *
- *     G = u, what is remembered and the gradient together;  H = G + (weight - 1) g
- *     sent is what has |H| >= the largest |G| of its bin, which finds by itself how much that is
+ *     G = residual + gradient g;   H = G + (weight - 1) g
+ *     sent if |H| >= max |G| of the bin
  *
- * A bin of zeros sends nothing; nor does an element with G = 0, as there is nothing to say of it. */
+ * A bin of zeros sends nothing. An element with G = 0 is never sent. */
 #include "select/select.h"
 
 #include "base/half.h"
@@ -16,7 +17,7 @@ static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_PARAM,
     {.name = "bin",
-     .summary = "elements in a bin; auto: by the kind of the tensor",
+     .summary = "elements of a bin; auto: depends on the kind of the tensor",
      .lowest = 1,
      .highest = TG_BIN_MAX,
      .is_whole = true,
@@ -24,19 +25,19 @@ static const tg_param params[] = {
      .standard = BY_KIND,
      .word = "auto"},
     {.name = "conv",
-     .summary = "with auto: elements in a bin of a convolution",
+     .summary = "with auto: elements of a bin in a convolution",
      .lowest = 1,
      .highest = TG_BIN_MAX,
      .is_whole = true,
      .standard = CONV_STANDARD},
     {.name = "other",
-     .summary = "with auto: elements in a bin of any other tensor",
+     .summary = "with auto: elements of a bin in any other tensor",
      .lowest = 1,
      .highest = TG_BIN_MAX,
      .is_whole = true,
      .standard = OTHER_STANDARD},
     {.name = "weight",
-     .summary = "how often the gradient counts in what is held against the largest",
+     .summary = "weight of the gradient in the value that is compared with the bin's largest",
      .lowest = 1,
      .highest = 100,
      .standard = 2},
@@ -77,7 +78,7 @@ static void mark_bins(uint64_t *mask, float *maxima, const double *p, const floa
 
 const tg_select_part tg_select_adabins = {
     .part = {.name = "adabins",
-             .summary = "AdaComp: in every bin, what the gradient pushes beyond the bin's largest",
+             .summary = "AdaComp: in every bin, elements that the gradient would lift above the bin's largest",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,

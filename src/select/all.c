@@ -1,4 +1,4 @@
-/* Every element travels, so no coordinates do. */
+/* Every element is sent, so no coordinates are. */
 #include "select/select.h"
 
 static uint64_t most(const double *p, uint64_t n)

@@ -1,4 +1,5 @@
-/* One random cyclic block of consecutive elements (arXiv 2009.09271): shared blocks add up without indices. */
+/* One random block of consecutive elements (arXiv 2009.09271), which may wrap around the end of the unit. If all ranks share
+ * the block, values are summed without sending indices. */
 #include "base/bits.h"
 #include "select/select.h"
 
@@ -9,7 +10,7 @@ static const tg_param params[] = {
     TG_SELECT_UNBIASED_PARAM,
 };
 
-/* The block as the two stretches [from, to) that it is made of; the second is empty unless it wraps around. */
+/* The block as two ranges [from, to); the second is empty unless the block wraps around. */
 typedef struct block {
     uint64_t from[2], to[2];
 } block;
@@ -46,7 +47,7 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
 
 const tg_select_part tg_select_randomblock = {
     .part = {.name = "randomblock",
-             .summary = "one random block of consecutive elements, around the end if need be",
+             .summary = "one random block of consecutive elements, which may wrap around",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_SEED,

@@ -1,5 +1,5 @@
-/* A random set of elements, every set of the size equally likely: Floyd's sampling into a bitmap, which takes
- * as many draws as elements and leaves them sorted. */
+/* A random set of elements; every set of its size is equally likely. Floyd's algorithm draws one number for each element
+ * of the set. It draws into a bitmap, so the set is sorted. */
 #include "base/bits.h"
 #include "select/select.h"
 

@@ -1,4 +1,4 @@
-/* What select parts share. */
+/* What several select parts use. */
 #include "select/select.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* All elements of a magnitude of at least T. */
+/* All elements whose magnitude is at least T. */
 #include "kernels/kernels.h"
 #include "select/select.h"
 
@@ -10,7 +10,7 @@ static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_PARAM,
     {.name = "T",
-     .summary = "least magnitude that is sent",
+     .summary = "smallest magnitude that is sent",
      .lowest = 0,
      .highest = FLT_MAX,
      .required = true,
@@ -33,7 +33,7 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
 
 const tg_select_part tg_select_threshold = {
     .part = {.name = "threshold",
-             .summary = "all elements of a magnitude of at least T",
+             .summary = "all elements whose magnitude is at least T",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,

@@ -1,11 +1,13 @@
-/* The largest magnitudes, ties to the lower index, found exactly in one pass and without sorting.
+/* The k largest magnitudes, ties to the lower index, found exactly in one pass without sorting.
  *
- * Each lane of the measuring pass collects candidates: elements that are not below a bound, in the order of their indices. The
- * bound is guessed from a sample; if all lanes then come to too few they start again without. When a lane's room is full
- * it keeps its k best, and its bound rises to the least of them. Which are the best is found by counting: candidates are
- * counted by exponent and leading bits of the fraction, then, inside the one cell that holds the k-th, by the bits below, until
- * the magnitude of the k-th is known, and how many of that very magnitude are in. Candidates of all lanes together give the
- * answer in the same way, so it does not depend on the number of lanes or on any guess. */
+ * Each lane of the measuring pass collects candidates: elements whose magnitude reaches a bound, in the order of their
+ * indices. The bound is estimated from a sample. If all lanes together find too few, the pass is repeated without a bound.
+ * When a lane's buffer is full, it keeps its k largest candidates, and its bound rises to the smallest of them.
+ *
+ * The k largest are found by counting, as in a radix sort. Candidates are counted by the upper bits of their magnitude. The
+ * cell that has the k-th largest is then counted by the bits below, and so on, until the k-th magnitude is known, and how
+ * many candidates of exactly that magnitude are selected. At the end the same is done with the candidates of all lanes. So
+ * the result does not depend on the number of lanes or on the estimate. */
 #include "base/bits.h"
 #include "kernels/kernels.h"
 #include "select/select.h"
@@ -14,15 +16,15 @@
 #include <string.h>
 
 enum { RATIO = TG_SELECT_OWN, WARMUP };
-#define WARMUP_RATIO 0.25 /* where a warm-up begins */
-enum { INDEX_BITS = 33 }; /* beside the 31 bits of a magnitude in a candidate */
+#define WARMUP_RATIO 0.25 /* the ratio at step 0 of a warm-up */
+enum { INDEX_BITS = 33 }; /* of a candidate; the other 31 bits are its magnitude */
 
 static const tg_param params[] = {
     TG_SELECT_SCOPE_PARAM,
     TG_SELECT_COORDS_PARAM,
     TG_SELECT_RATIO_PARAM,
     {.name = "warmup",
-     .summary = "steps in which the ratio falls to its value, from a quarter, by the same factor each",
+     .summary = "steps in which the ratio falls exponentially from 0.25 to its value",
      .lowest = 0,
      .highest = 1e9,
      .is_whole = true,
@@ -44,22 +46,24 @@ static uint64_t most(const double *p, uint64_t n)
 
 typedef struct lane {
     uint64_t count;
-    uint32_t bound; /* magnitudes below it are out, as keys */
+    uint32_t bound; /* a magnitude key; smaller magnitudes are not candidates */
 } lane;
 
+/* The scratch buffer starts with this. The lanes follow, then the candidates of every lane, then a key for each candidate.
+ * After `finish`, the first k candidates are the result. */
 typedef struct topk {
     uint64_t k, n;
-    uint64_t lane_k;   /* candidates that a lane must keep */
-    uint64_t lane_cap; /* candidates that it has room for */
+    uint64_t lane_k;   /* candidates that a lane must keep: k, or all of its elements */
+    uint64_t lane_cap; /* capacity of a lane's buffer */
     uint32_t lanes;
-} topk; /* behind it: the lanes, their candidates, room for keys; once settled, the k that are in are the first candidates */
+} topk;
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* A candidate: the key of its magnitude above, its index below. */
+/* A candidate: the magnitude's key in the upper bits, the index in the lower. */
 static uint64_t candidate_of(float value, uint64_t index)
 {
     return (uint64_t)tg_magnitude_key(value) << INDEX_BITS | index;
@@ -85,7 +89,7 @@ static uint64_t *candidates_of(const topk *t, uint32_t l)
     return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
 }
 
-/* Room for as many keys. */
+/* Scratch buffer for the keys of a lane's candidates. */
 static uint32_t *keys_of(const topk *t, uint32_t l)
 {
     return (uint32_t *)(void *)candidates_of(t, t->lanes) + l * t->lane_cap;
@@ -94,20 +98,21 @@ static uint32_t *keys_of(const topk *t, uint32_t l)
 static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
 {
     topk t = {.k = k, .lanes = lanes};
-    t.lane_k = least(t.k, lane_n);
-    t.lane_cap = least(lane_n, 2 * t.lane_k + TG_BLOCK);
+    t.lane_k = smaller(t.k, lane_n);
+    t.lane_cap = smaller(lane_n, 2 * t.lane_k + TG_BLOCK);
     return t;
 }
 
 /* ---- the k largest ----------------------------------------------------------------------------------------------------- */
 
-/* Bits of a key, from the highest on, by which candidates are counted in turn. */
+/* The bits of a key by which candidates are counted in each round, from the highest on. */
 enum { ROUNDS = 3, CELL_BITS = 12 };
 static const struct {
     unsigned shift, bits;
 } rounds[ROUNDS] = {{19, CELL_BITS}, {7, CELL_BITS}, {0, 7}};
 
-/* The k-th largest of n keys (1 <= k <= n), which are moved about; *ties are how many of that very key are among the k. */
+/* Returns the k-th largest of n keys (1 <= k <= n), and in *ties how many of the k largest have exactly that key. Reorders
+ * the keys. */
 static uint32_t find_kth(uint64_t *ties, uint32_t *keys, uint64_t n, uint64_t k)
 {
     for (int r = 0; r < ROUNDS; r++) {
@@ -130,8 +135,8 @@ static uint32_t find_kth(uint64_t *ties, uint32_t *keys, uint64_t n, uint64_t k)
     return keys[0];
 }
 
-/* Keeps the k largest of n candidates, of equal ones the first, in their order; returns the least of their keys. There is room for
- * n keys. */
+/* Moves the k largest of n candidates to the front, in their order; of equal ones the first are kept. Returns the smallest of
+ * their keys. `keys` is scratch for n keys. */
 static uint32_t keep_largest(uint64_t *candidates, uint32_t *keys, uint64_t n, uint64_t k)
 {
     uint64_t ties = 0, kept = 0;
@@ -165,13 +170,13 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
     memset(lanes_of(t), 0, lanes * sizeof(lane));
 }
 
-/* The bound of all lanes is where about k are above it, and some more: four standard deviations of such a count. */
-static void guess(void *scratch, const float *sample, size_t sample_n)
+/* Sets the bound of all lanes so that about k elements of the unit reach it, plus a margin of four standard deviations. */
+static void estimate(void *scratch, const float *sample, size_t sample_n)
 {
     const topk *t = scratch;
     uint32_t *keys = keys_of(t, 0);
-    uint64_t room = t->lanes * t->lane_cap, ties = 0;
-    size_t every = (size_t)((sample_n + room - 1) / room), n = 0; /* there may be no room for all of it */
+    uint64_t key_cap = t->lanes * t->lane_cap, ties = 0;
+    size_t every = (size_t)((sample_n + key_cap - 1) / key_cap), n = 0; /* the sample may be longer than the buffer */
     for (size_t i = 0; i < sample_n; i += every) {
         keys[n++] = tg_magnitude_key(sample[i]);
     }
@@ -181,7 +186,7 @@ static void guess(void *scratch, const float *sample, size_t sample_n)
     }
 }
 
-/* A lane that kept only its best has k of them, too. */
+/* A lane that dropped candidates still has k of them, so the count is never too low for that reason. */
 static bool is_enough(const void *scratch)
 {
     const topk *t = scratch;
@@ -192,7 +197,7 @@ static bool is_enough(const void *scratch)
     return count >= t->k;
 }
 
-/* Those of a block that can not be in by their magnitudes are passed over at once. */
+/* Appends the elements of a block that reach the lane's bound to its candidates. */
 static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size_t n)
 {
     const tg_kernels *kernels = tg_kernels_best();
@@ -213,7 +218,7 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     mine->count += count;
 }
 
-static void settle(void *scratch)
+static void finish(void *scratch)
 {
     topk *t = scratch;
     uint64_t *all = candidates_of(t, 0);
@@ -226,14 +231,14 @@ static void settle(void *scratch)
     (void)keep_largest(all, keys_of(t, 0), count, t->k);
 }
 
-/* The number of the first that is in and not before `at`. */
+/* The position in the result of the first index that is at least `at`. */
 static uint64_t first_from(const topk *t, uint64_t at)
 {
-    const uint64_t *in = candidates_of(t, 0);
-    uint64_t from = 0, to = t->k; /* it lies in [from, to] */
+    const uint64_t *chosen = candidates_of(t, 0);
+    uint64_t from = 0, to = t->k; /* the position is in [from, to] */
     while (from < to) {
         uint64_t middle = from + (to - from) / 2;
-        if (index_of(in[middle]) < at) {
+        if (index_of(chosen[middle]) < at) {
             from = middle + 1;
         } else {
             to = middle;
@@ -245,10 +250,10 @@ static uint64_t first_from(const topk *t, uint64_t at)
 static uint64_t list(uint32_t *list, uint64_t most, const void *scratch, uint64_t at, uint64_t n)
 {
     const topk *t = scratch;
-    const uint64_t *in = candidates_of(t, 0) + first_from(t, at);
+    const uint64_t *chosen = candidates_of(t, 0) + first_from(t, at);
     uint64_t count = first_from(t, at + n) - first_from(t, at);
     for (uint64_t i = 0; count <= most && i < count; i++) {
-        list[i] = (uint32_t)(index_of(in[i]) - at);
+        list[i] = (uint32_t)(index_of(chosen[i]) - at);
     }
     return count;
 }
@@ -258,16 +263,16 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
     (void)p;
     (void)u;
     const topk *t = scratch;
-    const uint64_t *in = candidates_of(t, 0);
+    const uint64_t *chosen = candidates_of(t, 0);
     for (uint64_t i = first_from(t, at), end = first_from(t, at + n); i < end; i++) {
-        uint64_t bit = index_of(in[i]) - at;
+        uint64_t bit = index_of(chosen[i]) - at;
         mask[bit / 64] |= UINT64_C(1) << bit % 64;
     }
 }
 
 const tg_select_part tg_select_topk = {
     .part = {.name = "topk",
-             .summary = "the largest magnitudes, ties to the lower index",
+             .summary = "the largest magnitudes; ties go to the lower index",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .by = TG_BY_DATA,
@@ -276,10 +281,10 @@ const tg_select_part tg_select_topk = {
     .at_step = at_step,
     .scratch_len = scratch_len,
     .start = start,
-    .guess = guess,
+    .estimate = estimate,
     .is_enough = is_enough,
     .measure = measure,
-    .settle = settle,
+    .finish = finish,
     .list = list,
     .mark = mark,
 };

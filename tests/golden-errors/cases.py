@@ -170,7 +170,7 @@ bad("tensors-more", "the description has as many tensors as it says", "descripti
     of_description(tensors_counted(2)))
 bad("tensors-most", "the description has as many tensors as it says", "description", "description ends",
     of_description(tensors_counted(2 ** 32 - 1)))
-bad("description-behind", "nothing stands behind the last tensor", "behind its end", "behind its last tensor",
+bad("description-behind", "nothing stands behind the last tensor", "after its end", "behind its last tensor",
     of_description(described + b"\0"))
 for number, cut in enumerate((1, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19)):
     bad(f"description-cut-{number}", "the description is whole", "description", "description ends",
@@ -322,7 +322,7 @@ NOT_CANONICAL = (
     ("number-two-points", "a number has one point", "topk@0.5.5+fp32", TOPK, "ratio", "none"),
     ("topk-ratio-0", "a ratio is above 0", "topk@0+fp32", TOPK, "ratio", "ratio"),
     ("topk-ratio-2", "a ratio is at most 1", "topk@2+fp32", TOPK, "ratio", "ratio"),
-    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs its T", "lacks its main"),
+    ("threshold-without", "a threshold has a T", "threshold+fp32", THRESHOLD, "needs a value for T", "lacks its main"),
     ("topk-without", "the main parameter always stands", "topk+fp32", TOPK, "canonical form", "lacks its main"),
     ("randomk-without", "the main parameter always stands", "randomk@coords=own+fp32", OWN, "canonical form",
      "lacks its main"),

@@ -314,7 +314,7 @@ static void misuse_is_named(void **state)
     refuse(config, "rate");
     config = good;
     config.code_weight = -1;
-    refuse(config, "weights of a loss");
+    refuse(config, "weights of the loss");
 
     batch *b = test_room(sizeof *b);
     fill_plainly(b, 1);
@@ -322,9 +322,9 @@ static void misuse_is_named(void **state)
     tg_autoencoder *ring = open_one(&good, 1);
     config = config_of(true);
     tg_autoencoder *server = open_one(&config, 1);
-    MUST_FAIL(TG_E_ARGUMENT, "1 worker or more", tg_autoencoder_train_mean(&loss, ring, b->value_rows, 0, why));
+    MUST_FAIL(TG_E_ARGUMENT, "at least one worker", tg_autoencoder_train_mean(&loss, ring, b->value_rows, 0, why));
     MUST_FAIL(TG_E_ARGUMENT, "one decoder", tg_autoencoder_train_mean(&loss, server, b->value_rows, WORKERS, why));
-    MUST_FAIL(TG_E_ARGUMENT, "worker 5 cannot be chosen of 5",
+    MUST_FAIL(TG_E_ARGUMENT, "worker 5 is not below 5",
               tg_autoencoder_train_common(&loss, server, b->value_rows, b->innovation_rows, WORKERS, why));
     MUST_FAIL(TG_E_ARGUMENT, "innovations", tg_autoencoder_train_common(&loss, server, b->value_rows, NULL, 0, why));
     MUST_FAIL(TG_E_ARGUMENT, "innovations",

@@ -67,9 +67,9 @@ static void check_product(size_t rows, size_t columns, size_t inner, bool turn_a
             assert_near((double)wanted[i * stride + j], sum, 1e-6 * (1 + (double)inner));
         }
     }
-    for (size_t way = 0; way <= tg_product_way_n(); way++) {
+    for (size_t way = 0; way <= tg_product_variant_n(); way++) {
         memcpy(got, c, n * sizeof *got);
-        if (way < tg_product_way_n()) {
+        if (way < tg_product_variant_n()) {
             tg_product_by(way, got, stride, left, right, rows, columns, inner);
         } else {
             tg_product(got, stride, left, right, rows, columns, inner);
@@ -159,7 +159,7 @@ static void check_layer(const tg_layer *l)
     test_random r = {l->in_n + 31 * l->in_channels + 17 * (size_t)l->kind};
     size_t in_n = l->in_channels * l->in_n, out_n = l->out_channels * tg_layer_out_n(l), n = tg_layer_weight_n(l);
     float *in = random_floats(in_n, &r), *weights = random_floats(n, &r), *out = random_floats(out_n, &r);
-    float *room = random_floats(tg_layer_room_n(l), &r), *importance = random_floats(out_n, &r);
+    float *room = random_floats(tg_layer_scratch_n(l), &r), *importance = random_floats(out_n, &r);
     float *in_gradient = random_floats(in_n, &r), *weight_gradient = test_room(n * sizeof *weight_gradient);
     float *out_gradient = test_room(out_n * sizeof *out_gradient);
     double *wide_in = widened(in, in_n), *wide_weights = widened(weights, n), *wanted = doubles(out_n);

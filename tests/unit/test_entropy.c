@@ -22,7 +22,7 @@ static coded coded_new(const tg_symbol_part *part, uint32_t base, uint32_t word_
 {
     coded c = {.part = part, .coding = {.base = base, .word_len = word_len}};
     c.params[0] = part->part.param_n > 0 ? part->part.params[0].standard : 0;
-    c.coding.room = test_room((size_t)part->room_len(c.params));
+    c.coding.scratch = test_room((size_t)part->scratch_len(c.params));
     return c;
 }
 
@@ -112,7 +112,7 @@ static void symbols_round_trip(void **state)
             }
             fill(symbols, N, GEOMETRIC, bases[b], &r);
             round_trip(&c, symbols, N);
-            free(c.coding.room);
+            free(c.coding.scratch);
         }
     }
     free(symbols);
@@ -139,7 +139,7 @@ static void rans_comes_near_the_entropy(void **state)
                 worst = l == RARE ? worst : fmax(worst, len / entropy - 1);
             }
         }
-        free(c.coding.room);
+        free(c.coding.scratch);
     }
     print_message("rans: at most %.2f%% above the entropy\n", 100 * worst);
     free(symbols);
@@ -234,7 +234,7 @@ static void prefix_codes_are_optimal(void **state)
             }
         }
         free(bytes);
-        free(c.coding.room);
+        free(c.coding.scratch);
         free(symbols);
     }
     assert_true(optimal > 100);
@@ -269,7 +269,7 @@ static void prefix_codes_are_limited(void **state)
     assert_true((double)len < 1.05 * entropy_len(symbols, n));
     free(bytes);
     round_trip(&c, symbols, n);
-    free(c.coding.room);
+    free(c.coding.scratch);
     free(symbols);
 }
 
@@ -307,7 +307,7 @@ static void words_round_trip(void **state)
             assert_true(ratio < (word_len == 4 ? 0.84 : 0.67));
         }
         free(bytes);
-        free(c.coding.room);
+        free(c.coding.scratch);
     }
     free(back);
     free(words);
@@ -409,7 +409,7 @@ static void damage(const tg_symbol_part *part, uint32_t base, size_t n, law l, t
     free(exact);
     free(bytes);
     free(symbols);
-    free(c.coding.room);
+    free(c.coding.scratch);
 }
 
 static const tg_symbol_part *const damaged_parts[] = {&tg_symbol_huffman, &tg_symbol_rans, &tg_symbol_zstd};

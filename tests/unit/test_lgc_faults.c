@@ -166,10 +166,10 @@ static void what_makes_no_sense_is_refused(void **state)
     static const struct {
         const char *recipe, *exchange, *sentence;
     } cases[] = {
-        {"topk@0.1+autoencoder", NULL, "'autoencoder' goes with 'topk' by coords=shared alone"},
-        {"threshold@0.1,coords=shared+autoencoder", NULL, "goes with 'topk'"},
-        {"topk@0.1,coords=shared,scope=model+autoencoder", NULL, "goes with 'topk'"},
-        {"topk@0.1,coords=shared+autoencoder+bitmap", NULL, "goes with 'topk'"},
+        {"topk@0.1+autoencoder", NULL, "'autoencoder' needs 'topk' with coords=shared"},
+        {"threshold@0.1,coords=shared+autoencoder", NULL, "needs 'topk'"},
+        {"topk@0.1,coords=shared,scope=model+autoencoder", NULL, "needs 'topk'"},
+        {"topk@0.1,coords=shared+autoencoder+bitmap", NULL, "needs 'topk'"},
         {"autoencoder@star", NULL, "form must be in ring|server"},
         {"lgc-ring", "gather", "has an exchange of its own, lgc-ring"},
         {"lgc-ring", "lgc-server", "has an exchange of its own, lgc-ring"},

@@ -90,7 +90,7 @@ static void longer_ones_must_end_in_zeros(void **state)
         check(opt, NULL);
         for (size_t i = sizeof standard; i < size; i++) {
             ((uint8_t *)opt)[i] = 1;
-            check(opt, "this library knows the first");
+            check(opt, "this library knows only the first");
             ((uint8_t *)opt)[i] = 0;
         }
         free(opt);

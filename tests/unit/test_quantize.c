@@ -77,7 +77,7 @@ static void exact_levels_are_the_best(void **state)
         float x[D_MAX], copy[D_MAX], levels[S_MAX];
         size_t n = draw_bucket(x, &r, trial);
         uint32_t s = 2 + (uint32_t)(test_bits(&r) % 16);
-        void *room = test_room((size_t)tg_levels_room(s, n));
+        void *room = test_room((size_t)tg_levels_scratch_len(s, n));
         memcpy(copy, x, n * sizeof *x);
         tg_levels_exact(levels, s, copy, n, room);
         free(room);
@@ -160,7 +160,7 @@ static void one_magnitude_is_in_balance(void **state)
         size_t n = draw_bucket(x, &r, trial);
         float values[D_MAX];
         memcpy(values, x, n * sizeof *x);
-        tg_bucket b = {.symbols = symbols, .side = side, .values = values, .draws = draws, .room = room, .n = n};
+        tg_bucket b = {.symbols = symbols, .side = side, .values = values, .draws = draws, .scratch = room, .n = n};
         tg_quantize_bingrad.encode_bucket(&b, params);
         double level = (double)tg_get_float(side), above = 0, at = 0;
         for (size_t i = 0; i < n; i++) {

@@ -63,7 +63,7 @@ static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, u
     for (bool again = false, done = false; !done; again = true) {
         tg_select_topk.start(scratch, params, n, lanes, lane_n);
         if (what != NOTHING && !again) {
-            tg_select_topk.guess(scratch, sample, 500);
+            tg_select_topk.estimate(scratch, sample, 500);
         }
         for (uint32_t lane = 0; lane < lanes; lane++) {
             measure_lane(scratch, u, n, lane, lane_n);
@@ -71,7 +71,7 @@ static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, u
         done = tg_select_topk.is_enough(scratch);
         assert_true(done || (what != NOTHING && !again));
     }
-    tg_select_topk.settle(scratch);
+    tg_select_topk.finish(scratch);
     memset(mask, 0, tg_words(n) * sizeof *mask);
     for (uint64_t at = 0; at < n; at += 64) {
         uint64_t left = n - at;

@@ -1,0 +1,117 @@
+/* The frequency table of a rANS stream: made from counts, written and read. */
+#include "pack/rans_table.h"
+
+/* The symbol whose frequency can change by 1 at the least cost, down if `loses`, else up. The cost of one unit is about the
+ * symbol's count over its frequency. */
+static uint32_t cheapest(const tg_rans_table *t, const uint32_t *counts, uint32_t base, bool loses)
+{
+    uint32_t best = base;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = t->frequency[s];
+        if (counts[s] == 0 || (loses && f == 1)) {
+            continue;
+        }
+        if (best < base) {
+            uint64_t here = (uint64_t)counts[s] * (t->frequency[best] - (loses ? 1 : 0));
+            uint64_t there = (uint64_t)counts[best] * (f - (loses ? 1 : 0));
+            if (loses ? here >= there : here <= there) {
+                continue;
+            }
+        }
+        best = s;
+    }
+    return best;
+}
+
+void tg_rans_normalise(tg_rans_table *t, const uint32_t *counts, uint64_t count, uint32_t base)
+{
+    uint32_t total = 1u << t->bits, sum = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        uint32_t f = (uint32_t)(((uint64_t)counts[s] * total + count / 2) / count);
+        t->frequency[s] = f == 0 && counts[s] > 0 ? 1 : f;
+        sum += t->frequency[s];
+    }
+    for (; sum > total; sum--) {
+        t->frequency[cheapest(t, counts, base, true)]--;
+    }
+    for (; sum < total; sum++) {
+        t->frequency[cheapest(t, counts, base, false)]++;
+    }
+}
+
+/* 256 times the binary logarithm, rounded down. In integers, so that every machine gets the same result. */
+static uint32_t log_of(uint32_t number)
+{
+    uint32_t whole = 31 - (uint32_t)__builtin_clz(number), log = whole << 8;
+    uint64_t x = ((uint64_t)number << 31) >> whole; /* from 2^31 up to 2^32 */
+    for (uint32_t bit = 128; bit > 0; bit /= 2) {
+        x = (x * x) >> 31;
+        if (x >> 32 != 0) {
+            log += bit;
+            x >>= 1;
+        }
+    }
+    return log;
+}
+
+uint64_t tg_rans_cost(const tg_rans_table *t, const uint32_t *counts, uint32_t base)
+{
+    uint64_t bits = 0;
+    for (uint32_t s = 0; s < base; s++) {
+        bits += counts[s] == 0 ? 0 : (uint64_t)counts[s] * ((t->bits << 8) - log_of(t->frequency[s]));
+    }
+    return bits >> 11;
+}
+
+/* A frequency f is stored as the number f + 1, which has b + 1 bits: b ones, a zero, then its b low bits. The last symbol's
+ * frequency is not stored: it is what the others leave of 2^bits. */
+size_t tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
+{
+    uint64_t held = 0;
+    uint32_t held_n = 0;
+    uint8_t *at = out;
+    for (uint32_t s = 0; s + 1 < base; s++) {
+        uint32_t number = t->frequency[s] + 1, b = 31 - (uint32_t)__builtin_clz(number);
+        held |= (((uint64_t)1 << b) - 1) << held_n;
+        held_n += b + 1;
+        held |= (uint64_t)(number & ((1u << b) - 1)) << held_n;
+        for (held_n += b; held_n >= 8; held_n -= 8, held >>= 8) {
+            *at++ = (uint8_t)held;
+        }
+    }
+    if (held_n > 0) {
+        *at++ = (uint8_t)held;
+    }
+    return (size_t)(at - out);
+}
+
+size_t tg_rans_table_read(tg_rans_table *t, const uint8_t *bytes, size_t len, uint32_t base)
+{
+    uint64_t bit = 0, bit_n = (uint64_t)len * 8;
+    uint64_t total = UINT64_C(1) << t->bits, sum = 0;
+    for (uint32_t s = 0; s + 1 < base; s++) {
+        uint32_t b = 0;
+        for (; bit < bit_n && bytes[bit / 8] >> bit % 8 & 1; bit++) {
+            if (++b > TG_RANS_BITS_MAX) {
+                return 0;
+            }
+        }
+        if (bit_n - bit < 1 + (uint64_t)b) {
+            return 0;
+        }
+        bit++;
+        uint32_t number = 1u << b;
+        for (uint32_t i = 0; i < b; i++, bit++) {
+            number |= (uint32_t)(bytes[bit / 8] >> bit % 8 & 1) << i;
+        }
+        t->frequency[s] = number - 1;
+        sum += number - 1;
+    }
+    for (; bit % 8 != 0; bit++) {
+        if (bytes[bit / 8] >> bit % 8 & 1) {
+            return 0;
+        }
+    }
+    t->frequency[base - 1] = (uint32_t)(total - sum);
+    return sum <= total ? (size_t)(bit / 8) : 0;
+}
