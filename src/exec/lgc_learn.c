@@ -141,7 +141,7 @@ static void remember(const tg_lgc *l, const tg_lgc_tensor *t, const float *seen)
     const uint64_t *mask = seen == NULL ? NULL : mask_of(l, t);
     tg_memory memory = {l->state.saved + t->memory_at, l->state.next + t->memory_at, (size_t)t->n};
     if (mask == NULL) {
-        (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n, false); /* 0, or to be set to it */
+        (void)tg_kernels_best()->passes.subtract(memory.next, u, u, (size_t)t->n, false); /* 0, or to be set to it */
     } else {
         memcpy(memory.next, u, (size_t)t->n * sizeof *u);
         tg_expand_add(memory.next, mask, seen, -1.0f, (size_t)t->n);

@@ -221,7 +221,7 @@ static tg_status admit_row(const tg_lowrank *l, matrix *m, void *const *grads, u
 /* P is made orthonormal, so any scale will do that all ranks have in common. This one, a power of two by Q, avoids overflow. */
 static double scale_of_product(const matrix *m)
 {
-    float largest = tg_bits_float(tg_kernels_best()->largest_key(m->q, (size_t)(m->columns * m->rank)));
+    float largest = tg_bits_float(tg_kernels_best()->select.largest_key(m->q, (size_t)(m->columns * m->rank)));
     int exponent = 0;
     (void)frexp((double)largest * (double)m->columns, &exponent);
     return exponent > 0 ? ldexp(1, -exponent) : 1;
@@ -234,7 +234,7 @@ static tg_status multiply(const tg_lowrank *l, matrix *m, void *const *grads, tg
     m->saturates = false;
     for (uint64_t i = 0; i < m->rows; i++) {
         load_row(l, m, grads, i);
-        if (tg_kernels_best()->largest_key(l->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
+        if (tg_kernels_best()->select.largest_key(l->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
             TG_TRY(admit_row(l, m, grads, i, why));
         }
         memset(sums, 0, sizeof sums);

@@ -13,7 +13,7 @@ static const tg_param params[] = {
 
 static bool recall(float *u, float *also, const float *g, const tg_memory *m, const double *p, size_t n, bool streams)
 {
-    return tg_kernels_best()->accumulate(u, also, g, m->old, (float)p[0], n, streams);
+    return tg_kernels_best()->passes.accumulate(u, also, g, m->old, (float)p[0], n, streams);
 }
 
 const tg_feedback_part tg_feedback_ef = {

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+#include "kernels/rice.h"
 #include "pack/geometric.h"
 
 #include <string.h>
@@ -54,7 +55,7 @@ static const uint32_t *list_piece(size_t *count, uint32_t *room, const marks *m,
     if (m->list != NULL) {
         return m->list;
     }
-    *count = tg_kernels_best()->list_marks(room, m->mask + at / 64, m->n - at < PIECE ? m->n - at : PIECE);
+    *count = tg_kernels_best()->select.list_marks(room, m->mask + at / 64, m->n - at < PIECE ? m->n - at : PIECE);
     for (size_t i = 0; i < *count; i++) {
         room[i] += (uint32_t)at;
     }
@@ -230,7 +231,7 @@ static bool read_some(tg_rice_reader *r, uint32_t *indices, size_t most, unsigne
     r->list = indices;
     r->left -= later;
     while (r->left > 0) {
-        if (!tg_kernels_best()->rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
+        if (!tg_kernels_best()->coders.rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
             return false;
         }
     }

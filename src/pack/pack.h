@@ -3,6 +3,7 @@
 #define TG_PACK_PACK_H
 
 #include "base/part.h"
+#include "kernels/digits.h"
 
 #include <stdint.h>
 
@@ -68,8 +69,6 @@ static inline bool tg_mode_is_joint(uint8_t mode)
     return mode == TG_MODE_ADACOMP8 || mode == TG_MODE_ADACOMP16;
 }
 
-#define TG_BASE_MAX 512 /* symbols are below a base of at most this */
-
 /* What is to be packed: symbols below a base (uint16_t), or words of 2 or 4 bytes as they travel, the lowest first. */
 typedef struct tg_coding {
     uint32_t base;          /* of symbols; 0: words ... */
@@ -101,7 +100,7 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base);
 /* A multiple of so many symbols fills whole bytes, and what follows can be written or read by itself. */
 uint32_t tg_bits_align(uint32_t base);
 void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
-/* Writes as many as can be written fast, to whole bytes, and returns their number. */
+/* Writes a multiple of tg_bits_align symbols, as many as there are, and returns their number. */
 size_t tg_bits_write_some(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 

@@ -260,7 +260,7 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
         states[l] = TG_RANS_START;
     }
     size_t fours = lane_n == 4 ? count - count % 4 : 0;
-    tg_kernels_best()->rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
+    tg_kernels_best()->coders.rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
     if (fours > 0) {
         push_four(states, &words, symbols, fours, &plans);
     }
@@ -379,7 +379,7 @@ static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_ran
 {
     size_t i = 0;
     if (r->lanes >= 16) {
-        i = tg_kernels_best()->rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
+        i = tg_kernels_best()->coders.rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
     } else if (r->lanes == 4) {
         i = pull_four(symbols, r, count, slots);
     }

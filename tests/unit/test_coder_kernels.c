@@ -1,5 +1,7 @@
 /* Kernels of coders, of every instruction set that this processor has, against the scalar ones: the same bytes and symbols. */
 #include "kernels/kernels.h"
+#include "kernels/prefix.h"
+#include "kernels/rans.h"
 #include "pack/pack.h"
 #include "support.h"
 
@@ -65,8 +67,8 @@ static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_
     any_states(states[0], r);
     memcpy(states[1], states[0], sizeof states[1]);
     const uint8_t *ends[2] = {words, words};
-    size_t done = tg_kernels_scalar.rans_pull(symbols[0], states[0], lane_n, &ends[0], words + len, n, &all);
-    assert_int_equal(fast->rans_pull(symbols[1], states[1], lane_n, &ends[1], words + len, n, &all), done);
+    size_t done = tg_kernels_scalar.coders.rans_pull(symbols[0], states[0], lane_n, &ends[0], words + len, n, &all);
+    assert_int_equal(fast->coders.rans_pull(symbols[1], states[1], lane_n, &ends[1], words + len, n, &all), done);
     assert_ptr_equal(ends[0], ends[1]);
     assert_memory_equal(states[0], states[1], sizeof states[0]);
     assert_memory_equal(symbols[0], symbols[1], done * sizeof(uint16_t));
@@ -102,8 +104,8 @@ static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32
     memcpy(states[1], states[0], sizeof states[1]);
     uint8_t *words[2] = {test_room(2 * n + 1), test_room(2 * n + 1)};
     uint8_t *ends[2] = {words[0] + 2 * n, words[1] + 2 * n};
-    tg_kernels_scalar.rans_push(states[0], lane_n, &ends[0], symbols, n, &all);
-    fast->rans_push(states[1], lane_n, &ends[1], symbols, n, &all);
+    tg_kernels_scalar.coders.rans_push(states[0], lane_n, &ends[0], symbols, n, &all);
+    fast->coders.rans_push(states[1], lane_n, &ends[1], symbols, n, &all);
     size_t len = (size_t)(words[0] + 2 * n - ends[0]);
     assert_int_equal(words[1] + 2 * n - ends[1], len);
     assert_memory_equal(states[0], states[1], sizeof states[0]);
@@ -166,7 +168,7 @@ static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r
             want[at / 8] |= (uint8_t)((codes.entries[symbols[i]] >> (TG_PREFIX_CODE + b) & 1) << at % 8);
         }
     }
-    assert_ptr_equal(fast->prefix_write(got, got + len, symbols, n, &codes), got + len);
+    assert_ptr_equal(fast->coders.prefix_write(got, got + len, symbols, n, &codes), got + len);
     assert_memory_equal(got, want, len);
     free(got);
     free(want);
@@ -201,8 +203,8 @@ static void compare_reads(const tg_kernels *fast, size_t stream_n, test_random *
                                                .out_end = symbols[k][i] + n};
         }
     }
-    tg_kernels_scalar.prefix_read(streams[0], stream_n, &tables);
-    fast->prefix_read(streams[1], stream_n, &tables);
+    tg_kernels_scalar.coders.prefix_read(streams[0], stream_n, &tables);
+    fast->coders.prefix_read(streams[1], stream_n, &tables);
     for (size_t i = 0; i < stream_n; i++) {
         const tg_prefix_stream *a = &streams[0][i], *b = &streams[1][i];
         assert_ptr_equal(a->at, b->at);
