@@ -11,25 +11,13 @@
 #define TG_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,bmi,bmi2,f16c,popcnt")))
 #define TG_AVX512_INLINE static inline __attribute__((always_inline, unused)) TG_AVX512
 
-/* The first `left` of sixteen lanes, all from 16 on: the mask of the vector that begins `left` elements before the end. */
+/* Masks of the sixteen lanes of a vector that begins `left` elements before the end. Loops take ALL for whole vectors, since masked
+ * stores are slow on some CPUs; compilers leave out a mask that is constant and full. */
+enum { ALL = 0xffff };
+
 TG_AVX512_INLINE __mmask16 lanes_of(size_t left)
 {
-    return (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1);
-}
-
-/* A vector on the way through n elements. Passes over long buffers visit four quarters side by side, because a core reads
- * several pages at once faster than one after the other. */
-typedef struct position {
-    size_t at;      /* its first element */
-    __mmask16 here; /* its lanes that are before the end */
-} position;
-
-/* Vector number i of (n + 15) / 16; those that no quarter holds come last. */
-TG_AVX512_INLINE position position_of(size_t i, size_t n)
-{
-    size_t quarter = n / 64; /* in vectors */
-    size_t at = 16 * (i < 4 * quarter ? i % 4 * quarter + i / 4 : i);
-    return (position){at, lanes_of(n - at)};
+    return (__mmask16)(left >= 16 ? ALL : (1u << left) - 1);
 }
 
 /* avx512_passes.c */

@@ -177,7 +177,7 @@ TG_AVX512_INLINE __m512i digits_by(const fives *f, __m512i numbers, uint32_t bas
     return _mm512_mulhi_epu16(fractions, _mm512_set1_epi16((short)base));
 }
 
-TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
 {
     enum { BYTES = 32, SYMBOLS = 5 * BYTES, VECTORS = SYMBOLS / 32 };
     fives f[VECTORS];
@@ -186,7 +186,6 @@ TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, siz
     }
     __m512i most = _mm512_setzero_si512();
     size_t done = 0;
-    (void)d;
     for (; count - done >= SYMBOLS; done += SYMBOLS, bytes += BYTES) {
         __m512i numbers = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)bytes));
         most = _mm512_max_epu16(most, numbers);
@@ -198,14 +197,13 @@ TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, siz
     return done;
 }
 
-TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
 {
     enum { NUMBERS = 16, SYMBOLS = 5 * NUMBERS };
     const fives f[3] = {fives_of(9, 0), fives_of(9, 32), fives_of(9, 64)};
     const __m512i limit = _mm512_set1_epi32(59049), one = _mm512_set1_epi32(1);
     __mmask16 bad = 0;
     size_t done = 0;
-    (void)d;
     for (; count - done >= SYMBOLS; done += SYMBOLS, bytes += 2 * NUMBERS) {
         __m512i numbers = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)bytes));
         bad |= _mm512_cmpge_epu32_mask(numbers, limit);
@@ -227,24 +225,25 @@ TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, siz
 
 TG_AVX512 static bool read_signs(uint16_t *symbols, const uint8_t *bytes, size_t count)
 {
-    uint32_t bad = 0;
-    for (size_t i = 0; i < count; i += 32) {
-        __mmask32 here = count - i >= 32 ? UINT32_MAX : (1u << (count - i)) - 1;
-        uint32_t bits = 0;
-        memcpy(&bits, bytes + i / 8, count - i >= 32 ? sizeof bits : (count - i + 7) / 8);
-        _mm512_mask_storeu_epi16(symbols + i, here, _mm512_maskz_set1_epi16(bits, 1));
-        bad |= bits & ~here;
+    size_t i = 0;
+    uint32_t bits = 0;
+    for (; count - i >= 32; i += 32) {
+        memcpy(&bits, bytes + i / 8, sizeof bits);
+        _mm512_storeu_si512(symbols + i, _mm512_maskz_set1_epi16(bits, 1));
     }
-    return bad == 0;
+    __mmask32 here = (1u << (count - i)) - 1;
+    bits = 0;
+    memcpy(&bits, bytes + i / 8, (count - i + 7) / 8);
+    _mm512_mask_storeu_epi16(symbols + i, here, _mm512_maskz_set1_epi16(bits, 1));
+    return (bits & ~here) == 0;
 }
 
-TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
+TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size_t count)
 {
     /* Symbol i of eight begins at bit i of byte i. */
     const __m512i shifts = _mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
     const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8));
     size_t done = 0;
-    (void)d;
     for (; count - done >= 32; done += 32, bytes += 36) {
         __m512i words = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)bytes));
         words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i *)(const void *)(bytes + 9)), 1);
@@ -253,39 +252,29 @@ TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size
         words = _mm512_srlv_epi16(_mm512_shuffle_epi8(words, pairs), shifts);
         _mm512_storeu_si512(symbols + done, _mm512_and_si512(words, _mm512_set1_epi16(0x1ff)));
     }
-    *sound = true; /* any nine bits are a symbol */
     return done;
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------------- */
 
-/* Reads whole vectors of symbols, and returns their number. Stores nothing past symbols + count. */
-typedef size_t reader(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound);
-
-/* Readers leave at most a vector of symbols, and a few that their stores may overwrite. The rest is copied to a buffer, padded with
- * zeros, and read from there: what follows the last symbol must be 0. */
+/* Readers leave less than two vectors of symbols to the scalar kernel. */
 TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
-    enum { VECTOR = 160, BEYOND = 16, LEFT = VECTOR + BEYOND };
+    bool sound = true;
+    size_t done = 0;
     if (d.base == 2) {
         return read_signs(symbols, bytes, count);
     }
-    bool is_group = d.symbols > 1 && d.base < 128;
-    if (!is_group && d.base != 512) {
-        return tg_scalar_bits_read(symbols, bytes, count, d);
+    if (d.base == 3) {
+        done = read_base_3(symbols, bytes, count, &sound);
+    } else if (d.base == 9) {
+        done = read_base_9(symbols, bytes, count, &sound);
+    } else if (d.base == 512) {
+        done = read_nines(symbols, bytes, count);
+    } else if (d.symbols > 1 && d.base < 128) {
+        done = read_groups(symbols, bytes, count, d, &sound);
     }
-    reader *read = d.base == 3 ? read_base_3 : d.base == 9 ? read_base_9 : d.base == 512 ? read_nines : read_groups;
-    bool sound = true, rest_sound = true;
-    size_t done = read(symbols, bytes, count, d, &sound), left = count - done;
-    uint16_t rest[2 * LEFT];
-    uint8_t padded[3 * LEFT] = {0};
-    memcpy(padded, bytes + done / d.symbols * d.bits / 8, ((left + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
-    size_t rest_n = read(rest, padded, left + LEFT, d, &rest_sound);
-    memcpy(symbols + done, rest, left * sizeof *rest);
-    uint16_t after = 0;
-    for (size_t i = left; i < rest_n; i++) {
-        after |= rest[i];
-    }
-    return sound && rest_sound && after == 0;
+    const uint8_t *rest = bytes + done / d.symbols * d.bits / 8;
+    return sound && tg_scalar_bits_read(symbols + done, rest, count - done, d);
 }
 #endif

@@ -125,6 +125,9 @@ TG_AVX512_INLINE size_t write_groups_of(uint8_t *out, const uint16_t *symbols, s
 
 TG_AVX512 static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
+    if (d.symbols == 3 && d.bits == 7) {
+        return write_groups_of(out, symbols, count, d, 3, 7);
+    }
     if (d.symbols == 5 && d.bits == 8) {
         return write_groups_of(out, symbols, count, d, 5, 8);
     }
@@ -141,12 +144,15 @@ TG_AVX512 static size_t write_groups(uint8_t *out, const uint16_t *symbols, size
 
 TG_AVX512 static void write_signs(uint8_t *out, const uint16_t *symbols, size_t count)
 {
-    for (size_t i = 0; i < count; i += 32) {
-        __mmask32 here = count - i >= 32 ? UINT32_MAX : (1u << (count - i)) - 1;
-        __m512i words = _mm512_maskz_loadu_epi16(here, symbols + i);
+    size_t i = 0;
+    for (; count - i >= 32; i += 32) {
+        __m512i words = _mm512_loadu_si512(symbols + i);
         uint32_t bits = _mm512_test_epi16_mask(words, words);
-        memcpy(out + i / 8, &bits, count - i >= 32 ? sizeof bits : (count - i + 7) / 8);
+        memcpy(out + i / 8, &bits, sizeof bits);
     }
+    __m512i words = _mm512_maskz_loadu_epi16((1u << (count - i)) - 1, symbols + i);
+    uint32_t bits = _mm512_test_epi16_mask(words, words);
+    memcpy(out + i / 8, &bits, (count - i + 7) / 8);
 }
 
 TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
@@ -191,7 +197,8 @@ TG_AVX512 void tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_
     uint16_t padded[PADDED] = {0};
     uint8_t bytes[2 * PADDED];
     memcpy(padded, symbols + done, left * sizeof *padded);
-    (void)write(bytes, padded, PADDED, d);
+    size_t vector = d.base == 512 ? 32 : GROUPS * (size_t)d.symbols;
+    (void)write(bytes, padded, (left + vector - 1) / vector * vector + SPARE, d);
     memcpy(out + done / d.symbols * d.bits / 8, bytes, ((left + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
 }
 #endif

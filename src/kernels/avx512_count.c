@@ -13,13 +13,15 @@ TG_AVX512_INLINE void count_each(uint32_t *counts, const uint16_t *symbols, size
     for (uint32_t s = 0; s < most; s++) {
         lanes[s] = _mm512_setzero_si512();
     }
-    for (size_t i = 0; i < n; i += LANES) {
-        __mmask32 here = n - i >= LANES ? UINT32_MAX : (1u << (n - i)) - 1;
-        __m512i some = _mm512_mask_loadu_epi16(_mm512_set1_epi16(-1), here, symbols + i); /* -1 is no symbol */
+    for (size_t i = 0; i < n / LANES; i++) {
+        __m512i some = _mm512_loadu_si512(symbols + LANES * i);
         for (uint32_t s = 0; s < most; s++) {
             __mmask32 same = _mm512_cmpeq_epi16_mask(some, _mm512_set1_epi16((short)s));
             lanes[s] = _mm512_mask_sub_epi16(lanes[s], same, lanes[s], _mm512_set1_epi16(-1));
         }
+    }
+    for (size_t i = n - n % LANES; i < n; i++) {
+        counts[symbols[i]]++;
     }
     for (uint32_t s = 0; s < base; s++) {
         __m512i low = _mm512_and_si512(lanes[s], _mm512_set1_epi32(0xffff));

@@ -1,10 +1,26 @@
-/* Passes over long buffers of fp32 for AVX-512. */
+/* Passes over long buffers of fp32 for AVX-512. They visit four quarters of a buffer side by side, because a core reads several
+ * pages at once faster than one after the other. */
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
 #include <string.h>
 
 enum { NOT_FINITE = 0x99 }; /* classes of _mm512_fpclass_ps_mask: quiet and signalling NaN, both infinities */
+
+TG_AVX512 bool tg_avx512_all_finite(const float *values, size_t n)
+{
+    __mmask16 bad = 0;
+    size_t quarter = n / 64 * 16;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t at = i; at < 4 * quarter; at += quarter) {
+            bad |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(values + at), NOT_FINITE);
+        }
+    }
+    for (size_t at = 4 * quarter; at < n; at += 16) {
+        bad |= _mm512_fpclass_ps_mask(_mm512_maskz_loadu_ps(lanes_of(n - at), values + at), NOT_FINITE);
+    }
+    return bad == 0;
+}
 
 /* Elements before the first cache line, where non-temporal stores can begin; at most n. */
 TG_AVX512_INLINE size_t before_line(const float *out, size_t n)
@@ -13,59 +29,63 @@ TG_AVX512_INLINE size_t before_line(const float *out, size_t n)
     return head < n ? head : n;
 }
 
-TG_AVX512 bool tg_avx512_all_finite(const float *values, size_t n)
+/* One vector of a sum, to `out`, and before that to `first` if `twice`. Returns the lanes that are not finite. */
+TG_AVX512_INLINE __mmask16 accumulate(float *first, float *out, const float *a, const float *b, __m512 share,
+                                      __mmask16 here, bool twice, bool non_temporal)
 {
-    __mmask16 bad = 0;
-    for (size_t i = 0; i < (n + 15) / 16; i++) {
-        position p = position_of(i, n);
-        bad |= _mm512_fpclass_ps_mask(_mm512_maskz_loadu_ps(p.here, values + p.at), NOT_FINITE);
+    __m512 sum = _mm512_mul_ps(share, _mm512_maskz_loadu_ps(here, b));
+    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(here, a), sum);
+    if (twice) {
+        _mm512_mask_storeu_ps(first, here, sum);
     }
-    return bad == 0;
+    if (non_temporal) {
+        _mm512_stream_ps(out, sum);
+    } else {
+        _mm512_mask_storeu_ps(out, here, sum);
+    }
+    return _mm512_mask_fpclass_ps_mask(here, sum, NOT_FINITE);
 }
 
-/* The elements before the first cache line make a partial vector, then come the rest. Partial vectors are stored with a mask. */
 TG_AVX512 bool tg_avx512_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                                     bool non_temporal)
 {
     const __m512 factor = _mm512_set1_ps(share);
-    float *last = also != NULL ? also : out;
-    __mmask16 bad = 0;
-    for (size_t from = 0, end = non_temporal ? before_line(last, n) : 0; from < n; from = end, end = n) {
-        for (size_t i = 0; i < (end - from + 15) / 16; i++) {
-            position p = position_of(i, end - from);
-            size_t at = from + p.at;
-            __m512 product = _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(p.here, b + at));
-            __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(p.here, a + at), product);
-            bad |= _mm512_mask_fpclass_ps_mask(p.here, sum, NOT_FINITE);
-            if (also != NULL) {
-                _mm512_mask_storeu_ps(out + at, p.here, sum);
-            }
-            if (non_temporal && p.here == 0xffff) {
-                _mm512_stream_ps(last + at, sum);
-            } else {
-                _mm512_mask_storeu_ps(last + at, p.here, sum);
-            }
+    const bool twice = also != NULL;
+    float *last = twice ? also : out;
+    size_t head = non_temporal ? before_line(last, n) : 0;
+    size_t quarter = (n - head) / 64 * 16, end = head + 4 * quarter;
+    __mmask16 bad = accumulate(out, last, a, b, factor, lanes_of(head), twice, false);
+    for (size_t i = head; i < head + quarter; i += 16) {
+        for (size_t at = i; at < end; at += quarter) {
+            bad |= accumulate(out + at, last + at, a + at, b + at, factor, ALL, twice, non_temporal);
         }
+    }
+    for (size_t at = end; at < n; at += 16) {
+        bad |= accumulate(out + at, last + at, a + at, b + at, factor, lanes_of(n - at), twice, false);
     }
     return bad == 0;
 }
 
+/* One vector of a difference. Returns the lanes that are not finite. */
+TG_AVX512_INLINE __mmask16 subtract(float *out, const float *a, const float *b, __mmask16 here, bool non_temporal)
+{
+    __m512 difference = _mm512_sub_ps(_mm512_maskz_loadu_ps(here, a), _mm512_maskz_loadu_ps(here, b));
+    if (non_temporal) {
+        _mm512_stream_ps(out, difference);
+    } else {
+        _mm512_mask_storeu_ps(out, here, difference);
+    }
+    return _mm512_fpclass_ps_mask(difference, NOT_FINITE);
+}
+
 TG_AVX512 bool tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
-    __mmask16 bad = 0;
-    for (size_t from = 0, end = non_temporal ? before_line(out, n) : 0; from < n; from = end, end = n) {
-        for (size_t at = from; at < end; at += 16) {
-            __mmask16 here = lanes_of(end - at);
-            __m512 value = _mm512_maskz_loadu_ps(here, a + at);
-            __m512 difference = _mm512_sub_ps(value, _mm512_maskz_loadu_ps(here, b + at));
-            bad |= _mm512_fpclass_ps_mask(difference, NOT_FINITE);
-            if (non_temporal && here == 0xffff) {
-                _mm512_stream_ps(out + at, difference);
-            } else {
-                _mm512_mask_storeu_ps(out + at, here, difference);
-            }
-        }
+    size_t i = non_temporal ? before_line(out, n) : 0;
+    __mmask16 bad = subtract(out, a, b, lanes_of(i), false);
+    for (; n - i >= 16; i += 16) {
+        bad |= subtract(out + i, a + i, b + i, ALL, non_temporal);
     }
+    bad |= subtract(out + i, a + i, b + i, lanes_of(n - i), false);
     return bad == 0;
 }
 
@@ -75,13 +95,14 @@ TG_AVX512 void tg_avx512_copy(float *out, const float *values, size_t n, bool no
         memcpy(out, values, n * sizeof *out);
         return;
     }
-    size_t head = before_line(out, n), rest = n - head;
+    size_t head = before_line(out, n), quarter = (n - head) / 64 * 16, end = head + 4 * quarter;
     memcpy(out, values, head * sizeof *out);
-    for (size_t i = 0; i < rest / 16; i++) {
-        size_t at = head + position_of(i, rest).at;
-        _mm512_stream_ps(out + at, _mm512_loadu_ps(values + at));
+    for (size_t i = head; i < head + quarter; i += 16) {
+        for (size_t at = i; at < end; at += quarter) {
+            _mm512_stream_ps(out + at, _mm512_loadu_ps(values + at));
+        }
     }
-    memcpy(out + n - rest % 16, values + n - rest % 16, rest % 16 * sizeof *out);
+    memcpy(out + end, values + end, (n - end) * sizeof *out);
 }
 
 TG_AVX512 void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
@@ -95,14 +116,23 @@ TG_AVX512 void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t
     memcpy(out + i, bytes + i, len - i);
 }
 
+TG_AVX512_INLINE void add(float *sums, const float *values, __m512 weight, __mmask16 here)
+{
+    __m512 product = _mm512_mul_ps(weight, _mm512_maskz_loadu_ps(here, values));
+    _mm512_mask_storeu_ps(sums, here, _mm512_add_ps(_mm512_maskz_loadu_ps(here, sums), product));
+}
+
 TG_AVX512 void tg_avx512_add(float *sums, const float *values, float weight, size_t n)
 {
     const __m512 factor = _mm512_set1_ps(weight);
-    for (size_t i = 0; i < (n + 15) / 16; i++) {
-        position p = position_of(i, n);
-        __m512 sum = _mm512_maskz_loadu_ps(p.here, sums + p.at);
-        sum = _mm512_add_ps(sum, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(p.here, values + p.at)));
-        _mm512_mask_storeu_ps(sums + p.at, p.here, sum);
+    size_t quarter = n / 64 * 16;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t at = i; at < 4 * quarter; at += quarter) {
+            add(sums + at, values + at, factor, ALL);
+        }
+    }
+    for (size_t at = 4 * quarter; at < n; at += 16) {
+        add(sums + at, values + at, factor, lanes_of(n - at));
     }
 }
 #endif
