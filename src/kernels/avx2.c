@@ -38,7 +38,7 @@ INLINED size_t before_aligned(const float *out, size_t n)
 
 TG_TARGET static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
 {
-    memcpy(out, bytes, len); /* AVX2 gains nothing from non-temporal stores here */
+    memcpy(out, bytes, len);
 }
 
 TG_TARGET static void copy(float *out, const float *values, size_t n, bool non_temporal)

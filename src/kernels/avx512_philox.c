@@ -57,8 +57,8 @@ TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
             key0 += UINT32_C(0x9E3779B9);
             key1 += UINT32_C(0xBB67AE85);
         }
-        for (size_t line = done / 4; line < done / 4 + SETS * EACH / 4;
-             line++) { /* of four quarters in turn, as passes read them */
+        /* Lines of four quarters in turn, in the order in which passes read them. */
+        for (size_t line = done / 4; line < done / 4 + SETS * EACH / 4; line++) {
             _mm_prefetch((const char *)prefetch + line % 4 * (4 * block_n) + line / 4 * 64, _MM_HINT_T0);
         }
         for (int s = 0; s < SETS; s++) {

@@ -57,9 +57,8 @@ TG_AVX512_INLINE __m128i four(const uint32_t *from, const volatile uint32_t *at)
 TG_AVX512_INLINE __m512i sixteen(const uint32_t *from, __m512i at)
 {
     _Alignas(32) uint32_t indices[16];
-    const volatile uint32_t *a =
-        indices; /* else compilers extract the lanes by shuffles, whose port is the bottleneck */
-    /* Two stores: loads of 4 bytes are not forwarded from a store of 64. */
+    const volatile uint32_t *a = indices; /* volatile, or compilers extract the lanes by shuffles, which are scarce */
+    /* Two stores: loads of parts of a 64-byte store are slow. */
     _mm256_store_si256((__m256i *)(void *)indices, _mm512_castsi512_si256(at));
     _mm256_store_si256((__m256i *)(void *)(indices + 8), _mm512_extracti64x4_epi64(at, 1));
     __m512i lower = _mm512_castsi256_si512(_mm256_setr_m128i(four(from, a), four(from, a + 4)));

@@ -13,11 +13,11 @@ enum { RICE_MOST = 7 }; /* indices decoded at a time */
 TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_rice_reader *r, unsigned k, size_t n,
                                                                            size_t most)
 {
-    const uint64_t low = (UINT64_C(1) << k) - 1, last = UINT64_C(1)
-                                                        << 63; /* ends a unary part that does not end before */
+    const uint64_t low = (UINT64_C(1) << k) - 1;
+    const uint64_t last = UINT64_C(1) << 63; /* ends a unary part that does not end before */
     while (r->left >= most && r->bit / 8 + 8 <= r->bit_n / 8) {
-        uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8),
-                 next = r->next; /* inverted: a unary part is zeros and a one */
+        /* Inverted, so that a unary part is zeros and a one. */
+        uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8), next = r->next;
         unsigned held_n = 63 - (unsigned)(r->bit % 8), used = 0, used_by[RICE_MOST];
         for (size_t i = 0; i < most; i++) {
             unsigned quotient = tg_lowest(other | last);

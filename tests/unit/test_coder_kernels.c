@@ -1,4 +1,5 @@
 /* Kernels of coders, of every instruction set that this processor has, against the scalar ones: the same bytes and symbols. */
+#include "kernels/digits.h"
 #include "kernels/kernels.h"
 #include "kernels/prefix.h"
 #include "kernels/rans.h"
@@ -233,11 +234,76 @@ static void prefix_codes_agree(void **state)
     }
 }
 
+/* ---- plain bits and counts --------------------------------------------------------------------------------------------- */
+
+enum { SYMBOL_N = 9000 };
+
+/* Both write the same bytes, nothing after them, and read them back; both refuse a bit after the last symbol. */
+static void compare_bits(const tg_kernels *fast, tg_digits d, size_t n, test_random *r)
+{
+    static uint16_t symbols[SYMBOL_N], back[SYMBOL_N + 1];
+    size_t bits = (n + d.symbols - 1) / d.symbols * d.bits, len = (bits + 7) / 8;
+    uint8_t *want = test_room(len + 1), *got = test_room(len + 1);
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % 4 == 0 ? d.base - 1 : test_bits(r) % d.base);
+    }
+    want[len] = got[len] = 0xa5;
+    tg_kernels_scalar.coders.bits_write(want, symbols, n, d);
+    fast->coders.bits_write(got, symbols, n, d);
+    assert_memory_equal(want, got, len + 1);
+    back[n] = 0xa5a5;
+    assert_true(fast->coders.bits_read(back, got, n, d));
+    assert_memory_equal(back, symbols, n * sizeof *back);
+    assert_int_equal(back[n], 0xa5a5);
+    for (size_t bit = bits; bit < 8 * len; bit++) {
+        got[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(tg_kernels_scalar.coders.bits_read(back, got, n, d));
+        assert_false(fast->coders.bits_read(back, got, n, d));
+        got[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    free(got);
+    free(want);
+}
+
+static void compare_counts(const tg_kernels *fast, uint32_t base, size_t n, test_random *r)
+{
+    static uint16_t symbols[SYMBOL_N];
+    uint32_t want[TG_BASE_MAX] = {0}, got[2][TG_BASE_MAX] = {{0}};
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % base);
+        want[symbols[i]]++;
+    }
+    tg_kernels_scalar.coders.count(got[0], symbols, n, base);
+    fast->coders.count(got[1], symbols, n, base);
+    assert_memory_equal(want, got[0], sizeof want);
+    assert_memory_equal(want, got[1], sizeof want);
+}
+
+static void plain_bits_and_counts_agree(void **state)
+{
+    (void)state;
+    static const tg_digits digits[] = {{2, 1, 1},  {3, 5, 8},   {4, 1, 2},    {5, 3, 7},   {9, 5, 16}, {10, 3, 10},
+                                       {11, 2, 7}, {33, 8, 41}, {127, 6, 42}, {200, 1, 8}, {512, 1, 9}};
+    test_random r = {37};
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (size_t d = 0; fast != NULL && d < sizeof digits / sizeof *digits; d++) {
+            for (size_t n = 0; n < 400; n += 1 + n / 37) {
+                compare_bits(fast, digits[d], n, &r);
+                compare_counts(fast, digits[d].base, n, &r);
+            }
+            compare_bits(fast, digits[d], SYMBOL_N - 3, &r);
+            compare_counts(fast, digits[d].base, SYMBOL_N - 3, &r);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(range_coders_agree),
         cmocka_unit_test(prefix_codes_agree),
+        cmocka_unit_test(plain_bits_and_counts_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
