@@ -1,4 +1,4 @@
-/* Masks of one bit an element. */
+/* See bits.h. */
 #include "base/bits.h"
 
 uint64_t tg_mask_count(const uint64_t *mask, uint64_t n)
@@ -34,7 +34,7 @@ void tg_mask_extract(uint64_t *out, const uint64_t *source, uint64_t from, size_
 {
     unsigned shift = (unsigned)(from % 64);
     const uint64_t *at = source + from / 64;
-    size_t last = n == 0 ? 0 : (size_t)((shift + n - 1) / 64); /* the last word of `at` that may be read */
+    size_t last = n == 0 ? 0 : (size_t)((shift + n - 1) / 64); /* the last word of `at` that is inside the source */
     for (size_t w = 0; w < tg_words(n); w++) {
         uint64_t word = at[w] >> shift;
         if (shift > 0 && w < last) {
@@ -51,7 +51,7 @@ void tg_mask_insert(uint64_t *out, uint64_t to, const uint64_t *source, size_t n
 {
     unsigned shift = (unsigned)(to % 64);
     uint64_t *at = out + to / 64;
-    size_t last = n == 0 ? 0 : (size_t)((shift + n - 1) / 64); /* the last word of `at` that may be written */
+    size_t last = n == 0 ? 0 : (size_t)((shift + n - 1) / 64); /* the last word of `at` that is inside the mask */
     for (size_t w = 0; w < tg_words(n); w++) {
         at[w] |= source[w] << shift;
         if (shift > 0 && w < last) {

@@ -1,4 +1,4 @@
-/* Masks: one bit an element, element i in bit i mod 64 of word i / 64; unused bits of the last word are 0. */
+/* Masks: one bit per element, element i in bit i mod 64 of word i / 64; unused bits of the last word are 0. */
 #ifndef TG_BASE_BITS_H
 #define TG_BASE_BITS_H
 
@@ -11,13 +11,13 @@ static inline size_t tg_words(uint64_t bits)
     return (size_t)((bits + 63) / 64);
 }
 
-/* Index of the lowest set bit (word != 0), and the number of set bits. */
+/* The index of the lowest set bit of a word that is not 0. */
 static inline unsigned tg_lowest(uint64_t word)
 {
     return (unsigned)__builtin_ctzll(word);
 }
 
-/* By halves, as processors of old have no instruction for it. */
+/* Without the popcnt instruction, which x86-64 CPUs need not have. */
 static inline unsigned tg_popcount(uint64_t word)
 {
     word -= word >> 1 & UINT64_C(0x5555555555555555);
@@ -35,7 +35,7 @@ void tg_mask_fill(uint64_t *mask, uint64_t from, uint64_t to);
 /* Copies elements [from, from + n) of `source` to the start of `out`. */
 void tg_mask_extract(uint64_t *out, const uint64_t *source, uint64_t from, size_t n);
 
-/* Sets those of elements [to, to + n) of `out` that are set in the first n of `source`. */
+/* Sets elements to + i of `out` where element i of `source` is set, i below n. Clears none. */
 void tg_mask_insert(uint64_t *out, uint64_t to, const uint64_t *source, size_t n);
 
 #endif

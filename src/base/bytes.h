@@ -1,47 +1,60 @@
-/* Little-endian numbers at any address: the only way that numbers enter or leave a frame or a state. */
+/* Little-endian integers at any address: all integers of frames and states are read and written by these. */
 #ifndef TG_BASE_BYTES_H
 #define TG_BASE_BYTES_H
 
 #include <stdint.h>
+#include <string.h>
+
+/* Whether the CPU's byte order is that of frames. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define TG_IS_LITTLE_ENDIAN 1
+#define TG_LITTLE16(value) (value)
+#define TG_LITTLE32(value) (value)
+#define TG_LITTLE64(value) (value)
+#else
+#define TG_IS_LITTLE_ENDIAN 0
+#define TG_LITTLE16(value) __builtin_bswap16(value)
+#define TG_LITTLE32(value) __builtin_bswap32(value)
+#define TG_LITTLE64(value) __builtin_bswap64(value)
+#endif
 
 static inline void tg_put16(uint8_t *at, uint16_t value)
 {
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
+    value = TG_LITTLE16(value);
+    memcpy(at, &value, sizeof value);
 }
 
 static inline void tg_put32(uint8_t *at, uint32_t value)
 {
-    tg_put16(at, (uint16_t)value);
-    tg_put16(at + 2, (uint16_t)(value >> 16));
+    value = TG_LITTLE32(value);
+    memcpy(at, &value, sizeof value);
 }
 
 static inline void tg_put64(uint8_t *at, uint64_t value)
 {
-    tg_put32(at, (uint32_t)value);
-    tg_put32(at + 4, (uint32_t)(value >> 32));
+    value = TG_LITTLE64(value);
+    memcpy(at, &value, sizeof value);
 }
-
-/* Whether numbers lie in memory as they do on the wire. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define TG_IS_LITTLE_ENDIAN 1
-#else
-#define TG_IS_LITTLE_ENDIAN 0
-#endif
 
 static inline uint16_t tg_get16(const uint8_t *at)
 {
-    return (uint16_t)(at[0] | (uint32_t)at[1] << 8);
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return TG_LITTLE16(value);
 }
 
 static inline uint32_t tg_get32(const uint8_t *at)
 {
-    return tg_get16(at) | (uint32_t)tg_get16(at + 2) << 16;
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return TG_LITTLE32(value);
 }
 
 static inline uint64_t tg_get64(const uint8_t *at)
 {
-    return tg_get32(at) | (uint64_t)tg_get32(at + 4) << 32;
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return TG_LITTLE64(value);
 }
 
 #endif

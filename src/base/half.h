@@ -1,6 +1,6 @@
-/* fp16 and bf16 to and from fp32, bit patterns in integers; rounding to nearest, ties to even.
- * A NaN stays a NaN (its upper payload bits kept, made quiet), and a finite value stays finite: beyond the range comes
- * the largest value of the same sign, since an infinity would end a training run that a clipped gradient does not. */
+/* fp16 and bf16, as bit patterns in integers, to and from fp32; rounding to nearest, ties to even.
+ * Narrowing keeps a NaN a NaN (quiet, with its upper payload bits) and a finite value finite: values beyond the range become the
+ * largest value of their sign, since an infinity would end a training run and a clipped gradient does not. */
 #ifndef TG_BASE_HALF_H
 #define TG_BASE_HALF_H
 
@@ -22,7 +22,7 @@ static inline float tg_bits_float(uint32_t bits)
     return value;
 }
 
-/* A half at any address. Compilers turn loops over such into vectors, which they do not with memcpy. */
+/* A half at any address. Compilers vectorise loops over this type, but not loops over memcpy. */
 typedef uint16_t tg_any_half __attribute__((aligned(1), may_alias));
 
 static inline float tg_bf16_to_float(uint16_t half)
@@ -68,11 +68,11 @@ static inline uint16_t tg_float_to_fp16(float value)
     if (rest >= 0x477fe000u) { /* 65504 and beyond */
         return (uint16_t)(sign | (rest == 0x7f800000u ? 0x7c00u : 0x7bffu));
     }
-    if (rest >= 0x38800000u) { /* normal; a carry out of the mantissa moves into the exponent, as it should */
+    if (rest >= 0x38800000u) { /* normal; a carry out of the mantissa correctly increments the exponent */
         uint32_t rebased = rest - (112u << 23);
         return (uint16_t)(sign | (rebased + 0xfffu + ((rebased >> 13) & 1u)) >> 13);
     }
-    /* subnormal: adding 0.5 puts multiples of 2^-24 into the low mantissa bits, rounded by the addition */
+    /* subnormal: the sum with 0.5 has multiples of 2^-24 in its low mantissa bits, rounded by the addition */
     float shifted = tg_bits_float(rest) + 0.5f;
     return (uint16_t)(sign | (tg_float_bits(shifted) - 0x3f000000u));
 }

@@ -1,4 +1,4 @@
-/* Allocation through the caller's allocator. */
+/* See memory.h. */
 #include "base/memory.h"
 
 #include <inttypes.h>

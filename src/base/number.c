@@ -1,4 +1,4 @@
-/* Decimal numbers, the same in every locale: the C library's own conversion, under the "C" locale. */
+/* See number.h. Uses the C library's conversions under the "C" locale. */
 #include "base/number.h"
 
 #include <locale.h>
@@ -37,11 +37,11 @@ bool tg_number_read(double *out, const char *text, size_t len)
     if (end != copy + len || !isfinite(value)) {
         return false;
     }
-    *out = value == 0.0 ? 0.0 : value; /* -0 means the same and must not get a text of its own */
+    *out = value == 0.0 ? 0.0 : value; /* -0 equals 0 and must not be written differently */
     return true;
 }
 
-/* "1e+20" to "1e20" and "1e-05" to "1e-5": a plus would read as the end of a part. */
+/* "1e+20" to "1e20" and "1e-05" to "1e-5": in a recipe, a plus ends a part. */
 static void tidy_exponent(char *text)
 {
     char *to = strchr(text, 'e');

@@ -7,7 +7,7 @@
 
 #define TG_NUMBER_CAP 32
 
-/* Reads all `len` characters as a plain decimal number (digits, point, sign, exponent); false if they are not one. */
+/* Parses all `len` characters as a decimal number (digits, point, sign, exponent); false if they are not one. */
 bool tg_number_read(double *out, const char *text, size_t len);
 
 /* Writes the shortest decimal that reads back as the same number. */

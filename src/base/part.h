@@ -1,24 +1,24 @@
-/* What every part of the pipe has: a name and parameters. Each stage's header builds on it. */
+/* What all parts of a recipe have in common: a name and parameters. The header of each stage builds on it. */
 #ifndef TG_BASE_PART_H
 #define TG_BASE_PART_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TG_PARAM_CAP 24 /* parameters that a part may have */
+#define TG_PARAM_CAP 24 /* the most parameters of a part */
 
-/* A parameter: a number in a range, or a choice, whose value is its position in the list. */
+/* A parameter: a number in a range, or a choice, whose value is its index in the list. */
 typedef struct tg_param {
     const char *name;
     const char *summary;
     const char *const *choices; /* ends with NULL; NULL for a number */
-    double lowest, highest;     /* of a number, both allowed ... */
-    bool above_lowest;          /* ... but `lowest` itself only if this is false */
-    bool is_whole;              /* a number without a fraction */
-    bool required;              /* has no standard value */
-    bool is_main;               /* set by a bare value; at most one in a part */
+    double lowest, highest;     /* of a number, both inclusive ... */
+    bool above_lowest;          /* ... unless this is true: then `lowest` is excluded */
+    bool is_whole;              /* an integer */
+    bool required;              /* has no default */
+    bool is_main;               /* set by a value without a name; at most one per part */
     double standard;
-    const char *word; /* of a number: stands for `standard`, which lies outside of the range; NULL: none */
+    const char *word; /* of a number: a name for the default, which is outside the range; NULL: none */
 } tg_param;
 
 typedef struct tg_part {

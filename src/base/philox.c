@@ -1,4 +1,4 @@
-/* Philox4x32-10 and the streams made of it; docs/format.md section 5 is the definition. */
+/* See philox.h; docs/format.md section 5 is the definition. */
 #include "base/philox.h"
 
 void tg_philox(uint32_t out[4], uint64_t key, const uint32_t counter[4])
@@ -41,7 +41,7 @@ uint64_t tg_stream_bits(const tg_stream *s, uint64_t index)
 
 uint64_t tg_stream_below(const tg_stream *s, uint64_t index, uint64_t limit)
 {
-    /* The high half of a 64x64-bit product, from 32-bit halves so that no wider type is needed. */
+    /* The high half of a 64x64-bit product, computed from 32-bit halves. */
     uint64_t x = tg_stream_bits(s, index);
     uint64_t x0 = (uint32_t)x, x1 = x >> 32, y0 = (uint32_t)limit, y1 = limit >> 32;
     uint64_t middle = x1 * y0 + ((x0 * y0) >> 32);

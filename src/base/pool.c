@@ -1,5 +1,5 @@
-/* The pool: workers sleep until a batch of jobs is there, then take jobs by an atomic counter. Whoever calls takes jobs, too, and
- * closes the batch when there are none left; so nobody waits for a thread that wakes too late to be of use. */
+/* A thread pool. Workers sleep until there is a batch of jobs, and then take jobs by an atomic counter. The caller takes jobs as
+ * well, and closes the batch when none is left, so that it never waits for a thread that wakes up too late to help. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -16,12 +16,12 @@ struct tg_pool {
     tg_allocator allocator;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    member *members; /* worker 1 and up; worker 0 is whoever calls */
+    member *members; /* workers 1 and up; worker 0 is the calling thread */
     uint32_t workers;
-    uint32_t started; /* threads that exist */
-    uint32_t busy;    /* threads at work on the batch */
-    uint64_t batch;   /* counts batches, so that a thread knows a new one */
-    bool is_open;     /* the batch may have jobs that nobody has taken */
+    uint32_t started; /* threads created */
+    uint32_t busy;    /* threads working on the batch */
+    uint64_t batch;   /* number of the batch, by which a thread notices a new one */
+    bool is_open;     /* the batch may have jobs left */
     bool quit;
     tg_job *job;
     void *context;

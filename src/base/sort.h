@@ -1,4 +1,4 @@
-/* Sorts keys in ascending order: by a heap, in place, in the same time for any order. */
+/* Heapsort of keys, ascending and in place; its time does not depend on their order. */
 #ifndef TG_BASE_SORT_H
 #define TG_BASE_SORT_H
 

@@ -1,4 +1,4 @@
-/* Status texts and the one way to report a failure. */
+/* See status.h. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -31,10 +31,10 @@ tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...)
     if (why != NULL) {
         va_list arguments;
         va_start(arguments, format);
-        /* A sentence that is cut is still a sentence; the result is not needed. */
+        /* A truncated message is good enough. */
         (void)vsnprintf(why->text, sizeof why->text, format, arguments);
         va_end(arguments);
-        /* Names and texts come from files and from peers: none may break the line or steer a terminal. */
+        /* Names come from files and from peers: control characters must not reach a terminal. */
         for (char *c = why->text; *c != '\0'; c++) {
             if ((unsigned char)*c < 0x20 || *c == 0x7f) {
                 *c = '?';

@@ -1,4 +1,4 @@
-/* How functions fail: a status, and one sentence in the caller's tg_detail. */
+/* Error handling: functions return a status and write one sentence to the caller's tg_detail. */
 #ifndef TG_BASE_STATUS_H
 #define TG_BASE_STATUS_H
 
@@ -12,7 +12,7 @@
 #define TG_PRINTF(text, first)
 #endif
 
-/* Returns from the calling function when `call` fails. */
+/* Returns from the calling function if `call` fails. */
 #define TG_TRY(call)                      \
     do {                                  \
         tg_status tg_try_status = (call); \
@@ -21,7 +21,7 @@
         }                                 \
     } while (0)
 
-/* Returns from the calling function when `pointer`, which must be given, is NULL. */
+/* Returns from the calling function with an error if `pointer` is NULL. */
 #define TG_NEED(pointer, why)                   \
     do {                                        \
         if ((pointer) == NULL) {                \
@@ -29,11 +29,11 @@
         }                                       \
     } while (0)
 
-/* Writes the sentence (cut to fit) unless `why` is NULL, and returns `status`, so that a failure is one
- * statement: return tg_fail(TG_E_FRAME, why, "..."). */
+/* Writes the message, truncated to fit, unless `why` is NULL, and returns `status`, so that failing is one statement:
+ * return tg_fail(TG_E_FRAME, why, "..."). */
 tg_status tg_fail(tg_status status, tg_detail *why, const char *format, ...) TG_PRINTF(3, 4);
 
-/* TG_E_ARGUMENT, with a sentence that names the argument. */
+/* Returns TG_E_ARGUMENT with a message that names the missing argument. */
 tg_status tg_missing(const char *name, tg_detail *why);
 
 #endif

@@ -58,7 +58,7 @@ static tg_status admit_row(const tg_factorization_context *c, tg_factorization *
  * that is the same on all ranks. */
 static double scale_of_product(const tg_factorization *m)
 {
-    float largest = tg_bits_float(tg_kernels_best()->largest_key(m->q, (size_t)(m->columns * m->rank)));
+    float largest = tg_bits_float(tg_kernels_best()->select.largest_key(m->q, (size_t)(m->columns * m->rank)));
     int exponent = 0;
     (void)frexp((double)largest * (double)m->columns, &exponent);
     return exponent > 0 ? ldexp(1, -exponent) : 1;
@@ -71,7 +71,7 @@ tg_status tg_factorization_multiply(const tg_factorization_context *c, tg_factor
     m->saturates = false;
     for (uint64_t i = 0; i < m->rows; i++) {
         load_row(c, m, grads, i);
-        if (tg_kernels_best()->largest_key(c->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
+        if (tg_kernels_best()->select.largest_key(c->row, (size_t)m->columns) > tg_float_bits(m->limit)) {
             TG_TRY(admit_row(c, m, grads, i, why));
         }
         memset(sums, 0, sizeof sums);

@@ -143,8 +143,8 @@ static void update_residual(const tg_lgc *l, const tg_lgc_tensor *t, const float
     const uint64_t *mask = sent == NULL ? NULL : mask_of(l, t);
     tg_residual_view memory = {l->state.saved + t->feedback_at, l->state.next + t->feedback_at, (size_t)t->n};
     if (mask == NULL) {
-        (void)tg_kernels_best()->subtract(memory.next, u, u, (size_t)t->n,
-                                          false); /* 0, or NaN, which is set to 0 below */
+        (void)tg_kernels_best()->passes.subtract(memory.next, u, u, (size_t)t->n,
+                                                 false); /* 0, or NaN, which is set to 0 below */
     } else {
         memcpy(memory.next, u, (size_t)t->n * sizeof *u);
         tg_expand_add(memory.next, mask, sent, -1.0f, (size_t)t->n);

@@ -14,7 +14,7 @@ static const tg_param params[] = {
 static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,
                          bool nontemporal)
 {
-    return tg_kernels_best()->accumulate(u, also, g, m->now, (float)p[0], n, nontemporal);
+    return tg_kernels_best()->passes.accumulate(u, also, g, m->now, (float)p[0], n, nontemporal);
 }
 
 const tg_feedback_part tg_feedback_ef = {

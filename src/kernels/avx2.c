@@ -1,11 +1,11 @@
-/* Kernels for AVX2 with F16C and BMI2; each mirrors the scalar one of its name. Whoever calls them has looked whether the processor
- * can. */
-#include "kernels/kernels.h"
-#include "kernels/scalar_buckets.h"
+/* The kernels for AVX2 with F16C and BMI2, and their table. Each gives the bits of the scalar one of its name. The caller has checked
+ * that the CPU has these instructions (kernels.c). */
+#include "kernels/scalar.h"
 
 #if defined(__x86_64__)
+#include "kernels/bmi2.h"
+#include "kernels/mask_bits.h"
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
-#define TG_STREAMS
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 #include "kernels/rans_loops.h"
@@ -16,30 +16,35 @@
 
 #define INLINED static inline __attribute__((always_inline)) TG_TARGET
 
-/* ---- to memory that nobody reads soon --------------------------------------------------------------------------------- */
+/* ---- passes -------------------------------------------------------------------------------------------------------------- */
 
-enum { LANES = 8, AHEAD = 512 }; /* elements: of a vector, and that are asked for before they are needed */
+enum { LANES = 8, PREFETCH_DISTANCE = 512 }; /* in elements */
 
-INLINED void put(float *out, __m256 values, bool streams)
+INLINED void put(float *out, __m256 values, bool non_temporal)
 {
-    if (streams) {
+    if (non_temporal) {
         _mm256_stream_ps(out, values);
     } else {
         _mm256_storeu_ps(out, values);
     }
 }
 
-/* Elements before the first whose place a streaming store can begin at, at most n. */
-INLINED size_t before_line(const float *out, size_t n)
+/* Elements before the first vector that is aligned, where non-temporal stores can begin; at most n. */
+INLINED size_t before_aligned(const float *out, size_t n)
 {
     size_t head = (0 - (uintptr_t)out / sizeof *out) % LANES;
     return head < n ? head : n;
 }
 
-TG_TARGET static void copy(float *out, const float *values, size_t n, bool streams)
+TG_TARGET static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
 {
-    size_t i = before_line(out, n);
-    if (!streams) {
+    memcpy(out, bytes, len);
+}
+
+TG_TARGET static void copy(float *out, const float *values, size_t n, bool non_temporal)
+{
+    size_t i = before_aligned(out, n);
+    if (!non_temporal) {
         memcpy(out, values, n * sizeof *out);
         return;
     }
@@ -57,57 +62,57 @@ INLINED __m256i not_finite(__m256 values)
     return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(values), infinity), infinity);
 }
 
-INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool streams)
+INLINED bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool non_temporal)
 {
     __m256i bad = _mm256_setzero_si256();
     const __m256 factor = _mm256_set1_ps(share);
-    size_t i = streams ? before_line(out, n) : 0;
-    bool head = tg_kernels_scalar.accumulate(out, NULL, a, b, share, i, false);
+    size_t i = non_temporal ? before_aligned(out, n) : 0;
+    bool head = tg_kernels_scalar.passes.accumulate(out, NULL, a, b, share, i, false);
     for (; n - i >= LANES; i += LANES) {
         __m256 value = _mm256_loadu_ps(a + i);
-        _mm_prefetch((const char *)(a + i) + AHEAD * sizeof *a, _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + i) + AHEAD * sizeof *b, _MM_HINT_T0);
+        _mm_prefetch((const char *)(a + i) + PREFETCH_DISTANCE * sizeof *a, _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + i) + PREFETCH_DISTANCE * sizeof *b, _MM_HINT_T0);
         __m256 sum = _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(b + i)));
         bad = _mm256_or_si256(bad, not_finite(sum));
-        put(out + i, sum, streams);
+        put(out + i, sum, non_temporal);
     }
-    bool tail = tg_kernels_scalar.accumulate(out + i, NULL, a + i, b + i, share, n - i, false);
+    bool tail = tg_kernels_scalar.passes.accumulate(out + i, NULL, a + i, b + i, share, n - i, false);
     return head && tail && _mm256_testz_si256(bad, bad) != 0;
 }
 
 TG_TARGET static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
-                                 bool streams)
+                                 bool non_temporal)
 {
-    bool finite = streams && also == NULL ? accumulate_all(out, a, b, share, n, true)
-                                          : accumulate_all(out, a, b, share, n, false);
+    bool finite = non_temporal && also == NULL ? accumulate_all(out, a, b, share, n, true)
+                                               : accumulate_all(out, a, b, share, n, false);
     if (also != NULL) {
-        copy(also, out, n, streams);
+        copy(also, out, n, non_temporal);
     }
     return finite;
 }
 
-INLINED bool subtract_all(float *out, const float *a, const float *b, size_t n, bool streams)
+INLINED bool subtract_all(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
     __m256i bad = _mm256_setzero_si256();
-    size_t i = streams ? before_line(out, n) : 0;
-    bool head = tg_kernels_scalar.subtract(out, a, b, i, false);
+    size_t i = non_temporal ? before_aligned(out, n) : 0;
+    bool head = tg_kernels_scalar.passes.subtract(out, a, b, i, false);
     for (; n - i >= LANES; i += LANES) {
         __m256 difference = _mm256_sub_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
         bad = _mm256_or_si256(bad, not_finite(difference));
-        put(out + i, difference, streams);
+        put(out + i, difference, non_temporal);
     }
-    bool tail = tg_kernels_scalar.subtract(out + i, a + i, b + i, n - i, false);
+    bool tail = tg_kernels_scalar.passes.subtract(out + i, a + i, b + i, n - i, false);
     return head && tail && _mm256_testz_si256(bad, bad) != 0;
 }
 
-TG_TARGET static bool subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+TG_TARGET static bool subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
-    return streams ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
+    return non_temporal ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
 }
 
 /* ---- halves ---------------------------------------------------------------------------------------------------------- */
 
-/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
+/* The instruction makes infinities of values beyond the range; these are replaced by the largest value before. */
 TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
 {
     const __m256i rest = _mm256_set1_epi32(0x7fffffff), largest = _mm256_set1_epi32(0x477fe000);
@@ -117,7 +122,7 @@ TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
     for (; n - i >= 8; i += 8) {
         __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(values + i));
         __m256i magnitude = _mm256_and_si256(bits, rest), below = _mm256_cmpgt_epi32(infinity, magnitude);
-        _mm_prefetch((const char *)(values + i) + AHEAD * sizeof *values, _MM_HINT_T0);
+        _mm_prefetch((const char *)(values + i) + PREFETCH_DISTANCE * sizeof *values, _MM_HINT_T0);
         __m256i beyond = _mm256_and_si256(_mm256_cmpgt_epi32(magnitude, largest), below);
         finite = _mm256_and_si256(finite, below);
         __m256i clipped = _mm256_or_si256(_mm256_andnot_si256(rest, bits), largest);
@@ -125,11 +130,11 @@ TG_TARGET static bool fp16_narrow(void *halves, const float *values, size_t n)
         _mm_storeu_si128((__m128i *)(void *)((uint16_t *)halves + i),
                          _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
     }
-    bool tail = tg_kernels_scalar.fp16_narrow((uint16_t *)halves + i, values + i, n - i);
+    bool tail = tg_kernels_scalar.halves.fp16_narrow((uint16_t *)halves + i, values + i, n - i);
     return tail && _mm256_movemask_epi8(finite) == -1;
 }
 
-/* The instruction makes NaNs quiet, where they are wanted as they are. */
+/* The instruction makes NaNs quiet; vectors with NaNs are left to the scalar kernel, which keeps them. */
 TG_TARGET static void fp16_widen(float *out, const void *halves, size_t n)
 {
     const __m128i rest = _mm_set1_epi16(0x7fff), infinity = _mm_set1_epi16(0x7c00);
@@ -138,10 +143,10 @@ TG_TARGET static void fp16_widen(float *out, const void *halves, size_t n)
         __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)halves + i));
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(bits));
         if (_mm_movemask_epi8(_mm_cmpgt_epi16(_mm_and_si128(bits, rest), infinity)) != 0) {
-            tg_kernels_scalar.fp16_widen(out + i, (const uint16_t *)halves + i, 8);
+            tg_kernels_scalar.halves.fp16_widen(out + i, (const uint16_t *)halves + i, 8);
         }
     }
-    tg_kernels_scalar.fp16_widen(out + i, (const uint16_t *)halves + i, n - i);
+    tg_kernels_scalar.halves.fp16_widen(out + i, (const uint16_t *)halves + i, n - i);
 }
 
 TG_TARGET static void fp16_add(float *sums, const void *halves, float weight, size_t n)
@@ -152,7 +157,7 @@ TG_TARGET static void fp16_add(float *sums, const void *halves, float weight, si
         __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)halves + i)));
         _mm256_storeu_ps(sums + i, _mm256_add_ps(_mm256_loadu_ps(sums + i), _mm256_mul_ps(factor, values)));
     }
-    tg_kernels_scalar.fp16_add(sums + i, (const uint16_t *)halves + i, weight, n - i);
+    tg_kernels_scalar.halves.fp16_add(sums + i, (const uint16_t *)halves + i, weight, n - i);
 }
 
 TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
@@ -169,7 +174,7 @@ TG_TARGET static void mark_keys(uint64_t *mask, const float *values, uint32_t le
         mask[i / 64] = word;
     }
     if (i < n) {
-        tg_kernels_scalar.mark_keys(mask + i / 64, values + i, least, n - i);
+        tg_kernels_scalar.select.mark_keys(mask + i / 64, values + i, least, n - i);
     }
 }
 
@@ -187,38 +192,57 @@ TG_TARGET static void mark_bin(uint64_t *mask, size_t at, const float *u, const 
         __m256i key = _mm256_and_si256(_mm256_castps_si256(value), rest);
         __m256i beyond = _mm256_or_si256(_mm256_cmpgt_epi32(reach, below), _mm256_cmpgt_epi32(reach, infinity));
         __m256i is_in = _mm256_and_si256(beyond, _mm256_cmpgt_epi32(key, _mm256_setzero_si256()));
-        set_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
+        set_mask_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
     }
-    tg_kernels_scalar.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
+    tg_kernels_scalar.select.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
 }
 
 const tg_kernels tg_kernels_avx2 = {
-    TG_LOOPS,
-    TG_PASS_LOOPS,
-    .accumulate = accumulate,
-    .subtract = subtract,
-    .copy = copy,
-    .fp16_narrow = fp16_narrow,
-    .fp16_widen = fp16_widen,
-    .fp16_add = fp16_add,
-    .mark_keys = mark_keys,
-    .list_marks = tg_scalar_list_marks,
-    .mark_bin = mark_bin,
-    TG_SCALAR_SELECT,
-    .stream_bytes = tg_scalar_stream_bytes,
-    .bits_write = tg_scalar_bits_write,
-    .bits_read = tg_scalar_bits_read,
-    .numbers_below = tg_scalar_numbers_below,
-    .count_few = tg_scalar_count_few,
-    TG_BUCKET_LOOPS,
-    TG_TABLE_LOOPS,
-    .draw = tg_scalar_draw,
-    .split_words = split_words,
-    .join_words = join_words,
-    .rans_push = rans_push,
-    .rans_pull = rans_pull,
-    .prefix_write = tg_prefix_write_bmi2,
-    .prefix_read = tg_prefix_read_bmi2,
-    .rice_read = tg_rice_read_bmi2,
+    .passes = {.all_finite = all_finite,
+               .accumulate = accumulate,
+               .subtract = subtract,
+               .copy = copy,
+               .stream_bytes = stream_bytes,
+               .add = add},
+    .halves = {.all_finite = halves_all_finite,
+               .fp16_narrow = fp16_narrow,
+               .fp16_widen = fp16_widen,
+               .fp16_add = fp16_add,
+               .bf16_narrow = bf16_narrow,
+               .bf16_widen = bf16_widen,
+               .bf16_add = bf16_add},
+    .select = {.largest_key = largest_key,
+               .mark_keys = mark_keys,
+               .mark_bin = mark_bin,
+               .list_marks = tg_scalar_list_marks},
+    .symbols = {.draw = tg_scalar_draw,
+                .ternary = ternary,
+                .levels = levels,
+                .natural = natural,
+                .signs = signs,
+                .mark_above = mark_above,
+                .count_above = count_above,
+                .round_between = round_between,
+                .powers = powers,
+                .look_up = look_up,
+                .look_up_add = look_up_add},
+    .statistics = {.moments = moments,
+                   .squares = squares,
+                   .sums_around = sums_around,
+                   .ends = tg_scalar_ends,
+                   .nth = tg_scalar_nth,
+                   .split = tg_scalar_split,
+                   .ways_up = tg_scalar_ways_up},
+    .coders = {.bits_write = tg_scalar_bits_write,
+               .bits_read = tg_scalar_bits_read,
+               .numbers_below = tg_scalar_numbers_below,
+               .count = tg_scalar_count,
+               .split_words = split_words,
+               .join_words = join_words,
+               .rans_push = rans_push,
+               .rans_pull = rans_pull,
+               .prefix_write = tg_bmi2_prefix_write,
+               .prefix_read = tg_bmi2_prefix_read,
+               .rice_read = tg_bmi2_rice_read},
 };
 #endif

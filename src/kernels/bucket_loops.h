@@ -1,4 +1,4 @@
-/* Hot loops of quantizers in buckets, in plain C that compilers turn into vector instructions by themselves; see loops.h. */
+/* Quantizers and sums over buckets in plain C that compilers vectorise; see loops.h. */
 #ifndef TG_KERNELS_BUCKET_LOOPS_H
 #define TG_KERNELS_BUCKET_LOOPS_H
 
@@ -7,17 +7,13 @@
 
 #include <math.h>
 
-#ifndef TG_LOOP
-#define TG_LOOP TG_TARGET static
-#endif
-
 /* A random word as a number in [0, 1), exactly. */
 TG_TARGET static inline float unit_of(uint32_t word)
 {
     return (float)(int32_t)(word >> 8) * 0x1p-24f;
 }
 
-TG_LOOP void ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+TG_TARGET static void ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int32_t sent = unit_of(draws[i]) * largest < fabsf(values[i]) ? 1 : 0;
@@ -26,8 +22,8 @@ TG_LOOP void ternary(uint16_t *symbols, const float *values, const uint32_t *dra
     }
 }
 
-TG_LOOP void levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
-                    uint32_t most, size_t n)
+TG_TARGET static void levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                             uint32_t most, size_t n)
 {
     float highest = (float)(int32_t)most;
     for (size_t i = 0; i < n; i++) {
@@ -39,39 +35,38 @@ TG_LOOP void levels(uint16_t *symbols, const float *values, const uint32_t *draw
     }
 }
 
-TG_LOOP void natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+TG_TARGET static void natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), exponent = bits >> 23 & 255;
-        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
+        /* The fraction is the position between two powers of two, or between 0 and the least normal number. */
         uint32_t up = (draws[i] >> 9) < (bits & 0x7fffffu) ? 1 : 0;
         symbols[i] = (uint16_t)((bits >> 23) + (exponent < 254 ? up : 0));
     }
 }
 
-TG_LOOP void signs(uint16_t *symbols, const float *values, size_t n)
+TG_TARGET static void signs(uint16_t *symbols, const float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         symbols[i] = (uint16_t)(tg_float_bits(values[i]) >> 31);
     }
 }
 
-TG_LOOP void powers(float *values, const uint16_t *symbols, size_t n)
+TG_TARGET static void powers(float *values, const uint16_t *symbols, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         values[i] = tg_bits_float((uint32_t)symbols[i] << 23);
     }
 }
 
-TG_LOOP void mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
+TG_TARGET static void mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         symbols[i] = values[i] > threshold ? 1 : 0;
     }
 }
 
-#ifndef TG_HAS_TABLES /* Files that have their own of these define it. */
-enum { SUMS = 16 };   /* that are taken of every so many-th value, and then together in order */
+enum { SUMS = 16 }; /* partial sums */
 
 TG_TARGET static inline double in_order(const double *sums)
 {
@@ -82,8 +77,8 @@ TG_TARGET static inline double in_order(const double *sums)
     return sum;
 }
 
-/* Products with 0 and 1 in place of a branch are exact. */
-TG_LOOP size_t sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+/* Multiplies by 0 or 1 instead of branching, which is exact. */
+TG_TARGET static size_t sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
 {
     double below[SUMS] = {0}, above[SUMS] = {0};
     size_t count = 0;
@@ -116,7 +111,7 @@ TG_LOOP size_t sums_around(double around[2], const float *values, float threshol
     return count;
 }
 
-TG_LOOP size_t moments(double of[2], const float *values, size_t n)
+TG_TARGET static size_t moments(double of[2], const float *values, size_t n)
 {
     double magnitudes[SUMS] = {0}, squares[SUMS] = {0};
     uint32_t counts[SUMS] = {0};
@@ -143,14 +138,15 @@ TG_LOOP size_t moments(double of[2], const float *values, size_t n)
     return count;
 }
 
-TG_LOOP double squares(const float *values, size_t n)
+TG_TARGET static double squares(const float *values, size_t n)
 {
     double of[2];
     (void)moments(of, values, n);
     return of[1];
 }
 
-TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
+TG_TARGET static void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n,
+                                  size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         symbols[i] = 0;
@@ -165,7 +161,7 @@ TG_LOOP void count_above(uint16_t *symbols, const float *values, const float *li
     }
 }
 
-TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+TG_TARGET static void look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
 {
     (void)table_n;
     for (size_t i = 0; i < n; i++) {
@@ -173,7 +169,7 @@ TG_LOOP void look_up(float *values, const uint16_t *symbols, const float *table,
     }
 }
 
-TG_LOOP void look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
+TG_TARGET static void look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n)
 {
     (void)table_n;
     for (size_t i = 0; i < n; i++) {
@@ -181,8 +177,8 @@ TG_LOOP void look_up_add(float *sums, const uint16_t *symbols, const float *tabl
     }
 }
 
-TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
-                           uint32_t bound_n, float scale, size_t n)
+TG_TARGET static void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                                    uint32_t bound_n, float scale, size_t n)
 {
     enum { PIECE = 1024 };
     for (size_t at = 0; at < n; at += PIECE) {
@@ -202,14 +198,5 @@ TG_LOOP void round_between(uint16_t *symbols, const float *values, const uint32_
         }
     }
 }
-
-#define TG_TABLE_LOOPS                                                                                          \
-    .look_up = look_up, .look_up_add = look_up_add, .round_between = round_between, .count_above = count_above, \
-    .sums_around = sums_around, .moments = moments, .squares = squares
-#endif
-
-/* Them, in a table of kernels. */
-#define TG_BUCKET_LOOPS \
-    .ternary = ternary, .levels = levels, .natural = natural, .signs = signs, .powers = powers, .mark_above = mark_above
 
 #endif

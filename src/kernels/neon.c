@@ -1,9 +1,9 @@
-/* Kernels for NEON, which every AArch64 processor has; each mirrors the scalar one of its name. Conversions and arithmetic
- * follow IEEE 754 as long as nobody has told the processor to flush small numbers to zero. */
-#include "kernels/kernels.h"
-#include "kernels/scalar_buckets.h"
+/* The kernels for NEON, which every AArch64 CPU has, and their table. Each gives the bits of the scalar one of its name, provided that
+ * the CPU is not set to flush subnormal numbers to zero. */
+#include "kernels/scalar.h"
 
 #if defined(__AARCH64EL__)
+#include "kernels/mask_bits.h"
 #define TG_TARGET
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
@@ -13,8 +13,46 @@
 #include "kernels/word_loops.h"
 
 #include <arm_neon.h>
+#include <string.h>
 
-/* The instruction makes infinities of what is beyond the range, where the largest value is wanted. */
+/* ---- passes -------------------------------------------------------------------------------------------------------------- */
+
+static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                       bool non_temporal)
+{
+    (void)non_temporal;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] + share * b[i];
+    }
+    if (also != NULL) {
+        memcpy(also, out, n * sizeof *also);
+    }
+    return all_finite(out, n);
+}
+
+static bool subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
+{
+    (void)non_temporal;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] - b[i];
+    }
+    return all_finite(out, n);
+}
+
+static void copy(float *out, const float *values, size_t n, bool non_temporal)
+{
+    (void)non_temporal;
+    memcpy(out, values, n * sizeof *out);
+}
+
+static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
+{
+    memcpy(out, bytes, len);
+}
+
+/* ---- halves -------------------------------------------------------------------------------------------------------------- */
+
+/* The instruction makes infinities of values beyond the range; these are replaced by the largest value before. */
 static uint16x4_t narrow(const float *values)
 {
     const uint32x4_t rest = vdupq_n_u32(0x7fffffff), largest = vdupq_n_u32(0x477fe000);
@@ -27,7 +65,7 @@ static uint16x4_t narrow(const float *values)
     return vreinterpret_u16_f16(vcvt_f16_f32(value));
 }
 
-/* Eight halves at any address: vectors of bytes need not be aligned. */
+/* Eight halves at any address; vectors of bytes need no alignment. */
 static void put_halves(void *halves, size_t i, uint16x8_t eight)
 {
     vst1q_u8((uint8_t *)halves + 2 * i, vreinterpretq_u8_u16(eight));
@@ -44,11 +82,11 @@ static bool fp16_narrow(void *halves, const float *values, size_t n)
     for (; n - i >= 8; i += 8) {
         put_halves(halves, i, vcombine_u16(narrow(values + i), narrow(values + i + 4)));
     }
-    (void)tg_kernels_scalar.fp16_narrow((uint8_t *)halves + 2 * i, values + i, n - i);
+    (void)tg_kernels_scalar.halves.fp16_narrow((uint8_t *)halves + 2 * i, values + i, n - i);
     return all_finite(values, n);
 }
 
-/* The instruction makes NaNs quiet, where they are wanted as they are. */
+/* The instruction makes NaNs quiet; vectors with NaNs are left to the scalar kernel, which keeps them. */
 static void fp16_widen(float *out, const void *halves, size_t n)
 {
     const uint16x8_t rest = vdupq_n_u16(0x7fff);
@@ -58,10 +96,10 @@ static void fp16_widen(float *out, const void *halves, size_t n)
         vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(bits))));
         vst1q_f32(out + i + 4, vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(bits))));
         if (vmaxvq_u16(vandq_u16(bits, rest)) > 0x7c00) {
-            tg_kernels_scalar.fp16_widen(out + i, (const uint8_t *)halves + 2 * i, 8);
+            tg_kernels_scalar.halves.fp16_widen(out + i, (const uint8_t *)halves + 2 * i, 8);
         }
     }
-    tg_kernels_scalar.fp16_widen(out + i, (const uint8_t *)halves + 2 * i, n - i);
+    tg_kernels_scalar.halves.fp16_widen(out + i, (const uint8_t *)halves + 2 * i, n - i);
 }
 
 static void fp16_add(float *sums, const void *halves, float weight, size_t n)
@@ -74,13 +112,15 @@ static void fp16_add(float *sums, const void *halves, float weight, size_t n)
         vst1q_f32(sums + i, vaddq_f32(vld1q_f32(sums + i), vmulq_n_f32(low, weight)));
         vst1q_f32(sums + i + 4, vaddq_f32(vld1q_f32(sums + i + 4), vmulq_n_f32(high, weight)));
     }
-    tg_kernels_scalar.fp16_add(sums + i, (const uint8_t *)halves + 2 * i, weight, n - i);
+    tg_kernels_scalar.halves.fp16_add(sums + i, (const uint8_t *)halves + 2 * i, weight, n - i);
 }
 
-/* A bit for each byte of a row of eight: its own if it stands for an element that is marked, all ones or all zeros. */
+/* ---- selection ----------------------------------------------------------------------------------------------------------- */
+
+/* Byte i of eight masked by bit i: sums of eight bytes then hold one bit per element. */
 static const uint8_t places[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
 
-/* Of sixteen elements, those whose magnitude is `bound` or more: a bit each, in its place. */
+/* Of sixteen elements, those whose key is `bound` or more, as one bit in the element's byte. */
 static uint8x16_t marks(const float *values, uint32x4_t bound)
 {
     const uint32x4_t rest = vdupq_n_u32(0x7fffffff);
@@ -93,7 +133,7 @@ static uint8x16_t marks(const float *values, uint32x4_t bound)
     return vandq_u8(vcombine_u8(vmovn_u16(left), vmovn_u16(right)), vld1q_u8(places));
 }
 
-/* Sums of neighbours, three times over, bring the bits of eight elements into one byte. */
+/* Three pairwise additions bring the bits of eight elements into one byte. */
 static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
 {
     const uint32x4_t bound = vdupq_n_u32(least);
@@ -105,11 +145,11 @@ static void mark_keys(uint64_t *mask, const float *values, uint32_t least, size_
         mask[i / 64] = vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(both, both)), 0);
     }
     if (i < n) {
-        tg_kernels_scalar.mark_keys(mask + i / 64, values + i, least, n - i);
+        tg_kernels_scalar.select.mark_keys(mask + i / 64, values + i, least, n - i);
     }
 }
 
-/* Of four elements of a bin, those that are marked: all ones or all zeros. */
+/* Of four elements of a bin: all ones if it is marked, else all zeros. */
 static uint16x4_t reach(const float *u, const float *g, float more, uint32x4_t bound)
 {
     const uint32x4_t rest = vdupq_n_u32(0x7fffffff), infinity = vdupq_n_u32(0x7f800000);
@@ -126,36 +166,57 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
     size_t i = 0;
     for (; n - i >= 8; i += 8) {
         uint16x8_t is_in = vcombine_u16(reach(u + i, g + i, more, bound), reach(u + i + 4, g + i + 4, more, bound));
-        set_bits(mask, at + i, vaddv_u8(vand_u8(vmovn_u16(is_in), vld1_u8(places))));
+        set_mask_bits(mask, at + i, vaddv_u8(vand_u8(vmovn_u16(is_in), vld1_u8(places))));
     }
-    tg_kernels_scalar.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
+    tg_kernels_scalar.select.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
 }
 
 const tg_kernels tg_kernels_neon = {
-    TG_LOOPS,
-    TG_PASS_LOOPS,
-    TG_PLAIN_LOOPS,
-    TG_BUCKET_LOOPS,
-    TG_TABLE_LOOPS,
-    .fp16_narrow = fp16_narrow,
-    .fp16_widen = fp16_widen,
-    .fp16_add = fp16_add,
-    .draw = tg_scalar_draw,
-    TG_SCALAR_SELECT,
-    .stream_bytes = tg_scalar_stream_bytes,
-    .bits_write = tg_scalar_bits_write,
-    .bits_read = tg_scalar_bits_read,
-    .numbers_below = tg_scalar_numbers_below,
-    .count_few = tg_scalar_count_few,
-    .mark_keys = mark_keys,
-    .list_marks = tg_scalar_list_marks,
-    .mark_bin = mark_bin,
-    .split_words = split_words,
-    .join_words = join_words,
-    .rans_push = rans_push, /* no instruction here looks up several slots of a large table at once */
-    .rans_pull = rans_pull,
-    .prefix_write = prefix_write,
-    .prefix_read = prefix_read,
-    .rice_read = rice_read,
+    .passes = {.all_finite = all_finite,
+               .accumulate = accumulate,
+               .subtract = subtract,
+               .copy = copy,
+               .stream_bytes = stream_bytes,
+               .add = add},
+    .halves = {.all_finite = halves_all_finite,
+               .fp16_narrow = fp16_narrow,
+               .fp16_widen = fp16_widen,
+               .fp16_add = fp16_add,
+               .bf16_narrow = bf16_narrow,
+               .bf16_widen = bf16_widen,
+               .bf16_add = bf16_add},
+    .select = {.largest_key = largest_key,
+               .mark_keys = mark_keys,
+               .mark_bin = mark_bin,
+               .list_marks = tg_scalar_list_marks},
+    .symbols = {.draw = tg_scalar_draw,
+                .ternary = ternary,
+                .levels = levels,
+                .natural = natural,
+                .signs = signs,
+                .mark_above = mark_above,
+                .count_above = count_above,
+                .round_between = round_between,
+                .powers = powers,
+                .look_up = look_up,
+                .look_up_add = look_up_add},
+    .statistics = {.moments = moments,
+                   .squares = squares,
+                   .sums_around = sums_around,
+                   .ends = tg_scalar_ends,
+                   .nth = tg_scalar_nth,
+                   .split = tg_scalar_split,
+                   .ways_up = tg_scalar_ways_up},
+    .coders = {.bits_write = tg_scalar_bits_write,
+               .bits_read = tg_scalar_bits_read,
+               .numbers_below = tg_scalar_numbers_below,
+               .count = tg_scalar_count,
+               .split_words = split_words,
+               .join_words = join_words,
+               .rans_push = rans_push, /* NEON has no gather for the tables of these coders */
+               .rans_pull = rans_pull,
+               .prefix_write = prefix_write,
+               .prefix_read = prefix_read,
+               .rice_read = rice_read},
 };
 #endif

@@ -1,10 +1,10 @@
-/* The loops of prefix codes in plain C. A file defines TG_TARGET, what to compile for, and includes this; it is shifts by any
- * number of bits (BMI2) that make a difference. */
+/* Prefix codes in plain C; see loops.h. Variable shifts dominate, which BMI2 makes faster. */
 #ifndef TG_KERNELS_PREFIX_LOOPS_H
 #define TG_KERNELS_PREFIX_LOOPS_H
 
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+#include "kernels/prefix.h"
 
 #include <string.h>
 
@@ -12,14 +12,14 @@
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */
 
-/* Bits on their way to memory; fewer than 8 between two calls. */
+/* Bits not yet written; fewer than 8 between two calls. */
 typedef struct bit_writer {
     uint8_t *at;
     uint64_t held;
     uint32_t held_n;
 } bit_writer;
 
-/* Codes, one behind the other. Above the lowest byte of `length` stands what means nothing. */
+/* Codes in sequence. Only the lowest byte of `length` is valid. */
 typedef struct bit_row {
     uint64_t bits, length;
 } bit_row;
@@ -34,7 +34,7 @@ TG_INLINED bit_row join(bit_row a, bit_row b)
     return (bit_row){a.bits | b.bits << (a.length & 63), a.length + b.length};
 }
 
-/* At most 56 bits, which takes room for eight bytes. */
+/* Writes at most 56 bits; stores eight bytes. */
 TG_INLINED void put_row(bit_writer *w, bit_row row)
 {
     w->held |= row.bits << w->held_n;
@@ -45,7 +45,7 @@ TG_INLINED void put_row(bit_writer *w, bit_row row)
     w->held_n &= 7;
 }
 
-/* Four codes, which take at most six bytes; of few symbols as two pairs, in the lowest byte of each half of 64 bits. */
+/* Four codes, at most six bytes. Symbols below 16 are looked up as two pairs, whose indices are in the lowest byte of each half. */
 TG_INLINED bit_row four_codes(const uint16_t *symbols, const tg_prefix_codes *codes, bool has_pairs)
 {
     if (has_pairs) {
@@ -56,7 +56,7 @@ TG_INLINED bit_row four_codes(const uint16_t *symbols, const tg_prefix_codes *co
     return join(join(row_of(e[symbols[0]]), row_of(e[symbols[1]])), join(row_of(e[symbols[2]]), row_of(e[symbols[3]])));
 }
 
-/* Symbols four at a time, as long as there is room for eight bytes; returns their number. */
+/* Writes symbols four at a time while eight bytes can be stored; returns their number. */
 TG_INLINED size_t write_fours(bit_writer *w, const uint8_t *end, const uint16_t *symbols, size_t count,
                               const tg_prefix_codes *codes, bool has_pairs)
 {
@@ -94,8 +94,8 @@ TG_TARGET static uint8_t *prefix_write(uint8_t *out, const uint8_t *end, const u
 
 /* ---- reading --------------------------------------------------------------------------------------------------------- */
 
-/* A stream in registers. Above the bits that are next stands a one bit, so that zeros above it tell how many bits of the eight
- * bytes at `at` are gone: nothing else counts them. */
+/* A stream in registers. A one bit follows the bits that are left, so the zeros above it tell how many bits of the eight bytes at
+ * `at` were consumed: no other counter is kept. */
 typedef struct bit_reader {
     const uint8_t *at;
     uint64_t held;
@@ -109,7 +109,7 @@ TG_INLINED uint64_t hold(const uint8_t *at, uint32_t skip)
     return (tg_get64(at) | UINT64_C(1) << 63) >> skip;
 }
 
-/* The symbols of a slot, and whatever behind them. */
+/* Stores the symbols of a slot, and garbage after them. */
 TG_INLINED void put_symbols(uint16_t *out, uint64_t symbols)
 {
 #if TG_IS_LITTLE_ENDIAN
@@ -139,22 +139,22 @@ TG_INLINED void read_turn(bit_reader *r, const tg_prefix_tables *t, bool has_slo
 
 TG_INLINED void refill(bit_reader *r)
 {
-    uint32_t gone = (uint32_t)__builtin_clzll(r->held);
-    r->at += gone / 8;
-    r->held = hold(r->at, gone % 8);
+    uint32_t used = (uint32_t)__builtin_clzll(r->held);
+    r->at += used / 8;
+    r->held = hold(r->at, used % 8);
 }
 
-/* Times that a stream can surely be refilled and looked into. A refill goes on by the bits that are gone: all turns, and those
- * that were skipped before them. */
+/* How often a stream can be refilled and decoded without a check. A refill advances by the bits consumed: those of all turns, and
+ * up to 7 that were skipped before. */
 TG_INLINED size_t rounds_of(const bit_reader *r, const tg_prefix_stream *s)
 {
     if (s->end - r->at < 8) {
         return 0;
     }
     size_t bytes = (size_t)(s->end - r->at - 8) / ((7 + PREFIX_TURNS * TG_PREFIX_LONGEST) / 8);
-    size_t room = (size_t)(s->out_end - r->out);
-    room = room < 1 ? 0 : (room - 1) / (PREFIX_TURNS * TG_PREFIX_SLOT_SYMBOLS);
-    return bytes < room ? bytes : room;
+    size_t space = (size_t)(s->out_end - r->out);
+    space = space < 1 ? 0 : (space - 1) / (PREFIX_TURNS * TG_PREFIX_SLOT_SYMBOLS);
+    return bytes < space ? bytes : space;
 }
 
 TG_INLINED size_t least(size_t a, size_t b)
@@ -164,9 +164,9 @@ TG_INLINED size_t least(size_t a, size_t b)
 
 TG_INLINED void end_reading(tg_prefix_stream *s, const bit_reader *r)
 {
-    uint32_t gone = (uint32_t)__builtin_clzll(r->held);
+    uint32_t used = (uint32_t)__builtin_clzll(r->held);
     *s = (tg_prefix_stream){
-        .at = r->at + gone / 8, .end = s->end, .skip = gone % 8, .out = r->out, .out_end = s->out_end};
+        .at = r->at + used / 8, .end = s->end, .skip = used % 8, .out = r->out, .out_end = s->out_end};
 }
 
 TG_INLINED void read_one(tg_prefix_stream *s, const tg_prefix_tables *t, bool has_slots)
@@ -186,7 +186,7 @@ TG_INLINED void read_one(tg_prefix_stream *s, const tg_prefix_tables *t, bool ha
     end_reading(s, &a);
 }
 
-/* Four at a time: each waits for its own look-ups alone. */
+/* Four streams are interleaved to hide the latency of the look-ups. */
 TG_INLINED void read_four(tg_prefix_stream *s, const tg_prefix_tables *t, bool has_slots)
 {
     for (int i = 0; i < 4; i++) {

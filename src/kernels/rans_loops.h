@@ -1,10 +1,10 @@
-/* The range coder's loops in plain C, for files of instruction sets that have no better ones. They define TG_TARGET, what to
- * compile for, and include this. Whether a state needs a word is as good as random, so nothing branches on it. */
+/* The range coder in plain C; see loops.h. Whether a state needs a word is unpredictable, so nothing branches on it. */
 #ifndef TG_KERNELS_RANS_LOOPS_H
 #define TG_KERNELS_RANS_LOOPS_H
 
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+#include "kernels/rans.h"
 
 TG_TARGET static void rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
                                 size_t count, const tg_rans_plans *plans)
@@ -15,10 +15,10 @@ TG_TARGET static void rans_push(uint32_t *states, uint32_t lane_n, uint8_t **wor
         uint32_t frequency = (uint32_t)(plan >> TG_PLAN_FREQUENCY & TG_PLAN_MASK) + 1;
         uint32_t start = (uint32_t)(plan >> TG_PLAN_START & TG_PLAN_MASK), log = (uint32_t)(plan >> TG_PLAN_LOG);
         uint32_t x = states[i & (lane_n - 1)];
-        uint32_t gives = x >= (uint64_t)frequency << (31 - plans->bits) ? 1 : 0;
-        tg_put16(at - 2, (uint16_t)x); /* there is room for a word of every symbol */
-        at -= 2 * gives;
-        x >>= 16 * gives;
+        uint32_t emits = x >= (uint64_t)frequency << (31 - plans->bits) ? 1 : 0;
+        tg_put16(at - 2, (uint16_t)x); /* there is space for a word per symbol */
+        at -= 2 * emits;
+        x >>= 16 * emits;
         uint32_t quotient = (uint32_t)((x * (plan & UINT32_MAX)) >> (31 + log));
         states[i & (lane_n - 1)] = (quotient << plans->bits) + (x - quotient * frequency) + start;
     }

@@ -1,20 +1,23 @@
-/* Reading of Rice codes in plain C; as prefix_loops.h. */
+/* Decoding of Rice codes in plain C; see loops.h. */
 #ifndef TG_KERNELS_RICE_LOOPS_H
 #define TG_KERNELS_RICE_LOOPS_H
 
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+#include "kernels/rice.h"
 
-enum { RICE_MOST = 7 }; /* indices that are read at a time */
+enum { RICE_MOST = 7 }; /* indices decoded at a time */
 
-/* `most` indices at a time, of which those are taken that the bits hold. `most` is in sight of the compiler. */
+/* Decodes `most` indices from eight bytes, and keeps those that the bytes hold completely. `most` is a constant. */
 TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_rice_reader *r, unsigned k, size_t n,
                                                                            size_t most)
 {
-    const uint64_t low = (UINT64_C(1) << k) - 1, last = UINT64_C(1) << 63; /* ends what does not end before */
+    const uint64_t low = (UINT64_C(1) << k) - 1;
+    const uint64_t last = UINT64_C(1) << 63; /* ends a unary part that does not end before */
     while (r->left >= most && r->bit / 8 + 8 <= r->bit_n / 8) {
-        uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8), next = r->next; /* zeros for ones */
+        /* Inverted, so that a unary part is zeros and a one. */
+        uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8), next = r->next;
         unsigned held_n = 63 - (unsigned)(r->bit % 8), used = 0, used_by[RICE_MOST];
         for (size_t i = 0; i < most; i++) {
             unsigned quotient = tg_lowest(other | last);
@@ -29,7 +32,7 @@ TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_ri
         while (taken > 0 && used_by[taken - 1] > held_n) {
             taken--;
         }
-        if (taken == 0) { /* longer than all that is held */
+        if (taken == 0) { /* longer than eight bytes */
             return true;
         }
         r->next = taken == most ? next : (uint64_t)r->list[taken - 1] + 1;
@@ -43,7 +46,7 @@ TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_ri
     return true;
 }
 
-/* As many at a time as eight bytes hold as a rule: an index takes about k + 3 bits. */
+/* As many at a time as eight bytes usually hold: an index takes about k + 3 bits. */
 TG_TARGET static bool rice_read(tg_rice_reader *r, unsigned k, size_t n)
 {
     switch (57 / (k + 4)) {

@@ -1,254 +1,26 @@
-/* The hot loops in plain C: the reference that any faster version must match bit for bit. */
+/* The kernels in plain C, and their table: the reference that faster versions match bit for bit. */
+#include "kernels/scalar.h"
+
 #include "base/bits.h"
 #include "base/half.h"
-#include "kernels/kernels.h"
-#include "kernels/scalar_buckets.h"
 #define TG_TARGET
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/rice_loops.h"
 #include "kernels/word_loops.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
-
-void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n)
-{
-    if (out == NULL || src == NULL) {
-        return;
-    }
-    if (dtype == TG_FP32) {
-        memcpy(out, src, n * sizeof *out);
-        return;
-    }
-    const tg_kernels *k = tg_kernels_best();
-    (dtype == TG_FP16 ? k->fp16_widen : k->bf16_widen)(out, src, n);
-}
-
-void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
-{
-    if (out == NULL || src == NULL) {
-        return;
-    }
-    if (dtype == TG_FP32) {
-        memcpy(out, src, n * sizeof *src);
-        return;
-    }
-    const tg_kernels *k = tg_kernels_best();
-    (void)(dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow)(out, src, n);
-}
-
-enum { PIECE = 1024 }; /* elements that wait between one form and another */
-
-bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
-{
-    float quotients[PIECE];
-    bool finite = true;
-    for (size_t done = 0; done < n; done += PIECE) {
-        size_t m = n - done < PIECE ? n - done : PIECE;
-        for (size_t i = 0; i < m; i++) {
-            quotients[i] = values[done + i] / divisor;
-        }
-        finite = finite && (divisor == 1.0f || tg_all_finite(quotients, m));
-        tg_narrow((uint8_t *)out + done * tg_dtype_len(dtype), quotients, dtype, m);
-    }
-    return finite;
-}
-
-static bool is_finite(float value)
-{
-    return (tg_float_bits(value) & 0x7f800000u) != 0x7f800000u;
-}
-
-void tg_scale(float *out, const float *values, float factor, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        float scaled = factor * values[i];
-        bool overflows = !is_finite(scaled) && is_finite(values[i]);
-        out[i] = overflows ? copysignf(FLT_MAX, scaled) : scaled;
-    }
-}
-
-void tg_saturate(float *sums, const float *given, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!is_finite(sums[i]) && is_finite(given[i])) {
-            sums[i] = isnan(sums[i]) ? 0.0f : copysignf(FLT_MAX, sums[i]);
-        }
-    }
-}
-
-float tg_average_share(size_t n)
-{
-    float share = 0.5f;
-    for (size_t reach = 1; reach < n; reach *= 2) {
-        share *= 0.5f;
-    }
-    return share;
-}
-
-void tg_average_shared(float *sums, float share, size_t value_n, size_t n)
-{
-    float divisor = (float)value_n * share;
-    for (size_t i = 0; i < n; i++) {
-        float average = sums[i] / divisor;
-        sums[i] = is_finite(sums[i]) && !is_finite(average) ? copysignf(FLT_MAX, average) : average;
-    }
-}
-
-void tg_zero_nonfinite(float *values, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        values[i] = is_finite(values[i]) ? values[i] : 0.0f;
-    }
-}
-
-double tg_sum_magnitudes(const float *values, size_t n)
-{
-    double of[2];
-    (void)tg_kernels_best()->moments(of, values, n);
-    return of[0];
-}
-
-double tg_sum_squares(const float *values, size_t n)
-{
-    return tg_kernels_best()->squares(values, n);
-}
-
-size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
-{
-    size_t count = 0;
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[count++] = values[w * 64 + tg_lowest(word)];
-        }
-    }
-    return count;
-}
-
-void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
-{
-    if (mask == NULL) {
-        tg_kernels_best()->add(out, values, weight, n);
-        return;
-    }
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + tg_lowest(word)] += weight * *values++;
-        }
-    }
-}
-
-void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t n)
-{
-    if (mask == NULL) {
-        memcpy(out, values, n * sizeof *out);
-        return;
-    }
-    for (size_t w = 0; w < tg_words(n); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + tg_lowest(word)] = *values++;
-        }
-    }
-}
-
-/* Elements of a list are far from each other, and each may be the first that is touched of its neighbourhood: those that come so
- * many behind are asked for before they are needed. */
-enum { ENTRIES_AHEAD = 24 };
-
-void tg_gather(float *out, const float *values, const uint32_t *list, size_t n)
-{
-    size_t i = 0;
-    for (; n - i > ENTRIES_AHEAD; i++) {
-        __builtin_prefetch(values + list[i + ENTRIES_AHEAD]);
-        out[i] = values[list[i]];
-    }
-    for (; i < n; i++) {
-        out[i] = values[list[i]];
-    }
-}
-
-void tg_scatter_add(float *out, const uint32_t *list, const float *values, float weight, size_t n)
-{
-    size_t i = 0;
-    for (; n - i > ENTRIES_AHEAD; i++) {
-        __builtin_prefetch(out + list[i + ENTRIES_AHEAD], 1);
-        out[list[i]] += weight * values[i];
-    }
-    for (; i < n; i++) {
-        out[list[i]] += weight * values[i];
-    }
-}
-
-void tg_scatter_set(float *out, const uint32_t *list, const float *values, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        out[list[i]] = values[i];
-    }
-}
-
-void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
-{
-    memcpy(out, bytes, len);
-}
-
-/* pack/bits.c does it all by itself. */
-size_t tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
-{
-    (void)out;
-    (void)symbols;
-    (void)count;
-    (void)d;
-    return 0;
-}
-
-size_t tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
-{
-    (void)symbols;
-    (void)bytes;
-    (void)count;
-    (void)d;
-    *sound = true;
-    return 0;
-}
-
-size_t tg_scalar_count_few(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base)
-{
-    (void)counts;
-    (void)symbols;
-    (void)n;
-    (void)base;
-    return 0;
-}
-
-bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit)
-{
-    uint64_t held = 0, mask = (UINT64_C(1) << bits) - 1;
-    uint32_t held_n = 0, bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        for (; held_n < bits; held_n += 8) {
-            held |= (uint64_t)*bytes++ << held_n;
-        }
-        bad |= (held & mask) >= limit ? 1 : 0;
-        held >>= bits;
-        held_n -= bits;
-    }
-    return bad == 0;
-}
-
-/* ---- those with versions for other instruction sets ------------------------------------------------------------------ */
 
 static bool all_finite(const float *values, size_t n)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < n; i++) {
-        bad |= (uint32_t)!is_finite(values[i]);
+        bad |= (tg_float_bits(values[i]) & 0x7f800000u) == 0x7f800000u ? 1 : 0;
     }
     return bad == 0;
 }
 
-static bool halves_finite(const void *halves, uint16_t exponent, size_t n)
+static bool halves_all_finite(const void *halves, uint16_t exponent, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if ((((const tg_any_half *)halves)[i] & exponent) == exponent) {
@@ -258,9 +30,10 @@ static bool halves_finite(const void *halves, uint16_t exponent, size_t n)
     return true;
 }
 
-static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n, bool streams)
+static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                       bool non_temporal)
 {
-    (void)streams;
+    (void)non_temporal;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] + share * b[i];
     }
@@ -270,19 +43,24 @@ static bool accumulate(float *out, float *also, const float *a, const float *b, 
     return all_finite(out, n);
 }
 
-static bool subtract(float *out, const float *a, const float *b, size_t n, bool streams)
+static bool subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
-    (void)streams;
+    (void)non_temporal;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
     }
     return all_finite(out, n);
 }
 
-static void copy(float *out, const float *values, size_t n, bool streams)
+static void copy(float *out, const float *values, size_t n, bool non_temporal)
 {
-    (void)streams;
+    (void)non_temporal;
     memcpy(out, values, n * sizeof *out);
+}
+
+static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
+{
+    memcpy(out, bytes, len);
 }
 
 static void add(float *sums, const float *values, float weight, size_t n)
@@ -364,34 +142,50 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 }
 
 const tg_kernels tg_kernels_scalar = {
-    .all_finite = all_finite,
-    .halves_finite = halves_finite,
-    .accumulate = accumulate,
-    .subtract = subtract,
-    .copy = copy,
-    .add = add,
-    .fp16_narrow = fp16_narrow,
-    .fp16_widen = fp16_widen,
-    .fp16_add = fp16_add,
-    .bf16_narrow = bf16_narrow,
-    .bf16_widen = bf16_widen,
-    .bf16_add = bf16_add,
-    .mark_keys = mark_keys,
-    .list_marks = tg_scalar_list_marks,
-    .largest_key = largest_key,
-    .mark_bin = mark_bin,
-    TG_SCALAR_SELECT,
-    .stream_bytes = tg_scalar_stream_bytes,
-    .bits_write = tg_scalar_bits_write,
-    .bits_read = tg_scalar_bits_read,
-    .numbers_below = tg_scalar_numbers_below,
-    .count_few = tg_scalar_count_few,
-    TG_SCALAR_BUCKETS,
-    .split_words = split_words,
-    .join_words = join_words,
-    .rans_push = rans_push,
-    .rans_pull = rans_pull,
-    .prefix_write = prefix_write,
-    .prefix_read = prefix_read,
-    .rice_read = rice_read,
+    .passes = {.all_finite = all_finite,
+               .accumulate = accumulate,
+               .subtract = subtract,
+               .copy = copy,
+               .stream_bytes = stream_bytes,
+               .add = add},
+    .halves = {.all_finite = halves_all_finite,
+               .fp16_narrow = fp16_narrow,
+               .fp16_widen = fp16_widen,
+               .fp16_add = fp16_add,
+               .bf16_narrow = bf16_narrow,
+               .bf16_widen = bf16_widen,
+               .bf16_add = bf16_add},
+    .select = {.largest_key = largest_key,
+               .mark_keys = mark_keys,
+               .mark_bin = mark_bin,
+               .list_marks = tg_scalar_list_marks},
+    .symbols = {.draw = tg_scalar_draw,
+                .ternary = tg_scalar_ternary,
+                .levels = tg_scalar_levels,
+                .natural = tg_scalar_natural,
+                .signs = tg_scalar_signs,
+                .mark_above = tg_scalar_mark_above,
+                .count_above = tg_scalar_count_above,
+                .round_between = tg_scalar_round_between,
+                .powers = tg_scalar_powers,
+                .look_up = tg_scalar_look_up,
+                .look_up_add = tg_scalar_look_up_add},
+    .statistics = {.moments = tg_scalar_moments,
+                   .squares = tg_scalar_squares,
+                   .sums_around = tg_scalar_sums_around,
+                   .ends = tg_scalar_ends,
+                   .nth = tg_scalar_nth,
+                   .split = tg_scalar_split,
+                   .ways_up = tg_scalar_ways_up},
+    .coders = {.bits_write = tg_scalar_bits_write,
+               .bits_read = tg_scalar_bits_read,
+               .numbers_below = tg_scalar_numbers_below,
+               .count = tg_scalar_count,
+               .split_words = split_words,
+               .join_words = join_words,
+               .rans_push = rans_push,
+               .rans_pull = rans_pull,
+               .prefix_write = prefix_write,
+               .prefix_read = prefix_read,
+               .rice_read = rice_read},
 };

@@ -1,27 +1,17 @@
-/* See scalar_buckets.h. */
-#include "kernels/scalar_buckets.h"
+/* Quantizers and sums over buckets in plain C, element by element: part of the reference (scalar.c). */
+#include "kernels/scalar.h"
 
 #include "base/half.h"
 #include "base/philox.h"
-#include "kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
 
-void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *ahead)
+void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch)
 {
     const tg_stream stream = {key};
-    (void)ahead;
+    (void)prefetch;
     tg_stream_words(words, &stream, 4 * block, 4 * block_n, other);
-}
-
-void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *ahead)
-{
-    const tg_stream stream = {key};
-    size_t head = (size_t)((0 - at) % 4) < n ? (size_t)((0 - at) % 4) : n, whole = (n - head) / 4;
-    tg_stream_words(out, &stream, at, head, other);
-    tg_kernels_best()->draw(out + head, key, (at + head) / 4, other, whole, ahead);
-    tg_stream_words(out + head + 4 * whole, &stream, at + head + 4 * whole, n - head - 4 * whole, other);
 }
 
 /* A random word as a number in [0, 1), exactly. */
@@ -53,7 +43,7 @@ void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *d
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), exponent = bits >> 23 & 255;
-        /* The fraction is the way from one power of two to the next, and from 0 to the least normal number too. */
+        /* The fraction is the position between two powers of two, or between 0 and the least normal number. */
         bool up = exponent < 254 && (draws[i] >> 9) < (bits & 0x7fffffu);
         symbols[i] = (uint16_t)((bits >> 23) + (up ? 1 : 0));
     }
@@ -121,7 +111,7 @@ void tg_scalar_look_up_add(float *sums, const uint16_t *symbols, const float *ta
     }
 }
 
-enum { SUMS = 16 };
+enum { SUMS = 16 }; /* partial sums */
 
 static double in_order(const double *sums)
 {

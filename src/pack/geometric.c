@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/bytes.h"
+#include "kernels/rans.h"
 #include "pack/rans_coder.h"
 
 #include <string.h>

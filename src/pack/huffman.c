@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/sort.h"
 #include "kernels/kernels.h"
+#include "kernels/prefix.h"
 #include "pack/pack.h"
 
 #include <string.h>
@@ -156,7 +157,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
     size_t len = head + starts_len, done = 0;
     for (uint32_t stream = 0; stream < (four ? STREAMS : 1); stream++) {
         size_t n = four ? stream_n(count, stream) : count;
-        uint8_t *end = tg_kernels_best()->prefix_write(out + len, out + cap, symbols + done, n, &entries);
+        uint8_t *end = tg_kernels_best()->coders.prefix_write(out + len, out + cap, symbols + done, n, &entries);
         size_t stream_len = (size_t)(end - (out + len));
         if (stream + 1 < STREAMS && four) {
             tg_put32(out + head + 4 * stream, (uint32_t)stream_len);
@@ -226,7 +227,7 @@ static bool finish(tg_prefix_stream *s, const tg_prefix_tables *t)
 static bool read_one(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tg_prefix_tables *t)
 {
     tg_prefix_stream s = {.at = at, .end = end, .out = symbols, .out_end = symbols + count};
-    tg_kernels_best()->prefix_read(&s, 1, t);
+    tg_kernels_best()->coders.prefix_read(&s, 1, t);
     return finish(&s, t);
 }
 
@@ -247,7 +248,7 @@ static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, 
         at += len;
         symbols = s[i].out_end;
     }
-    tg_kernels_best()->prefix_read(s, STREAMS, t);
+    tg_kernels_best()->coders.prefix_read(s, STREAMS, t);
     bool valid = true;
     for (uint32_t i = 0; i < STREAMS; i++) {
         valid = finish(&s[i], t) && valid;

@@ -30,7 +30,7 @@ static inline const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, c
         return m->list;
     }
     size_t n = m->n - at < TG_MARKS_PIECE ? m->n - at : TG_MARKS_PIECE;
-    *count = tg_kernels_best()->list_marks(scratch, m->mask + at / 64, n);
+    *count = tg_kernels_best()->select.list_marks(scratch, m->mask + at / 64, n);
     for (size_t i = 0; i < *count; i++) {
         scratch[i] += (uint32_t)at;
     }

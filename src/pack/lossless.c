@@ -22,7 +22,7 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
         return 0;
     }
     uint8_t *lowers = out + 1;
-    tg_kernels_best()->split_words(uppers, lowers, symbols, c->word_len, count);
+    tg_kernels_best()->coders.split_words(uppers, lowers, symbols, c->word_len, count);
     size_t len = tg_rans_encode(lowers + lower_len, out, cap - 1 - lower_len, uppers, count, 256, coder_scratch(c));
     return len == 0 ? 0 : 1 + lower_len + len;
 }
@@ -36,7 +36,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
         !tg_rans_decode(uppers, lowers + lower_len, len - 1 - lower_len, bytes[0], count, 256, coder_scratch(c))) {
         return false;
     }
-    tg_kernels_best()->join_words(symbols, uppers, lowers, c->word_len, count);
+    tg_kernels_best()->coders.join_words(symbols, uppers, lowers, c->word_len, count);
     return true;
 }
 

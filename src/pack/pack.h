@@ -4,6 +4,7 @@
 #define TG_PACK_PACK_H
 
 #include "base/part.h"
+#include "kernels/digits.h"
 
 #include <stdint.h>
 
@@ -75,8 +76,6 @@ static inline bool tg_mode_is_joint(uint8_t mode)
 }
 
 /* ---- symbols and words ------------------------------------------------------------------------------------------------- */
-
-#define TG_BASE_MAX 512 /* the largest base; symbols are below their base */
 
 /* What is packed: symbols below a base (uint16_t), or the little-endian words of 2 or 4 bytes of a plain quantizer. */
 typedef struct tg_coding {

@@ -11,6 +11,7 @@
 #define TG_PACK_RANS_CODER_H
 
 #include "kernels/kernels.h"
+#include "kernels/rans.h"
 #include "pack/pack.h"
 
 enum { TG_RANS_BITS_MIN = 8, TG_RANS_BITS_MAX = 14 };

@@ -111,7 +111,7 @@ static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_ran
 {
     size_t i = 0;
     if (r->lanes >= 16) {
-        i = tg_kernels_best()->rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
+        i = tg_kernels_best()->coders.rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
     } else if (r->lanes == 4) {
         i = pull_four(symbols, r, count, slots);
     }

@@ -129,7 +129,7 @@ size_t tg_rans_encode(uint8_t *out, uint8_t *form, size_t cap, const uint16_t *s
         states[l] = TG_RANS_START;
     }
     size_t fours = lane_n == 4 ? count - count % 4 : 0;
-    tg_kernels_best()->rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
+    tg_kernels_best()->coders.rans_push(states, lane_n, &words, symbols + fours, count - fours, &plans);
     if (fours > 0) {
         push_four(states, &words, symbols, fours, &plans);
     }

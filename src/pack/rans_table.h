@@ -2,6 +2,7 @@
 #ifndef TG_PACK_RANS_TABLE_H
 #define TG_PACK_RANS_TABLE_H
 
+#include "kernels/rans.h"
 #include "pack/rans_coder.h"
 
 typedef struct tg_rans_table {

@@ -1,5 +1,6 @@
 /* A Rice code for the gaps between sorted indices. With parameter k a gap is its quotient by 2^k in unary (ones, then a
  * zero), then its k low bits. On random sets this comes within 2% of the entropy bound H(p)/p. */
+#include "kernels/rice.h"
 #include "base/bytes.h"
 #include "pack/index_codes.h"
 
@@ -101,7 +102,7 @@ static bool read_some(tg_rice_reader *r, uint32_t *indices, size_t most, unsigne
     r->list = indices;
     r->left -= later;
     while (r->left > 0) {
-        if (!tg_kernels_best()->rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
+        if (!tg_kernels_best()->coders.rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
             return false;
         }
     }

@@ -102,7 +102,7 @@ static float means_around(double means[2], const tg_bucket *b, double threshold,
     double sums[2];
     float limit = (float)threshold;
     limit = (double)limit > threshold ? nextafterf(limit, -INFINITY) : limit;
-    size_t above = tg_kernels_best()->sums_around(sums, b->values, limit, scale, b->n);
+    size_t above = tg_kernels_best()->statistics.sums_around(sums, b->values, limit, scale, b->n);
     const size_t counts[2] = {b->n - above, above};
     for (int k = 0; k < 2; k++) {
         int of = counts[k] > 0 ? k : 1 - k;
@@ -114,7 +114,7 @@ static float means_around(double means[2], const tg_bucket *b, double threshold,
 static void encode_means(const tg_bucket *b, const double *p)
 {
     double threshold = 0, means[2];
-    float largest = tg_bits_float(tg_kernels_best()->largest_key(b->values, b->n)),
+    float largest = tg_bits_float(tg_kernels_best()->select.largest_key(b->values, b->n)),
           scale = largest < 0x1p100f ? 1 : 0x1p-30f;
     size_t part = 0, parts = 3 + (size_t)p[ITERS];
     tg_bucket_prefetch(b, part++, parts);
@@ -129,7 +129,7 @@ static void encode_means(const tg_bucket *b, const double *p)
         limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
     }
     tg_bucket_prefetch(b, part, parts);
-    tg_kernels_best()->mark_above(b->symbols, b->values, limit, b->n);
+    tg_kernels_best()->symbols.mark_above(b->symbols, b->values, limit, b->n);
     tg_put_float(b->side, (float)means[0]);
     tg_put_float(b->side + 4, (float)means[1]);
 }

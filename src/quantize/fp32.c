@@ -33,14 +33,14 @@ static void read(float *values, const uint8_t *bytes, size_t n)
 static void add(float *sums, const uint8_t *bytes, float weight, size_t n)
 {
     if (TG_IS_LITTLE_ENDIAN && (uintptr_t)bytes % sizeof(float) == 0) {
-        tg_kernels_best()->add(sums, (const float *)(const void *)bytes, weight, n);
+        tg_kernels_best()->passes.add(sums, (const float *)(const void *)bytes, weight, n);
         return;
     }
     for (size_t done = 0; done < n; done += PIECE) {
         float values[PIECE];
         size_t m = n - done < PIECE ? n - done : PIECE;
         read(values, bytes + 4 * done, m);
-        tg_kernels_best()->add(sums + done, values, weight, m);
+        tg_kernels_best()->passes.add(sums + done, values, weight, m);
     }
 }
 

@@ -1,18 +1,12 @@
-/* See halves.h. On little-endian CPUs bytes are converted in place, on others through a small buffer. */
+/* See halves.h. Halves are converted a few at a time. */
 #include "quantize/halves.h"
 
 #include "base/bytes.h"
-#include "kernels/kernels.h"
 
-enum { PIECE = 1024 }; /* values of that buffer */
+enum { PIECE = 1024 };
 
-bool tg_halves_write(uint8_t *bytes, const float *values, tg_dtype dtype, size_t n)
+bool tg_halves_write(uint8_t *bytes, const float *values, size_t n, bool (*narrow)(void *, const float *, size_t))
 {
-    const tg_kernels *k = tg_kernels_best();
-    bool (*narrow)(void *, const float *, size_t) = dtype == TG_FP16 ? k->fp16_narrow : k->bf16_narrow;
-    if (TG_IS_LITTLE_ENDIAN) {
-        return narrow(bytes, values, n);
-    }
     bool finite = true;
     for (size_t done = 0; done < n; done += PIECE) {
         uint16_t halves[PIECE];
@@ -25,8 +19,8 @@ bool tg_halves_write(uint8_t *bytes, const float *values, tg_dtype dtype, size_t
     return finite;
 }
 
-/* Copies the next values to the buffer in the CPU's byte order; returns how many. */
-static size_t take(uint16_t halves[PIECE], const uint8_t *bytes, size_t n)
+/* Loads up to PIECE halves; returns how many. */
+static size_t load(uint16_t halves[PIECE], const uint8_t *bytes, size_t n)
 {
     size_t m = n < PIECE ? n : PIECE;
     for (size_t i = 0; i < m; i++) {
@@ -35,30 +29,21 @@ static size_t take(uint16_t halves[PIECE], const uint8_t *bytes, size_t n)
     return m;
 }
 
-void tg_halves_read(float *values, const uint8_t *bytes, tg_dtype dtype, size_t n)
+void tg_halves_read(float *values, const uint8_t *bytes, size_t n, void (*widen)(float *, const void *, size_t))
 {
-    if (TG_IS_LITTLE_ENDIAN) {
-        tg_widen(values, bytes, dtype, n);
-        return;
-    }
     for (size_t done = 0, m = 0; done < n; done += m) {
         uint16_t halves[PIECE];
-        m = take(halves, bytes + 2 * done, n - done);
-        tg_widen(values + done, halves, dtype, m);
+        m = load(halves, bytes + 2 * done, n - done);
+        widen(values + done, halves, m);
     }
 }
 
-void tg_halves_add(float *sums, const uint8_t *bytes, tg_dtype dtype, float weight, size_t n)
+void tg_halves_add(float *sums, const uint8_t *bytes, float weight, size_t n,
+                   void (*add)(float *, const void *, float, size_t))
 {
-    const tg_kernels *k = tg_kernels_best();
-    void (*add)(float *, const void *, float, size_t) = dtype == TG_FP16 ? k->fp16_add : k->bf16_add;
-    if (TG_IS_LITTLE_ENDIAN) {
-        add(sums, bytes, weight, n);
-        return;
-    }
     for (size_t done = 0, m = 0; done < n; done += m) {
         uint16_t halves[PIECE];
-        m = take(halves, bytes + 2 * done, n - done);
+        m = load(halves, bytes + 2 * done, n - done);
         add(sums + done, halves, weight, m);
     }
 }

@@ -27,7 +27,7 @@ enum { GRID_BITS = 40 }; /* the mean is summed in fixed point, so that it does n
 static size_t middle_of(const interval *s)
 {
     double low = (double)s->low, high = (double)s->high, scale = 0x1p40 / (high - low);
-    uint64_t sum_all = tg_kernels_best()->ways_up(s->x, high, scale, s->n);
+    uint64_t sum_all = tg_kernels_best()->statistics.ways_up(s->x, high, scale, s->n);
     uint64_t sum = sum_all - (uint64_t)((high - low) * scale); /* without the lower end itself */
     uint64_t m = (sum + (UINT64_C(1) << GRID_BITS) - 1) >> GRID_BITS;
     return m < s->n ? (size_t)m : s->n - 1;
@@ -47,10 +47,10 @@ static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *sc
         return;
     }
     size_t m = middle_of(&s);
-    tg_ordered at = tg_kernels_best()->nth(scratch, s.x, s.n, m);
+    tg_ordered at = tg_kernels_best()->statistics.nth(scratch, s.x, s.n, m);
     levels[middle] = at.value;
     if (hi - lo > 2) {
-        tg_kernels_best()->split(s.other, s.x, s.n, &at);
+        tg_kernels_best()->statistics.split(s.other, s.x, s.n, &at);
         split(levels, lo, middle, (interval){s.other, s.x, m + 1, s.low, at.value}, scratch);
         split(levels, middle, hi, (interval){s.other + m, s.x + m, s.n - m, at.value, s.high}, scratch);
     }
@@ -59,7 +59,7 @@ static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *sc
 void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float *scratch)
 {
     float ends[2];
-    tg_kernels_best()->ends(ends, x, n);
+    tg_kernels_best()->statistics.ends(ends, x, n);
     levels[0] = ends[0];
     levels[s - 1] = ends[1];
     memcpy(scratch, x, n * sizeof *x);

@@ -148,7 +148,7 @@ static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const
 void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
 {
     b->side[4] = 0;
-    double sums[2], n = (double)tg_kernels_best()->moments(sums, b->values, b->n);
+    double sums[2], n = (double)tg_kernels_best()->statistics.moments(sums, b->values, b->n);
     if (!isfinite(sums[1]) &&
         !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
         return;
@@ -161,7 +161,7 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
     if (step == 0) {
         find_zero(b->symbols, b->n, f);
     } else if (f->values <= 16) {
-        tg_kernels_best()->count_above(b->symbols, b->values, limits, f->values - 1, b->n);
+        tg_kernels_best()->symbols.count_above(b->symbols, b->values, limits, f->values - 1, b->n);
     } else {
         find_by_bits(b->symbols, b->values, b->n, limits, step, f);
     }
@@ -171,5 +171,5 @@ void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *
 {
     float decoded[TG_MINIFLOAT_MAX];
     list_decoded(decoded, tg_get_float(side), f);
-    tg_kernels_best()->look_up(values, symbols, decoded, f->values, n);
+    tg_kernels_best()->symbols.look_up(values, symbols, decoded, f->values, n);
 }

@@ -22,13 +22,13 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 {
     (void)side;
     (void)p;
-    tg_kernels_best()->powers(values, symbols, n);
+    tg_kernels_best()->symbols.powers(values, symbols, n);
 }
 
 static void encode_bucket(const tg_bucket *b, const double *p)
 {
     (void)p;
-    tg_kernels_best()->natural(b->symbols, b->values, b->draws, b->n);
+    tg_kernels_best()->symbols.natural(b->symbols, b->values, b->draws, b->n);
 }
 
 static bool draws(const double *p)

@@ -40,7 +40,7 @@ static uint32_t side_len(const double *p)
 static float norm_of(const float *values, size_t n, bool euclidean)
 {
     if (!euclidean) {
-        return tg_bits_float(tg_kernels_best()->largest_key(values, n));
+        return tg_bits_float(tg_kernels_best()->select.largest_key(values, n));
     }
     return (float)fmin(sqrt(tg_sum_squares(values, n)), (double)3.4028235e38f);
 }
@@ -78,7 +78,7 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     /* Scale tiny and huge norms towards 1, so that S / norm neither overflows nor becomes subnormal. */
     float shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
     float factor = norm > 0 ? (float)(p[S] / ((double)norm * (double)shift)) : 0.0f;
-    tg_kernels_best()->levels(b->symbols, b->values, b->draws, shift, factor, (uint32_t)p[S], b->n);
+    tg_kernels_best()->symbols.levels(b->symbols, b->values, b->draws, shift, factor, (uint32_t)p[S], b->n);
     tg_put_float(b->side, norm);
 }
 

@@ -34,7 +34,7 @@ static uint32_t side_len(const double *p)
 static void encode_bucket(const tg_bucket *b, const double *p)
 {
     (void)p;
-    tg_kernels_best()->signs(b->symbols, b->values, b->n);
+    tg_kernels_best()->symbols.signs(b->symbols, b->values, b->n);
 }
 
 static uint32_t table(float *values, const uint8_t *side, const double *p)

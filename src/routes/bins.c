@@ -39,7 +39,8 @@ static bool load(tg_sparse *s, const bins *b)
     s->u = s->sum = e->scratch->u;
     s->gradient = tg_load_sum(e->scratch->u, next, e, b->at, b->n, at_once && s->streams);
     if (s->gradient != NULL && s->waits && !at_once) {
-        tg_kernels_best()->copy(tg_encoding_memory(e, b->at + b->skip).next, s->u + b->skip, b->here, s->streams);
+        tg_kernels_best()->passes.copy(tg_encoding_memory(e, b->at + b->skip).next, s->u + b->skip, b->here,
+                                       s->streams);
     }
     return s->gradient != NULL;
 }

@@ -14,7 +14,7 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
     uint8_t *to = e->out + p->at;
     e->result.hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
     if (p->streams) {
-        tg_kernels_best()->stream_bytes(to, bytes, len);
+        tg_kernels_best()->passes.stream_bytes(to, bytes, len);
     } else if (bytes != to) {
         memcpy(to, bytes, len);
     }

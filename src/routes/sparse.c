@@ -42,7 +42,7 @@ static size_t gather(tg_sparse *s, float *out, const uint64_t *mask, const float
         return tg_compress(out, u, mask, n);
     }
     uint32_t *list = s->e->scratch->list + s->count, first = (uint32_t)(at - s->e->chunk->at);
-    size_t count = tg_kernels_best()->list_marks(list, mask, n);
+    size_t count = tg_kernels_best()->select.list_marks(list, mask, n);
     tg_gather(out, u, list, count);
     for (size_t i = 0; i < count; i++) {
         list[i] += first;
@@ -104,7 +104,7 @@ void tg_sparse_take(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
     float *next = tg_encoding_memory(e, at).next;
     if (decoded != NULL) {
         tg_expand_add(s->sum, mask, decoded, -1.0f, n);
-        tg_kernels_best()->copy(next, s->sum, n, s->streams);
+        tg_kernels_best()->passes.copy(next, s->sum, n, s->streams);
     }
     if (decoded != NULL && e->plan->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(next, n);

@@ -72,7 +72,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
     float table[TG_TABLE_MAX];
     uint32_t table_n = s->quantize->table != NULL ? s->quantize->table(table, side, s->quantize_params) : 0;
     if (table_n > 0) {
-        tg_kernels_best()->look_up(values, symbols, table, table_n, n);
+        tg_kernels_best()->symbols.look_up(values, symbols, table, table_n, n);
     } else {
         s->quantize->decode_bucket(values, symbols, side, n, s->quantize_params);
     }
@@ -144,7 +144,7 @@ static void add_portion(float *out, const uint16_t *symbols, const tg_decoding *
             table[t] *= weight;
         }
         if (table_n > 0) {
-            tg_kernels_best()->look_up_add(out + done, symbols + done, table, table_n, m);
+            tg_kernels_best()->symbols.look_up_add(out + done, symbols + done, table, table_n, m);
             continue;
         }
         m = m < TG_BIN_MAX ? m : TG_BIN_MAX;

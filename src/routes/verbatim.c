@@ -13,7 +13,7 @@ const uint8_t *tg_gradient_bytes(const tg_encoding *e, uint64_t at, size_t n)
 bool tg_bytes_are_finite(const tg_encoding *e, const uint8_t *bytes, size_t n)
 {
     uint16_t exponent = e->unit->stages.quantize->wire_dtype == TG_FP16 ? 0x7c00 : 0x7f80;
-    return tg_kernels_best()->halves_finite(bytes, exponent, n);
+    return tg_kernels_best()->halves.all_finite(bytes, exponent, n);
 }
 
 static void encode(tg_encoding *e)

@@ -68,10 +68,10 @@ static void mark_bins(uint64_t *mask, float *maxima, const double *p, const floa
     size_t bin_n = bin(p);
     for (size_t at = 0; at < n; at += bin_n) {
         size_t m = n - at < bin_n ? n - at : bin_n;
-        uint32_t largest = k->largest_key(u + at, m);
+        uint32_t largest = k->select.largest_key(u + at, m);
         *maxima++ = tg_bits_float(largest);
         if (largest > 0) {
-            k->mark_bin(mask, at, u + at, g + at, more, largest, m);
+            k->select.mark_bin(mask, at, u + at, g + at, more, largest, m);
         }
     }
 }

@@ -28,7 +28,7 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
     (void)scratch;
     (void)at;
     uint32_t least = tg_magnitude_key((float)p[T]);
-    tg_kernels_best()->mark_keys(mask, u, least, n);
+    tg_kernels_best()->select.mark_keys(mask, u, least, n);
 }
 
 const tg_select_part tg_select_threshold = {

@@ -205,8 +205,8 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     lane *mine = &lanes_of(t)[l];
     uint64_t mask[TG_BLOCK / 64];
     uint32_t list[TG_BLOCK + TG_LIST_MORE];
-    kernels->mark_keys(mask, u, mine->bound, n);
-    size_t count = kernels->list_marks(list, mask, n);
+    kernels->select.mark_keys(mask, u, mine->bound, n);
+    size_t count = kernels->select.list_marks(list, mask, n);
     if (count > t->lane_cap - mine->count) {
         mine->bound = keep_largest(candidates_of(t, l), keys_of(t, l), mine->count, t->lane_k);
         mine->count = t->lane_k;

@@ -62,29 +62,29 @@ static void assert_same_symbols(size_t n)
 
 static void compare_rounding(const tg_kernels *fast, const input *in, size_t n)
 {
-    float largest = tg_bits_float(tg_kernels_scalar.largest_key(in->values, n));
-    tg_kernels_scalar.ternary(want, in->values, in->draws, largest, n);
-    fast->ternary(got, in->values, in->draws, largest, n);
+    float largest = tg_bits_float(tg_kernels_scalar.select.largest_key(in->values, n));
+    tg_kernels_scalar.symbols.ternary(want, in->values, in->draws, largest, n);
+    fast->symbols.ternary(got, in->values, in->draws, largest, n);
     assert_same_symbols(n);
     for (uint32_t most = 1; most < 256; most = most * 3 + 1) {
         float shift = largest < 0x1p-60f ? 0x1p80f : largest > 0x1p60f ? 0x1p-80f : 1.0f;
         float factor = largest > 0 ? (float)most / (largest * shift) : 0;
-        tg_kernels_scalar.levels(want, in->values, in->draws, shift, factor, most, n);
-        fast->levels(got, in->values, in->draws, shift, factor, most, n);
+        tg_kernels_scalar.symbols.levels(want, in->values, in->draws, shift, factor, most, n);
+        fast->symbols.levels(got, in->values, in->draws, shift, factor, most, n);
         assert_same_symbols(n);
     }
-    tg_kernels_scalar.natural(want, in->values, in->draws, n);
-    fast->natural(got, in->values, in->draws, n);
+    tg_kernels_scalar.symbols.natural(want, in->values, in->draws, n);
+    fast->symbols.natural(got, in->values, in->draws, n);
     assert_same_symbols(n);
     float powers[2][N];
-    tg_kernels_scalar.powers(powers[0], want, n);
-    fast->powers(powers[1], want, n);
+    tg_kernels_scalar.symbols.powers(powers[0], want, n);
+    fast->symbols.powers(powers[1], want, n);
     assert_memory_equal(powers[0], powers[1], n * sizeof **powers);
-    tg_kernels_scalar.signs(want, in->values, n);
-    fast->signs(got, in->values, n);
+    tg_kernels_scalar.symbols.signs(want, in->values, n);
+    fast->symbols.signs(got, in->values, n);
     assert_same_symbols(n);
-    tg_kernels_scalar.mark_above(want, in->values, largest / 3, n);
-    fast->mark_above(got, in->values, largest / 3, n);
+    tg_kernels_scalar.symbols.mark_above(want, in->values, largest / 3, n);
+    fast->symbols.mark_above(got, in->values, largest / 3, n);
     assert_same_symbols(n);
 }
 
@@ -104,18 +104,18 @@ static void compare_tables(const tg_kernels *fast, const input *in, size_t n)
         }
         for (int s = 0; s < 2; s++) {
             float scale = s == 0 ? 1.0f : 0.5f;
-            tg_kernels_scalar.round_between(want, in->values, in->draws, bounds, bound_n, scale, n);
-            fast->round_between(got, in->values, in->draws, bounds, bound_n, scale, n);
+            tg_kernels_scalar.symbols.round_between(want, in->values, in->draws, bounds, bound_n, scale, n);
+            fast->symbols.round_between(got, in->values, in->draws, bounds, bound_n, scale, n);
             assert_same_symbols(n);
         }
-        tg_kernels_scalar.look_up(values[0], want, bounds, bound_n, n);
-        fast->look_up(values[1], want, bounds, bound_n, n);
+        tg_kernels_scalar.symbols.look_up(values[0], want, bounds, bound_n, n);
+        fast->symbols.look_up(values[1], want, bounds, bound_n, n);
         assert_memory_equal(values[0], values[1], n * sizeof **values);
-        tg_kernels_scalar.look_up_add(values[0], want, bounds, bound_n, n);
-        fast->look_up_add(values[1], want, bounds, bound_n, n);
+        tg_kernels_scalar.symbols.look_up_add(values[0], want, bounds, bound_n, n);
+        fast->symbols.look_up_add(values[1], want, bounds, bound_n, n);
         assert_memory_equal(values[0], values[1], n * sizeof **values);
-        tg_kernels_scalar.count_above(want, in->values, bounds, bound_n, n);
-        fast->count_above(got, in->values, bounds, bound_n, n);
+        tg_kernels_scalar.symbols.count_above(want, in->values, bounds, bound_n, n);
+        fast->symbols.count_above(got, in->values, bounds, bound_n, n);
         assert_same_symbols(n);
     }
 }
@@ -131,15 +131,15 @@ static void compare_sums(const tg_kernels *fast, const input *in, size_t n)
     double sums[2][2];
     const float thresholds[] = {INFINITY, 0, 0.25f, n > 0 ? in->values[n - 1] : 1, -INFINITY};
     for (size_t t = 0; t < sizeof thresholds / sizeof *thresholds; t++) {
-        size_t above = tg_kernels_scalar.sums_around(sums[0], in->values, thresholds[t], 0x1p-30f, n);
-        assert_int_equal(fast->sums_around(sums[1], in->values, thresholds[t], 0x1p-30f, n), above);
+        size_t above = tg_kernels_scalar.statistics.sums_around(sums[0], in->values, thresholds[t], 0x1p-30f, n);
+        assert_int_equal(fast->statistics.sums_around(sums[1], in->values, thresholds[t], 0x1p-30f, n), above);
         assert_memory_equal(sums[0], sums[1], sizeof *sums);
     }
-    size_t count = tg_kernels_scalar.moments(sums[0], in->values, n);
-    assert_int_equal(fast->moments(sums[1], in->values, n), count);
+    size_t count = tg_kernels_scalar.statistics.moments(sums[0], in->values, n);
+    assert_int_equal(fast->statistics.moments(sums[1], in->values, n), count);
     assert_memory_equal(sums[0], sums[1], sizeof *sums);
-    assert_true(fast->squares(in->values, n) == sums[0][1]);
-    assert_true(tg_kernels_scalar.squares(in->values, n) == sums[0][1]);
+    assert_true(fast->statistics.squares(in->values, n) == sums[0][1]);
+    assert_true(tg_kernels_scalar.statistics.squares(in->values, n) == sums[0][1]);
 }
 
 static void sums_are_the_same(void **state)
@@ -164,14 +164,14 @@ static void compare_order(const tg_kernels *k, const input *in, size_t n)
     }
     memcpy(sorted, in->values, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_value);
-    k->ends(ends, in->values, n);
+    k->statistics.ends(ends, in->values, n);
     assert_true(ends[0] == sorted[0] && ends[1] == sorted[n - 1]);
     for (size_t m = 0; m < n; m += 1 + n / 7) {
-        tg_ordered at = k->nth(room, in->values, n, m);
+        tg_ordered at = k->statistics.nth(room, in->values, n, m);
         assert_true(at.value == sorted[m] && at.less <= m && m < at.less + at.equal);
         assert_true(at.less == 0 || sorted[at.less - 1] < at.value);
         assert_true(at.less + at.equal == n || sorted[at.less + at.equal] > at.value);
-        k->split(out, in->values, n, &at);
+        k->statistics.split(out, in->values, n, &at);
         for (size_t i = 0; i < n; i++) {
             assert_true(i < at.less              ? out[i] < at.value
                         : i < at.less + at.equal ? out[i] == at.value
@@ -183,7 +183,8 @@ static void compare_order(const tg_kernels *k, const input *in, size_t n)
         }
     }
     double high = (double)ends[1], scale = high > (double)ends[0] ? 0x1p40 / (high - (double)ends[0]) : 0;
-    assert_true(k->ways_up(in->values, high, scale, n) == tg_kernels_scalar.ways_up(sorted, high, scale, n));
+    assert_true(k->statistics.ways_up(in->values, high, scale, n) ==
+                tg_kernels_scalar.statistics.ways_up(sorted, high, scale, n));
 }
 
 static void order_is_that_of_sorting(void **state)
@@ -221,8 +222,8 @@ static void lists_are_the_same(void **state)
             }
             for (size_t l = 0; l < LEN_N; l++) {
                 size_t n = lens[l] / 64 * 64;
-                size_t count = tg_kernels_scalar.list_marks(lists[0], mask, n);
-                assert_int_equal(k->list_marks(lists[1], mask, n), count);
+                size_t count = tg_kernels_scalar.select.list_marks(lists[0], mask, n);
+                assert_int_equal(k->select.list_marks(lists[1], mask, n), count);
                 assert_memory_equal(lists[0], lists[1], count * sizeof **lists);
             }
         }
@@ -241,7 +242,7 @@ static void draws_are_those_of_philox(void **state)
         for (size_t s = 0; k != NULL && s < sizeof starts / sizeof *starts; s++) {
             for (size_t n = 0; n < 200; n += 1 + n / 3) {
                 tg_stream_words(expected, &stream, starts[s] / 4 * 4, 4 * n, 1);
-                k->draw(words, stream.key, starts[s] / 4, 1, n, expected);
+                k->symbols.draw(words, stream.key, starts[s] / 4, 1, n, expected);
                 assert_memory_equal(words, expected, 4 * n * sizeof *words);
                 tg_stream_words(expected, &stream, starts[s], n, 0);
                 tg_draw_words(words, stream.key, starts[s], n, 0, expected);

@@ -1,5 +1,8 @@
-/* Kernels of entropy coders, of every instruction set that this CPU has, against the scalar ones: the same bytes and symbols. */
+/* Kernels of coders, of every instruction set that this processor has, against the scalar ones: the same bytes and symbols. */
+#include "kernels/digits.h"
 #include "kernels/kernels.h"
+#include "kernels/prefix.h"
+#include "kernels/rans.h"
 #include "pack/pack.h"
 #include "support.h"
 
@@ -32,7 +35,7 @@ static void any_states(uint32_t *states, test_random *r)
     }
 }
 
-/* Every instruction set decodes the same symbols from any states and words. */
+/* Every instruction set pulls the same symbols out of any states and words. */
 static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
                           uint32_t bits, test_random *r)
 {
@@ -65,15 +68,15 @@ static void compare_pulls(const tg_kernels *fast, uint32_t lane_n, const uint32_
     any_states(states[0], r);
     memcpy(states[1], states[0], sizeof states[1]);
     const uint8_t *ends[2] = {words, words};
-    size_t done = tg_kernels_scalar.rans_pull(symbols[0], states[0], lane_n, &ends[0], words + len, n, &all);
-    assert_int_equal(fast->rans_pull(symbols[1], states[1], lane_n, &ends[1], words + len, n, &all), done);
+    size_t done = tg_kernels_scalar.coders.rans_pull(symbols[0], states[0], lane_n, &ends[0], words + len, n, &all);
+    assert_int_equal(fast->coders.rans_pull(symbols[1], states[1], lane_n, &ends[1], words + len, n, &all), done);
     assert_ptr_equal(ends[0], ends[1]);
     assert_memory_equal(states[0], states[1], sizeof states[0]);
     assert_memory_equal(symbols[0], symbols[1], done * sizeof(uint16_t));
     free(words);
 }
 
-/* And encodes any symbols into any states with the same words. */
+/* And pushes any symbols into any states with the same words. */
 static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32_t *frequencies, uint32_t base,
                            uint32_t bits, test_random *r)
 {
@@ -102,8 +105,8 @@ static void compare_pushes(const tg_kernels *fast, uint32_t lane_n, const uint32
     memcpy(states[1], states[0], sizeof states[1]);
     uint8_t *words[2] = {test_room(2 * n + 1), test_room(2 * n + 1)};
     uint8_t *ends[2] = {words[0] + 2 * n, words[1] + 2 * n};
-    tg_kernels_scalar.rans_push(states[0], lane_n, &ends[0], symbols, n, &all);
-    fast->rans_push(states[1], lane_n, &ends[1], symbols, n, &all);
+    tg_kernels_scalar.coders.rans_push(states[0], lane_n, &ends[0], symbols, n, &all);
+    fast->coders.rans_push(states[1], lane_n, &ends[1], symbols, n, &all);
     size_t len = (size_t)(words[0] + 2 * n - ends[0]);
     assert_int_equal(words[1] + 2 * n - ends[1], len);
     assert_memory_equal(states[0], states[1], sizeof states[0]);
@@ -136,7 +139,7 @@ static void range_coders_agree(void **state)
 
 /* ---- prefix codes ------------------------------------------------------------------------------------------------------ */
 
-/* Any codes, in buffers of the exact length: both write the same, and nothing after it. */
+/* Any codes, in room that is exact: what is written is the same, and what is behind it is not touched. */
 static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r)
 {
     static tg_prefix_codes codes;
@@ -166,7 +169,7 @@ static void compare_writes(const tg_kernels *fast, uint32_t base, test_random *r
             want[at / 8] |= (uint8_t)((codes.entries[symbols[i]] >> (TG_PREFIX_CODE + b) & 1) << at % 8);
         }
     }
-    assert_ptr_equal(fast->prefix_write(got, got + len, symbols, n, &codes), got + len);
+    assert_ptr_equal(fast->coders.prefix_write(got, got + len, symbols, n, &codes), got + len);
     assert_memory_equal(got, want, len);
     free(got);
     free(want);
@@ -201,15 +204,15 @@ static void compare_reads(const tg_kernels *fast, size_t stream_n, test_random *
                                                .out_end = symbols[k][i] + n};
         }
     }
-    tg_kernels_scalar.prefix_read(streams[0], stream_n, &tables);
-    fast->prefix_read(streams[1], stream_n, &tables);
+    tg_kernels_scalar.coders.prefix_read(streams[0], stream_n, &tables);
+    fast->coders.prefix_read(streams[1], stream_n, &tables);
     for (size_t i = 0; i < stream_n; i++) {
         const tg_prefix_stream *a = &streams[0][i], *b = &streams[1][i];
         assert_ptr_equal(a->at, b->at);
         assert_int_equal(a->skip, b->skip);
         assert_int_equal(a->out - symbols[0][i], b->out - symbols[1][i]);
         assert_true(a->at <= a->end && a->out <= a->out_end);
-        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* only the tail is left */
+        assert_true(a->end - a->at < 24 || a->out_end - a->out < 16); /* what is left is little */
         assert_memory_equal(symbols[0][i], symbols[1][i], (size_t)(a->out - symbols[0][i]) * sizeof(uint16_t));
         free(symbols[0][i]);
         free(symbols[1][i]);
@@ -231,11 +234,76 @@ static void prefix_codes_agree(void **state)
     }
 }
 
+/* ---- plain bits and counts --------------------------------------------------------------------------------------------- */
+
+enum { SYMBOL_N = 9000 };
+
+/* Both write the same bytes, nothing after them, and read them back; both refuse a bit after the last symbol. */
+static void compare_bits(const tg_kernels *fast, tg_digits d, size_t n, test_random *r)
+{
+    static uint16_t symbols[SYMBOL_N], back[SYMBOL_N + 1];
+    size_t bits = (n + d.symbols - 1) / d.symbols * d.bits, len = (bits + 7) / 8;
+    uint8_t *want = test_room(len + 1), *got = test_room(len + 1);
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % 4 == 0 ? d.base - 1 : test_bits(r) % d.base);
+    }
+    want[len] = got[len] = 0xa5;
+    tg_kernels_scalar.coders.bits_write(want, symbols, n, d);
+    fast->coders.bits_write(got, symbols, n, d);
+    assert_memory_equal(want, got, len + 1);
+    back[n] = 0xa5a5;
+    assert_true(fast->coders.bits_read(back, got, n, d));
+    assert_memory_equal(back, symbols, n * sizeof *back);
+    assert_int_equal(back[n], 0xa5a5);
+    for (size_t bit = bits; bit < 8 * len; bit++) {
+        got[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(tg_kernels_scalar.coders.bits_read(back, got, n, d));
+        assert_false(fast->coders.bits_read(back, got, n, d));
+        got[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    free(got);
+    free(want);
+}
+
+static void compare_counts(const tg_kernels *fast, uint32_t base, size_t n, test_random *r)
+{
+    static uint16_t symbols[SYMBOL_N];
+    uint32_t want[TG_BASE_MAX] = {0}, got[2][TG_BASE_MAX] = {{0}};
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)(test_bits(r) % base);
+        want[symbols[i]]++;
+    }
+    tg_kernels_scalar.coders.count(got[0], symbols, n, base);
+    fast->coders.count(got[1], symbols, n, base);
+    assert_memory_equal(want, got[0], sizeof want);
+    assert_memory_equal(want, got[1], sizeof want);
+}
+
+static void plain_bits_and_counts_agree(void **state)
+{
+    (void)state;
+    static const tg_digits digits[] = {{2, 1, 1},  {3, 5, 8},   {4, 1, 2},    {5, 3, 7},   {9, 5, 16}, {10, 3, 10},
+                                       {11, 2, 7}, {33, 8, 41}, {127, 6, 42}, {200, 1, 8}, {512, 1, 9}};
+    test_random r = {37};
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (size_t d = 0; fast != NULL && d < sizeof digits / sizeof *digits; d++) {
+            for (size_t n = 0; n < 400; n += 1 + n / 37) {
+                compare_bits(fast, digits[d], n, &r);
+                compare_counts(fast, digits[d].base, n, &r);
+            }
+            compare_bits(fast, digits[d], SYMBOL_N - 3, &r);
+            compare_counts(fast, digits[d].base, SYMBOL_N - 3, &r);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(range_coders_agree),
         cmocka_unit_test(prefix_codes_agree),
+        cmocka_unit_test(plain_bits_and_counts_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Kernels of every instruction set that this CPU has, against the scalar ones: the same bits for any values, lengths
+/* Kernels of every instruction set that this processor has, against the scalar ones: the same bits for any values, lengths
  * and alignment. */
 #include "support.h"
 
@@ -56,17 +56,17 @@ static void compare_halves(const tg_kernels *fast, const float *a, const float *
     uint8_t want[2][2 * N + 1] = {{0}}, got[2][2 * N + 1] = {{0}};
     size_t odd = n % 2;
     (void)b;
-    bool finite = tg_kernels_scalar.fp16_narrow(want[0] + odd, a, n);
-    assert_int_equal(tg_kernels_scalar.bf16_narrow(want[1] + odd, a, n), finite);
-    assert_int_equal(fast->fp16_narrow(got[0] + odd, a, n), finite);
-    assert_int_equal(fast->bf16_narrow(got[1] + odd, a, n), finite);
+    bool finite = tg_kernels_scalar.halves.fp16_narrow(want[0] + odd, a, n);
+    assert_int_equal(tg_kernels_scalar.halves.bf16_narrow(want[1] + odd, a, n), finite);
+    assert_int_equal(fast->halves.fp16_narrow(got[0] + odd, a, n), finite);
+    assert_int_equal(fast->halves.bf16_narrow(got[1] + odd, a, n), finite);
     assert_memory_equal(want, got, sizeof want);
     float widened[2][N] = {{0}}, back[2][N] = {{0}};
     const uint8_t *any = (const uint8_t *)a;
-    tg_kernels_scalar.fp16_widen(widened[0], any + odd, n);
-    tg_kernels_scalar.bf16_widen(widened[1], any + odd, n);
-    fast->fp16_widen(back[0], any + odd, n);
-    fast->bf16_widen(back[1], any + odd, n);
+    tg_kernels_scalar.halves.fp16_widen(widened[0], any + odd, n);
+    tg_kernels_scalar.halves.bf16_widen(widened[1], any + odd, n);
+    fast->halves.fp16_widen(back[0], any + odd, n);
+    fast->halves.bf16_widen(back[1], any + odd, n);
     assert_memory_equal(widened, back, sizeof widened);
 }
 
@@ -87,8 +87,8 @@ static void every_half_is_widened_alike(void **state)
     for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
         if (fast != NULL) {
-            tg_kernels_scalar.fp16_widen(want, all, 65536);
-            fast->fp16_widen(got, all, 65536);
+            tg_kernels_scalar.halves.fp16_widen(want, all, 65536);
+            fast->halves.fp16_widen(got, all, 65536);
             assert_memory_equal(want, got, sizeof want);
         }
     }
@@ -99,7 +99,7 @@ static bool is_nan(float value)
     return (tg_float_bits(value) & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* The sum of two NaNs is a NaN, but which of them is unspecified. */
+/* Sums of two NaNs are a NaN, but which of them is not said. */
 static void assert_same(const float *want, const float *got, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -113,26 +113,26 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
     for (int streams = 0; streams < 2; streams++) {
         for (int s = 0; s < 2; s++) {
             float share = s == 0 ? 1.0f : 0.37f;
-            bool finite = tg_kernels_scalar.accumulate(want, NULL, a, b, share, n, streams);
-            assert_int_equal(fast->accumulate(got, NULL, a, b, share, n, streams), finite);
+            bool finite = tg_kernels_scalar.passes.accumulate(want, NULL, a, b, share, n, streams);
+            assert_int_equal(fast->passes.accumulate(got, NULL, a, b, share, n, streams), finite);
             tg_stream_end();
             assert_same(want, got, n);
             float twice[N], *also = twice + (n % 3 < N - n ? n % 3 : 0);
             memset(got, 0, sizeof got);
-            assert_int_equal(fast->accumulate(got, also, a, b, share, n, streams), finite);
+            assert_int_equal(fast->passes.accumulate(got, also, a, b, share, n, streams), finite);
             tg_stream_end();
             assert_same(want, got, n);
             assert_same(want, also, n);
         }
-        size_t odd = n % 3 < N - n ? n % 3 : 0; /* unaligned for non-temporal stores */
-        bool finite = tg_kernels_scalar.subtract(want + odd, a, b, n, streams);
-        assert_int_equal(fast->subtract(got + odd, a, b, n, streams), finite);
+        size_t odd = n % 3 < N - n ? n % 3 : 0; /* where streaming can not begin at once */
+        bool finite = tg_kernels_scalar.passes.subtract(want + odd, a, b, n, streams);
+        assert_int_equal(fast->passes.subtract(got + odd, a, b, n, streams), finite);
         tg_stream_end();
         assert_same(want + odd, got + odd, n);
-        fast->stream_bytes((uint8_t *)got + odd, (const uint8_t *)a, n);
+        fast->passes.stream_bytes((uint8_t *)got + odd, (const uint8_t *)a, n);
         tg_stream_end();
         assert_memory_equal(a, (uint8_t *)got + odd, n);
-        fast->copy(got + odd, a, n, streams);
+        fast->passes.copy(got + odd, a, n, streams);
         tg_stream_end();
         assert_memory_equal(a, got + odd, n * sizeof *a);
     }
@@ -144,12 +144,12 @@ static void compare_sums(const tg_kernels *fast, const float *a, const float *b,
     const uint8_t *halves = (const uint8_t *)b + n % 2;
     memcpy(want, a, n * sizeof *a);
     memcpy(got, a, n * sizeof *a);
-    tg_kernels_scalar.add(want, b, 0.37f, n);
-    fast->add(got, b, 0.37f, n);
-    tg_kernels_scalar.fp16_add(want, halves, -1.5f, n);
-    fast->fp16_add(got, halves, -1.5f, n);
-    tg_kernels_scalar.bf16_add(want, halves, 3.0f, n);
-    fast->bf16_add(got, halves, 3.0f, n);
+    tg_kernels_scalar.passes.add(want, b, 0.37f, n);
+    fast->passes.add(got, b, 0.37f, n);
+    tg_kernels_scalar.halves.fp16_add(want, halves, -1.5f, n);
+    fast->halves.fp16_add(got, halves, -1.5f, n);
+    tg_kernels_scalar.halves.bf16_add(want, halves, 3.0f, n);
+    fast->halves.bf16_add(got, halves, 3.0f, n);
     assert_same(want, got, n);
 }
 
@@ -172,12 +172,12 @@ static void compare_marks(const tg_kernels *fast, const float *a, const float *b
         uint32_t least = e < EDGE_N ? edges[e] & 0x7fffffffu : tg_float_bits(b[e]) & 0x7fffffffu;
         memset(want, 0x55, sizeof want);
         memset(got, 0x55, sizeof got);
-        tg_kernels_scalar.mark_keys(want, a, least, n);
-        fast->mark_keys(got, a, least, n);
+        tg_kernels_scalar.select.mark_keys(want, a, least, n);
+        fast->select.mark_keys(got, a, least, n);
         assert_memory_equal(want, got, sizeof want);
     }
-    assert_int_equal(tg_kernels_scalar.all_finite(a, n), fast->all_finite(a, n));
-    assert_int_equal(tg_kernels_scalar.largest_key(a, n), fast->largest_key(a, n));
+    assert_int_equal(tg_kernels_scalar.passes.all_finite(a, n), fast->passes.all_finite(a, n));
+    assert_int_equal(tg_kernels_scalar.select.largest_key(a, n), fast->select.largest_key(a, n));
 }
 
 /* Bins begin at any bit of a mask. */
@@ -188,8 +188,8 @@ static void compare_bins(const tg_kernels *fast, const float *a, const float *b,
         uint32_t least = (tg_float_bits(b[at]) & 0x7fffffffu) | 1u;
         memset(want, 0, sizeof want);
         memset(got, 0, sizeof got);
-        tg_kernels_scalar.mark_bin(want, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
-        fast->mark_bin(got, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
+        tg_kernels_scalar.select.mark_bin(want, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
+        fast->select.mark_bin(got, at, a, b, at % 2 == 0 ? 1.0f : 0.37f, least, n);
         assert_memory_equal(want, got, sizeof want);
     }
 }
@@ -213,12 +213,12 @@ static void bins_round_twice(void **state)
         }
         uint32_t least = tg_float_bits(u[round] + 0.37f * g[round]);
         uint64_t want = 0;
-        tg_kernels_scalar.mark_bin(&want, 0, u, g, 0.37f, least, 64);
+        tg_kernels_scalar.select.mark_bin(&want, 0, u, g, 0.37f, least, 64);
         for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
             const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
             uint64_t got = 0;
             if (fast != NULL) {
-                fast->mark_bin(&got, 0, u, g, 0.37f, least, 64);
+                fast->select.mark_bin(&got, 0, u, g, 0.37f, least, 64);
                 assert_true(got == want);
             }
         }
@@ -231,7 +231,7 @@ static void marks_are_the_same(void **state)
     everywhere(compare_marks);
 }
 
-/* Words are split and joined again. */
+/* Words that are taken apart, and come together again. */
 static void compare_split_words(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
     for (uint32_t word_len = 2; word_len <= 4; word_len += 2) {
@@ -244,14 +244,14 @@ static void compare_split_words(const tg_kernels *fast, const float *a, const fl
                 words[word_len * i + k] = (uint8_t)(word >> 8 * k);
             }
         }
-        tg_kernels_scalar.split_words(want, want_lowers, words, word_len, n);
-        fast->split_words(got, got_lowers, words, word_len, n);
+        tg_kernels_scalar.coders.split_words(want, want_lowers, words, word_len, n);
+        fast->coders.split_words(got, got_lowers, words, word_len, n);
         assert_memory_equal(want, got, sizeof want);
         assert_memory_equal(want_lowers, got_lowers, sizeof want_lowers);
-        tg_kernels_scalar.join_words(back, want, want_lowers, word_len, n);
+        tg_kernels_scalar.coders.join_words(back, want, want_lowers, word_len, n);
         assert_memory_equal(back, words, n * word_len);
         memset(back, 0, sizeof back);
-        fast->join_words(back, want, want_lowers, word_len, n);
+        fast->coders.join_words(back, want, want_lowers, word_len, n);
         assert_memory_equal(back, words, n * word_len);
     }
 }
@@ -273,15 +273,15 @@ static void what_is_not_finite_is_found(void **state)
             for (size_t i = 0; i < 200; i++) {
                 values[i] = tg_bits_float(0x7f7fffff);
             }
-            assert_true(k->all_finite(values, 200));
+            assert_true(k->passes.all_finite(values, 200));
             values[at] = tg_bits_float(at % 2 == 0 ? 0x7f800000 : 0xff800001);
-            assert_false(k->all_finite(values, 200));
-            assert_true(k->all_finite(values, at));
+            assert_false(k->passes.all_finite(values, 200));
+            assert_true(k->passes.all_finite(values, at));
         }
     }
 }
 
-/* Denormals are not flushed to zero. */
+/* Nobody has told the processor to take small numbers for zero. */
 static void small_numbers_are_added(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void small_numbers_are_added(void **state)
     for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
         if (k != NULL) {
-            (void)k->accumulate(twice, NULL, small, small, 1.0f, 67, false);
+            (void)k->passes.accumulate(twice, NULL, small, small, 1.0f, 67, false);
             for (uint32_t i = 0; i < 67; i++) {
                 assert_int_equal(tg_float_bits(twice[i]), i << 17);
             }
@@ -300,7 +300,7 @@ static void small_numbers_are_added(void **state)
     }
 }
 
-/* A table without some kernel would have NULL there, which no compiler reports. */
+/* A table that leaves a kernel out has NULL there, which no compiler minds. */
 static void tables_are_whole(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void tables_are_whole(void **state)
     }
 }
 
-/* Which level TG_SIMD=named selects. It is read once, so that every name needs a process of its own. */
+/* What TG_SIMD=named leads to. It is looked up once, so every name has a process of its own. */
 static bool leads_to(const char *named, const char *level)
 {
     int status = 1;

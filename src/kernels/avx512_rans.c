@@ -1,19 +1,16 @@
-/* The range coder for AVX-512 (F, BW, VL): 16 states to a vector, and one, two or four vectors, whose work overlaps. What the
- * compiler is to know, the number of vectors and how symbols are found, are arguments of functions that are inlined. */
-#include "kernels/kernels.h"
+/* The range coder for AVX-512: 16 states per vector, and one, two or four interleaved vectors. The number of vectors and the kind of
+ * table are constant arguments of inlined functions, so that each combination is compiled by itself. */
+#include "kernels/avx512.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "kernels/rans.h"
 
-#define TG_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,bmi2,popcnt")))
-#define INLINED static inline __attribute__((always_inline)) TG_TARGET
-
-/* States. Not an array, which compilers keep in memory. */
+/* The states. Not an array, which compilers would keep in memory. */
 typedef struct vectors {
     __m512i a, b, c, d;
 } vectors;
 
-INLINED vectors load(const uint32_t *states, int vector_n)
+TG_AVX512_INLINE vectors load(const uint32_t *states, int vector_n)
 {
     vectors x = {.a = _mm512_loadu_si512(states)};
     x.b = vector_n >= 2 ? _mm512_loadu_si512(states + 16) : x.a;
@@ -22,7 +19,7 @@ INLINED vectors load(const uint32_t *states, int vector_n)
     return x;
 }
 
-INLINED void store(uint32_t *states, const vectors *x, int vector_n)
+TG_AVX512_INLINE void store(uint32_t *states, const vectors *x, int vector_n)
 {
     _mm512_storeu_si512(states, x->a);
     if (vector_n >= 2) {
@@ -36,15 +33,15 @@ INLINED void store(uint32_t *states, const vectors *x, int vector_n)
 
 /* ---- encoding -------------------------------------------------------------------------------------------------------- */
 
-/* Plans of 16 symbols: upper halves of all, and lower ones of those in even and in odd lanes, at the bottom of 64 bits each,
- * where they are multiplied. */
+/* Entries of 16 symbols: the upper halves of all, and the lower halves of even and odd lanes, each in the low half of a 64-bit
+ * lane, as the multiplication needs them. */
 typedef struct planned {
     __m512i upper, even, odd;
 } planned;
 
-/* Eight words of 64 bits, and 16 of 32, from anywhere. Single loads: where processors guard their gathers against spying, or
- * never had fast ones, a gather takes half as long again. */
-INLINED __m512i eight(const uint64_t *from, const uint16_t *at, int step)
+/* Table look-ups of eight 64-bit words, and of sixteen 32-bit words, by single loads: gather instructions take half as long
+ * again on CPUs with mitigations for Gather Data Sampling, or with slow gathers. */
+TG_AVX512_INLINE __m512i eight(const uint64_t *from, const uint16_t *at, int step)
 {
     return _mm512_setr_epi64((long long)from[at[0]], (long long)from[at[step]], (long long)from[at[2 * step]],
                              (long long)from[at[3 * step]], (long long)from[at[4 * step]],
@@ -52,38 +49,38 @@ INLINED __m512i eight(const uint64_t *from, const uint16_t *at, int step)
                              (long long)from[at[7 * step]]);
 }
 
-INLINED __m128i four(const uint32_t *from, const volatile uint32_t *at)
+TG_AVX512_INLINE __m128i four(const uint32_t *from, const volatile uint32_t *at)
 {
     return _mm_setr_epi32((int)from[at[0]], (int)from[at[1]], (int)from[at[2]], (int)from[at[3]]);
 }
 
-INLINED __m512i sixteen(const uint32_t *from, __m512i at)
+TG_AVX512_INLINE __m512i sixteen(const uint32_t *from, __m512i at)
 {
-    _Alignas(32) uint32_t room[16];
-    const volatile uint32_t *a = room; /* else compilers take the vector apart by shuffles, which are scarce */
-    /* In halves: what was stored as a whole is slow to load in parts. */
-    _mm256_store_si256((__m256i *)(void *)room, _mm512_castsi512_si256(at));
-    _mm256_store_si256((__m256i *)(void *)(room + 8), _mm512_extracti64x4_epi64(at, 1));
+    _Alignas(32) uint32_t indices[16];
+    const volatile uint32_t *a = indices; /* volatile, or compilers extract the lanes by shuffles, which are scarce */
+    /* Two stores: loads of parts of a 64-byte store are slow. */
+    _mm256_store_si256((__m256i *)(void *)indices, _mm512_castsi512_si256(at));
+    _mm256_store_si256((__m256i *)(void *)(indices + 8), _mm512_extracti64x4_epi64(at, 1));
     __m512i lower = _mm512_castsi256_si512(_mm256_setr_m128i(four(from, a), four(from, a + 4)));
     return _mm512_inserti64x4(lower, _mm256_setr_m128i(four(from, a + 8), four(from, a + 12)), 1);
 }
 
-/* How plans are found. */
+/* Where entries are looked up. */
 typedef struct planner {
     const uint64_t *plans;
-    __m512i first, lowers[2], uppers[2]; /* of few symbols */
+    __m512i first, lowers[2], uppers[2]; /* the entries, if are_few */
     uint32_t bits;
     bool are_few;
 } planner;
 
-INLINED planned look(const uint16_t *symbols, const uint64_t *plans)
+TG_AVX512_INLINE planned look(const uint16_t *symbols, const uint64_t *plans)
 {
     __m512i even = eight(plans, symbols, 2), odd = eight(plans, symbols + 1, 2);
     return (planned){_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd), even, odd};
 }
 
-/* Without memory: few plans are in registers. */
-INLINED planned pick(const uint16_t *some, const planner *p)
+/* Of few symbols, from registers. */
+TG_AVX512_INLINE planned pick(const uint16_t *some, const planner *p)
 {
     __m512i symbols = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)some));
     __m512i at = _mm512_sub_epi32(symbols, p->first);
@@ -92,13 +89,13 @@ INLINED planned pick(const uint16_t *some, const planner *p)
     return (planned){upper, lower, _mm512_srli_epi64(lower, 32)};
 }
 
-INLINED planned plan(const uint16_t *symbols, const planner *p)
+TG_AVX512_INLINE planned plan(const uint16_t *symbols, const planner *p)
 {
     return p->are_few ? pick(symbols, p) : look(symbols, p->plans);
 }
 
-/* 16 states with a symbol more; the words that they give away go in front of `at`, which is returned as it then is. */
-INLINED uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
+/* Encodes one symbol into each of 16 states. Emitted words are put in front of `at`; returns the new `at`. */
+TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
 {
     const __m512i mask = _mm512_set1_epi32(TG_PLAN_MASK);
     __m512i less = _mm512_and_si512(p.upper, mask), frequency = _mm512_add_epi32(less, _mm512_set1_epi32(1));
@@ -111,7 +108,7 @@ INLINED uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
     at -= 2 * (size_t)word_n;
     _mm256_mask_storeu_epi16(at, (__mmask16)((1u << word_n) - 1), words);
     x = _mm512_mask_srli_epi32(x, gives, x, 16);
-    /* The shift by 31 + log is one by 32, which is free, and one by log, of twice the product. */
+    /* (x * inverse) >> (31 + log) is the upper half of 2 x * inverse, shifted by log. */
     __m512i twice = _mm512_add_epi32(x, x);
     __m512i even = _mm512_mul_epu32(twice, p.even), odd = _mm512_mul_epu32(_mm512_srli_epi64(twice, 32), p.odd);
     __m512i quotient = _mm512_srlv_epi32(_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd), log);
@@ -121,8 +118,8 @@ INLINED uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
     return at;
 }
 
-INLINED void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
-                         const tg_rans_plans *plans, int vector_n, bool are_few)
+TG_AVX512_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
+                                  const tg_rans_plans *plans, int vector_n, bool are_few)
 {
     uint32_t halves[2][TG_RANS_SPAN] = {{0}};
     for (uint32_t s = 0; are_few && s < plans->span; s++) {
@@ -152,11 +149,11 @@ INLINED void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symb
     *words = at;
 }
 
-TG_TARGET void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
+TG_AVX512 void tg_avx512_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
                                    size_t count, const tg_rans_plans *plans)
 {
     size_t whole = lane_n < 16 ? 0 : count - count % lane_n;
-    tg_kernels_scalar.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
+    tg_kernels_scalar.coders.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
     bool are_few = plans->span <= TG_RANS_SPAN;
     if (lane_n == 16) {
         are_few ? push_rounds(states, words, symbols, whole, plans, 1, true)
@@ -172,21 +169,21 @@ TG_TARGET void tg_rans_push_avx512(uint32_t *states, uint32_t lane_n, uint8_t **
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
-/* Where 16 states stand: in which symbol, how frequent it is, and how far into it. */
+/* The symbols of 16 states, their frequencies, and the offsets of the states within them. */
 typedef struct places {
     __m512i symbol, frequency, offset;
 } places;
 
-/* How places are found. */
+/* Where symbols are looked up. */
 typedef struct finder {
     const uint32_t *slots;
     __m512i lowest, upper;
     __m128i bits;
     __m512i symbols, starts, frequencies; /* of few symbols */
-    int first;                            /* step of a search among these; 0: they are not few */
+    int first;                            /* step of a binary search among these; 0: use the slots */
 } finder;
 
-INLINED places look_up(__m512i low, const finder *f)
+TG_AVX512_INLINE places look_up(__m512i low, const finder *f)
 {
     __m512i slot = sixteen(f->slots, low);
     __m512i symbol = _mm512_and_si512(slot, _mm512_set1_epi32(255));
@@ -197,8 +194,8 @@ INLINED places look_up(__m512i low, const finder *f)
                     .offset = _mm512_srli_epi32(slot, 20)};
 }
 
-/* Without memory: few symbols are found by halving. */
-INLINED places search(__m512i low, const finder *f)
+/* Of few symbols, by binary search in registers. */
+TG_AVX512_INLINE places search(__m512i low, const finder *f)
 {
     __m512i at = _mm512_setzero_si512();
     for (int step = f->first; step > 0; step /= 2) {
@@ -211,8 +208,8 @@ INLINED places search(__m512i low, const finder *f)
                     .offset = _mm512_sub_epi32(low, _mm512_permutexvar_epi32(at, f->starts))};
 }
 
-/* A symbol from each of 16 states; returns `at`, where words are, as it then is. */
-INLINED const uint8_t *pull(uint16_t *symbols, __m512i *states, const uint8_t *at, const finder *f)
+/* Decodes one symbol from each of 16 states, which refill from `at`; returns the new `at`. */
+TG_AVX512_INLINE const uint8_t *pull(uint16_t *symbols, __m512i *states, const uint8_t *at, const finder *f)
 {
     __m512i low = _mm512_and_si512(*states, f->lowest);
     places p = f->first > 0 ? search(low, f) : look_up(low, f);
@@ -226,8 +223,8 @@ INLINED const uint8_t *pull(uint16_t *symbols, __m512i *states, const uint8_t *a
     return at + 2 * (size_t)_mm_popcnt_u32(is_low);
 }
 
-INLINED size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end, size_t count,
-                           const tg_rans_slots *slots, int vector_n, int first)
+TG_AVX512_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
+                                    size_t count, const tg_rans_slots *slots, int vector_n, int first)
 {
     const finder f = {.slots = slots->slots,
                       .lowest = _mm512_set1_epi32((1 << slots->bits) - 1),
@@ -256,15 +253,15 @@ INLINED size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **
     return i;
 }
 
-INLINED size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end, size_t count,
-                        const tg_rans_slots *slots, int vector_n)
+TG_AVX512_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
+                                 size_t count, const tg_rans_slots *slots, int vector_n)
 {
     return slots->few_n == 0  ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
            : slots->few_n > 4 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 8)
                               : pull_rounds(symbols, states, words, end, count, slots, vector_n, 2);
 }
 
-TG_TARGET size_t tg_rans_pull_avx512(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
+TG_AVX512 size_t tg_avx512_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
                                      const uint8_t *end, size_t count, const tg_rans_slots *slots)
 {
     switch (lane_n) {

@@ -1,11 +1,12 @@
-/* Order among the values of a bucket, and lists of what is marked, in plain C: the reference (kernels.h). */
+/* Order statistics of buckets and lists of marked indices in plain C: part of the reference (scalar.c). */
+#include "kernels/scalar.h"
+
 #include "base/bits.h"
-#include "kernels/kernels.h"
 
 float tg_partition(float *a, size_t n, size_t m)
 {
     size_t low = 0, high = n - 1;
-    uint64_t draw = n; /* pivots from anywhere, so that no order of values is a bad one */
+    uint64_t draw = n; /* random pivots, so that no order of values is a bad case */
     while (low < high) {
         draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         size_t at = low + (size_t)((draw >> 33) % (high - low + 1));
@@ -56,12 +57,12 @@ void tg_scalar_ends(float ends[2], const float *values, size_t n)
     }
 }
 
-tg_ordered tg_scalar_nth(float *room, const float *values, size_t n, size_t m)
+tg_ordered tg_scalar_nth(float *scratch, const float *values, size_t n, size_t m)
 {
     for (size_t i = 0; i < n; i++) {
-        room[i] = values[i];
+        scratch[i] = values[i];
     }
-    tg_ordered found = {.value = tg_partition(room, n, m)};
+    tg_ordered found = {.value = tg_partition(scratch, n, m)};
     for (size_t i = 0; i < n; i++) {
         found.less += values[i] < found.value ? 1 : 0;
         found.equal += values[i] == found.value ? 1 : 0;

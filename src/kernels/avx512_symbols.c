@@ -1,0 +1,280 @@
+/* Quantizers for AVX-512: values of a bucket to symbols, and back through tables in registers. Inlined functions process one vector,
+ * whole or in part. */
+#include "kernels/avx512.h"
+
+#if defined(__x86_64__)
+#include "kernels/scalar.h"
+
+/* Draws as integers below 2^24. */
+TG_AVX512_INLINE __m512 load_draws(const uint32_t *draws, __mmask16 here)
+{
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_maskz_loadu_epi32(here, draws), 8));
+}
+
+/* ---- rounding ---------------------------------------------------------------------------------------------------------- */
+
+TG_AVX512 void tg_avx512_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n)
+{
+    const __m512 limit = _mm512_set1_ps(threshold);
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        __mmask32 above = _mm512_cmp_ps_mask(_mm512_loadu_ps(values + i + 16), limit, _CMP_GT_OQ);
+        above = above << 16 | _mm512_cmp_ps_mask(_mm512_loadu_ps(values + i), limit, _CMP_GT_OQ);
+        _mm512_storeu_si512(symbols + i, _mm512_maskz_set1_epi16(above, 1));
+    }
+    for (; i < n; i += 16) {
+        __mmask16 here = lanes_of(n - i);
+        __mmask16 above = _mm512_cmp_ps_mask(_mm512_maskz_loadu_ps(here, values + i), limit, _CMP_GT_OQ);
+        _mm256_mask_storeu_epi16(symbols + i, here, _mm256_maskz_set1_epi16(above, 1));
+    }
+}
+
+TG_AVX512 void tg_avx512_signs(uint16_t *symbols, const float *values, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        __mmask32 negative = _mm512_movepi32_mask(_mm512_loadu_si512(values + i + 16));
+        negative = negative << 16 | _mm512_movepi32_mask(_mm512_loadu_si512(values + i));
+        _mm512_storeu_si512(symbols + i, _mm512_maskz_set1_epi16(negative, 1));
+    }
+    for (; i < n; i += 16) {
+        __mmask16 here = lanes_of(n - i), negative = _mm512_movepi32_mask(_mm512_maskz_loadu_epi32(here, values + i));
+        _mm256_mask_storeu_epi16(symbols + i, here, _mm256_maskz_set1_epi16(negative, 1));
+    }
+}
+
+TG_AVX512_INLINE void ternary(uint16_t *symbols, const float *values, const uint32_t *draws, __m512 factor,
+                              __mmask16 here)
+{
+    __m512 value = _mm512_maskz_loadu_ps(here, values), bound = _mm512_mul_ps(load_draws(draws, here), factor);
+    __mmask16 sent = _mm512_cmp_ps_mask(bound, _mm512_abs_ps(value), _CMP_LT_OQ); /* so the value is not 0 */
+    __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(value));
+    __m256i symbol = _mm256_mask_mov_epi16(_mm256_set1_epi16(1), sent, _mm256_set1_epi16(2));
+    symbol = _mm256_mask_mov_epi16(symbol, sent & negative, _mm256_setzero_si256());
+    _mm256_mask_storeu_epi16(symbols, here, symbol);
+}
+
+/* The scalar kernel multiplies by 2^-24 first, then by the largest; one multiplication by both gives the same bits unless a
+ * product is subnormal. */
+TG_AVX512 void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+{
+    const __m512 factor = _mm512_set1_ps(largest * 0x1p-24f);
+    size_t i = 0;
+    if (largest < 0x1p-100f) {
+        tg_scalar_ternary(symbols, values, draws, largest, n);
+        return;
+    }
+    for (; n - i >= 16; i += 16) {
+        ternary(symbols + i, values + i, draws + i, factor, ALL);
+    }
+    ternary(symbols + i, values + i, draws + i, factor, lanes_of(n - i));
+}
+
+/* `shift` is 1 nearly always, and then NULL. */
+TG_AVX512_INLINE void levels(uint16_t *symbols, const float *values, const uint32_t *draws, const __m512 *shift,
+                             __m512 factor, uint32_t most, __mmask16 here)
+{
+    const __m512 highest = _mm512_set1_ps((float)(int32_t)most);
+    const __m512i middle = _mm512_set1_epi32((int)most);
+    __m512 value = _mm512_maskz_loadu_ps(here, values), at = _mm512_abs_ps(value);
+    at = _mm512_mul_ps(shift != NULL ? _mm512_mul_ps(at, *shift) : at, factor);
+    at = _mm512_min_ps(at, highest);
+    __m512i level = _mm512_cvttps_epi32(at);
+    __m512 rest = _mm512_sub_ps(at, _mm512_cvtepi32_ps(level));
+    __m512 draw = _mm512_mul_ps(load_draws(draws, here), _mm512_set1_ps(0x1p-24f));
+    __mmask16 up = _mm512_cmp_ps_mask(draw, rest, _CMP_LT_OQ);
+    level = _mm512_mask_add_epi32(level, up, level, _mm512_set1_epi32(1));
+    __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(value)); /* -0 has level 0 */
+    __m512i symbol = _mm512_mask_sub_epi32(_mm512_add_epi32(middle, level), negative, middle, level);
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+}
+
+TG_AVX512 void tg_avx512_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift,
+                                float factor, uint32_t most, size_t n)
+{
+    const __m512 moved = _mm512_set1_ps(shift), times = _mm512_set1_ps(factor);
+    size_t i = 0;
+    for (; shift == 1.0f && n - i >= 16; i += 16) {
+        levels(symbols + i, values + i, draws + i, NULL, times, most, ALL);
+    }
+    for (; i < n; i += 16) {
+        levels(symbols + i, values + i, draws + i, &moved, times, most, lanes_of(n - i));
+    }
+}
+
+TG_AVX512_INLINE void natural(uint16_t *symbols, const float *values, const uint32_t *draws, __mmask16 here)
+{
+    const __m512i fraction = _mm512_set1_epi32(0x7fffff), rest = _mm512_set1_epi32(0x7fffffff);
+    const __m512i last = _mm512_set1_epi32(254 << 23), one = _mm512_set1_epi32(1);
+    __m512i bits = _mm512_maskz_loadu_epi32(here, values);
+    __m512i draw = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(here, draws), 9);
+    __mmask16 may = _mm512_cmplt_epi32_mask(_mm512_and_si512(bits, rest), last);
+    __mmask16 up = _mm512_mask_cmplt_epi32_mask(may, draw, _mm512_and_si512(bits, fraction));
+    __m512i symbol = _mm512_srli_epi32(bits, 23);
+    symbol = _mm512_mask_add_epi32(symbol, up, symbol, one);
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+}
+
+TG_AVX512 void tg_avx512_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        natural(symbols + i, values + i, draws + i, ALL);
+    }
+    natural(symbols + i, values + i, draws + i, lanes_of(n - i));
+}
+
+/* Two vectors, to hide the latency of the additions. */
+TG_AVX512_INLINE void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n,
+                                  __mmask16 first, __mmask16 second)
+{
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512 value[2] = {_mm512_maskz_loadu_ps(first, values), _mm512_maskz_loadu_ps(second, values + 16)};
+    __m512i counts[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (uint32_t l = 0; l < limit_n; l++) {
+        __m512 limit = _mm512_set1_ps(limits[l]);
+        __mmask16 above[2] = {_mm512_cmp_ps_mask(value[0], limit, _CMP_GT_OQ),
+                              _mm512_cmp_ps_mask(value[1], limit, _CMP_GT_OQ)};
+        counts[0] = _mm512_mask_add_epi32(counts[0], above[0], counts[0], one);
+        counts[1] = _mm512_mask_add_epi32(counts[1], above[1], counts[1], one);
+    }
+    _mm256_mask_storeu_epi16(symbols, first, _mm512_cvtepi32_epi16(counts[0]));
+    _mm256_mask_storeu_epi16(symbols + 16, second, _mm512_cvtepi32_epi16(counts[1]));
+}
+
+TG_AVX512 void tg_avx512_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n,
+                                     size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        count_above(symbols + i, values + i, limits, limit_n, ALL, ALL);
+    }
+    __mmask16 second = n - i > 16 ? lanes_of(n - i - 16) : 0;
+    count_above(symbols + i, values + i, limits, limit_n, lanes_of(n - i), second);
+}
+
+/* Bounds and the distances to the next ones, up to 32 in two registers each. */
+typedef struct intervals {
+    __m512 low[2], width[2];
+} intervals;
+
+TG_AVX512_INLINE void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                                    uint32_t bound_n, const intervals *at, __m512 scale, __mmask16 here)
+{
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(here, values), scale);
+    __m512i below = _mm512_setzero_si512();
+    for (uint32_t b = 1; b + 1 < bound_n; b++) {
+        __mmask16 reached = _mm512_cmp_ps_mask(_mm512_set1_ps(bounds[b]), value, _CMP_LE_OQ);
+        below = _mm512_mask_add_epi32(below, reached, below, one);
+    }
+    __m512 draw = _mm512_mul_ps(load_draws(draws, here), _mm512_set1_ps(0x1p-24f));
+    __m512 way = _mm512_mul_ps(draw, _mm512_permutex2var_ps(at->width[0], below, at->width[1]));
+    __m512 distance = _mm512_sub_ps(value, _mm512_permutex2var_ps(at->low[0], below, at->low[1]));
+    below = _mm512_mask_add_epi32(below, _mm512_cmp_ps_mask(way, distance, _CMP_LT_OQ), below, one);
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(below));
+}
+
+TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws,
+                                       const float *bounds, uint32_t bound_n, float scale, size_t n)
+{
+    enum { MOST = 32 };
+    float lows[MOST] = {0}, widths[MOST] = {0};
+    if (bound_n > MOST) {
+        tg_scalar_round_between(symbols, values, draws, bounds, bound_n, scale, n);
+        return;
+    }
+    for (uint32_t b = 0; b + 1 < bound_n; b++) {
+        lows[b] = bounds[b];
+        widths[b] = bounds[b + 1] - bounds[b];
+    }
+    const intervals at = {{_mm512_loadu_ps(lows), _mm512_loadu_ps(lows + 16)},
+                          {_mm512_loadu_ps(widths), _mm512_loadu_ps(widths + 16)}};
+    const __m512 factor = _mm512_set1_ps(scale);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        round_between(symbols + i, values + i, draws + i, bounds, bound_n, &at, factor, ALL);
+    }
+    round_between(symbols + i, values + i, draws + i, bounds, bound_n, &at, factor, lanes_of(n - i));
+}
+
+/* ---- decoding ---------------------------------------------------------------------------------------------------------- */
+
+TG_AVX512_INLINE void powers(float *values, const uint16_t *symbols, __mmask16 here)
+{
+    __m512i symbol = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, symbols));
+    _mm512_mask_storeu_epi32(values, here, _mm512_slli_epi32(symbol, 23));
+}
+
+TG_AVX512 void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        powers(values + i, symbols + i, ALL);
+    }
+    powers(values + i, symbols + i, lanes_of(n - i));
+}
+
+/* Up to 64 floats. */
+typedef struct table {
+    __m512 part[4];
+} table;
+
+/* One vector. `adds` and `is_large`, which says that there are more than 32 floats, are constants. */
+TG_AVX512_INLINE void look_up(float *out, const uint16_t *symbols, const table *t, bool adds, bool is_large,
+                              __mmask16 here)
+{
+    __m512i symbol = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, symbols));
+    __m512 found = _mm512_permutex2var_ps(t->part[0], symbol, t->part[1]);
+    if (is_large) {
+        __mmask16 upper = _mm512_test_epi32_mask(symbol, _mm512_set1_epi32(32));
+        found = _mm512_mask_mov_ps(found, upper, _mm512_permutex2var_ps(t->part[2], symbol, t->part[3]));
+    }
+    found = adds ? _mm512_add_ps(_mm512_maskz_loadu_ps(here, out), found) : found;
+    _mm512_mask_storeu_ps(out, here, found);
+}
+
+/* Four quarters side by side, as in avx512_passes.c. */
+TG_AVX512_INLINE void look_up_all(float *out, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
+                                  bool adds, bool is_large)
+{
+    table t;
+    for (uint32_t p = 0; p < 4; p++) {
+        uint32_t left = float_n > 16 * p ? float_n - 16 * p : 0;
+        t.part[p] = _mm512_maskz_loadu_ps(lanes_of(left), left > 0 ? floats + 16 * p : floats);
+    }
+    size_t quarter = n / 64 * 16;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t at = i; at < 4 * quarter; at += quarter) {
+            look_up(out + at, symbols + at, &t, adds, is_large, ALL);
+        }
+    }
+    for (size_t at = 4 * quarter; at < n; at += 16) {
+        look_up(out + at, symbols + at, &t, adds, is_large, lanes_of(n - at));
+    }
+}
+
+TG_AVX512 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *floats, uint32_t float_n,
+                                 size_t n)
+{
+    if (float_n <= 32) {
+        look_up_all(values, symbols, floats, float_n, n, false, false);
+    } else if (float_n <= 64) {
+        look_up_all(values, symbols, floats, float_n, n, false, true);
+    } else {
+        tg_scalar_look_up(values, symbols, floats, float_n, n);
+    }
+}
+
+TG_AVX512 void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *floats, uint32_t float_n,
+                                     size_t n)
+{
+    if (float_n <= 32) {
+        look_up_all(sums, symbols, floats, float_n, n, true, false);
+    } else if (float_n <= 64) {
+        look_up_all(sums, symbols, floats, float_n, n, true, true);
+    } else {
+        tg_scalar_look_up_add(sums, symbols, floats, float_n, n);
+    }
+}
+#endif

@@ -1,0 +1,41 @@
+/* Scalar kernels that tables of other instruction sets use as well, or fall back on. Each is described in kernels.h. */
+#ifndef TG_KERNELS_SCALAR_H
+#define TG_KERNELS_SCALAR_H
+
+#include "kernels/kernels.h"
+
+/* scalar_buckets.c */
+void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
+                    const void *prefetch);
+void tg_scalar_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
+void tg_scalar_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+                      uint32_t most, size_t n);
+void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+void tg_scalar_signs(uint16_t *symbols, const float *values, size_t n);
+void tg_scalar_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
+void tg_scalar_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+void tg_scalar_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+                             uint32_t bound_n, float scale, size_t n);
+void tg_scalar_powers(float *values, const uint16_t *symbols, size_t n);
+void tg_scalar_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+void tg_scalar_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+size_t tg_scalar_moments(double of[2], const float *values, size_t n);
+double tg_scalar_squares(const float *values, size_t n);
+size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
+
+/* scalar_order.c */
+size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+void tg_scalar_ends(float ends[2], const float *values, size_t n);
+tg_ordered tg_scalar_nth(float *scratch, const float *values, size_t n, size_t m);
+void tg_scalar_split(float *out, const float *values, size_t n, const tg_ordered *at);
+uint64_t tg_scalar_ways_up(const float *values, double high, double scale, size_t n);
+
+/* scalar_bits.c */
+void tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+bool tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
+bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
+
+/* scalar_count.c */
+void tg_scalar_count(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
+
+#endif
