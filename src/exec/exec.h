@@ -17,7 +17,7 @@ typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
     size_t payload_len; /* without the headers of chunks */
-    uint64_t *hashes;   /* of its chunks; set before it is written */
+    uint64_t *hashes;   /* of its chunks, little-endian words; set before it is written */
 } tg_body;
 
 /* A body that was checked: its chunks, one view each. */

@@ -21,12 +21,16 @@ static void commit(tg_run *run)
 
 static void save(float *out, const tg_run *run, uint64_t at, uint64_t n)
 {
-    memcpy(out, run->residuals.now + at, (size_t)n * sizeof *out);
+    if (n > 0) {
+        memcpy(out, run->residuals.now + at, (size_t)n * sizeof *out);
+    }
 }
 
 static void load(tg_run *run, uint64_t at, const float *values, uint64_t n)
 {
-    memcpy(run->residuals.now + at, values, (size_t)n * sizeof *values);
+    if (n > 0) {
+        memcpy(run->residuals.now + at, values, (size_t)n * sizeof *values);
+    }
 }
 
 static void wait(const tg_run *run)
@@ -44,7 +48,9 @@ static tg_unit_stats stats(const tg_run *run, size_t unit)
 static void note(tg_run *run, uint32_t slice, const tg_body_view *body)
 {
     const tg_grid *grid = run->plan->grid;
-    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
+    for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
+        run->stats[i] = (tg_unit_stats){0};
+    }
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_view *view = &body->chunks[i - grid->first[slice]];
         tg_host_note_chunk(run, grid->chunks[i].unit, view, body->bytes + view->start);

@@ -2,6 +2,7 @@
  * nothing is ever written in part. Trusts nothing. */
 #include "exec/host.h"
 
+#include "base/bytes.h"
 #include "base/fields.h"
 #include "base/hash.h"
 
@@ -82,7 +83,7 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
                      .body = p->view->bytes,
                      .list = v->count <= cap ? list : NULL,
                      .scratch = &p->run->work->scratch[worker]};
-    p->hashes[i] = tg_hash(p->view->bytes + v->start, v->len);
+    p->hashes[i] = TG_LITTLE64(tg_hash(p->view->bytes + v->start, v->len));
     if (route != NULL && route->check != NULL && !route->check(&d)) {
         atomic_store_explicit(&p->bad, i + 1, memory_order_relaxed);
     }

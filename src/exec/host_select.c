@@ -190,26 +190,6 @@ static void begin_unit(void *context, uint32_t worker, size_t job)
     }
 }
 
-/* Starts units again, without a guess, that were misled by it; returns whether there are such. */
-static bool begin_again(const pass *p)
-{
-    bool any = false;
-    for (size_t j = 0; j < p->run->lane_job_n; j++) {
-        const tg_lane_job *lane = &p->run->lane_jobs[j];
-        tg_unit_work *w = &p->run->units[lane->unit];
-        const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
-        if (lane->lane != 0) {
-            continue;
-        }
-        w->measures = select->estimate != NULL && !select->is_enough(w->select);
-        if (w->measures) {
-            start_unit(p, lane->unit);
-            any = true;
-        }
-    }
-    return any;
-}
-
 static void measure_lane(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
@@ -232,29 +212,19 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
         }
         u->stages.select->measure(w->select, lane->lane, at, values, n);
     }
-    tg_stream_end();
-}
-
-/* Returns a tensor that is refused, plus 1. */
-static size_t measure(pass *p)
-{
-    tg_run *run = p->run;
-    run_jobs(run, run->lane_job_n, measure_lane, p);
-    for (size_t j = 0; j < run->lane_job_n; j++) {
-        if (run->lane_jobs[j].bad_tensor != 0) {
-            return run->lane_jobs[j].bad_tensor;
-        }
+    if (u->presums && p->run->plan->residual_n >= TG_STREAM_FROM) {
+        tg_stream_end();
     }
-    return 0;
 }
 
-static void settle_unit(void *context, uint32_t worker, size_t job)
+static void finish_unit(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
     const tg_lane_job *lane = &p->run->lane_jobs[job];
+    tg_unit_work *w = &p->run->units[lane->unit];
     (void)worker;
-    if (lane->lane == 0) {
-        p->run->plan->units[lane->unit].stages.select->finish(p->run->units[lane->unit].select);
+    if (lane->lane == 0 && w->measures) {
+        w->measures = !p->run->plan->units[lane->unit].stages.select->finish(w->select);
     }
 }
 
@@ -280,13 +250,23 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
         return TG_OK;
     }
     run_jobs(run, run->lane_job_n, begin_unit, &p);
-    size_t bad_tensor = measure(&p);
-    if (bad_tensor == 0 && begin_again(&p)) {
-        bad_tensor = measure(&p);
+    for (bool again = true; again;) {
+        run_jobs(run, run->lane_job_n, measure_lane, &p);
+        for (size_t j = 0; j < run->lane_job_n; j++) {
+            if (run->lane_jobs[j].bad_tensor != 0) {
+                return tg_host_refuse(run, run->lane_jobs[j].bad_tensor, source, why);
+            }
+        }
+        run_jobs(run, run->lane_job_n, finish_unit, &p);
+        again = false;
+        for (size_t j = 0; j < run->lane_job_n;
+             j++) { /* units that were misled by an estimate start again without it */
+            const tg_lane_job *lane = &run->lane_jobs[j];
+            if (lane->lane == 0 && run->units[lane->unit].measures) {
+                start_unit(&p, lane->unit);
+                again = true;
+            }
+        }
     }
-    if (bad_tensor != 0) {
-        return tg_host_refuse(run, bad_tensor, source, why);
-    }
-    run_jobs(run, run->lane_job_n, settle_unit, &p);
     return TG_OK;
 }

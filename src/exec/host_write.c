@@ -1,6 +1,7 @@
 /* The write pass: all chunks through their routes, then what they need of each other, and their places in the body. */
 #include "exec/host.h"
 
+#include "base/bytes.h"
 #include "base/fields.h"
 #include "base/hash.h"
 
@@ -188,8 +189,8 @@ static float scale_of(const tg_run *run, uint32_t i, double magnitudes)
 static void settle_units(const pass *p, size_t chunk_n)
 {
     tg_run *run = p->run;
-    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
     for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
+        run->stats[i] = (tg_unit_stats){0};
         run->units[i].magnitudes = 0;
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
@@ -255,7 +256,7 @@ static void assemble(tg_body *body, const pass *p, uint32_t slice)
         }
         body->len += written->as.view.len;
         body->payload_len += written->as.view.len - (size_t)written->as.view.side;
-        body->hashes[i - grid->first[slice]] = written->as.hash;
+        body->hashes[i - grid->first[slice]] = TG_LITTLE64(written->as.hash);
     }
 }
 

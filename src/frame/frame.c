@@ -1,6 +1,7 @@
 /* Writes frames and reads them strictly: nothing of a frame is used before all of it is known to be right. */
 #include "frame/frame.h"
 
+#include "base/bytes.h"
 #include "base/fields.h"
 #include "base/hash.h"
 #include "recipe/policy.h"
@@ -92,8 +93,8 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
     memcpy(frame + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
     /* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
     uint64_t *hashes = c->hashes + grid->first[slice] + slice;
-    hashes[0] = tg_hash(frame, front);
-    uint64_t checksum = tg_hash_words(hashes, 1 + grid->first[slice + 1] - grid->first[slice]);
+    hashes[0] = TG_LITTLE64(tg_hash(frame, front));
+    uint64_t checksum = tg_hash(hashes, (1 + grid->first[slice + 1] - grid->first[slice]) * sizeof *hashes);
     tg_put_field(frame + len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, checksum);
     return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
@@ -208,8 +209,9 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
     }
     view->bytes = src + front;
     TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len, why));
-    c->hashes[0] = tg_hash(src, front);
-    uint64_t checksum = tg_hash_words(c->hashes, 1 + grid->first[e->slice + 1] - grid->first[e->slice]);
+    c->hashes[0] = TG_LITTLE64(tg_hash(src, front));
+    size_t hash_n = 1 + grid->first[e->slice + 1] - grid->first[e->slice];
+    uint64_t checksum = tg_hash(c->hashes, hash_n * sizeof *c->hashes);
     if (checksum != tg_get_field(src + front + body_len, TG_FRAME_CHECKSUM)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }

@@ -2,7 +2,6 @@
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
-#include "kernels/mask_bits.h"
 
 TG_AVX512 uint32_t tg_avx512_largest_key(const float *values, size_t n)
 {
@@ -53,7 +52,9 @@ TG_AVX512 void tg_avx512_mark_bin(uint64_t *mask, size_t at, const float *u, con
             __mmask16 reached = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(sum), rest), bound);
             word |= (uint64_t)_mm512_mask_test_epi32_mask(reached, _mm512_castps_si512(value), rest) << k;
         }
-        set_mask_bits(mask, at + i, word);
+        uint64_t beyond = (at + i) % 64 > 0 ? word >> (64 - (at + i) % 64) : 0; /* in the next word of the mask */
+        mask[(at + i) / 64] |= word << (at + i) % 64;
+        mask[(at + i) / 64 + (beyond != 0 ? 1 : 0)] |= beyond;
     }
 }
 

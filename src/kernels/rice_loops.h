@@ -20,7 +20,7 @@ TG_TARGET static inline __attribute__((always_inline)) bool rice_read_some(tg_ri
         uint64_t other = ~(tg_get64(r->bytes + r->bit / 8) >> r->bit % 8), next = r->next;
         unsigned held_n = 63 - (unsigned)(r->bit % 8), used = 0, used_by[RICE_MOST];
         for (size_t i = 0; i < most; i++) {
-            unsigned quotient = tg_lowest(other | last);
+            unsigned quotient = (unsigned)__builtin_ctzll(other | last);
             other = other >> quotient >> 1;
             next += ((uint64_t)quotient << k | (~other & low)) + 1;
             other >>= k;

@@ -9,9 +9,9 @@
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
 {
     size_t count = 0;
-    for (size_t w = 0; w < tg_words(n); w++) {
+    for (size_t w = 0; w < ((n + 63) / 64); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[count++] = values[w * 64 + tg_lowest(word)];
+            out[count++] = values[w * 64 + (unsigned)__builtin_ctzll(word)];
         }
     }
     return count;
@@ -23,9 +23,9 @@ void tg_expand_add(float *out, const uint64_t *mask, const float *values, float 
         tg_kernels_best()->passes.add(out, values, weight, n);
         return;
     }
-    for (size_t w = 0; w < tg_words(n); w++) {
+    for (size_t w = 0; w < ((n + 63) / 64); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + tg_lowest(word)] += weight * *values++;
+            out[w * 64 + (unsigned)__builtin_ctzll(word)] += weight * *values++;
         }
     }
 }
@@ -36,9 +36,9 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
         memcpy(out, values, n * sizeof *out);
         return;
     }
-    for (size_t w = 0; w < tg_words(n); w++) {
+    for (size_t w = 0; w < ((n + 63) / 64); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + tg_lowest(word)] = *values++;
+            out[w * 64 + (unsigned)__builtin_ctzll(word)] = *values++;
         }
     }
 }

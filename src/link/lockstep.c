@@ -30,45 +30,76 @@ static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap
     return TG_OK;
 }
 
-static void record(tg_outcome *outcomes, uint32_t rank, tg_status status, const tg_detail *reason)
-{
-    if (outcomes != NULL) {
-        outcomes[rank].status = status;
-        outcomes[rank].why = *reason;
-    }
-}
-
 /* Cancels the step on all ranks that still wait for an operation. */
 static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_detail *reason)
 {
     for (uint32_t r = 0; r < world; r++) {
         if (ranks[r]->step.phase != TG_IDLE) {
             tg_exchange_cancel(ranks[r]);
-            record(outcomes, r, TG_E_LINK, reason);
+            if (outcomes != NULL) {
+                outcomes[r] = (tg_outcome){TG_E_LINK, *reason};
+            }
         }
     }
 }
 
-/* Calls tg_exchange_next once on every rank. *waiting is set to the number of ranks that have an operation to carry out. */
+/* A step to begin. */
+typedef struct start {
+    uint64_t step;
+    void *const *const *grads;
+} start;
+
+/* Advances every rank to its next operation, from the beginning of the step if `from` is not NULL. *waiting is how many have an
+ * operation to carry out. */
 static tg_status advance_all(uint32_t *waiting, tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world,
-                             tg_detail *why)
+                             const start *from, tg_detail *why)
 {
     tg_status first_failure = TG_OK;
     *waiting = 0;
     for (uint32_t r = 0; r < world; r++) {
-        tg_detail reason = {""};
+        tg_outcome outcome = {TG_OK, {""}};
         tg_op op;
-        tg_status status = tg_exchange_next(ranks[r], &op, &reason);
-        if (status == TG_MORE) {
+        if (from != NULL) {
+            outcome.status = tg_exchange_begin(ranks[r], from->step, from->grads[r], &outcome.why);
+        }
+        if (outcome.status == TG_OK) {
+            outcome.status = tg_exchange_next(ranks[r], &op, &outcome.why);
+        }
+        if (outcome.status == TG_MORE) {
             (*waiting)++;
             continue;
         }
-        record(outcomes, r, status, &reason);
-        if (status != TG_OK && first_failure == TG_OK) {
-            first_failure = tg_fail(status, why, "%s", reason.text);
+        if (outcomes != NULL) {
+            outcomes[r] = outcome;
+        }
+        if (outcome.status != TG_OK && first_failure == TG_OK) {
+            first_failure = tg_fail(outcome.status, why, "%s", outcome.why.text);
         }
     }
     return first_failure;
+}
+
+/* A step from its beginning to its end. */
+static tg_status run_step(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const start *from,
+                          const tg_tap *tap, tg_detail *why)
+{
+    for (;; from = NULL) {
+        uint32_t waiting = 0;
+        tg_detail reason = {""};
+        tg_status status = advance_all(&waiting, outcomes, ranks, world, from, &reason);
+        if (waiting == 0) {
+            return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+        }
+        if (waiting == world) {
+            status = deliver(ranks, world, tap, &reason);
+        } else if (status == TG_OK) {
+            status = tg_fail(TG_E_LINK, &reason, "some ranks have ended the step and others have not");
+        }
+        if (status != TG_OK) {
+            cancel_waiting(outcomes, ranks, world, &reason);
+            return tg_fail(status, why, "%s", reason.text);
+        }
+    }
 }
 
 tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
@@ -83,33 +114,18 @@ tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, ui
     }
     for (uint32_t r = 0; r < world; r++) {
         TG_NEED(ranks[r], why);
+        if (ranks[r]->step.phase != TG_IDLE) {
+            return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended on rank %u; finish or cancel it first",
+                           ranks[r]->step.number, r);
+        }
+        if (ranks[r]->codec->layout->tensor_n > 0) {
+            TG_NEED(grads[r], why);
+        }
         if (ranks[r]->world != world || ranks[r]->rank != r) {
             return tg_fail(TG_E_ARGUMENT, why, "exchange %u belongs to rank %u of %u, not to rank %u of %u", r,
                            ranks[r]->rank, ranks[r]->world, r, world);
         }
     }
-    for (uint32_t r = 0; r < world; r++) {
-        tg_status status = tg_exchange_begin(ranks[r], step, grads[r], why);
-        for (uint32_t before = 0; status != TG_OK && before < r; before++) {
-            tg_exchange_cancel(ranks[before]);
-        }
-        TG_TRY(status);
-    }
-    for (;;) {
-        uint32_t waiting = 0;
-        tg_detail reason = {""};
-        tg_status status = advance_all(&waiting, outcomes, ranks, world, &reason);
-        if (waiting == 0) {
-            return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
-        }
-        if (waiting == world) {
-            status = deliver(ranks, world, tap, &reason);
-        } else if (status == TG_OK) {
-            status = tg_fail(TG_E_LINK, &reason, "some ranks have ended the step and others have not");
-        }
-        if (status != TG_OK) {
-            cancel_waiting(outcomes, ranks, world, &reason);
-            return tg_fail(status, why, "%s", reason.text);
-        }
-    }
+    const start from = {step, grads};
+    return run_step(outcomes, ranks, world, &from, tap, why);
 }

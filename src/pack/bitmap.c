@@ -28,7 +28,7 @@ static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len,
     if (mode != TG_MODE_BITMAP || len != tg_bitmap_len(n)) {
         return false;
     }
-    memset(mask, 0, tg_words(n) * sizeof *mask);
+    memset(mask, 0, ((n + 63) / 64) * sizeof *mask);
     for (size_t byte = 0; byte < len; byte++) {
         mask[byte / 8] |= (uint64_t)bytes[byte] << byte % 8 * 8;
     }

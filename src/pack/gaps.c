@@ -12,6 +12,27 @@
 
 #include <string.h>
 
+/* ---- pieces of a chunk --------------------------------------------------------------------------------------------------- */
+
+size_t tg_marks_piece_n(const tg_marks *m)
+{
+    return m->list != NULL ? m->n : TG_MARKS_PIECE;
+}
+
+const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, const tg_marks *m, size_t at)
+{
+    *count = m->count;
+    if (m->list != NULL) {
+        return m->list;
+    }
+    size_t n = m->n - at < TG_MARKS_PIECE ? m->n - at : TG_MARKS_PIECE;
+    *count = tg_kernels_best()->select.list_marks(scratch, m->mask + at / 64, n);
+    for (size_t i = 0; i < *count; i++) {
+        scratch[i] += (uint32_t)at;
+    }
+    return scratch;
+}
+
 /* ---- the cost of each code ---------------------------------------------------------------------------------------------- */
 
 typedef struct costs {
@@ -78,7 +99,7 @@ static costs measure(const tg_marks *m)
     /* A run takes at least two bytes. Only if that lower bound is short enough are runs measured exactly. A run that starts
      * at element 0 is missing from the bound, which only makes it lower. */
     c.runs_len = 2 * (uint64_t)(m->count - s.closed);
-    if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < tg_bitmap_len(m->n)) {
+    if (c.runs_len < (c.rice_bits + 7) / 8 || c.runs_len < (m->n + 7) / 8) {
         c.runs_len = tg_runs_len(m);
     }
     return c;
@@ -108,7 +129,7 @@ static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uin
     const tg_marks m = {mask, list, n, count};
     costs c = measure(&m);
     uint64_t rice_len = (c.rice_bits + 7) / 8;
-    if (rice_len >= tg_bitmap_len(n) && c.runs_len >= tg_bitmap_len(n)) {
+    if (rice_len >= (n + 7) / 8 && c.runs_len >= (n + 7) / 8) {
         return tg_index_bitmap.write(out, mode, mask, list, n, count);
     }
     if (c.runs_len < rice_len) {

@@ -15,27 +15,12 @@ typedef struct tg_marks {
 /* Elements that are listed at a time when there is no list. */
 enum { TG_MARKS_PIECE = 4096 };
 
-/* Elements that one call of tg_marks_piece covers: the whole chunk if there is a list. */
-static inline size_t tg_marks_piece_n(const tg_marks *m)
-{
-    return m->list != NULL ? m->n : TG_MARKS_PIECE;
-}
+/* gaps.c: elements that one call of tg_marks_piece covers, the whole chunk if there is a list. */
+size_t tg_marks_piece_n(const tg_marks *m);
 
-/* The indices in the piece that begins at element `at`, and their number. `scratch` has TG_MARKS_PIECE + TG_LIST_MORE
+/* gaps.c: the indices in the piece that begins at element `at`, and their number. `scratch` has TG_MARKS_PIECE + TG_LIST_MORE
  * elements. */
-static inline const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, const tg_marks *m, size_t at)
-{
-    *count = m->count;
-    if (m->list != NULL) {
-        return m->list;
-    }
-    size_t n = m->n - at < TG_MARKS_PIECE ? m->n - at : TG_MARKS_PIECE;
-    *count = tg_kernels_best()->select.list_marks(scratch, m->mask + at / 64, n);
-    for (size_t i = 0; i < *count; i++) {
-        scratch[i] += (uint32_t)at;
-    }
-    return scratch;
-}
+const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, const tg_marks *m, size_t at);
 
 /* rice.c: each gap in a Rice code with parameter k. A reader returns false if the bytes are not `count` indices below n
  * with nothing left over; tg_rice_read sets bits in a mask that is clear. */

@@ -1,9 +1,10 @@
 /* Only the sign of each value; all values of a unit decode to the same magnitude, the unit's scale. */
 #include "quantize/quantize.h"
 
-#include "base/bytes.h"
-#include "base/half.h"
+#include "base/fields.h"
 #include "kernels/kernels.h"
+
+#include <string.h>
 
 static const char *const scale_choices[] = {"mean", "meanmax", "one", NULL}; /* in the order of tg_scale_rule */
 
@@ -40,9 +41,9 @@ static void encode_bucket(const tg_bucket *b, const double *p)
 static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
     (void)p;
-    uint32_t plus = tg_get32(side);
-    values[0] = tg_bits_float(plus);
-    values[1] = tg_bits_float(plus ^ UINT32_C(1) << 31);
+    uint32_t plus = (uint32_t)tg_get_field(side, sizeof plus), minus = plus ^ UINT32_C(1) << 31;
+    memcpy(&values[0], &plus, sizeof plus);
+    memcpy(&values[1], &minus, sizeof minus);
     return 2;
 }
 

@@ -8,17 +8,6 @@
 
 #include <string.h>
 
-void tg_sparse_start(tg_sparse *s, tg_encoding *e)
-{
-    bool waits = e->unit->values == TG_VALUES_BUCKETS || e->unit->values == TG_VALUES_SIGNS;
-    *s = (tg_sparse){.e = e,
-                     .side = e->out + e->unit->format.header_len,
-                     .waits = waits,
-                     .waits_at = e->unit->values == TG_VALUES_BUCKETS ? e->scratch->chunk->values : NULL,
-                     .listed = true,
-                     .streams = e->plan->residual_n >= TG_STREAM_FROM && e->unit->values != TG_VALUES_BUCKETS};
-}
-
 bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n)
 {
     tg_encoding *e = s->e;
@@ -62,21 +51,12 @@ static const float *put_plain(tg_sparse *s, uint8_t *bytes, const float *values,
     return s->e->scratch->decoded;
 }
 
-static void put_signs(tg_sparse *s, const float *values, size_t n)
-{
-    const tg_stages *stages = &s->e->unit->stages;
-    tg_bucket bucket = {.symbols = s->e->scratch->chunk->symbols + s->count, .values = values, .n = n};
-    stages->quantize->encode_bucket(&bucket, stages->quantize_params);
-    if (s->e->unit->format.scale == TG_SCALE_MEAN) {
-        s->e->result.magnitudes += tg_sum_magnitudes(values, n);
-    }
-}
-
 /* Writes n gathered values. Returns what the decoder will make of them; NULL: it is not known yet. */
 static const float *put(tg_sparse *s, float *values, size_t n)
 {
     const tg_unit_plan *u = s->e->unit;
     const float *decoded = NULL;
+    tg_bucket bucket;
     if (u->format.gain != 1.0f) {
         tg_scale(values, values, u->format.gain, n);
     }
@@ -85,7 +65,13 @@ static const float *put(tg_sparse *s, float *values, size_t n)
     case TG_VALUES_WORDS:
         decoded = put_plain(s, s->e->scratch->chunk->words + s->count * u->format.plain_len, values, n);
         break;
-    case TG_VALUES_SIGNS: put_signs(s, values, n); break;
+    case TG_VALUES_SIGNS:
+        bucket = (tg_bucket){.symbols = s->e->scratch->chunk->symbols + s->count, .values = values, .n = n};
+        u->stages.quantize->encode_bucket(&bucket, u->stages.quantize_params);
+        if (u->format.scale == TG_SCALE_MEAN) {
+            s->e->result.magnitudes += tg_sum_magnitudes(values, n);
+        }
+        break;
     case TG_VALUES_BUCKETS: break; /* they were gathered where they wait */
     }
     s->count += n;
@@ -214,17 +200,12 @@ static size_t finish_values(const tg_sparse *s, uint8_t *out, const uint64_t *ma
             settle(s, mask);
         }
     }
-    return tg_write_symbols(out, e, scratch->symbols, (size_t)s->count, s->side);
-}
-
-/* Keeps the list for the closing pass, which subtracts what was sent from the residual. */
-static void keep_list(const tg_sparse *s)
-{
-    tg_encoding *e = s->e;
-    e->result.is_list_kept = s->listed && e->result.view.is_listed && s->count <= e->list_cap;
-    if (e->result.is_list_kept) {
-        memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
+    if (!u->format.coded) {
+        size_t len = (size_t)tg_bits_len(s->count, u->format.base);
+        tg_bits_write(out, scratch->symbols, (size_t)s->count, u->format.base);
+        return len;
     }
+    return tg_write_symbols(out, e, scratch->symbols, (size_t)s->count, s->side);
 }
 
 void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
@@ -249,7 +230,9 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
         tg_put_field(e->out + e->unit->format.header_len - TG_CODED_HEADER, TG_CODED_HEADER,
                      e->result.view.indices - symbols);
     }
-    if (e->list != NULL) {
-        keep_list(s);
+    /* The closing pass, which subtracts what was sent from the residual, need not read the list again. */
+    e->result.is_list_kept = e->list != NULL && s->listed && e->result.view.is_listed && s->count <= e->list_cap;
+    if (e->result.is_list_kept) {
+        memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
     }
 }

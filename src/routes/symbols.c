@@ -36,8 +36,9 @@ size_t tg_write_symbols(uint8_t *out, const tg_encoding *e, const uint16_t *symb
 {
     const tg_unit_plan *u = e->unit;
     if (!u->format.coded) {
+        size_t len = (size_t)tg_bits_len(n, u->format.base);
         tg_bits_write(out, symbols, n, u->format.base);
-        return (size_t)tg_bits_len(n, u->format.base);
+        return len;
     }
     tg_coding coding = tg_coding_of(u, e->scratch->chunk, side);
     return tg_coded_write(out, symbols, n, u->stages.symbol, &coding);
@@ -66,18 +67,6 @@ bool tg_read_symbols(const tg_decoding *d)
                          &coding);
 }
 
-/* The values of one bucket, or of a part of it. */
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, const tg_stages *s, size_t n)
-{
-    float table[TG_TABLE_MAX];
-    uint32_t table_n = s->quantize->table != NULL ? s->quantize->table(table, side, s->quantize_params) : 0;
-    if (table_n > 0) {
-        tg_kernels_best()->symbols.look_up(values, symbols, table, table_n, n);
-    } else {
-        s->quantize->decode_bucket(values, symbols, side, n, s->quantize_params);
-    }
-}
-
 /* How many of the values from number `at` up to `end` are in the bucket of the first; *side moves on to that bucket. */
 static size_t find_bucket(const uint8_t **side, const tg_format *f, uint64_t chunk_n, uint64_t at, uint64_t end)
 {
@@ -93,7 +82,14 @@ void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *si
     for (size_t done = 0, m = 0; done < n; done += m) {
         const uint8_t *of_bucket = side;
         m = find_bucket(&of_bucket, &u->format, chunk_n, at + done, at + n);
-        decode_bucket(values + done, symbols + done, of_bucket, &u->stages, m);
+        const tg_quantize_part *q = u->stages.quantize;
+        float table[TG_TABLE_MAX];
+        uint32_t table_n = q->table != NULL ? q->table(table, of_bucket, u->stages.quantize_params) : 0;
+        if (table_n > 0) {
+            tg_kernels_best()->symbols.look_up(values + done, symbols + done, table, table_n, m);
+        } else {
+            q->decode_bucket(values + done, symbols + done, of_bucket, m, u->stages.quantize_params);
+        }
     }
 }
 

@@ -10,6 +10,8 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 enum { BIN = TG_SELECT_OWN, CONV, OTHER, WEIGHT };
 enum { BY_KIND = 0, CONV_STANDARD = 50, OTHER_STANDARD = 500 };
 
@@ -65,11 +67,11 @@ static void mark_bins(uint64_t *mask, float *maxima, const double *p, const floa
 {
     const tg_kernels *k = tg_kernels_best();
     float more = (float)(p[WEIGHT] - 1.0);
-    size_t bin_n = bin(p);
+    size_t bin_n = (size_t)p[BIN];
     for (size_t at = 0; at < n; at += bin_n) {
         size_t m = n - at < bin_n ? n - at : bin_n;
         uint32_t largest = k->select.largest_key(u + at, m);
-        *maxima++ = tg_bits_float(largest);
+        memcpy(maxima++, &largest, sizeof largest);
         if (largest > 0) {
             k->select.mark_bin(mask, at, u + at, g + at, more, largest, m);
         }

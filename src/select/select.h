@@ -90,14 +90,13 @@ typedef struct tg_select_part {
 
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
-    /* Combines the findings of all lanes, after the last block. */
-    void (*finish)(void *scratch);
+    /* Combines the findings of all lanes, after the last block. False only after an estimate that was wrong: the pass is then
+     * repeated without it. */
+    bool (*finish)(void *scratch);
 
-    /* Both or none. For long units `estimate` is called between `start` and the first block, with a sample of at most
-     * TG_SAMPLE_MAX elements, to estimate a bound that makes `measure` faster. The estimate may be wrong: if is_enough
-     * returns false after the pass, the pass is repeated without a sample. */
+    /* For long units, between `start` and the first block: estimates a bound that makes `measure` faster, from a sample of at
+     * most TG_SAMPLE_MAX elements. NULL: no use for it. */
     void (*estimate)(void *scratch, const float *sample, size_t sample_n);
-    bool (*is_enough)(const void *scratch);
 
     /* For parts whose measuring pass finds all selected coordinates. Returns how many of the n elements from `at` on are
      * selected. If they are at most `most`, also writes their positions relative to `at`, ascending. */

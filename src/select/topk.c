@@ -56,52 +56,18 @@ typedef struct topk {
     uint64_t lane_k;   /* candidates that a lane must keep: k, or all of its elements */
     uint64_t lane_cap; /* capacity of a lane's buffer */
     uint32_t lanes;
+    lane *of_lane;        /* one a lane */
+    uint64_t *candidates; /* of lane l from l * lane_cap on */
+    uint32_t *keys;       /* scratch for a key of each candidate, likewise */
 } topk;
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
+/* A candidate has its magnitude's key in the upper bits and its index in the lower ones. */
+#define KEY_MASK 0x7fffffffu /* of a float's bits: its magnitude */
+#define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
 
-/* A candidate: the magnitude's key in the upper bits, the index in the lower. */
-static uint64_t candidate_of(float value, uint64_t index)
-{
-    return (uint64_t)tg_magnitude_key(value) << INDEX_BITS | index;
-}
-
-static uint32_t key_of(uint64_t candidate)
-{
-    return (uint32_t)(candidate >> INDEX_BITS);
-}
-
-static uint64_t index_of(uint64_t candidate)
-{
-    return candidate & ((UINT64_C(1) << INDEX_BITS) - 1);
-}
-
-static lane *lanes_of(const topk *t)
-{
-    return (lane *)(uintptr_t)(t + 1);
-}
-
-static uint64_t *candidates_of(const topk *t, uint32_t l)
-{
-    return (uint64_t *)(void *)(lanes_of(t) + t->lanes) + l * t->lane_cap;
-}
-
-/* Scratch buffer for the keys of a lane's candidates. */
-static uint32_t *keys_of(const topk *t, uint32_t l)
-{
-    return (uint32_t *)(void *)candidates_of(t, t->lanes) + l * t->lane_cap;
-}
-
-static topk layout(uint64_t k, uint32_t lanes, uint64_t lane_n)
-{
-    topk t = {.k = k, .lanes = lanes};
-    t.lane_k = smaller(t.k, lane_n);
-    t.lane_cap = smaller(lane_n, 2 * t.lane_k + TG_BLOCK);
-    return t;
-}
+/* Candidates that a lane of lane_n elements must keep, and the capacity of its buffer. */
+#define LANE_K(k, lane_n) ((k) < (lane_n) ? (k) : (lane_n))
+#define LANE_CAP(lane_k, lane_n) (2 * (lane_k) + TG_BLOCK < (lane_n) ? 2 * (lane_k) + TG_BLOCK : (lane_n))
 
 /* ---- the k largest ----------------------------------------------------------------------------------------------------- */
 
@@ -141,11 +107,11 @@ static uint32_t keep_largest(uint64_t *candidates, uint32_t *keys, uint64_t n, u
 {
     uint64_t ties = 0, kept = 0;
     for (uint64_t i = 0; i < n; i++) {
-        keys[i] = key_of(candidates[i]);
+        keys[i] = (uint32_t)(candidates[i] >> INDEX_BITS);
     }
     uint32_t kth = find_kth(&ties, keys, n, k);
     for (uint64_t i = 0; i < n; i++) {
-        uint32_t key = key_of(candidates[i]);
+        uint32_t key = (uint32_t)(candidates[i] >> INDEX_BITS);
         bool is_tie = key == kth, stays = key > kth || (is_tie && ties > 0);
         candidates[kept] = candidates[i];
         kept += stays ? 1 : 0;
@@ -158,43 +124,37 @@ static uint32_t keep_largest(uint64_t *candidates, uint32_t *keys, uint64_t n, u
 
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
-    topk t = layout(most(p, n), lanes, lane_n);
-    return sizeof t + lanes * (sizeof(lane) + t.lane_cap * (sizeof(uint64_t) + sizeof(uint32_t)));
+    uint64_t k = most(p, n), lane_k = LANE_K(k, lane_n), lane_cap = LANE_CAP(lane_k, lane_n);
+    return sizeof(topk) + lanes * (sizeof(lane) + lane_cap * (sizeof(uint64_t) + sizeof(uint32_t)));
 }
 
 static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
     topk *t = scratch;
-    *t = layout(tg_ratio_entries(p[RATIO], n), lanes, lane_n);
-    t->n = n;
-    memset(lanes_of(t), 0, lanes * sizeof(lane));
+    *t = (topk){.k = tg_ratio_entries(p[RATIO], n), .n = n, .lanes = lanes};
+    t->lane_k = LANE_K(t->k, lane_n);
+    t->lane_cap = LANE_CAP(t->lane_k, lane_n);
+    t->of_lane = (lane *)(void *)(t + 1);
+    t->candidates = (uint64_t *)(void *)(t->of_lane + lanes);
+    t->keys = (uint32_t *)(void *)(t->candidates + lanes * t->lane_cap);
+    memset(t->of_lane, 0, lanes * sizeof(lane));
 }
 
 /* Sets the bound of all lanes so that about k elements of the unit reach it, plus a margin of four standard deviations. */
 static void estimate(void *scratch, const float *sample, size_t sample_n)
 {
     const topk *t = scratch;
-    uint32_t *keys = keys_of(t, 0);
+    uint32_t *keys = t->keys;
     uint64_t key_cap = t->lanes * t->lane_cap, ties = 0;
     size_t every = (size_t)((sample_n + key_cap - 1) / key_cap), n = 0; /* the sample may be longer than the buffer */
     for (size_t i = 0; i < sample_n; i += every) {
-        keys[n++] = tg_magnitude_key(sample[i]);
+        memcpy(&keys[n], &sample[i], sizeof *keys);
+        keys[n++] &= KEY_MASK;
     }
     double expected = (double)n * (double)t->k / (double)t->n, rank = expected + 4 * sqrt(expected) + 8;
     for (uint32_t l = 0; rank < (double)n && l < t->lanes; l++) {
-        lanes_of(t)[l].bound = l > 0 ? lanes_of(t)[0].bound : find_kth(&ties, keys, n, (uint64_t)rank);
+        t->of_lane[l].bound = l > 0 ? t->of_lane[0].bound : find_kth(&ties, keys, n, (uint64_t)rank);
     }
-}
-
-/* A lane that dropped candidates still has k of them, so the count is never too low for that reason. */
-static bool is_enough(const void *scratch)
-{
-    const topk *t = scratch;
-    uint64_t count = 0;
-    for (uint32_t l = 0; l < t->lanes; l++) {
-        count += lanes_of(t)[l].count;
-    }
-    return count >= t->k;
 }
 
 /* Appends the elements of a block that reach the lane's bound to its candidates. */
@@ -202,43 +162,50 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
 {
     const tg_kernels *kernels = tg_kernels_best();
     topk *t = scratch;
-    lane *mine = &lanes_of(t)[l];
+    lane *mine = &t->of_lane[l];
     uint64_t mask[TG_BLOCK / 64];
     uint32_t list[TG_BLOCK + TG_LIST_MORE];
     kernels->select.mark_keys(mask, u, mine->bound, n);
     size_t count = kernels->select.list_marks(list, mask, n);
     if (count > t->lane_cap - mine->count) {
-        mine->bound = keep_largest(candidates_of(t, l), keys_of(t, l), mine->count, t->lane_k);
+        mine->bound = keep_largest(t->candidates + l * t->lane_cap, t->keys + l * t->lane_cap, mine->count, t->lane_k);
         mine->count = t->lane_k;
     }
-    uint64_t *candidates = candidates_of(t, l) + mine->count;
+    uint64_t *candidates = t->candidates + l * t->lane_cap + mine->count;
     for (size_t i = 0; i < count; i++) {
-        candidates[i] = candidate_of(u[list[i]], at + list[i]);
+        uint32_t bits;
+        memcpy(&bits, &u[list[i]], sizeof bits);
+        candidates[i] = (uint64_t)(bits & KEY_MASK) << INDEX_BITS | (at + list[i]);
     }
     mine->count += count;
 }
 
-static void finish(void *scratch)
+/* False if fewer than k candidates were found, because the estimated bound was too high. A lane that dropped candidates still
+ * has k of them. */
+static bool finish(void *scratch)
 {
     topk *t = scratch;
-    uint64_t *all = candidates_of(t, 0);
-    uint64_t count = lanes_of(t)[0].count;
+    uint64_t *all = t->candidates, count = t->of_lane[0].count;
     for (uint32_t l = 1; l < t->lanes; l++) {
-        uint64_t n = lanes_of(t)[l].count;
-        memmove(all + count, candidates_of(t, l), n * sizeof *all);
+        uint64_t n = t->of_lane[l].count;
+        memmove(all + count, t->candidates + l * t->lane_cap, n * sizeof *all);
         count += n;
     }
-    (void)keep_largest(all, keys_of(t, 0), count, t->k);
+    if (count < t->k) {
+        return false;
+    }
+    (void)keep_largest(all, t->keys, count, t->k);
+    return true;
 }
 
 /* The position in the result of the first index that is at least `at`. */
 static uint64_t first_from(const topk *t, uint64_t at)
 {
-    const uint64_t *chosen = candidates_of(t, 0);
+    const uint64_t *chosen = t->candidates;
     uint64_t from = 0, to = t->k; /* the position is in [from, to] */
     while (from < to) {
         uint64_t middle = from + (to - from) / 2;
-        if (index_of(chosen[middle]) < at) {
+        if ((chosen[middle] & INDEX_MASK) < at) {
             from = middle + 1;
         } else {
             to = middle;
@@ -250,10 +217,10 @@ static uint64_t first_from(const topk *t, uint64_t at)
 static uint64_t list(uint32_t *list, uint64_t most, const void *scratch, uint64_t at, uint64_t n)
 {
     const topk *t = scratch;
-    const uint64_t *chosen = candidates_of(t, 0) + first_from(t, at);
+    const uint64_t *chosen = t->candidates + first_from(t, at);
     uint64_t count = first_from(t, at + n) - first_from(t, at);
     for (uint64_t i = 0; count <= most && i < count; i++) {
-        list[i] = (uint32_t)(index_of(chosen[i]) - at);
+        list[i] = (uint32_t)((chosen[i] & INDEX_MASK) - at);
     }
     return count;
 }
@@ -263,9 +230,9 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
     (void)p;
     (void)u;
     const topk *t = scratch;
-    const uint64_t *chosen = candidates_of(t, 0);
+    const uint64_t *chosen = t->candidates;
     for (uint64_t i = first_from(t, at), end = first_from(t, at + n); i < end; i++) {
-        uint64_t bit = index_of(chosen[i]) - at;
+        uint64_t bit = (chosen[i] & INDEX_MASK) - at;
         mask[bit / 64] |= UINT64_C(1) << bit % 64;
     }
 }
@@ -282,7 +249,6 @@ const tg_select_part tg_select_topk = {
     .scratch_len = scratch_len,
     .start = start,
     .estimate = estimate,
-    .is_enough = is_enough,
     .measure = measure,
     .finish = finish,
     .list = list,

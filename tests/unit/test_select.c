@@ -68,10 +68,9 @@ static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, u
         for (uint32_t lane = 0; lane < lanes; lane++) {
             measure_lane(scratch, u, n, lane, lane_n);
         }
-        done = tg_select_topk.is_enough(scratch);
+        done = tg_select_topk.finish(scratch);
         assert_true(done || (what != NOTHING && !again));
     }
-    tg_select_topk.finish(scratch);
     memset(mask, 0, tg_words(n) * sizeof *mask);
     for (uint64_t at = 0; at < n; at += 64) {
         uint64_t left = n - at;
