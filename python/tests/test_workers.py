@@ -52,6 +52,17 @@ def collect(workers, model, step):
     return given
 
 
+def setUpModule():
+    """Sums of a backward pass depend on the number of threads; the processes that are compared with have one."""
+    global threads
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+
+def tearDownModule():
+    torch.set_num_threads(threads)
+
+
 class Lockstep:
     """The same exchanges driven by tg_lockstep_reduce."""
 
