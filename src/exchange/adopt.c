@@ -164,7 +164,7 @@ static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_e
                            l->tensors[t].name, old->tensors[t].name);
         }
         if (left != NULL && left[t] == NULL && l->tensor_elements[t] > 0) {
-            return tg_fail(TG_E_ARGUMENT, why, "there is no room for what is left of tensor '%.150s'",
+            return tg_fail(TG_E_ARGUMENT, why, "there is no buffer for what is left of tensor '%.150s'",
                            l->tensors[t].name);
         }
     }

@@ -192,7 +192,7 @@ static bool may_move(const tg_exchange *x, const state *s)
 /* Whether a state fits this exchange and the first of the states that are given with it. */
 static tg_status check(const tg_exchange *x, const state *s, const state *first, tg_detail *why)
 {
-    char name[NAME_LEN + 1] = {0}; /* with the zeros behind it, which must be there too */
+    char name[NAME_LEN + 1] = {0}; /* with trailing zeros, which are compared too */
     memcpy(name, x->protocol->name, strlen(x->protocol->name));
     if (s->fingerprint != x->codec->layout->description.fingerprint) {
         return tg_fail(TG_E_MISMATCH, why, "the state was saved with other tensors, another recipe or another seed");

@@ -130,9 +130,9 @@ static const float *load(tg_encoding *e, uint64_t at, size_t n, bool keeps)
     if (e->unit->planes == 0) {
         return tg_load_gradient(e, at, n);
     }
-    float *next = keeps && e->unit->presums ? tg_encoding_memory(e, at).next : NULL;
-    bool streams = next != NULL && e->plan->residual_n >= TG_STREAM_FROM;
-    return tg_load_sum(e->scratch->u, next, e, at, n, streams) == NULL ? NULL : e->scratch->u;
+    float *next = keeps && e->unit->presums ? tg_residual_at(e, at).next : NULL;
+    bool non_temporal = next != NULL && e->plan->residual_n >= TG_NON_TEMPORAL_FROM;
+    return tg_load_sum(e->scratch->u, next, e, at, n, non_temporal) == NULL ? NULL : e->scratch->u;
 }
 
 /* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. */
@@ -212,8 +212,8 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
         }
         u->stages.select->measure(w->select, lane->lane, at, values, n);
     }
-    if (u->presums && p->run->plan->residual_n >= TG_STREAM_FROM) {
-        tg_stream_end();
+    if (u->presums && p->run->plan->residual_n >= TG_NON_TEMPORAL_FROM) {
+        tg_store_fence();
     }
 }
 

@@ -1,5 +1,5 @@
 /* The sum pass: adds the values of frames that were checked, chunk by chunk over all frames in order, so that a value is the
- * same whoever computes it. */
+ * same on every rank. */
 #include "exec/host.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 /* Passes over buffers of fp32. `non_temporal`: the result is not read again soon, so non-temporal stores may be used; call
- * tg_stream_end before another thread reads it. */
+ * tg_store_fence before another thread reads it. */
 typedef struct tg_pass_kernels {
     bool (*all_finite)(const float *values, size_t n);
     /* out = a + share * b, rounded twice. Returns whether all results are finite. `out` may be `a` or `b`. If `also` is not
@@ -186,7 +186,7 @@ tg_simd_level tg_simd_best(void);
 const tg_kernels *tg_kernels_of(tg_simd_level level);
 
 /* Orders non-temporal stores before what follows: call it before another thread reads the result. */
-static inline void tg_stream_end(void)
+static inline void tg_store_fence(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_sfence();

@@ -32,7 +32,7 @@ uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
     if (u->route == TG_ROUTE_NONE) {
         return 0;
     }
-    /* A selection from the domain's values is bounded by the domain; drawn or led coordinates may all fall into one slice. */
+    /* A selection from the domain's values is bounded by the domain; drawn coordinates and the leader's may all fall into one slice. */
     bool from_domain = u->stages.select->by == TG_BY_DATA && !tg_recipe_follows_leader(u->unit->recipe);
     uint64_t most = u->stages.select->most(u->stages.select_params, from_domain ? u->hi - u->lo : u->unit->n);
     uint64_t count = most < chunk->n ? most : chunk->n;

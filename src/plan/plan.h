@@ -8,9 +8,9 @@
 
 #include "plan/grid.h"
 
-#define TG_CHUNK_HEADER 6u        /* bytes of a chunk's header, if the chunk has explicit indices */
-#define TG_CODED_HEADER 4u        /* bytes of the length of coded values, after that header */
-#define TG_STREAM_FROM (1u << 21) /* elements from which residuals and frames outgrow the caches */
+#define TG_CHUNK_HEADER 6u              /* bytes of a chunk's header, if the chunk has explicit indices */
+#define TG_CODED_HEADER 4u              /* bytes of the length of coded values, after that header */
+#define TG_NON_TEMPORAL_FROM (1u << 21) /* elements from which residuals and frames outgrow the caches */
 
 /* What a frame holds; bits of its flags. */
 enum { TG_HAS_INDICES = 2, TG_HAS_VALUES = 4 };

@@ -1,5 +1,5 @@
 /* Sparse, coordinates found bin by bin (adabins). Blocks are whole bins, the first and the last of which may lie in part
- * outside of the chunk; whoever has a bin's first element notes its maximum. */
+ * outside of the chunk; the chunk with a bin's first element notes its maximum. */
 #include "base/bits.h"
 #include "routes/sparse.h"
 
@@ -35,12 +35,12 @@ static bool load(tg_sparse *s, const bins *b)
         return s->u != NULL;
     }
     bool at_once = s->waits && b->here == b->n;
-    float *next = at_once ? tg_encoding_memory(e, b->at).next : NULL;
+    float *next = at_once ? tg_residual_at(e, b->at).next : NULL;
     s->u = s->sum = e->scratch->u;
-    s->gradient = tg_load_sum(e->scratch->u, next, e, b->at, b->n, at_once && s->streams);
+    s->gradient = tg_load_sum(e->scratch->u, next, e, b->at, b->n, at_once && s->non_temporal);
     if (s->gradient != NULL && s->waits && !at_once) {
-        tg_kernels_best()->passes.copy(tg_encoding_memory(e, b->at + b->skip).next, s->u + b->skip, b->here,
-                                       s->streams);
+        tg_kernels_best()->passes.copy(tg_residual_at(e, b->at + b->skip).next, s->u + b->skip, b->here,
+                                       s->non_temporal);
     }
     return s->gradient != NULL;
 }

@@ -46,7 +46,7 @@ static void encode(tg_encoding *e)
         }
         tg_packer_advance(&p, n);
     }
-    tg_stream_end();
+    tg_store_fence();
     tg_packer_end(&p);
 }
 

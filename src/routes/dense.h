@@ -12,7 +12,7 @@ typedef struct tg_plain {
     tg_encoding *e;
     size_t len; /* of a value */
     size_t at;  /* bytes so far */
-    bool streams;
+    bool non_temporal;
     tg_hashing hash;
 } tg_plain;
 

@@ -10,8 +10,8 @@ static bool skip_block(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n
     if (e->unit->planes == 0) {
         return e->plan->nonfinite != TG_NONFINITE_ERROR || tg_load_gradient(e, at, n) != NULL;
     }
-    float *next = tg_encoding_memory(e, at).next;
-    const float *g = tg_load_sum(next, NULL, e, at, n, e->plan->residual_n >= TG_STREAM_FROM);
+    float *next = tg_residual_at(e, at).next;
+    const float *g = tg_load_sum(next, NULL, e, at, n, e->plan->residual_n >= TG_NON_TEMPORAL_FROM);
     if (g == NULL) {
         return false;
     }

@@ -45,7 +45,7 @@ static void store_residuals(tg_encoding *e, const uint8_t *side)
         tg_decode_buckets(decoded, s->symbols + done, side, e->unit, chunk->n, done, n);
         tg_store_residual(e, s->values + done, decoded, chunk->at + done, n);
     }
-    tg_stream_end();
+    tg_store_fence();
 }
 
 static void encode(tg_encoding *e)

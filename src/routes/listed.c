@@ -51,7 +51,7 @@ static void encode(tg_encoding *e)
 {
     const tg_chunk *chunk = e->chunk;
     size_t count = find(e);
-    float *next = e->unit->presums ? tg_encoding_memory(e, chunk->at).next : NULL;
+    float *next = e->unit->presums ? tg_residual_at(e, chunk->at).next : NULL;
     const float *u = next;
     if (e->unit->planes == 0) {
         u = tg_gradient_in_place(e, chunk->at, chunk->n);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-tg_residual_view tg_encoding_memory(const tg_encoding *e, uint64_t at)
+tg_residual_view tg_residual_at(const tg_encoding *e, uint64_t at)
 {
     const tg_unit_plan *u = e->unit;
     uint64_t from = u->residual_at + (at - u->lo);
@@ -21,7 +21,7 @@ void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t
 void tg_settle_overflow(tg_encoding *e)
 {
     size_t n = e->chunk->n;
-    tg_residual_view memory = tg_encoding_memory(e, e->chunk->at);
+    tg_residual_view memory = tg_residual_at(e, e->chunk->at);
     if (e->plan->nonfinite == TG_NONFINITE_ERROR) {
         tg_encoding_refuse(e, memory.next, e->chunk->at, n);
         return;
@@ -106,15 +106,15 @@ const float *tg_load_gradient(tg_encoding *e, uint64_t at, size_t n)
     return g;
 }
 
-const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, size_t n, bool streams)
+const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, size_t n, bool non_temporal)
 {
     const tg_stages *s = &e->unit->stages;
     const float *g = tg_load_unchecked(e, at, n);
     if (g == NULL) {
         return NULL;
     }
-    tg_residual_view memory = tg_encoding_memory(e, at);
-    if (s->feedback->add_residual(u, also, g, &memory, s->feedback_params, n, streams)) {
+    tg_residual_view memory = tg_residual_at(e, at);
+    if (s->feedback->add_residual(u, also, g, &memory, s->feedback_params, n, non_temporal)) {
         return g;
     }
     if (e->plan->nonfinite == TG_NONFINITE_ERROR) {
@@ -132,7 +132,7 @@ const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, siz
 void tg_keep_block(const tg_encoding *e, const uint64_t *mask, const float *gradient, uint64_t at, size_t n)
 {
     const tg_stages *s = &e->unit->stages;
-    tg_residual_view memory = tg_encoding_memory(e, at);
+    tg_residual_view memory = tg_residual_at(e, at);
     if (s->feedback->update_state != NULL) {
         s->feedback->update_state(&memory, s->feedback_params, gradient, mask, n);
     }

@@ -13,7 +13,7 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
     tg_encoding *e = p->e;
     uint8_t *to = e->out + p->at;
     e->result.hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
-    if (p->streams) {
+    if (p->non_temporal) {
         tg_kernels_best()->passes.stream_bytes(to, bytes, len);
     } else if (bytes != to) {
         memcpy(to, bytes, len);
@@ -29,7 +29,7 @@ bool tg_plain_block(tg_plain *p, uint64_t at, size_t n)
     if (g == NULL) {
         return false;
     }
-    uint8_t *bytes = p->streams ? e->scratch->bytes : e->out + p->at;
+    uint8_t *bytes = p->non_temporal ? e->scratch->bytes : e->out + p->at;
     bool finite = e->unit->stages.quantize->write(bytes, g, n);
     if (!finite && e->plan->nonfinite == TG_NONFINITE_ERROR) {
         tg_encoding_refuse(e, g, at, n);
@@ -48,7 +48,7 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
     if (g == NULL) {
         return false;
     }
-    uint8_t *bytes = p->streams ? e->scratch->bytes : e->out + p->at;
+    uint8_t *bytes = p->non_temporal ? e->scratch->bytes : e->out + p->at;
     (void)quantize->write(bytes, s->u, n);
     tg_plain_put(p, bytes, n * p->len, g + n, n * sizeof *g);
     quantize->read(s->decoded, bytes, n);
@@ -62,15 +62,16 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
 static void encode(tg_encoding *e)
 {
     bool (*block)(tg_plain *, uint64_t, size_t) = e->unit->planes > 0 ? feedback_block : tg_plain_block;
-    tg_plain p = {.e = e, .len = e->unit->format.plain_len, .streams = e->plan->layout->element_n >= TG_STREAM_FROM};
+    tg_plain p = {
+        .e = e, .len = e->unit->format.plain_len, .non_temporal = e->plan->layout->element_n >= TG_NON_TEMPORAL_FROM};
     for (uint32_t done = 0, n = 0; done < e->chunk->n; done += n) {
         n = e->chunk->n - done < TG_BLOCK ? e->chunk->n - done : TG_BLOCK;
         if (!block(&p, e->chunk->at + done, n)) {
             return;
         }
     }
-    if (p.streams) {
-        tg_stream_end();
+    if (p.non_temporal) {
+        tg_store_fence();
     }
 }
 

@@ -87,7 +87,7 @@ extern const tg_route tg_route_plain, tg_route_verbatim, tg_route_words, tg_rout
 /* ---- load.c: gradients and residuals of a block ---------------------------------------------------------------------- */
 
 /* The unit's residual state from element `at` on. */
-tg_residual_view tg_encoding_memory(const tg_encoding *e, uint64_t at);
+tg_residual_view tg_residual_at(const tg_encoding *e, uint64_t at);
 
 /* A block of the gradient in place: fp32, inside one tensor, neither clipped nor subject to zeroing; not checked. NULL: it
  * cannot be read in place. */
@@ -99,10 +99,10 @@ const float *tg_load_gradient(tg_encoding *e, uint64_t at, size_t n);
 /* The same, in place and unchecked where possible: for encoders that check while they convert. */
 const float *tg_load_unchecked(tg_encoding *e, uint64_t at, size_t n);
 
-/* u = gradient + residual of a block; returns the gradient. u goes to `also`, too, unless that is NULL; with `streams`, by
+/* u = gradient + residual of a block; returns the gradient. u goes to `also`, too, unless that is NULL; with `non_temporal`, by
  * non-temporal stores to `also`, or to u if there is no other. A sum that overflows is refused or saturates, by the policy.
  * NULL: it is refused. */
-const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, size_t n, bool streams);
+const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, size_t n, bool non_temporal);
 
 /* Refuses the tensor of the first of n values that is not finite, from element `at` of the unit on, if there is one. */
 void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t n);

@@ -4,8 +4,8 @@
 
 static bool feedback_block(const float **u, tg_encoding *e, uint64_t at, size_t n)
 {
-    float *next = tg_encoding_memory(e, at).next;
-    const float *g = tg_load_sum(e->scratch->u, next, e, at, n, e->plan->residual_n >= TG_STREAM_FROM);
+    float *next = tg_residual_at(e, at).next;
+    const float *g = tg_load_sum(e->scratch->u, next, e, at, n, e->plan->residual_n >= TG_NON_TEMPORAL_FROM);
     if (g == NULL) {
         return false;
     }
@@ -40,7 +40,7 @@ static void encode(tg_encoding *e)
         e->result.magnitudes += tg_sum_magnitudes(u, n);
         tg_packer_advance(&p, n);
     }
-    tg_stream_end();
+    tg_store_fence();
     tg_packer_end(&p);
 }
 

@@ -15,9 +15,9 @@ bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n)
         s->u = s->gradient = tg_load_gradient(e, at, n);
         return s->u != NULL;
     }
-    float *next = s->waits ? tg_encoding_memory(e, at).next : NULL;
+    float *next = s->waits ? tg_residual_at(e, at).next : NULL;
     s->u = s->sum = e->scratch->u;
-    s->gradient = tg_load_sum(e->scratch->u, next, e, at, n, s->streams && s->waits);
+    s->gradient = tg_load_sum(e->scratch->u, next, e, at, n, s->non_temporal && s->waits);
     return s->gradient != NULL;
 }
 
@@ -87,10 +87,10 @@ void tg_sparse_take(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
     if (e->unit->planes == 0) {
         return;
     }
-    float *next = tg_encoding_memory(e, at).next;
+    float *next = tg_residual_at(e, at).next;
     if (decoded != NULL) {
         tg_expand_add(s->sum, mask, decoded, -1.0f, n);
-        tg_kernels_best()->passes.copy(next, s->sum, n, s->streams);
+        tg_kernels_best()->passes.copy(next, s->sum, n, s->non_temporal);
     }
     if (decoded != NULL && e->plan->nonfinite == TG_NONFINITE_PASS) {
         tg_zero_nonfinite(next, n);
@@ -103,7 +103,7 @@ void tg_sparse_take(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
 void tg_sparse_take_presummed(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n)
 {
     float *values = s->waits_at != NULL ? s->waits_at + s->count : s->e->scratch->values,
-          *next = tg_encoding_memory(s->e, at).next;
+          *next = tg_residual_at(s->e, at).next;
     size_t count = gather(s, values, mask, next, at, n);
     const float *decoded = put(s, values, count);
     if (decoded != NULL) {
@@ -164,7 +164,7 @@ static void settle(const tg_sparse *s, const uint64_t *mask)
 {
     tg_encoding *e = s->e;
     const tg_chunk *chunk = e->chunk;
-    float *next = tg_encoding_memory(e, chunk->at).next, *decoded = e->scratch->decoded, *left = e->scratch->values;
+    float *next = tg_residual_at(e, chunk->at).next, *decoded = e->scratch->decoded, *left = e->scratch->values;
     uint64_t at = 0;
     for (uint32_t done = 0; done < chunk->n; done += TG_BLOCK) {
         size_t n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;
@@ -213,8 +213,8 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
     tg_encoding *e = s->e;
     const tg_format *f = &e->unit->format;
     bool is_explicit = e->unit->coordinates == TG_AT_INDICES;
-    if (s->streams) {
-        tg_stream_end();
+    if (s->non_temporal) {
+        tg_store_fence();
     }
     /* Without values there is no length of values either. */
     uint64_t side = s->count > 0 ? e->unit->format.header_len : is_explicit ? TG_CHUNK_HEADER : 0;

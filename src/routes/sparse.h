@@ -14,16 +14,17 @@ typedef struct tg_sparse {
     float *waits_at;       /* where values of buckets wait for the end of the chunk; NULL: they do not */
     bool waits;            /* values are decoded after their block */
     bool listed;           /* scratch->list has all coordinates so far */
-    bool streams;          /* residuals are written by non-temporal stores */
+    bool non_temporal;     /* residuals are written by non-temporal stores */
 } tg_sparse;
 
 /* The start of a chunk. */
-#define TG_SPARSE_OF(encoding)                                                                                     \
-    {                                                                                                              \
-        .e = (encoding), .side = (encoding)->out + (encoding)->unit->format.header_len, .listed = true,            \
-        .waits = (encoding)->unit->values == TG_VALUES_BUCKETS || (encoding)->unit->values == TG_VALUES_SIGNS,     \
-        .waits_at = (encoding)->unit->values == TG_VALUES_BUCKETS ? (encoding)->scratch->chunk->values : NULL,     \
-        .streams = (encoding)->plan->residual_n >= TG_STREAM_FROM && (encoding)->unit->values != TG_VALUES_BUCKETS \
+#define TG_SPARSE_OF(encoding)                                                                                    \
+    {                                                                                                             \
+        .e = (encoding), .side = (encoding)->out + (encoding)->unit->format.header_len, .listed = true,           \
+        .waits = (encoding)->unit->values == TG_VALUES_BUCKETS || (encoding)->unit->values == TG_VALUES_SIGNS,    \
+        .waits_at = (encoding)->unit->values == TG_VALUES_BUCKETS ? (encoding)->scratch->chunk->values : NULL,    \
+        .non_temporal =                                                                                           \
+            (encoding)->plan->residual_n >= TG_NON_TEMPORAL_FROM && (encoding)->unit->values != TG_VALUES_BUCKETS \
     }
 
 /* Loads a block; false: it is refused. */

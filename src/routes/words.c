@@ -46,7 +46,7 @@ static const uint8_t *collect(tg_encoding *e)
             return NULL;
         }
     }
-    tg_stream_end();
+    tg_store_fence();
     return words;
 }
 

@@ -115,25 +115,25 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
             float share = s == 0 ? 1.0f : 0.37f;
             bool finite = tg_kernels_scalar.passes.accumulate(want, NULL, a, b, share, n, streams);
             assert_int_equal(fast->passes.accumulate(got, NULL, a, b, share, n, streams), finite);
-            tg_stream_end();
+            tg_store_fence();
             assert_same(want, got, n);
             float twice[N], *also = twice + (n % 3 < N - n ? n % 3 : 0);
             memset(got, 0, sizeof got);
             assert_int_equal(fast->passes.accumulate(got, also, a, b, share, n, streams), finite);
-            tg_stream_end();
+            tg_store_fence();
             assert_same(want, got, n);
             assert_same(want, also, n);
         }
         size_t odd = n % 3 < N - n ? n % 3 : 0; /* where streaming can not begin at once */
         bool finite = tg_kernels_scalar.passes.subtract(want + odd, a, b, n, streams);
         assert_int_equal(fast->passes.subtract(got + odd, a, b, n, streams), finite);
-        tg_stream_end();
+        tg_store_fence();
         assert_same(want + odd, got + odd, n);
         fast->passes.stream_bytes((uint8_t *)got + odd, (const uint8_t *)a, n);
-        tg_stream_end();
+        tg_store_fence();
         assert_memory_equal(a, (uint8_t *)got + odd, n);
         fast->passes.copy(got + odd, a, n, streams);
-        tg_stream_end();
+        tg_store_fence();
         assert_memory_equal(a, got + odd, n * sizeof *a);
     }
 }
