@@ -190,7 +190,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     rest own;
     start(&own);
     own.at[3] = NULL;
-    MUST_FAIL(TG_E_ARGUMENT, "no room", tg_exchange_adopt(own.at, dense.ranks[0], from.ranks[0], why));
+    MUST_FAIL(TG_E_ARGUMENT, "no buffer", tg_exchange_adopt(own.at, dense.ranks[0], from.ranks[0], why));
     test_world_free(&other);
     test_world_free(&used);
     test_world_free(&three);
