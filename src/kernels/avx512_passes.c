@@ -29,41 +29,66 @@ TG_AVX512_INLINE size_t before_line(const float *out, size_t n)
     return head < n ? head : n;
 }
 
-/* One vector of a sum, to `out`, and before that to `first` if `twice`. Returns the lanes that are not finite. */
-TG_AVX512_INLINE __mmask16 accumulate(float *first, float *out, const float *a, const float *b, __m512 share,
-                                      __mmask16 here, bool twice, bool non_temporal)
+/* One vector of a sum, to `out` and, if `twice`, to `also`. Returns the lanes that are not finite. */
+TG_AVX512_INLINE __mmask16 accumulate_vector(float *out, float *also, const float *a, const float *b, __m512 share,
+                                             bool twice, bool non_temporal)
 {
-    __m512 sum = _mm512_mul_ps(share, _mm512_maskz_loadu_ps(here, b));
-    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(here, a), sum);
+    __m512 sum = _mm512_add_ps(_mm512_loadu_ps(a), _mm512_mul_ps(share, _mm512_loadu_ps(b)));
+    float *last = twice ? also : out;
     if (twice) {
-        _mm512_mask_storeu_ps(first, here, sum);
+        _mm512_storeu_ps(out, sum);
     }
     if (non_temporal) {
-        _mm512_stream_ps(out, sum);
+        _mm512_stream_ps(last, sum);
     } else {
-        _mm512_mask_storeu_ps(out, here, sum);
+        _mm512_storeu_ps(last, sum);
     }
-    return _mm512_mask_fpclass_ps_mask(here, sum, NOT_FINITE);
+    return _mm512_fpclass_ps_mask(sum, NOT_FINITE);
+}
+
+/* All vectors of a sum that starts at a cache line, if `non_temporal`; returns how many elements they are. Both conditions are
+ * constants where this is inlined. */
+TG_AVX512_INLINE size_t accumulate(__mmask16 *bad, float *out, float *also, const float *a, const float *b, float share,
+                                   size_t n, bool twice, bool non_temporal)
+{
+    const __m512 factor = _mm512_set1_ps(share);
+    size_t quarter = n / 64 * 16, at = 0;
+    __mmask16 found = 0;
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t k = 0; k < 4; k++) {
+            at = i + k * quarter;
+            found |= accumulate_vector(out + at, also + at, a + at, b + at, factor, twice, non_temporal);
+        }
+    }
+    for (at = 4 * quarter; n - at >= 16; at += 16) {
+        found |= accumulate_vector(out + at, also + at, a + at, b + at, factor, twice, non_temporal);
+    }
+    *bad |= found;
+    return at;
 }
 
 TG_AVX512 bool tg_avx512_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                                     bool non_temporal)
 {
-    const __m512 factor = _mm512_set1_ps(share);
-    const bool twice = also != NULL;
+    bool twice = also != NULL, finite = true;
     float *last = twice ? also : out;
-    size_t head = non_temporal ? before_line(last, n) : 0;
-    size_t quarter = (n - head) / 64 * 16, end = head + 4 * quarter;
-    __mmask16 bad = accumulate(out, last, a, b, factor, lanes_of(head), twice, false);
-    for (size_t i = head; i < head + quarter; i += 16) {
-        for (size_t at = i; at < end; at += quarter) {
-            bad |= accumulate(out + at, last + at, a + at, b + at, factor, ALL, twice, non_temporal);
-        }
+    size_t at = non_temporal ? before_line(last, n) : 0;
+    __mmask16 bad = 0;
+    if (at > 0) { /* by scalar code: a masked store into a line of non-temporal ones is slower */
+        finite = tg_kernels_scalar.passes.accumulate(out, also, a, b, share, at, false);
     }
-    for (size_t at = end; at < n; at += 16) {
-        bad |= accumulate(out + at, last + at, a + at, b + at, factor, lanes_of(n - at), twice, false);
+    if (non_temporal) {
+        at += twice ? accumulate(&bad, out + at, last + at, a + at, b + at, share, n - at, true, true)
+                    : accumulate(&bad, out + at, last + at, a + at, b + at, share, n - at, false, true);
+    } else {
+        at += twice ? accumulate(&bad, out + at, last + at, a + at, b + at, share, n - at, true, false)
+                    : accumulate(&bad, out + at, last + at, a + at, b + at, share, n - at, false, false);
     }
-    return bad == 0;
+    if (at < n) {
+        float *rest = twice ? also + at : NULL;
+        finite = tg_kernels_scalar.passes.accumulate(out + at, rest, a + at, b + at, share, n - at, false) && finite;
+    }
+    return finite && bad == 0;
 }
 
 /* One vector of a difference. Returns the lanes that are not finite. */
