@@ -103,8 +103,8 @@ bool tg_symbols_check(const tg_decoding *d)
     return tg_bits_check(d->body + d->view->symbols, d->view->count, d->unit->format.base);
 }
 
-/* Reads the symbols of a chunk in portions that stay in the first-level cache. */
-enum { PORTION = 5120 }; /* kernels unpack it without a rest for all bases in use */
+/* Reads the symbols of a chunk in portions that stay in the nearest caches. */
+enum { PORTION = 10240 }; /* kernels unpack it without a rest for all bases in use */
 
 typedef void use_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n,
                          float weight);
