@@ -11,21 +11,18 @@ named_parameters, so it is of no consequence how DistributedDataParallel fills i
 """
 
 import atexit
-import collections
-import math
 import queue
 import threading
-import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Counter, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed
 
-from ._exchange import Exchange
-from ._library import Error, Rules, TensorSpec, canonical
-from ._torch_link import TorchLink, check_group
-from ._torch_model import Described, describe, describe_list, dtype_name, find
+from ._library import Error, Rules
+from ._torch_link import TorchLink
+from ._torch_model import describe, describe_list
+from ._torch_steps import Gradients, Steps, sentence
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -35,23 +32,10 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 
 __all__ = ["Reducer", "State", "Workers", "hook"]
 
-_FORMAT = 1  # of state_dict
-
-_Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 _Bucket = Tuple["torch.futures.Future[Any]", torch.Tensor, Optional[List[Tuple[Any, torch.Tensor]]]]  # parts: None if sparse
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
-
-def _flat(gradient: torch.Tensor) -> torch.Tensor:
-    """A view of a dense gradient in the order in which it lies in memory, which is what the library sees."""
-    return gradient.as_strided((gradient.numel(),), (1,))
-
-
-def _sentence(error: Optional[BaseException]) -> Optional[str]:
-    return None if error is None else str(error) or type(error).__name__
-
-
-_threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # {thread: (its queue, its link)}; the thread of a State removes itself when it ends
+_threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
 
 
 def _run(jobs: _Jobs) -> None:
@@ -77,326 +61,7 @@ def _stop_threads() -> None:
             thread.join(timeout=5)
 
 
-class _Steps:
-    """What State and Reducer share: an exchange that is made at the first step, and what goes on around its steps."""
-
-    rank: int
-    world: int
-    recipe: str  # canonical
-    step: int    # the number of the next one
-
-    def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
-                 rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
-                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None) -> None:
-        self._group = check_group(process_group)
-        self._link = TorchLink(self._group)
-        self.rank, self.world = self._link.rank, self._link.world
-        self.recipe = canonical(recipe)
-        self.step = 0
-        if nonfinite is None:
-            nonfinite = "error" if scaler is None else "pass"
-        self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
-                                         "exchange": exchange, "threads": threads, "verify_every": verify_every}
-        self._scaler = scaler
-        self._writer = writer
-        self._schedule: Optional[Callable[[int], Optional[str]]] = None
-        self._described: Optional[Described] = None if model is None else describe(model)
-        self._exchange: Optional[Exchange] = None
-        self._parameters: List[torch.nn.Parameter] = []  # in the order of the exchange's tensors
-        # States that wait for the exchange, with the recipe and exchange that they are of.
-        self._loaded: Optional[Tuple[str, Optional[str], List[Dict[str, Any]]]] = None
-        self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
-        self._factor = 1.0     # by which gradients are scaled in this step
-        self._failure: Optional[Error] = None  # one that is for good
-        self._last: Dict[str, Any] = {}
-        self._total: Counter[str] = collections.Counter()
-        self._begin()
-        if summary and self.rank == 0:
-            atexit.register(lambda: print(self.summary(), flush=True))
-
-    def _begin(self) -> None:
-        """What a subclass needs besides. (State has no __init__ of its own, so that its options have names and types.)"""
-
-    def _made(self) -> Exchange:
-        """The exchange, after the first step."""
-        assert self._exchange is not None
-        return self._exchange
-
-    # ---- a step --------------------------------------------------------------------------------------------------------
-
-    def _tensors(self, gradients: _Gradients) -> List[TensorSpec]:
-        """The tensors of a model whose gradients these are, {parameter: gradient}, in its own order."""
-        described = self._check_model(gradients)
-        self._parameters = [parameter for parameter in described if parameter in gradients]
-        return [TensorSpec(described[p][0], tuple(p.shape), described[p][1], dtype_name(gradients[p].dtype) or "")
-                for p in self._parameters]
-
-    def _check_model(self, parameters: Iterable[Any]) -> Described:
-        """Finds the model at the first call, and raises Error if a parameter belongs to another one. Returns its parameters."""
-        if self._described is None:
-            self._described = describe(find(parameters))
-        for parameter in parameters:
-            if parameter not in self._described:
-                raise Error(f"this State was given to a second model: a parameter of shape {tuple(parameter.shape)} is not in the "
-                            "first one; make one State for each DistributedDataParallel", "MISMATCH")
-        return self._described
-
-    def _check(self, gradients: _Gradients) -> None:
-        for parameter, gradient in gradients.items():
-            name = self._described[parameter][0] if self._described and parameter in self._described else "of a parameter"
-            if gradient.layout != torch.strided:
-                raise Error(f"gradient {name!r} is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
-            if gradient.device.type != "cpu":
-                raise Error(f"gradient {name!r} is on {gradient.device}; only those in the processor's memory can be exchanged")
-            if dtype_name(gradient.dtype) is None:
-                raise Error(f"gradient {name!r} is of {gradient.dtype}; float32, float16 and bfloat16 can be exchanged")
-            if self._scaler is not None and gradient.dtype == torch.float16:
-                raise Error(f"gradient {name!r} is of float16, in which it could not be told from 0 without its scale; with a "
-                            "scaler parameters are of float32")
-
-    def _check_same(self, gradients: _Gradients) -> None:
-        """Their addresses go to the library, which takes them for what they were in the first step."""
-        if set(gradients) != set(self._parameters):
-            raise Error("this pass has gradients of other parameters than the first one had", "MISMATCH")
-        for parameter, (name, shape, _, dtype) in zip(self._parameters, self._made().tensors):
-            gradient = gradients[parameter]
-            if tuple(gradient.shape) != shape or dtype_name(gradient.dtype) != dtype:
-                raise Error(f"gradient {name!r} is of shape {tuple(gradient.shape)} and {gradient.dtype}, and was of {shape} and "
-                            f"{dtype} in the first step", "MISMATCH")
-
-    def _start(self, gradients: _Gradients, trouble: Optional[Exception]) -> None:
-        """Makes the exchange; all ranks end up with one, or all raise."""
-        try:
-            if trouble is not None:
-                raise trouble
-            tensors = self._tensors(gradients)
-            recipe, exchange = self.recipe, self._options["exchange"]
-            if self._loaded is not None:
-                recipe, exchange, _ = self._loaded
-            made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
-            if self._loaded is not None:
-                self._apply(made, self._loaded[2])
-            if (recipe, exchange) != (self.recipe, self._options["exchange"]):
-                made = self._followed(made, self.recipe, self._options["exchange"])
-        except Exception as error:
-            self._link.agree(_sentence(error))
-            raise
-        self._link.agree(None)
-        made.handshake(self._link.struct, {"recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
-                                           "nonfinite": self._options["nonfinite"]})
-        self._exchange, self._loaded = made, None
-
-    def _follow_schedule(self) -> None:
-        recipe = None if self._schedule is None else self._schedule(self.step)
-        if recipe is not None:
-            self.set_recipe(recipe)
-
-    def _reduce(self, gradients: _Gradients, trouble: Optional[Exception] = None) -> None:
-        """One step over {parameter: gradient}, in place. `trouble` is why this rank cannot take part: it tells the others,
-        who would wait for it."""
-        if self._failure is not None:
-            raise self._failure
-        begin = time.monotonic()
-        try:
-            if trouble is None:
-                trouble = self._prepare(gradients)
-            if self._exchange is None:
-                self._start(gradients, trouble)
-            try:
-                self._exchange_scaled(gradients, trouble)
-            except Error as error:
-                if error.code != "LINK":  # it has failed on all ranks, and all come here
-                    self._link.agree(_sentence(trouble))
-                raise trouble or error
-        except Error as error:
-            if self._link.failed is not None:
-                self._failure = error
-            raise
-        self._owed = None
-        self.step += 1
-        self._count(time.monotonic() - begin)
-
-    def _prepare(self, gradients: _Gradients) -> Optional[Exception]:
-        """What stands in the way of this step on this rank; None: nothing."""
-        try:
-            self._check(gradients)
-            if self._exchange is not None:
-                self._check_same(gradients)
-            self._follow_schedule()
-            self._factor = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-        except Exception as error:
-            return error
-        return None
-
-    @torch.no_grad()
-    def _exchange_scaled(self, gradients: _Gradients, trouble: Optional[Exception]) -> None:
-        """Reduces in true units, so that the residual of one step fits the next, whose scale may be another. Gradients that
-        need to be changed first are copied, because a step that fails must leave them as they were."""
-        if trouble is not None:  # without addresses the step fails on all ranks
-            self._made().reduce(self._link.struct, self.step, [0] * len(self._parameters))
-            raise trouble
-        own = [_flat(gradients[parameter]) for parameter in self._parameters]
-        changed = own
-        if self._factor != 1:
-            changed = [gradient / self._factor for gradient in own]
-        if self._owed is not None:
-            changed = [gradient + owed.to(gradient.dtype) for gradient, owed in zip(changed, self._owed)]
-        self._made().reduce(self._link.struct, self.step, [gradient.data_ptr() for gradient in changed])
-        if changed is not own:
-            for gradient, result in zip(own, changed):
-                gradient.copy_(result if self._factor == 1 else result.mul_(self._factor))
-
-    # ---- facts ---------------------------------------------------------------------------------------------------------
-
-    def _count(self, seconds: float) -> None:
-        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds)
-        self._total.update(last)
-        self._last = last
-        if self._writer is not None:
-            sent = last["payload"] + last["header"]
-            for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
-                                ("ratio", last["dense"] / sent if sent else 1.0)):
-                self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
-
-    def stats(self) -> Dict[str, Any]:
-        """What steps took, on this rank.
-
-        "last" and "total" are dicts about the last step and all steps: "steps"; in bytes "logical" (gradients), "dense" (what
-        an uncompressed all-reduce would send), "payload" and "header", their sum "sent", and "received"; "seconds"; "ratio"
-        (dense / sent). "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
-        names. A hook that has never been called has 0 steps in "total".
-        """
-        out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
-        for name, counts in (("last", self._last), ("total", self._total)):
-            counts = {key: counts.get(key, 0) for key in ("steps", "logical", "dense", "payload", "header", "received", "seconds")}
-            sent = counts["payload"] + counts["header"]
-            out[name] = dict(counts, sent=sent, ratio=counts["dense"] / sent if sent else 1.0)
-        if self._exchange is not None:
-            out["exchange"] = self._exchange.name
-            for t, tensor in enumerate(self._exchange.tensors):
-                out["tensors"][tensor.name] = dict(self._exchange.traffic(t), recipe=self._exchange.recipe_of(t))
-        return out
-
-    def summary(self) -> str:
-        """One line about all steps."""
-        total = self.stats()["total"]
-        steps = total["steps"]
-        if self._exchange is None or steps == 0:
-            return f"tersegrad: {self.recipe}: no step was reduced; was the hook registered, and backward() called?"
-        name = self._exchange.name
-        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks, {total['steps']} steps: "
-                f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
-                f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step")
-
-    def residual(self) -> Dict[str, torch.Tensor]:
-        """The residual of this rank: {name: float32 tensor of the parameter's shape}; empty before the first step."""
-        out = {}
-        for t, (name, shape, _, _) in enumerate(() if self._exchange is None else self._exchange.tensors):
-            flat = torch.zeros(math.prod(shape), dtype=torch.float32)
-            self._made().residual_to(flat.data_ptr(), t)
-            if self._owed is not None:
-                flat += self._owed[t]
-            out[name] = flat.as_strided(shape, self._strides(self._parameters[t]))
-        return out
-
-    def _strides(self, parameter: torch.Tensor) -> Tuple[int, ...]:
-        """How gradients of a parameter lie in memory: in the order of its indices."""
-        return torch.empty_like(parameter, device="meta", memory_format=torch.contiguous_format).stride()
-
-    # ---- another recipe ------------------------------------------------------------------------------------------------
-
-    def set_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
-        """Uses another recipe from the next step on. All ranks call it between the same two steps. The residual is kept: a
-        recipe without feedback sends it with the next gradients."""
-        recipe = canonical(recipe)
-        if recipe == self.recipe and exchange == self._options["exchange"]:
-            return
-        if self._exchange is not None:
-            self._exchange = self._followed(self._exchange, recipe, exchange)
-        self.recipe = recipe
-        self._options["exchange"] = exchange
-
-    def _followed(self, old: Exchange, recipe: str, exchange: Optional[str]) -> Exchange:
-        """The exchange that follows an old one; what it does not remember is owed to the next gradients."""
-        left = [torch.zeros(p.numel(), dtype=torch.float32) for p in self._parameters]
-        new = old.follow(recipe, [rest.data_ptr() for rest in left], exchange)
-        for rest, before in zip(left, self._owed or ()):
-            rest += before
-        self._owed = left if any(rest.any() for rest in left) else None
-        return new
-
-    def schedule(self, choose: Callable[[int], Optional[str]]) -> None:
-        """Calls `choose(step)` before every step, on every rank: it returns the recipe to use, or None for no change."""
-        self._schedule = choose
-
-    # ---- checkpoints ---------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> Any:
-        """This rank's state, for torch.save. Nothing is sent: each rank saves its own. A dict, or, before the first step after
-        states of another number of ranks were loaded, the list of those."""
-        if self._exchange is None and self._loaded is not None:
-            states = self._loaded[2]
-            return states[0] if len(states) == 1 else states
-        state: Dict[str, Any] = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
-                 "world": self.world, "rank": self.rank, "step": self.step, "tensors": None, "state": None, "owed": None}
-        if self._exchange is not None:
-            state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
-            state["state"] = torch.frombuffer(bytearray(self._exchange.save()), dtype=torch.uint8)
-            state["owed"] = None if self._owed is None else [owed.clone() for owed in self._owed]
-        return state
-
-    def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
-        """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
-        of ranks, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
-        states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
-        if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
-            raise Error("this is not what state_dict returned", "STATE")
-        first = states[0]
-        if self._schedule is not None:
-            self.set_recipe(first["recipe"], first["exchange"])
-        for each in states:
-            if each["recipe"] != self.recipe:
-                raise Error(f"the state was saved with recipe '{each['recipe']}', and this is '{self.recipe}'", "MISMATCH")
-            if each["step"] != first["step"]:
-                raise Error(f"the states of ranks {first['rank']} and {each['rank']} were saved before steps "
-                            f"{first['step']} and {each['step']}", "MISMATCH")
-        if first["world"] == self.world:
-            own = [each for each in states if each["rank"] == self.rank]
-            if not own:
-                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
-            states = own
-        elif sorted(each["rank"] for each in states) != list(range(first["world"])):
-            raise Error(f"the state is of a world of {first['world']} ranks, and this one has {self.world}; to go on with "
-                        f"another number, give the list of all {first['world']} states", "MISMATCH")
-        if self._exchange is None:
-            self._loaded = self.recipe, self._options["exchange"], states
-        else:
-            fresh = Exchange(self.recipe, self._exchange.tensors, self.rank, self.world, self._options)
-            self._apply(fresh, states)
-            self._exchange = fresh
-        self.step = first["step"]
-
-    def _apply(self, exchange: Exchange, states: Sequence[Mapping[str, Any]]) -> None:
-        """Puts states into an exchange that is new, or raises and leaves everything as it was."""
-        for state in states:
-            if state["tensors"] is None:
-                continue
-            saved = [(name, tuple(shape)) for name, shape in state["tensors"]]
-            now = [(name, tuple(shape)) for name, shape, _, _ in exchange.tensors]
-            for there, here in zip(saved, now):
-                if there != here:
-                    raise Error(f"the state is of another model: it has '{there[0]}' of shape {there[1]} where this one "
-                                f"has '{here[0]}' of shape {here[1]}", "MISMATCH")
-            if len(saved) != len(now):
-                raise Error(f"the state is of another model: it has {len(saved)} tensors, and this one {len(now)}", "MISMATCH")
-        if all(state["state"] is not None for state in states):
-            exchange.load([bytes(state["state"].numpy()) for state in states])
-        owed = [state["owed"] for state in states if state["owed"] is not None]
-        self._owed = [torch.stack(parts).sum(0) / len(states) for parts in zip(*owed)] if owed else None
-
-
-class State(_Steps):
+class State(Steps):
     """The state of `hook`; one for each DistributedDataParallel.
 
     recipe         what is sent, such as "adacomp" (tersegrad.recipes()); the same on all ranks, as all options are
@@ -459,14 +124,14 @@ class State(_Steps):
 
     def _give(self, done: "torch.futures.Future[Any]") -> Any:
         if self._error is not None:
-            raise Error(str(_sentence(self._error)))
+            raise Error(str(sentence(self._error)))
         return done.value()
 
     def _finish(self, gathered: List[_Bucket], trouble: Optional[Exception] = None) -> None:
         """One step over the buckets of a pass, by the thread. `trouble` is why there can be none."""
         self._error = None
         try:
-            gradients: _Gradients = {}
+            gradients: Gradients = {}
             for _, _, parts in gathered:
                 if parts is None:
                     trouble = Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
@@ -496,7 +161,7 @@ def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]
     return state._collect(bucket)
 
 
-class Reducer(_Steps):
+class Reducer(Steps):
     """For loops without DistributedDataParallel: reduce() after backward() makes every .grad the average over all ranks.
 
     `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters must have the same values on
@@ -516,7 +181,7 @@ class Reducer(_Steps):
     def reduce(self) -> None:
         """One step: every .grad becomes the average, in place; one that is None counts as zeros and is a tensor afterwards.
         Raises Error, on all ranks and with no gradient changed, if any rank cannot take part."""
-        gradients: _Gradients = {}
+        gradients: Gradients = {}
         copies: List[torch.nn.Parameter] = []
         missing: List[torch.nn.Parameter] = []
         for parameter in self._described or ():
