@@ -13,42 +13,6 @@
 #include "kernels/word_loops.h"
 
 #include <arm_neon.h>
-#include <string.h>
-
-/* ---- passes -------------------------------------------------------------------------------------------------------------- */
-
-static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
-                       bool non_temporal)
-{
-    (void)non_temporal;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = a[i] + share * b[i];
-    }
-    if (also != NULL) {
-        memcpy(also, out, n * sizeof *also);
-    }
-    return all_finite(out, n);
-}
-
-static bool subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
-{
-    (void)non_temporal;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = a[i] - b[i];
-    }
-    return all_finite(out, n);
-}
-
-static void copy(float *out, const float *values, size_t n, bool non_temporal)
-{
-    (void)non_temporal;
-    memcpy(out, values, n * sizeof *out);
-}
-
-static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
-{
-    memcpy(out, bytes, len);
-}
 
 /* ---- halves -------------------------------------------------------------------------------------------------------------- */
 
@@ -173,10 +137,10 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 
 const tg_kernels tg_kernels_neon = {
     .passes = {.all_finite = all_finite,
-               .accumulate = accumulate,
-               .subtract = subtract,
-               .copy = copy,
-               .stream_bytes = stream_bytes,
+               .accumulate = tg_scalar_accumulate,
+               .subtract = tg_scalar_subtract,
+               .copy = tg_scalar_copy,
+               .stream_bytes = tg_scalar_stream_bytes,
                .add = add},
     .halves = {.all_finite = halves_all_finite,
                .fp16_narrow = fp16_narrow,

@@ -30,8 +30,8 @@ static bool halves_all_finite(const void *halves, uint16_t exponent, size_t n)
     return true;
 }
 
-static bool accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
-                       bool non_temporal)
+bool tg_scalar_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                          bool non_temporal)
 {
     (void)non_temporal;
     for (size_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ static bool accumulate(float *out, float *also, const float *a, const float *b, 
     return all_finite(out, n);
 }
 
-static bool subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
+bool tg_scalar_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
     (void)non_temporal;
     for (size_t i = 0; i < n; i++) {
@@ -52,13 +52,13 @@ static bool subtract(float *out, const float *a, const float *b, size_t n, bool 
     return all_finite(out, n);
 }
 
-static void copy(float *out, const float *values, size_t n, bool non_temporal)
+void tg_scalar_copy(float *out, const float *values, size_t n, bool non_temporal)
 {
     (void)non_temporal;
     memcpy(out, values, n * sizeof *out);
 }
 
-static void stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
+void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
 {
     memcpy(out, bytes, len);
 }
@@ -143,10 +143,10 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
 
 const tg_kernels tg_kernels_scalar = {
     .passes = {.all_finite = all_finite,
-               .accumulate = accumulate,
-               .subtract = subtract,
-               .copy = copy,
-               .stream_bytes = stream_bytes,
+               .accumulate = tg_scalar_accumulate,
+               .subtract = tg_scalar_subtract,
+               .copy = tg_scalar_copy,
+               .stream_bytes = tg_scalar_stream_bytes,
                .add = add},
     .halves = {.all_finite = halves_all_finite,
                .fp16_narrow = fp16_narrow,

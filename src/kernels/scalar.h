@@ -4,6 +4,13 @@
 
 #include "kernels/kernels.h"
 
+/* scalar.c */
+bool tg_scalar_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                          bool non_temporal);
+bool tg_scalar_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+void tg_scalar_copy(float *out, const float *values, size_t n, bool non_temporal);
+void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
+
 /* scalar_buckets.c */
 void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                     const void *prefetch);
