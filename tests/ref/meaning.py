@@ -332,7 +332,8 @@ def to_sign_of_one(v, r):
     largest = -np.sort(-np.abs(v), 1)
     _, exponent = np.frexp(largest[:, :1])
     unit = np.ldexp(1.0, exponent - 1 - 36)
-    sums = np.cumsum(np.rint(largest / unit).astype(np.int64), 1) * unit  # below 2^53 of these, so all exact
+    counts = np.rint(largest / unit).astype(np.int64)
+    largest, sums = counts * unit, np.cumsum(counts, 1) * unit  # below 2^53 of these, so all exact
     b = single(column(np.minimum(largest, sums / v.shape[1]).max(1)))
     up = single(r) * b < single(v) / np.float32(2) + b / np.float32(2)
     return np.where(up, b, -b).astype(np.float64)
