@@ -55,7 +55,7 @@ static int add(cli_shapes *s, const char *name, size_t dim_n, tg_dtype dtype)
     }
     s->tensors[s->tensor_n++] = (tg_tensor){name, dims, (uint32_t)dim_n, TG_DENSE, dtype};
     s->element_n += n;
-    return s->element_n <= ELEMENT_MAX ? CLI_OK : cli_fail(CLI_MISUSE, "--shapes has more than 2^40 elements");
+    return s->element_n <= ELEMENT_MAX ? CLI_OK : cli_fail(CLI_FAILED, "--shapes has more than 2^40 elements");
 }
 
 /* `count` tensors of n elements. */
