@@ -207,6 +207,9 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     lane *mine = &t->of_lane[l];
     uint64_t mask[TG_BLOCK / 64];
     uint32_t list[TG_BLOCK + TG_LIST_MORE];
+    if (t->k == 1 && n == t->n) { /* the only entry of a short unit */
+        mine->bound = kernels->select.largest_key(u, n);
+    }
     kernels->select.mark_keys(mask, u, mine->bound, n);
     size_t count = kernels->select.list_marks(list, mask, n);
     if (count > t->lane_cap - mine->count) {
@@ -236,7 +239,9 @@ static bool finish(void *scratch)
     if (count < t->k) {
         return false;
     }
-    (void)keep_largest(all, t->keys, count, t->k);
+    if (count > t->k) {
+        (void)keep_largest(all, t->keys, count, t->k);
+    }
     return true;
 }
 
