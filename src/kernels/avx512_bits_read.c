@@ -20,12 +20,10 @@ typedef struct places {
 
 TG_AVX512_INLINE places places_of(uint32_t bits)
 {
-    uint16_t words[32];
-    for (uint32_t i = 0; i < 32; i++) {
-        words[i] = (uint16_t)(i / 4 * bits / 16 + i % 4);
-    }
+    const __m512i next = _mm512_set1_epi64(0x0003000200010000);
     __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(bits));
-    return (places){_mm512_loadu_si512(words), _mm512_and_si512(at, _mm512_set1_epi64(15)),
+    __m512i first = _mm512_mullo_epi64(_mm512_srli_epi64(at, 4), _mm512_set1_epi64(0x0001000100010001));
+    return (places){_mm512_add_epi16(first, next), _mm512_and_si512(at, _mm512_set1_epi64(15)),
                     _mm512_set1_epi64((long long)((UINT64_C(1) << bits) - 1)), ((__mmask64)1 << bits) - 1};
 }
 
@@ -49,11 +47,11 @@ TG_AVX512 bool tg_avx512_numbers_below(const uint8_t *bytes, size_t n, uint32_t 
 /* Byte shuffle that moves two groups of k bytes, each at the start of a 64-bit lane, together. */
 TG_AVX512_INLINE __m512i together(uint32_t k)
 {
-    uint8_t at[16];
-    for (uint32_t i = 0; i < 16; i++) {
-        at[i] = (uint8_t)(i < k ? i : i < 2 * k ? 8 + i - k : 0x80);
-    }
-    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m128i lanes = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __mmask16 first = _mm_cmplt_epi8_mask(lanes, _mm_set1_epi8((char)k));
+    __mmask16 both = _mm_cmplt_epi8_mask(lanes, _mm_set1_epi8((char)(2 * k)));
+    __m128i at = _mm_mask_add_epi8(_mm_set1_epi8((char)0x80), both, lanes, _mm_set1_epi8((char)(8 - k)));
+    return _mm512_broadcast_i32x4(_mm_mask_mov_epi8(at, first, lanes));
 }
 
 /* x / divisor, rounded down, of integers below 2^48 in binary64: the integer nearest to (x + 0.5) / divisor - 0.5. Adding a number
@@ -143,6 +141,25 @@ TG_AVX512_INLINE size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, 
     }
     *sound = bad == 0;
     return done;
+}
+
+/* The last groups, fewer than eight or too near the end for whole stores, in buffers of their own. What follows the last symbol is
+ * zeros, so every symbol after it must be 0. */
+TG_AVX512 static bool read_last_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
+{
+    uint8_t held[GROUPS * 2 * 48 / 8] = {0};
+    uint16_t read[(GROUPS * 2 + 2) * 8 + 16];
+    size_t rounded = (count + GROUPS * d.symbols - 1) / (GROUPS * d.symbols) * (GROUPS * d.symbols);
+    bool sound = true;
+    memcpy(held, bytes, ((count + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
+    (void)(d.symbols == 8 ? read_groups_of(read, held, rounded, d, 8, &sound)
+                          : read_groups_of(read, held, rounded + 16, d, d.symbols, &sound));
+    memcpy(symbols, read, count * sizeof *symbols);
+    uint32_t more = 0;
+    for (size_t i = count; i < rounded; i++) {
+        more |= read[i];
+    }
+    return sound && more == 0;
 }
 
 TG_AVX512 static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
@@ -256,7 +273,7 @@ TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size
 
 /* ---- all --------------------------------------------------------------------------------------------------------------- */
 
-/* Readers leave less than two vectors of symbols to the scalar kernel. */
+/* Readers leave a few symbols to the scalar kernel, of base 3 and 9 up to 160. */
 TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
     bool sound = true;
@@ -272,6 +289,9 @@ TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size
         done = read_nines(symbols, bytes, count);
     } else if (d.symbols > 1 && d.base < 128) {
         done = read_groups(symbols, bytes, count, d, &sound);
+        if (count - done > 8) {
+            return sound && read_last_groups(symbols + done, bytes + done / d.symbols * d.bits / 8, count - done, d);
+        }
     }
     const uint8_t *rest = bytes + done / d.symbols * d.bits / 8;
     return sound && tg_scalar_bits_read(symbols + done, rest, count - done, d);
