@@ -1,0 +1,33 @@
+/* Kernels for AVX2 with BMI1, BMI2 and F16C, in files by idea, and the helpers that these share. Each kernel gives the bits of the
+ * scalar one of its name. The caller has checked that the CPU has these instructions (kernels.c). */
+#ifndef TG_KERNELS_AVX2_H
+#define TG_KERNELS_AVX2_H
+
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TG_AVX2 __attribute__((target("avx2,bmi,bmi2,f16c,popcnt")))
+#define TG_AVX2_INLINE static inline __attribute__((always_inline, unused)) TG_AVX2
+
+enum { PREFETCH_DISTANCE = 512 }; /* in elements */
+
+/* avx2_passes.c */
+bool tg_avx2_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                        bool non_temporal);
+bool tg_avx2_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+void tg_avx2_copy(float *out, const float *values, size_t n, bool non_temporal);
+void tg_avx2_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
+
+/* avx2_halves.c */
+bool tg_avx2_fp16_narrow(void *halves, const float *values, size_t n);
+void tg_avx2_fp16_widen(float *out, const void *halves, size_t n);
+void tg_avx2_fp16_add(float *sums, const void *halves, float weight, size_t n);
+
+/* avx2_select.c */
+void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
+void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+#endif
+
+#endif

@@ -1,0 +1,43 @@
+/* Selection by magnitude for AVX2. */
+#include "kernels/avx2.h"
+
+#if defined(__x86_64__)
+#include "kernels/mask_bits.h"
+
+TG_AVX2 void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n)
+{
+    const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
+    size_t i = 0;
+    for (; n - i >= 64; i += 64) {
+        uint64_t word = 0;
+        for (unsigned k = 0; k < 64; k += 8) {
+            __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(values + i + k));
+            __m256i above = _mm256_cmpgt_epi32(_mm256_and_si256(bits, rest), below);
+            word |= (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(above)) << k;
+        }
+        mask[i / 64] = word;
+    }
+    if (i < n) {
+        tg_kernels_scalar.select.mark_keys(mask + i / 64, values + i, least, n - i);
+    }
+}
+
+TG_AVX2 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
+                              size_t n)
+{
+    const __m256i rest = _mm256_set1_epi32(0x7fffffff), below = _mm256_set1_epi32((int)least - 1);
+    const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+    const __m256 factor = _mm256_set1_ps(more);
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        __m256 value = _mm256_loadu_ps(u + i);
+        __m256 sum = _mm256_add_ps(value, _mm256_mul_ps(factor, _mm256_loadu_ps(g + i)));
+        __m256i reach = _mm256_and_si256(_mm256_castps_si256(sum), rest);
+        __m256i key = _mm256_and_si256(_mm256_castps_si256(value), rest);
+        __m256i beyond = _mm256_or_si256(_mm256_cmpgt_epi32(reach, below), _mm256_cmpgt_epi32(reach, infinity));
+        __m256i is_in = _mm256_and_si256(beyond, _mm256_cmpgt_epi32(key, _mm256_setzero_si256()));
+        set_mask_bits(mask, at + i, (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_in)));
+    }
+    tg_kernels_scalar.select.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
+}
+#endif
