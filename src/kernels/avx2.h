@@ -28,6 +28,11 @@ void tg_avx2_fp16_add(float *sums, const void *halves, float weight, size_t n);
 /* avx2_select.c */
 void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+
+/* avx2_bits_write.c and avx2_bits_read.c */
+void tg_avx2_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+bool tg_avx2_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
+bool tg_avx2_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 #endif
 
 #endif
