@@ -5,7 +5,10 @@
 #include "kernels/bmi2.h"
 #include "kernels/scalar.h"
 #define TG_TARGET TG_AVX2
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function" /* some of these loops have versions in avx2_symbols.c */
 #include "kernels/bucket_loops.h"
+#pragma GCC diagnostic pop
 #include "kernels/loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/word_loops.h"
@@ -32,13 +35,13 @@ const tg_kernels tg_kernels_avx2 = {
                 .ternary = ternary,
                 .levels = levels,
                 .natural = natural,
-                .signs = signs,
-                .mark_above = mark_above,
-                .count_above = count_above,
+                .signs = tg_avx2_signs,
+                .mark_above = tg_avx2_mark_above,
+                .count_above = tg_avx2_count_above,
                 .round_between = round_between,
-                .powers = powers,
-                .look_up = look_up,
-                .look_up_add = look_up_add},
+                .powers = tg_avx2_powers,
+                .look_up = tg_avx2_look_up,
+                .look_up_add = tg_avx2_look_up_add},
     .statistics = {.moments = moments,
                    .squares = squares,
                    .sums_around = sums_around,
