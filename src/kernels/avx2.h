@@ -13,6 +13,16 @@
 
 enum { PREFETCH_DISTANCE = 512 }; /* in elements */
 
+/* avx2_places.c: the positions of the set bits of a mask, the first in the lowest byte; the same, the last in the highest byte;
+ * and for each bit the number of set bits below it. */
+extern const uint64_t tg_avx2_marked[256], tg_avx2_marked_last[256], tg_avx2_ranks[256];
+
+/* An entry of these tables as indices of 32-bit lanes. */
+TG_AVX2_INLINE __m256i lanes_in(const uint64_t *entry)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)entry));
+}
+
 /* avx2_passes.c */
 bool tg_avx2_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal);
@@ -28,6 +38,7 @@ void tg_avx2_fp16_add(float *sums, const void *halves, float weight, size_t n);
 /* avx2_select.c */
 void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 
 /* avx2_symbols.c */
 void tg_avx2_signs(uint16_t *symbols, const float *values, size_t n);
@@ -36,6 +47,12 @@ void tg_avx2_count_above(uint16_t *symbols, const float *values, const float *li
 void tg_avx2_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_avx2_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_avx2_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+
+/* avx2_order.c */
+void tg_avx2_ends(float ends[2], const float *values, size_t n);
+tg_ordered tg_avx2_nth(float *scratch, const float *values, size_t n, size_t m);
+void tg_avx2_split(float *out, const float *values, size_t n, const tg_ordered *at);
+uint64_t tg_avx2_ways_up(const float *values, double high, double scale, size_t n);
 
 /* avx2_bits_write.c and avx2_bits_read.c */
 void tg_avx2_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
