@@ -11,7 +11,6 @@
 #pragma GCC diagnostic pop
 #include "kernels/loops.h"
 #include "kernels/rans_loops.h"
-#include "kernels/word_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = all_finite,
@@ -52,9 +51,9 @@ const tg_kernels tg_kernels_avx2 = {
     .coders = {.bits_write = tg_avx2_bits_write,
                .bits_read = tg_avx2_bits_read,
                .numbers_below = tg_avx2_numbers_below,
-               .count = tg_scalar_count,
-               .split_words = split_words,
-               .join_words = join_words,
+               .count = tg_avx2_count,
+               .split_words = tg_avx2_split_words,
+               .join_words = tg_avx2_join_words,
                .rans_push = rans_push,
                .rans_pull = rans_pull,
                .prefix_write = tg_bmi2_prefix_write,

@@ -58,6 +58,13 @@ uint64_t tg_avx2_ways_up(const float *values, double high, double scale, size_t 
 void tg_avx2_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 bool tg_avx2_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
 bool tg_avx2_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
+
+/* avx2_count.c */
+void tg_avx2_count(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
+
+/* avx2_words.c */
+void tg_avx2_split_words(uint16_t *uppers, uint8_t *lowers, const uint8_t *words, uint32_t word_len, size_t n);
+void tg_avx2_join_words(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
 #endif
 
 #endif
