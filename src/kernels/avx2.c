@@ -10,7 +10,6 @@
 #include "kernels/bucket_loops.h"
 #pragma GCC diagnostic pop
 #include "kernels/loops.h"
-#include "kernels/rans_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = all_finite,
@@ -54,8 +53,8 @@ const tg_kernels tg_kernels_avx2 = {
                .count = tg_avx2_count,
                .split_words = tg_avx2_split_words,
                .join_words = tg_avx2_join_words,
-               .rans_push = rans_push,
-               .rans_pull = rans_pull,
+               .rans_push = tg_avx2_rans_push,
+               .rans_pull = tg_avx2_rans_pull,
                .prefix_write = tg_bmi2_prefix_write,
                .prefix_read = tg_bmi2_prefix_read,
                .rice_read = tg_bmi2_rice_read},
