@@ -9,23 +9,22 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* some of these loops have versions in avx2_symbols.c */
 #include "kernels/bucket_loops.h"
 #pragma GCC diagnostic pop
-#include "kernels/loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
-    .passes = {.all_finite = all_finite,
+    .passes = {.all_finite = tg_avx2_all_finite,
                .accumulate = tg_avx2_accumulate,
                .subtract = tg_avx2_subtract,
                .copy = tg_avx2_copy,
                .stream_bytes = tg_avx2_stream_bytes,
-               .add = add},
-    .halves = {.all_finite = halves_all_finite,
+               .add = tg_avx2_add},
+    .halves = {.all_finite = tg_avx2_halves_all_finite,
                .fp16_narrow = tg_avx2_fp16_narrow,
                .fp16_widen = tg_avx2_fp16_widen,
                .fp16_add = tg_avx2_fp16_add,
-               .bf16_narrow = bf16_narrow,
-               .bf16_widen = bf16_widen,
-               .bf16_add = bf16_add},
-    .select = {.largest_key = largest_key,
+               .bf16_narrow = tg_avx2_bf16_narrow,
+               .bf16_widen = tg_avx2_bf16_widen,
+               .bf16_add = tg_avx2_bf16_add},
+    .select = {.largest_key = tg_avx2_largest_key,
                .mark_keys = tg_avx2_mark_keys,
                .mark_bin = tg_avx2_mark_bin,
                .list_marks = tg_avx2_list_marks},

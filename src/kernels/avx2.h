@@ -24,18 +24,25 @@ TG_AVX2_INLINE __m256i lanes_in(const uint64_t *entry)
 }
 
 /* avx2_passes.c */
+bool tg_avx2_all_finite(const float *values, size_t n);
 bool tg_avx2_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal);
 bool tg_avx2_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
 void tg_avx2_copy(float *out, const float *values, size_t n, bool non_temporal);
 void tg_avx2_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
+void tg_avx2_add(float *sums, const float *values, float weight, size_t n);
 
 /* avx2_halves.c */
+bool tg_avx2_halves_all_finite(const void *halves, uint16_t exponent, size_t n);
 bool tg_avx2_fp16_narrow(void *halves, const float *values, size_t n);
 void tg_avx2_fp16_widen(float *out, const void *halves, size_t n);
 void tg_avx2_fp16_add(float *sums, const void *halves, float weight, size_t n);
+bool tg_avx2_bf16_narrow(void *halves, const float *values, size_t n);
+void tg_avx2_bf16_widen(float *out, const void *halves, size_t n);
+void tg_avx2_bf16_add(float *sums, const void *halves, float weight, size_t n);
 
 /* avx2_select.c */
+uint32_t tg_avx2_largest_key(const float *values, size_t n);
 void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n);

@@ -6,6 +6,28 @@
 
 enum { LANES = 8 };
 
+/* All bits of an element are set where it is NaN or Inf. */
+TG_AVX2_INLINE __m256i not_finite(__m256 values)
+{
+    const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(values), infinity), infinity);
+}
+
+/* Four vectors, so that the tests are not waited for. */
+TG_AVX2 bool tg_avx2_all_finite(const float *values, size_t n)
+{
+    __m256i bad = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; n - i >= 4 * LANES; i += 4 * LANES) {
+        __m256i first = not_finite(_mm256_loadu_ps(values + i)),
+                second = not_finite(_mm256_loadu_ps(values + i + LANES));
+        __m256i third = not_finite(_mm256_loadu_ps(values + i + 2 * LANES));
+        __m256i fourth = not_finite(_mm256_loadu_ps(values + i + 3 * LANES));
+        bad = _mm256_or_si256(bad, _mm256_or_si256(_mm256_or_si256(first, second), _mm256_or_si256(third, fourth)));
+    }
+    return _mm256_testz_si256(bad, bad) != 0 && tg_kernels_scalar.passes.all_finite(values + i, n - i);
+}
+
 TG_AVX2_INLINE void put(float *out, __m256 values, bool non_temporal)
 {
     if (non_temporal) {
@@ -39,13 +61,6 @@ TG_AVX2 void tg_avx2_copy(float *out, const float *values, size_t n, bool non_te
         _mm256_stream_ps(out + i, _mm256_loadu_ps(values + i));
     }
     memcpy(out + i, values + i, (n - i) * sizeof *out);
-}
-
-/* All bits of an element are set where it is NaN or Inf. */
-TG_AVX2_INLINE __m256i not_finite(__m256 values)
-{
-    const __m256i infinity = _mm256_set1_epi32(0x7f800000);
-    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(values), infinity), infinity);
 }
 
 TG_AVX2_INLINE bool accumulate_all(float *out, const float *a, const float *b, float share, size_t n, bool non_temporal)
@@ -94,5 +109,16 @@ TG_AVX2_INLINE bool subtract_all(float *out, const float *a, const float *b, siz
 TG_AVX2 bool tg_avx2_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
     return non_temporal ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
+}
+
+TG_AVX2 void tg_avx2_add(float *sums, const float *values, float weight, size_t n)
+{
+    const __m256 factor = _mm256_set1_ps(weight);
+    size_t i = 0;
+    for (; n - i >= LANES; i += LANES) {
+        __m256 product = _mm256_mul_ps(factor, _mm256_loadu_ps(values + i));
+        _mm256_storeu_ps(sums + i, _mm256_add_ps(_mm256_loadu_ps(sums + i), product));
+    }
+    tg_kernels_scalar.passes.add(sums + i, values + i, weight, n - i);
 }
 #endif
