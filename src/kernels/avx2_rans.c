@@ -36,15 +36,17 @@ typedef struct planned {
     __m256i upper, even, odd;
 } planned;
 
-/* Where entries are looked up. */
+/* Where entries are looked up. Up to FEW are in registers; of more, permutations and blends take longer than loads. */
+enum { FEW = 8 };
+
 typedef struct planner {
     const uint64_t *plans;
-    __m256i first, lowers[4], uppers[4]; /* the entries of up to 8 * part_n symbols */
+    __m256i first, lowers, uppers; /* the entries, if are_few */
     uint32_t bits;
-    int part_n; /* 1, 2 or 4, or 0: use `plans` */
+    bool are_few;
 } planner;
 
-/* By single loads, which take no longer than a gather instruction. */
+/* By single loads: gather instructions take longer on many CPUs. */
 TG_AVX2_INLINE planned look(const uint16_t *s, const uint64_t *plans)
 {
     __m256i even = _mm256_setr_epi64x((long long)plans[s[0]], (long long)plans[s[2]], (long long)plans[s[4]],
@@ -54,33 +56,16 @@ TG_AVX2_INLINE planned look(const uint16_t *s, const uint64_t *plans)
     return (planned){_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa), even, odd};
 }
 
-/* One of 8 * part_n words by the lower three bits of `at`, then by one or two more. */
-TG_AVX2_INLINE __m256i pick(__m256i at, const __m256i *parts, int part_n)
+TG_AVX2_INLINE planned pick(const uint16_t *symbols, const planner *p)
 {
-    __m256i found = _mm256_permutevar8x32_epi32(parts[0], at);
-    if (part_n == 1) {
-        return found;
-    }
-    __m256 third = _mm256_castsi256_ps(_mm256_slli_epi32(at, 31 - 3));
-    __m256 low = _mm256_blendv_ps(_mm256_castsi256_ps(found),
-                                  _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(parts[1], at)), third);
-    if (part_n == 2) {
-        return _mm256_castps_si256(low);
-    }
-    __m256 high = _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_permutevar8x32_epi32(parts[2], at)),
-                                   _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(parts[3], at)), third);
-    __m256 fourth = _mm256_castsi256_ps(_mm256_slli_epi32(at, 31 - 4));
-    return _mm256_castps_si256(_mm256_blendv_ps(low, high, fourth));
+    __m256i some = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)symbols));
+    __m256i at = _mm256_sub_epi32(some, p->first), lower = _mm256_permutevar8x32_epi32(p->lowers, at);
+    return (planned){_mm256_permutevar8x32_epi32(p->uppers, at), lower, _mm256_srli_epi64(lower, 32)};
 }
 
 TG_AVX2_INLINE planned plan(const uint16_t *symbols, const planner *p)
 {
-    if (p->part_n == 0) {
-        return look(symbols, p->plans);
-    }
-    __m256i some = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)symbols));
-    __m256i at = _mm256_sub_epi32(some, p->first), lower = pick(at, p->lowers, p->part_n);
-    return (planned){pick(at, p->uppers, p->part_n), lower, _mm256_srli_epi64(lower, 32)};
+    return p->are_few ? pick(symbols, p) : look(symbols, p->plans);
 }
 
 /* Encodes one symbol into each of 8 states. Emitted words are put in front of `at`, where there is space for eight; returns the new
@@ -110,19 +95,19 @@ TG_AVX2_INLINE uint8_t *push(__m256i *states, uint8_t *at, planned p, uint32_t b
 }
 
 TG_AVX2_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
-                                const tg_rans_plans *plans, int vector_n, int part_n)
+                                const tg_rans_plans *plans, int vector_n, bool are_few)
 {
-    uint32_t halves[2][TG_RANS_SPAN] = {{0}};
-    for (uint32_t s = 0; part_n > 0 && s < plans->span; s++) {
+    uint32_t halves[2][FEW] = {{0}};
+    for (uint32_t s = 0; are_few && s < plans->span; s++) {
         halves[0][s] = (uint32_t)plans->plans[plans->first + s];
         halves[1][s] = (uint32_t)(plans->plans[plans->first + s] >> 32);
     }
-    planner p = {
-        .plans = plans->plans, .first = _mm256_set1_epi32((int)plans->first), .bits = plans->bits, .part_n = part_n};
-    for (int i = 0; i < part_n; i++) {
-        p.lowers[i] = load(halves[0] + 8 * i);
-        p.uppers[i] = load(halves[1] + 8 * i);
-    }
+    const planner p = {.plans = plans->plans,
+                       .first = _mm256_set1_epi32((int)plans->first),
+                       .lowers = load(halves[0]),
+                       .uppers = load(halves[1]),
+                       .bits = plans->bits,
+                       .are_few = are_few};
     __m256i x[VECTORS_MAX];
     for (int v = 0; v < vector_n; v++) {
         x[v] = load(states + 8 * v);
@@ -143,15 +128,8 @@ TG_AVX2_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_
 TG_AVX2_INLINE void push_any(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
                              const tg_rans_plans *plans, int vector_n)
 {
-    if (plans->span <= 8) {
-        push_rounds(states, words, symbols, count, plans, vector_n, 1);
-    } else if (plans->span <= 16) {
-        push_rounds(states, words, symbols, count, plans, vector_n, 2);
-    } else if (plans->span <= TG_RANS_SPAN) {
-        push_rounds(states, words, symbols, count, plans, vector_n, 4);
-    } else {
-        push_rounds(states, words, symbols, count, plans, vector_n, 0);
-    }
+    plans->span <= FEW ? push_rounds(states, words, symbols, count, plans, vector_n, true)
+                       : push_rounds(states, words, symbols, count, plans, vector_n, false);
 }
 
 TG_AVX2 void tg_avx2_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
@@ -175,11 +153,11 @@ typedef struct finder {
     const uint32_t *slots;
     __m256i lowest, upper;
     __m128i bits;
-    __m256i starts[8], entries; /* of few symbols; entries are as slots, but with the start in place of the offset */
-    int few_n;                  /* 0, 4 or 8 */
+    __m256i starts[FEW], entries; /* of few symbols; entries are as slots, but with the start in place of the offset */
+    int few_n;                    /* 0, FEW / 2 or FEW */
 } finder;
 
-/* Eight slots, by single loads: gather instructions take longer on many CPUs. */
+/* Eight slots, by single loads, too. */
 TG_AVX2_INLINE __m256i look_up(__m256i low, const uint32_t *slots)
 {
     _Alignas(32) uint32_t indices[8];
@@ -230,7 +208,7 @@ TG_AVX2_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uin
                 .upper = _mm256_set1_epi32((int)slots->upper - 1),
                 .bits = _mm_cvtsi32_si128((int)slots->bits),
                 .few_n = few_n};
-    uint32_t entries[8] = {0};
+    uint32_t entries[FEW] = {0};
     for (int s = 0; s < few_n; s++) {
         entries[s] = (slots->few_symbol[s] & 255) | (slots->few_frequency[s] - 1) << 8 | slots->few_start[s] << 20;
         f.starts[s] = _mm256_set1_epi32((int)slots->few_start[s] - 1);
@@ -259,8 +237,8 @@ TG_AVX2_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_
                                size_t count, const tg_rans_slots *slots, int vector_n)
 {
     return slots->few_n == 0 || slots->few_n > 8 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
-           : slots->few_n > 4                    ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 8)
-                                                 : pull_rounds(symbols, states, words, end, count, slots, vector_n, 4);
+           : slots->few_n > 4                    ? pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW)
+                              : pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW / 2);
 }
 
 TG_AVX2 size_t tg_avx2_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
