@@ -236,9 +236,9 @@ TG_AVX2_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uin
 TG_AVX2_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
                                size_t count, const tg_rans_slots *slots, int vector_n)
 {
-    return slots->few_n == 0 || slots->few_n > 8 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
-           : slots->few_n > 4                    ? pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW)
-                              : pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW / 2);
+    return slots->few_n == 0 || slots->few_n > FEW ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
+           : slots->few_n > FEW / 2 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW)
+                                    : pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW / 2);
 }
 
 TG_AVX2 size_t tg_avx2_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
