@@ -1,14 +1,8 @@
-/* The table of kernels for AVX2. Kernels that compilers vectorise well enough are loops of plain C, compiled for AVX2 here. */
+/* The table of kernels for AVX2. */
 #include "kernels/avx2.h"
 
 #if defined(__x86_64__)
 #include "kernels/bmi2.h"
-#include "kernels/scalar.h"
-#define TG_TARGET TG_AVX2
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function" /* some of these loops have versions in avx2_symbols.c */
-#include "kernels/bucket_loops.h"
-#pragma GCC diagnostic pop
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = tg_avx2_all_finite,
@@ -28,23 +22,23 @@ const tg_kernels tg_kernels_avx2 = {
                .mark_keys = tg_avx2_mark_keys,
                .mark_bin = tg_avx2_mark_bin,
                .list_marks = tg_avx2_list_marks},
-    .symbols = {.draw = tg_scalar_draw,
-                .ternary = ternary,
-                .two_sided = two_sided,
-                .levels = levels,
-                .natural = natural,
+    .symbols = {.draw = tg_avx2_draw,
+                .ternary = tg_avx2_ternary,
+                .two_sided = tg_avx2_two_sided,
+                .levels = tg_avx2_levels,
+                .natural = tg_avx2_natural,
                 .signs = tg_avx2_signs,
                 .mark_above = tg_avx2_mark_above,
                 .count_above = tg_avx2_count_above,
-                .round_between = round_between,
+                .round_between = tg_avx2_round_between,
                 .powers = tg_avx2_powers,
                 .look_up = tg_avx2_look_up,
                 .look_up_add = tg_avx2_look_up_add},
-    .statistics = {.magnitudes = magnitudes,
-                   .squares = squares,
-                   .moments = moments,
-                   .sums_around = sums_around,
-                   .sum_above = sum_above,
+    .statistics = {.magnitudes = tg_avx2_magnitudes,
+                   .squares = tg_avx2_squares,
+                   .moments = tg_avx2_moments,
+                   .sums_around = tg_avx2_sums_around,
+                   .sum_above = tg_avx2_sum_above,
                    .ends = tg_avx2_ends,
                    .nth = tg_avx2_nth,
                    .split = tg_avx2_split,

@@ -47,13 +47,30 @@ void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size
 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 
+/* avx2_philox.c */
+void tg_avx2_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);
+
 /* avx2_symbols.c */
+void tg_avx2_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n);
+void tg_avx2_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n);
+void tg_avx2_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift, float factor,
+                    uint32_t most, size_t n);
+void tg_avx2_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n);
 void tg_avx2_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_avx2_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
 void tg_avx2_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+void tg_avx2_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
+                           uint32_t bound_n, float scale, size_t n);
 void tg_avx2_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_avx2_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_avx2_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+
+/* avx2_sums.c */
+double tg_avx2_magnitudes(const float *values, size_t n);
+double tg_avx2_squares(const float *values, size_t n);
+size_t tg_avx2_moments(double of[2], const float *values, size_t n);
+size_t tg_avx2_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
+size_t tg_avx2_sum_above(double *sum, const float *values, float threshold, size_t n);
 
 /* avx2_order.c */
 void tg_avx2_ends(float ends[2], const float *values, size_t n);
