@@ -278,29 +278,71 @@ TG_AVX2_INLINE __m256i load_smalls(const uint8_t *bytes, uint32_t bits, const sm
     return _mm256_srl_epi16(_mm256_mullo_epi16(words, at->factors), at->down);
 }
 
-/* One or two symbols to a number; `k`, a constant, is how many. */
+/* How numbers of k digits are divided: by the base, and by its square. */
+typedef struct divisors {
+    __m256i base, by_base, by_square;
+} divisors;
+
+TG_AVX2_INLINE divisors divisors_of(uint32_t base)
+{
+    return (divisors){_mm256_set1_epi16((short)base), _mm256_set1_epi16((short)(65536 / base + 1)),
+                      _mm256_set1_epi16((short)(65536 / (base * base) + 1))};
+}
+
+TG_AVX2_INLINE void put_twos(uint16_t *symbols, __m256i numbers, const divisors *by)
+{
+    __m256i upper = _mm256_mulhi_epu16(numbers, by->by_base);
+    __m256i lower = _mm256_sub_epi16(numbers, _mm256_mullo_epi16(upper, by->base));
+    __m256i first = _mm256_unpacklo_epi16(lower, upper), last = _mm256_unpackhi_epi16(lower, upper);
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm256_permute2x128_si256(first, last, 0x20));
+    _mm256_storeu_si256((__m256i *)(void *)(symbols + 16), _mm256_permute2x128_si256(first, last, 0x31));
+}
+
+/* Eight numbers are three vectors of eight symbols, each from two shuffles: of the first two digits, and of the last. */
+TG_AVX2_INLINE void put_threes(uint16_t *symbols, __m256i numbers, const divisors *by)
+{
+    static const uint8_t moves[3][2][16] = {
+        {{0, 128, 1, 128, 128, 128, 2, 128, 3, 128, 128, 128, 4, 128, 5, 128},
+         {128, 128, 128, 128, 0, 128, 128, 128, 128, 128, 2, 128, 128, 128, 128, 128}},
+        {{128, 128, 6, 128, 7, 128, 128, 128, 8, 128, 9, 128, 128, 128, 10, 128},
+         {4, 128, 128, 128, 128, 128, 6, 128, 128, 128, 128, 128, 8, 128, 128, 128}},
+        {{11, 128, 128, 128, 12, 128, 13, 128, 128, 128, 14, 128, 15, 128, 128, 128},
+         {128, 128, 10, 128, 128, 128, 128, 128, 12, 128, 128, 128, 128, 128, 14, 128}}};
+    __m256i upper = _mm256_mulhi_epu16(numbers, by->by_base), last = _mm256_mulhi_epu16(numbers, by->by_square);
+    __m256i first = _mm256_sub_epi16(numbers, _mm256_mullo_epi16(upper, by->base));
+    __m256i second = _mm256_sub_epi16(upper, _mm256_mullo_epi16(last, by->base));
+    __m256i both = _mm256_or_si256(first, _mm256_slli_epi16(second, 8));
+    for (size_t v = 0; v < 3; v++) {
+        __m256i eight = _mm256_or_si256(_mm256_shuffle_epi8(both, load_twice(moves[v][0])),
+                                        _mm256_shuffle_epi8(last, load_twice(moves[v][1])));
+        _mm_storeu_si128((__m128i *)(void *)(symbols + 8 * v), _mm256_castsi256_si128(eight));
+        _mm_storeu_si128((__m128i *)(void *)(symbols + 24 + 8 * v), _mm256_extracti128_si256(eight, 1));
+    }
+}
+
+/* One to three symbols to a number; `k`, a constant, is how many. */
 TG_AVX2_INLINE size_t read_smalls(uint16_t *symbols, source s, size_t count, tg_digits d, uint32_t k, bool *sound)
 {
     const smalls at = smalls_of(d.bits);
-    const __m256i base = _mm256_set1_epi16((short)d.base);
-    const __m256i inverse = _mm256_set1_epi16((short)(65536 / d.base + 1));
+    const divisors by = divisors_of(d.base);
+    uint32_t numbers_n = d.base;
+    for (uint32_t i = 1; i < k; i++) {
+        numbers_n *= d.base;
+    }
     __m256i most = _mm256_setzero_si256();
     size_t done = 0, step = 16 * (size_t)k;
     for (; count - done >= step && has(&s, d.bits + 16); done += step, s.bytes += 2 * d.bits) {
         __m256i numbers = load_smalls(s.bytes, d.bits, &at);
         most = _mm256_max_epu16(most, numbers);
-        __m256i *out = (__m256i *)(void *)(symbols + done);
         if (k == 1) {
-            _mm256_storeu_si256(out, numbers);
-            continue;
+            _mm256_storeu_si256((__m256i *)(void *)(symbols + done), numbers);
+        } else if (k == 2) {
+            put_twos(symbols + done, numbers, &by);
+        } else {
+            put_threes(symbols + done, numbers, &by);
         }
-        __m256i upper = _mm256_mulhi_epu16(numbers, inverse);
-        __m256i lower = _mm256_sub_epi16(numbers, _mm256_mullo_epi16(upper, base));
-        __m256i first = _mm256_unpacklo_epi16(lower, upper), last = _mm256_unpackhi_epi16(lower, upper);
-        _mm256_storeu_si256(out, _mm256_permute2x128_si256(first, last, 0x20));
-        _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(first, last, 0x31));
     }
-    const __m256i largest = _mm256_set1_epi16((short)((k == 1 ? d.base : d.base * d.base) - 1));
+    const __m256i largest = _mm256_set1_epi16((short)(numbers_n - 1));
     __m256i beyond = _mm256_subs_epu16(most, largest);
     *sound = _mm256_testz_si256(beyond, beyond) != 0;
     return done;
@@ -339,6 +381,8 @@ TG_AVX2 bool tg_avx2_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t c
         done = read_smalls(symbols, s, count, d, 1, &sound);
     } else if (d.symbols == 2 && d.bits <= 9) {
         done = read_smalls(symbols, s, count, d, 2, &sound);
+    } else if (d.symbols == 3 && d.bits <= 9) {
+        done = read_smalls(symbols, s, count, d, 3, &sound);
     } else if (d.symbols > 1 && d.base < 128) {
         done = read_groups(symbols, s, count, d, &sound);
     }

@@ -136,12 +136,35 @@ TG_AVX2_INLINE size_t write_fives(target t, const uint16_t *symbols, size_t coun
 
 /* ---- numbers of up to nine bits ---------------------------------------------------------------------------------------- */
 
-/* Sixteen numbers in 16-bit lanes, of one symbol or of two. */
-TG_AVX2_INLINE __m256i smalls_of(const uint16_t *symbols, __m256i digits, uint32_t k)
+/* Sixteen numbers, of three symbols below a base, in 16-bit lanes: each half of a vector has eight of them. The symbols of a
+ * number are moved to the bytes of a 32-bit lane. */
+TG_AVX2_INLINE __m256i threes_of(const uint16_t *symbols, uint32_t base)
+{
+    const __m256i spread = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 0, 1, 2, -1, 3, 4, 5,
+                                            -1, 6, 7, 8, -1, 9, 10, 11, -1);
+    const __m256i digits = _mm256_set1_epi32((int)(base * base << 16 | base << 8 | 1)), ones = _mm256_set1_epi16(1);
+    __m256i part[3];
+    for (size_t v = 0; v < 3; v++) {
+        const __m128i *here = (const __m128i *)(const void *)(symbols + 8 * v);
+        part[v] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(here)), _mm_loadu_si128(here + 3), 1);
+    }
+    __m256i low = _mm256_packus_epi16(part[0], part[1]), high = _mm256_packus_epi16(part[2], part[2]);
+    __m256i first = _mm256_shuffle_epi8(low, spread);
+    __m256i last = _mm256_shuffle_epi8(_mm256_alignr_epi8(high, low, 12), spread);
+    return _mm256_packus_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(first, digits), ones),
+                               _mm256_madd_epi16(_mm256_maddubs_epi16(last, digits), ones));
+}
+
+/* Of one to three symbols. */
+TG_AVX2_INLINE __m256i smalls_of(const uint16_t *symbols, uint32_t base, uint32_t k)
 {
     if (k == 1) {
         return load(symbols);
     }
+    if (k == 3) {
+        return threes_of(symbols, base);
+    }
+    const __m256i digits = _mm256_set1_epi32((int)(base << 16 | 1));
     __m256i first = _mm256_madd_epi16(load(symbols), digits), last = _mm256_madd_epi16(load(symbols + 16), digits);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, last), _MM_SHUFFLE(3, 1, 2, 0));
 }
@@ -176,14 +199,13 @@ TG_AVX2_INLINE void put_nines(uint8_t *out, __m256i numbers)
 /* `k`, how many symbols a number has, is a constant. */
 TG_AVX2_INLINE size_t write_smalls(target t, const uint16_t *symbols, size_t count, tg_digits d, uint32_t k)
 {
-    const __m256i digits = _mm256_set1_epi32((int)(d.base << 16 | 1));
     const size_t step = 16 * (size_t)k;
     size_t done = 0;
     for (; d.bits == 9 && count - done >= step && has(&t, 9 + 16); done += step, t.out += 18) {
-        put_nines(t.out, smalls_of(symbols + done, digits, k));
+        put_nines(t.out, smalls_of(symbols + done, d.base, k));
     }
     for (; d.bits <= 8 && count - done >= step && has(&t, d.bits + 8); done += step, t.out += 2 * d.bits) {
-        put_smalls(t.out, smalls_of(symbols + done, digits, k), d.bits);
+        put_smalls(t.out, smalls_of(symbols + done, d.base, k), d.bits);
     }
     return done;
 }
@@ -219,6 +241,8 @@ TG_AVX2 void tg_avx2_bits_write(uint8_t *out, const uint16_t *symbols, size_t co
         done = write_smalls(t, symbols, count, d, 1);
     } else if (d.symbols == 2 && d.bits <= 9) {
         done = write_smalls(t, symbols, count, d, 2);
+    } else if (d.symbols == 3 && d.bits <= 9) {
+        done = write_smalls(t, symbols, count, d, 3);
     } else if (d.symbols > 1 && d.base < 128) {
         done = write_groups(t, symbols, count, d);
     }
