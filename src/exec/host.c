@@ -1,7 +1,7 @@
 /* The host executor: its table of routes and passes, residual state and statistics. */
 #include "exec/host.h"
 
-#include "base/hash.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/fields.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 
 #include <stdatomic.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/fields.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "recipe/policy.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include "frame/codec.h"
 
-#define TG_FRAME_VERSION 1
+#define TG_FRAME_VERSION 2
 #define TG_FRAME_CHECKSUM 8
 
 /* The length of a frame. */

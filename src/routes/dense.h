@@ -2,7 +2,7 @@
 #ifndef TG_ROUTES_DENSE_H
 #define TG_ROUTES_DENSE_H
 
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "routes/route.h"
 
 #include <string.h>
@@ -16,8 +16,13 @@ typedef struct tg_plain {
     tg_hashing hash;
 } tg_plain;
 
-/* Hashes bytes and puts them into their place, prefetching what is read next; the chunk is complete so far. */
+void tg_plain_start(tg_plain *p, tg_encoding *e);
+
+/* Hashes bytes and puts them into their place, prefetching what is read next. All but the last are whole leaves. */
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len);
+
+/* The end of a chunk: its hash. */
+void tg_plain_end(tg_plain *p);
 
 /* A block without feedback; false: it is refused. */
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n);

@@ -3,7 +3,7 @@
 #include "world.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/exchange.h"
 
 #include <math.h>
