@@ -1,0 +1,24 @@
+/* Kernels for NEON, which every AArch64 CPU has, in files by idea, and the helpers that these share. Each kernel gives the bits of
+ * the scalar one of its name, provided that the CPU is not set to flush subnormal numbers to zero. */
+#ifndef TG_KERNELS_NEON_H
+#define TG_KERNELS_NEON_H
+
+#include "kernels/kernels.h"
+
+#if defined(__AARCH64EL__)
+#include <arm_neon.h>
+
+#define TG_NEON_INLINE static inline __attribute__((always_inline, unused))
+
+/* neon_halves.c */
+bool tg_neon_fp16_narrow(void *halves, const float *values, size_t n);
+void tg_neon_fp16_widen(float *out, const void *halves, size_t n);
+void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
+
+/* neon_select.c */
+void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
+void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+
+#endif
+
+#endif
