@@ -12,9 +12,9 @@
 #include "kernels/word_loops.h"
 
 const tg_kernels tg_kernels_neon = {
-    .passes = {.all_finite = all_finite,
-               .accumulate = tg_scalar_accumulate,
-               .subtract = tg_scalar_subtract,
+    .passes = {.all_finite = tg_neon_all_finite,
+               .accumulate = tg_neon_accumulate,
+               .subtract = tg_neon_subtract,
                .copy = tg_scalar_copy,
                .stream_bytes = tg_scalar_stream_bytes,
                .add = add},

@@ -10,6 +10,12 @@
 
 #define TG_NEON_INLINE static inline __attribute__((always_inline, unused))
 
+/* neon_passes.c */
+bool tg_neon_all_finite(const float *values, size_t n);
+bool tg_neon_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                        bool non_temporal);
+bool tg_neon_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+
 /* neon_halves.c */
 bool tg_neon_fp16_narrow(void *halves, const float *values, size_t n);
 void tg_neon_fp16_widen(float *out, const void *halves, size_t n);

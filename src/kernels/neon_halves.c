@@ -34,7 +34,7 @@ bool tg_neon_fp16_narrow(void *halves, const float *values, size_t n)
         put_halves(halves, i, vcombine_u16(narrow(values + i), narrow(values + i + 4)));
     }
     (void)tg_kernels_scalar.halves.fp16_narrow((uint8_t *)halves + 2 * i, values + i, n - i);
-    return tg_kernels_neon.passes.all_finite(values, n);
+    return tg_neon_all_finite(values, n);
 }
 
 /* The instruction makes NaNs quiet; vectors with NaNs are left to the scalar kernel, which keeps them. */
