@@ -25,6 +25,11 @@ void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
 void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 
+/* neon_bits_write.c and neon_bits_read.c */
+void tg_neon_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
+bool tg_neon_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
+bool tg_neon_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
+
 #endif
 
 #endif
