@@ -25,6 +25,14 @@ void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
 void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 
+/* neon_symbols.c */
+void tg_neon_signs(uint16_t *symbols, const float *values, size_t n);
+void tg_neon_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
+void tg_neon_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+void tg_neon_powers(float *values, const uint16_t *symbols, size_t n);
+void tg_neon_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+void tg_neon_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+
 /* neon_bits_write.c and neon_bits_read.c */
 void tg_neon_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);
 bool tg_neon_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
