@@ -9,7 +9,6 @@
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/rice_loops.h"
-#include "kernels/word_loops.h"
 
 const tg_kernels tg_kernels_neon = {
     .passes = {.all_finite = tg_neon_all_finite,
@@ -50,9 +49,9 @@ const tg_kernels tg_kernels_neon = {
     .coders = {.bits_write = tg_neon_bits_write,
                .bits_read = tg_neon_bits_read,
                .numbers_below = tg_neon_numbers_below,
-               .count = tg_scalar_count,
-               .split_words = split_words,
-               .join_words = join_words,
+               .count = tg_neon_count,
+               .split_words = tg_neon_split_words,
+               .join_words = tg_neon_join_words,
                .rans_push = rans_push,
                .rans_pull = rans_pull,
                .prefix_write = prefix_write,

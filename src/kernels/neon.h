@@ -38,6 +38,13 @@ void tg_neon_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_
 bool tg_neon_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d);
 bool tg_neon_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64_t limit);
 
+/* neon_count.c */
+void tg_neon_count(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
+
+/* neon_words.c */
+void tg_neon_split_words(uint16_t *uppers, uint8_t *lowers, const uint8_t *words, uint32_t word_len, size_t n);
+void tg_neon_join_words(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
+
 #endif
 
 #endif
