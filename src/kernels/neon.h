@@ -24,6 +24,7 @@ void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
 /* neon_select.c */
 void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
+size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 
 /* neon_symbols.c */
 void tg_neon_signs(uint16_t *symbols, const float *values, size_t n);
@@ -32,6 +33,12 @@ void tg_neon_count_above(uint16_t *symbols, const float *values, const float *li
 void tg_neon_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_neon_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_neon_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
+
+/* neon_order.c */
+void tg_neon_ends(float ends[2], const float *values, size_t n);
+tg_ordered tg_neon_nth(float *scratch, const float *values, size_t n, size_t m);
+void tg_neon_split(float *out, const float *values, size_t n, const tg_ordered *at);
+uint64_t tg_neon_ways_up(const float *values, double high, double scale, size_t n);
 
 /* neon_bits_write.c and neon_bits_read.c */
 void tg_neon_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d);

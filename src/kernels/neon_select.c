@@ -57,4 +57,36 @@ void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g,
     }
     tg_kernels_scalar.select.mark_bin(mask, at + i, u + i, g + i, more, least, n - i);
 }
+
+/* Positions of the marks among four elements, and their number. */
+static const uint32_t marked[16][4] = {{0}, {0},    {1},    {0, 1},    {2},    {0, 2},    {1, 2},    {0, 1, 2},
+                                       {3}, {0, 3}, {1, 3}, {0, 1, 3}, {2, 3}, {0, 2, 3}, {1, 2, 3}, {0, 1, 2, 3}};
+static const uint8_t marks_of[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+
+/* Branches on marks are hard to predict: of a word with few marks always four indices are stored, of others four for each four
+ * elements, and those after the last mark are overwritten by the next word. */
+size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+{
+    enum { FEW = 4 };
+    size_t count = 0;
+    for (size_t w = 0; w < (n + 63) / 64; w++) {
+        uint64_t word = mask[w];
+        size_t marks_n = vaddv_u8(vcnt_u8(vcreate_u8(word)));
+        if (marks_n <= FEW) {
+            for (size_t i = 0; i < FEW; i++) {
+                uint32_t at = word != 0 ? (uint32_t)__builtin_ctzll(word) : 0;
+                list[count + i] = (uint32_t)(w * 64) + at;
+                word &= word - 1;
+            }
+            count += marks_n;
+            continue;
+        }
+        uint32x4_t base = vdupq_n_u32((uint32_t)(w * 64));
+        for (int part = 0; part < 16; part++, word >>= 4, base = vaddq_u32(base, vdupq_n_u32(4))) {
+            vst1q_u32(list + count, vaddq_u32(base, vld1q_u32(marked[word & 15])));
+            count += marks_of[word & 15];
+        }
+    }
+    return count;
+}
 #endif
