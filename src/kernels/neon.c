@@ -7,7 +7,6 @@
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
-#include "kernels/rans_loops.h"
 #include "kernels/rice_loops.h"
 
 const tg_kernels tg_kernels_neon = {
@@ -52,8 +51,8 @@ const tg_kernels tg_kernels_neon = {
                .count = tg_neon_count,
                .split_words = tg_neon_split_words,
                .join_words = tg_neon_join_words,
-               .rans_push = rans_push,
-               .rans_pull = rans_pull,
+               .rans_push = tg_neon_rans_push,
+               .rans_pull = tg_neon_rans_pull,
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
                .rice_read = rice_read},
