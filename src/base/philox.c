@@ -5,7 +5,7 @@ void tg_philox(uint32_t out[4], uint64_t key, const uint32_t counter[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < TG_PHILOX_ROUNDS; round++) {
         uint64_t p0 = UINT64_C(0xD2511F53) * c0;
         uint64_t p1 = UINT64_C(0xCD9E8D57) * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -36,7 +36,11 @@ tg_stream tg_stream_of(uint64_t seed, uint64_t step, uint32_t unit, uint32_t who
 
 uint64_t tg_stream_bits(const tg_stream *s, uint64_t index)
 {
-    return first64(s->key, (uint32_t)index, (uint32_t)(index >> 32), 0, 0);
+    uint64_t block = index / 2;
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
+    uint32_t out[4];
+    tg_philox(out, s->key, counter);
+    return index % 2 == 0 ? out[0] | (uint64_t)out[1] << 32 : out[2] | (uint64_t)out[3] << 32;
 }
 
 uint64_t tg_stream_below(const tg_stream *s, uint64_t index, uint64_t limit)
@@ -58,6 +62,19 @@ void tg_stream_words(uint32_t *out, const tg_stream *s, uint64_t at, size_t n, u
         tg_philox(words, s->key, counter);
         for (size_t w = (size_t)((at + i) % 4); w < 4 && i < n; w++) {
             out[i++] = words[w];
+        }
+    }
+}
+
+void tg_stream_halves(uint16_t *out, const tg_stream *s, uint64_t at, size_t n, uint32_t half, uint32_t other)
+{
+    for (size_t i = 0; i < n;) {
+        uint64_t block = (at + i) / TG_HALVES;
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), half, other};
+        uint32_t words[4];
+        tg_philox(words, s->key, counter);
+        for (size_t h = (size_t)((at + i) % TG_HALVES); h < TG_HALVES && i < n; h++) {
+            out[i++] = (uint16_t)(words[h / 2] >> h % 2 * 16);
         }
     }
 }

@@ -103,17 +103,17 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
     tg_unit_work *w = &p->run->units[i];
     const tg_feedback_part *feedback = u->stages.feedback;
     double most = u->planes > 0 && feedback->norm_max != NULL ? feedback->norm_max(u->stages.feedback_params) : 0;
-    double sum = 0;
+    tg_tree squares;
+    squares.n = 0;
     w->clip = 1.0f;
     for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
         size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
         tg_encoding e = encoding_of(p->run, (uint32_t)i, p->source, worker);
         const float *g = tg_load_gradient(&e, at, n);
-        for (size_t k = 0; g != NULL && k < n; k++) { /* what is refused is found again, and reported, later */
-            sum += (double)g[k] * (double)g[k];
-        }
+        tg_tree_add_squares(&squares, g, g != NULL ? n : 0); /* what is refused is found again, and reported, later */
     }
-    w->clip = most > 0 && sqrt(sum) > most ? (float)(most / sqrt(sum)) : 1.0f;
+    double norm = sqrt(tg_tree_sum(&squares));
+    w->clip = most > 0 && norm > most ? (float)(most / norm) : 1.0f;
 }
 
 void tg_host_clip(tg_run *run, const tg_source *source)

@@ -166,20 +166,17 @@ void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const u
 
 /* ---- scales of whole units ------------------------------------------------------------------------------------------- */
 
-static float scale_of(const tg_run *run, uint32_t i, double magnitudes)
+static float scale_of(const tg_run *run, uint32_t i)
 {
     const tg_unit_plan *u = &run->plan->units[i];
     const float *maxima = run->units[i].maxima;
-    double sum = magnitudes, n = (double)run->stats[i].entries;
+    double sum = tg_tree_sum(&run->units[i].magnitudes), n = (double)run->stats[i].entries;
     if (u->format.scale == TG_SCALE_ONE) {
         return 1.0f;
     }
     if (maxima != NULL) {
         uint64_t bins = (u->hi - u->lo + u->format.bin - 1) / u->format.bin;
-        sum = 0;
-        for (uint64_t b = 0; b < bins; b++) {
-            sum += (double)maxima[b];
-        }
+        sum = tg_sum_magnitudes(maxima, (size_t)bins);
         n = (double)bins;
     }
     return n > 0 ? (float)(sum / n) : 0.0f;
@@ -191,17 +188,17 @@ static void settle_units(const pass *p, size_t chunk_n)
     tg_run *run = p->run;
     for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
         run->stats[i] = (tg_unit_stats){0};
-        run->units[i].magnitudes = 0;
+        run->units[i].magnitudes.n = 0;
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
         const tg_written *written = &run->work->written[number];
         uint32_t unit = p->plan->grid->chunks[number].unit;
         tg_host_note_chunk(run, unit, &written->as.view, written->bytes);
-        run->units[unit].magnitudes += written->as.magnitudes;
+        tg_tree_add(&run->units[unit].magnitudes, written->as.magnitudes);
     }
     for (uint32_t i = 0; run->plan->has_scale && i < run->plan->layout->unit_n; i++) {
         if (run->plan->units[i].format.scale != TG_SCALE_NONE) {
-            run->units[i].scale = scale_of(run, i, run->units[i].magnitudes);
+            run->units[i].scale = scale_of(run, i);
         }
     }
 }

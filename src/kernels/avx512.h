@@ -46,27 +46,30 @@ void tg_avx512_mark_bin(uint64_t *mask, size_t at, const float *u, const float *
 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 
 /* avx512_philox.c */
-void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
+void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                     const void *prefetch);
 
 /* avx512_symbols.c */
-void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
-void tg_avx512_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+void tg_avx512_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n);
+void tg_avx512_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n);
+void tg_avx512_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift, float factor,
                       uint32_t most, size_t n);
-void tg_avx512_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+void tg_avx512_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n);
 void tg_avx512_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_avx512_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
 void tg_avx512_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
-void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+void tg_avx512_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n);
 void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 
 /* avx512_sums.c */
-size_t tg_avx512_moments(double of[2], const float *values, size_t n);
+double tg_avx512_magnitudes(const float *values, size_t n);
 double tg_avx512_squares(const float *values, size_t n);
+size_t tg_avx512_moments(double of[2], const float *values, size_t n);
 size_t tg_avx512_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
+size_t tg_avx512_sum_above(double *sum, const float *values, float threshold, size_t n);
 
 /* avx512_order.c */
 void tg_avx512_ends(float ends[2], const float *values, size_t n);

@@ -1,7 +1,8 @@
-/* Random words for AVX-512: Philox4x32-10 (base/philox.h). */
+/* Random draws for AVX-512: Philox4x32-7 (base/philox.h). */
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
+#include "base/philox.h"
 #include "kernels/scalar.h"
 
 /* Eight blocks, one per 64-bit lane: the lower half of a lane of word[w] is word w of its block, the upper half is garbage. */
@@ -24,22 +25,22 @@ TG_AVX512_INLINE blocks next_round(blocks b, __m512i key0, __m512i key1)
                      _mm512_ternarylogic_epi64(high(p0), b.word[3], key1, ALL_THREE), p0}};
 }
 
-TG_AVX512_INLINE void put_blocks(uint32_t *words, blocks b)
+TG_AVX512_INLINE void put_blocks(uint16_t *upper, blocks b)
 {
-    const __mmask16 upper = 0xaaaa;
+    const __mmask16 odd = 0xaaaa;
     const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
                   second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-    __m512i low = _mm512_mask_blend_epi32(upper, b.word[0], _mm512_shuffle_epi32(b.word[1], _MM_PERM_CCAA));
-    __m512i rest = _mm512_mask_blend_epi32(upper, b.word[2], _mm512_shuffle_epi32(b.word[3], _MM_PERM_CCAA));
-    _mm512_storeu_si512(words, _mm512_permutex2var_epi64(low, first, rest));
-    _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi64(low, second, rest));
+    __m512i low = _mm512_mask_blend_epi32(odd, b.word[0], _mm512_shuffle_epi32(b.word[1], _MM_PERM_CCAA));
+    __m512i rest = _mm512_mask_blend_epi32(odd, b.word[2], _mm512_shuffle_epi32(b.word[3], _MM_PERM_CCAA));
+    _mm512_storeu_si512(upper, _mm512_permutex2var_epi64(low, first, rest));
+    _mm512_storeu_si512(upper + 32, _mm512_permutex2var_epi64(low, second, rest));
 }
 
 /* Four sets of eight blocks are interleaved to hide the latency of the multiplications. */
-TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
+TG_AVX512 void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                               const void *prefetch)
 {
-    enum { SETS = 4, EACH = 8 };
+    enum { SETS = 4, EACH = 8, LINES = SETS * EACH * TG_HALVES * sizeof(float) / 64 };
     const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
     size_t done = 0;
     for (; block_n - done >= SETS * EACH; done += SETS * EACH) {
@@ -47,10 +48,10 @@ TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
         for (int s = 0; s < SETS; s++) {
             __m512i counter =
                 _mm512_add_epi64(_mm512_set1_epi64((long long)(block + done + (uint64_t)s * EACH)), places);
-            b[s] = (blocks){{counter, high(counter), _mm512_set1_epi64(1), _mm512_set1_epi64(other)}};
+            b[s] = (blocks){{counter, high(counter), _mm512_set1_epi64(TG_HALF_UPPER), _mm512_set1_epi64(other)}};
         }
         uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
-        for (int round = 0; round < 10; round++) {
+        for (int round = 0; round < TG_PHILOX_ROUNDS; round++) {
             for (int s = 0; s < SETS; s++) {
                 b[s] = next_round(b[s], _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
             }
@@ -58,13 +59,13 @@ TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
             key1 += UINT32_C(0xBB67AE85);
         }
         /* Lines of four quarters in turn, in the order in which passes read them. */
-        for (size_t line = done / 4; line < done / 4 + SETS * EACH / 4; line++) {
-            _mm_prefetch((const char *)prefetch + line % 4 * (4 * block_n) + line / 4 * 64, _MM_HINT_T0);
+        for (size_t line = done / 2; line < done / 2 + LINES; line++) {
+            _mm_prefetch((const char *)prefetch + line % 4 * (8 * block_n) + line / 4 * 64, _MM_HINT_T0);
         }
         for (int s = 0; s < SETS; s++) {
-            put_blocks(words + 4 * (done + (size_t)s * EACH), b[s]);
+            put_blocks(upper + TG_HALVES * (done + (size_t)s * EACH), b[s]);
         }
     }
-    tg_scalar_draw(words + 4 * done, key, block + done, other, block_n - done, prefetch);
+    tg_scalar_draw(upper + TG_HALVES * done, key, block + done, other, block_n - done, prefetch);
 }
 #endif

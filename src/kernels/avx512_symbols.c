@@ -5,11 +5,29 @@
 #if defined(__x86_64__)
 #include "kernels/scalar.h"
 
-/* Draws as integers below 2^24. */
-TG_AVX512_INLINE __m512 load_draws(const uint32_t *draws, __mmask16 here)
+/* The draws of sixteen values, over 2^16. */
+TG_AVX512_INLINE __m512 load_draws(const uint16_t *upper, __mmask16 here)
 {
-    return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_maskz_loadu_epi32(here, draws), 8));
+    __m512i draws = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, upper));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(draws), _mm512_set1_ps(0x1p-16f));
 }
+
+/* Where r x < y, judging by the draw, and where that does not decide (draws.h). */
+typedef struct judged {
+    __mmask16 below, unsure;
+} judged;
+
+TG_AVX512_INLINE judged judge(__m512 draw, __m512 x, __m512 y)
+{
+    __m512 next = _mm512_add_ps(draw, _mm512_set1_ps(0x1p-16f));
+    __mmask16 certain = _mm512_cmp_ps_mask(_mm512_mul_ps(next, x), y, _CMP_LT_OQ);
+    __mmask16 possible = _mm512_cmp_ps_mask(_mm512_mul_ps(draw, x), y, _CMP_LT_OQ);
+    return (judged){certain, (__mmask16)(possible ^ certain)};
+}
+
+/* Kernels process vectors by a function that returns whether all lanes are decided; the scalar kernel does the others, once in
+ * four thousand vectors. */
+#define UNLIKELY(condition) __builtin_expect((condition), 0)
 
 /* ---- rounding ---------------------------------------------------------------------------------------------------------- */
 
@@ -43,85 +61,118 @@ TG_AVX512 void tg_avx512_signs(uint16_t *symbols, const float *values, size_t n)
     }
 }
 
-TG_AVX512_INLINE void ternary(uint16_t *symbols, const float *values, const uint32_t *draws, __m512 factor,
+TG_AVX512_INLINE bool ternary(uint16_t *symbols, const float *values, const uint16_t *upper, __m512 largest,
                               __mmask16 here)
 {
-    __m512 value = _mm512_maskz_loadu_ps(here, values), bound = _mm512_mul_ps(load_draws(draws, here), factor);
-    __mmask16 sent = _mm512_cmp_ps_mask(bound, _mm512_abs_ps(value), _CMP_LT_OQ); /* so the value is not 0 */
+    __m512 value = _mm512_maskz_loadu_ps(here, values);
+    judged sent = judge(load_draws(upper, here), largest, _mm512_abs_ps(value)); /* if it is sent it is not 0 */
     __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(value));
-    __m256i symbol = _mm256_mask_mov_epi16(_mm256_set1_epi16(1), sent, _mm256_set1_epi16(2));
-    symbol = _mm256_mask_mov_epi16(symbol, sent & negative, _mm256_setzero_si256());
+    __m256i symbol = _mm256_mask_mov_epi16(_mm256_set1_epi16(1), sent.below, _mm256_set1_epi16(2));
+    symbol = _mm256_mask_mov_epi16(symbol, sent.below & negative, _mm256_setzero_si256());
     _mm256_mask_storeu_epi16(symbols, here, symbol);
+    return sent.unsure == 0;
 }
 
-/* The scalar kernel multiplies by 2^-24 first, then by the largest; one multiplication by both gives the same bits unless a
- * product is subnormal. */
-TG_AVX512 void tg_avx512_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+TG_AVX512 void tg_avx512_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n)
 {
-    const __m512 factor = _mm512_set1_ps(largest * 0x1p-24f);
+    const __m512 all = _mm512_set1_ps(largest);
     size_t i = 0;
-    if (largest < 0x1p-100f) {
-        tg_scalar_ternary(symbols, values, draws, largest, n);
-        return;
-    }
     for (; n - i >= 16; i += 16) {
-        ternary(symbols + i, values + i, draws + i, factor, ALL);
+        if (UNLIKELY(!ternary(symbols + i, values + i, draws->upper + i, all, ALL))) {
+            tg_draws here = tg_draws_from(draws, i);
+            tg_scalar_ternary(symbols + i, values + i, &here, largest, 16);
+        }
     }
-    ternary(symbols + i, values + i, draws + i, factor, lanes_of(n - i));
+    tg_draws rest = tg_draws_from(draws, i);
+    tg_scalar_ternary(symbols + i, values + i, &rest, largest, n - i);
+}
+
+TG_AVX512_INLINE bool two_sided(uint16_t *symbols, const float *values, const uint16_t *upper, __m512 level)
+{
+    const __m512 half = _mm512_set1_ps(0.5f);
+    __m512 above = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(values), half), _mm512_mul_ps(level, half));
+    judged up = judge(load_draws(upper, ALL), level, above);
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm256_maskz_set1_epi16(up.below, 1));
+    return up.unsure == 0;
+}
+
+TG_AVX512 void tg_avx512_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n)
+{
+    const __m512 all = _mm512_set1_ps(level);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        if (UNLIKELY(!two_sided(symbols + i, values + i, draws->upper + i, all))) {
+            tg_draws here = tg_draws_from(draws, i);
+            tg_scalar_two_sided(symbols + i, values + i, &here, level, 16);
+        }
+    }
+    tg_draws rest = tg_draws_from(draws, i);
+    tg_scalar_two_sided(symbols + i, values + i, &rest, level, n - i);
 }
 
 /* `shift` is 1 nearly always, and then NULL. */
-TG_AVX512_INLINE void levels(uint16_t *symbols, const float *values, const uint32_t *draws, const __m512 *shift,
-                             __m512 factor, uint32_t most, __mmask16 here)
+TG_AVX512_INLINE bool levels(uint16_t *symbols, const float *values, const uint16_t *upper, const __m512 *shift,
+                             __m512 factor, uint32_t most)
 {
-    const __m512 highest = _mm512_set1_ps((float)(int32_t)most);
+    const __m512 highest = _mm512_set1_ps((float)(int32_t)most), one = _mm512_set1_ps(1.0f);
     const __m512i middle = _mm512_set1_epi32((int)most);
-    __m512 value = _mm512_maskz_loadu_ps(here, values), at = _mm512_abs_ps(value);
+    __m512 value = _mm512_loadu_ps(values), at = _mm512_abs_ps(value);
     at = _mm512_mul_ps(shift != NULL ? _mm512_mul_ps(at, *shift) : at, factor);
     at = _mm512_min_ps(at, highest);
     __m512i level = _mm512_cvttps_epi32(at);
-    __m512 rest = _mm512_sub_ps(at, _mm512_cvtepi32_ps(level));
-    __m512 draw = _mm512_mul_ps(load_draws(draws, here), _mm512_set1_ps(0x1p-24f));
-    __mmask16 up = _mm512_cmp_ps_mask(draw, rest, _CMP_LT_OQ);
-    level = _mm512_mask_add_epi32(level, up, level, _mm512_set1_epi32(1));
+    judged up = judge(load_draws(upper, ALL), one, _mm512_sub_ps(at, _mm512_cvtepi32_ps(level)));
+    level = _mm512_mask_add_epi32(level, up.below, level, _mm512_set1_epi32(1));
     __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(value)); /* -0 has level 0 */
     __m512i symbol = _mm512_mask_sub_epi32(_mm512_add_epi32(middle, level), negative, middle, level);
-    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(symbol));
+    return up.unsure == 0;
 }
 
-TG_AVX512 void tg_avx512_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift,
+TG_AVX512 void tg_avx512_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift,
                                 float factor, uint32_t most, size_t n)
 {
     const __m512 moved = _mm512_set1_ps(shift), times = _mm512_set1_ps(factor);
+    bool is_moved = shift != 1.0f;
     size_t i = 0;
-    for (; shift == 1.0f && n - i >= 16; i += 16) {
-        levels(symbols + i, values + i, draws + i, NULL, times, most, ALL);
+    for (; n - i >= 16; i += 16) {
+        bool done = is_moved ? levels(symbols + i, values + i, draws->upper + i, &moved, times, most)
+                             : levels(symbols + i, values + i, draws->upper + i, NULL, times, most);
+        if (UNLIKELY(!done)) {
+            tg_draws here = tg_draws_from(draws, i);
+            tg_scalar_levels(symbols + i, values + i, &here, shift, factor, most, 16);
+        }
     }
-    for (; i < n; i += 16) {
-        levels(symbols + i, values + i, draws + i, &moved, times, most, lanes_of(n - i));
-    }
+    tg_draws rest = tg_draws_from(draws, i);
+    tg_scalar_levels(symbols + i, values + i, &rest, shift, factor, most, n - i);
 }
 
-TG_AVX512_INLINE void natural(uint16_t *symbols, const float *values, const uint32_t *draws, __mmask16 here)
+/* The draw decides unless it equals the upper 16 bits of the fraction and the lower 7 are not 0. */
+TG_AVX512_INLINE bool natural(uint16_t *symbols, const float *values, const uint16_t *upper)
 {
-    const __m512i fraction = _mm512_set1_epi32(0x7fffff), rest = _mm512_set1_epi32(0x7fffffff);
-    const __m512i last = _mm512_set1_epi32(254 << 23), one = _mm512_set1_epi32(1);
-    __m512i bits = _mm512_maskz_loadu_epi32(here, values);
-    __m512i draw = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(here, draws), 9);
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff), last = _mm512_set1_epi32(254 << 23), one = _mm512_set1_epi32(1);
+    __m512i bits = _mm512_loadu_si512(values);
+    __m512i draw = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)upper));
+    __m512i most = _mm512_and_si512(_mm512_srli_epi32(bits, 7), _mm512_set1_epi32(0xffff));
     __mmask16 may = _mm512_cmplt_epi32_mask(_mm512_and_si512(bits, rest), last);
-    __mmask16 up = _mm512_mask_cmplt_epi32_mask(may, draw, _mm512_and_si512(bits, fraction));
+    __mmask16 up = _mm512_mask_cmplt_epi32_mask(may, draw, most);
+    __mmask16 unsure = _mm512_mask_cmpeq_epi32_mask(_mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x7f)), draw, most);
     __m512i symbol = _mm512_srli_epi32(bits, 23);
     symbol = _mm512_mask_add_epi32(symbol, up, symbol, one);
-    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(symbol));
+    return unsure == 0;
 }
 
-TG_AVX512 void tg_avx512_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+TG_AVX512 void tg_avx512_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n)
 {
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        natural(symbols + i, values + i, draws + i, ALL);
+        if (UNLIKELY(!natural(symbols + i, values + i, draws->upper + i))) {
+            tg_draws here = tg_draws_from(draws, i);
+            tg_scalar_natural(symbols + i, values + i, &here, 16);
+        }
     }
-    natural(symbols + i, values + i, draws + i, lanes_of(n - i));
+    tg_draws rest = tg_draws_from(draws, i);
+    tg_scalar_natural(symbols + i, values + i, &rest, n - i);
 }
 
 /* Two vectors, to hide the latency of the additions. */
@@ -158,24 +209,24 @@ typedef struct intervals {
     __m512 low[2], width[2];
 } intervals;
 
-TG_AVX512_INLINE void round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
-                                    uint32_t bound_n, const intervals *at, __m512 scale, __mmask16 here)
+TG_AVX512_INLINE bool round_between(uint16_t *symbols, const float *values, const uint16_t *upper, const float *bounds,
+                                    uint32_t bound_n, const intervals *at, __m512 scale)
 {
     const __m512i one = _mm512_set1_epi32(1);
-    __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(here, values), scale);
+    __m512 value = _mm512_mul_ps(_mm512_loadu_ps(values), scale);
     __m512i below = _mm512_setzero_si512();
     for (uint32_t b = 1; b + 1 < bound_n; b++) {
         __mmask16 reached = _mm512_cmp_ps_mask(_mm512_set1_ps(bounds[b]), value, _CMP_LE_OQ);
         below = _mm512_mask_add_epi32(below, reached, below, one);
     }
-    __m512 draw = _mm512_mul_ps(load_draws(draws, here), _mm512_set1_ps(0x1p-24f));
-    __m512 way = _mm512_mul_ps(draw, _mm512_permutex2var_ps(at->width[0], below, at->width[1]));
     __m512 distance = _mm512_sub_ps(value, _mm512_permutex2var_ps(at->low[0], below, at->low[1]));
-    below = _mm512_mask_add_epi32(below, _mm512_cmp_ps_mask(way, distance, _CMP_LT_OQ), below, one);
-    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(below));
+    judged up = judge(load_draws(upper, ALL), _mm512_permutex2var_ps(at->width[0], below, at->width[1]), distance);
+    below = _mm512_mask_add_epi32(below, up.below, below, one);
+    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(below));
+    return up.unsure == 0;
 }
 
-TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, const uint32_t *draws,
+TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, const tg_draws *draws,
                                        const float *bounds, uint32_t bound_n, float scale, size_t n)
 {
     enum { MOST = 32 };
@@ -193,9 +244,13 @@ TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, c
     const __m512 factor = _mm512_set1_ps(scale);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        round_between(symbols + i, values + i, draws + i, bounds, bound_n, &at, factor, ALL);
+        if (UNLIKELY(!round_between(symbols + i, values + i, draws->upper + i, bounds, bound_n, &at, factor))) {
+            tg_draws here = tg_draws_from(draws, i);
+            tg_scalar_round_between(symbols + i, values + i, &here, bounds, bound_n, scale, 16);
+        }
     }
-    round_between(symbols + i, values + i, draws + i, bounds, bound_n, &at, factor, lanes_of(n - i));
+    tg_draws rest = tg_draws_from(draws, i);
+    tg_scalar_round_between(symbols + i, values + i, &rest, bounds, bound_n, scale, n - i);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------------- */

@@ -1,12 +1,36 @@
-/* Random words of any range of a stream, by the `draw` kernel, which makes whole blocks of Philox. */
+/* See draws.h. */
+#include "kernels/draws.h"
+
 #include "base/philox.h"
 #include "kernels/kernels.h"
 
-void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *prefetch)
+tg_draws tg_draw(uint16_t *upper, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *prefetch)
 {
     const tg_stream stream = {key};
-    size_t head = (size_t)((0 - at) % 4) < n ? (size_t)((0 - at) % 4) : n, whole = (n - head) / 4;
-    tg_stream_words(out, &stream, at, head, other);
-    tg_kernels_best()->symbols.draw(out + head, key, (at + head) / 4, other, whole, prefetch);
-    tg_stream_words(out + head + 4 * whole, &stream, at + head + 4 * whole, n - head - 4 * whole, other);
+    size_t before = (size_t)((0 - at) % TG_HALVES), head = before < n ? before : n, whole = (n - head) / TG_HALVES;
+    size_t rest = head + TG_HALVES * whole;
+    tg_stream_halves(upper, &stream, at, head, TG_HALF_UPPER, other);
+    tg_kernels_best()->symbols.draw(upper + head, key, (at + head) / TG_HALVES, other, whole, prefetch);
+    tg_stream_halves(upper + rest, &stream, at + rest, n - rest, TG_HALF_UPPER, other);
+    return (tg_draws){upper, key, at, other};
+}
+
+uint32_t tg_draw_bits(const tg_draws *d, size_t i)
+{
+    const tg_stream stream = {d->key};
+    uint16_t lower;
+    tg_stream_halves(&lower, &stream, d->at + i, 1, TG_HALF_LOWER, d->other);
+    return (uint32_t)d->upper[i] << 16 | lower;
+}
+
+float tg_draw_unit(const tg_draws *d, size_t i)
+{
+    uint32_t bits = tg_draw_bits(d, i);
+    int surplus = bits >> 24 == 0 ? 0 : 8 - __builtin_clz(bits); /* of its bits beyond the 24 of a float */
+    return (float)(bits >> surplus << surplus) * 0x1p-32f;
+}
+
+bool tg_draw_settle(const tg_draws *d, size_t i, float x, float y)
+{
+    return tg_draw_unit(d, i) * x < y;
 }

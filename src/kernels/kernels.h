@@ -8,8 +8,10 @@
 #define TG_KERNELS_KERNELS_H
 
 #include "kernels/conversions.h"
+#include "kernels/draws.h"
 #include "kernels/range.h"
 #include "kernels/sparse.h"
+#include "kernels/sums.h"
 
 #include "tersegrad/tersegrad.h"
 
@@ -56,27 +58,29 @@ typedef struct tg_select_kernels {
     size_t (*list_marks)(uint32_t *list, const uint64_t *mask, size_t n);
 } tg_select_kernels;
 
-/* Quantizers: values to symbols and back. A draw is a random word; its upper 24 bits are a number in [0, 1). */
+/* Quantizers: values to symbols and back. r is the random number of a value (draws.h). */
 typedef struct tg_symbol_kernels {
-    /* The words of `block_n` Philox blocks from number `block` on, as tg_stream_words defines them. `prefetch` is an address
-     * from which 16 * block_n bytes will be read soon; it is a hint, and may point past the end of its buffer. */
-    void (*draw)(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);
-    /* 1; or, where draw * largest < |value|, 0 for negative values and 2 for others. */
-    void (*ternary)(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n);
-    /* The level |value| * shift * factor, at most `most`, rounded down, or up where the draw is below the fraction; the symbol
-     * is most + level, or most - level for negative values. */
-    void (*levels)(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+    /* The upper halves of `block_n` Philox blocks from number `block` on, as tg_stream_halves defines them. `prefetch` is an
+     * address from which 32 * block_n bytes will be read soon; it is a hint, and may point past the end of its buffer. */
+    void (*draw)(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);
+    /* 1; or, where r * largest < |value|, 0 for negative values and 2 for others. */
+    void (*ternary)(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n);
+    /* 1 where r * level < value / 2 + level / 2, else 0. */
+    void (*two_sided)(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n);
+    /* The level |value| * shift * factor, at most `most`, rounded down, or up where r is below the fraction; the symbol is
+     * most + level, or most - level for negative values. */
+    void (*levels)(uint16_t *symbols, const float *values, const tg_draws *draws, float shift, float factor,
                    uint32_t most, size_t n);
-    /* Sign and exponent; the exponent is rounded up where the draw's upper 23 bits are below the fraction, but never to that
-     * of infinity. */
-    void (*natural)(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n);
+    /* Sign and exponent; the exponent is rounded up where the upper 23 random bits are below the fraction, but never to that of
+     * infinity. */
+    void (*natural)(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n);
     void (*signs)(uint16_t *symbols, const float *values, size_t n);                       /* the sign bit */
     void (*mark_above)(uint16_t *symbols, const float *values, float threshold, size_t n); /* value > threshold */
     /* The number of limits, which ascend, that the value is above. */
     void (*count_above)(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
     /* Stochastic rounding to `bound_n` ascending bounds. The symbol is the last bound not above value * scale, within
-     * [0, bound_n - 2]; or the next one, where draw * (distance between both) < value * scale - bound. */
-    void (*round_between)(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+     * [0, bound_n - 2]; or the next one, where r * (distance between both) < value * scale - bound. */
+    void (*round_between)(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                           uint32_t bound_n, float scale, size_t n);
     void (*powers)(float *values, const uint16_t *symbols, size_t n); /* the inverse of `natural` */
     /* table[symbol], written or added. */
@@ -84,23 +88,22 @@ typedef struct tg_symbol_kernels {
     void (*look_up_add)(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 } tg_symbol_kernels;
 
-#define TG_STRETCH 512 /* sums_around adds so many values in binary32 before it goes over to binary64 */
-
 /* An order statistic: its value, how many values are less, and how many are equal, itself included. */
 typedef struct tg_ordered {
     float value;
     size_t less, equal;
 } tg_ordered;
 
-/* Sums and order of the values of a bucket. For the kernels of order n is at least 1 and no value is a NaN. */
+/* Sums of a leaf, and order of the values of a bucket. For the kernels of order n is at least 1 and no value is a NaN. */
 typedef struct tg_statistic_kernels {
-    /* of[0] and of[1]: the sums of magnitudes and of squares, in the order that range.h gives. Returns how many values are not
-     * 0. */
-    size_t (*moments)(double of[2], const float *values, size_t n);
+    /* As sums.h says, of at most TG_SUM_LEAF values. */
+    double (*magnitudes)(const float *values, size_t n);
     double (*squares)(const float *values, size_t n);
-    /* around[0]: the sum of value * scale of the values not above the threshold; around[1]: of those above, whose number is
-     * returned. 16 partial sums over TG_STRETCH values in binary32, then these in binary64, then in order. */
+    size_t (*moments)(double of[2], const float *values, size_t n);
     size_t (*sums_around)(double around[2], const float *values, float threshold, float scale, size_t n);
+    /* Adds the magnitudes that are above the threshold, which is not negative, and returns their number. The caller sees to it
+     * that all sums are exact, so that the order does not matter. */
+    size_t (*sum_above)(double *sum, const float *values, float threshold, size_t n);
     void (*ends)(float ends[2], const float *values, size_t n); /* the least and the largest value */
     /* Value number m, from 0, in ascending order. `scratch` holds 2 n values. */
     tg_ordered (*nth)(float *scratch, const float *values, size_t n, size_t m);
@@ -192,9 +195,6 @@ static inline void tg_store_fence(void)
     __builtin_ia32_sfence();
 #endif
 }
-
-/* tg_stream_words by the `draw` kernel. `prefetch` as there. */
-void tg_draw_words(uint32_t *out, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *prefetch);
 
 /* Partitions values around rank m, from 0: returns the value of that rank, with no larger one before and no smaller one after
  * it. */

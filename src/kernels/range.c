@@ -59,15 +59,3 @@ void tg_average_shared(float *sums, float share, size_t value_n, size_t n)
         sums[i] = is_finite(sums[i]) && !is_finite(average) ? copysignf(FLT_MAX, average) : average;
     }
 }
-
-double tg_sum_magnitudes(const float *values, size_t n)
-{
-    double of[2];
-    (void)tg_kernels_best()->statistics.moments(of, values, n);
-    return of[0];
-}
-
-double tg_sum_squares(const float *values, size_t n)
-{
-    return tg_kernels_best()->statistics.squares(values, n);
-}

@@ -20,9 +20,4 @@ void tg_saturate(float *sums, const float *given, size_t n);
 float tg_average_share(size_t n);
 void tg_average_shared(float *sums, float share, size_t value_n, size_t n);
 
-/* Sums of magnitudes and of squares in binary64. All instruction sets add in one order: 16 partial sums, partial sum l of the
- * values i with i mod 16 = l; then the partial sums in order. */
-double tg_sum_magnitudes(const float *values, size_t n);
-double tg_sum_squares(const float *values, size_t n);
-
 #endif

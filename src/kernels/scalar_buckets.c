@@ -7,45 +7,48 @@
 #include <math.h>
 #include <string.h>
 
-void tg_scalar_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch)
+void tg_scalar_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch)
 {
     const tg_stream stream = {key};
     (void)prefetch;
-    tg_stream_words(words, &stream, 4 * block, 4 * block_n, other);
+    tg_stream_halves(upper, &stream, TG_HALVES * block, TG_HALVES * block_n, TG_HALF_UPPER, other);
 }
 
-/* A random word as a number in [0, 1), exactly. */
-static float unit_of(uint32_t word)
-{
-    return (float)(word >> 8) * 0x1p-24f;
-}
-
-void tg_scalar_ternary(uint16_t *symbols, const float *values, const uint32_t *draws, float largest, size_t n)
+void tg_scalar_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        bool sent = unit_of(draws[i]) * largest < fabsf(values[i]);
+        bool sent = tg_draw_below(draws, i, largest, fabsf(values[i]));
         symbols[i] = !sent ? 1 : values[i] < 0 ? 0 : 2;
     }
 }
 
-void tg_scalar_levels(uint16_t *symbols, const float *values, const uint32_t *draws, float shift, float factor,
+void tg_scalar_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n)
+{
+    float half = level * 0.5f;
+    for (size_t i = 0; i < n; i++) {
+        symbols[i] = tg_draw_below(draws, i, level, values[i] * 0.5f + half) ? 1 : 0;
+    }
+}
+
+void tg_scalar_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift, float factor,
                       uint32_t most, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float at = fminf(fabsf(values[i]) * shift * factor, (float)most);
         uint32_t below = (uint32_t)at;
-        uint32_t level = below + (unit_of(draws[i]) < at - (float)below ? 1 : 0);
+        uint32_t level = below + (tg_draw_below(draws, i, 1.0f, at - (float)below) ? 1 : 0);
         symbols[i] = (uint16_t)(values[i] < 0 ? most - level : most + level);
     }
 }
 
-void tg_scalar_natural(uint16_t *symbols, const float *values, const uint32_t *draws, size_t n)
+void tg_scalar_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = tg_float_bits(values[i]), exponent = bits >> 23 & 255;
         /* The fraction is the position between two powers of two, or between 0 and the least normal number. */
-        bool up = exponent < 254 && (draws[i] >> 9) < (bits & 0x7fffffu);
-        symbols[i] = (uint16_t)((bits >> 23) + (up ? 1 : 0));
+        uint32_t fraction = bits & 0x7fffffu, draw = draws->upper[i], most = fraction >> 7;
+        bool up = draw < most || (draw == most && tg_draw_bits(draws, i) >> 9 < fraction);
+        symbols[i] = (uint16_t)((bits >> 23) + (up && exponent < 254 ? 1 : 0));
     }
 }
 
@@ -81,7 +84,7 @@ void tg_scalar_count_above(uint16_t *symbols, const float *values, const float *
     }
 }
 
-void tg_scalar_round_between(uint16_t *symbols, const float *values, const uint32_t *draws, const float *bounds,
+void tg_scalar_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                              uint32_t bound_n, float scale, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -90,7 +93,7 @@ void tg_scalar_round_between(uint16_t *symbols, const float *values, const uint3
         for (uint32_t b = 1; b + 1 < bound_n; b++) {
             below += bounds[b] <= value ? 1 : 0;
         }
-        bool up = unit_of(draws[i]) * (bounds[below + 1] - bounds[below]) < value - bounds[below];
+        bool up = tg_draw_below(draws, i, bounds[below + 1] - bounds[below], value - bounds[below]);
         symbols[i] = (uint16_t)(below + (up ? 1 : 0));
     }
 }
@@ -111,59 +114,63 @@ void tg_scalar_look_up_add(float *sums, const uint16_t *symbols, const float *ta
     }
 }
 
-enum { SUMS = 16 }; /* partial sums */
-
-static double in_order(const double *sums)
+double tg_scalar_magnitudes(const float *values, size_t n)
 {
-    double sum = 0;
-    for (int i = 0; i < SUMS; i++) {
-        sum += sums[i];
+    double parts[TG_SUM_PARTS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        parts[i % TG_SUM_PARTS] += fabs((double)values[i]);
     }
-    return sum;
-}
-
-size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
-{
-    double sums[2][SUMS] = {{0}};
-    size_t count = 0;
-    for (size_t at = 0; at < n; at += TG_STRETCH) {
-        float stretch[2][SUMS] = {{0}};
-        size_t end = n - at < TG_STRETCH ? n : at + TG_STRETCH;
-        for (size_t i = at; i < end; i++) {
-            bool above = values[i] > threshold;
-            stretch[above][i % SUMS] += values[i] * scale;
-            count += above ? 1 : 0;
-        }
-        for (size_t l = 0; l < SUMS; l++) {
-            sums[0][l] += (double)stretch[0][l];
-            sums[1][l] += (double)stretch[1][l];
-        }
-    }
-    around[0] = in_order(sums[0]);
-    around[1] = in_order(sums[1]);
-    return count;
+    return tg_fold(parts);
 }
 
 double tg_scalar_squares(const float *values, size_t n)
 {
-    double squares[SUMS] = {0};
+    double parts[TG_SUM_PARTS] = {0};
     for (size_t i = 0; i < n; i++) {
-        squares[i % SUMS] += (double)values[i] * (double)values[i];
+        parts[i % TG_SUM_PARTS] += (double)values[i] * (double)values[i];
     }
-    return in_order(squares);
+    return tg_fold(parts);
 }
 
 size_t tg_scalar_moments(double of[2], const float *values, size_t n)
 {
-    double magnitudes[SUMS] = {0}, squares[SUMS] = {0};
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        double value = (double)values[i];
-        magnitudes[i % SUMS] += fabs(value);
-        squares[i % SUMS] += value * value;
-        count += value != 0 ? 1 : 0;
+        count += values[i] != 0 ? 1 : 0;
     }
-    of[0] = in_order(magnitudes);
-    of[1] = in_order(squares);
+    of[0] = tg_scalar_magnitudes(values, n);
+    of[1] = tg_scalar_squares(values, n);
+    return count;
+}
+
+size_t tg_scalar_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+{
+    float parts[2][TG_SUM_PARTS] = {{0}};
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool above = values[i] > threshold;
+        parts[above][i % TG_SUM_PARTS] += values[i] * scale;
+        count += above ? 1 : 0;
+    }
+    for (int k = 0; k < 2; k++) {
+        double wide[TG_SUM_PARTS];
+        for (size_t l = 0; l < TG_SUM_PARTS; l++) {
+            wide[l] = (double)parts[k][l];
+        }
+        around[k] = tg_fold(wide);
+    }
+    return count;
+}
+
+size_t tg_scalar_sum_above(double *sum, const float *values, float threshold, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        float magnitude = fabsf(values[i]);
+        if (magnitude > threshold) {
+            *sum += (double)magnitude;
+            count++;
+        }
+    }
     return count;
 }

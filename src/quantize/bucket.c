@@ -22,22 +22,31 @@ bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len)
     return false;
 }
 
+/* The sum by leaves of value - mean, or of its square. */
+static double sum_deviations(const tg_bucket *b, double mean, bool squared)
+{
+    tg_tree leaves;
+    leaves.n = 0;
+    for (size_t at = 0; at < b->n; at += TG_SUM_LEAF) {
+        double parts[TG_SUM_PARTS] = {0};
+        for (size_t i = at; i < b->n && i < at + TG_SUM_LEAF; i++) {
+            double deviation = (double)b->values[i] - mean;
+            parts[i % TG_SUM_PARTS] += squared ? deviation * deviation : deviation;
+        }
+        tg_tree_add(&leaves, tg_fold(parts));
+    }
+    return tg_tree_sum(&leaves);
+}
+
 tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
 {
     tg_bucket clipped = *b;
     if (clip == 0) {
         return clipped;
     }
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        sum += (double)b->values[i];
-    }
-    double mean = sum / (double)b->n;
-    for (size_t i = 0; i < b->n; i++) {
-        double deviation = (double)b->values[i] - mean;
-        squares += deviation * deviation;
-    }
-    float limit = (float)fmin(clip * sqrt(squares / (double)b->n), (double)3.4028235e38f);
+    double mean = sum_deviations(b, 0, false) / (double)b->n;
+    double variance = sum_deviations(b, mean, true) / (double)b->n;
+    float limit = (float)fmin(clip * sqrt(variance), (double)3.4028235e38f);
     for (size_t i = 0; i < b->n; i++) {
         float value = b->values[i];
         b->clipped[i] = value > limit ? limit : value < -limit ? -limit : value;

@@ -1,4 +1,4 @@
-/* What quantizers with buckets share: parameters, floats in side data, random numbers, checks. */
+/* What quantizers with buckets share: parameters, floats in side data, checks. */
 #ifndef TG_QUANTIZE_BUCKET_H
 #define TG_QUANTIZE_BUCKET_H
 
@@ -16,12 +16,6 @@
         .name = "clip", .summary = "clip values to this many standard deviations; 0: do not clip", .lowest = 0, \
         .highest = 1000, .standard = 0                                                                          \
     }
-
-/* A random number in [0, 1) from a random word. */
-static inline double tg_unit(uint32_t word)
-{
-    return (double)(word >> 8) * 0x1p-24;
-}
 
 static inline void tg_put_float(uint8_t *at, float value)
 {

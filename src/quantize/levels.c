@@ -72,31 +72,32 @@ void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float
 /* ---- exact levels ------------------------------------------------------------------------------------------------------ */
 
 /* Dynamic programming over sorted values. least[t][j] is the smallest error of the values up to j if level t is value j;
- * from[t][j] is the value of level t - 1 in that case. The cost of an interval obeys the quadrangle inequality, so `from`
- * ascends with j, and divide and conquer fills a row in n log n. */
+ * from[t][j] is the value of level t - 1 in that case, the smallest of those that are as good. The cost of an interval obeys the
+ * quadrangle inequality, so `from` ascends with j, and divide and conquer fills a row in n log n.
+ *
+ * Values count as multiples of a 2^22nd of their range. Then all sums are integers below 2^62 and exact. */
 typedef struct table {
-    const float *x;
-    double *sums, *squares; /* prefix sums: of all values before one */
-    double *before, *now;   /* the previous and the current row of `least` */
+    int64_t *x;
+    int64_t *sums, *squares; /* prefix sums: of all values before one */
+    int64_t *before, *now;   /* the previous and the current row of `least` */
     uint16_t *from;
     size_t n;
 } table;
 
-static double cost(const table *t, size_t k, size_t j)
+static int64_t cost(const table *t, size_t k, size_t j)
 {
-    double a = (double)t->x[k], c = (double)t->x[j], count = (double)(j - k);
-    double sum = t->sums[j + 1] - t->sums[k + 1], squares = t->squares[j + 1] - t->squares[k + 1];
-    double error = (a + c) * sum - a * c * count - squares;
-    return error > 0 ? error : 0; /* below 0 only by rounding */
+    int64_t a = t->x[k], c = t->x[j], count = (int64_t)(j - k);
+    int64_t sum = t->sums[j + 1] - t->sums[k + 1], squares = t->squares[j + 1] - t->squares[k + 1];
+    return (a + c) * sum - a * c * count - squares;
 }
 
 /* Fills entries [lo, hi] of a row, whose `from` is known to be in [first, last]. */
 static void fill_row(const table *t, uint16_t *from, size_t lo, size_t hi, size_t first, size_t last)
 {
     size_t j = lo + (hi - lo) / 2, best = first;
-    double least = INFINITY;
+    int64_t least = INT64_MAX;
     for (size_t k = first; k <= last && k <= j; k++) {
-        double error = t->before[k] + cost(t, k, j);
+        int64_t error = t->before[k] + cost(t, k, j);
         if (error < least) {
             least = error;
             best = k;
@@ -139,34 +140,35 @@ static bool take_distinct(float *levels, uint32_t s, const float *x, size_t n)
 
 uint64_t tg_levels_scratch_len(uint32_t s, uint64_t n)
 {
-    return (4 * (n + 1)) * sizeof(double) + s * n * sizeof(uint16_t);
+    return (5 * (n + 1)) * sizeof(int64_t) + s * n * sizeof(uint16_t);
 }
 
 void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *scratch)
 {
-    double *numbers = scratch;
-    table t = {.x = x,
-               .sums = numbers,
-               .squares = numbers + (n + 1),
-               .before = numbers + 2 * (n + 1),
-               .now = numbers + 3 * (n + 1),
-               .from = (uint16_t *)(void *)(numbers + 4 * (n + 1)),
+    int64_t *numbers = scratch;
+    table t = {.x = numbers,
+               .sums = numbers + (n + 1),
+               .squares = numbers + 2 * (n + 1),
+               .before = numbers + 3 * (n + 1),
+               .now = numbers + 4 * (n + 1),
+               .from = (uint16_t *)(void *)(numbers + 5 * (n + 1)),
                .n = n};
     qsort(x, n, sizeof *x, by_value);
     if (take_distinct(levels, s, x, n)) {
         return;
     }
+    double low = (double)x[0], scale = 0x1p22 / ((double)x[n - 1] - low);
     t.sums[0] = t.squares[0] = 0;
     for (size_t i = 0; i < n; i++) {
-        double value = (double)x[i];
-        t.sums[i + 1] = t.sums[i] + value;
-        t.squares[i + 1] = t.squares[i] + value * value;
+        t.x[i] = (int64_t)(((double)x[i] - low) * scale);
+        t.sums[i + 1] = t.sums[i] + t.x[i];
+        t.squares[i + 1] = t.squares[i] + t.x[i] * t.x[i];
     }
     for (size_t j = 0; j < n; j++) {
         t.now[j] = cost(&t, 0, j); /* level 0 is the first value, level 1 is value j */
     }
     for (uint32_t level = 2; level < s; level++) {
-        double *swap = t.before;
+        int64_t *swap = t.before;
         t.before = t.now;
         t.now = swap;
         fill_row(&t, t.from + level * n, 0, n - 1, 0, n - 1);

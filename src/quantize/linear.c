@@ -42,6 +42,13 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
     }
 }
 
+/* r < fraction, in binary64; the draw decides if it can. */
+static bool rounds_up(const tg_draws *draws, size_t i, double fraction)
+{
+    double low = (double)draws->upper[i] * 0x1p-16;
+    return low + 0x1p-16 <= fraction || (low < fraction && (double)tg_draw_unit(draws, i) < fraction);
+}
+
 static void encode_bucket(const tg_bucket *given, const double *p)
 {
     if (!tg_bucket_check_finite(given, SIDE, 4)) {
@@ -57,7 +64,7 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     for (size_t i = 0; i < b->n; i++) {
         double at = range > 0 ? ((double)b->values[i] - (double)least) / range * steps : 0;
         double below = floor(at);
-        uint32_t symbol = (uint32_t)below + (tg_unit(b->draws[i]) < at - below ? 1 : 0);
+        uint32_t symbol = (uint32_t)below + (rounds_up(&b->draws, i, at - below) ? 1 : 0);
         b->symbols[i] = (uint16_t)symbol;
     }
     tg_put_float(b->side, least);

@@ -148,7 +148,7 @@ static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const
 void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
 {
     b->side[4] = 0;
-    double sums[2], n = (double)tg_kernels_best()->statistics.moments(sums, b->values, b->n);
+    double sums[2], n = (double)tg_sum_moments(sums, b->values, b->n);
     if (!isfinite(sums[1]) &&
         !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
         return;

@@ -28,7 +28,7 @@ static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t 
 static void encode_bucket(const tg_bucket *b, const double *p)
 {
     (void)p;
-    tg_kernels_best()->symbols.natural(b->symbols, b->values, b->draws, b->n);
+    tg_kernels_best()->symbols.natural(b->symbols, b->values, &b->draws, b->n);
 }
 
 static bool draws(const double *p)

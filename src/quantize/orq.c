@@ -106,7 +106,7 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     for (uint32_t i = 0; i < base(p); i++) {
         levels[i] *= scale;
     }
-    tg_kernels_best()->symbols.round_between(b->symbols, b->values, b->draws, levels, base(p), scale, b->n);
+    tg_kernels_best()->symbols.round_between(b->symbols, b->values, &b->draws, levels, base(p), scale, b->n);
 }
 
 static bool draws(const double *p)

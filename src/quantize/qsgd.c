@@ -78,7 +78,7 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     /* Scale tiny and huge norms towards 1, so that S / norm neither overflows nor becomes subnormal. */
     float shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
     float factor = norm > 0 ? (float)(p[S] / ((double)norm * (double)shift)) : 0.0f;
-    tg_kernels_best()->symbols.levels(b->symbols, b->values, b->draws, shift, factor, (uint32_t)p[S], b->n);
+    tg_kernels_best()->symbols.levels(b->symbols, b->values, &b->draws, shift, factor, (uint32_t)p[S], b->n);
     tg_put_float(b->side, norm);
 }
 

@@ -7,13 +7,14 @@
 #define TG_QUANTIZE_QUANTIZE_H
 
 #include "base/part.h"
+#include "kernels/draws.h"
 #include "tersegrad/tersegrad.h"
 
 #include <stdint.h>
 
 #define TG_BUCKET_MAX 65536        /* values of a bucket */
 #define TG_TABLE_MAX 64            /* symbols of a decoding table */
-#define TG_BUCKET_CHUNK UINT32_MAX /* as the length of a bucket: a whole chunk; only for parts without random words */
+#define TG_BUCKET_CHUNK UINT32_MAX /* as the length of a bucket: a whole chunk; only for parts without random bits */
 
 /* The scale of a whole unit. */
 typedef enum tg_scale_rule {
@@ -29,7 +30,7 @@ typedef struct tg_bucket {
     uint8_t *side;     /* out: side_len bytes */
     const float *values;
     float *clipped;        /* scratch buffer for n values */
-    const uint32_t *draws; /* a random word for each value, if the part uses them */
+    tg_draws draws;        /* random bits for each value, if the part uses them */
     void *scratch;         /* scratch buffer of scratch_len bytes, aligned for any type */
     size_t n;              /* at least 1 */
     bool is_finite;        /* all values are known to be finite; false: not known */
@@ -65,7 +66,7 @@ typedef struct tg_quantize_part {
     uint32_t bucket_param, bucket_fixed;
     uint32_t (*side_len)(const double *params);    /* bytes of side data of each bucket */
     uint64_t (*scratch_len)(const double *params); /* bytes of scratch buffer; NULL: none */
-    bool (*draws)(const double *params);           /* whether encoding uses random words; NULL: never */
+    bool (*draws)(const double *params);           /* whether encoding uses random bits; NULL: never */
     /* The reason why these parameters do not go together, as part of a sentence; NULL if they do. NULL function: they
      * always do. */
     const char *(*refuses)(const double *params);

@@ -41,7 +41,7 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     }
     const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
     float largest = tg_bits_float(tg_kernels_best()->select.largest_key(b->values, b->n));
-    tg_kernels_best()->symbols.ternary(b->symbols, b->values, b->draws, largest, b->n);
+    tg_kernels_best()->symbols.ternary(b->symbols, b->values, &b->draws, largest, b->n);
     tg_put_float(b->side, largest);
 }
 

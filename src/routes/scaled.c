@@ -28,6 +28,8 @@ static void encode(tg_encoding *e)
         e->unit->planes > 0 ? feedback_block : gradient_block;
     const tg_stages *s = &e->unit->stages;
     tg_packer p;
+    tg_tree magnitudes;
+    magnitudes.n = 0;
     tg_packer_start(&p, e);
     for (uint32_t done = 0, n = 0; done < e->chunk->n; done += n) {
         const float *u = NULL;
@@ -37,9 +39,10 @@ static void encode(tg_encoding *e)
         }
         tg_bucket bucket = {.symbols = tg_packer_next(&p), .values = u, .n = n};
         s->quantize->encode_bucket(&bucket, s->quantize_params);
-        e->result.magnitudes += tg_sum_magnitudes(u, n);
+        tg_tree_add_magnitudes(&magnitudes, u, n); /* a block is whole leaves */
         tg_packer_advance(&p, n);
     }
+    e->result.magnitudes = tg_tree_sum(&magnitudes);
     tg_store_fence();
     tg_packer_end(&p);
 }

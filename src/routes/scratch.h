@@ -13,7 +13,7 @@ typedef struct tg_chunk_scratch {
     float values[TG_CHUNK];
     uint8_t words[TG_CHUNK * sizeof(float)];
     uint16_t symbols[TG_CHUNK];
-    uint32_t draws[TG_BUCKET_MAX];
+    uint16_t draws[TG_BUCKET_MAX];
     float clipped[TG_BUCKET_MAX];
     uint8_t lengths[TG_BASE_MAX]; /* of the prefix code that a quantizer proposes */
     void *quantize_space, *pack_space;
@@ -40,10 +40,10 @@ typedef struct tg_unit_work {
     float *maxima;    /* largest magnitude of each bin, where the scale is their mean */
     uint32_t lanes;   /* of the measuring pass */
     uint64_t lane_n;
-    float clip;        /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
-    double magnitudes; /* their sum over what was sent, where the scale needs it */
-    float scale;       /* of the whole unit, once all of its chunks are encoded */
-    bool measures;     /* in this run of the measuring pass: not if an earlier one has found all */
+    float clip;         /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
+    tg_tree magnitudes; /* their sums of chunks over what was sent, where the scale needs it */
+    float scale;        /* of the whole unit, once all of its chunks are encoded */
+    bool measures;      /* in this run of the measuring pass: not if an earlier one has found all */
 } tg_unit_work;
 
 /* Residual state, current and next: a step that fails changes nothing. */

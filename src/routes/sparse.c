@@ -69,7 +69,7 @@ static const float *put(tg_sparse *s, float *values, size_t n)
         bucket = (tg_bucket){.symbols = s->e->scratch->chunk->symbols + s->count, .values = values, .n = n};
         u->stages.quantize->encode_bucket(&bucket, u->stages.quantize_params);
         if (u->format.scale == TG_SCALE_MEAN) {
-            s->e->result.magnitudes += tg_sum_magnitudes(values, n);
+            tg_summing_add(&s->magnitudes, values, n);
         }
         break;
     case TG_VALUES_BUCKETS: break; /* they were gathered where they wait */
@@ -216,6 +216,7 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
     if (s->non_temporal) {
         tg_store_fence();
     }
+    e->result.magnitudes = tg_summing_end(&s->magnitudes);
     /* Without values there is no length of values either. */
     uint64_t side = s->count > 0 ? e->unit->format.header_len : is_explicit ? TG_CHUNK_HEADER : 0;
     uint64_t symbols = side + (s->count == 0 ? 0 : f->bucket_n == 0 ? f->side_len : tg_side_len(f, s->count));

@@ -15,6 +15,7 @@ typedef struct tg_sparse {
     bool waits;            /* values are decoded after their block */
     bool listed;           /* scratch->list has all coordinates so far */
     bool non_temporal;     /* residuals are written by non-temporal stores */
+    tg_summing magnitudes; /* of the values so far, where the scale is their mean */
 } tg_sparse;
 
 /* The start of a chunk. */

@@ -14,7 +14,6 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
     tg_stream stream = tg_stream_of(e->plan->layout->seed, e->step, e->chunk->unit, e->plan->rank + 1);
     uint64_t bucket_n = f->bucket_n == 0 ? span->chunk_n : f->bucket_n;
     tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
-                        .draws = scratch->draws,
                         .clipped = scratch->clipped,
                         .scratch = scratch->quantize_space,
                         .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS};
@@ -24,8 +23,8 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
         bucket.n = span->n - done < bucket_n ? span->n - done : (size_t)bucket_n;
         bucket.prefetch = span->prefetch != NULL ? span->prefetch + done : NULL;
         if (f->draws) {
-            tg_draw_words(scratch->draws, stream.key, e->chunk->at + span->at + done, bucket.n, e->plan->is_answer,
-                          bucket.prefetch);
+            bucket.draws = tg_draw(scratch->draws, stream.key, e->chunk->at + span->at + done, bucket.n,
+                                   e->plan->is_answer, bucket.prefetch);
         }
         s->quantize->encode_bucket(&bucket, s->quantize_params);
         bucket.side += f->side_len;

@@ -1,5 +1,6 @@
-/* A random set of elements; every set of its size is equally likely. Floyd's algorithm draws one number for each element
- * of the set. It draws into a bitmap, so the set is sorted. */
+/* A random set of elements; every set of its size is equally likely. Numbers are drawn until enough of them are different; of
+ * sets that are more than half of all, those are drawn that are left out. The draws do not depend on each other. They go into a
+ * bitmap, so the set is sorted. */
 #include "base/bits.h"
 #include "select/select.h"
 
@@ -23,14 +24,15 @@ static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_
 static void draw(void *scratch, const double *p, uint64_t n, const tg_stream *stream)
 {
     uint64_t *taken = scratch;
+    uint64_t most = tg_ratio_most(p, n), wanted = most <= n - most ? most : n - most;
     memset(taken, 0, tg_words(n) * sizeof *taken);
-    uint64_t first = n - tg_ratio_most(p, n);
-    for (uint64_t j = first; j < n; j++) {
-        uint64_t t = tg_stream_below(stream, j - first, j + 1);
-        if (taken[t / 64] >> t % 64 & 1) {
-            t = j;
-        }
-        taken[t / 64] |= UINT64_C(1) << t % 64;
+    for (uint64_t i = 0, count = 0; count < wanted; i++) {
+        uint64_t at = tg_stream_below(stream, i, n), bit = UINT64_C(1) << at % 64;
+        count += (taken[at / 64] & bit) == 0 ? 1 : 0;
+        taken[at / 64] |= bit;
+    }
+    for (uint64_t w = 0; wanted < most && w < tg_words(n); w++) {
+        taken[w] = ~taken[w]; /* bits after the last element are never read */
     }
 }
 

@@ -17,7 +17,8 @@ enum { LEN_N = sizeof lens / sizeof *lens };
 
 typedef struct input {
     float values[N];
-    uint32_t draws[N];
+    uint16_t upper[N];
+    tg_draws draws;
 } input;
 
 /* Finite values of many magnitudes, with equal ones, zeros of both signs, and the least and largest there are. */
@@ -26,13 +27,16 @@ static void fill(input *in, test_random *random, int kind)
     static const uint32_t edges[] = {0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x7f7fffff, 0xff7fffff, 0x3f800000};
     for (size_t i = 0; i < N; i++) {
         uint32_t bits = (uint32_t)test_bits(random);
-        in->draws[i] = (uint32_t)test_bits(random) | (bits % 97 == 0 ? 0xffffff00u : 0);
-        in->draws[i] = bits % 89 == 0 ? bits % 256 : in->draws[i];
+        in->upper[i] = bits % 97 == 0 ? 0xffff : bits % 89 == 0 ? 0 : (uint16_t)test_bits(random);
         float small = (float)((int32_t)(bits >> 8) - (1 << 23)) * 0x1p-23f;
         bits = (bits & 0x7f800000u) == 0x7f800000u ? bits & 0xbfffffffu : bits;
         float any = tg_bits_float(bits % 5 == 0 ? edges[bits / 8 % 8] : bits);
         in->values[i] = kind == 0 ? small : kind == 1 ? any : kind == 2 ? roundf(small * 4) / 4 : small * 1e-39f;
+        /* Draws that do not decide, where values are rounded on [-1, 1], and to powers of two. */
+        in->upper[i] = bits % 41 == 0 ? (uint16_t)(fabsf(small) * 0x1p16f) : in->upper[i];
+        in->upper[i] = bits % 43 == 0 ? (uint16_t)(tg_float_bits(in->values[i]) >> 7) : in->upper[i];
     }
+    in->draws = (tg_draws){in->upper, test_bits(random), test_bits(random), (uint32_t)kind % 2};
 }
 
 typedef void (*look)(const tg_kernels *fast, const input *in, size_t n);
@@ -63,18 +67,21 @@ static void assert_same_symbols(size_t n)
 static void compare_rounding(const tg_kernels *fast, const input *in, size_t n)
 {
     float largest = tg_bits_float(tg_kernels_scalar.select.largest_key(in->values, n));
-    tg_kernels_scalar.symbols.ternary(want, in->values, in->draws, largest, n);
-    fast->symbols.ternary(got, in->values, in->draws, largest, n);
+    tg_kernels_scalar.symbols.ternary(want, in->values, &in->draws, largest, n);
+    fast->symbols.ternary(got, in->values, &in->draws, largest, n);
+    assert_same_symbols(n);
+    tg_kernels_scalar.symbols.two_sided(want, in->values, &in->draws, largest / 3, n);
+    fast->symbols.two_sided(got, in->values, &in->draws, largest / 3, n);
     assert_same_symbols(n);
     for (uint32_t most = 1; most < 256; most = most * 3 + 1) {
         float shift = largest < 0x1p-60f ? 0x1p80f : largest > 0x1p60f ? 0x1p-80f : 1.0f;
         float factor = largest > 0 ? (float)most / (largest * shift) : 0;
-        tg_kernels_scalar.symbols.levels(want, in->values, in->draws, shift, factor, most, n);
-        fast->symbols.levels(got, in->values, in->draws, shift, factor, most, n);
+        tg_kernels_scalar.symbols.levels(want, in->values, &in->draws, shift, factor, most, n);
+        fast->symbols.levels(got, in->values, &in->draws, shift, factor, most, n);
         assert_same_symbols(n);
     }
-    tg_kernels_scalar.symbols.natural(want, in->values, in->draws, n);
-    fast->symbols.natural(got, in->values, in->draws, n);
+    tg_kernels_scalar.symbols.natural(want, in->values, &in->draws, n);
+    fast->symbols.natural(got, in->values, &in->draws, n);
     assert_same_symbols(n);
     float powers[2][N];
     tg_kernels_scalar.symbols.powers(powers[0], want, n);
@@ -104,8 +111,8 @@ static void compare_tables(const tg_kernels *fast, const input *in, size_t n)
         }
         for (int s = 0; s < 2; s++) {
             float scale = s == 0 ? 1.0f : 0.5f;
-            tg_kernels_scalar.symbols.round_between(want, in->values, in->draws, bounds, bound_n, scale, n);
-            fast->symbols.round_between(got, in->values, in->draws, bounds, bound_n, scale, n);
+            tg_kernels_scalar.symbols.round_between(want, in->values, &in->draws, bounds, bound_n, scale, n);
+            fast->symbols.round_between(got, in->values, &in->draws, bounds, bound_n, scale, n);
             assert_same_symbols(n);
         }
         tg_kernels_scalar.symbols.look_up(values[0], want, bounds, bound_n, n);
@@ -128,18 +135,89 @@ static void tables_are_the_same(void **state)
 
 static void compare_sums(const tg_kernels *fast, const input *in, size_t n)
 {
+    const tg_statistic_kernels *slow = &tg_kernels_scalar.statistics;
     double sums[2][2];
     const float thresholds[] = {INFINITY, 0, 0.25f, n > 0 ? in->values[n - 1] : 1, -INFINITY};
+    n = n < TG_SUM_LEAF ? n : TG_SUM_LEAF;
     for (size_t t = 0; t < sizeof thresholds / sizeof *thresholds; t++) {
-        size_t above = tg_kernels_scalar.statistics.sums_around(sums[0], in->values, thresholds[t], 0x1p-30f, n);
+        size_t above = slow->sums_around(sums[0], in->values, thresholds[t], 0x1p-30f, n);
         assert_int_equal(fast->statistics.sums_around(sums[1], in->values, thresholds[t], 0x1p-30f, n), above);
         assert_memory_equal(sums[0], sums[1], sizeof *sums);
     }
-    size_t count = tg_kernels_scalar.statistics.moments(sums[0], in->values, n);
+    size_t count = slow->moments(sums[0], in->values, n);
     assert_int_equal(fast->statistics.moments(sums[1], in->values, n), count);
     assert_memory_equal(sums[0], sums[1], sizeof *sums);
+    assert_true(fast->statistics.magnitudes(in->values, n) == sums[0][0]);
+    assert_true(slow->magnitudes(in->values, n) == sums[0][0]);
     assert_true(fast->statistics.squares(in->values, n) == sums[0][1]);
-    assert_true(tg_kernels_scalar.statistics.squares(in->values, n) == sums[0][1]);
+    assert_true(slow->squares(in->values, n) == sums[0][1]);
+    static float eighths[N]; /* their sums are exact */
+    for (size_t i = 0; i < n; i++) {
+        eighths[i] = (float)((int)in->upper[i] - 32768) / 8;
+    }
+    for (float threshold = 0; threshold < 5000; threshold = threshold * 3 + 1) {
+        double above[2] = {1, 1};
+        size_t above_n = slow->sum_above(&above[0], eighths, threshold, n);
+        assert_int_equal(fast->statistics.sum_above(&above[1], eighths, threshold, n), above_n);
+        assert_true(above[0] == above[1]);
+    }
+}
+
+/* Leaf by leaf and level by level, as in docs/format.md. */
+static double sum_by_definition(const double *x, size_t n)
+{
+    static double level[N];
+    size_t leaf_n = 0;
+    for (size_t at = 0; at < n; at += 1024) {
+        double parts[32] = {0};
+        for (size_t i = at; i < n && i < at + 1024; i++) {
+            parts[(i - at) % 32] += x[i];
+        }
+        for (size_t h = 16; h > 0; h /= 2) {
+            for (size_t l = 0; l < h; l++) {
+                parts[l] += parts[l + h];
+            }
+        }
+        level[leaf_n++] = parts[0];
+    }
+    while (leaf_n > 1) {
+        for (size_t i = 0; i < leaf_n / 2; i++) {
+            level[i] = level[2 * i] + level[2 * i + 1];
+        }
+        if (leaf_n % 2 == 1) {
+            level[leaf_n / 2] = level[leaf_n - 1];
+        }
+        leaf_n = (leaf_n + 1) / 2;
+    }
+    return leaf_n == 0 ? 0 : level[0];
+}
+
+/* Any number of leaves, whole or in portions. */
+static void sums_follow_the_definition(void **state)
+{
+    (void)state;
+    enum { MANY = 40 * 1024 };
+    static float values[MANY];
+    static double magnitudes[MANY], squares[MANY];
+    test_random random = {19};
+    for (size_t i = 0; i < MANY; i++) {
+        values[i] = ldexpf((float)((int64_t)test_bits(&random) >> 32), (int)(test_bits(&random) % 40) - 60);
+        magnitudes[i] = fabs((double)values[i]);
+        squares[i] = (double)values[i] * (double)values[i];
+    }
+    for (size_t n = 0; n < MANY; n += 1 + n / 5) {
+        double of[2], sum = sum_by_definition(magnitudes, n);
+        (void)tg_sum_moments(of, values, n);
+        assert_true(of[0] == sum && tg_sum_magnitudes(values, n) == sum);
+        assert_true(of[1] == sum_by_definition(squares, n) && tg_sum_squares(values, n) == of[1]);
+        tg_summing portions = {{0}, 0, {0, {0}}};
+        for (size_t at = 0, some = 0; at < n; at += some) {
+            some = (size_t)(test_bits(&random) % 3000);
+            some = some < n - at ? some : n - at;
+            tg_summing_add(&portions, values + at, some);
+        }
+        assert_true(tg_summing_end(&portions) == sum);
+    }
 }
 
 static void sums_are_the_same(void **state)
@@ -234,22 +312,55 @@ static void lists_are_the_same(void **state)
 static void draws_are_those_of_philox(void **state)
 {
     (void)state;
-    static uint32_t words[4 * N], expected[4 * N];
-    static const uint64_t starts[] = {0, 1, 2, 3, 1000001, 0x3fffffff0, 0x400000000, 0xfffffffffffff000};
+    static uint16_t draws[TG_HALVES * N], expected[TG_HALVES * N];
+    static const uint64_t starts[] = {0, 1, 2, 3, 7, 1000001, 0x7ffffffe0, 0x800000000, 0xfffffffffffff000};
     const tg_stream stream = {UINT64_C(0x9e3779b97f4a7c15)};
     for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
         for (size_t s = 0; k != NULL && s < sizeof starts / sizeof *starts; s++) {
             for (size_t n = 0; n < 200; n += 1 + n / 3) {
-                tg_stream_words(expected, &stream, starts[s] / 4 * 4, 4 * n, 1);
-                k->symbols.draw(words, stream.key, starts[s] / 4, 1, n, expected);
-                assert_memory_equal(words, expected, 4 * n * sizeof *words);
-                tg_stream_words(expected, &stream, starts[s], n, 0);
-                tg_draw_words(words, stream.key, starts[s], n, 0, expected);
-                assert_memory_equal(words, expected, n * sizeof *words);
+                tg_stream_halves(expected, &stream, starts[s] / 8 * 8, 8 * n, TG_HALF_UPPER, 1);
+                k->symbols.draw(draws, stream.key, starts[s] / 8, 1, n, expected);
+                assert_memory_equal(draws, expected, 8 * n * sizeof *draws);
+                tg_stream_halves(expected, &stream, starts[s], n, TG_HALF_UPPER, 0);
+                tg_draws all = tg_draw(draws, stream.key, starts[s], n, 0, expected);
+                assert_true(all.upper == draws && all.at == starts[s] && all.other == 0);
+                assert_memory_equal(draws, expected, n * sizeof *draws);
             }
         }
     }
+}
+
+/* The short way of deciding agrees with the definition, also where the draw alone does not decide. */
+static void rounding_follows_the_definition(void **state)
+{
+    (void)state;
+    enum { SOME = 4096 };
+    static uint16_t upper[SOME];
+    test_random random = {23};
+    size_t undecided = 0;
+    for (int round = 0; round < 60; round++) {
+        const tg_stream stream = {test_bits(&random)};
+        tg_draws d = tg_draw(upper, stream.key, test_bits(&random), SOME, 0, upper);
+        for (size_t i = 0; i < SOME; i++) {
+            uint16_t halves[2];
+            tg_stream_halves(&halves[0], &stream, d.at + i, 1, TG_HALF_UPPER, 0);
+            tg_stream_halves(&halves[1], &stream, d.at + i, 1, TG_HALF_LOWER, 0);
+            double r = (double)(halves[0] * UINT32_C(65536) + halves[1]) * 0x1p-32;
+            float unit = (float)r;
+            unit = (double)unit > r ? nextafterf(unit, 0) : unit;
+            assert_true(tg_draw_unit(&d, i) == unit && unit >= 0 && unit < 1);
+            float x = tg_bits_float((uint32_t)test_bits(&random) >> 1), y;
+            x = isfinite(x) ? x : 1;
+            y = i % 3 == 0 ? unit * x : i % 3 == 1 ? nextafterf(unit * x, INFINITY) : x;
+            assert_int_equal(tg_draw_below(&d, i, x, y), unit * x < y);
+            undecided += ((float)upper[i] * 0x1p-16f + 0x1p-16f) * x >= y && (float)upper[i] * 0x1p-16f * x < y;
+            if (i % 3 == 2 && x > 0) {
+                assert_true(tg_draw_below(&d, i, x, y)); /* what is certain happens always */
+            }
+        }
+    }
+    assert_true(undecided > 1000);
 }
 
 /* ---- plain bits ---------------------------------------------------------------------------------------------------------- */
@@ -361,11 +472,17 @@ static void bad_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding_is_the_same),     cmocka_unit_test(tables_are_the_same),
-        cmocka_unit_test(order_is_that_of_sorting), cmocka_unit_test(lists_are_the_same),
-        cmocka_unit_test(sums_are_the_same),        cmocka_unit_test(draws_are_those_of_philox),
-        cmocka_unit_test(bits_are_as_defined),      cmocka_unit_test(bad_bits_are_refused),
+        cmocka_unit_test(rounding_is_the_same),
+        cmocka_unit_test(tables_are_the_same),
+        cmocka_unit_test(order_is_that_of_sorting),
+        cmocka_unit_test(lists_are_the_same),
+        cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(draws_are_those_of_philox),
+        cmocka_unit_test(bits_are_as_defined),
+        cmocka_unit_test(bad_bits_are_refused),
         cmocka_unit_test(all_fives_are_read),
+        cmocka_unit_test(sums_follow_the_definition),
+        cmocka_unit_test(rounding_follows_the_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,15 +83,12 @@ static void exact_levels_are_the_best(void **state)
         free(room);
         qsort(x, n, sizeof *x, by_value);
         assert_true(levels[0] == x[0] && levels[s - 1] == x[n - 1]);
-        double energy = 0;
-        for (size_t i = 0; i < n; i++) {
-            energy += (double)x[i] * (double)x[i];
-        }
         for (uint32_t k = 1; k < s; k++) {
             assert_true(levels[k] >= levels[k - 1]);
         }
-        /* Prefix sums round, so that a level may be as good only up to rounding. */
-        assert_true(cost_of(x, n, levels, s) <= least_cost(x, n, s) * (1 + 1e-9) + 1e-12 * energy);
+        /* Values count as multiples of a 2^22nd of their range, so that a level may be as good only up to that. */
+        double range = (double)x[n - 1] - (double)x[0];
+        assert_true(cost_of(x, n, levels, s) <= least_cost(x, n, s) * (1 + 1e-9) + (double)n * range * range * 0x1p-21);
     }
 }
 
@@ -145,32 +142,85 @@ static void greedy_levels_follow_the_rule(void **state)
     assert_true(same > trials - trials / 100); /* but where a quotient is a whole number up to rounding */
 }
 
-/* b = E[|v|; |v| > b], through the frame. */
+/* The smallest b for which the sum of all magnitudes above b is at most n b, from sorted magnitudes on a grid. */
+static float balance_by_definition(float *x, size_t n)
+{
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+    int exponent = 0;
+    (void)frexp((double)largest, &exponent);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (float)ldexp(nearbyint(ldexp(fabs((double)x[i]), 37 - exponent)), exponent - 37);
+    }
+    qsort(x, n, sizeof *x, by_value);
+    double above = 0; /* the sum of all after number i */
+    for (size_t i = n; i-- > 0;) {
+        /* Is some b not below x[i - 1], and below x[i], enough for x[i] and all after it? */
+        double with = above + (double)x[i], below = i > 0 ? (double)x[i - 1] : 0;
+        double least = with / (double)n;
+        if (with > (double)n * below && least < (double)x[i]) {
+            return (float)fmax(least, below);
+        }
+        if (with > (double)n * below) {
+            return x[i];
+        }
+        above = with;
+    }
+    return 0;
+}
+
+static void compare_balance(float *x, size_t n)
+{
+    extern const tg_quantize_part tg_quantize_bingrad;
+    const double params[TG_PARAM_CAP] = {1, TG_BUCKET_MAX, 3, 0};
+    uint16_t *symbols = test_room(n * sizeof *symbols), *draws = test_room(n * sizeof *draws);
+    void *room = test_room((size_t)tg_quantize_bingrad.scratch_len(params));
+    memset(draws, 0, n * sizeof *draws);
+    uint8_t side[4];
+    tg_bucket b = {.symbols = symbols, .side = side, .values = x, .draws = {.upper = draws}, .scratch = room, .n = n};
+    tg_quantize_bingrad.encode_bucket(&b, params);
+    float expected = balance_by_definition(x, n), found = tg_get_float(side);
+    assert_memory_equal(&found, &expected, sizeof found);
+    free(room);
+    free(draws);
+    free(symbols);
+}
+
 static void one_magnitude_is_in_balance(void **state)
 {
     (void)state;
     test_random r = {23};
     for (int trial = 0; trial < 500; trial++) {
-        float x[D_MAX], room[D_MAX];
-        uint16_t symbols[D_MAX];
-        uint32_t draws[D_MAX] = {0};
-        uint8_t side[4];
-        extern const tg_quantize_part tg_quantize_bingrad;
-        const double params[TG_PARAM_CAP] = {1, 2048, 3, 0};
-        size_t n = draw_bucket(x, &r, trial);
-        float values[D_MAX];
-        memcpy(values, x, n * sizeof *x);
-        tg_bucket b = {.symbols = symbols, .side = side, .values = values, .draws = draws, .scratch = room, .n = n};
-        tg_quantize_bingrad.encode_bucket(&b, params);
-        double level = (double)tg_get_float(side), above = 0, at = 0;
-        for (size_t i = 0; i < n; i++) {
-            double size = fabs((double)x[i]);
-            above += size > level * (1 + 1e-6) ? size : 0;
-            at += size > level * (1 - 1e-6) ? size : 0;
-        }
-        assert_true(above <= (double)n * level * (1 + 1e-6) + 1e-44 * (double)n); /* it balances, ... */
-        assert_true(at >= (double)n * level * (1 - 1e-6) - 1e-44 * (double)n);    /* ... and nothing less does */
+        float x[D_MAX];
+        compare_balance(x, draw_bucket(x, &r, trial));
     }
+    static const size_t lens[] = {1, 2, 64, 2048, 8192, 8193, TG_BUCKET_MAX};
+    float *x = test_room(TG_BUCKET_MAX * sizeof *x);
+    for (int trial = 0; trial < 12 * 7; trial++) {
+        size_t n = lens[trial % 7];
+        for (size_t i = 0; i < n; i++) {
+            double v = test_gaussian(&r), heavy = v * v * v;
+            switch (trial / 7) {
+            case 0: x[i] = (float)v; break;
+            case 1: x[i] = (float)(heavy * heavy * heavy); break;
+            case 2: x[i] = v < 0 ? -1.0f : 1.0f; break;                    /* all equal */
+            case 3: x[i] = (float)(i % 7); break;                          /* many equal */
+            case 4: x[i] = i == n / 2 ? 1.0f : (float)v * 0x1p-30f; break; /* one alone */
+            case 5: x[i] = (float)v * 0x1p-140f; break;
+            case 6: x[i] = (float)(v * 0x1p125); break;
+            case 7: x[i] = 0; break;
+            case 8: x[i] = (float)exp(v * 12); break;
+            case 9: x[i] = i < n / 2 ? 1.0f : 2.0f; break;
+            case 10: x[i] = (float)(v * 0x1p-149); break;
+            default: x[i] = (float)(1.0 + v * 1e-6); break;
+            }
+            x[i] = isfinite(x[i]) ? x[i] : 1.0f;
+        }
+        compare_balance(x, n);
+    }
+    free(x);
 }
 
 /* ---- through the codec ---------------------------------------------------------------------------------------------------- */

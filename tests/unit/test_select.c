@@ -140,14 +140,17 @@ static void threshold_is_inclusive(void **state)
 static void draw_by_definition(bool *taken, bool block, uint64_t n, uint64_t b, const tg_stream *s)
 {
     memset(taken, 0, n);
-    uint64_t start = tg_stream_below(s, 0, n);
-    for (uint64_t i = 0; i < b; i++) {
-        if (block) {
-            taken[(start + i) % n] = true;
-        } else {
-            uint64_t j = n - b + i, t = tg_stream_below(s, i, j + 1);
-            taken[taken[t] ? j : t] = true;
-        }
+    uint64_t start = tg_stream_below(s, 0, n), wanted = b <= n - b ? b : n - b;
+    for (uint64_t i = 0; block && i < b; i++) {
+        taken[(start + i) % n] = true;
+    }
+    for (uint64_t i = 0, count = 0; !block && count < wanted; i++) {
+        uint64_t at = tg_stream_below(s, i, n);
+        count += taken[at] ? 0 : 1;
+        taken[at] = true;
+    }
+    for (uint64_t i = 0; !block && wanted < b && i < n; i++) {
+        taken[i] = !taken[i];
     }
 }
 
@@ -155,11 +158,11 @@ static void draws_follow_the_definition(void **state)
 {
     (void)state;
     static const uint64_t sizes[] = {1, 2, 7, 64, 65, 1000, 4097};
-    static const double ratios[] = {1e-6, 0.01, 0.3, 1};
-    for (uint64_t i = 0; i < 7 * 4 * 2 * 5; i++) {
+    static const double ratios[] = {1e-6, 0.01, 0.3, 0.5, 0.8, 1};
+    for (uint64_t i = 0; i < 7 * 6 * 2 * 5; i++) {
         uint64_t n = sizes[i % 7];
-        double params[TG_PARAM_CAP] = {0, 1, ratios[i / 7 % 4], 0};
-        bool block = i / 28 % 2;
+        double params[TG_PARAM_CAP] = {0, 1, ratios[i / 7 % 6], 0};
+        bool block = i / 42 % 2;
         const tg_select_part *part = block ? &tg_select_randomblock : &tg_select_randomk;
         tg_stream s = tg_stream_of(9, i, 2, 0);
         void *scratch = test_room((size_t)part->scratch_len(params, n, 1, n));
