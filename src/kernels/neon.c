@@ -27,7 +27,7 @@ const tg_kernels tg_kernels_neon = {
                .mark_keys = tg_neon_mark_keys,
                .mark_bin = tg_neon_mark_bin,
                .list_marks = tg_neon_list_marks},
-    .symbols = {.draw = tg_scalar_draw,
+    .symbols = {.draw = tg_neon_draw,
                 .ternary = ternary,
                 .two_sided = two_sided,
                 .levels = levels,

@@ -26,6 +26,9 @@ void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 
+/* neon_philox.c */
+void tg_neon_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);
+
 /* neon_symbols.c */
 void tg_neon_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_neon_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
