@@ -30,9 +30,16 @@ size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
 void tg_neon_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);
 
 /* neon_symbols.c */
+void tg_neon_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n);
+void tg_neon_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n);
+void tg_neon_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift, float factor,
+                    uint32_t most, size_t n);
+void tg_neon_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n);
 void tg_neon_signs(uint16_t *symbols, const float *values, size_t n);
 void tg_neon_mark_above(uint16_t *symbols, const float *values, float threshold, size_t n);
 void tg_neon_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+void tg_neon_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
+                           uint32_t bound_n, float scale, size_t n);
 void tg_neon_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_neon_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_neon_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
