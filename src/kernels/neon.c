@@ -4,7 +4,6 @@
 #if defined(__AARCH64EL__)
 #include "kernels/scalar.h"
 #define TG_TARGET __attribute__((unused)) /* some have a version of their own */
-#include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rice_loops.h"
@@ -39,11 +38,11 @@ const tg_kernels tg_kernels_neon = {
                 .powers = tg_neon_powers,
                 .look_up = tg_neon_look_up,
                 .look_up_add = tg_neon_look_up_add},
-    .statistics = {.magnitudes = magnitudes,
-                   .squares = squares,
-                   .moments = moments,
-                   .sums_around = sums_around,
-                   .sum_above = sum_above,
+    .statistics = {.magnitudes = tg_neon_magnitudes,
+                   .squares = tg_neon_squares,
+                   .moments = tg_neon_moments,
+                   .sums_around = tg_neon_sums_around,
+                   .sum_above = tg_neon_sum_above,
                    .ends = tg_neon_ends,
                    .nth = tg_neon_nth,
                    .split = tg_neon_split,

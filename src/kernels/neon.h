@@ -44,6 +44,13 @@ void tg_neon_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_neon_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_neon_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 
+/* neon_sums.c */
+double tg_neon_magnitudes(const float *values, size_t n);
+double tg_neon_squares(const float *values, size_t n);
+size_t tg_neon_moments(double of[2], const float *values, size_t n);
+size_t tg_neon_sums_around(double around[2], const float *values, float threshold, float scale, size_t n);
+size_t tg_neon_sum_above(double *sum, const float *values, float threshold, size_t n);
+
 /* neon_order.c */
 void tg_neon_ends(float ends[2], const float *values, size_t n);
 tg_ordered tg_neon_nth(float *scratch, const float *values, size_t n, size_t m);
