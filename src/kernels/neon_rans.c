@@ -5,6 +5,8 @@
 #if defined(__AARCH64EL__)
 #include "kernels/rans.h"
 
+#include <string.h>
+
 enum { LANES = 8, TABLE_MAX = 16 }; /* entries of 16 bits in the two vectors of a table look-up */
 
 /* ---- shuffles ------------------------------------------------------------------------------------------------------------ */
@@ -59,20 +61,18 @@ TG_NEON_INLINE uint8x16_t shuffle_of(const uint16_t row[LANES])
 
 /* ---- look-ups ------------------------------------------------------------------------------------------------------------ */
 
-/* Sixteen entries of 16 bits. */
-typedef struct table {
-    uint8x16x2_t bytes;
-} table;
+/* Sixteen entries of 16 bits. Compilers keep such a pair of registers only as a variable of its own, not as part of a structure. */
+typedef uint8x16x2_t table;
 
 TG_NEON_INLINE table table_of(const uint16_t entries[TABLE_MAX])
 {
-    return (table){{{vreinterpretq_u8_u16(vld1q_u16(entries)), vreinterpretq_u8_u16(vld1q_u16(entries + 8))}}};
+    return vld1q_u8_x2((const uint8_t *)entries);
 }
 
 /* `at` are byte shuffles, as LANE says. */
 TG_NEON_INLINE uint16x8_t entries_at(const table *t, uint16x8_t at)
 {
-    return vreinterpretq_u16_u8(vqtbl2q_u8(t->bytes, vreinterpretq_u8_u16(at)));
+    return vreinterpretq_u16_u8(vqtbl2q_u8(*t, vreinterpretq_u8_u16(at)));
 }
 
 TG_NEON_INLINE uint16x8_t lower_halves(uint32x4_t low, uint32x4_t high)
@@ -115,44 +115,22 @@ typedef struct planned {
     eight inverse;
 } planned;
 
-/* Where entries are looked up: in a table of 64-bit words, or, of few symbols, in registers. */
-typedef struct planner {
-    const uint64_t *plans;
-    uint16x8_t first;
-    table frequency, start, log, lower, upper; /* the last two are halves of the inverse */
-    bool are_few;
-} planner;
+/* The same entries in 16-bit parts, for up to TABLE_MAX symbols. The inverse has two. */
+typedef struct parts {
+    uint16_t frequency[TABLE_MAX], start[TABLE_MAX], log[TABLE_MAX], lower[TABLE_MAX], upper[TABLE_MAX];
+} parts;
 
-TG_NEON_INLINE planner planner_of(const tg_rans_plans *plans, bool are_few)
+static void parts_of(parts *p, const tg_rans_plans *plans)
 {
-    uint16_t entries[5][TABLE_MAX] = {{0}};
-    for (uint32_t s = 0; are_few && s < plans->span; s++) {
+    memset(p, 0, sizeof *p);
+    for (uint32_t s = 0; s < plans->span && s < TABLE_MAX; s++) {
         uint64_t plan = plans->plans[plans->first + s];
-        entries[0][s] = (uint16_t)((plan >> TG_PLAN_FREQUENCY & TG_PLAN_MASK) + 1);
-        entries[1][s] = (uint16_t)(plan >> TG_PLAN_START & TG_PLAN_MASK);
-        entries[2][s] = (uint16_t)(0 - (plan >> TG_PLAN_LOG));
-        entries[3][s] = (uint16_t)plan;
-        entries[4][s] = (uint16_t)(plan >> 16);
+        p->frequency[s] = (uint16_t)((plan >> TG_PLAN_FREQUENCY & TG_PLAN_MASK) + 1);
+        p->start[s] = (uint16_t)(plan >> TG_PLAN_START & TG_PLAN_MASK);
+        p->log[s] = (uint16_t)(0 - (plan >> TG_PLAN_LOG));
+        p->lower[s] = (uint16_t)plan;
+        p->upper[s] = (uint16_t)(plan >> 16);
     }
-    return (planner){.plans = plans->plans,
-                     .first = vdupq_n_u16((uint16_t)plans->first),
-                     .frequency = table_of(entries[0]),
-                     .start = table_of(entries[1]),
-                     .log = table_of(entries[2]),
-                     .lower = table_of(entries[3]),
-                     .upper = table_of(entries[4]),
-                     .are_few = are_few};
-}
-
-TG_NEON_INLINE planned pick(const uint16_t *symbols, const planner *p)
-{
-    uint16x8_t number = vsubq_u16(vld1q_u16(symbols), p->first);
-    uint16x8_t at = vmlaq_u16(vdupq_n_u16(0x0100), number, vdupq_n_u16(0x0202));
-    uint16x8x2_t inverse = vzipq_u16(entries_at(&p->lower, at), entries_at(&p->upper, at));
-    return (planned){.frequency = entries_at(&p->frequency, at),
-                     .start = entries_at(&p->start, at),
-                     .log = vreinterpretq_s16_u16(entries_at(&p->log, at)),
-                     .inverse = {vreinterpretq_u32_u16(inverse.val[0]), vreinterpretq_u32_u16(inverse.val[1])}};
 }
 
 TG_NEON_INLINE uint32x4_t two_plans(const uint64_t *plans, const uint16_t *symbols)
@@ -209,29 +187,51 @@ TG_NEON_INLINE uint8_t *push(uint32_t *states, uint8_t *at, planned p, int32x4_t
     return at;
 }
 
-TG_NEON_INLINE void push_rounds(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
-                                size_t count, const tg_rans_plans *plans, bool are_few)
+/* Entries from registers, where symbols are few. */
+static uint8_t *push_few(uint32_t *states, uint32_t lane_n, uint8_t *at, const uint16_t *symbols, size_t count,
+                         const tg_rans_plans *plans)
 {
-    const planner p = planner_of(plans, are_few);
+    parts p;
+    parts_of(&p, plans);
+    const table frequencies = table_of(p.frequency), starts = table_of(p.start), logs = table_of(p.log);
+    const table lowers = table_of(p.lower), uppers = table_of(p.upper);
+    const uint16x8_t first = vdupq_n_u16((uint16_t)(plans->first * 0x0202 - 0x0100)), both = vdupq_n_u16(0x0202);
     const int32x4_t above = vdupq_n_s32((int32_t)plans->bits - 31);
     const uint16x8_t total = vdupq_n_u16((uint16_t)(1u << plans->bits));
-    uint8_t *at = *words;
     for (size_t i = count; i > 0;) {
         i -= LANES;
-        planned plan = p.are_few ? pick(symbols + i, &p) : look(symbols + i, p.plans);
+        uint16x8_t place = vsubq_u16(vmulq_u16(vld1q_u16(symbols + i), both), first);
+        uint16x8x2_t inverse = vzipq_u16(entries_at(&lowers, place), entries_at(&uppers, place));
+        planned plan = {.frequency = entries_at(&frequencies, place),
+                        .start = entries_at(&starts, place),
+                        .log = vreinterpretq_s16_u16(entries_at(&logs, place)),
+                        .inverse = {vreinterpretq_u32_u16(inverse.val[0]), vreinterpretq_u32_u16(inverse.val[1])}};
         at = push(states + (i & (lane_n - 1)), at, plan, above, total);
     }
-    *words = at;
+    return at;
+}
+
+static uint8_t *push_many(uint32_t *states, uint32_t lane_n, uint8_t *at, const uint16_t *symbols, size_t count,
+                          const tg_rans_plans *plans)
+{
+    const int32x4_t above = vdupq_n_s32((int32_t)plans->bits - 31);
+    const uint16x8_t total = vdupq_n_u16((uint16_t)(1u << plans->bits));
+    const uint64_t *entries = plans->plans;
+    for (size_t i = count; i > 0;) {
+        i -= LANES;
+        at = push(states + (i & (lane_n - 1)), at, look(symbols + i, entries), above, total);
+    }
+    return at;
 }
 
 void tg_neon_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
                        const tg_rans_plans *plans)
 {
     size_t whole = lane_n < LANES ? 0 : count - count % LANES;
-    tg_kernels_scalar.coders.rans_push(states + (whole & (lane_n - 1)), lane_n, words, symbols + whole, count - whole,
-                                       plans);
-    plans->span <= TABLE_MAX ? push_rounds(states, lane_n, words, symbols, whole, plans, true)
-                             : push_rounds(states, lane_n, words, symbols, whole, plans, false);
+    uint32_t *rest = states + (whole & (lane_n - 1));
+    tg_kernels_scalar.coders.rans_push(rest, lane_n, words, symbols + whole, count - whole, plans);
+    *words = plans->span <= TABLE_MAX ? push_few(states, lane_n, *words, symbols, whole, plans)
+                                      : push_many(states, lane_n, *words, symbols, whole, plans);
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------------------------ */
@@ -242,19 +242,13 @@ typedef struct pulled {
     eight next;
 } pulled;
 
-/* Where symbols are looked up: in slots, or, of few symbols, in registers. */
-typedef struct finder {
-    const uint32_t *slots;
-    int32x4_t above; /* minus bits */
-    uint16x8_t lowest, upper;
-    table symbols, starts, frequencies;
-    uint16_t step; /* the first of a binary search among these; 0: use the slots */
-} finder;
-
-TG_NEON_INLINE table table_of_words(const uint32_t entries[TG_RANS_FEW])
+TG_NEON_INLINE table table_of_words(const uint32_t words[TG_RANS_FEW])
 {
-    return (table){{{vreinterpretq_u8_u16(lower_halves(vld1q_u32(entries), vld1q_u32(entries + 4))),
-                     vreinterpretq_u8_u16(lower_halves(vld1q_u32(entries + 8), vld1q_u32(entries + 12)))}}};
+    uint16_t entries[TABLE_MAX];
+    for (int e = 0; e < TABLE_MAX; e++) {
+        entries[e] = (uint16_t)words[e];
+    }
+    return table_of(entries);
 }
 
 TG_NEON_INLINE uint32x4_t four_slots(const uint32_t *slots, uint64_t at)
@@ -272,65 +266,69 @@ TG_NEON_INLINE uint32x4_t next_of(uint32x4_t slots, uint32x4_t top)
     return vmlaq_u32(vsraq_n_u32(top, slots, 20), less, top);
 }
 
-TG_NEON_INLINE pulled look_up(uint16x8_t low, eight top, const finder *f)
+/* `has_upper`, a constant, says that there are symbols from 256 on. */
+TG_NEON_INLINE pulled look_up(uint16x8_t low, eight top, const uint32_t *slots, uint16x8_t upper, bool has_upper)
 {
     uint64x2_t places = vreinterpretq_u64_u16(low);
-    uint32x4_t front = four_slots(f->slots, vgetq_lane_u64(places, 0));
-    uint32x4_t back = four_slots(f->slots, vgetq_lane_u64(places, 1));
+    uint32x4_t front = four_slots(slots, vgetq_lane_u64(places, 0));
+    uint32x4_t back = four_slots(slots, vgetq_lane_u64(places, 1));
     uint16x8_t symbol = vandq_u16(lower_halves(front, back), vdupq_n_u16(255));
-    uint16x8_t is_upper = vandq_u16(vcgeq_u16(low, f->upper), vdupq_n_u16(256));
-    return (pulled){vorrq_u16(symbol, is_upper), {next_of(front, top.low), next_of(back, top.high)}};
+    if (has_upper) {
+        symbol = vorrq_u16(symbol, vandq_u16(vcgeq_u16(low, upper), vdupq_n_u16(256)));
+    }
+    return (pulled){symbol, {next_of(front, top.low), next_of(back, top.high)}};
 }
 
-/* Of few symbols, by binary search in registers. */
-TG_NEON_INLINE pulled search(uint16x8_t low, eight top, const finder *f)
+/* Of few symbols, by binary search in registers from `first`, a constant, on. */
+TG_NEON_INLINE pulled search(uint16x8_t low, eight top, const table *symbols, const table *starts,
+                             const table *frequencies, uint16_t first)
 {
     uint16x8_t at = vdupq_n_u16(LANE(0));
-    for (uint16_t step = f->step; step > 0; step /= 2) {
+    for (uint16_t step = first; step > 0; step /= 2) {
         uint16x8_t further = vaddq_u16(at, vdupq_n_u16((uint16_t)(step * 0x0202)));
-        at = vbslq_u16(vcgeq_u16(low, entries_at(&f->starts, further)), further, at);
+        at = vbslq_u16(vcgeq_u16(low, entries_at(starts, further)), further, at);
     }
-    eight frequency = widen(entries_at(&f->frequencies, at));
-    eight offset = widen(vsubq_u16(low, entries_at(&f->starts, at)));
-    return (pulled){entries_at(&f->symbols, at),
+    eight frequency = widen(entries_at(frequencies, at));
+    eight offset = widen(vsubq_u16(low, entries_at(starts, at)));
+    return (pulled){entries_at(symbols, at),
                     {vmlaq_u32(offset.low, frequency.low, top.low), vmlaq_u32(offset.high, frequency.high, top.high)}};
 }
 
-/* Decodes one symbol from each of eight states, which refill from `at`, where there are eight words; returns the new `at`. */
-TG_NEON_INLINE const uint8_t *pull(uint16_t *symbols, uint32_t *states, const uint8_t *at, const finder *f)
+/* Eight states take words from `at`, where there are eight, if they need them; returns the new `at`. */
+TG_NEON_INLINE const uint8_t *refill(uint32_t *states, eight next, const uint8_t *at)
 {
-    eight x = load(states);
-    uint16x8_t low = vandq_u16(lower_halves(x.low, x.high), f->lowest);
-    eight top = shift(x, f->above);
-    pulled p = f->step > 0 ? search(low, top, f) : look_up(low, top, f);
-    vst1q_u16(symbols, p.symbol);
-    const uint32x4_t start = vdupq_n_u32(TG_RANS_START);
-    uint32x4_t is_low[2] = {vcltq_u32(p.next.low, start), vcltq_u32(p.next.high, start)};
+    const uint32x4_t start = vdupq_n_u32(TG_RANS_START), word = vdupq_n_u32(16); /* bits */
+    uint32x4_t is_low[2] = {vcltq_u32(next.low, start), vcltq_u32(next.high, start)};
     uint32_t mask = mask_of(lower_halves(is_low[0], is_low[1]));
     uint16x8_t words = vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(at), shuffle_of(to_lanes[mask])));
-    const uint32x4_t word = vdupq_n_u32(16); /* bits */
-    x.low = vshlq_u32(p.next.low, vreinterpretq_s32_u32(vandq_u32(is_low[0], word)));
-    x.high = vshlq_u32(p.next.high, vreinterpretq_s32_u32(vandq_u32(is_low[1], word)));
-    store(states, (eight){vaddw_u16(x.low, vget_low_u16(words)), vaddw_high_u16(x.high, words)});
+    next.low = vshlq_u32(next.low, vreinterpretq_s32_u32(vandq_u32(is_low[0], word)));
+    next.high = vshlq_u32(next.high, vreinterpretq_s32_u32(vandq_u32(is_low[1], word)));
+    store(states, (eight){vaddw_u16(next.low, vget_low_u16(words)), vaddw_high_u16(next.high, words)});
     return at + 2 * (size_t)counts[mask];
 }
 
+/* Rounds of all states. `first` is that of `search`; 0: use the slots. */
 TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                                  const uint8_t *end, size_t count, const tg_rans_slots *slots, uint16_t step)
+                                  const uint8_t *end, size_t count, const tg_rans_slots *slots, uint16_t first,
+                                  bool has_upper)
 {
-    const finder f = {.slots = slots->slots,
-                      .above = vdupq_n_s32(-(int32_t)slots->bits),
-                      .lowest = vdupq_n_u16((uint16_t)((1u << slots->bits) - 1)),
-                      .upper = vdupq_n_u16((uint16_t)slots->upper),
-                      .symbols = table_of_words(slots->few_symbol),
-                      .starts = table_of_words(slots->few_start),
-                      .frequencies = table_of_words(slots->few_frequency),
-                      .step = step};
+    const int32x4_t above = vdupq_n_s32(-(int32_t)slots->bits);
+    const uint16x8_t lowest = vdupq_n_u16((uint16_t)((1u << slots->bits) - 1));
+    const uint16x8_t upper = vdupq_n_u16((uint16_t)slots->upper);
+    const table few = table_of_words(slots->few_symbol), starts = table_of_words(slots->few_start);
+    const table frequencies = table_of_words(slots->few_frequency);
+    const uint32_t *all = slots->slots, *last = states + lane_n;
     const uint8_t *at = *words;
     size_t i = 0;
     for (; count - i >= lane_n && (size_t)(end - at) >= 2 * (size_t)lane_n; i += lane_n) {
-        for (uint32_t l = 0; l < lane_n; l += LANES) {
-            at = pull(symbols + i + l, states + l, at, &f);
+        uint16_t *out = symbols + i;
+        for (uint32_t *here = states; here < last; here += LANES, out += LANES) {
+            eight x = load(here), top = shift(x, above);
+            uint16x8_t low = vandq_u16(lower_halves(x.low, x.high), lowest);
+            pulled p = first > 0 ? search(low, top, &few, &starts, &frequencies, first)
+                                 : look_up(low, top, all, upper, has_upper);
+            vst1q_u16(out, p.symbol);
+            at = refill(here, p.next, at);
         }
     }
     *words = at;
@@ -340,8 +338,12 @@ TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t 
 size_t tg_neon_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
                          const uint8_t *end, size_t count, const tg_rans_slots *slots)
 {
-    return slots->few_n == 0  ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 0)
-           : slots->few_n > 4 ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 8)
-                              : pull_rounds(symbols, states, lane_n, words, end, count, slots, 2);
+    if (slots->few_n == 0) {
+        return slots->upper >> slots->bits == 0
+                   ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 0, true)
+                   : pull_rounds(symbols, states, lane_n, words, end, count, slots, 0, false);
+    }
+    return slots->few_n > 4 ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 8, false)
+                            : pull_rounds(symbols, states, lane_n, words, end, count, slots, 2, false);
 }
 #endif
