@@ -5,6 +5,7 @@
 #include "kernels/scalar.h"
 
 #include <math.h>
+#include <string.h>
 
 void tg_neon_ends(float ends[2], const float *values, size_t n)
 {
@@ -49,62 +50,58 @@ uint64_t tg_neon_ways_up(const float *values, double high, double scale, size_t 
 
 /* ---- order statistics ---------------------------------------------------------------------------------------------------- */
 
-/* Byte shuffles that move the marked ones of four floats to the front, and how many are marked. */
+/* For each mask of four floats a byte shuffle that moves the marked ones to the front, and their length in bytes. A mask counts in
+ * steps of a row. */
+typedef struct row {
+    uint8_t shuffle[16];
+    size_t len, unused;
+} row;
+
 #define FLOAT(i) 4 * (i), 4 * (i) + 1, 4 * (i) + 2, 4 * (i) + 3
-static const uint8_t to_front[16][16] = {
-    {0},
-    {FLOAT(0)},
-    {FLOAT(1)},
-    {FLOAT(0), FLOAT(1)},
-    {FLOAT(2)},
-    {FLOAT(0), FLOAT(2)},
-    {FLOAT(1), FLOAT(2)},
-    {FLOAT(0), FLOAT(1), FLOAT(2)},
-    {FLOAT(3)},
-    {FLOAT(0), FLOAT(3)},
-    {FLOAT(1), FLOAT(3)},
-    {FLOAT(0), FLOAT(1), FLOAT(3)},
-    {FLOAT(2), FLOAT(3)},
-    {FLOAT(0), FLOAT(2), FLOAT(3)},
-    {FLOAT(1), FLOAT(2), FLOAT(3)},
-    {FLOAT(0), FLOAT(1), FLOAT(2), FLOAT(3)},
+static const row rows[16] = {
+    {{0}, 0, 0},
+    {{FLOAT(0)}, 4, 0},
+    {{FLOAT(1)}, 4, 0},
+    {{FLOAT(0), FLOAT(1)}, 8, 0},
+    {{FLOAT(2)}, 4, 0},
+    {{FLOAT(0), FLOAT(2)}, 8, 0},
+    {{FLOAT(1), FLOAT(2)}, 8, 0},
+    {{FLOAT(0), FLOAT(1), FLOAT(2)}, 12, 0},
+    {{FLOAT(3)}, 4, 0},
+    {{FLOAT(0), FLOAT(3)}, 8, 0},
+    {{FLOAT(1), FLOAT(3)}, 8, 0},
+    {{FLOAT(0), FLOAT(1), FLOAT(3)}, 12, 0},
+    {{FLOAT(2), FLOAT(3)}, 8, 0},
+    {{FLOAT(0), FLOAT(2), FLOAT(3)}, 12, 0},
+    {{FLOAT(1), FLOAT(2), FLOAT(3)}, 12, 0},
+    {{FLOAT(0), FLOAT(1), FLOAT(2), FLOAT(3)}, 16, 0},
 };
-static const uint8_t marks_of[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+static const uint32_t bits_of_lanes[4] = {sizeof(row), 2 * sizeof(row), 4 * sizeof(row), 8 * sizeof(row)};
 
-/* One bit for each of four lanes, from bit 0 or from bit 4 on. */
-static const uint32_t bits_of_lanes[2][4] = {{1, 2, 4, 8}, {16, 32, 64, 128}};
-
-/* Stores the marked ones of four values at `out`. Overwrites up to four elements if `end` allows it. */
-TG_NEON_INLINE size_t put_marked(float *out, const float *end, uint32_t marked, float32x4_t values)
+/* Stores the marked ones of four values at `out`, where there is space for four; returns their end. */
+TG_NEON_INLINE float *put_marked(float *out, uint32_t marked, float32x4_t values)
 {
-    size_t n = marks_of[marked];
-    uint8x16_t together = vqtbl1q_u8(vreinterpretq_u8_f32(values), vld1q_u8(to_front[marked]));
-    if (end - out >= 4) {
-        vst1q_f32(out, vreinterpretq_f32_u8(together));
-    } else {
-        float few[4];
-        vst1q_f32(few, vreinterpretq_f32_u8(together));
-        for (size_t i = 0; i < n; i++) {
-            out[i] = few[i];
-        }
-    }
-    return n;
+    const row *r = (const row *)(const void *)((const char *)rows + marked);
+    uint8x16_t together = vqtbl1q_u8(vreinterpretq_u8_f32(values), vld1q_u8(r->shuffle));
+    vst1q_f32(out, vreinterpretq_f32_u8(together));
+    return (float *)(void *)((char *)out + r->len);
 }
 
 /* Copies the values in [low, high] in their order, and counts those below; returns the number copied. */
 static size_t keep_between(float *out, size_t *below, const float *values, size_t n, float low, float high)
 {
     const float32x4_t least = vdupq_n_f32(low), most = vdupq_n_f32(high);
-    const uint32x4_t bits = vld1q_u32(bits_of_lanes[0]);
-    const float *end = out + n;
+    const uint32x4_t bits = vld1q_u32(bits_of_lanes);
     float *to = out;
     uint32x4_t reached_n = vdupq_n_u32(0); /* of fewer than 2^32 values, as a bucket has */
     size_t i = 0;
-    for (; n - i >= 4; i += 4) {
-        float32x4_t some = vld1q_f32(values + i);
-        uint32x4_t reached = vcgeq_f32(some, least), kept = vandq_u32(reached, vcleq_f32(some, most));
-        reached_n = vsubq_u32(reached_n, reached);
-        to += put_marked(to, end, vaddvq_u32(vandq_u32(kept, bits)), some);
+    for (; n - i >= 8; i += 8) { /* there is space, as no more are copied than were read */
+        for (size_t k = 0; k < 8; k += 4) {
+            float32x4_t some = vld1q_f32(values + i + k);
+            uint32x4_t reached = vcgeq_f32(some, least), kept = vandq_u32(reached, vcleq_f32(some, most));
+            reached_n = vsubq_u32(reached_n, reached);
+            to = put_marked(to, vaddvq_u32(vandq_u32(kept, bits)), some);
+        }
     }
     size_t under = i - vaddlvq_u32(reached_n);
     for (; i < n; i++) {
@@ -117,40 +114,48 @@ static size_t keep_between(float *out, size_t *below, const float *values, size_
     return (size_t)(to - out);
 }
 
-/* Sorts SAMPLE values. The rank of each is found by comparing it with all; ties keep their order. */
 enum { SAMPLE = 16, FEW = 32 };
 
+/* Sorts SAMPLE values. The rank of each is found by comparing it with all; ties keep their order. */
 static void sort_sample(float sorted[SAMPLE], const float *few)
 {
-    for (size_t i = 0; i < SAMPLE; i++) {
-        size_t rank = 0;
-        for (size_t j = 0; j < SAMPLE; j++) {
-            rank += few[j] < few[i] || (few[j] == few[i] && j < i) ? 1 : 0;
+    static const uint32_t places[4] = {0, 1, 2, 3};
+    const float32x4_t all[4] = {vld1q_f32(few), vld1q_f32(few + 4), vld1q_f32(few + 8), vld1q_f32(few + 12)};
+    const uint32x4_t lanes = vld1q_u32(places);
+    uint32x4_t ranks[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    for (uint32_t j = 0; j < SAMPLE; j++) {
+        const float32x4_t one = vld1q_dup_f32(few + j);
+        for (uint32_t v = 0; v < 4; v++) { /* values after this one count it if they are equal, others do not */
+            uint32x4_t after = vcgtq_u32(vaddq_u32(lanes, vdupq_n_u32(4 * v)), vdupq_n_u32(j));
+            uint32x4_t same = vandq_u32(vceqq_f32(all[v], one), after);
+            ranks[v] = vsubq_u32(ranks[v], vorrq_u32(vcgtq_f32(all[v], one), same));
         }
-        sorted[rank] = few[i];
+    }
+    uint32_t to[SAMPLE];
+    for (size_t v = 0; v < 4; v++) {
+        vst1q_u32(to + 4 * v, ranks[v]);
+    }
+    for (size_t i = 0; i < SAMPLE; i++) {
+        sorted[to[i]] = few[i];
     }
 }
 
 /* The m-th of up to FEW values. */
 static tg_ordered nth_of_few(const float *few, size_t n, size_t m)
 {
-    const float32x4_t none = vdupq_n_f32(INFINITY); /* not less than any, and counted too often at most among equals */
-    float padded[FEW];
-    for (size_t i = 0; i < FEW; i += 4) {
-        vst1q_f32(padded + i, none);
-    }
-    for (size_t i = 0; i < n; i++) {
-        padded[i] = few[i];
-    }
+    float padded[FEW]; /* by infinity: not less than any value, and equal only to itself */
+    size_t vector_n = (n + 3) / 4;
+    vst1q_f32(padded + 4 * (vector_n - 1), vdupq_n_f32(INFINITY));
+    memcpy(padded, few, n * sizeof *few);
     for (size_t i = 0;; i++) {
         const float32x4_t one = vdupq_n_f32(few[i]);
         uint32x4_t less = vdupq_n_u32(0), equal = less;
-        for (size_t j = 0; j < FEW; j += 4) {
-            float32x4_t some = vld1q_f32(padded + j);
+        for (size_t v = 0; v < vector_n; v++) {
+            float32x4_t some = vld1q_f32(padded + 4 * v);
             less = vsubq_u32(less, vcltq_f32(some, one));
             equal = vsubq_u32(equal, vceqq_f32(some, one));
         }
-        size_t less_n = vaddvq_u32(less), equal_n = vaddvq_u32(equal) - (few[i] == INFINITY ? FEW - n : 0);
+        size_t less_n = vaddvq_u32(less), equal_n = vaddvq_u32(equal) - (few[i] == INFINITY ? 4 * vector_n - n : 0);
         if (less_n <= m && m < less_n + equal_n) {
             return (tg_ordered){few[i], less_n, equal_n};
         }
@@ -216,19 +221,43 @@ tg_ordered tg_neon_nth(float *scratch, const float *values, size_t n, size_t m)
     return found;
 }
 
+/* The same where there may be less space, up to `end`. */
+static float *put_guarded(float *out, const float *end, uint32_t marked, float32x4_t values)
+{
+    float few[4];
+    if (end - out >= 4) {
+        return put_marked(out, marked, values);
+    }
+    size_t n = (size_t)(put_marked(few, marked, values) - few);
+    memcpy(out, few, n * sizeof *few);
+    return out + n;
+}
+
+/* The values below the pivot are marked in the lower half, those above it in the upper half. */
+TG_NEON_INLINE uint32_t mark_sides(float32x4_t some, float32x4_t pivot)
+{
+    const uint32x4_t bits = vld1q_u32(bits_of_lanes);
+    uint32x4_t below = vandq_u32(vcltq_f32(some, pivot), bits), above = vandq_u32(vcgtq_f32(some, pivot), bits);
+    return vaddvq_u32(vsliq_n_u32(below, above, 16));
+}
+
 void tg_neon_split(float *out, const float *values, size_t n, const tg_ordered *at)
 {
     const float32x4_t pivot = vdupq_n_f32(at->value);
-    const uint32x4_t low_bits = vld1q_u32(bits_of_lanes[0]), high_bits = vld1q_u32(bits_of_lanes[1]);
     float *less = out, *more = out + at->less + at->equal;
     const float *end = out + n, *middle = more;
     size_t i = 0;
-    for (; n - i >= 4; i += 4) {
+    for (; n - i >= 4 && middle - less >= 4 && end - more >= 4; i += 4) {
         float32x4_t some = vld1q_f32(values + i);
-        uint32x4_t below = vandq_u32(vcltq_f32(some, pivot), low_bits);
-        uint32_t marks = vaddvq_u32(vorrq_u32(below, vandq_u32(vcgtq_f32(some, pivot), high_bits)));
-        less += put_marked(less, middle, marks & 15, some);
-        more += put_marked(more, end, marks >> 4, some);
+        uint32_t marks = mark_sides(some, pivot);
+        less = put_marked(less, marks & 0xffff, some);
+        more = put_marked(more, marks >> 16, some);
+    }
+    for (; n - i >= 4; i += 4) { /* one side is nearly full */
+        float32x4_t some = vld1q_f32(values + i);
+        uint32_t marks = mark_sides(some, pivot);
+        less = put_guarded(less, middle, marks & 0xffff, some);
+        more = put_guarded(more, end, marks >> 16, some);
     }
     for (; i < n; i++) {
         if (values[i] < at->value) {
