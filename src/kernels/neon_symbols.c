@@ -5,10 +5,21 @@
 #if defined(__AARCH64EL__)
 #include "kernels/scalar.h"
 
+#include <string.h>
+
 /* The lower halves of eight lanes of 32 bits. */
 TG_NEON_INLINE uint16x8_t lower_halves(uint32x4_t low, uint32x4_t high)
 {
     return vuzp1q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
+}
+
+/* Bytes of a table in `vector_n`, a constant, vectors. Compilers keep such registers together only as variables of their own, not as
+ * part of a structure. */
+TG_NEON_INLINE uint8x16_t bytes_at(const uint8x16x4_t *table, uint8x16_t at, int vector_n)
+{
+    return vector_n == 1   ? vqtbl1q_u8(table->val[0], at)
+           : vector_n == 2 ? vqtbl2q_u8((uint8x16x2_t){{table->val[0], table->val[1]}}, at)
+                           : vqtbl4q_u8(*table, at);
 }
 
 /* ---- thresholds ---------------------------------------------------------------------------------------------------------- */
@@ -18,10 +29,10 @@ void tg_neon_mark_above(uint16_t *symbols, const float *values, float threshold,
     const float32x4_t limit = vdupq_n_f32(threshold);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        for (size_t k = i; k < i + 16; k += 8) {
-            uint32x4_t low = vcgtq_f32(vld1q_f32(values + k), limit);
-            uint32x4_t high = vcgtq_f32(vld1q_f32(values + k + 4), limit);
-            vst1q_u16(symbols + k, vshrq_n_u16(lower_halves(low, high), 15));
+        for (size_t k = 0; k < 16; k += 8) {
+            uint32x4_t low = vcgtq_f32(vld1q_f32(values + i + k), limit);
+            uint32x4_t high = vcgtq_f32(vld1q_f32(values + i + k + 4), limit);
+            vst1q_u16(symbols + i + k, vshrq_n_u16(lower_halves(low, high), 15));
         }
     }
     tg_scalar_mark_above(symbols + i, values + i, threshold, n - i);
@@ -31,32 +42,44 @@ void tg_neon_signs(uint16_t *symbols, const float *values, size_t n)
 {
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        for (size_t k = i; k < i + 16; k += 8) {
-            uint16x8_t low = vreinterpretq_u16_f32(vld1q_f32(values + k));
-            uint16x8_t high = vreinterpretq_u16_f32(vld1q_f32(values + k + 4));
-            vst1q_u16(symbols + k, vshrq_n_u16(vuzp2q_u16(low, high), 15));
+        for (size_t k = 0; k < 16; k += 8) {
+            uint16x8_t low = vreinterpretq_u16_f32(vld1q_f32(values + i + k));
+            uint16x8_t high = vreinterpretq_u16_f32(vld1q_f32(values + i + k + 4));
+            vst1q_u16(symbols + i + k, vshrq_n_u16(vuzp2q_u16(low, high), 15));
         }
     }
     tg_scalar_signs(symbols + i, values + i, n - i);
 }
 
-/* Sixteen values, to hide the latency of the subtractions. A comparison gives -1 where it holds. */
+/* `vector_n`, a constant, vectors of four values, to hide the latency of the subtractions. A comparison gives -1 where it holds. */
+TG_NEON_INLINE void count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n,
+                                size_t vector_n)
+{
+    float32x4_t value[8];
+    uint32x4_t counts[8];
+    for (size_t v = 0; v < vector_n; v++) {
+        value[v] = vld1q_f32(values + 4 * v);
+        counts[v] = vdupq_n_u32(0);
+    }
+    for (uint32_t l = 0; l < limit_n; l++) {
+        const float32x4_t limit = vld1q_dup_f32(limits + l);
+        for (size_t v = 0; v < vector_n; v++) {
+            counts[v] = vsubq_u32(counts[v], vcgtq_f32(value[v], limit));
+        }
+    }
+    for (size_t v = 0; v < vector_n; v += 2) {
+        vst1q_u16(symbols + 4 * v, lower_halves(counts[v], counts[v + 1]));
+    }
+}
+
 void tg_neon_count_above(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n)
 {
     size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        const float32x4_t a = vld1q_f32(values + i), b = vld1q_f32(values + i + 4), c = vld1q_f32(values + i + 8),
-                          d = vld1q_f32(values + i + 12);
-        uint32x4_t in_a = vdupq_n_u32(0), in_b = in_a, in_c = in_a, in_d = in_a;
-        for (uint32_t l = 0; l < limit_n; l++) {
-            const float32x4_t limit = vld1q_dup_f32(limits + l);
-            in_a = vsubq_u32(in_a, vcgtq_f32(a, limit));
-            in_b = vsubq_u32(in_b, vcgtq_f32(b, limit));
-            in_c = vsubq_u32(in_c, vcgtq_f32(c, limit));
-            in_d = vsubq_u32(in_d, vcgtq_f32(d, limit));
-        }
-        vst1q_u16(symbols + i, lower_halves(in_a, in_b));
-        vst1q_u16(symbols + i + 8, lower_halves(in_c, in_d));
+    for (; n - i >= 32; i += 32) {
+        count_above(symbols + i, values + i, limits, limit_n, 8);
+    }
+    for (; n - i >= 8; i += 8) {
+        count_above(symbols + i, values + i, limits, limit_n, 2);
     }
     tg_scalar_count_above(symbols + i, values + i, limits, limit_n, n - i);
 }
@@ -104,15 +127,16 @@ void tg_neon_ternary(uint16_t *symbols, const float *values, const tg_draws *dra
 {
     const float per_unit = 0x1p16f / largest;
     const uint16x8_t one = vdupq_n_u16(1), two = vdupq_n_u16(2);
+    const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; has_reciprocal(largest) && n - i >= 16; i += 16) {
         uint16x8_t distance = vdupq_n_u16(UINT16_MAX);
-        for (size_t k = i; k < i + 16; k += 8) {
-            float32x4_t front = vld1q_f32(values + k), back = vld1q_f32(values + k + 4);
+        for (size_t k = 0; k < 16; k += 8) {
+            float32x4_t front = vld1q_f32(values + i + k), back = vld1q_f32(values + i + k + 4);
             uint16x8_t quotient =
                 quotients(vmulq_n_f32(vabsq_f32(front), per_unit), vmulq_n_f32(vabsq_f32(back), per_unit));
-            uint16x8_t sent = are_below(draws->upper + k, quotient, &distance); /* then the value is not 0 */
-            vst1q_u16(symbols + k, vbslq_u16(sent, vbicq_u16(two, negative(front, back)), one));
+            uint16x8_t sent = are_below(upper + i + k, quotient, &distance); /* then the value is not 0 */
+            vst1q_u16(symbols + i + k, vbslq_u16(sent, vbicq_u16(two, negative(front, back)), one));
         }
         if (UNLIKELY(!all_decided(distance))) {
             tg_draws here = tg_draws_from(draws, i);
@@ -128,14 +152,15 @@ void tg_neon_two_sided(uint16_t *symbols, const float *values, const tg_draws *d
 {
     const float per_unit = 0x1p15f / level;
     const float32x4_t half = vdupq_n_f32(0x1p15f);
+    const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; has_reciprocal(level) && n - i >= 16; i += 16) {
         uint16x8_t distance = vdupq_n_u16(UINT16_MAX);
-        for (size_t k = i; k < i + 16; k += 8) {
-            float32x4_t front = vaddq_f32(vmulq_n_f32(vld1q_f32(values + k), per_unit), half);
-            float32x4_t back = vaddq_f32(vmulq_n_f32(vld1q_f32(values + k + 4), per_unit), half);
-            uint16x8_t up = are_below(draws->upper + k, quotients(front, back), &distance);
-            vst1q_u16(symbols + k, vshrq_n_u16(up, 15));
+        for (size_t k = 0; k < 16; k += 8) {
+            float32x4_t front = vaddq_f32(vmulq_n_f32(vld1q_f32(values + i + k), per_unit), half);
+            float32x4_t back = vaddq_f32(vmulq_n_f32(vld1q_f32(values + i + k + 4), per_unit), half);
+            uint16x8_t up = are_below(upper + i + k, quotients(front, back), &distance);
+            vst1q_u16(symbols + i + k, vshrq_n_u16(up, 15));
         }
         if (UNLIKELY(!all_decided(distance))) {
             tg_draws here = tg_draws_from(draws, i);
@@ -178,10 +203,11 @@ void tg_neon_levels(uint16_t *symbols, const float *values, const tg_draws *draw
                     uint32_t most, size_t n)
 {
     bool is_shifted = shift != 1.0f;
+    const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        bool done = is_shifted ? levels(symbols + i, values + i, draws->upper + i, shift, factor, most, true)
-                               : levels(symbols + i, values + i, draws->upper + i, shift, factor, most, false);
+        bool done = is_shifted ? levels(symbols + i, values + i, upper + i, shift, factor, most, true)
+                               : levels(symbols + i, values + i, upper + i, shift, factor, most, false);
         if (UNLIKELY(!done)) {
             tg_draws here = tg_draws_from(draws, i);
             tg_scalar_levels(symbols + i, values + i, &here, shift, factor, most, 16);
@@ -195,18 +221,19 @@ void tg_neon_levels(uint16_t *symbols, const float *values, const tg_draws *draw
 void tg_neon_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n)
 {
     const uint16x8_t magnitude = vdupq_n_u16(0x7fff), last = vdupq_n_u16(254 << 7);
+    const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
         uint16x8_t unsure = vdupq_n_u16(0);
-        for (size_t k = i; k < i + 16; k += 8) {
-            uint32x4_t front = vreinterpretq_u32_f32(vld1q_f32(values + k));
-            uint32x4_t back = vreinterpretq_u32_f32(vld1q_f32(values + k + 4));
+        for (size_t k = 0; k < 16; k += 8) {
+            uint32x4_t front = vreinterpretq_u32_f32(vld1q_f32(values + i + k));
+            uint32x4_t back = vreinterpretq_u32_f32(vld1q_f32(values + i + k + 4));
             uint16x8_t fraction = vshrn_high_n_u32(vshrn_n_u32(front, 7), back, 7);
             uint16x8_t top = vuzp2q_u16(vreinterpretq_u16_u32(front), vreinterpretq_u16_u32(back));
-            uint16x8_t some = vld1q_u16(draws->upper + k);
+            uint16x8_t some = vld1q_u16(upper + i + k);
             uint16x8_t up = vandq_u16(vcltq_u16(some, fraction), vcltq_u16(vandq_u16(top, magnitude), last));
             unsure = vorrq_u16(unsure, vceqq_u16(some, fraction));
-            vst1q_u16(symbols + k, vsubq_u16(vshrq_n_u16(top, 7), up));
+            vst1q_u16(symbols + i + k, vsubq_u16(vshrq_n_u16(top, 7), up));
         }
         if (UNLIKELY(vmaxvq_u16(unsure) != 0)) {
             tg_draws here = tg_draws_from(draws, i);
@@ -219,15 +246,10 @@ void tg_neon_natural(uint16_t *symbols, const float *values, const tg_draws *dra
 
 enum { INTERVALS = 16 };
 
-/* Up to 16 intervals between bounds: where they begin, and 2^16 over their widths, as bytes for table look-ups. */
-typedef struct intervals {
-    uint8x16x4_t low, per_unit;
-} intervals;
-
-/* False if a width has no reciprocal. Of a width of 0 that is infinity, which gives the right answer: all or nothing. */
-TG_NEON_INLINE bool intervals_of(intervals *at, const float *bounds, uint32_t bound_n)
+/* Up to 16 intervals between bounds: where they begin, and 2^16 over their widths. False if a width has no reciprocal. Of a width of
+ * 0 that is infinity, which gives the right answer: all or nothing. */
+static bool intervals_of(float low[INTERVALS], float per_unit[INTERVALS], const float *bounds, uint32_t bound_n)
 {
-    float low[INTERVALS] = {0}, per_unit[INTERVALS] = {0};
     bool sound = bound_n <= INTERVALS + 1;
     for (uint32_t b = 0; sound && b + 1 < bound_n; b++) {
         float width = bounds[b + 1] - bounds[b];
@@ -235,49 +257,45 @@ TG_NEON_INLINE bool intervals_of(intervals *at, const float *bounds, uint32_t bo
         per_unit[b] = 0x1p16f / width;
         sound = has_reciprocal(width) || width == 0;
     }
-    at->low = vld1q_u8_x4((const uint8_t *)low);
-    at->per_unit = vld1q_u8_x4((const uint8_t *)per_unit);
     return sound;
 }
 
-/* `vector_n`, a constant, is how many vectors hold all intervals. */
 TG_NEON_INLINE float32x4_t floats_at(const uint8x16x4_t *table, uint8x16_t at, int vector_n)
 {
-    return vreinterpretq_f32_u8(vector_n == 1   ? vqtbl1q_u8(table->val[0], at)
-                                : vector_n == 2 ? vqtbl2q_u8((uint8x16x2_t){{table->val[0], table->val[1]}}, at)
-                                                : vqtbl4q_u8(*table, at));
-}
-
-/* The quotients of four values, scaled already, in their intervals, whose numbers are `below`. */
-TG_NEON_INLINE float32x4_t in_interval(float32x4_t value, uint32x4_t below, const intervals *at, int vector_n)
-{
-    uint8x16_t bytes = vreinterpretq_u8_u32(vmlaq_n_u32(vdupq_n_u32(0x03020100), below, 0x04040404));
-    float32x4_t distance = vsubq_f32(value, floats_at(&at->low, bytes, vector_n));
-    return vmulq_f32(distance, floats_at(&at->per_unit, bytes, vector_n));
+    return vreinterpretq_f32_u8(bytes_at(table, at, vector_n));
 }
 
 /* Returns how many values are done. */
 TG_NEON_INLINE size_t round_all(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
-                                uint32_t bound_n, float scale, size_t n, const intervals *at, int vector_n)
+                                uint32_t bound_n, float scale, size_t n, const float lows[INTERVALS],
+                                const float per_units[INTERVALS], int vector_n)
 {
+    const uint8x16x4_t low = vld1q_u8_x4((const uint8_t *)lows), per_unit = vld1q_u8_x4((const uint8_t *)per_units);
+    const uint32x4_t first = vdupq_n_u32(0x03020100); /* the bytes of a float */
+    const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        const float32x4_t value[4] = {
-            vmulq_n_f32(vld1q_f32(values + i), scale), vmulq_n_f32(vld1q_f32(values + i + 4), scale),
-            vmulq_n_f32(vld1q_f32(values + i + 8), scale), vmulq_n_f32(vld1q_f32(values + i + 12), scale)};
-        uint32x4_t below[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+        float32x4_t value[4];
+        uint32x4_t below[4];
+        for (size_t v = 0; v < 4; v++) {
+            value[v] = vmulq_n_f32(vld1q_f32(values + i + 4 * v), scale);
+            below[v] = vdupq_n_u32(0);
+        }
         for (uint32_t b = 1; b + 1 < bound_n; b++) {
             const float32x4_t bound = vld1q_dup_f32(bounds + b);
-            for (int v = 0; v < 4; v++) {
+            for (size_t v = 0; v < 4; v++) {
                 below[v] = vsubq_u32(below[v], vcgeq_f32(value[v], bound));
             }
         }
+        for (size_t v = 0; v < 4; v++) {
+            uint8x16_t at = vreinterpretq_u8_u32(vmlaq_n_u32(first, below[v], 0x04040404));
+            value[v] =
+                vmulq_f32(vsubq_f32(value[v], floats_at(&low, at, vector_n)), floats_at(&per_unit, at, vector_n));
+        }
         uint16x8_t distance = vdupq_n_u16(UINT16_MAX);
-        for (size_t k = 0; k < 2; k++) {
-            float32x4_t front = in_interval(value[2 * k], below[2 * k], at, vector_n);
-            float32x4_t back = in_interval(value[2 * k + 1], below[2 * k + 1], at, vector_n);
-            uint16x8_t up = are_below(draws->upper + i + 8 * k, quotients(front, back), &distance);
-            vst1q_u16(symbols + i + 8 * k, vsubq_u16(lower_halves(below[2 * k], below[2 * k + 1]), up));
+        for (size_t v = 0; v < 4; v += 2) {
+            uint16x8_t up = are_below(upper + i + 4 * v, quotients(value[v], value[v + 1]), &distance);
+            vst1q_u16(symbols + i + 4 * v, vsubq_u16(lower_halves(below[v], below[v + 1]), up));
         }
         if (UNLIKELY(!all_decided(distance))) {
             tg_draws here = tg_draws_from(draws, i);
@@ -290,12 +308,12 @@ TG_NEON_INLINE size_t round_all(uint16_t *symbols, const float *values, const tg
 void tg_neon_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                            uint32_t bound_n, float scale, size_t n)
 {
-    intervals at;
+    float low[INTERVALS] = {0}, per_unit[INTERVALS] = {0};
     size_t i = 0;
-    if (intervals_of(&at, bounds, bound_n)) {
-        i = bound_n <= 5   ? round_all(symbols, values, draws, bounds, bound_n, scale, n, &at, 1)
-            : bound_n <= 9 ? round_all(symbols, values, draws, bounds, bound_n, scale, n, &at, 2)
-                           : round_all(symbols, values, draws, bounds, bound_n, scale, n, &at, 4);
+    if (intervals_of(low, per_unit, bounds, bound_n)) {
+        i = bound_n <= 5   ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 1)
+            : bound_n <= 9 ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 2)
+                           : round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 4);
     }
     tg_draws rest = tg_draws_from(draws, i);
     tg_scalar_round_between(symbols + i, values + i, &rest, bounds, bound_n, scale, n - i);
@@ -307,43 +325,25 @@ void tg_neon_powers(float *values, const uint16_t *symbols, size_t n)
 {
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        for (size_t k = i; k < i + 16; k += 8) {
-            uint16x8_t some = vld1q_u16(symbols + k);
-            vst1q_f32(values + k, vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vget_low_u16(some)), 23)));
-            vst1q_f32(values + k + 4, vreinterpretq_f32_u32(vshlq_n_u32(vmovl_high_u16(some), 23)));
+        for (size_t k = 0; k < 16; k += 8) {
+            uint16x8_t some = vld1q_u16(symbols + i + k);
+            vst1q_f32(values + i + k, vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vget_low_u16(some)), 23)));
+            vst1q_f32(values + i + k + 4, vreinterpretq_f32_u32(vshlq_n_u32(vmovl_high_u16(some), 23)));
         }
     }
     tg_scalar_powers(values + i, symbols + i, n - i);
 }
 
 /* Up to 64 floats, taken apart: byte b of float f is byte f of plane b, so that sixteen symbols are looked up at once. */
-typedef struct table {
-    uint8x16x4_t plane[4];
-} table;
-
-TG_NEON_INLINE table table_of(const float *floats, uint32_t float_n)
+static void take_apart(uint8_t planes[4][64], const float *floats, uint32_t float_n)
 {
-    uint8_t planes[4][64] = {{0}};
     for (uint32_t f = 0; f < float_n; f++) {
-        uint8x8_t bytes = vreinterpret_u8_f32(vdup_n_f32(floats[f]));
-        planes[0][f] = vget_lane_u8(bytes, 0);
-        planes[1][f] = vget_lane_u8(bytes, 1);
-        planes[2][f] = vget_lane_u8(bytes, 2);
-        planes[3][f] = vget_lane_u8(bytes, 3);
+        uint8_t bytes[sizeof *floats];
+        memcpy(bytes, floats + f, sizeof bytes);
+        for (int b = 0; b < 4; b++) {
+            planes[b][f] = bytes[b];
+        }
     }
-    table t;
-    for (int b = 0; b < 4; b++) {
-        t.plane[b] = vld1q_u8_x4(planes[b]);
-    }
-    return t;
-}
-
-/* `vector_n`, a constant, is how many vectors hold all bytes of a plane. */
-TG_NEON_INLINE uint8x16_t bytes_at(const uint8x16x4_t *plane, uint8x16_t at, int vector_n)
-{
-    return vector_n == 1   ? vqtbl1q_u8(plane->val[0], at)
-           : vector_n == 2 ? vqtbl2q_u8((uint8x16x2_t){{plane->val[0], plane->val[1]}}, at)
-                           : vqtbl4q_u8(*plane, at);
 }
 
 TG_NEON_INLINE void add_four(float *sums, uint16x8_t four)
@@ -351,33 +351,37 @@ TG_NEON_INLINE void add_four(float *sums, uint16x8_t four)
     vst1q_f32(sums, vaddq_f32(vld1q_f32(sums), vreinterpretq_f32_u16(four)));
 }
 
-/* Sixteen symbols. `adds` is a constant. */
-TG_NEON_INLINE void look_up(float *out, const uint16_t *symbols, const table *t, int vector_n, bool adds)
+/* Adds sixteen floats, given as the bytes of each plane. */
+TG_NEON_INLINE void add_sixteen(float *sums, uint8x16x4_t bytes)
 {
-    uint8x16_t at = vuzp1q_u8(vreinterpretq_u8_u16(vld1q_u16(symbols)), vreinterpretq_u8_u16(vld1q_u16(symbols + 8)));
-    const uint8x16x4_t found = {{bytes_at(&t->plane[0], at, vector_n), bytes_at(&t->plane[1], at, vector_n),
-                                 bytes_at(&t->plane[2], at, vector_n), bytes_at(&t->plane[3], at, vector_n)}};
-    if (!adds) {
-        vst4q_u8((uint8_t *)out, found);
-        return;
-    }
-    uint8x16x2_t lower = vzipq_u8(found.val[0], found.val[1]), upper = vzipq_u8(found.val[2], found.val[3]);
+    uint8x16x2_t lower = vzipq_u8(bytes.val[0], bytes.val[1]), upper = vzipq_u8(bytes.val[2], bytes.val[3]);
     uint16x8x2_t front = vzipq_u16(vreinterpretq_u16_u8(lower.val[0]), vreinterpretq_u16_u8(upper.val[0]));
     uint16x8x2_t back = vzipq_u16(vreinterpretq_u16_u8(lower.val[1]), vreinterpretq_u16_u8(upper.val[1]));
-    add_four(out, front.val[0]);
-    add_four(out + 4, front.val[1]);
-    add_four(out + 8, back.val[0]);
-    add_four(out + 12, back.val[1]);
+    add_four(sums, front.val[0]);
+    add_four(sums + 4, front.val[1]);
+    add_four(sums + 8, back.val[0]);
+    add_four(sums + 12, back.val[1]);
 }
 
-/* Returns how many symbols it has looked up. */
+/* Returns how many symbols it has looked up. `adds` is a constant. */
 TG_NEON_INLINE size_t look_up_all(float *out, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
                                   int vector_n, bool adds)
 {
-    const table t = table_of(floats, float_n);
+    uint8_t planes[4][64] = {{0}};
+    take_apart(planes, floats, float_n);
+    const uint8x16x4_t first = vld1q_u8_x4(planes[0]), second = vld1q_u8_x4(planes[1]), third = vld1q_u8_x4(planes[2]),
+                       fourth = vld1q_u8_x4(planes[3]);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        look_up(out + i, symbols + i, &t, vector_n, adds);
+        uint8x16_t low = vreinterpretq_u8_u16(vld1q_u16(symbols + i));
+        uint8x16_t at = vuzp1q_u8(low, vreinterpretq_u8_u16(vld1q_u16(symbols + i + 8)));
+        const uint8x16x4_t found = {{bytes_at(&first, at, vector_n), bytes_at(&second, at, vector_n),
+                                     bytes_at(&third, at, vector_n), bytes_at(&fourth, at, vector_n)}};
+        if (adds) {
+            add_sixteen(out + i, found);
+        } else {
+            vst4q_u8((uint8_t *)(out + i), found);
+        }
     }
     return i;
 }
