@@ -15,13 +15,16 @@ bool tg_neon_all_finite(const float *values, size_t n);
 bool tg_neon_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal);
 bool tg_neon_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+void tg_neon_add(float *sums, const float *values, float weight, size_t n);
 
 /* neon_halves.c */
 bool tg_neon_fp16_narrow(void *halves, const float *values, size_t n);
+bool tg_neon_bf16_narrow(void *halves, const float *values, size_t n);
 void tg_neon_fp16_widen(float *out, const void *halves, size_t n);
 void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
 
 /* neon_select.c */
+uint32_t tg_neon_largest_key(const float *values, size_t n);
 void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
 size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n);

@@ -28,41 +28,62 @@ bool tg_neon_all_finite(const float *values, size_t n)
     return is_finite(vmaxq_u32(most[0], most[1])) && tg_kernels_scalar.passes.all_finite(values + i, n - i);
 }
 
+/* `twice`, a constant, says that there is an `also`. Returns how many elements are done. */
+TG_NEON_INLINE size_t accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
+                                 bool twice, uint32x4_t *most)
+{
+    uint32x4_t seen[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        for (size_t k = 0; k < 4; k++) {
+            float32x4_t product = vmulq_n_f32(vld1q_f32(b + i + 4 * k), share);
+            float32x4_t sum = vaddq_f32(vld1q_f32(a + i + 4 * k), product);
+            vst1q_f32(out + i + 4 * k, sum);
+            if (twice) {
+                vst1q_f32(also + i + 4 * k, sum);
+            }
+            seen[k % 2] = larger(seen[k % 2], sum);
+        }
+    }
+    *most = vmaxq_u32(seen[0], seen[1]);
+    return i;
+}
+
 bool tg_neon_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal)
 {
-    uint32x4_t most[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};
-    size_t i = 0;
-    for (; n - i >= 8; i += 8) {
-        float32x4_t low = vaddq_f32(vld1q_f32(a + i), vmulq_n_f32(vld1q_f32(b + i), share));
-        float32x4_t high = vaddq_f32(vld1q_f32(a + i + 4), vmulq_n_f32(vld1q_f32(b + i + 4), share));
-        vst1q_f32(out + i, low);
-        vst1q_f32(out + i + 4, high);
-        if (also != NULL) {
-            vst1q_f32(also + i, low);
-            vst1q_f32(also + i + 4, high);
-        }
-        most[0] = larger(most[0], low);
-        most[1] = larger(most[1], high);
-    }
-    bool finite = tg_kernels_scalar.passes.accumulate(out + i, also != NULL ? also + i : NULL, a + i, b + i, share,
-                                                      n - i, non_temporal);
-    return is_finite(vmaxq_u32(most[0], most[1])) && finite;
+    uint32x4_t most;
+    size_t i = also != NULL ? accumulate(out, also, a, b, share, n, true, &most)
+                            : accumulate(out, NULL, a, b, share, n, false, &most);
+    float *rest = also != NULL ? also + i : NULL;
+    bool finite = tg_kernels_scalar.passes.accumulate(out + i, rest, a + i, b + i, share, n - i, non_temporal);
+    return is_finite(most) && finite;
 }
 
 bool tg_neon_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal)
 {
     uint32x4_t most[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};
     size_t i = 0;
-    for (; n - i >= 8; i += 8) {
-        float32x4_t low = vsubq_f32(vld1q_f32(a + i), vld1q_f32(b + i));
-        float32x4_t high = vsubq_f32(vld1q_f32(a + i + 4), vld1q_f32(b + i + 4));
-        vst1q_f32(out + i, low);
-        vst1q_f32(out + i + 4, high);
-        most[0] = larger(most[0], low);
-        most[1] = larger(most[1], high);
+    for (; n - i >= 16; i += 16) {
+        for (size_t k = 0; k < 4; k++) {
+            float32x4_t difference = vsubq_f32(vld1q_f32(a + i + 4 * k), vld1q_f32(b + i + 4 * k));
+            vst1q_f32(out + i + 4 * k, difference);
+            most[k % 2] = larger(most[k % 2], difference);
+        }
     }
     bool finite = tg_kernels_scalar.passes.subtract(out + i, a + i, b + i, n - i, non_temporal);
     return is_finite(vmaxq_u32(most[0], most[1])) && finite;
+}
+
+void tg_neon_add(float *sums, const float *values, float weight, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        for (size_t k = 0; k < 16; k += 4) {
+            float32x4_t product = vmulq_n_f32(vld1q_f32(values + i + k), weight);
+            vst1q_f32(sums + i + k, vaddq_f32(vld1q_f32(sums + i + k), product));
+        }
+    }
+    tg_kernels_scalar.passes.add(sums + i, values + i, weight, n - i);
 }
 #endif
