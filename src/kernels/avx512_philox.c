@@ -35,48 +35,50 @@ TG_AVX512_INLINE void put_blocks(uint32_t *words, blocks b)
     _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi64(low, second, rest));
 }
 
-/* Draws up to eight blocks, and stores those that are wanted. */
-TG_AVX512 static void draw_few(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+enum { SETS = 4, EACH = 8 };
+
+/* Four sets of eight blocks are interleaved to hide the latency of the multiplications. */
+TG_AVX512_INLINE void draw_sets(blocks b[SETS], uint64_t key, uint64_t block, uint32_t other, int sets)
 {
     const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((long long)block), places);
-    blocks b = {{counter, high(counter), _mm512_set1_epi64(1), _mm512_set1_epi64(other)}};
-    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32), all[32];
+    for (int s = 0; s < sets; s++) {
+        __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((long long)(block + (uint64_t)s * EACH)), places);
+        b[s] = (blocks){{counter, high(counter), _mm512_set1_epi64(1), _mm512_set1_epi64(other)}};
+    }
+    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
-        b = next_round(b, _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
+        for (int s = 0; s < sets; s++) {
+            b[s] = next_round(b[s], _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
+        }
         key0 += UINT32_C(0x9E3779B9);
         key1 += UINT32_C(0xBB67AE85);
     }
-    if (block_n == 8) {
-        put_blocks(words, b);
-    } else {
-        put_blocks(all, b);
-        memcpy(words, all, block_n * 4 * sizeof *words);
-    }
 }
 
-/* Four sets of eight blocks are interleaved to hide the latency of the multiplications. */
+/* Fewer than 32 blocks. */
+TG_AVX512 static void draw_few(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+{
+    uint32_t all[4 * SETS * EACH];
+    blocks b[SETS];
+    int sets = block_n > EACH ? SETS : 1;
+    if (sets == 1) {
+        draw_sets(b, key, block, other, 1);
+    } else {
+        draw_sets(b, key, block, other, SETS);
+    }
+    for (int s = 0; s < sets; s++) {
+        put_blocks(all + 4 * s * EACH, b[s]);
+    }
+    memcpy(words, all, 4 * block_n * sizeof *words);
+}
+
 TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                               const void *prefetch)
 {
-    enum { SETS = 4, EACH = 8 };
-    const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
     size_t done = 0;
     for (; block_n - done >= SETS * EACH; done += SETS * EACH) {
         blocks b[SETS];
-        for (int s = 0; s < SETS; s++) {
-            __m512i counter =
-                _mm512_add_epi64(_mm512_set1_epi64((long long)(block + done + (uint64_t)s * EACH)), places);
-            b[s] = (blocks){{counter, high(counter), _mm512_set1_epi64(1), _mm512_set1_epi64(other)}};
-        }
-        uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
-        for (int round = 0; round < 10; round++) {
-            for (int s = 0; s < SETS; s++) {
-                b[s] = next_round(b[s], _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
-            }
-            key0 += UINT32_C(0x9E3779B9);
-            key1 += UINT32_C(0xBB67AE85);
-        }
+        draw_sets(b, key, block + done, other, SETS);
         /* Lines of four quarters in turn, in the order in which passes read them. */
         for (size_t line = done / 4; line < done / 4 + SETS * EACH / 4; line++) {
             _mm_prefetch((const char *)prefetch + line % 4 * (4 * block_n) + line / 4 * 64, _MM_HINT_T0);
@@ -85,9 +87,8 @@ TG_AVX512 void tg_avx512_draw(uint32_t *words, uint64_t key, uint64_t block, uin
             put_blocks(words + 4 * (done + (size_t)s * EACH), b[s]);
         }
     }
-    for (size_t n = 0; done < block_n; done += n) {
-        n = block_n - done < EACH ? block_n - done : EACH;
-        draw_few(words + 4 * done, key, block + done, other, n);
+    if (done < block_n) {
+        draw_few(words + 4 * done, key, block + done, other, block_n - done);
     }
 }
 #endif
