@@ -54,9 +54,9 @@ check-page: program ## open the report pages in headless Chromium, and keep scre
 	@scripts/install-deps page
 	@/usr/bin/python3 scripts/check-page
 
-bench: program ## measure recipes beside targets and beside what bench/results holds; SAVE=1 adds to it, ROUNDS=5
+bench: program ## measure recipes beside targets and beside what bench/results holds; SAVE=1 adds to it, ROUNDS=5, SIMD=avx2
 	@scripts/install-deps bench
-	@/usr/bin/python3 bench/recipes.py --rounds $(ROUNDS) $(if $(SAVE),--save)
+	@/usr/bin/python3 bench/recipes.py --rounds $(ROUNDS) $(if $(SIMD),--simd $(SIMD)) $(if $(SAVE),--save)
 
 results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
 	@scripts/install-deps results

@@ -1,20 +1,24 @@
 """What bench/recipes.py makes of figures: noise, what has moved, what is kept. Nothing is timed."""
 
+import contextlib
+import io
 import pathlib
 import random
 import tempfile
 import unittest
+import unittest.mock
 
 import recipes
 
 
 def row(encode, decode, noise=0.02):
     return {"encode_vs_memcpy": encode, "decode_vs_memcpy": decode, "memcpy_gbps": 5, "bits_per_value": 16, "encode_noise": noise,
-            "decode_noise": noise}
+            "decode_noise": noise, "sum_vs_memcpy": 1, "sum_noise": noise}
 
 
 def rounds(values):
-    return [{"encode_vs_memcpy": value, "decode_vs_memcpy": 2 * value, "memcpy_gbps": 5, "bits_per_value": 16} for value in values]
+    return [{"encode_vs_memcpy": value, "decode_vs_memcpy": 2 * value, "sum_vs_memcpy": 3 * value, "memcpy_gbps": 5,
+             "bits_per_value": 16} for value in values]
 
 
 class Noise(unittest.TestCase):
@@ -60,7 +64,15 @@ class Comparing(unittest.TestCase):
         for _ in range(100):
             old, new = (recipes.summarise({key: rounds([draw.gauss(1, 0.05) for _ in range(5)]) for key in range(28)}) for _ in range(2))
             told += len(recipes.compare(old, new))
-        self.assertLess(told / (100 * 56), 0.01)
+        self.assertLess(told / (100 * 84), 0.01)
+
+    def test_rows_without_private_sums(self):
+        old, new = {"a": row(0.5, 0.5)}, {"a": row(0.5, 0.5)}
+        old["a"]["sum_vs_memcpy"] = old["a"]["sum_noise"] = ""  # as a file that was kept before has them
+        new["a"]["sum_vs_memcpy"] = 9
+        self.assertEqual(recipes.compare(old, new), [])
+        del old["a"]["sum_vs_memcpy"]
+        self.assertEqual(recipes.compare(old, new), [])
 
 
 class Kept(unittest.TestCase):
@@ -86,6 +98,41 @@ class Kept(unittest.TestCase):
             self.assertEqual(float(rows["fp16", "fp32", 1, 9]["encode_vs_memcpy"]), 0.3)
             self.assertEqual(path.read_text(encoding="utf-8").splitlines()[0], ",".join(recipes.COLUMNS))
             self.assertEqual(recipes.compare(rows, {("fp16", "fp32", 1, 9): row(0.3, 1)}), [])
+
+    def test_columns_that_came_later(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "kind.csv"
+            path.write_text("date,commit,recipe\n2024,aaa,fp16\n", encoding="utf-8")
+            recipes.save(path, [{"commit": "bbb", "recipe": "bf16", "sum_vs_memcpy": 0.5}])
+            first, second = path.read_text(encoding="utf-8").splitlines()[1:]
+            self.assertTrue(first.startswith("2024,aaa,,fp16,"))
+            self.assertTrue(second.endswith(",0.5,"))
+
+    def test_targets_by_instruction_set(self):
+        job = recipes.Job("fp16", 0.9, 0.6, recipes.PLAIN, recipes.DENSE)
+        kept = {("fp16", "fp32", 1, 9): row(0.8, 0.7), ("fp16", "fp32", 2, 9): row(2, 2), ("bf16", "fp32", 1, 9): row(3, 3)}
+        self.assertEqual(recipes.targets_of(job, "avx512", kept), {"encode": 0.9, "decode": 0.6})
+        self.assertEqual(recipes.targets_of(job, "avx2", kept), {"encode": 0.4, "decode": 0.35})
+        self.assertEqual(recipes.targets_of(job, "avx2", {}), {"encode": 0.45, "decode": 0.3})
+        for simd in ("neon", "scalar"):
+            self.assertEqual(recipes.targets_of(job, simd, kept), {"encode": None, "decode": None})
+
+    def test_tables_and_targets_of_every_set(self):
+        rows = {(job.recipe, job.dtype, threads, 9): row(1, 1) for job in recipes.JOBS for threads in recipes.THREADS}
+        for simd in recipes.SIMD:
+            targets = {job.name: recipes.targets_of(job, simd, {}) for job in recipes.JOBS}
+            lines = recipes.table(recipes.JOBS, rows, targets)
+            self.assertEqual({line.count("|") for line in lines}, {14})
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                recipes.tell_targets(recipes.JOBS, rows, targets)
+            self.assertIn("reached", out.getvalue())
+
+    def test_environment(self):
+        with unittest.mock.patch.dict("os.environ", {"TG_SIMD": "scalar", "HOME": "/home"}):
+            self.assertNotIn("TG_SIMD", recipes.environment(None))
+            self.assertEqual(recipes.environment("avx2")["TG_SIMD"], "avx2")
+            self.assertEqual(recipes.environment("avx2")["HOME"], "/home")
 
     def test_targets_are_of_distinct_recipes(self):
         self.assertEqual(len({job.name for job in recipes.JOBS}), len(recipes.JOBS))

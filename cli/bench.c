@@ -64,6 +64,7 @@ static int print_json(const findings *f)
     cli_json_number(&json, "decode_gbps", r.speeds[CLI_OP_DECODE]);
     cli_json_number(&json, "sum_gbps", r.speeds[CLI_OP_SUM]);
     cli_json_number(&json, "memcpy_gbps", r.speeds[CLI_OP_COPY]);
+    cli_json_number(&json, "memcpy_threads_gbps", r.speeds[CLI_OP_COPY_ALL]);
     cli_json_number(&json, "encode_vs_memcpy", r.speeds[CLI_OP_ENCODE] / r.speeds[CLI_OP_COPY]);
     cli_json_number(&json, "decode_vs_memcpy", r.speeds[CLI_OP_DECODE] / r.speeds[CLI_OP_COPY]);
     cli_json_number(&json, "sum_vs_memcpy", r.speeds[CLI_OP_SUM] / r.speeds[CLI_OP_COPY]);
@@ -99,13 +100,14 @@ static void add_speed(cli_table *table, const char *name, const findings *f, con
     if (f->one == NULL) {
         cli_table_row(table, name, a, b);
     } else {
-        cli_table_row(table, name, a, b, op == CLI_OP_COPY ? "" : cli_text_number(c, r->ratios[op], 2));
+        cli_table_row(table, name, a, b, op <= CLI_OP_COPY_ALL ? "" : cli_text_number(c, r->ratios[op], 2));
     }
 }
 
 static int print_speeds(const findings *f, const result *r)
 {
     cli_table speeds;
+    char all[40];
     if (f->one == NULL) {
         cli_table_init(&speeds, "lrr");
         cli_table_row(&speeds, "", "GB/s", "of memcpy");
@@ -114,6 +116,10 @@ static int print_speeds(const findings *f, const result *r)
         cli_table_row(&speeds, "", "GB/s", "of memcpy", "time, one tensor = 1");
     }
     add_speed(&speeds, "memcpy (1 thread)", f, r, CLI_OP_COPY);
+    if (f->args->threads > 1) {
+        snprintf(all, sizeof all, "memcpy (%u threads)", f->args->threads);
+        add_speed(&speeds, all, f, r, CLI_OP_COPY_ALL);
+    }
     add_speed(&speeds, "encode", f, r, CLI_OP_ENCODE);
     add_speed(&speeds, "decode and add", f, r, CLI_OP_DECODE);
     add_speed(&speeds, "decode and add, private sums", f, r, CLI_OP_SUM);
@@ -268,10 +274,10 @@ const cli_command cli_bench = {
     .about = "Measures a recipe on one gradient: a synthetic one of N elements (4194304 = 2^22 unless told), or\n"
              "the one in FILE.npy; with --n and --shift, on the gradients of many steps there. A synthetic one\n"
              "changes from step to step, too. The round trip is checked before anything is timed. GB/s counts\n"
-             "bytes of the gradient, in 1e9 a second; memcpy copies the same bytes with one thread, in turns with\n"
-             "the rest. Decoding adds to sums: of the caller's, with the frame checked whole before, and private\n"
-             "ones, with the frame checked on the way, as exchanges do. With --shapes a model of many tensors is\n"
-             "measured beside one tensor of as many elements.",
+             "bytes of the gradient, in 1e9 a second; memcpy copies the same bytes with one thread, and with as\n"
+             "many as --threads, in turns with the rest. Decoding adds to the caller's sums, for which a frame is\n"
+             "checked whole before; or to private sums, for which it is checked on the way, as exchanges do. With\n"
+             "--shapes, a model of many tensors is measured beside one tensor of as many elements.",
     .examples = "tersegrad bench --recipe ef+topk@0.01+fp16\n"
                 "tersegrad bench --recipe ef+randomblock@0.01 --n 10000000 --threads 2\n"
                 "tersegrad bench --recipe adacomp --shapes 10000x100\n"

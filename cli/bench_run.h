@@ -3,6 +3,7 @@
 #define CLI_BENCH_RUN_H
 
 #include "args.h"
+#include "copier.h"
 #include "model.h"
 #include "shapes.h"
 
@@ -24,7 +25,14 @@ typedef struct cli_subject {
 int cli_subject_make(cli_subject *out, const cli_args *args);
 void cli_subject_free(cli_subject *s);
 
-enum { CLI_OP_COPY, CLI_OP_ENCODE, CLI_OP_DECODE, CLI_OP_SUM, CLI_OP_N };
+enum {
+    CLI_OP_COPY,
+    CLI_OP_COPY_ALL,
+    CLI_OP_ENCODE,
+    CLI_OP_DECODE,
+    CLI_OP_SUM,
+    CLI_OP_N
+}; /* COPY_ALL: by all threads */
 
 /* One codec and its buffers. */
 typedef struct cli_timing {
@@ -32,6 +40,7 @@ typedef struct cli_timing {
     const tg_tensor *tensors;
     size_t tensor_n;
     tg_codec *codec;
+    cli_copier *copier; /* NULL: one thread copies as fast as all */
     const void **grads; /* of all steps, `tensor_n` each */
     float **sum_of;     /* where each tensor's sums begin in `sums` */
     uint8_t *frame;

@@ -1,5 +1,5 @@
 /* Makes codecs, and answers questions about them. */
-#include "frame/codec.h"
+#include "frame/frame.h"
 
 #include "recipe/policy.h"
 #include "tersegrad/experimental.h"
@@ -87,7 +87,9 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + purpose->slices, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, purpose->slices, sizeof *c->bodies, why));
-    return open_plan(c, &of_plan, opt->threads, why);
+    TG_TRY(open_plan(c, &of_plan, opt->threads, why));
+    c->bound = tg_frame_bound(c, c->plan, 0);
+    return TG_OK;
 }
 
 static tg_status finish(tg_codec **out, tg_codec *c, tg_status status)

@@ -18,6 +18,7 @@ struct tg_codec {
     uint64_t *hashes;  /* one a frame and a chunk: of what stands before a slice's body, and of the slice's chunks */
     tg_body *bodies;   /* of frames that are written, one a slice */
     size_t front_len;  /* bytes of a frame before its body */
+    size_t bound;      /* of tg_encode_bound, which would go through all chunks each time */
     bool only_decodes; /* made from a frame, or only knows the tensors */
 };
 

@@ -116,7 +116,7 @@ tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8
 
 size_t tg_encode_bound(const tg_codec *c)
 {
-    return c == NULL ? 0 : tg_frame_bound(c, c->plan, 0);
+    return c == NULL ? 0 : c->bound;
 }
 
 tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uint64_t step, const void *const *grads,

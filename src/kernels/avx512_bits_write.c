@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-/* Symbols that writers leave to their caller: loads reach up to 15 symbols, and stores up to 7 bytes, past what is written. */
-enum { SPARE = 64, GROUPS = 8 };
+/* Symbols that writers leave to their caller: loads reach up to 15 symbols, and stores of some up to 7 bytes, past what is
+ * written. */
+enum { SPARE = 64, LOADED = 16, GROUPS = 8 };
 
 /* ---- groups of several symbols ----------------------------------------------------------------------------------------- */
 
@@ -113,8 +114,10 @@ TG_AVX512_INLINE size_t write_groups_of(uint8_t *out, const uint16_t *symbols, s
     const __m512i eights = _mm512_set1_epi64((long long)d.base * d.base * d.base * d.base);
     const __m512i lower = _mm512_set1_epi64(0xffffffff);
     const joints j = joints_of(bits);
+    const size_t spare =
+        bits == 8 || bits == 16 || bits >= 32 ? LOADED : SPARE; /* the former store whole groups alone */
     size_t done = 0;
-    for (; count - done >= GROUPS * k + SPARE; done += GROUPS * k) {
+    for (; count - done >= GROUPS * k + spare; done += GROUPS * k) {
         __m512i bytes = load_groups(symbols + done, k, spread);
         __m512i pairs = _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, twos), fours);
         __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(pairs, 32), eights);

@@ -18,8 +18,8 @@ void tg_packer_advance(tg_packer *p, size_t n)
 {
     const tg_format *f = &p->e->unit->format;
     p->count += n;
-    if (f->coded) {
-        return; /* the coder needs all of them */
+    if (f->coded || p->count == p->e->chunk->n) {
+        return; /* the coder needs all of them, and the last are written at the end */
     }
     uint16_t *symbols = p->e->scratch->chunk->symbols;
     size_t waiting = (size_t)(p->count - p->packed);

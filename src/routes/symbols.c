@@ -11,7 +11,10 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
     const tg_format *f = &e->unit->format;
     const tg_stages *s = &e->unit->stages;
     tg_chunk_scratch *scratch = e->scratch->chunk;
-    tg_stream stream = tg_stream_of(e->plan->layout->seed, e->step, e->chunk->unit, e->plan->rank + 1);
+    tg_stream stream = {0};
+    if (f->draws) {
+        stream = tg_stream_of(e->plan->layout->seed, e->step, e->chunk->unit, e->plan->rank + 1);
+    }
     uint64_t bucket_n = f->bucket_n == 0 ? span->chunk_n : f->bucket_n;
     tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
                         .clipped = scratch->clipped,

@@ -324,7 +324,8 @@ class Output(Case):
             self.assertEqual(self.works("recipes", canonical).strip(), canonical)
 
     def test_bench(self):
-        keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "sum_gbps", "memcpy_gbps", "encode_vs_memcpy",
+        keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "sum_gbps", "memcpy_gbps", "memcpy_threads_gbps",
+                "encode_vs_memcpy",
                 "decode_vs_memcpy", "sum_vs_memcpy", "bits_per_value", "ratio", "paper_ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
         short = ("--seconds", "0.02")
         for recipe in RECIPES + ["randomk@0.1,unbiased=yes+fp16", "randomblock@0.1,unbiased=yes"]:
