@@ -90,8 +90,8 @@ enum { PART = 8, PARTS = 8 };
  * one of these by each further bit, which is moved to the sign bit. */
 TG_AVX2_INLINE __m256 pick(__m256i symbol, const __m256 *parts, int part_n)
 {
-    __m256 found[PARTS];
-    for (int p = 0; p < part_n; p++) {
+    __m256 found[PARTS] = {_mm256_permutevar8x32_ps(parts[0], symbol)};
+    for (int p = 1; p < part_n; p++) {
         found[p] = _mm256_permutevar8x32_ps(parts[p], symbol);
     }
     for (int left = part_n / 2, bit = 3; left > 0; left /= 2, bit++) {
