@@ -27,8 +27,8 @@ void tg_plain_end(tg_plain *p);
 /* A block without feedback; false: it is refused. */
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n);
 
-void tg_plain_add(float *out, const tg_decoding *d, float weight);
-void tg_plain_set(float *out, const tg_decoding *d);
+bool tg_plain_add(float *out, const tg_decoding *d, float weight);
+bool tg_plain_set(float *out, const tg_decoding *d);
 
 /* residual.c: the next residual of a block of which every element is sent: u - decoded. */
 void tg_store_residual(tg_encoding *e, const float *u, const float *decoded, uint64_t at, size_t n);

@@ -90,14 +90,16 @@ static void encode(tg_encoding *e)
     tg_plain_end(&p);
 }
 
-void tg_plain_add(float *out, const tg_decoding *d, float weight)
+bool tg_plain_add(float *out, const tg_decoding *d, float weight)
 {
     d->unit->stages.quantize->add(out, d->body + d->view->symbols, weight, d->chunk->n);
+    return true;
 }
 
-void tg_plain_set(float *out, const tg_decoding *d)
+bool tg_plain_set(float *out, const tg_decoding *d)
 {
     d->unit->stages.quantize->read(out, d->body + d->view->symbols, d->chunk->n);
+    return true;
 }
 
 const tg_route tg_route_plain = {.encode = encode, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};

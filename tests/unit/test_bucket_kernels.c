@@ -104,6 +104,58 @@ static void rounding_is_the_same(void **state)
     everywhere(compare_rounding);
 }
 
+/* Values whose quotient by x is close to the draw, in units of 2^-16: where draws hardly decide, or do not. */
+static void near_draws(input *in, test_random *random, float x)
+{
+    for (size_t i = 0; i < N; i++) {
+        uint64_t bits = test_bits(random);
+        in->upper[i] = bits % 5 == 0   ? (uint16_t)(bits >> 8 & 3)
+                       : bits % 5 == 1 ? (uint16_t) ~(bits >> 8 & 3)
+                                       : (uint16_t)(bits >> 8);
+        float value = ((float)in->upper[i] + (float)(bits >> 24 & 3) - 1) * 0x1p-16f * x;
+        for (uint64_t steps = bits >> 32 & 3; steps > 0; steps--) {
+            value = nextafterf(value, (bits >> 40 & 1) != 0 ? INFINITY : -INFINITY);
+        }
+        in->values[i] = (bits >> 41 & 1) != 0 ? value : -value;
+    }
+}
+
+static void rounding_is_the_same_near_draws(void **state)
+{
+    (void)state;
+    static input in;
+    static float moved[N];
+    test_random random = {23};
+    for (int round = 0; round < 120; round++) {
+        float x =
+            ldexpf(1 + (float)(test_bits(&random) >> 40) * 0x1p-24f, round % 4 == 0 ? round * 2 - 120 : round % 9);
+        near_draws(&in, &random, x);
+        in.draws = (tg_draws){in.upper, test_bits(&random), test_bits(&random), 0};
+        float bounds[5] = {-x, -x / 2, 0, x, x * 3};
+        for (size_t i = 0; i < N; i++) {
+            moved[i] = 2 * in.values[i] - x;
+        }
+        for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+            const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+            if (fast == NULL) {
+                continue;
+            }
+            tg_kernels_scalar.symbols.ternary(want, in.values, &in.draws, x, N);
+            fast->symbols.ternary(got, in.values, &in.draws, x, N);
+            assert_same_symbols(N);
+            tg_kernels_scalar.symbols.two_sided(want, moved, &in.draws, x, N);
+            fast->symbols.two_sided(got, moved, &in.draws, x, N);
+            assert_same_symbols(N);
+            tg_kernels_scalar.symbols.levels(want, in.values, &in.draws, 1.0f, 1 / x, 3, N);
+            fast->symbols.levels(got, in.values, &in.draws, 1.0f, 1 / x, 3, N);
+            assert_same_symbols(N);
+            tg_kernels_scalar.symbols.round_between(want, in.values, &in.draws, bounds, 5, 1.0f, N);
+            fast->symbols.round_between(got, in.values, &in.draws, bounds, 5, 1.0f, N);
+            assert_same_symbols(N);
+        }
+    }
+}
+
 static void compare_tables(const tg_kernels *fast, const input *in, size_t n)
 {
     static float values[2][N];
@@ -478,6 +530,7 @@ static void bad_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounding_is_the_same_near_draws),
         cmocka_unit_test(rounding_is_the_same),
         cmocka_unit_test(tables_are_the_same),
         cmocka_unit_test(order_is_that_of_sorting),

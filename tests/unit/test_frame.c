@@ -79,6 +79,9 @@ static void must_refuse(sample *s, const uint8_t *bytes, size_t len)
     assert_true(tg_decode(s->codec, out.grads, bytes, len, &reason) < 0 && reason.text[0] != '\0');
     assert_true(tg_decode_add(s->codec, (float *const *)out.grads, 1, bytes, len, NULL) < 0);
     assert_true(test_model_equal(&out, &untouched));
+    tg_detail private = {""};
+    assert_true(tg_decode_add_private(s->codec, (float *const *)out.grads, 1, bytes, len, &private) < 0);
+    assert_string_equal(private.text, reason.text);
     test_model_free(&untouched);
     test_model_free(&out);
 }
