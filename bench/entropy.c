@@ -73,21 +73,28 @@ static uint32_t quantize(uint16_t *symbols, const float *values, const char *rec
     }
     const tg_quantize_part *part = tg_recipe_quantize(&r);
     const double *params = r.value[TG_STAGE_quantize];
-    uint64_t bucket_n = tg_bucket_n(&r, N);
-    float *work = room(N * sizeof *work);
-    uint32_t *draws = room(N * sizeof *draws);
+    uint64_t bucket_n = part->bucket_fixed != 0 ? part->bucket_fixed : (uint64_t)params[part->bucket_param];
+    bucket_n = bucket_n < N ? bucket_n : N; /* TG_BUCKET_CHUNK is more */
+    float *work = room(N * sizeof *work), *clipped = room(N * sizeof *clipped);
+    uint16_t *upper = room(N * sizeof *upper);
     void *space = room(part->scratch_len == NULL ? 64 : (size_t)part->scratch_len(params));
     tg_stream stream = tg_stream_of(2, 0, 0, 0);
     memcpy(work, values, N * sizeof *work);
-    tg_stream_words(draws, &stream, 0, N, 0);
+    const tg_draws draws = tg_draw(upper, stream.key, 0, N, 0, work);
     for (uint64_t at = 0; at < N; at += bucket_n) {
         size_t n = (size_t)(N - at < bucket_n ? N - at : bucket_n);
-        tg_bucket b = {
-            .symbols = symbols + at, .side = side, .values = work + at, .draws = draws + at, .scratch = space, .n = n};
+        tg_bucket b = {.symbols = symbols + at,
+                       .side = side,
+                       .values = work + at,
+                       .clipped = clipped,
+                       .draws = tg_draws_from(&draws, (size_t)at),
+                       .scratch = space,
+                       .n = n};
         part->encode_bucket(&b, params);
     }
     free(space);
-    free(draws);
+    free(upper);
+    free(clipped);
     free(work);
     return part->base(params);
 }

@@ -119,33 +119,53 @@ TG_AVX2_INLINE __m256d real(__m256i x)
     return _mm256_sub_pd(_mm256_or_pd(_mm256_castsi256_pd(x), large), large);
 }
 
-/* Numbers of up to eight digits to the digits, the first in the lowest byte of a lane: split into halves of four, two and one
- * digits. Numbers of four digits below 128 are below 2^28, so a quotient by two digits, estimated in binary32, is wrong by one at
- * most, which the remainder shows; likewise for two digits in 16 bits. */
-TG_AVX2_INLINE __m256i digits_of(__m256i numbers, uint32_t base)
-{
-    double square = (double)base * base, fourth = square * square;
-    __m256d x = real(numbers), high = divide(x, fourth);
-    __m256d low = _mm256_sub_pd(x, _mm256_mul_pd(high, _mm256_set1_pd(fourth)));
-    __m256i fours = _mm256_or_si256(whole(low), _mm256_slli_epi64(whole(high), 32));
+/* Numbers of four digits in 32-bit lanes to two numbers of two digits in 16-bit lanes. Numbers of four digits below 128 are below 2^28,
+ * so a quotient by two digits, estimated in binary32, is wrong by one at most, which the remainder shows. Below SMALL it is right,
+ * because (x + 0.5) / divisor is further from an integer than rounding moves it. */
+enum { SMALL = 38 };
 
-    const __m256i two = _mm256_set1_epi32((int)(base * base)), most = _mm256_set1_epi32((int)(base * base) - 1);
-    __m256 estimate = _mm256_mul_ps(_mm256_cvtepi32_ps(fours), _mm256_set1_ps((float)(1 / square)));
-    __m256i quotients = _mm256_cvttps_epi32(estimate);
+TG_AVX2_INLINE __m256i split_fours(__m256i fours, uint32_t square, bool is_small)
+{
+    const __m256i two = _mm256_set1_epi32((int)square), most = _mm256_set1_epi32((int)square - 1);
+    __m256 x = _mm256_cvtepi32_ps(fours), inverse = _mm256_set1_ps((float)(1 / (double)square));
+    x = is_small ? _mm256_add_ps(x, _mm256_set1_ps(0.5f)) : x;
+    __m256i quotients = _mm256_cvttps_epi32(_mm256_mul_ps(x, inverse));
+    if (is_small) { /* both are below 2^16 */
+        __m256i rests = _mm256_sub_epi32(fours, _mm256_madd_epi16(quotients, two));
+        return _mm256_or_si256(rests, _mm256_slli_epi32(quotients, 16));
+    }
     __m256i rests = _mm256_sub_epi32(fours, _mm256_mullo_epi32(quotients, two));
     __m256i above = _mm256_cmpgt_epi32(rests, most), below = _mm256_srai_epi32(rests, 31);
     quotients = _mm256_add_epi32(_mm256_sub_epi32(quotients, above), below);
     rests = _mm256_sub_epi32(rests, _mm256_and_si256(above, two));
     rests = _mm256_add_epi32(rests, _mm256_and_si256(below, two));
-    __m256i pairs = _mm256_or_si256(rests, _mm256_slli_epi32(quotients, 16));
+    return _mm256_or_si256(rests, _mm256_slli_epi32(quotients, 16));
+}
 
+/* Likewise two digits in 16 bits. The upper one is in the upper byte. */
+TG_AVX2_INLINE __m256i split_pairs(__m256i pairs, uint32_t base, bool is_small)
+{
     const __m256i one = _mm256_set1_epi16((short)base), last = _mm256_set1_epi16((short)(base - 1));
-    __m256i upper = _mm256_mulhi_epu16(pairs, _mm256_set1_epi16((short)(65536 / base)));
+    const __m256i inverse = _mm256_set1_epi16((short)(65536 / base + (is_small ? 1 : 0)));
+    __m256i upper = _mm256_mulhi_epu16(pairs, inverse);
     __m256i lower = _mm256_sub_epi16(pairs, _mm256_mullo_epi16(upper, one));
-    __m256i short_by = _mm256_cmpgt_epi16(lower, last);
-    upper = _mm256_sub_epi16(upper, short_by);
-    lower = _mm256_sub_epi16(lower, _mm256_and_si256(short_by, one));
+    if (!is_small) {
+        __m256i short_by = _mm256_cmpgt_epi16(lower, last);
+        upper = _mm256_sub_epi16(upper, short_by);
+        lower = _mm256_sub_epi16(lower, _mm256_and_si256(short_by, one));
+    }
     return _mm256_or_si256(lower, _mm256_slli_epi16(upper, 8));
+}
+
+/* Numbers of up to eight digits to the digits, the first in the lowest byte of a lane: split into halves of four, two and one
+ * digits. `is_small`, a constant, says that the base is below SMALL. */
+TG_AVX2_INLINE __m256i digits_of(__m256i numbers, uint32_t base, bool is_small)
+{
+    double fourth = (double)base * base * base * base;
+    __m256d x = real(numbers), high = divide(x, fourth);
+    __m256d low = _mm256_sub_pd(x, _mm256_mul_pd(high, _mm256_set1_pd(fourth)));
+    __m256i fours = _mm256_or_si256(whole(low), _mm256_slli_epi64(whole(high), 32));
+    return split_pairs(split_fours(fours, base * base, is_small), base, is_small);
 }
 
 /* Stores four groups, and up to 16 - 2 k symbols more. */
@@ -158,7 +178,7 @@ TG_AVX2_INLINE void store_groups(uint16_t *symbols, __m256i digits, uint32_t k, 
     _mm256_storeu_si256((__m256i *)(void *)(symbols + 2 * k), last);
 }
 
-TG_AVX2 static size_t read_groups(uint16_t *symbols, source s, size_t count, tg_digits d, bool *sound)
+TG_AVX2_INLINE size_t read_groups_of(uint16_t *symbols, source s, size_t count, tg_digits d, bool is_small, bool *sound)
 {
     enum { BEYOND = 16 }; /* symbols that stores may overwrite after the last */
     const places at = places_of(d.bits);
@@ -174,11 +194,17 @@ TG_AVX2 static size_t read_groups(uint16_t *symbols, source s, size_t count, tg_
         __m256i first = load_numbers(s.bytes, &at, 0), last = load_numbers(s.bytes, &at, 1);
         bad = _mm256_or_si256(bad, _mm256_cmpgt_epi64(first, most));
         bad = _mm256_or_si256(bad, _mm256_cmpgt_epi64(last, most));
-        store_groups(symbols + done, digits_of(first, d.base), d.symbols, gathered);
-        store_groups(symbols + done + step / 2, digits_of(last, d.base), d.symbols, gathered);
+        store_groups(symbols + done, digits_of(first, d.base, is_small), d.symbols, gathered);
+        store_groups(symbols + done + step / 2, digits_of(last, d.base, is_small), d.symbols, gathered);
     }
     *sound = _mm256_testz_si256(bad, bad) != 0;
     return done;
+}
+
+TG_AVX2 static size_t read_groups(uint16_t *symbols, source s, size_t count, tg_digits d, bool *sound)
+{
+    return d.base < SMALL ? read_groups_of(symbols, s, count, d, true, sound)
+                          : read_groups_of(symbols, s, count, d, false, sound);
 }
 
 /* ---- five digits of base 3 in a byte, or of base 9 in two -------------------------------------------------------------- */

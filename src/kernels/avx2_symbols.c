@@ -86,12 +86,12 @@ TG_AVX2 void tg_avx2_count_above(uint16_t *symbols, const float *values, const f
 /* Up to 64 floats, in parts of eight. */
 enum { PART = 8, PARTS = 8 };
 
-/* The floats of eight symbols below PART * part_n, a power of two and a constant: that of every part by the lower three bits, and
- * one of these by each further bit, which is moved to the sign bit. */
+/* The floats of eight symbols below PART * part_n, where part_n is a constant: 5, or a power of two. That of every part by the
+ * lower three bits, and one of these by each further bit, which is moved to the sign bit. */
 TG_AVX2_INLINE __m256 pick(__m256i symbol, const __m256 *parts, int part_n)
 {
-    __m256 found[PARTS];
-    for (int p = 0; p < part_n; p++) {
+    __m256 found[PARTS] = {_mm256_permutevar8x32_ps(parts[0], symbol)};
+    for (int p = 1; p < part_n; p++) {
         found[p] = _mm256_permutevar8x32_ps(parts[p], symbol);
     }
     for (int left = part_n / 2, bit = 3; left > 0; left /= 2, bit++) {
@@ -99,6 +99,10 @@ TG_AVX2_INLINE __m256 pick(__m256i symbol, const __m256 *parts, int part_n)
         for (int p = 0; p < left; p++) {
             found[p] = _mm256_blendv_ps(found[2 * p], found[2 * p + 1], odd);
         }
+    }
+    if (part_n == 5) {
+        __m256 fifth = _mm256_castsi256_ps(_mm256_slli_epi32(symbol, 31 - 5));
+        found[0] = _mm256_blendv_ps(found[0], found[4], fifth);
     }
     return found[0];
 }
@@ -371,6 +375,7 @@ TG_AVX2_INLINE size_t look_up_any(float *out, const uint16_t *symbols, const flo
     return float_n <= 8    ? look_up_all(out, symbols, floats, float_n, n, adds, 1)
            : float_n <= 16 ? look_up_all(out, symbols, floats, float_n, n, adds, 2)
            : float_n <= 32 ? look_up_all(out, symbols, floats, float_n, n, adds, 4)
+           : float_n <= 40 ? look_up_all(out, symbols, floats, float_n, n, adds, 5)
            : float_n <= 64 ? look_up_all(out, symbols, floats, float_n, n, adds, 8)
                            : 0;
 }
