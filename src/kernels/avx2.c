@@ -6,7 +6,9 @@
 #include "kernels/bmi2.h"
 #include "kernels/mask_bits.h"
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
+#define TG_LANES 8
 #include "kernels/bucket_loops.h"
+#include "kernels/factor_loops.h"
 #include "kernels/loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/word_loops.h"
@@ -244,5 +246,6 @@ const tg_kernels tg_kernels_avx2 = {
                .prefix_write = tg_bmi2_prefix_write,
                .prefix_read = tg_bmi2_prefix_read,
                .rice_read = tg_bmi2_rice_read},
+    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif

@@ -5,7 +5,9 @@
 #if defined(__AARCH64EL__)
 #include "kernels/mask_bits.h"
 #define TG_TARGET
+#define TG_LANES 4
 #include "kernels/bucket_loops.h"
+#include "kernels/factor_loops.h"
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
@@ -182,5 +184,6 @@ const tg_kernels tg_kernels_neon = {
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
                .rice_read = rice_read},
+    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif
