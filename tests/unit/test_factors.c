@@ -203,6 +203,12 @@ static const float *factors_of(const job *j, const uint8_t *state, size_t t)
     return (const float *)(const void *)(state + STATE_HEADER) + at;
 }
 
+/* A NaN counts as infinite. */
+static double larger(double a, double b)
+{
+    return b <= a ? a : (isnan(b) ? INFINITY : b);
+}
+
 /* The largest error relative to the largest magnitude of M, over all matrices and steps. */
 static double error_of_steps(const scenario *of)
 {
@@ -233,11 +239,11 @@ static double error_of_steps(const scenario *of)
             for (uint64_t e = 0; e < elements(t); e++) {
                 double want = is_matrix(j, t) ? average[e] : ((double)m[t][0][e] + (double)m[t][1][e]) / WORLD;
                 double left = is_matrix(j, t) ? (double)m[t][1][e] - want : 0;
-                largest = fmax(largest, fabs((double)m[t][1][e]));
-                off = fmax(off, fabs((double)((const float *)j->grads[0][t])[e] - want));
-                off = fmax(off, fabs((double)residual[e] - left));
+                largest = larger(largest, fabs((double)m[t][1][e]));
+                off = larger(off, fabs((double)((const float *)j->grads[0][t])[e] - want));
+                off = larger(off, fabs((double)residual[e] - left));
             }
-            worst = fmax(worst, off / largest);
+            worst = larger(worst, off / largest);
             free(residual);
             free(average);
             free(m[t][0]);
