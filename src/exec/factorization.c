@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Rows that are loaded at a time. Their columns are cut at leaves, so that a piece of the other factor stays in the L1 cache. */
-enum { GROUP = 8, TILE = GROUP * TG_LEAF, BLOCK = 32 };
+enum { GROUP = 8, TILE = GROUP * TG_LEAF, RANK_IN_PLACE = 8 };
 
 /* ---- sums over leaves ------------------------------------------------------------------------------------------------ */
 
@@ -97,36 +97,51 @@ typedef struct part {
 
 /* Loads a row of gradient plus residual into `out`. */
 static void load_row(float *out, const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
-                     uint64_t row, uint64_t column, size_t n, bool is_extreme)
+                     uint64_t row, uint64_t column, size_t n)
+{
+    tg_dtype dtype = c->layout->tensors[m->tensor].dtype;
+    uint64_t at = row * m->columns + column;
+    const char *grad = (const char *)grads[m->tensor] + at * tg_dtype_len(dtype);
+    bool in_place = dtype == TG_FP32 && m->residual != NULL;
+    if (!in_place) {
+        tg_widen(out, grad, dtype, n);
+    }
+    if (m->residual != NULL) {
+        (void)tg_kernels_best()->passes.accumulate(out, NULL, in_place ? (const float *)(const void *)grad : out,
+                                                   m->residual + at, m->decay, n, false);
+    }
+}
+
+/* The same by the policies for NaN, Inf and overflow. */
+static void load_extreme_row(float *out, const tg_factorization_context *c, const tg_factorization *m,
+                             void *const *grads, uint64_t row, uint64_t column, size_t n)
 {
     tg_dtype dtype = c->layout->tensors[m->tensor].dtype;
     uint64_t at = row * m->columns + column;
     tg_widen(out, (const char *)grads[m->tensor] + at * tg_dtype_len(dtype), dtype, n);
-    if (is_extreme && c->nonfinite == TG_NONFINITE_ZERO) {
+    if (c->nonfinite == TG_NONFINITE_ZERO) {
         tg_zero_nonfinite(out, n);
     }
-    if (!is_extreme && m->residual != NULL) {
-        (void)tg_kernels_best()->passes.accumulate(out, NULL, out, m->residual + at, m->decay, n, false);
-    }
-    for (size_t j = 0; is_extreme && j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         float g = out[j], sum = m->residual == NULL ? g : g + m->decay * m->residual[at + j];
         out[j] = isfinite(g) ? fmaxf(fminf(sum, m->limit), -m->limit) : sum;
     }
 }
 
-/* A part of M where it is, or loaded into `tile`. */
+/* A part of M where it is, or loaded into `tile`: for a high rank kernels go through it many times. */
 static tg_matrix view(const tg_factorization_context *c, const tg_factorization *m, void *const *grads, float *tile,
                       const part *of, bool is_extreme)
 {
     uint64_t at = of->row * m->columns + of->column;
-    if (c->layout->tensors[m->tensor].dtype == TG_FP32 && !is_extreme) {
+    if (c->layout->tensors[m->tensor].dtype == TG_FP32 && !is_extreme && m->rank <= RANK_IN_PLACE) {
         return (tg_matrix){.values = (const float *)grads[m->tensor] + at,
                            .residual = m->residual != NULL ? m->residual + at : NULL,
                            .decay = m->decay,
                            .stride = (size_t)(of->row_step * m->columns)};
     }
     for (size_t i = 0; i < of->row_n; i++) {
-        load_row(tile + i * TG_LEAF, c, m, grads, of->row + i * of->row_step, of->column, of->column_n, is_extreme);
+        (is_extreme ? load_extreme_row : load_row)(tile + i * TG_LEAF, c, m, grads, of->row + i * of->row_step,
+                                                   of->column, of->column_n);
     }
     return (tg_matrix){.values = tile, .stride = TG_LEAF};
 }
@@ -145,7 +160,7 @@ tg_status tg_factorization_refuse(const tg_factorization_context *c, const tg_fa
         for (uint64_t j = 0; j < m->columns; j += TG_LEAF) {
             size_t n = at_most(m->columns - j, TG_LEAF);
             uint64_t at = i * m->columns + j;
-            load_row(scratch, c, m, grads, i, j, n, false);
+            load_row(scratch, c, m, grads, i, j, n);
             is_found |= tg_kernels_best()->select.largest_key(scratch, n) > tg_float_bits(m->limit);
             tg_widen(scratch, (const char *)grads[m->tensor] + at * tg_dtype_len(tensor->dtype), tensor->dtype, n);
             is_finite = is_finite && tg_all_finite(scratch, n);
@@ -334,70 +349,73 @@ void tg_factorization_end(tg_factorization *m)
     }
 }
 
-/* Rows that lie in memory as they are computed. */
-static void settle_in_place(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
-                            const part *of, const float *weights)
+/* A piece of Q, `stride` from row to row, and its columns [column, column + n). */
+typedef struct piece {
+    const float *factor;
+    size_t stride;
+    uint64_t column;
+    size_t n;
+} piece;
+
+/* One or two rows, `step` apart, that lie in memory as they are computed. */
+static void settle_in_place(const tg_factorization *m, float *grad, uint64_t row, uint64_t step, size_t row_n,
+                            const piece *q, const float *weights)
 {
-    uint64_t at = of->row * m->columns + of->column;
-    const tg_matrix rows = view(c, m, grads, NULL, of, false);
-    tg_kernels_best()->factors.expand((float *)grads[m->tensor] + at, m->residual != NULL ? m->residual + at : NULL,
-                                      &rows, of->row_n, weights, m->q_next + of->column, (size_t)m->columns, m->rank,
-                                      of->column_n);
+    uint64_t at = row * m->columns + q->column;
+    float *residual = m->residual != NULL ? m->residual + at : NULL;
+    const tg_matrix rows = {
+        .values = grad + at, .residual = residual, .decay = m->decay, .stride = (size_t)(step * m->columns)};
+    tg_kernels_best()->factors.expand(grad + at, residual, &rows, row_n, weights, q->factor, q->stride, m->rank, q->n);
 }
 
 /* One row that is loaded first. */
 static void settle_loaded(const tg_factorization_context *c, const tg_factorization *m, void *const *grads, float *tile,
-                          const part *of, const float *weights)
+                          uint64_t row, const piece *q, const float *weights)
 {
     tg_dtype dtype = c->layout->tensors[m->tensor].dtype;
-    uint64_t at = of->row * m->columns + of->column;
-    size_t n = of->column_n;
+    uint64_t at = row * m->columns + q->column;
     float *averages = tile + TG_LEAF, *residual = m->residual != NULL ? m->residual + at : NULL;
-    load_row(tile, c, m, grads, of->row, of->column, n, m->is_extreme);
-    const tg_matrix row = {.values = tile};
-    tg_kernels_best()->factors.expand(averages, residual, &row, 1, weights, m->q_next + of->column, (size_t)m->columns,
-                                      m->rank, n);
-    unify_nans(averages, n);
-    tg_narrow((char *)grads[m->tensor] + at * tg_dtype_len(dtype), averages, dtype, n);
+    (m->is_extreme ? load_extreme_row : load_row)(tile, c, m, grads, row, q->column, q->n);
+    const tg_matrix loaded = {.values = tile};
+    tg_kernels_best()->factors.expand(averages, residual, &loaded, 1, weights, q->factor, q->stride, m->rank, q->n);
+    unify_nans(averages, q->n);
+    tg_narrow((char *)grads[m->tensor] + at * tg_dtype_len(dtype), averages, dtype, q->n);
     if (residual != NULL && c->nonfinite == TG_NONFINITE_PASS) {
-        tg_zero_nonfinite(residual, n);
+        tg_zero_nonfinite(residual, q->n);
     }
 }
 
-static void settle_part(const tg_factorization_context *c, const tg_factorization *m, void *const *grads, float *tile,
-                        const part *of)
-{
-    float weights[2 * 64];
-    bool in_place = c->layout->tensors[m->tensor].dtype == TG_FP32 && !m->is_extreme && !m->is_diverged;
-    for (size_t i = 0; i < of->row_n; i++) {
-        for (uint32_t k = 0; k < m->rank; k++) {
-            weights[i * m->rank + k] = m->p[k * m->rows + of->row + i * of->row_step];
-        }
-    }
-    if (in_place) {
-        settle_in_place(c, m, grads, of, weights);
-        return;
-    }
-    for (size_t i = 0; i < of->row_n; i++) {
-        const part row = {of->row + i * of->row_step, 1, of->column, 1, of->column_n};
-        settle_loaded(c, m, grads, tile, &row, weights + i * m->rank);
-    }
-}
+/* Pairs of rows whose elements of P are gathered at a time, after the two rows that settle_loaded needs. */
+enum { PAIRS = (TILE - 2 * TG_LEAF) / (2 * 64) };
 
-/* Two rows at a time, which are far apart for the same reason as above. */
+/* Two rows at a time, which are far apart for the same reason as above. A piece of Q is copied to where its rows do not share a set
+ * of the cache. */
 void tg_factorization_settle(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                              float *scratch, uint64_t from, uint64_t to)
 {
-    uint64_t half = (to - from + 1) / 2;
-    for (uint64_t first = 0; first < half; first += BLOCK) { /* rows for which a piece of Q is loaded once */
-        for (uint64_t j = 0; j < m->columns; j += TG_LEAF) {
-            for (uint64_t i = first; i < half && i < first + BLOCK; i++) {
-                const part here = {.row = from + i,
-                                   .row_step = half,
-                                   .column = j,
-                                   .row_n = from + i + half < to ? 2 : 1,
-                                   .column_n = at_most(m->columns - j, TG_LEAF)};
-                settle_part(c, m, grads, scratch, &here);
+    float *weights = scratch + 2 * TG_LEAF, *copy = scratch + TILE;
+    uint64_t half = (to - from + 1) / 2, width = tg_factorization_width(m);
+    bool in_place = c->layout->tensors[m->tensor].dtype == TG_FP32 && !m->is_extreme && !m->is_diverged;
+    for (uint64_t first = from; first < from + half; first += PAIRS) {
+        size_t pair_n = at_most(from + half - first, PAIRS);
+        for (size_t i = 0; i < 2 * pair_n * m->rank; i++) {
+            uint64_t row = first + i / m->rank / 2 + i / m->rank % 2 * half;
+            weights[i] = row < to ? m->p[i % m->rank * m->rows + row] : 0;
+        }
+        for (uint64_t j = 0; j < m->columns; j += width) {
+            const piece q = {copy, sum_stride(m), j, at_most(m->columns - j, (size_t)width)};
+            for (uint32_t k = 0; k < m->rank; k++) {
+                memcpy(copy + k * q.stride, m->q_next + k * m->columns + j, q.n * sizeof *copy);
+            }
+            for (size_t i = 0; i < pair_n; i++) {
+                const float *own = weights + 2 * i * m->rank;
+                size_t row_n = first + i + half < to ? 2 : 1;
+                if (in_place) {
+                    settle_in_place(m, grads[m->tensor], first + i, half, row_n, &q, own);
+                }
+                for (size_t r = 0; !in_place && r < row_n; r++) {
+                    settle_loaded(c, m, grads, scratch, first + i + r * half, &q, own + r * m->rank);
+                }
             }
         }
     }
