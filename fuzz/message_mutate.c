@@ -37,8 +37,8 @@ static void add_lowrank(fuzz_sealers *s, const tg_layout *l, uint32_t world, int
         bool is_matrix = from->dim_n == 2 && from->dims[0] + from->dims[1] < element_n; /* of rank 1 */
         tensors[n] = *from;
         if (is_matrix) {
-            dims[n][0] = from->dims[pass];
-            dims[n][1] = 1;
+            dims[n][0] = 1;
+            dims[n][1] = from->dims[pass];
             tensors[n].dims = dims[n];
         }
         n += is_matrix || pass == 0 ? 1 : 0;

@@ -62,7 +62,7 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     lowrank *own = NULL;
     TG_TRY(tg_acquire(&own, &x->allocator, 1, sizeof *own, why));
     x->own = own; /* closed with the exchange, whatever happens here */
-    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, opt->nonfinite, &x->allocator, why));
+    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, opt->nonfinite, x->codec->run, &x->allocator, why));
     return open_carriers(x, opt, why);
 }
 

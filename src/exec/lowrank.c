@@ -2,14 +2,31 @@
 #include "exec/lowrank.h"
 
 #include "exec/factorization.h"
+#include "exec/host.h"
 
 #include <string.h>
+
+/* Some rows, or some columns, of a matrix: what one thread does at a time. */
+typedef struct portion {
+    tg_factorization *matrix;
+    uint64_t from, to;
+    bool is_extreme; /* of rows that were multiplied */
+} portion;
+
+typedef struct portions {
+    portion *of;
+    size_t n;
+} portions;
 
 struct tg_lowrank {
     tg_allocator allocator;
     tg_factorization_context context;
     tg_factorization *matrices;
     size_t matrix_n;
+    portions by_rows, by_columns;
+    tg_pool *pool;          /* of the run that was given */
+    float *scratch;         /* for every thread of the pool */
+    uint64_t scratch_n;     /* for one of them */
     size_t *matrix_of;      /* of each tensor: the number of its matrix, plus 1; 0: the tensor is sent dense */
     void **first, **second; /* the buffers that the two all-reduces average */
     float *saved;           /* residuals, then the factors q */
@@ -51,7 +68,7 @@ static bool matrix_of_tensor(tg_factorization *out, const tg_layout *l, size_t t
 static tg_status acquire_matrices(tg_lowrank *l, tg_detail *why)
 {
     const tg_allocator *a = &l->allocator;
-    uint64_t factors = 0, longest = 0, copies = 0;
+    uint64_t factors = 0, copies = 0;
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
         tg_factorization *m = &l->matrices[l->matrix_n];
         if (!matrix_of_tensor(m, l->context.layout, t)) {
@@ -61,12 +78,39 @@ static tg_status acquire_matrices(tg_lowrank *l, tg_detail *why)
         l->matrix_of[t] = ++l->matrix_n;
         factors += (m->rows + m->columns) * m->rank;
         l->saved_n += (m->decay > 0 ? m->rows * m->columns : 0) + m->columns * m->rank;
-        longest = m->columns > longest ? m->columns : longest;
+        uint64_t scratch_n = tg_factorization_scratch(m);
+        l->scratch_n = scratch_n > l->scratch_n ? scratch_n : l->scratch_n;
     }
     TG_TRY(tg_acquire(&l->saved, a, l->saved_n, sizeof *l->saved, why));
     TG_TRY(tg_acquire(&l->factors, a, factors, sizeof *l->factors, why));
-    TG_TRY(tg_acquire(&l->context.row, a, longest, sizeof *l->context.row, why));
+    TG_TRY(tg_acquire(&l->scratch, a, l->scratch_n * tg_pool_workers(l->pool), sizeof *l->scratch, why));
     return tg_acquire_room(&l->copies, a, copies, why);
+}
+
+/* Cuts all matrices into portions. The first call, with no space for them, counts. */
+static void cut_matrices(portions *out, const tg_lowrank *l, bool by_rows)
+{
+    enum { ABOUT = 1 << 17, ROWS = 64 }; /* elements of a portion; rows that it is a multiple of */
+    bool counts = out->of == NULL;
+    out->n = 0;
+    for (size_t i = 0; i < l->matrix_n; i++) {
+        tg_factorization *m = &l->matrices[i];
+        uint64_t n = by_rows ? m->rows : m->columns;
+        uint64_t step = by_rows ? (ABOUT / m->columns / ROWS + 1) * ROWS : tg_factorization_width(m);
+        for (uint64_t from = 0; from < n; from += step, out->n++) {
+            if (!counts) {
+                out->of[out->n] = (portion){.matrix = m, .from = from, .to = n - from < step ? n : from + step};
+            }
+        }
+    }
+}
+
+static tg_status acquire_portions(portions *out, const tg_lowrank *l, bool by_rows, tg_detail *why)
+{
+    cut_matrices(out, l, by_rows);
+    TG_TRY(tg_acquire(&out->of, &l->allocator, out->n, sizeof *out->of, why));
+    cut_matrices(out, l, by_rows);
+    return TG_OK;
 }
 
 /* Sets all pointers into the buffers, and the first factors. */
@@ -86,7 +130,7 @@ static void lay_out(tg_lowrank *l)
         m->p = factor;
         m->q_next = factor + m->rows * m->rank;
         factor = m->q_next + m->columns * m->rank;
-        tg_factorization_fill_random(m->q, 1, l->context.layout->seed, UINT64_MAX, m->tensor, 0, m->columns * m->rank);
+        tg_factorization_fill_random(m->q, l->context.layout->seed, UINT64_MAX, m->tensor, 0, m->columns * m->rank);
         l->second[i] = m->q_next;
     }
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
@@ -99,8 +143,8 @@ static void lay_out(tg_lowrank *l)
     }
 }
 
-tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_allocator *a,
-                         tg_detail *why)
+tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_run *run,
+                         const tg_allocator *a, tg_detail *why)
 {
     tg_lowrank *l = NULL;
     size_t n = layout->tensor_n;
@@ -109,11 +153,14 @@ tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite
     l->allocator = *a;
     l->context.layout = layout;
     l->context.nonfinite = nonfinite;
+    l->pool = run->work->pool;
     TG_TRY(tg_acquire(&l->matrices, a, n + 1, sizeof *l->matrices, why));
     TG_TRY(tg_acquire(&l->matrix_of, a, n, sizeof *l->matrix_of, why));
     TG_TRY(tg_acquire(&l->first, a, n, sizeof *l->first, why));
     TG_TRY(tg_acquire(&l->second, a, n, sizeof *l->second, why));
     TG_TRY(acquire_matrices(l, why));
+    TG_TRY(acquire_portions(&l->by_rows, l, true, why));
+    TG_TRY(acquire_portions(&l->by_columns, l, false, why));
     lay_out(l);
     return TG_OK;
 }
@@ -124,8 +171,10 @@ void tg_lowrank_free(tg_lowrank *l)
         return;
     }
     tg_allocator a = l->allocator;
+    tg_release(&a, l->by_columns.of);
+    tg_release(&a, l->by_rows.of);
     tg_release(&a, l->copies);
-    tg_release(&a, l->context.row);
+    tg_release(&a, l->scratch);
     tg_release(&a, l->factors);
     tg_release(&a, l->saved);
     tg_release(&a, l->second);
@@ -143,8 +192,8 @@ size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, const tg_lowrank *l, 
         tensors[n] = l->context.layout->tensors[t];
         if (is_matrix) {
             const tg_factorization *m = &l->matrices[l->matrix_of[t] - 1];
-            dims[2 * n] = first ? m->rows : m->columns;
-            dims[2 * n + 1] = m->rank;
+            dims[2 * n] = m->rank;
+            dims[2 * n + 1] = first ? m->rows : m->columns;
             tensors[n].dims = &dims[2 * n];
             tensors[n].dim_n = 2;
             tensors[n].dtype = TG_FP32;
@@ -161,37 +210,96 @@ static size_t copy_len(const tg_lowrank *l, size_t t)
     return (size_t)l->context.layout->tensor_elements[t] * tg_dtype_len(l->context.layout->tensors[t].dtype);
 }
 
+/* What jobs need. */
+typedef struct pass {
+    tg_lowrank *l;
+    void *const *grads;
+    uint64_t step;
+} pass;
+
+static float *scratch_of(const pass *p, uint32_t worker)
+{
+    return p->l->scratch + worker * p->l->scratch_n;
+}
+
+static void begin_matrix(void *context, uint32_t worker, size_t job)
+{
+    (void)worker;
+    tg_factorization_begin(&((const pass *)context)->l->matrices[job]);
+}
+
+static void multiply_rows(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    portion *of = &p->l->by_rows.of[job];
+    of->is_extreme =
+        tg_factorization_multiply(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
+}
+
+static void orthonormalise_matrix(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    (void)worker;
+    tg_factorization_orthonormalise(&p->l->context, &p->l->matrices[job], p->step);
+}
+
+static void multiply_columns(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const portion *of = &p->l->by_columns.of[job];
+    tg_factorization_multiply_back(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
+}
+
+static void end_matrix(void *context, uint32_t worker, size_t job)
+{
+    (void)worker;
+    tg_factorization_end(&((const pass *)context)->l->matrices[job]);
+}
+
+static void settle_rows(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const portion *of = &p->l->by_rows.of[job];
+    tg_factorization_settle(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
+}
+
 tg_status tg_lowrank_multiply(tg_lowrank *l, void *const *grads, tg_detail *why)
 {
+    pass p = {.l = l, .grads = grads};
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
         if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
             memcpy(l->first[t], grads[t], copy_len(l, t));
         }
     }
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        TG_TRY(tg_factorization_multiply(&l->context, &l->matrices[i], grads, why));
+    tg_pool_run(l->pool, l->matrix_n, begin_matrix, &p);
+    tg_pool_run(l->pool, l->by_rows.n, multiply_rows, &p);
+    for (size_t i = 0; i < l->by_rows.n; i++) {
+        portion *of = &l->by_rows.of[i];
+        of->matrix->is_extreme |= of->is_extreme;
+        if (of->is_extreme && l->context.nonfinite == TG_NONFINITE_ERROR) {
+            return tg_factorization_refuse(&l->context, of->matrix, grads, l->scratch, why);
+        }
     }
     return TG_OK;
 }
 
 void tg_lowrank_multiply_back(tg_lowrank *l, void *const *grads, uint64_t step)
 {
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        tg_factorization_orthonormalise(&l->context, &l->matrices[i], step);
-        tg_factorization_multiply_back(&l->context, &l->matrices[i], grads);
-    }
+    pass p = {.l = l, .grads = grads, .step = step};
+    tg_pool_run(l->pool, l->matrix_n, orthonormalise_matrix, &p);
+    tg_pool_run(l->pool, l->by_columns.n, multiply_columns, &p);
 }
 
 void tg_lowrank_settle(tg_lowrank *l, void *const *grads)
 {
+    pass p = {.l = l, .grads = grads};
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
         if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
             memcpy(grads[t], l->first[t], copy_len(l, t));
         }
     }
-    for (size_t i = 0; i < l->matrix_n; i++) {
-        tg_factorization_settle(&l->context, &l->matrices[i], grads);
-    }
+    tg_pool_run(l->pool, l->matrix_n, end_matrix, &p);
+    tg_pool_run(l->pool, l->by_rows.n, settle_rows, &p);
 }
 
 /* ---- queries --------------------------------------------------------------------------------------------------------- */

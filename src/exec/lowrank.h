@@ -6,9 +6,9 @@
 
 typedef struct tg_lowrank tg_lowrank;
 
-/* On failure the caller must still pass *out to tg_lowrank_free. */
-tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_allocator *a,
-                         tg_detail *why) TG_CHECKED;
+/* Uses the threads of `run`, which must outlive it. On failure the caller must still pass *out to tg_lowrank_free. */
+tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_run *run,
+                         const tg_allocator *a, tg_detail *why) TG_CHECKED;
 void tg_lowrank_free(tg_lowrank *l);
 
 /* Lists the tensors of the first all-reduce (factors P, and tensors that are sent dense) or of the second (factors Q). Returns

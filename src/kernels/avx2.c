@@ -3,6 +3,9 @@
 
 #if defined(__x86_64__)
 #include "kernels/bmi2.h"
+#define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
+#define TG_LANES 8
+#include "kernels/factor_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = tg_avx2_all_finite,
@@ -55,5 +58,6 @@ const tg_kernels tg_kernels_avx2 = {
                .prefix_write = tg_bmi2_prefix_write,
                .prefix_read = tg_bmi2_prefix_read,
                .rice_read = tg_bmi2_rice_read},
+    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif

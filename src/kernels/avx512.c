@@ -1,8 +1,11 @@
-/* The table of kernels for AVX-512. */
+/* The table of kernels for AVX-512, and those that are written once for all instruction sets. */
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
 #include "kernels/bmi2.h"
+#define TG_TARGET TG_AVX512
+#define TG_LANES 16
+#include "kernels/factor_loops.h"
 
 const tg_kernels tg_kernels_avx512 = {
     .passes = {.all_finite = tg_avx512_all_finite,
@@ -55,5 +58,6 @@ const tg_kernels tg_kernels_avx512 = {
                .prefix_write = tg_bmi2_prefix_write,
                .prefix_read = tg_bmi2_prefix_read,
                .rice_read = tg_bmi2_rice_read},
+    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif

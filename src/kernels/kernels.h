@@ -163,6 +163,28 @@ typedef struct tg_coder_kernels {
     bool (*rice_read)(tg_rice_reader *r, unsigned k, size_t n);
 } tg_coder_kernels;
 
+typedef struct tg_matrix tg_matrix; /* factors.h */
+
+/* Products of a matrix M with factors of low rank, in the order that factors.h gives. A factor has a row for each column of P or
+ * Q, `stride` apart. */
+typedef struct tg_factor_kernels {
+    /* sums[i * rank + k]: the leaf sum of row i of M times row k of the factor, n of each, at most TG_LEAF. Returns whether M has
+     * a key above `limit`. */
+    bool (*multiply)(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride, uint32_t rank,
+                     uint32_t limit, size_t n);
+    /* Adds n columns of row_n rows of M, times elements 0 ... row_n - 1 of row k of the factor, to row k of the sums. */
+    void (*multiply_back)(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n, const float *factor,
+                          size_t stride, uint32_t rank, size_t n);
+    /* One or two rows of P Q': the sum of weights[i * rank + k] times row k of the factor. If `residual` is not NULL it gets M less
+     * that. `averages` and `residual` have the stride of M, and may be m->values and m->residual. */
+    void (*expand)(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
+                   const float *factor, size_t stride, uint32_t rank, size_t n);
+    double (*dot)(const float *a, const float *b, size_t n); /* the sum of a leaf, n at most TG_LEAF */
+    /* Subtracts shares[b] times row b of `others`, in ascending order in binary64, and rounds once. */
+    void (*project)(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
+                    size_t n);
+} tg_factor_kernels;
+
 typedef struct tg_kernels {
     tg_pass_kernels passes;
     tg_half_kernels halves;
@@ -170,6 +192,7 @@ typedef struct tg_kernels {
     tg_symbol_kernels symbols;
     tg_statistic_kernels statistics;
     tg_coder_kernels coders;
+    tg_factor_kernels factors;
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

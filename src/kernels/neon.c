@@ -4,6 +4,8 @@
 #if defined(__AARCH64EL__)
 #include "kernels/scalar.h"
 #define TG_TARGET __attribute__((unused)) /* some have a version of their own */
+#define TG_LANES 4
+#include "kernels/factor_loops.h"
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rice_loops.h"
@@ -59,5 +61,6 @@ const tg_kernels tg_kernels_neon = {
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
                .rice_read = rice_read},
+    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif

@@ -192,4 +192,9 @@ const tg_kernels tg_kernels_scalar = {
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
                .rice_read = rice_read},
+    .factors = {.multiply = tg_scalar_multiply,
+                .multiply_back = tg_scalar_multiply_back,
+                .expand = tg_scalar_expand,
+                .dot = tg_scalar_dot,
+                .project = tg_scalar_project},
 };

@@ -51,4 +51,15 @@ bool tg_scalar_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint
 /* scalar_count.c */
 void tg_scalar_count(uint32_t *counts, const uint16_t *symbols, size_t n, uint32_t base);
 
+/* scalar_factors.c */
+bool tg_scalar_multiply(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride,
+                        uint32_t rank, uint32_t limit, size_t n);
+void tg_scalar_multiply_back(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n, const float *factor,
+                             size_t stride, uint32_t rank, size_t n);
+void tg_scalar_expand(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
+                      const float *factor, size_t stride, uint32_t rank, size_t n);
+double tg_scalar_dot(const float *a, const float *b, size_t n);
+void tg_scalar_project(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
+                       size_t n);
+
 #endif

@@ -125,9 +125,10 @@ class PowerSgd(unittest.TestCase):
             parts, at = {}, 0
             for kind in ("residual", "q"):
                 for t, (rows, columns) in matrices.items():
-                    shape = (rows, columns) if kind == "residual" else (columns, rank)
+                    shape = (rows, columns) if kind == "residual" else (rank, columns)
                     size = shape[0] * shape[1]
-                    parts[kind, t] = memory[at:at + size].reshape(shape)
+                    part = memory[at:at + size].reshape(shape)
+                    parts[kind, t] = part if kind == "residual" else part.T
                     at += size
             self.assertEqual(at, len(memory))
             return parts
