@@ -8,6 +8,7 @@
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
+#include "kernels/minifloat_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/word_loops.h"
 
@@ -222,6 +223,7 @@ const tg_kernels tg_kernels_avx2 = {
                 .signs = signs,
                 .mark_above = mark_above,
                 .count_above = count_above,
+                .minifloats = minifloats,
                 .round_between = round_between,
                 .powers = powers,
                 .look_up = look_up,

@@ -7,6 +7,7 @@
 #define TG_TARGET
 #include "kernels/bucket_loops.h"
 #include "kernels/loops.h"
+#include "kernels/minifloat_loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/rice_loops.h"
@@ -160,6 +161,7 @@ const tg_kernels tg_kernels_neon = {
                 .signs = signs,
                 .mark_above = mark_above,
                 .count_above = count_above,
+                .minifloats = minifloats,
                 .round_between = round_between,
                 .powers = powers,
                 .look_up = look_up,
