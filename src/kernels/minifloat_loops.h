@@ -17,22 +17,24 @@ TG_TARGET static void minifloats(uint16_t *symbols, const float *values, float s
 {
     const int32_t normal = 1 << f.fraction_bits, largest = (int32_t)f.largest;
     const uint32_t shift = 23 - f.fraction_bits, first = (127 - f.bias) << 23; /* bits of number 0, if it were normal */
-    const float unit = ldexpf(1, 1 - (int)f.bias - (int)f.fraction_bits), units = 1 / unit;
+    const float unit = ldexpf(1, 1 - (int)f.bias - (int)f.fraction_bits), per_unit = 1 / unit;
     const double inverse = 1 / (double)step;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) { /* masks choose, since compilers do not vectorise branches */
         double value = (double)values[i];
-        float quotient = (float)(fabs(value) * inverse), small = quotient * units;
-        int32_t number = (int32_t)(tg_float_bits(quotient) >> shift) - (int32_t)(first >> shift);
-        small = small < 16 ? small : 16;
-        number = number < normal ? (int32_t)small : number;
-        number = number < largest ? number : largest - 1;
-        float middle = tg_bits_float(((uint32_t)number << shift) + first + (1u << (shift - 1)));
-        middle = number < normal ? ((float)number + 0.5f) * unit : middle;
         uint32_t sign = tg_float_bits(values[i]) & 0x80000000u;
-        double limit = (double)tg_bits_float(tg_float_bits(middle) | sign) * (double)step;
-        /* Below 0, the next magnitude has the lower symbol. */
-        int32_t lower = sign != 0 ? -1 - number : number;
-        symbols[i] = (uint16_t)(largest + lower + (value > limit ? 1 : 0));
+        float quotient = (float)(fabs(value) * inverse), units = quotient * per_unit;
+        units = units < 16 ? units : 16;
+        int32_t number = (int32_t)(tg_float_bits(quotient) >> shift) - (int32_t)(first >> shift);
+        int32_t is_normal = number < normal ? 0 : -1;
+        number = number < largest ? number : largest - 1;
+        number = (number & is_normal) | ((int32_t)units & ~is_normal);
+        uint32_t middle = ((uint32_t)number << shift) + first + (1u << (shift - 1));
+        uint32_t small_middle = tg_float_bits(((float)number + 0.5f) * unit);
+        middle = (middle & (uint32_t)is_normal) | (small_middle & ~(uint32_t)is_normal);
+        double limit = (double)tg_bits_float(middle | sign) * (double)step;
+        /* Below 0, the next magnitude has the lower symbol: number becomes -1 - number. */
+        int32_t lower = number ^ (sign != 0 ? -1 : 0), is_above = value > limit ? 1 : 0;
+        symbols[i] = (uint16_t)(largest + lower + is_above);
     }
 }
 
