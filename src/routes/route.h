@@ -122,6 +122,7 @@ typedef struct tg_bucket_span {
     uint64_t chunk_n, at;
     size_t n;
     const float *prefetch; /* values that come next; may point past the end; NULL: none */
+    bool is_unchecked;     /* NaN and Inf were not looked for: a bucket that holds some becomes NaN */
 } tg_bucket_span;
 
 void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,

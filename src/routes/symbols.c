@@ -17,7 +17,7 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
                         .draws = scratch->draws,
                         .clipped = scratch->clipped,
                         .scratch = scratch->quantize_space,
-                        .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS};
+                        .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS && !span->is_unchecked};
     for (size_t done = 0; done < span->n; done += bucket.n) {
         bucket.symbols = symbols + done;
         bucket.values = values + done;
