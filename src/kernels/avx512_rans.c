@@ -181,7 +181,7 @@ typedef struct finder {
     __m512i lowest, upper;
     __m128i bits;
     __m512i symbols, starts, frequencies; /* of few symbols */
-    int first;                            /* step of a binary search among these; 0: use the slots */
+    bool are_few;                         /* search among these; false: use the slots */
     bool has_upper;                       /* some symbols are 256 or more */
 } finder;
 
@@ -203,7 +203,7 @@ TG_AVX512_INLINE places look_up(__m512i low, const finder *f)
 TG_AVX512_INLINE places search(__m512i low, const finder *f)
 {
     __m512i at = _mm512_setzero_si512();
-    for (int step = f->first; step > 0; step /= 2) {
+    for (int step = TG_RANS_FEW / 2; step > 0; step /= 2) {
         __m512i further = _mm512_add_epi32(at, _mm512_set1_epi32(step));
         __mmask16 beyond = _mm512_cmpge_epu32_mask(low, _mm512_permutexvar_epi32(further, f->starts));
         at = _mm512_mask_mov_epi32(at, beyond, further);
@@ -217,7 +217,7 @@ TG_AVX512_INLINE places search(__m512i low, const finder *f)
 TG_AVX512_INLINE const uint8_t *pull(__m512i *symbols, __m512i *states, const uint8_t *at, const finder *f)
 {
     __m512i low = _mm512_and_si512(*states, f->lowest);
-    places p = f->first > 0 ? search(low, f) : look_up(low, f);
+    places p = f->are_few ? search(low, f) : look_up(low, f);
     __m512i next = _mm512_mullo_epi32(p.frequency, _mm512_srl_epi32(*states, f->bits));
     next = _mm512_add_epi32(next, p.offset);
     __mmask16 is_low = _mm512_cmplt_epu32_mask(next, _mm512_set1_epi32(TG_RANS_START));
@@ -228,17 +228,23 @@ TG_AVX512_INLINE const uint8_t *pull(__m512i *symbols, __m512i *states, const ui
     return at + 2 * (size_t)_mm_popcnt_u32(is_low);
 }
 
+TG_AVX512_INLINE __m512i repeat(const uint32_t few[TG_RANS_FEW])
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)few));
+}
+
 TG_AVX512_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                                    size_t count, const tg_rans_slots *slots, int vector_n, int first, bool has_upper)
+                                    size_t count, const tg_rans_slots *slots, int vector_n, bool are_few,
+                                    bool has_upper)
 {
     const finder f = {.slots = slots->slots,
                       .lowest = _mm512_set1_epi32((1 << slots->bits) - 1),
                       .upper = _mm512_set1_epi32((int)slots->upper),
                       .bits = _mm_cvtsi32_si128((int)slots->bits),
-                      .symbols = _mm512_loadu_si512(slots->few_symbol),
-                      .starts = _mm512_loadu_si512(slots->few_start),
-                      .frequencies = _mm512_loadu_si512(slots->few_frequency),
-                      .first = first,
+                      .symbols = repeat(slots->few_symbol),
+                      .starts = repeat(slots->few_start),
+                      .frequencies = repeat(slots->few_frequency),
+                      .are_few = are_few,
                       .has_upper = has_upper};
     const size_t lane_n = 16 * (size_t)vector_n;
     uint16_t even[32];
@@ -273,10 +279,9 @@ TG_AVX512_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint
                                  size_t count, const tg_rans_slots *slots, int vector_n)
 {
     bool has_upper = slots->upper >> slots->bits == 0;
-    return slots->few_n > 4   ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 8, false)
-           : slots->few_n > 0 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 2, false)
-           : has_upper        ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0, true)
-                              : pull_rounds(symbols, states, words, end, count, slots, vector_n, 0, false);
+    return slots->few_n > 0 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, true, false)
+           : has_upper      ? pull_rounds(symbols, states, words, end, count, slots, vector_n, false, true)
+                            : pull_rounds(symbols, states, words, end, count, slots, vector_n, false, false);
 }
 
 TG_AVX512 size_t tg_avx512_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
