@@ -77,9 +77,11 @@ bool tg_minifloat_lengths(uint8_t *lengths, const uint8_t *side, const tg_minifl
 
 /* ---- values and symbols ---------------------------------------------------------------------------------------------- */
 
+/* NaN stays as it is. */
 static float within(float value, float most)
 {
-    return value > most ? most : value < -most ? -most : value;
+    float below = value > most ? most : value;
+    return below < -most ? -most : below;
 }
 
 uint32_t tg_minifloat_table(float *decoded, const uint8_t *side, const tg_minifloat *f)
@@ -88,11 +90,18 @@ uint32_t tg_minifloat_table(float *decoded, const uint8_t *side, const tg_minifl
     const uint32_t zero = f->values / 2, normal = 1u << f->fraction_bits, shift = 23 - (uint32_t)f->fraction_bits;
     const uint32_t first = (127u - (uint32_t)f->bias) << 23; /* bits of magnitude 0, if it were normal */
     const float unit = ldexpf(1, 1 - f->bias - f->fraction_bits);
+    float values[TG_MINIFLOAT_MAX / 2 + 1]; /* that are not negative; loops without branches vectorise */
     for (uint32_t m = 0; m <= zero; m++) {
-        float value = m < normal ? (float)(int32_t)m * unit : tg_bits_float(first + (m << shift));
-        float above = value * step, below = -value * step;
-        decoded[zero - m] = within(below, most);
-        decoded[zero + m] = within(above, most); /* 0 is positive */
+        values[m] = tg_bits_float(first + (m << shift));
+    }
+    for (uint32_t m = 0; m < normal; m++) {
+        values[m] = (float)(int32_t)m * unit;
+    }
+    for (uint32_t m = 1; m <= zero; m++) {
+        decoded[zero - m] = within(-values[m] * step, most);
+    }
+    for (uint32_t m = 0; m <= zero; m++) {
+        decoded[zero + m] = within(values[m] * step, most);
     }
     return f->values;
 }
