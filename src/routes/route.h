@@ -139,6 +139,9 @@ size_t tg_write_symbols(uint8_t *out, const tg_encoding *e, const uint16_t *symb
 /* All symbols, or coded words, of a chunk back into scratch. False: they are damaged. */
 bool tg_read_symbols(const tg_decoding *d);
 
+/* Whether tg_read_symbols would return true. What it leaves in scratch is undefined. */
+bool tg_check_symbols(const tg_decoding *d);
+
 /* check, add and set of chunks whose every element is a symbol. */
 bool tg_symbols_check(const tg_decoding *d);
 void tg_symbols_add(float *out, const tg_decoding *d, float weight);

@@ -79,4 +79,4 @@ static void set(float *out, const tg_decoding *d)
     d->unit->stages.quantize->read(out, d->scratch->chunk->words, d->chunk->n);
 }
 
-const tg_route tg_route_words = {.encode = encode, .check = tg_read_symbols, .add = add, .set = set};
+const tg_route tg_route_words = {.encode = encode, .check = tg_check_symbols, .add = add, .set = set};
