@@ -95,7 +95,12 @@ TG_AVX512_INLINE planned plan(const uint16_t *symbols, const planner *p)
     return p->are_few ? pick(symbols, p) : look(symbols, p->plans);
 }
 
-/* Encodes one symbol into each of 16 states. Emitted words are put in front of `at`; returns the new `at`. */
+/* Places of words when n of 16, which are in front, move to the end: from entry n on. */
+static const uint16_t to_end[32] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* Encodes one symbol into each of 16 states. Emitted words are put in front of `at`; returns the new `at`. There is space for 16
+ * words, which are all written, since masked stores are slow on some CPUs. */
 TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
 {
     const __m512i mask = _mm512_set1_epi32(TG_PLAN_MASK);
@@ -106,8 +111,9 @@ TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t
     __mmask16 gives = _mm512_cmpge_epu32_mask(x, limit);
     uint32_t word_n = (uint32_t)_mm_popcnt_u32(gives);
     __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(gives, x));
+    __m256i order = _mm256_loadu_si256((const __m256i *)(const void *)(to_end + word_n));
+    _mm256_storeu_si256((__m256i *)(void *)(at - 32), _mm256_permutexvar_epi16(order, words));
     at -= 2 * (size_t)word_n;
-    _mm256_mask_storeu_epi16(at, (__mmask16)((1u << word_n) - 1), words);
     x = _mm512_mask_srli_epi32(x, gives, x, 16);
     /* (x * inverse) >> (31 + log) is the upper half of 2 x * inverse, shifted by log. */
     __m512i twice = _mm512_add_epi32(x, x);
