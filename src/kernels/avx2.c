@@ -6,6 +6,7 @@
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
 #define TG_LANES 8
 #include "kernels/factor_loops.h"
+#include "kernels/minifloat_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = tg_avx2_all_finite,
@@ -34,6 +35,7 @@ const tg_kernels tg_kernels_avx2 = {
                 .signs = tg_avx2_signs,
                 .mark_above = tg_avx2_mark_above,
                 .count_above = tg_avx2_count_above,
+                .minifloats = minifloats,
                 .round_between = tg_avx2_round_between,
                 .powers = tg_avx2_powers,
                 .look_up = tg_avx2_look_up,

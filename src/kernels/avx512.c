@@ -34,6 +34,7 @@ const tg_kernels tg_kernels_avx512 = {
                 .signs = tg_avx512_signs,
                 .mark_above = tg_avx512_mark_above,
                 .count_above = tg_avx512_count_above,
+                .minifloats = tg_avx512_minifloats,
                 .round_between = tg_avx512_round_between,
                 .powers = tg_avx512_powers,
                 .look_up = tg_avx512_look_up,

@@ -67,6 +67,9 @@ void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_avx512_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 
+/* avx512_minifloat.c */
+void tg_avx512_minifloats(uint16_t *symbols, const float *values, float step, tg_float_format f, size_t n);
+
 /* avx512_sums.c */
 double tg_avx512_magnitudes(const float *values, size_t n);
 double tg_avx512_squares(const float *values, size_t n);

@@ -238,7 +238,7 @@ TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, siz
     return done;
 }
 
-/* ---- symbols of one bit and of nine ------------------------------------------------------------------------------------ */
+/* ---- symbols of one bit, of eight and of nine --------------------------------------------------------------------------- */
 
 TG_AVX512 static bool read_signs(uint16_t *symbols, const uint8_t *bytes, size_t count)
 {
@@ -253,6 +253,22 @@ TG_AVX512 static bool read_signs(uint16_t *symbols, const uint8_t *bytes, size_t
     memcpy(&bits, bytes + i / 8, (count - i + 7) / 8);
     _mm512_mask_storeu_epi16(symbols + i, here, _mm512_maskz_set1_epi16(bits, 1));
     return (bits & ~here) == 0;
+}
+
+TG_AVX512 static bool read_bytes(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
+{
+    __m256i most = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; count - i >= 32; i += 32) {
+        __m256i some = _mm256_loadu_si256((const __m256i *)(const void *)(bytes + i));
+        most = _mm256_max_epu8(most, some);
+        _mm512_storeu_si512(symbols + i, _mm512_cvtepu8_epi16(some));
+    }
+    __mmask32 here = (1u << (count - i)) - 1;
+    __m256i some = _mm256_maskz_loadu_epi8(here, bytes + i);
+    most = _mm256_max_epu8(most, some);
+    _mm512_mask_storeu_epi16(symbols + i, here, _mm512_cvtepu8_epi16(some));
+    return _mm256_cmpgt_epu8_mask(most, _mm256_set1_epi8((char)(base - 1))) == 0;
 }
 
 TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size_t count)
@@ -281,6 +297,9 @@ TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size
     size_t done = 0;
     if (d.base == 2) {
         return read_signs(symbols, bytes, count);
+    }
+    if (d.symbols == 1 && d.bits == 8) {
+        return read_bytes(symbols, bytes, count, d.base);
     }
     if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers, which 16-bit lanes of any width do well */
         return tg_avx2_bits_read(symbols, bytes, count, d);

@@ -141,7 +141,7 @@ TG_AVX512 static size_t write_groups(uint8_t *out, const uint16_t *symbols, size
     return write_groups_of(out, symbols, count, d, d.symbols, d.bits);
 }
 
-/* ---- symbols of one bit and of nine ------------------------------------------------------------------------------------ */
+/* ---- symbols of one bit, of eight and of nine --------------------------------------------------------------------------- */
 
 TG_AVX512 static void write_signs(uint8_t *out, const uint16_t *symbols, size_t count)
 {
@@ -154,6 +154,17 @@ TG_AVX512 static void write_signs(uint8_t *out, const uint16_t *symbols, size_t 
     __m512i words = _mm512_maskz_loadu_epi16((1u << (count - i)) - 1, symbols + i);
     uint32_t bits = _mm512_test_epi16_mask(words, words);
     memcpy(out + i / 8, &bits, (count - i + 7) / 8);
+}
+
+TG_AVX512 static void write_bytes(uint8_t *out, const uint16_t *symbols, size_t count)
+{
+    size_t i = 0;
+    for (; count - i >= 32; i += 32) {
+        __m256i bytes = _mm512_cvtepi16_epi8(_mm512_loadu_si512(symbols + i));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), bytes);
+    }
+    __mmask32 here = (1u << (count - i)) - 1;
+    _mm256_mask_storeu_epi8(out + i, here, _mm512_cvtepi16_epi8(_mm512_maskz_loadu_epi16(here, symbols + i)));
 }
 
 TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
@@ -186,6 +197,10 @@ TG_AVX512 void tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_
     enum { PADDED = 4 * 64 };
     if (d.base == 2) {
         write_signs(out, symbols, count);
+        return;
+    }
+    if (d.symbols == 1 && d.bits == 8) {
+        write_bytes(out, symbols, count);
         return;
     }
     if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers, which 16-bit lanes of any width do well */

@@ -49,20 +49,21 @@ TG_AVX512_INLINE __m512i eight(const uint64_t *from, const uint16_t *at, int ste
                              (long long)from[at[7 * step]]);
 }
 
-TG_AVX512_INLINE __m128i four(const uint32_t *from, const volatile uint32_t *at)
+TG_AVX512_INLINE __m128i four(const uint32_t *from, const volatile uint64_t *at)
 {
-    return _mm_setr_epi32((int)from[at[0]], (int)from[at[1]], (int)from[at[2]], (int)from[at[3]]);
+    uint64_t a = at[0], b = at[1]; /* half the loads */
+    return _mm_setr_epi32((int)from[(uint32_t)a], (int)from[a >> 32], (int)from[(uint32_t)b], (int)from[b >> 32]);
 }
 
 TG_AVX512_INLINE __m512i sixteen(const uint32_t *from, __m512i at)
 {
-    _Alignas(32) uint32_t indices[16];
-    const volatile uint32_t *a = indices; /* volatile, or compilers extract the lanes by shuffles, which are scarce */
+    _Alignas(32) uint64_t indices[8];
+    const volatile uint64_t *a = indices; /* volatile, or compilers extract the lanes by shuffles, which are scarce */
     /* Two stores: loads of parts of a 64-byte store are slow. */
     _mm256_store_si256((__m256i *)(void *)indices, _mm512_castsi512_si256(at));
-    _mm256_store_si256((__m256i *)(void *)(indices + 8), _mm512_extracti64x4_epi64(at, 1));
-    __m512i lower = _mm512_castsi256_si512(_mm256_setr_m128i(four(from, a), four(from, a + 4)));
-    return _mm512_inserti64x4(lower, _mm256_setr_m128i(four(from, a + 8), four(from, a + 12)), 1);
+    _mm256_store_si256((__m256i *)(void *)(indices + 4), _mm512_extracti64x4_epi64(at, 1));
+    __m512i lower = _mm512_castsi256_si512(_mm256_setr_m128i(four(from, a), four(from, a + 2)));
+    return _mm512_inserti64x4(lower, _mm256_setr_m128i(four(from, a + 4), four(from, a + 6)), 1);
 }
 
 /* Where entries are looked up. */
@@ -94,7 +95,12 @@ TG_AVX512_INLINE planned plan(const uint16_t *symbols, const planner *p)
     return p->are_few ? pick(symbols, p) : look(symbols, p->plans);
 }
 
-/* Encodes one symbol into each of 16 states. Emitted words are put in front of `at`; returns the new `at`. */
+/* Places of words when n of 16, which are in front, move to the end: from entry n on. */
+static const uint16_t to_end[32] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* Encodes one symbol into each of 16 states. Emitted words are put in front of `at`; returns the new `at`. There is space for 16
+ * words, which are all written, since masked stores are slow on some CPUs. */
 TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t bits)
 {
     const __m512i mask = _mm512_set1_epi32(TG_PLAN_MASK);
@@ -105,8 +111,9 @@ TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t
     __mmask16 gives = _mm512_cmpge_epu32_mask(x, limit);
     uint32_t word_n = (uint32_t)_mm_popcnt_u32(gives);
     __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(gives, x));
+    __m256i order = _mm256_loadu_si256((const __m256i *)(const void *)(to_end + word_n));
+    _mm256_storeu_si256((__m256i *)(void *)(at - 32), _mm256_permutexvar_epi16(order, words));
     at -= 2 * (size_t)word_n;
-    _mm256_mask_storeu_epi16(at, (__mmask16)((1u << word_n) - 1), words);
     x = _mm512_mask_srli_epi32(x, gives, x, 16);
     /* (x * inverse) >> (31 + log) is the upper half of 2 x * inverse, shifted by log. */
     __m512i twice = _mm512_add_epi32(x, x);
@@ -180,7 +187,8 @@ typedef struct finder {
     __m512i lowest, upper;
     __m128i bits;
     __m512i symbols, starts, frequencies; /* of few symbols */
-    int first;                            /* step of a binary search among these; 0: use the slots */
+    bool are_few;                         /* search among these; false: use the slots */
+    bool has_upper;                       /* some symbols are 256 or more */
 } finder;
 
 TG_AVX512_INLINE places look_up(__m512i low, const finder *f)
@@ -188,8 +196,11 @@ TG_AVX512_INLINE places look_up(__m512i low, const finder *f)
     __m512i slot = sixteen(f->slots, low);
     __m512i symbol = _mm512_and_si512(slot, _mm512_set1_epi32(255));
     __m512i less = _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(4095));
-    __mmask16 is_upper = _mm512_cmpge_epu32_mask(low, f->upper);
-    return (places){.symbol = _mm512_mask_add_epi32(symbol, is_upper, symbol, _mm512_set1_epi32(256)),
+    if (f->has_upper) {
+        __mmask16 is_upper = _mm512_cmpge_epu32_mask(low, f->upper);
+        symbol = _mm512_mask_add_epi32(symbol, is_upper, symbol, _mm512_set1_epi32(256));
+    }
+    return (places){.symbol = symbol,
                     .frequency = _mm512_add_epi32(less, _mm512_set1_epi32(1)),
                     .offset = _mm512_srli_epi32(slot, 20)};
 }
@@ -198,7 +209,7 @@ TG_AVX512_INLINE places look_up(__m512i low, const finder *f)
 TG_AVX512_INLINE places search(__m512i low, const finder *f)
 {
     __m512i at = _mm512_setzero_si512();
-    for (int step = f->first; step > 0; step /= 2) {
+    for (int step = TG_RANS_FEW / 2; step > 0; step /= 2) {
         __m512i further = _mm512_add_epi32(at, _mm512_set1_epi32(step));
         __mmask16 beyond = _mm512_cmpge_epu32_mask(low, _mm512_permutexvar_epi32(further, f->starts));
         at = _mm512_mask_mov_epi32(at, beyond, further);
@@ -208,44 +219,61 @@ TG_AVX512_INLINE places search(__m512i low, const finder *f)
                     .offset = _mm512_sub_epi32(low, _mm512_permutexvar_epi32(at, f->starts))};
 }
 
-/* Decodes one symbol from each of 16 states, which refill from `at`; returns the new `at`. */
-TG_AVX512_INLINE const uint8_t *pull(uint16_t *symbols, __m512i *states, const uint8_t *at, const finder *f)
+/* Decodes one symbol from each of 16 states, which refill from `at`, to 32-bit lanes; returns the new `at`. */
+TG_AVX512_INLINE const uint8_t *pull(__m512i *symbols, __m512i *states, const uint8_t *at, const finder *f)
 {
     __m512i low = _mm512_and_si512(*states, f->lowest);
-    places p = f->first > 0 ? search(low, f) : look_up(low, f);
+    places p = f->are_few ? search(low, f) : look_up(low, f);
     __m512i next = _mm512_mullo_epi32(p.frequency, _mm512_srl_epi32(*states, f->bits));
     next = _mm512_add_epi32(next, p.offset);
     __mmask16 is_low = _mm512_cmplt_epu32_mask(next, _mm512_set1_epi32(TG_RANS_START));
     __m512i here = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at));
-    __m512i longer = _mm512_or_si512(_mm512_slli_epi32(next, 16), _mm512_maskz_expand_epi32(is_low, here));
-    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(p.symbol));
-    *states = _mm512_mask_mov_epi32(next, is_low, longer);
+    here = _mm512_maskz_expand_epi32(is_low, here);
+    *symbols = p.symbol;
+    *states = _mm512_mask_or_epi32(next, is_low, _mm512_slli_epi32(next, 16), here);
     return at + 2 * (size_t)_mm_popcnt_u32(is_low);
 }
 
+TG_AVX512_INLINE __m512i repeat(const uint32_t few[TG_RANS_FEW])
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)few));
+}
+
 TG_AVX512_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                                    size_t count, const tg_rans_slots *slots, int vector_n, int first)
+                                    size_t count, const tg_rans_slots *slots, int vector_n, bool are_few,
+                                    bool has_upper)
 {
     const finder f = {.slots = slots->slots,
                       .lowest = _mm512_set1_epi32((1 << slots->bits) - 1),
                       .upper = _mm512_set1_epi32((int)slots->upper),
                       .bits = _mm_cvtsi32_si128((int)slots->bits),
-                      .symbols = _mm512_loadu_si512(slots->few_symbol),
-                      .starts = _mm512_loadu_si512(slots->few_start),
-                      .frequencies = _mm512_loadu_si512(slots->few_frequency),
-                      .first = first};
+                      .symbols = repeat(slots->few_symbol),
+                      .starts = repeat(slots->few_start),
+                      .frequencies = repeat(slots->few_frequency),
+                      .are_few = are_few,
+                      .has_upper = has_upper};
     const size_t lane_n = 16 * (size_t)vector_n;
+    uint16_t even[32];
+    for (uint16_t l = 0; l < 32; l++) {
+        even[l] = (uint16_t)(2 * l);
+    }
+    const __m512i evens = _mm512_loadu_si512(even);
     vectors x = load(states, vector_n);
     const uint8_t *at = *words;
     size_t i = 0;
     for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n; i += lane_n) {
-        at = pull(symbols + i, &x.a, at, &f);
+        __m512i a, b; /* symbols of two vectors, which are stored together */
+        at = pull(&a, &x.a, at, &f);
         if (vector_n >= 2) {
-            at = pull(symbols + i + 16, &x.b, at, &f);
+            at = pull(&b, &x.b, at, &f);
+            _mm512_storeu_si512(symbols + i, _mm512_permutex2var_epi16(a, evens, b));
+        } else {
+            _mm256_storeu_si256((__m256i *)(void *)(symbols + i), _mm512_cvtepi32_epi16(a));
         }
         if (vector_n == 4) {
-            at = pull(symbols + i + 32, &x.c, at, &f);
-            at = pull(symbols + i + 48, &x.d, at, &f);
+            at = pull(&a, &x.c, at, &f);
+            at = pull(&b, &x.d, at, &f);
+            _mm512_storeu_si512(symbols + i + 32, _mm512_permutex2var_epi16(a, evens, b));
         }
     }
     store(states, &x, vector_n);
@@ -256,9 +284,10 @@ TG_AVX512_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const u
 TG_AVX512_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
                                  size_t count, const tg_rans_slots *slots, int vector_n)
 {
-    return slots->few_n == 0  ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
-           : slots->few_n > 4 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 8)
-                              : pull_rounds(symbols, states, words, end, count, slots, vector_n, 2);
+    bool has_upper = slots->upper >> slots->bits == 0;
+    return slots->few_n > 0 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, true, false)
+           : has_upper      ? pull_rounds(symbols, states, words, end, count, slots, vector_n, false, true)
+                            : pull_rounds(symbols, states, words, end, count, slots, vector_n, false, false);
 }
 
 TG_AVX512 size_t tg_avx512_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,

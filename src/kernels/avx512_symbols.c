@@ -270,42 +270,64 @@ TG_AVX512 void tg_avx512_powers(float *values, const uint16_t *symbols, size_t n
     powers(values + i, symbols + i, lanes_of(n - i));
 }
 
-/* Up to 64 floats. */
+/* Up to 256 floats. */
+enum { PARTS_MAX = 16 };
+
 typedef struct table {
-    __m512 part[4];
+    __m512 part[PARTS_MAX];
 } table;
 
-/* One vector. `adds` and `is_large`, which says that there are more than 32 floats, are constants. */
-TG_AVX512_INLINE void look_up(float *out, const uint16_t *symbols, const table *t, bool adds, bool is_large,
+/* The floats of symbols in a table of 32, 64, 128 or 256 that begins at part p. */
+TG_AVX512_INLINE __m512 of_32(__m512i symbol, const table *t, uint32_t p)
+{
+    return _mm512_permutex2var_ps(t->part[p], symbol, t->part[p + 1]);
+}
+
+TG_AVX512_INLINE __m512 of_64(__m512i symbol, const table *t, uint32_t p)
+{
+    __mmask16 is_upper = _mm512_test_epi32_mask(symbol, _mm512_set1_epi32(32));
+    return _mm512_mask_mov_ps(of_32(symbol, t, p), is_upper, of_32(symbol, t, p + 2));
+}
+
+TG_AVX512_INLINE __m512 of_128(__m512i symbol, const table *t, uint32_t p)
+{
+    __mmask16 is_upper = _mm512_test_epi32_mask(symbol, _mm512_set1_epi32(64));
+    return _mm512_mask_mov_ps(of_64(symbol, t, p), is_upper, of_64(symbol, t, p + 4));
+}
+
+TG_AVX512_INLINE __m512 of_256(__m512i symbol, const table *t)
+{
+    __mmask16 is_upper = _mm512_test_epi32_mask(symbol, _mm512_set1_epi32(128));
+    return _mm512_mask_mov_ps(of_128(symbol, t, 0), is_upper, of_128(symbol, t, 8));
+}
+
+/* One vector. `adds` and the number of parts, 2, 4 or 16, are constants. */
+TG_AVX512_INLINE void look_up(float *out, const uint16_t *symbols, const table *t, bool adds, uint32_t part_n,
                               __mmask16 here)
 {
     __m512i symbol = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, symbols));
-    __m512 found = _mm512_permutex2var_ps(t->part[0], symbol, t->part[1]);
-    if (is_large) {
-        __mmask16 upper = _mm512_test_epi32_mask(symbol, _mm512_set1_epi32(32));
-        found = _mm512_mask_mov_ps(found, upper, _mm512_permutex2var_ps(t->part[2], symbol, t->part[3]));
-    }
+    __m512 found = part_n == 2 ? of_32(symbol, t, 0) : part_n == 4 ? of_64(symbol, t, 0) : of_256(symbol, t);
     found = adds ? _mm512_add_ps(_mm512_maskz_loadu_ps(here, out), found) : found;
     _mm512_mask_storeu_ps(out, here, found);
 }
 
 /* Four quarters side by side, as in avx512_passes.c. */
 TG_AVX512_INLINE void look_up_all(float *out, const uint16_t *symbols, const float *floats, uint32_t float_n, size_t n,
-                                  bool adds, bool is_large)
+                                  bool adds, uint32_t part_n)
 {
     table t;
-    for (uint32_t p = 0; p < 4; p++) {
+    for (uint32_t p = 0; p < part_n; p++) {
         uint32_t left = float_n > 16 * p ? float_n - 16 * p : 0;
         t.part[p] = _mm512_maskz_loadu_ps(lanes_of(left), left > 0 ? floats + 16 * p : floats);
     }
     size_t quarter = n / 64 * 16;
     for (size_t i = 0; i < quarter; i += 16) {
         for (size_t at = i; at < 4 * quarter; at += quarter) {
-            look_up(out + at, symbols + at, &t, adds, is_large, ALL);
+            look_up(out + at, symbols + at, &t, adds, part_n, ALL);
         }
     }
     for (size_t at = 4 * quarter; at < n; at += 16) {
-        look_up(out + at, symbols + at, &t, adds, is_large, lanes_of(n - at));
+        look_up(out + at, symbols + at, &t, adds, part_n, lanes_of(n - at));
     }
 }
 
@@ -313,9 +335,11 @@ TG_AVX512 void tg_avx512_look_up(float *values, const uint16_t *symbols, const f
                                  size_t n)
 {
     if (float_n <= 32) {
-        look_up_all(values, symbols, floats, float_n, n, false, false);
+        look_up_all(values, symbols, floats, float_n, n, false, 2);
     } else if (float_n <= 64) {
-        look_up_all(values, symbols, floats, float_n, n, false, true);
+        look_up_all(values, symbols, floats, float_n, n, false, 4);
+    } else if (float_n <= 256) {
+        look_up_all(values, symbols, floats, float_n, n, false, 16);
     } else {
         tg_scalar_look_up(values, symbols, floats, float_n, n);
     }
@@ -325,9 +349,11 @@ TG_AVX512 void tg_avx512_look_up_add(float *sums, const uint16_t *symbols, const
                                      size_t n)
 {
     if (float_n <= 32) {
-        look_up_all(sums, symbols, floats, float_n, n, true, false);
+        look_up_all(sums, symbols, floats, float_n, n, true, 2);
     } else if (float_n <= 64) {
-        look_up_all(sums, symbols, floats, float_n, n, true, true);
+        look_up_all(sums, symbols, floats, float_n, n, true, 4);
+    } else if (float_n <= 256) {
+        look_up_all(sums, symbols, floats, float_n, n, true, 16);
     } else {
         tg_scalar_look_up_add(sums, symbols, floats, float_n, n);
     }

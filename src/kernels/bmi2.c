@@ -3,7 +3,7 @@
 #include "kernels/bmi2.h"
 
 #if defined(__x86_64__)
-#define TG_TARGET __attribute__((target("bmi,bmi2")))
+#define TG_TARGET __attribute__((target("bmi,bmi2,lzcnt")))
 #include "kernels/prefix_loops.h"
 #include "kernels/rice_loops.h"
 

@@ -1,4 +1,4 @@
-/* Coders of prefix and Rice codes for x86-64 with BMI2, which every CPU with AVX2 has (bmi2.c). */
+/* Coders of prefix and Rice codes for x86-64 with BMI2 and LZCNT, which every CPU with AVX2 has (bmi2.c). */
 #ifndef TG_KERNELS_BMI2_H
 #define TG_KERNELS_BMI2_H
 

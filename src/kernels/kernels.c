@@ -21,11 +21,17 @@ static const tg_kernels *const tables[TG_SIMD_LEVELS] = {
 };
 
 #if defined(__x86_64__)
-/* Not every compiler's __builtin_cpu_supports knows F16C. */
+/* Not every compiler's __builtin_cpu_supports knows F16C and LZCNT. */
 static bool has_f16c(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+static bool has_lzcnt(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & bit_LZCNT) != 0;
 }
 #endif
 
@@ -33,7 +39,7 @@ const tg_kernels *tg_kernels_of(tg_simd_level level)
 {
 #if defined(__x86_64__)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                has_f16c() && __builtin_cpu_supports("popcnt");
+                has_f16c() && has_lzcnt() && __builtin_cpu_supports("popcnt");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if ((level == TG_SIMD_AVX2 && !avx2) || (level == TG_SIMD_AVX512 && !(avx2 && avx512))) {

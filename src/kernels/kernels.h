@@ -66,6 +66,8 @@ typedef struct tg_select_kernels {
     size_t (*list_marks)(uint32_t *list, const uint64_t *mask, size_t n);
 } tg_select_kernels;
 
+typedef struct tg_float_format tg_float_format; /* minifloat.h */
+
 /* Quantizers: values to symbols and back. r is the random number of a value (draws.h). */
 typedef struct tg_symbol_kernels {
     /* The upper halves of `block_n` Philox blocks from number `block` on, as tg_stream_halves defines them. `prefetch` is an
@@ -86,6 +88,9 @@ typedef struct tg_symbol_kernels {
     void (*mark_above)(uint16_t *symbols, const float *values, float threshold, size_t n); /* value > threshold */
     /* The number of limits, which ascend, that the value is above. */
     void (*count_above)(uint16_t *symbols, const float *values, const float *limits, uint32_t limit_n, size_t n);
+    /* The symbol of the product of `step`, positive and finite, and a value of a format of small floats that is nearest to each
+     * value; the lower of two. */
+    void (*minifloats)(uint16_t *symbols, const float *values, float step, tg_float_format f, size_t n);
     /* Stochastic rounding to `bound_n` ascending bounds. The symbol is the last bound not above value * scale, within
      * [0, bound_n - 2]; or the next one, where r * (distance between both) < value * scale - bound. */
     void (*round_between)(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* The lower bound of a state, the most interleaved states, and below how many symbols tables fit into vector registers. */
-enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 16, TG_RANS_SPAN = 32 };
+/* The lower bound of a state, the most interleaved states, up to how many symbols a search in vector registers decodes faster than
+ * a table, and up to how many the encoder's tables fit into them. */
+enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 4, TG_RANS_SPAN = 32 };
 
 /* Bit positions in an encoder entry. Division by the frequency f is a multiplication: for x below 2^31, x / f is
  * (x * inverse) >> (31 + log) with inverse = ceil(2^(31 + log) / f), where 2^log is the least power of two not below f

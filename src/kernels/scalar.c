@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/half.h"
 #define TG_TARGET
+#include "kernels/minifloat_loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
 #include "kernels/rice_loops.h"
@@ -168,6 +169,7 @@ const tg_kernels tg_kernels_scalar = {
                 .signs = tg_scalar_signs,
                 .mark_above = tg_scalar_mark_above,
                 .count_above = tg_scalar_count_above,
+                .minifloats = minifloats,
                 .round_between = tg_scalar_round_between,
                 .powers = tg_scalar_powers,
                 .look_up = tg_scalar_look_up,

@@ -49,8 +49,30 @@ static inline bool read_in(uint16_t *symbols, const uint8_t *bytes, size_t count
     return held == 0;
 }
 
+/* Symbols of one byte, in loops that compilers vectorise. */
+static void write_bytes(uint8_t *out, const uint16_t *symbols, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (uint8_t)symbols[i];
+    }
+}
+
+static bool read_bytes(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base)
+{
+    uint8_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        symbols[i] = bytes[i];
+        most = bytes[i] > most ? bytes[i] : most;
+    }
+    return most < base;
+}
+
 void tg_scalar_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
+    if (d.symbols == 1 && d.bits == 8) {
+        write_bytes(out, symbols, count);
+        return;
+    }
     switch (d.base) {
     case 2: write_in(out, symbols, count, (tg_digits){2, 1, 1}); return;
     case 3: write_in(out, symbols, count, (tg_digits){3, 5, 8}); return;
@@ -87,6 +109,9 @@ static bool read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count)
 
 bool tg_scalar_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
+    if (d.symbols == 1 && d.bits == 8) {
+        return read_bytes(symbols, bytes, count, d.base);
+    }
     switch (d.base) {
     case 2: return read_in(symbols, bytes, count, (tg_digits){2, 1, 1});
     case 3: return read_base_3(symbols, bytes, count);

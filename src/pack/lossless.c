@@ -27,16 +27,20 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
     return len == 0 ? 0 : 1 + lower_len + len;
 }
 
+/* The upper bytes. The lower ones may be anything. */
+static bool decode_uppers(const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
+{
+    size_t lower_len = count * (c->word_len - 1);
+    return len - 1 >= lower_len && tg_rans_decode(c->scratch, bytes + 1 + lower_len, len - 1 - lower_len, bytes[0],
+                                                  count, 256, coder_scratch(c));
+}
+
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
 {
-    uint16_t *uppers = c->scratch;
-    size_t lower_len = count * (c->word_len - 1);
-    const uint8_t *lowers = bytes + 1;
-    if (len - 1 < lower_len ||
-        !tg_rans_decode(uppers, lowers + lower_len, len - 1 - lower_len, bytes[0], count, 256, coder_scratch(c))) {
+    if (!decode_uppers(bytes, len, count, c)) {
         return false;
     }
-    tg_kernels_best()->coders.join_words(symbols, uppers, lowers, c->word_len, count);
+    tg_kernels_best()->coders.join_words(symbols, c->scratch, bytes + 1, c->word_len, count);
     return true;
 }
 
@@ -47,4 +51,5 @@ const tg_symbol_part tg_symbol_lossless = {
     .scratch_len = scratch_len,
     .encode = encode,
     .decode = decode,
+    .check = decode_uppers,
 };

@@ -99,6 +99,8 @@ typedef struct tg_symbol_part {
 
     /* Decodes a form whose first byte is not 0. False if it is not exactly `count` symbols. */
     bool (*decode)(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c);
+    /* Whether `decode` would return true, where that takes less time to find out. NULL: `decode` must be used. */
+    bool (*check)(const uint8_t *bytes, size_t len, size_t count, const tg_coding *c);
 } tg_symbol_part;
 
 /* bits.c: symbols at their plain length. tg_bits_read and tg_bits_check return false if the bytes are not such symbols. */
@@ -125,6 +127,10 @@ bool tg_plain_read(void *symbols, const uint8_t *bytes, size_t count, const tg_c
 size_t tg_coded_write(uint8_t *out, const void *symbols, size_t count, const tg_symbol_part *part, const tg_coding *c);
 bool tg_coded_read(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
                    const tg_coding *c);
+
+/* Whether tg_coded_read would return true; `symbols` is space for them. */
+bool tg_coded_check(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
+                    const tg_coding *c);
 
 extern const tg_index_part tg_index_bitmap, tg_index_gaps;
 extern const tg_symbol_part tg_symbol_rans;

@@ -49,3 +49,11 @@ bool tg_coded_read(void *symbols, const uint8_t *bytes, size_t len, size_t count
     }
     return len == 1 + tg_plain_len(count, c) && tg_plain_read(symbols, bytes + 1, count, c);
 }
+
+bool tg_coded_check(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
+                    const tg_coding *c)
+{
+    bool is_coded = len > 0 && bytes[0] != 0;
+    return is_coded && part->check != NULL ? part->check(bytes, len, count, c)
+                                           : tg_coded_read(symbols, bytes, len, count, part, c);
+}

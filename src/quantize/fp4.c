@@ -22,10 +22,10 @@ static void encode_bucket(const tg_bucket *b, const double *p)
     tg_minifloat_encode(b, &format);
 }
 
-static void decode_bucket(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *p)
+static uint32_t table(float *decoded, const uint8_t *side, const double *p)
 {
     (void)p;
-    tg_minifloat_decode(values, symbols, side, n, &format);
+    return tg_minifloat_table(decoded, side, &format);
 }
 
 static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
@@ -40,7 +40,7 @@ const tg_quantize_part tg_quantize_fp4 = {
     .bucket_fixed = TG_BUCKET_CHUNK,
     .side_len = side_len,
     .encode_bucket = encode_bucket,
-    .decode_bucket = decode_bucket,
+    .table = table,
     .lengths = lengths,
     .fit = tg_minifloat_fit,
 };

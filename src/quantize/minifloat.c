@@ -2,6 +2,7 @@
 #include "quantize/minifloat.h"
 
 #include "kernels/kernels.h"
+#include "kernels/minifloat.h"
 #include "quantize/shapes.h"
 
 #include <float.h>
@@ -15,16 +16,6 @@ static double magnitude(const tg_minifloat *f, uint32_t m)
     int steps = 1 << f->fraction_bits, exponent = (int)m / steps, fraction = (int)m % steps;
     return exponent == 0 ? ldexp(fraction, 1 - f->bias - f->fraction_bits)
                          : ldexp(steps + fraction, exponent - f->bias - f->fraction_bits);
-}
-
-/* All values in ascending order. */
-static void list_values(double *values, const tg_minifloat *f)
-{
-    uint32_t zero = f->values / 2;
-    for (uint32_t m = 0; m <= zero; m++) {
-        values[zero - m] = -magnitude(f, m);
-        values[zero + m] = magnitude(f, m); /* 0 is positive */
-    }
 }
 
 /* ---- the fit --------------------------------------------------------------------------------------------------------- */
@@ -86,31 +77,33 @@ bool tg_minifloat_lengths(uint8_t *lengths, const uint8_t *side, const tg_minifl
 
 /* ---- values and symbols ---------------------------------------------------------------------------------------------- */
 
-/* The decoded value of each symbol: the exact product, in binary64, rounded once to fp32. If the step is finite, so is every
- * value: it saturates. */
-static void list_decoded(float *decoded, float step, const tg_minifloat *f)
+/* NaN stays as it is. */
+static float within(float value, float most)
 {
-    double values[TG_MINIFLOAT_MAX];
-    list_values(values, f);
-    for (uint32_t i = 0; i < f->values; i++) {
-        double product = values[i] * (double)step;
-        decoded[i] = (float)(product > (double)FLT_MAX && isfinite(step)    ? (double)FLT_MAX
-                             : product < -(double)FLT_MAX && isfinite(step) ? -(double)FLT_MAX
-                                                                            : product);
-    }
+    float below = value > most ? most : value;
+    return below < -most ? -most : below;
 }
 
-/* limits[i] is the largest float that rounds to value i or to a lower one. */
-static void list_limits(float *limits, float step, const tg_minifloat *f)
+uint32_t tg_minifloat_table(float *decoded, const uint8_t *side, const tg_minifloat *f)
 {
-    double values[TG_MINIFLOAT_MAX];
-    list_values(values, f);
-    for (uint32_t i = 0; i + 1 < f->values; i++) {
-        double middle = (values[i] + values[i + 1]) / 2 * (double)step; /* exact */
-        float limit = (float)fmax(fmin(middle, (double)FLT_MAX), -(double)FLT_MAX);
-        limits[i] = (double)limit > middle ? nextafterf(limit, -INFINITY) : limit;
+    const float step = tg_get_float(side), most = isfinite(step) ? FLT_MAX : INFINITY;
+    const uint32_t zero = f->values / 2, normal = 1u << f->fraction_bits, shift = 23 - (uint32_t)f->fraction_bits;
+    const uint32_t first = (127u - (uint32_t)f->bias) << 23; /* bits of magnitude 0, if it were normal */
+    const float unit = ldexpf(1, 1 - f->bias - f->fraction_bits);
+    float values[TG_MINIFLOAT_MAX / 2 + 1]; /* that are not negative; loops without branches vectorise */
+    for (uint32_t m = 0; m <= zero; m++) {
+        values[m] = tg_bits_float(first + (m << shift));
     }
-    limits[f->values - 1] = INFINITY;
+    for (uint32_t m = 0; m < normal; m++) {
+        values[m] = (float)(int32_t)m * unit;
+    }
+    for (uint32_t m = 1; m <= zero; m++) {
+        decoded[zero - m] = within(-values[m] * step, most);
+    }
+    for (uint32_t m = 0; m <= zero; m++) {
+        decoded[zero + m] = within(values[m] * step, most);
+    }
+    return f->values;
 }
 
 /* All values become 0: they are zeros, or too small for a step. */
@@ -118,30 +111,6 @@ static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
 {
     for (size_t i = 0; i < n; i++) {
         symbols[i] = (uint16_t)(f->values / 2);
-    }
-}
-
-/* For formats with many values. The bits of value / step give the symbol or one next to it; the limits decide. */
-static void find_by_bits(uint16_t *symbols, const float *values, size_t n, const float *limits, float step,
-                         const tg_minifloat *f)
-{
-    uint32_t zero = f->values / 2, shift = 23 - (uint32_t)f->fraction_bits;
-    uint32_t lowest = (uint32_t)(127 - f->bias)
-                      << f->fraction_bits; /* the smallest normal value, as upper bits of a binary32 */
-    float inverse = (float)fmin(1 / (double)step, (double)FLT_MAX);
-    for (size_t i = 0; i < n; i++) {
-        float t = values[i];
-        uint32_t bits = tg_float_bits(t * inverse), number = (bits & 0x7fffffffu) >> shift;
-        number = number < lowest ? 0 : number - lowest;
-        number = number > zero ? zero : number;
-        uint32_t symbol = bits >> 31 ? zero - number : zero + number;
-        while (t > limits[symbol]) {
-            symbol++;
-        }
-        while (symbol > 0 && t <= limits[symbol - 1]) {
-            symbol--;
-        }
-        symbols[i] = (uint16_t)symbol;
     }
 }
 
@@ -156,20 +125,10 @@ void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
     /* Zeros are left out of the moments: they are sent as 0 with any step, and would make the shape too peaked. */
     float step = fit_step(&b->side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
     tg_put_float(b->side, step);
-    float limits[TG_MINIFLOAT_MAX];
-    list_limits(limits, step, f);
     if (step == 0) {
         find_zero(b->symbols, b->n, f);
-    } else if (f->values <= 16) {
-        tg_kernels_best()->symbols.count_above(b->symbols, b->values, limits, f->values - 1, b->n);
     } else {
-        find_by_bits(b->symbols, b->values, b->n, limits, step, f);
+        const tg_float_format format = {(uint32_t)f->fraction_bits, (uint32_t)f->bias, f->values / 2};
+        tg_kernels_best()->symbols.minifloats(b->symbols, b->values, step, format, b->n);
     }
-}
-
-void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const tg_minifloat *f)
-{
-    float decoded[TG_MINIFLOAT_MAX];
-    list_decoded(decoded, tg_get_float(side), f);
-    tg_kernels_best()->symbols.look_up(values, symbols, decoded, f->values, n);
 }

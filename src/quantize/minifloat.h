@@ -20,9 +20,10 @@ typedef struct tg_minifloat {
 enum { TG_MINIFLOAT_SIDE = 5 }; /* bytes of side data: the step (4), the row of the shape (1) */
 
 void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f);
-void tg_minifloat_decode(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const tg_minifloat *f);
 
-/* Implement `lengths` and `fit` of tg_quantize_part. */
+/* Implement `table`, `lengths` and `fit` of tg_quantize_part. A decoded value is the product of step and value, rounded once. It
+ * saturates: if the step is finite, so is every value. */
+uint32_t tg_minifloat_table(float *decoded, const uint8_t *side, const tg_minifloat *f);
 bool tg_minifloat_lengths(uint8_t *lengths, const uint8_t *side, const tg_minifloat *f);
 void tg_minifloat_fit(double *shape, double *scale, const uint8_t *side);
 

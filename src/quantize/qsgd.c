@@ -52,8 +52,9 @@ static float level_of(double norm, int symbol, double levels)
 
 static uint32_t table(float *values, const uint8_t *side, const double *p)
 {
+    enum { MOST = 64 }; /* for a bucket, filling a longer table would cost more time than it saves */
     double norm = (double)tg_get_float(side);
-    uint32_t n = base(p) <= TG_TABLE_MAX ? base(p) : 0; /* filling a longer table would cost more time than it saves */
+    uint32_t n = base(p) <= MOST ? base(p) : 0;
     for (uint32_t s = 0; s < n; s++) {
         values[s] = level_of(norm, (int)s, p[S]);
     }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define TG_BUCKET_MAX 65536        /* values of a bucket */
-#define TG_TABLE_MAX 64            /* symbols of a decoding table */
+#define TG_TABLE_MAX 256           /* symbols of a decoding table */
 #define TG_BUCKET_CHUNK UINT32_MAX /* as the length of a bucket: a whole chunk; only for parts without random bits */
 
 /* The scale of a whole unit. */

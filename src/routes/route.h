@@ -123,6 +123,7 @@ typedef struct tg_bucket_span {
     uint64_t chunk_n, at;
     size_t n;
     const float *prefetch; /* values that come next; may point past the end; NULL: none */
+    bool is_unchecked;     /* NaN and Inf were not looked for: a bucket that holds some becomes NaN */
 } tg_bucket_span;
 
 void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
@@ -138,6 +139,9 @@ size_t tg_write_symbols(uint8_t *out, const tg_encoding *e, const uint16_t *symb
 
 /* All symbols, or coded words, of a chunk back into scratch. False: they are damaged. */
 bool tg_read_symbols(const tg_decoding *d);
+
+/* Whether tg_read_symbols would return true. What it leaves in scratch is undefined. */
+bool tg_check_symbols(const tg_decoding *d);
 
 /* check, add and set of chunks whose every element is a symbol. */
 bool tg_symbols_check(const tg_decoding *d);

@@ -19,7 +19,7 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
     tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
                         .clipped = scratch->clipped,
                         .scratch = scratch->quantize_space,
-                        .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS};
+                        .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS && !span->is_unchecked};
     for (size_t done = 0; done < span->n; done += bucket.n) {
         bucket.symbols = symbols + done;
         bucket.values = values + done;
@@ -59,14 +59,26 @@ tg_coding tg_coding_of(const tg_unit_plan *u, tg_chunk_scratch *s, const uint8_t
                        .scratch = s->pack_space};
 }
 
-bool tg_read_symbols(const tg_decoding *d)
+typedef bool read_coded(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_symbol_part *part,
+                        const tg_coding *c);
+
+static bool read_by(read_coded *read, const tg_decoding *d)
 {
     const tg_view *v = d->view;
     tg_chunk_scratch *s = d->scratch->chunk;
     tg_coding coding = tg_coding_of(d->unit, s, d->body + v->side);
     void *to = coding.base != 0 ? (void *)s->symbols : (void *)s->words;
-    return tg_coded_read(to, d->body + v->symbols, (size_t)(v->indices - v->symbols), v->count, d->unit->stages.symbol,
-                         &coding);
+    return read(to, d->body + v->symbols, (size_t)(v->indices - v->symbols), v->count, d->unit->stages.symbol, &coding);
+}
+
+bool tg_read_symbols(const tg_decoding *d)
+{
+    return read_by(tg_coded_read, d);
+}
+
+bool tg_check_symbols(const tg_decoding *d)
+{
+    return read_by(tg_coded_check, d);
 }
 
 /* How many of the values from number `at` up to `end` are in the bucket of the first; *side moves on to that bucket. */
@@ -100,7 +112,7 @@ void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *si
 bool tg_symbols_check(const tg_decoding *d)
 {
     if (d->unit->format.coded) {
-        return tg_read_symbols(d);
+        return tg_check_symbols(d);
     }
     return tg_bits_check(d->body + d->view->symbols, d->view->count, d->unit->format.base);
 }

@@ -50,7 +50,7 @@ bool tg_sparse_check(const tg_decoding *d)
         return true; /* symbols were read with the indices */
     }
     if (f->coded) {
-        return tg_read_symbols(d);
+        return tg_check_symbols(d);
     }
     return f->plain_len != 0 || tg_bits_check(d->body + v->symbols, v->count, f->base);
 }

@@ -85,4 +85,4 @@ static bool set(float *out, const tg_decoding *d)
     return true;
 }
 
-const tg_route tg_route_words = {.encode = encode, .check = tg_read_symbols, .add = add, .set = set};
+const tg_route tg_route_words = {.encode = encode, .check = tg_check_symbols, .add = add, .set = set};

@@ -159,8 +159,8 @@ static void rounding_is_the_same_near_draws(void **state)
 static void compare_tables(const tg_kernels *fast, const input *in, size_t n)
 {
     static float values[2][N];
-    for (uint32_t bound_n = 2; bound_n < 80; bound_n += 1 + bound_n / 4) {
-        float bounds[80], most = n > 0 ? fabsf(in->values[n / 2]) : 1;
+    for (uint32_t bound_n = 2; bound_n < 300; bound_n += 1 + bound_n / 4) {
+        float bounds[300], most = n > 0 ? fabsf(in->values[n / 2]) : 1;
         for (uint32_t b = 0; b < bound_n; b++) {
             bounds[b] = most * ((float)b / (float)(bound_n - 1) - 0.5f);
         }

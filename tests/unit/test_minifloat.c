@@ -1,4 +1,6 @@
-/* Minifloats against brute force: every value, every midpoint, values out of range; and the fitted step. */
+/* Minifloats against brute force: every value, every midpoint, values out of range, every size of step; and the fitted step. */
+#include "kernels/kernels.h"
+#include "kernels/minifloat.h"
 #include "quantize/minifloat.h"
 #include "quantize/shapes.h"
 #include "support.h"
@@ -50,7 +52,9 @@ static result encode(const float *values, size_t n, const tg_minifloat *f)
     result r = {.symbols = test_room(n * sizeof *r.symbols), .decoded = test_room(n * sizeof *r.decoded)};
     tg_bucket b = {.symbols = r.symbols, .side = side, .values = values, .n = n};
     tg_minifloat_encode(&b, f);
-    tg_minifloat_decode(r.decoded, r.symbols, side, n, f);
+    float table[TG_TABLE_MAX];
+    assert_int_equal(tg_minifloat_table(table, side, f), f->values);
+    tg_kernels_best()->symbols.look_up(r.decoded, r.symbols, table, f->values, n);
     r.step = tg_get_float(side);
     r.row = side[4];
     return r;
@@ -173,6 +177,124 @@ static void ties_go_to_the_lower(void **state)
     }
 }
 
+/* ---- the kernel --------------------------------------------------------------------------------------------------------- */
+
+enum { PROBES_MAX = 4096 };
+
+/* Floats at all middles, at all values and next to them; at all powers of two; and the ends. */
+static size_t list_probes(float *probes, const double *levels, const double *middles, float step, uint32_t n,
+                          test_random *r)
+{
+    size_t at = 0;
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        float middle = (float)middles[i], above = nextafterf(middle, INFINITY), below = nextafterf(middle, -INFINITY);
+        const float near[] = {middle, above, below, nextafterf(above, INFINITY), nextafterf(below, -INFINITY)};
+        memcpy(probes + at, near, sizeof near);
+        at += 5;
+        float level = (float)(levels[i] * (double)step);
+        probes[at++] = level;
+        probes[at++] = nextafterf(level, test_bits(r) % 2 == 0 ? INFINITY : -INFINITY);
+    }
+    for (int e = -149; e < 128; e++) {
+        float power = ldexpf(1, e);
+        probes[at++] = power;
+        probes[at++] = -power * (1 + (float)test_uniform(r)); /* may be -Inf */
+    }
+    const float ends[] = {0, -0.0f, FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, 1e-45f, -1e-45f, FLT_MIN, -FLT_MIN};
+    memcpy(probes + at, ends, sizeof ends);
+    return at + sizeof ends / sizeof *ends;
+}
+
+/* How many middles are below a value: products of a middle and a step are exact in a double. */
+static uint16_t count_below(float value, const double *middles, uint32_t n)
+{
+    uint32_t low = 0, high = n - 1;
+    while (low < high) {
+        uint32_t at = (low + high) / 2;
+        if ((double)value > middles[at]) {
+            low = at + 1;
+        } else {
+            high = at;
+        }
+    }
+    return (uint16_t)low;
+}
+
+static void compare_kernels(float step, const tg_minifloat *f, const double *levels, test_random *r)
+{
+    static float probes[PROBES_MAX];
+    static uint16_t symbols[PROBES_MAX];
+    const tg_float_format format = {(uint32_t)f->fraction_bits, (uint32_t)f->bias, f->values / 2};
+    double middles[TG_MINIFLOAT_MAX];
+    for (uint32_t i = 0; i + 1 < f->values; i++) {
+        middles[i] = (levels[i] + levels[i + 1]) / 2 * (double)step;
+    }
+    size_t n = list_probes(probes, levels, middles, step, f->values, r);
+    assert_true(n <= PROBES_MAX);
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        if (k != NULL) {
+            memset(symbols, 0xff, sizeof symbols);
+            k->symbols.minifloats(symbols, probes, step, format, n);
+            for (size_t i = 0; i < n; i++) {
+                assert_int_equal(symbols[i], count_below(probes[i], middles, f->values));
+            }
+        }
+    }
+}
+
+/* Steps of every exponent: powers of two, their neighbours, and any. */
+static void any_step_gives_the_nearest(void **state)
+{
+    (void)state;
+    test_random random = {34};
+    for (int k = 0; k < FORMAT_N; k++) {
+        double levels[TG_MINIFLOAT_MAX];
+        list(levels, &formats[k]);
+        for (int e = -149; e < 128; e++) {
+            float power = ldexpf(1, e), any = power * (float)(1 + test_uniform(&random) * 0.999);
+            const float steps[] = {power, nextafterf(power, INFINITY), nextafterf(power, 0), any};
+            for (int s = 0; s < 4; s++) {
+                if (steps[s] > 0) {
+                    compare_kernels(steps[s], &formats[k], levels, &random);
+                }
+            }
+        }
+        compare_kernels(FLT_MAX, &formats[k], levels, &random);
+    }
+}
+
+/* NaN has no nearest value, but the same symbol everywhere; and nothing is written past the end. */
+static void any_length_is_the_same(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    test_random random = {35};
+    for (int k = 0; k < FORMAT_N; k++) {
+        const tg_float_format format = {(uint32_t)formats[k].fraction_bits, (uint32_t)formats[k].bias,
+                                        formats[k].values / 2};
+        for (size_t n = 0; n <= N; n++) {
+            float *values = test_room(n * sizeof *values);
+            for (size_t i = 0; i < n; i++) {
+                uint32_t bits = (uint32_t)test_bits(&random) | (i % 9 == 0 ? 0x7f800001u : 0);
+                memcpy(&values[i], &bits, sizeof bits);
+            }
+            uint16_t want[N + 1], got[N + 1];
+            want[n] = got[n] = 0xa5a5;
+            tg_kernels_scalar.symbols.minifloats(want, values, 1e-3f, format, n);
+            assert_int_equal(want[n], 0xa5a5);
+            for (int level = TG_SIMD_SCALAR + 1; level < TG_SIMD_LEVELS; level++) {
+                const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+                if (fast != NULL) {
+                    fast->symbols.minifloats(got, values, 1e-3f, format, n);
+                    assert_memory_equal(got, want, (n + 1) * sizeof *got);
+                }
+            }
+            free(values);
+        }
+    }
+}
+
 static void special_buckets(void **state)
 {
     (void)state;
@@ -243,6 +365,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_and_every_midpoint),
         cmocka_unit_test(ties_go_to_the_lower),
+        cmocka_unit_test(any_step_gives_the_nearest),
+        cmocka_unit_test(any_length_is_the_same),
         cmocka_unit_test(special_buckets),
         cmocka_unit_test(the_step_is_the_best),
     };

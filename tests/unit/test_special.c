@@ -25,6 +25,8 @@ static const char *const recipes[] = {"fp32",
                                       "ternary@bucket=100,clip=2.5",
                                       "ef+fp4",
                                       "fp8+rans",
+                                      "fp8@e4m3",
+                                      "qsgd@4,bucket=20000",
                                       "ef+topk@0.1+fp4+huffman",
                                       "fp16+lossless"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
