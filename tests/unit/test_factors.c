@@ -21,7 +21,7 @@ typedef struct shape {
 
 /* A row and a column alone, primes, one or several leaves along rows and along columns, with and without rest. */
 static const shape shapes[] = {{1, 2500}, {2500, 1}, {2, 3001},  {3001, 2},  {7, 5},     {13, 17},  {127, 131},
-                               {31, 33},  {32, 64},  {1025, 37}, {41, 1025}, {67, 2053}, {2053, 67}};
+                               {31, 33},  {32, 64},  {1025, 11}, {17, 1025}, {67, 2053}, {2053, 67}};
 enum { SHAPE_N = sizeof shapes / sizeof *shapes };
 
 typedef struct scenario {
@@ -173,22 +173,30 @@ static void expected_average(double *average, const float *const m[WORLD], const
                              uint32_t rank)
 {
     double *p = test_room(s->rows * rank * sizeof *p), *next = test_room(s->columns * rank * sizeof *next);
-    memset(p, 0, s->rows * rank * sizeof *p);
+    double *mean = test_room(s->rows * s->columns * sizeof *mean);
     memset(next, 0, s->columns * rank * sizeof *next);
-    for (uint64_t e = 0; e < s->rows * s->columns * rank; e++) {
-        uint64_t i = e / rank / s->columns, j = e / rank % s->columns, k = e % rank;
-        double mean = ((double)m[0][e / rank] + (double)m[1][e / rank]) / WORLD;
-        p[i * rank + k] += mean * (double)q[k * s->columns + j];
+    for (uint64_t e = 0; e < s->rows * s->columns; e++) {
+        mean[e] = ((double)m[0][e] + (double)m[1][e]) / WORLD;
+    }
+    for (uint64_t i = 0; i < s->rows; i++) {
+        for (uint32_t k = 0; k < rank; k++) {
+            double sum = 0;
+            for (uint64_t j = 0; j < s->columns; j++) {
+                sum += mean[i * s->columns + j] * (double)q[k * s->columns + j];
+            }
+            p[i * rank + k] = sum;
+        }
     }
     orthonormalise(p, s->rows, rank);
-    for (uint64_t e = 0; e < s->rows * s->columns * rank; e++) {
-        uint64_t i = e / rank / s->columns, j = e / rank % s->columns, k = e % rank;
-        double mean = ((double)m[0][e / rank] + (double)m[1][e / rank]) / WORLD;
-        next[j * rank + k] += mean * p[i * rank + k];
+    for (uint64_t e = 0; e < s->rows * s->columns; e++) {
+        for (uint32_t k = 0; k < rank; k++) {
+            next[e % s->columns * rank + k] += mean[e] * p[e / s->columns * rank + k];
+        }
     }
     for (uint64_t e = 0; e < s->rows * s->columns; e++) {
         average[e] = dot(p + e / s->columns * rank, next + e % s->columns * rank, rank, 1);
     }
+    free(mean);
     free(next);
     free(p);
 }
@@ -314,8 +322,8 @@ static void so_are_they_for_nan_and_inf(void **state)
 {
     (void)state;
     static const tg_dtype dtypes[] = {TG_FP32, TG_FP16, TG_BF16};
+    same_everywhere(&(scenario){4, TG_FP32, TG_NONFINITE_ZERO, true});
     for (size_t k = 0; k < 3; k++) {
-        same_everywhere(&(scenario){4, dtypes[k], TG_NONFINITE_ZERO, true});
         same_everywhere(&(scenario){4, dtypes[k], TG_NONFINITE_PASS, true});
     }
 }
