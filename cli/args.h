@@ -32,6 +32,7 @@ typedef enum cli_flag {
     CLI_FLAG_STEP,
     CLI_FLAG_RANK,
     CLI_FLAG_N,
+    CLI_FLAG_SHAPES,
     CLI_FLAG_INPUT,
     CLI_FLAG_SHIFT,
     CLI_FLAG_DTYPE,
@@ -89,7 +90,7 @@ typedef struct cli_args {
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule;
     cli_link link;
-    const char *input, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
+    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
     uint32_t rank, threads, workers, seeds;

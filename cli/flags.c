@@ -39,6 +39,10 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_STEP] = {"step", "N", COUNT(step, 0, any), .help = "the training step"},
     [CLI_FLAG_RANK] = {"rank", "N", COUNT32(rank, 0, 4294967294.0), .help = "the worker whose gradient this is"},
     [CLI_FLAG_N] = {"n", "N", COUNT(n, 1, 1099511627776.0), .help = "elements of a synthetic gradient"},
+    [CLI_FLAG_SHAPES] =
+        {"shapes", "SHAPES", CLI_TEXT, AT(shapes),
+         .help = "synthetic gradients of many tensors: COUNTxELEMENTS, such as 10000x100, or a file with a\n"
+                 "line a tensor, such as 'conv1 64x3x7x7'"},
     [CLI_FLAG_INPUT] = {"input", "FILE.npy", CLI_TEXT, AT(input),
                         .help = "take this gradient instead of a synthetic one"},
     [CLI_FLAG_SHIFT] = {"shift", "N", COUNT(shift, 1, 1099511627776.0),

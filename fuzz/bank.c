@@ -1,7 +1,7 @@
 /* Sound frames of every recipe. */
 #include "bank.h"
 
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "support.h"
 
 #include <stdio.h>

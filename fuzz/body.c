@@ -84,6 +84,14 @@ static size_t viewed_len(const tg_codec *c, uint32_t slice)
     return len;
 }
 
+/* Sums a body that was not checked; whether it was accepted. */
+static bool sum_unchecked(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const uint8_t *bytes, size_t len)
+{
+    tg_body_view view = {.bytes = bytes, .chunks = c->views, .hashes = c->hashes};
+    return c->executor->find(&view, c->run, c->plan, slice, len, NULL) == TG_OK &&
+           c->executor->sum_unchecked(c->run, slice, &view, 1, &(tg_sink){.averages = with->zeros, .divisor = 1.0f});
+}
+
 static void check_body(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const uint8_t *bytes, size_t len)
 {
     tg_body_view view = {.bytes = bytes, .chunks = c->views, .has_lists = len % 2 != 0};
@@ -92,8 +100,10 @@ static void check_body(const fuzz_body_case *with, tg_codec *c, uint32_t slice, 
     if (c->executor->check(&view, c->hashes, c->run, c->plan, slice, len, &why) == TG_OK) {
         PROMISE(viewed_len(c, slice) == len, "every byte of a body has its meaning");
         check_values(with, c, slice, &view);
+        PROMISE(sum_unchecked(with, c, slice, bytes, len), "what was checked is summed without a check before");
     } else {
         fuzz_check_sentence(why.text, sizeof why.text);
+        PROMISE(!sum_unchecked(with, c, slice, bytes, len), "what is refused is refused by the sum, too");
     }
 }
 

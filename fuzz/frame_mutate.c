@@ -2,7 +2,7 @@
 #include "frame_mutate.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "forge.h"
 #include "frame/frame.h"
 

@@ -123,7 +123,7 @@ typedef struct damage {
 
 static const damage frame_damages[] = {
     {"bad_magic", FROM_START, 0, 4, "TGST"},
-    {"bad_version", FROM_START, 4, 1, {2}},
+    {"bad_version", FROM_START, 4, 1, {1}},
     {"bad_flags", FROM_START, 5, 1, {15}},
     {"not_described", FROM_START, 5, 1, {6}},
     {"values_alone", FROM_START, 5, 1, {5}},
@@ -270,7 +270,7 @@ static void write_states(const char *name, size_t loads, unsigned repairs, const
 }
 
 static const damage state_damages[] = {
-    {"bad_version", FROM_START, 4, 1, {2}},
+    {"bad_version", FROM_START, 4, 1, {1}},
     {"bad_flag", FROM_START, 5, 1, {2}},
     {"step_without_flag", FROM_START, 5, 1, {0}},
     {"zero_set", FROM_START, 6, 1, {1}},

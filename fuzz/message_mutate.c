@@ -2,7 +2,7 @@
 #include "message_mutate.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/lgc.h"
 #include "forge.h"
 #include "frame/frame.h"

@@ -4,7 +4,7 @@
  * The input: rank that loads, repairs, number of states (a byte each); for each state its length (two bytes) and it. */
 #include "base/bytes.h"
 #include "base/half.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "support.h"
 #include "worlds.h"
 

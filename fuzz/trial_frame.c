@@ -9,6 +9,7 @@
 #include "frame/frame.h"
 #include "frame_check.h"
 #include "frame_mutate.h"
+#include "tersegrad/experimental.h"
 #include "trial.h"
 
 #include <math.h>
@@ -47,6 +48,11 @@ static void check_accepted(const fuzz_bank_case *of, const uint8_t *frame, size_
             "decoding twice gives the same bits, whatever was there before");
     PROMISE(tg_decode_add(of->codec, of->sums, 1.0f, frame, len, NULL) == TG_OK, "a frame that was accepted adds");
     check_sums(of);
+    fuzz_bank_refill(of, 0x00, 0xff, 0x00);
+    PROMISE(tg_decode(of->codec, of->once, frame, len, NULL) == TG_OK &&
+                tg_decode_add_private(of->codec, of->sums, 1.0f, frame, len, NULL) == TG_OK,
+            "a frame that was accepted adds to private sums");
+    check_sums(of);
     fuzz_bank_check_guards(of);
 }
 
@@ -63,6 +69,11 @@ static void check_refused(const fuzz_bank_case *of, const uint8_t *frame, size_t
             "a frame that was refused does not add");
     fuzz_check_sentence(why.text, sizeof why.text);
     PROMISE(fuzz_bank_untouched(of, 0x11, 0x22, 0x33), "a frame that is refused changes nothing");
+    tg_detail private;
+    memset(&private, 'x', sizeof private);
+    PROMISE(tg_decode_add_private(of->codec, of->sums, 1.0f, frame, len, &private) == status &&
+                strcmp(private.text, why.text) == 0,
+            "a frame that was refused does not add to private sums, for the same reason");
     fuzz_bank_check_guards(of);
 }
 

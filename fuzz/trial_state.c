@@ -5,7 +5,7 @@
  * the same bytes, and its next step succeeds or fails with an error on every rank. */
 #include "arenas.h"
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/lgc.h"
 #include "mutate.h"
 #include "trial.h"

@@ -30,6 +30,14 @@ typedef struct tg_tap {
 TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
                                     void *const *const *grads, const tg_tap *tap, tg_detail *why) TG_CHECKED;
 
+/* ---- sums that nobody reads yet -------------------------------------------------------------------------- */
+
+/* As tg_decode_add, for sums that are private until this returns: checks a frame while it adds it, and so reads it once, where
+ * tg_decode_add checks it whole before it adds. Refuses what tg_decode_add refuses, with the same status and sentence. On
+ * failure, sums may hold part of the frame: discard them. */
+TG_API tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len,
+                                       tg_detail *why) TG_CHECKED;
+
 /* ---- counts of papers ---------------------------------------------------------------------------------- */
 
 /* Bytes that tensor t would have taken in the last frame, or in the last step, by the count of its scheme's paper (AdaComp: 8 or

@@ -31,6 +31,39 @@ static tg_status acquire_out(tg_carrier *c, const tg_allocator *a, tg_detail *wh
     return codec->executor->acquire(&c->answer_out, a, answer_len, why);
 }
 
+/* Whether decoding all elements costs more than copying them: most of them are entropy-coded. */
+static bool decodes_slowly(const tg_plan *plan)
+{
+    uint64_t coded_n = 0;
+    for (size_t u = 0; u < plan->layout->unit_n; u++) {
+        const tg_unit_plan *unit = &plan->units[u];
+        coded_n += unit->coordinates == TG_AT_EVERY && unit->format.coded ? unit->unit->n : 0;
+    }
+    return coded_n > plan->layout->element_n / 2;
+}
+
+/* Private averages, for frames that would be decoded twice otherwise: to check them, and to sum them when the step succeeds. */
+static tg_status acquire_averages(tg_carrier *c, const tg_allocator *a, tg_detail *why)
+{
+    enum { LINE = 64 };
+    const tg_layout *l = c->codec->layout;
+    uint64_t len = 0;
+    if (!decodes_slowly(c->codec->plan)) {
+        return TG_OK;
+    }
+    for (size_t t = 0; t < l->tensor_n; t++) {
+        len += (l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype) + LINE - 1) / LINE * LINE;
+    }
+    TG_TRY(c->codec->executor->acquire(&c->average_space, a, len, why));
+    TG_TRY(tg_acquire(&c->averages, a, l->tensor_n, sizeof *c->averages, why));
+    char *at = c->average_space;
+    for (size_t t = 0; t < l->tensor_n; t++) {
+        c->averages[t] = at;
+        at += (l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype) + LINE - 1) / LINE * LINE;
+    }
+    return TG_OK;
+}
+
 /* What is found in frames that arrive, and the mean of an owner's slice. */
 static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
 {
@@ -45,8 +78,11 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
         in_cap = larger(in_cap, tg_frame_limit(codec, c->leader, 0));
     }
     x->mail.in_cap = larger(x->mail.in_cap, in_cap);
-    TG_TRY(tg_acquire(&c->bodies, &x->allocator, larger(x->world, grid->slices), sizeof *c->bodies, why));
+    size_t bodies = larger(x->world, grid->slices);
+    TG_TRY(tg_acquire(&c->bodies, &x->allocator, bodies, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->views, &x->allocator, chunks, sizeof *c->views, why));
+    TG_TRY(tg_acquire(&c->hashes, &x->allocator, chunks + bodies, sizeof *c->hashes, why));
+    TG_TRY(acquire_averages(c, &x->allocator, why));
     uint64_t mean_n = c->answer == NULL ? 0 : c->answer->plan->flat_n;
     return codec->executor->acquire(&c->mean, &x->allocator, mean_n * sizeof *c->mean, why);
 }
@@ -101,6 +137,9 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a)
     }
     const tg_executor *executor = c->codec->executor;
     executor->release(a, c->mean);
+    tg_release(a, c->averages);
+    executor->release(a, c->average_space);
+    tg_release(a, c->hashes);
     tg_release(a, c->views);
     tg_release(a, c->bodies);
     executor->release(a, c->answer_out);

@@ -6,14 +6,14 @@
 #include "exchange/exchange.h"
 
 #include "base/fields.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 /* ---- ballots: ranks tell each other that they are well before anything changes ----------------------------------------- */
 
-/* A ballot: status u32, zero u32, agreement u64, step u64, number u64, XXH64 of these 32 bytes. `number` is the length of the
+/* A ballot: status u32, zero u32, agreement u64, step u64, number u64, hash of these 32 bytes. `number` is the length of the
  * message to come, or the hash of the averages in an audit. */
 enum { AGREEMENT = 8, STEP = 16, NUMBER = 24, HASH = 32 };
 

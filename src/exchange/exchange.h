@@ -113,9 +113,14 @@ typedef struct tg_carrier {
     uint8_t *out, *answer_out;
     uint8_t **frames; /* where each slice's frame is in `out` */
     tg_framed *framed;
-    tg_body_view *bodies; /* frames that were checked: of all ranks, or answers of all slices */
+    tg_body_view *bodies; /* frames that arrived: of all ranks, or answers of all slices */
     tg_view *views;
+    uint64_t *hashes; /* of chunks, beside the views, and one more a frame */
     float *mean;
+    void **
+        averages; /* private ones, by tensor, where frames are decoded once, as they arrive; NULL: they are checked, and decoded
+                      * when the step succeeds */
+    void *average_space;
 } tg_carrier;
 
 /* Bytes: of the last step and of all; and those of every step. */
@@ -181,6 +186,19 @@ tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg
 /* owners.c: checks the frame from rank p as body `number`. The sentence on failure names p. */
 tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
                           tg_detail *why) TG_CHECKED;
+
+/* Frames of one slice from ranks [from, to), which are bodies of the same numbers; their views begin at `views`. */
+typedef struct tg_arrived {
+    uint32_t slice, from, to;
+    size_t views;
+} tg_arrived;
+
+/* owners.c: sums frames to a sink that is private, with a run of the codec or of its answer, and checks them on the way. */
+tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink,
+                         tg_detail *why) TG_CHECKED;
+
+/* owners.c: checks frames and, where there are private averages, averages them. */
+tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why) TG_CHECKED;
 
 /* ---- owners.c: protocols in which owners average slices and answer ------------------------------------------------------ */
 

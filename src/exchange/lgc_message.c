@@ -1,6 +1,6 @@
 /* LGC's messages. The layout of a message, little-endian:
  *
- *     "TGLG", u8 topic, u8 phase, u16 zero, u32 rank, u32 slice, u64 step, u64 length of the body; body; XXH64 of all before
+ *     "TGLG", u8 topic, u8 phase, u16 zero, u32 rank, u32 slice, u64 step, u64 length of the body; body; hash of all before
  *
  * The bodies:
  *
@@ -17,7 +17,7 @@
 
 #include "base/bits.h"
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/ordering.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "base/half.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/ordering.h"
 #include "kernels/kernels.h"
 

@@ -55,6 +55,72 @@ tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t
     return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", p, reason.text);
 }
 
+static tg_expected expect(const tg_exchange *x, const tg_carrier *c, const tg_arrived *a, uint32_t p)
+{
+    return (tg_expected){
+        .plan = c->codec->plan, .slice = a->slice, .check_author = true, .rank = p, .step = x->step.number};
+}
+
+/* Where the views and hashes of frames go. */
+static void place_frames(const tg_carrier *c, const tg_arrived *a)
+{
+    const tg_grid *grid = c->codec->grid;
+    size_t at = a->views, chunks = grid->first[a->slice + 1] - grid->first[a->slice];
+    for (uint32_t p = a->from; p < a->to; p++, at += chunks) {
+        c->bodies[p] = (tg_body_view){.chunks = c->views + at, .hashes = c->hashes + at + p};
+    }
+}
+
+/* Checks frames whole, in order. */
+static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
+{
+    for (uint32_t p = a->from; p < a->to; p++) {
+        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, a->slice, why));
+    }
+    return TG_OK;
+}
+
+/* Sums frames; false: one of them is bad. */
+static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink)
+{
+    tg_codec *codec = c->codec;
+    for (uint32_t p = a->from; p < a->to; p++) {
+        tg_message message = tg_exchange_received(x, p);
+        tg_expected expected = expect(x, c, a, p);
+        if (tg_frame_find(&c->bodies[p], codec, &expected, message.data, message.len, NULL) != TG_OK) {
+            return false;
+        }
+    }
+    bool sound = codec->executor->sum_unchecked(run, a->slice, &c->bodies[a->from], a->to - a->from, sink);
+    for (uint32_t p = a->from; p < a->to && sound; p++) {
+        tg_message message = tg_exchange_received(x, p);
+        tg_expected expected = expect(x, c, a, p);
+        sound = tg_frame_is_intact(&c->bodies[p], &expected, message.data, message.len);
+    }
+    return sound;
+}
+
+tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink,
+                         tg_detail *why)
+{
+    place_frames(c, a);
+    if (sum_frames(x, c, run, a, sink)) {
+        return TG_OK;
+    }
+    TG_TRY(check_frames(x, c, a, why)); /* says which rank's frame is bad, and why */
+    return tg_fail(TG_E_FRAME, why, TG_FRAME_CHANGED);
+}
+
+tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
+{
+    if (c->averages == NULL) {
+        place_frames(c, a);
+        return check_frames(x, c, a, why);
+    }
+    tg_sink sink = {.averages = c->averages, .divisor = (float)(a->to - a->from)};
+    return tg_carrier_sum(x, c, c->codec->run, a, &sink, why);
+}
+
 /* ---- owners ----------------------------------------------------------------------------------------------------------- */
 
 tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why)
@@ -97,16 +163,9 @@ tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why)
     if (c->answer == NULL) {
         return TG_OK;
     }
-    const tg_grid *grid = c->codec->grid;
-    uint32_t slice = c->answer->plan->slice;
-    size_t chunks = grid->first[slice + 1] - grid->first[slice];
-    for (uint32_t p = 0; p < x->world; p++) {
-        c->bodies[p].chunks = c->views + p * chunks;
-        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, slice, why));
-    }
+    tg_arrived all = {.slice = c->answer->plan->slice, .to = x->world};
     tg_sink sink = {.flat = c->mean, .divisor = (float)x->world};
-    c->answer->executor->sum(c->answer->run, slice, c->bodies, x->world, &sink);
-    return TG_OK;
+    return tg_carrier_sum(x, c, c->answer->run, &all, &sink, why);
 }
 
 tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why)
@@ -128,8 +187,8 @@ tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *wh
 {
     const tg_grid *grid = c->codec->grid;
     for (uint32_t s = 0; s < grid->slices; s++) {
-        c->bodies[s].chunks = c->views + grid->first[s];
-        TG_TRY(tg_carrier_read(x, c, s, s, c->codec->plan, s, why));
+        tg_arrived one = {.slice = s, .from = s, .to = s + 1, .views = grid->first[s]};
+        TG_TRY(tg_carrier_receive(x, c, &one, why));
     }
     return TG_OK;
 }
@@ -138,8 +197,11 @@ void tg_owners_deliver(tg_carrier *c, void *const *grads)
 {
     tg_codec *codec = c->codec;
     tg_sink sink = {.averages = grads, .divisor = 1.0f};
-    for (uint32_t s = 0; s < codec->grid->slices; s++) {
+    for (uint32_t s = 0; s < codec->grid->slices && c->averages == NULL; s++) {
         codec->executor->sum(codec->run, s, &c->bodies[s], 1, &sink);
+    }
+    if (c->averages != NULL) {
+        codec->executor->copy(codec->run, grads, c->averages);
     }
     codec->executor->commit(codec->run);
     if (c->answer != NULL) {

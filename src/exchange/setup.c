@@ -3,7 +3,7 @@
 #include "exchange/exchange.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "recipe/policy.h"
 
 #include <string.h>

@@ -2,13 +2,13 @@
  * pure function of seed and step, so nothing else needs saving. Residuals pass through a small buffer on the host. */
 #include "base/bytes.h"
 #include "base/half.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/exchange.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { STATE_VERSION = 1, STATE_HEADER = 72, STATE_CHECKSUM = 8, NAME_LEN = 16 };
+enum { STATE_VERSION = 2, STATE_HEADER = 72, STATE_CHECKSUM = 8, NAME_LEN = 16 };
 
 static const uint8_t magic[4] = {'T', 'G', 'S', 'T'};
 

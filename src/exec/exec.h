@@ -1,7 +1,8 @@
 /* The executor seam. An executor runs a plan where the gradients are: the host (threads and instruction sets), or later a
  * GPU (a stream). It offers whole passes, in the order of a step:
  *
- *     select -> write -> (frames travel) -> check -> sum -> commit
+ *     select -> write -> (frames travel) -> check -> sum -> commit                 sums are the caller's
+ *                                        -> find -> sum_unchecked -> copy -> commit   sums are private until they are copied
  *
  * Nothing but an executor dereferences a gradient, a residual or the body of a frame. */
 #ifndef TG_EXEC_EXEC_H
@@ -20,11 +21,12 @@ typedef struct tg_body {
     uint64_t *hashes;   /* of its chunks, little-endian words; set before it is written */
 } tg_body;
 
-/* A body that was checked: its chunks, one view each. */
+/* A body whose chunks were found: one view each. */
 typedef struct tg_body_view {
     const uint8_t *bytes;
     tg_view *chunks;
-    bool has_lists; /* the check has kept the coordinates of chunks that send few */
+    uint64_t *hashes; /* for `sum_unchecked`: [0] is not the executor's, then one a chunk, little-endian words */
+    bool has_lists;   /* the check has kept the coordinates of chunks that send few */
 } tg_body_view;
 
 /* Where sums go; exactly one is set. */
@@ -73,8 +75,11 @@ typedef struct tg_executor {
     tg_status (*write)(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why);
 
-    /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks all of it: lengths, indices, symbols,
-     * nothing left over. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
+    /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks their lengths, and that nothing is left
+     * over. */
+    tg_status (*find)(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len, tg_detail *why);
+
+    /* Finds chunks likewise, and checks all of them: lengths, indices, symbols. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
      * so that `sum` of this body alone need not read them again. */
     tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
                        size_t len, tg_detail *why);
@@ -82,6 +87,14 @@ typedef struct tg_executor {
     /* Sums the values of bodies of a slice, in order. They were checked, so this cannot fail. Averages of finite values are
      * finite. */
     void (*sum)(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+
+    /* Sums bodies whose chunks were found and not checked: checks and hashes each chunk while it is in the caches, so that it
+     * is read once. False: a chunk is damaged, and the sums are void; `check` says which and why. What is summed to must be
+     * private until hashes, too, are found right. */
+    bool (*sum_unchecked)(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+
+    /* Copies all tensors, each in its dtype. */
+    void (*copy)(tg_run *run, void *const *to, void *const *from);
 
     /* Makes the next residual the current one. */
     void (*commit)(tg_run *run);

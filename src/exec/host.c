@@ -1,7 +1,7 @@
 /* The host executor: its table of routes and passes, residual state and statistics. */
 #include "exec/host.h"
 
-#include "base/hash.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 
@@ -111,8 +111,11 @@ const tg_executor tg_executor_host = {
     .draw = tg_host_draw,
     .follow = tg_host_follow,
     .write = tg_host_write,
+    .find = tg_host_find,
     .check = tg_host_check,
     .sum = tg_host_sum,
+    .sum_unchecked = tg_host_sum_unchecked,
+    .copy = tg_host_copy,
     .commit = commit,
     .hash = tg_hash,
     .acquire = tg_acquire_room,

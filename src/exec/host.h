@@ -63,9 +63,17 @@ void tg_host_draw(tg_run *run, uint64_t step);
 void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body);
 tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                         const tg_source *source, tg_detail *why) TG_CHECKED;
+tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len,
+                       tg_detail *why) TG_CHECKED;
 tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
                         size_t len, tg_detail *why) TG_CHECKED;
 void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n,
+                           const tg_sink *sink) TG_CHECKED;
+void tg_host_copy(tg_run *run, void *const *to, void *const *from);
+
+/* The hash of a chunk as a little-endian word. */
+uint64_t tg_host_hash_chunk(const uint8_t *body, const tg_view *view);
 
 /* Adds a chunk that was written or read to the statistics. */
 void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk);

@@ -1,7 +1,8 @@
-/* The sum pass: adds the values of frames that were checked, chunk by chunk over all frames in order, so that a value is the
- * same on every rank. */
+/* The sum pass: adds the values of frames, chunk by chunk over all frames in order, so that a value is the same on every rank.
+ * Frames were checked, or are checked and hashed here, while a chunk is in the caches. */
 #include "exec/host.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 typedef struct pass {
@@ -10,6 +11,8 @@ typedef struct pass {
     size_t body_n;
     const tg_chunk *chunks; /* of the slice */
     const tg_sink *sink;
+    bool hashes;        /* bodies were not checked: their chunks are hashed, too */
+    atomic_bool is_bad; /* a chunk is not sound */
 } pass;
 
 static tg_decoding decoding_of(const pass *p, size_t i, size_t b, uint32_t worker)
@@ -63,25 +66,35 @@ static void average_scaled(const pass *p, size_t i, uint32_t worker)
     memset(sum, 0, chunk->n * sizeof *sum);
     for (size_t b = 0; b < p->body_n; b++) {
         tg_decoding d = decoding_of(p, i, b, worker);
-        route->add(sum, &d, share);
+        (void)route->add(sum, &d, share); /* was sound before */
     }
     tg_average_shared(sum, share, p->body_n, chunk->n);
     (void)deliver(p, chunk, sum, 1.0f);
 }
 
+/* Adds the chunk of body b to `out`, or sets it there. False: it is damaged. */
+static bool read_chunk(float *out, const pass *p, size_t i, size_t b, uint32_t worker, bool sets, float weight)
+{
+    const tg_body_view *body = &p->bodies[b];
+    const tg_route *route = tg_host_routes[p->run->plan->units[p->chunks[i].unit].route];
+    tg_decoding d = decoding_of(p, i, b, worker);
+    if (p->hashes) {
+        body->hashes[1 + i] = tg_host_hash_chunk(body->bytes, &body->chunks[i]);
+    }
+    return sets ? route->set(out, &d) : route->add(out, &d, weight);
+}
+
 static void sum_chunk(void *context, uint32_t worker, size_t i)
 {
-    const pass *p = context;
+    pass *p = context;
     const tg_chunk *chunk = &p->chunks[i];
-    const tg_route *route = tg_host_routes[p->run->plan->units[chunk->unit].route];
     float *sum = p->run->work->scratch[worker].sum;
     memset(sum, 0, chunk->n * sizeof *sum);
     for (size_t b = 0; b < p->body_n; b++) {
-        tg_decoding d = decoding_of(p, i, b, worker);
-        if (b == 0) {
-            route->set(sum, &d); /* not added, so that a -0 arrives as it was */
-        } else {
-            route->add(sum, &d, 1.0f);
+        bool sets = b == 0; /* not added, so that a -0 arrives as it was */
+        if (!read_chunk(sum, p, i, b, worker, sets, 1.0f)) {
+            atomic_store_explicit(&p->is_bad, true, memory_order_relaxed);
+            return;
         }
     }
     if (!deliver(p, chunk, sum, p->sink->divisor) && p->body_n > 1) {
@@ -92,7 +105,7 @@ static void sum_chunk(void *context, uint32_t worker, size_t i)
 /* One body into the caller's sums: a chunk inside one tensor is added in place, at the cost of what was sent. */
 static void add_chunk(void *context, uint32_t worker, size_t i)
 {
-    const pass *p = context;
+    pass *p = context;
     const tg_chunk *chunk = &p->chunks[i];
     const tg_unit_plan *u = &p->run->plan->units[chunk->unit];
     const tg_piece *piece = tg_unit_piece(u->unit, chunk->at);
@@ -101,22 +114,67 @@ static void add_chunk(void *context, uint32_t worker, size_t i)
         sum_chunk(context, worker, i);
         return;
     }
-    tg_decoding d = decoding_of(p, i, 0, worker);
-    tg_host_routes[u->route]->add(p->sink->added[piece->tensor] + from, &d, p->sink->weight);
+    if (!read_chunk(p->sink->added[piece->tensor] + from, p, i, 0, worker, false, p->sink->weight)) {
+        atomic_store_explicit(&p->is_bad, true, memory_order_relaxed);
+    }
+}
+
+static void sum_slice(pass *p, uint32_t slice)
+{
+    const tg_run *run = p->run;
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
+    bool is_added = p->sink->added != NULL && p->body_n == 1;
+    tg_job *job = is_added ? add_chunk : sum_chunk;
+    p->chunks = grid->chunks + first;
+    for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
+        job(p, 0, i);
+    }
+    if (run->work->workers > 1) {
+        uint64_t time = is_added ? tg_host_time(run->plan, p->chunks, p->bodies[0].chunks, chunk_n) : UINT64_MAX;
+        tg_pool_run_about(run->work->pool, time, chunk_n, job, p);
+    }
 }
 
 void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
+    pass p = {.run = run, .bodies = bodies, .body_n = body_n, .sink = sink};
+    sum_slice(&p, slice);
+}
+
+bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
+{
+    pass p = {.run = run, .bodies = bodies, .body_n = body_n, .sink = sink, .hashes = true};
+    sum_slice(&p, slice);
+    return !atomic_load_explicit(&p.is_bad, memory_order_relaxed);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct copying {
+    const tg_plan *plan;
+    void *const *to, *const *from;
+} copying;
+
+static void copy_chunk(void *context, uint32_t worker, size_t i)
+{
+    const copying *c = context;
+    const tg_chunk *chunk = &c->plan->grid->chunks[i];
+    const tg_unit *unit = c->plan->units[chunk->unit].unit;
+    const tg_piece *piece = tg_unit_piece(unit, chunk->at);
+    (void)worker;
+    for (uint32_t done = 0; done < chunk->n; piece++) {
+        uint64_t from = chunk->at + done - piece->at, left = chunk->n - done;
+        size_t m = (size_t)(piece->n - from < left ? piece->n - from : left);
+        size_t len = tg_dtype_len(c->plan->layout->tensors[piece->tensor].dtype);
+        memcpy((char *)c->to[piece->tensor] + from * len, (const char *)c->from[piece->tensor] + from * len, m * len);
+        done += (uint32_t)m;
+    }
+}
+
+void tg_host_copy(tg_run *run, void *const *to, void *const *from)
+{
     const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
-    pass p = {.run = run, .bodies = bodies, .body_n = body_n, .chunks = grid->chunks + first, .sink = sink};
-    bool is_added = sink->added != NULL && body_n == 1;
-    tg_job *job = is_added ? add_chunk : sum_chunk;
-    for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
-        job(&p, 0, i);
-    }
-    if (run->work->workers > 1) {
-        uint64_t time = is_added ? tg_host_time(run->plan, p.chunks, bodies[0].chunks, chunk_n) : UINT64_MAX;
-        tg_pool_run_about(run->work->pool, time, chunk_n, job, &p);
-    }
+    copying c = {run->plan, to, from};
+    tg_pool_run_about(run->work->pool, run->plan->layout->element_n, grid->first[grid->slices], copy_chunk, &c);
 }

@@ -3,8 +3,9 @@
 
 #include "base/bytes.h"
 #include "base/fields.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "recipe/policy.h"
+#include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -190,35 +191,70 @@ static void fill_info(tg_frame_info *info, const header *h, const tg_view *views
     info->header_len = h->frame_len - info->payload_len;
 }
 
-tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
-                        size_t src_len, tg_detail *why)
+/* Checks what stands before the body; the body's bytes go to view->bytes. */
+static tg_status read_front(header *h, tg_body_view *view, tg_codec *c, const tg_expected *e, const uint8_t *src,
+                            size_t src_len, tg_detail *why)
 {
-    const tg_grid *grid = e->plan->grid;
-    header h = {0};
-    TG_TRY(get_header(&h, src, src_len, why));
-    TG_TRY(check_header(&h, c, e, why));
-    size_t front = TG_FRAME_HEADER + h.description_len, body_len = src_len - front - TG_FRAME_CHECKSUM;
-    if (h.description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h.description_len) != h.fingerprint) {
+    TG_TRY(get_header(h, src, src_len, why));
+    TG_TRY(check_header(h, c, e, why));
+    if (h->description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h->description_len) != h->fingerprint) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
-    if ((h.flags & DESCRIBED) != 0 && h.description_len != c->layout->description.len) {
+    if ((h->flags & DESCRIBED) != 0 && h->description_len != c->layout->description.len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
     if ((e->plan->holds & TG_HAS_VALUES) != 0 && c->plan->has_draws) {
-        c->executor->draw(c->run, h.step);
+        c->executor->draw(c->run, h->step);
     }
-    view->bytes = src + front;
-    TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len, why));
-    c->hashes[0] = TG_LITTLE64(tg_hash(src, front));
-    size_t hash_n = 1 + grid->first[e->slice + 1] - grid->first[e->slice];
-    uint64_t checksum = tg_hash(c->hashes, hash_n * sizeof *c->hashes);
-    if (checksum != tg_get_field(src + front + body_len, TG_FRAME_CHECKSUM)) {
+    view->bytes = src + TG_FRAME_HEADER + h->description_len;
+    return TG_OK;
+}
+
+static size_t body_len_of(const tg_body_view *view, const uint8_t *src, size_t src_len)
+{
+    return src_len - (size_t)(view->bytes - src) - TG_FRAME_CHECKSUM;
+}
+
+/* The checksum of a frame: the hash of the hashes of what stands before the body, which goes to hashes[0], and of all chunks. */
+static uint64_t checksum_of(uint64_t *hashes, const tg_body_view *view, const tg_expected *e, const uint8_t *src)
+{
+    const tg_grid *grid = e->plan->grid;
+    hashes[0] = TG_LITTLE64(tg_hash(src, (size_t)(view->bytes - src)));
+    return tg_hash(hashes, (1 + grid->first[e->slice + 1] - grid->first[e->slice]) * sizeof *hashes);
+}
+
+static bool is_checksum(uint64_t checksum, const uint8_t *src, size_t src_len)
+{
+    return checksum == tg_get_field(src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM);
+}
+
+tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
+                        size_t src_len, tg_detail *why)
+{
+    header h = {0};
+    TG_TRY(read_front(&h, view, c, e, src, src_len, why));
+    TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why));
+    uint64_t checksum = checksum_of(c->hashes, view, e, src);
+    if (!is_checksum(checksum, src, src_len)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }
     if (info != NULL) {
         fill_info(info, &h, view->chunks, e, checksum);
     }
     return TG_OK;
+}
+
+tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *e, const uint8_t *src, size_t src_len,
+                        tg_detail *why)
+{
+    header h = {0};
+    TG_TRY(read_front(&h, view, c, e, src, src_len, why));
+    return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
+}
+
+bool tg_frame_is_intact(const tg_body_view *view, const tg_expected *e, const uint8_t *src, size_t src_len)
+{
+    return is_checksum(checksum_of(view->hashes, view, e, src), src, src_len);
 }
 
 /* A frame of the whole model, as tg_encode writes it. */
@@ -251,6 +287,27 @@ tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const voi
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
     c->executor->sum(c->run, 0, &view, 1, &sink);
+    return TG_OK;
+}
+
+tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len,
+                                tg_detail *why)
+{
+    TG_NEED(c, why);
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    if (src == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
+    }
+    tg_expected expected = {.plan = c->plan};
+    tg_body_view view = {.chunks = c->views, .hashes = c->hashes};
+    tg_sink sink = {.added = sums, .weight = weight};
+    TG_TRY(tg_frame_find(&view, c, &expected, src, src_len, why));
+    bool sound = c->executor->sum_unchecked(c->run, 0, &view, 1, &sink);
+    if (!sound || !tg_frame_is_intact(&view, &expected, src, src_len)) {
+        TG_TRY(tg_frame_read(&view, NULL, c, &expected, src, src_len, why));
+        return tg_fail(TG_E_FRAME, why, TG_FRAME_CHANGED);
+    }
+    c->executor->note(c->run, 0, &view);
     return TG_OK;
 }
 

@@ -4,7 +4,7 @@
 
 #include "frame/codec.h"
 
-#define TG_FRAME_VERSION 1
+#define TG_FRAME_VERSION 2
 #define TG_FRAME_CHECKSUM 8
 
 /* The length of a frame. */
@@ -33,6 +33,18 @@ typedef struct tg_expected {
     uint32_t rank;
     uint64_t step;
 } tg_expected;
+
+/* Checks a frame but for what its chunks hold, and finds them. The rest is for `sum_unchecked` of the executor, which hashes
+ * chunks, and then for tg_frame_is_intact. A frame that fails in any of the three fails in tg_frame_read, which says why. */
+tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *expected, const uint8_t *src,
+                        size_t src_len, tg_detail *why) TG_CHECKED;
+
+/* The sentence if tg_frame_read finds nothing wrong with a frame that failed so. */
+#define TG_FRAME_CHANGED "the frame changes while it is read"
+
+/* Whether the checksum of a frame is that of its bytes, given the hashes of its chunks. */
+bool tg_frame_is_intact(const tg_body_view *view, const tg_expected *expected, const uint8_t *src,
+                        size_t src_len) TG_CHECKED;
 
 /* Checks a frame whole and finds its chunks: view->chunks has one entry a chunk of the slice. `info` may be NULL. */
 tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *expected,

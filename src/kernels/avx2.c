@@ -3,6 +3,7 @@
 #include "kernels/scalar.h"
 
 #if defined(__x86_64__)
+#include "kernels/avx2.h"
 #include "kernels/bmi2.h"
 #include "kernels/mask_bits.h"
 #define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
@@ -203,7 +204,8 @@ const tg_kernels tg_kernels_avx2 = {
                .subtract = subtract,
                .copy = copy,
                .stream_bytes = stream_bytes,
-               .add = add},
+               .add = add,
+               .hash_leaf = tg_avx2_hash_leaf},
     .halves = {.all_finite = halves_all_finite,
                .fp16_narrow = fp16_narrow,
                .fp16_widen = fp16_widen,

@@ -29,6 +29,9 @@ void tg_avx512_copy(float *out, const float *values, size_t n, bool non_temporal
 void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 void tg_avx512_add(float *sums, const float *values, float weight, size_t n);
 
+/* avx512_hash.c */
+uint64_t tg_avx512_hash_leaf(const uint8_t *bytes, const tg_prefetch *next);
+
 /* avx512_halves.c */
 bool tg_avx512_halves_all_finite(const void *halves, uint16_t exponent, size_t n);
 bool tg_avx512_fp16_narrow(void *halves, const float *values, size_t n);

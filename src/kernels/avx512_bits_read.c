@@ -20,12 +20,10 @@ typedef struct places {
 
 TG_AVX512_INLINE places places_of(uint32_t bits)
 {
-    uint16_t words[32];
-    for (uint32_t i = 0; i < 32; i++) {
-        words[i] = (uint16_t)(i / 4 * bits / 16 + i % 4);
-    }
+    const __m512i next = _mm512_set1_epi64(0x0003000200010000);
     __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(bits));
-    return (places){_mm512_loadu_si512(words), _mm512_and_si512(at, _mm512_set1_epi64(15)),
+    __m512i first = _mm512_mullo_epi64(_mm512_srli_epi64(at, 4), _mm512_set1_epi64(0x0001000100010001));
+    return (places){_mm512_add_epi16(first, next), _mm512_and_si512(at, _mm512_set1_epi64(15)),
                     _mm512_set1_epi64((long long)((UINT64_C(1) << bits) - 1)), ((__mmask64)1 << bits) - 1};
 }
 
@@ -49,11 +47,11 @@ TG_AVX512 bool tg_avx512_numbers_below(const uint8_t *bytes, size_t n, uint32_t 
 /* Byte shuffle that moves two groups of k bytes, each at the start of a 64-bit lane, together. */
 TG_AVX512_INLINE __m512i together(uint32_t k)
 {
-    uint8_t at[16];
-    for (uint32_t i = 0; i < 16; i++) {
-        at[i] = (uint8_t)(i < k ? i : i < 2 * k ? 8 + i - k : 0x80);
-    }
-    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m128i lanes = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __mmask16 first = _mm_cmplt_epi8_mask(lanes, _mm_set1_epi8((char)k));
+    __mmask16 both = _mm_cmplt_epi8_mask(lanes, _mm_set1_epi8((char)(2 * k)));
+    __m128i at = _mm_mask_add_epi8(_mm_set1_epi8((char)0x80), both, lanes, _mm_set1_epi8((char)(8 - k)));
+    return _mm512_broadcast_i32x4(_mm_mask_mov_epi8(at, first, lanes));
 }
 
 /* x / divisor, rounded down, of integers below 2^48 in binary64: the integer nearest to (x + 0.5) / divisor - 0.5. Adding a number
@@ -121,6 +119,10 @@ TG_AVX512_INLINE size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, 
                                        bool *sound)
 {
     enum { BEYOND = 16 }; /* symbols that stores may overwrite after the last */
+    if (count < GROUPS * k + (k == 8 ? 0 : BEYOND)) {
+        *sound = true;
+        return 0;
+    }
     const places at = places_of(d.bits);
     const __m512i gathered = together(k);
     uint64_t numbers_n = 1;
@@ -141,6 +143,25 @@ TG_AVX512_INLINE size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, 
     return done;
 }
 
+/* The last groups, fewer than eight or too near the end for whole stores, in buffers of their own. What follows the last symbol is
+ * zeros, so every symbol after it must be 0. */
+TG_AVX512 static bool read_last_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
+{
+    uint8_t held[GROUPS * 2 * 48 / 8] = {0};
+    uint16_t read[(GROUPS * 2 + 2) * 8 + 16];
+    size_t rounded = (count + GROUPS * d.symbols - 1) / (GROUPS * d.symbols) * (GROUPS * d.symbols);
+    bool sound = true;
+    memcpy(held, bytes, ((count + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
+    (void)(d.symbols == 8 ? read_groups_of(read, held, rounded, d, 8, &sound)
+                          : read_groups_of(read, held, rounded + 16, d, d.symbols, &sound));
+    memcpy(symbols, read, count * sizeof *symbols);
+    uint32_t more = 0;
+    for (size_t i = count; i < rounded; i++) {
+        more |= read[i];
+    }
+    return sound && more == 0;
+}
+
 TG_AVX512 static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
 {
     return d.symbols == 8 ? read_groups_of(symbols, bytes, count, d, 8, sound)
@@ -149,48 +170,44 @@ TG_AVX512 static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, siz
 
 /* ---- five digits of base 3 in a byte, or of base 9 in two -------------------------------------------------------------- */
 
-/* For each of 32 symbols: which of 32 words holds its number, and a factor after which the low 16 bits are the fraction of
- * number / base^(digit + 1), slightly too large. The fraction times the base is the digit. */
+/* For each symbol: which of 32 words holds its number, and a factor after which the low 16 bits are the fraction of
+ * number / base^(digit + 1), slightly too large. The fraction times the base is the digit. A number of base 9 is in two words:
+ * three digits in one, two in the other. */
 typedef struct fives {
-    __m512i words, factors;
+    uint16_t words[160], factors[160];
 } fives;
 
-/* For symbols from number `first` on. A number of base 9 is in two words: three digits in one, two in the other. */
-TG_AVX512_INLINE fives fives_of(uint32_t base, uint32_t first)
-{
-    uint16_t words[32], factors[32];
-    uint32_t of_word = base == 3 ? 5 : 3;
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t group = (first + i) / 5, digit = (first + i) % 5, divisor = base;
-        words[i] = (uint16_t)(base == 3 ? group : 2 * group + digit / of_word);
-        for (uint32_t j = 0; j < digit % of_word; j++) {
-            divisor *= base;
-        }
-        factors[i] = (uint16_t)((65536 + divisor - 1) / divisor);
-    }
-    return (fives){_mm512_loadu_si512(words), _mm512_loadu_si512(factors)};
-}
+#define FACTOR(divisor) ((65536 + (divisor)-1) / (divisor))
+#define FOUR(row, g) row(g), row((g) + 1), row((g) + 2), row((g) + 3)
+#define SIXTEEN(row, g) FOUR(row, g), FOUR(row, (g) + 4), FOUR(row, (g) + 8), FOUR(row, (g) + 12)
 
-TG_AVX512_INLINE __m512i digits_by(const fives *f, __m512i numbers, uint32_t base)
+#define WORDS_3(g) (g), (g), (g), (g), (g)
+#define FACTORS_3(g) FACTOR(3), FACTOR(9), FACTOR(27), FACTOR(81), FACTOR(243)
+static const fives fives_3 = {{SIXTEEN(WORDS_3, 0), SIXTEEN(WORDS_3, 16)},
+                              {SIXTEEN(FACTORS_3, 0), SIXTEEN(FACTORS_3, 16)}};
+
+#define WORDS_9(g) 2 * (g), 2 * (g), 2 * (g), 2 * (g) + 1, 2 * (g) + 1
+#define FACTORS_9(g) FACTOR(9), FACTOR(81), FACTOR(729), FACTOR(9), FACTOR(81)
+static const fives fives_9 = {{SIXTEEN(WORDS_9, 0)}, {SIXTEEN(FACTORS_9, 0)}}; /* of 80 symbols */
+
+/* Digits of the symbols from number `first` on. */
+TG_AVX512_INLINE __m512i digits_by(const fives *f, uint32_t first, __m512i numbers, uint32_t base)
 {
-    __m512i fractions = _mm512_mullo_epi16(_mm512_permutexvar_epi16(f->words, numbers), f->factors);
+    __m512i words = _mm512_loadu_si512(f->words + first), factors = _mm512_loadu_si512(f->factors + first);
+    __m512i fractions = _mm512_mullo_epi16(_mm512_permutexvar_epi16(words, numbers), factors);
     return _mm512_mulhi_epu16(fractions, _mm512_set1_epi16((short)base));
 }
 
 TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
 {
     enum { BYTES = 32, SYMBOLS = 5 * BYTES, VECTORS = SYMBOLS / 32 };
-    fives f[VECTORS];
-    for (uint32_t v = 0; v < VECTORS; v++) {
-        f[v] = fives_of(3, 32 * v);
-    }
     __m512i most = _mm512_setzero_si512();
     size_t done = 0;
     for (; count - done >= SYMBOLS; done += SYMBOLS, bytes += BYTES) {
         __m512i numbers = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)bytes));
         most = _mm512_max_epu16(most, numbers);
         for (uint32_t v = 0; v < VECTORS; v++) {
-            _mm512_storeu_si512(symbols + done + 32 * v, digits_by(&f[v], numbers, 3));
+            _mm512_storeu_si512(symbols + done + 32 * v, digits_by(&fives_3, 32 * v, numbers, 3));
         }
     }
     *sound = _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(243)) == 0;
@@ -200,7 +217,6 @@ TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, siz
 TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
 {
     enum { NUMBERS = 16, SYMBOLS = 5 * NUMBERS };
-    const fives f[3] = {fives_of(9, 0), fives_of(9, 32), fives_of(9, 64)};
     const __m512i limit = _mm512_set1_epi32(59049), one = _mm512_set1_epi32(1);
     __mmask16 bad = 0;
     size_t done = 0;
@@ -212,10 +228,10 @@ TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, siz
         upper = _mm512_srli_epi32(upper, 9);
         __m512i lower = _mm512_sub_epi32(numbers, _mm512_mullo_epi16(upper, _mm512_set1_epi32(729)));
         __m512i words = _mm512_or_si512(lower, _mm512_slli_epi32(upper, 16));
-        _mm512_storeu_si512(symbols + done, digits_by(&f[0], words, 9));
-        _mm512_storeu_si512(symbols + done + 32, digits_by(&f[1], words, 9));
+        _mm512_storeu_si512(symbols + done, digits_by(&fives_9, 0, words, 9));
+        _mm512_storeu_si512(symbols + done + 32, digits_by(&fives_9, 32, words, 9));
         _mm256_storeu_si256((__m256i *)(void *)(symbols + done + 64),
-                            _mm512_castsi512_si256(digits_by(&f[2], words, 9)));
+                            _mm512_castsi512_si256(digits_by(&fives_9, 64, words, 9)));
     }
     *sound = bad == 0;
     return done;
@@ -257,7 +273,7 @@ TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size
 
 /* ---- all --------------------------------------------------------------------------------------------------------------- */
 
-/* Readers leave less than two vectors of symbols to the scalar kernel. */
+/* Readers leave a few symbols to the scalar kernel, of base 3 and 9 up to 160. */
 TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
     bool sound = true;
@@ -273,6 +289,9 @@ TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size
         done = read_nines(symbols, bytes, count);
     } else if (d.symbols > 1 && d.base < 128) {
         done = read_groups(symbols, bytes, count, d, &sound);
+        if (count - done > 8) {
+            return sound && read_last_groups(symbols + done, bytes + done / d.symbols * d.bits / 8, count - done, d);
+        }
     }
     const uint8_t *rest = bytes + done / d.symbols * d.bits / 8;
     return sound && tg_scalar_bits_read(symbols + done, rest, count - done, d);

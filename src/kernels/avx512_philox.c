@@ -3,7 +3,8 @@
 
 #if defined(__x86_64__)
 #include "base/philox.h"
-#include "kernels/scalar.h"
+
+#include <string.h>
 
 /* Eight blocks, one per 64-bit lane: the lower half of a lane of word[w] is word w of its block, the upper half is garbage. */
 typedef struct blocks {
@@ -36,6 +37,28 @@ TG_AVX512_INLINE void put_blocks(uint16_t *upper, blocks b)
     _mm512_storeu_si512(upper + 32, _mm512_permutex2var_epi64(low, second, rest));
 }
 
+/* Draws up to eight blocks, and stores those that are wanted. */
+TG_AVX512 static void draw_few(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n)
+{
+    enum { EACH = 8 };
+    const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((long long)block), places);
+    blocks b = {{counter, high(counter), _mm512_set1_epi64(TG_HALF_UPPER), _mm512_set1_epi64(other)}};
+    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
+    uint16_t all[EACH * TG_HALVES];
+    for (int round = 0; round < TG_PHILOX_ROUNDS; round++) {
+        b = next_round(b, _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
+        key0 += UINT32_C(0x9E3779B9);
+        key1 += UINT32_C(0xBB67AE85);
+    }
+    if (block_n == EACH) {
+        put_blocks(upper, b);
+    } else {
+        put_blocks(all, b);
+        memcpy(upper, all, block_n * TG_HALVES * sizeof *upper);
+    }
+}
+
 /* Four sets of eight blocks are interleaved to hide the latency of the multiplications. */
 TG_AVX512 void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                               const void *prefetch)
@@ -66,6 +89,9 @@ TG_AVX512 void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uin
             put_blocks(upper + TG_HALVES * (done + (size_t)s * EACH), b[s]);
         }
     }
-    tg_scalar_draw(upper + TG_HALVES * done, key, block + done, other, block_n - done, prefetch);
+    for (size_t n = 0; done < block_n; done += n) {
+        n = block_n - done < EACH ? block_n - done : EACH;
+        draw_few(upper + TG_HALVES * done, key, block + done, other, n);
+    }
 }
 #endif

@@ -2,6 +2,7 @@
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
+#include "kernels/mask_bits.h"
 
 TG_AVX512 uint32_t tg_avx512_largest_key(const float *values, size_t n)
 {
@@ -37,24 +38,32 @@ TG_AVX512 void tg_avx512_mark_keys(uint64_t *mask, const float *values, uint32_t
     }
 }
 
+/* The marks of sixteen elements, of those that are `here`. */
+TG_AVX512_INLINE __mmask16 marks_of(const float *u, const float *g, __m512 factor, __m512i bound, __mmask16 here)
+{
+    const __m512i rest = _mm512_set1_epi32(0x7fffffff);
+    __m512 value = _mm512_maskz_loadu_ps(here, u);
+    __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(here, g)));
+    __mmask16 reached = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(sum), rest), bound);
+    return _mm512_mask_test_epi32_mask(reached, _mm512_castps_si512(value), rest);
+}
+
 TG_AVX512 void tg_avx512_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
                                   size_t n)
 {
     const uint32_t nan = 0x7f800001; /* the least key of a NaN; all NaNs are marked */
-    const __m512i bound = _mm512_set1_epi32((int)(least < nan ? least : nan)), rest = _mm512_set1_epi32(0x7fffffff);
+    const __m512i bound = _mm512_set1_epi32((int)(least < nan ? least : nan));
     const __m512 factor = _mm512_set1_ps(more);
-    for (size_t i = 0; i < n; i += 64) {
-        uint64_t word = 0;
-        for (size_t k = 0; k < 64 && i + k < n; k += 16) {
-            __mmask16 here = lanes_of(n - i - k);
-            __m512 value = _mm512_maskz_loadu_ps(here, u + i + k);
-            __m512 sum = _mm512_add_ps(value, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(here, g + i + k)));
-            __mmask16 reached = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(sum), rest), bound);
-            word |= (uint64_t)_mm512_mask_test_epi32_mask(reached, _mm512_castps_si512(value), rest) << k;
-        }
-        uint64_t beyond = (at + i) % 64 > 0 ? word >> (64 - (at + i) % 64) : 0; /* in the next word of the mask */
-        mask[(at + i) / 64] |= word << (at + i) % 64;
-        mask[(at + i) / 64 + (beyond != 0 ? 1 : 0)] |= beyond;
+    size_t i = 0;
+    for (; n - i >= 64; i += 64) {
+        __mmask32 first = _mm512_kunpackw(marks_of(u + i + 16, g + i + 16, factor, bound, ALL),
+                                          marks_of(u + i, g + i, factor, bound, ALL));
+        __mmask32 last = _mm512_kunpackw(marks_of(u + i + 48, g + i + 48, factor, bound, ALL),
+                                         marks_of(u + i + 32, g + i + 32, factor, bound, ALL));
+        set_mask_bits(mask, at + i, _mm512_kunpackd(last, first));
+    }
+    for (; i < n; i += 16) {
+        set_mask_bits(mask, at + i, marks_of(u + i, g + i, factor, bound, lanes_of(n - i)));
     }
 }
 

@@ -17,6 +17,13 @@
 
 #include <stdbool.h>
 
+/* Cache lines to prefetch during another pass: `each` of them for every 64 bytes of that pass, from number `first` on. Four
+ * quarters of what will be read take turns. These are hints, and may point past the end of a buffer. */
+typedef struct tg_prefetch {
+    const char *from;
+    size_t quarter, first, each;
+} tg_prefetch;
+
 /* Passes over buffers of fp32. `non_temporal`: the result is not read again soon, so non-temporal stores may be used; call
  * tg_store_fence before another thread reads it. */
 typedef struct tg_pass_kernels {
@@ -30,6 +37,7 @@ typedef struct tg_pass_kernels {
     void (*copy)(float *out, const float *values, size_t n, bool non_temporal);
     void (*stream_bytes)(uint8_t *out, const uint8_t *bytes, size_t len);  /* non-temporal copy */
     void (*add)(float *sums, const float *values, float weight, size_t n); /* sums += weight * values */
+    uint64_t (*hash_leaf)(const uint8_t *bytes, const tg_prefetch *next);  /* XXH3 of TG_HASH_LEAF bytes */
 } tg_pass_kernels;
 
 /* fp16 and bf16, rounded as base/half.h says. Halves may lie at any address. */

@@ -11,6 +11,9 @@ bool tg_scalar_subtract(float *out, const float *a, const float *b, size_t n, bo
 void tg_scalar_copy(float *out, const float *values, size_t n, bool non_temporal);
 void tg_scalar_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 
+/* hash.c */
+uint64_t tg_scalar_hash_leaf(const uint8_t *bytes, const tg_prefetch *next);
+
 /* scalar_buckets.c */
 void tg_scalar_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n,
                     const void *prefetch);

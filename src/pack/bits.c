@@ -15,7 +15,18 @@ static uint32_t bits_for(uint64_t numbers)
     return numbers <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(numbers - 1);
 }
 
-static tg_digits group_of(uint32_t base)
+/* Groups of the bases below 66, {symbols, bits} each, as find_group finds them, which would take longer than to pack a short
+ * chunk. Powers of two need none. */
+static const uint8_t small_groups[][2] = {
+    {0, 0},  {0, 0},  {0, 0},  {5, 8},  {0, 0},  {3, 7},  {5, 13}, {6, 17}, {0, 0},  {5, 16}, {3, 10},
+    {2, 7},  {5, 18}, {7, 26}, {6, 23}, {1, 4},  {0, 0},  {8, 33}, {5, 21}, {4, 17}, {3, 13}, {5, 22},
+    {2, 9},  {7, 32}, {5, 23}, {3, 14}, {7, 33}, {5, 24}, {6, 29}, {8, 39}, {1, 5},  {1, 5},  {0, 0},
+    {8, 41}, {8, 41}, {7, 36}, {5, 26}, {4, 21}, {4, 21}, {7, 37}, {3, 16}, {8, 43}, {5, 27}, {7, 38},
+    {2, 11}, {2, 11}, {7, 39}, {7, 39}, {5, 28}, {8, 45}, {3, 17}, {7, 40}, {7, 40}, {4, 23}, {5, 29},
+    {5, 29}, {6, 35}, {6, 35}, {8, 47}, {1, 6},  {1, 6},  {1, 6},  {1, 6},  {1, 6},  {0, 0},  {7, 43},
+};
+
+static tg_digits find_group(uint32_t base)
 {
     tg_digits best = {base, 1, bits_for(base)};
     uint64_t numbers = base;
@@ -27,6 +38,17 @@ static tg_digits group_of(uint32_t base)
         }
     }
     return best;
+}
+
+static inline tg_digits group_of(uint32_t base)
+{
+    if ((base & (base - 1)) == 0) {
+        return (tg_digits){base, 1, bits_for(base)};
+    }
+    if (base < sizeof small_groups / sizeof *small_groups) {
+        return (tg_digits){base, small_groups[base][0], small_groups[base][1]};
+    }
+    return find_group(base);
 }
 
 uint64_t tg_bits_len(uint64_t count, uint32_t base)

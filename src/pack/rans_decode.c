@@ -34,9 +34,10 @@ static tg_rans_slots make_slots(uint32_t *slots, const tg_rans_table *t, uint32_
     }
     for (uint32_t symbol = 0; symbol < base; symbol++) {
         uint32_t frequency = t->frequency[symbol], slot = (symbol & 255) | (frequency - 1) << 8;
+        uint32_t *here = slots + start; /* by a pointer of its own the loop becomes one of vectors */
         all.upper = symbol == 256 ? start : all.upper;
         for (uint32_t o = 0; o < frequency; o++) {
-            slots[start + o] = slot | o << 20;
+            here[o] = slot | o << 20;
         }
         if (frequency > 0 && few_n++ < TG_RANS_FEW) {
             all.few_symbol[few_n - 1] = symbol;
@@ -107,6 +108,27 @@ static size_t pull_four(uint16_t *symbols, reader *r, size_t count, const tg_ran
     return i;
 }
 
+/* The same with one state, as short streams have it. */
+static size_t pull_one(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
+{
+    const uint32_t bits = slots->bits, mask = (1u << bits) - 1, upper = slots->upper;
+    const uint8_t *at = r->words;
+    uint32_t state = r->states[0];
+    size_t i = 0;
+    for (; i < count && r->end - at >= 2; i++) {
+        uint32_t low = state & mask, slot = slots->slots[low];
+        symbols[i] = (uint16_t)((slot & 255) + (low >= upper ? 256 : 0));
+        state = ((slot >> 8 & 4095) + 1) * (state >> bits) + (slot >> 20);
+        if (state < TG_RANS_START) {
+            state = state << 16 | tg_get16(at);
+            at += 2;
+        }
+    }
+    r->states[0] = state;
+    r->words = at;
+    return i;
+}
+
 static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_rans_slots *slots)
 {
     size_t i = 0;
@@ -114,6 +136,8 @@ static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_ran
         i = tg_kernels_best()->coders.rans_pull(symbols, r->states, r->lanes, &r->words, r->end, count, slots);
     } else if (r->lanes == 4) {
         i = pull_four(symbols, r, count, slots);
+    } else {
+        i = pull_one(symbols, r, count, slots);
     }
     for (; i < count; i++) {
         uint32_t x = r->states[i & (r->lanes - 1)], low = x & ((1u << slots->bits) - 1), slot = slots->slots[low];
@@ -128,8 +152,11 @@ static bool read_narrow(uint16_t *symbols, reader *r, size_t count, const tg_ran
 bool tg_rans_decode(uint16_t *symbols, const uint8_t *bytes, size_t len, uint8_t form, size_t count, uint32_t base,
                     void *scratch)
 {
-    tg_rans_table t = {.bits = form >> 4};
-    reader r = {.lanes = 1u << (form & 15), .end = bytes + len};
+    tg_rans_table t; /* too long to be cleared for a short stream */
+    reader r;
+    t.bits = form >> 4;
+    r.lanes = 1u << (form & 15);
+    r.end = bytes + len;
     if (t.bits < TG_RANS_BITS_MIN || t.bits > TG_RANS_BITS_MAX || !are_lanes(r.lanes)) {
         return false;
     }

@@ -1,5 +1,6 @@
 /* The frequency table of a rANS stream: made from counts, written and read. */
 #include "pack/rans_table.h"
+#include "base/bytes.h"
 
 /* The symbol whose frequency can change by 1 at the least cost, down if `loses`, else up. The cost of one unit is about the
  * symbol's count over its frequency. */
@@ -85,25 +86,33 @@ size_t tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
     return (size_t)(at - out);
 }
 
+/* At least 57 bits from bit number `bit` on, with zeros after the last of the `len` bytes. */
+static uint64_t bits_from(const uint8_t *bytes, size_t len, uint64_t bit)
+{
+    size_t at = (size_t)(bit / 8), left = len - at;
+    uint64_t word = 0;
+    if (left >= sizeof word) {
+        word = tg_get64(bytes + at);
+    } else {
+        for (size_t i = 0; i < left; i++) {
+            word |= (uint64_t)bytes[at + i] << 8 * i;
+        }
+    }
+    return word >> bit % 8;
+}
+
 size_t tg_rans_table_read(tg_rans_table *t, const uint8_t *bytes, size_t len, uint32_t base)
 {
     uint64_t bit = 0, bit_n = (uint64_t)len * 8;
     uint64_t total = UINT64_C(1) << t->bits, sum = 0;
     for (uint32_t s = 0; s + 1 < base; s++) {
-        uint32_t b = 0;
-        for (; bit < bit_n && bytes[bit / 8] >> bit % 8 & 1; bit++) {
-            if (++b > TG_RANS_BITS_MAX) {
-                return 0;
-            }
-        }
-        if (bit_n - bit < 1 + (uint64_t)b) {
+        uint64_t word = bits_from(bytes, len, bit);
+        uint32_t b = (uint32_t)__builtin_ctzll(~word | UINT64_C(1) << (TG_RANS_BITS_MAX + 1));
+        if (b > TG_RANS_BITS_MAX || bit_n - bit < 1 + 2 * (uint64_t)b) {
             return 0;
         }
-        bit++;
-        uint32_t number = 1u << b;
-        for (uint32_t i = 0; i < b; i++, bit++) {
-            number |= (uint32_t)(bytes[bit / 8] >> bit % 8 & 1) << i;
-        }
+        uint32_t number = 1u << b | (uint32_t)(word >> (b + 1) & ((1u << b) - 1));
+        bit += 1 + 2 * (uint64_t)b;
         t->frequency[s] = number - 1;
         sum += number - 1;
     }

@@ -1,7 +1,7 @@
 /* A layout as bytes and back (docs/format.md section 2). Two codecs can decode each other's frames exactly if their
  * descriptions are equal. So the hash of the description is the fingerprint in every frame. */
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "plan/layout.h"
 
 #include <string.h>

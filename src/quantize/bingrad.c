@@ -202,7 +202,8 @@ static float means_around(double means[2], const tg_bucket *b, double threshold,
     const size_t counts[2] = {b->n - above, above};
     for (int k = 0; k < 2; k++) {
         int of = counts[k] > 0 ? k : 1 - k;
-        means[k] = sums[of] / (double)scale / (double)counts[of];
+        double sum = scale == 1 ? sums[of] : sums[of] / (double)scale;
+        means[k] = sum / (double)counts[of];
     }
     return limit;
 }
@@ -221,8 +222,13 @@ static void encode_means(const tg_bucket *b, const double *p)
     tg_bucket_prefetch(b, part++, parts);
     float limit = means_around(means, b, threshold, scale);
     for (int i = 0; p[FORM] == FORM_B && i < (int)p[ITERS]; i++) {
+        double before = threshold;
         tg_bucket_prefetch(b, part++, parts);
-        limit = means_around(means, b, 0.5 * (means[0] + means[1]), scale);
+        threshold = 0.5 * (means[0] + means[1]);
+        if (i > 0 && threshold == before) {
+            break; /* so would be all that follow */
+        }
+        limit = means_around(means, b, threshold, scale);
     }
     tg_bucket_prefetch(b, part, parts);
     tg_kernels_best()->symbols.mark_above(b->symbols, b->values, limit, b->n);

@@ -10,6 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* -0 becomes 0: which of the two is found depends on the order of values. */
+static void drop_signs_of_zeros(float *levels, uint32_t s)
+{
+    for (uint32_t i = 0; i < s; i++) {
+        levels[i] += 0.0f;
+    }
+}
+
 /* ---- the greedy rule --------------------------------------------------------------------------------------------------- */
 
 /* The n values between two levels, low and high. Splitting them copies them from x to `other`, so the two buffers swap roles
@@ -64,9 +72,7 @@ void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float
     levels[s - 1] = ends[1];
     memcpy(scratch, x, n * sizeof *x);
     split(levels, 0, s - 1, (interval){scratch, scratch + n, n, ends[0], ends[1]}, scratch + 2 * n);
-    for (uint32_t i = 0; i < s; i++) {
-        levels[i] += 0.0f; /* -0 becomes 0: which of the two is found depends on the order */
-    }
+    drop_signs_of_zeros(levels, s);
 }
 
 /* ---- exact levels ------------------------------------------------------------------------------------------------------ */
@@ -155,6 +161,7 @@ void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *scratc
                .n = n};
     qsort(x, n, sizeof *x, by_value);
     if (take_distinct(levels, s, x, n)) {
+        drop_signs_of_zeros(levels, s);
         return;
     }
     double low = (double)x[0], scale = 0x1p22 / ((double)x[n - 1] - low);
@@ -179,4 +186,5 @@ void tg_levels_exact(float *levels, uint32_t s, float *x, size_t n, void *scratc
         at = level >= 2 ? t.from[level * n + at] : 0;
     }
     levels[0] = x[0];
+    drop_signs_of_zeros(levels, s);
 }

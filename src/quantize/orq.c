@@ -85,7 +85,8 @@ static void choose(float *levels, const tg_bucket *b, const double *p)
     }
     for (uint32_t i = 0; i < base(p); i++) {
         if (p[HALF] != 0) {
-            tg_put16(b->side + 2 * i, tg_float_to_fp16(levels[i]));
+            uint16_t half = tg_float_to_fp16(levels[i]);
+            tg_put16(b->side + 2 * i, half == 0x8000 ? 0 : half); /* no level is -0 */
         } else {
             tg_put_float(b->side + 4 * i, levels[i]);
         }

@@ -2,7 +2,7 @@
 #ifndef TG_ROUTES_DENSE_H
 #define TG_ROUTES_DENSE_H
 
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "routes/route.h"
 
 #include <string.h>
@@ -16,14 +16,19 @@ typedef struct tg_plain {
     tg_hashing hash;
 } tg_plain;
 
-/* Hashes bytes and puts them into their place, prefetching what is read next; the chunk is complete so far. */
+void tg_plain_start(tg_plain *p, tg_encoding *e);
+
+/* Hashes bytes and puts them into their place, prefetching what is read next. All but the last are whole leaves. */
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len);
+
+/* The end of a chunk: its hash. */
+void tg_plain_end(tg_plain *p);
 
 /* A block without feedback; false: it is refused. */
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n);
 
-void tg_plain_add(float *out, const tg_decoding *d, float weight);
-void tg_plain_set(float *out, const tg_decoding *d);
+bool tg_plain_add(float *out, const tg_decoding *d, float weight);
+bool tg_plain_set(float *out, const tg_decoding *d);
 
 /* residual.c: the next residual of a block of which every element is sent: u - decoded. */
 void tg_store_residual(tg_encoding *e, const float *u, const float *decoded, uint64_t at, size_t n);

@@ -5,14 +5,23 @@
  *
  * Frames that outgrow the caches are written by non-temporal stores; the next block is prefetched while this one is
  * hashed. */
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "routes/dense.h"
+
+void tg_plain_start(tg_plain *p, tg_encoding *e)
+{
+    p->e = e;
+    p->len = e->unit->format.plain_len;
+    p->at = 0;
+    p->non_temporal = e->plan->layout->element_n >= TG_NON_TEMPORAL_FROM;
+    p->hash.leaf_n = 0;
+}
 
 void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *prefetch, size_t prefetch_len)
 {
     tg_encoding *e = p->e;
     uint8_t *to = e->out + p->at;
-    e->result.hash = tg_hash_more(&p->hash, bytes, len, prefetch, prefetch_len);
+    tg_hashing_add(&p->hash, bytes, len, prefetch, prefetch_len);
     if (p->non_temporal) {
         tg_kernels_best()->passes.stream_bytes(to, bytes, len);
     } else if (bytes != to) {
@@ -20,6 +29,14 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
     }
     p->at += len;
     e->result.view = (tg_view){.indices = p->at, .count = e->chunk->n};
+}
+
+void tg_plain_end(tg_plain *p)
+{
+    if (p->non_temporal) {
+        tg_store_fence();
+    }
+    p->e->result.hash = tg_hashing_end(&p->hash);
 }
 
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n)
@@ -62,27 +79,27 @@ static bool feedback_block(tg_plain *p, uint64_t at, size_t n)
 static void encode(tg_encoding *e)
 {
     bool (*block)(tg_plain *, uint64_t, size_t) = e->unit->planes > 0 ? feedback_block : tg_plain_block;
-    tg_plain p = {
-        .e = e, .len = e->unit->format.plain_len, .non_temporal = e->plan->layout->element_n >= TG_NON_TEMPORAL_FROM};
+    tg_plain p;
+    tg_plain_start(&p, e);
     for (uint32_t done = 0, n = 0; done < e->chunk->n; done += n) {
         n = e->chunk->n - done < TG_BLOCK ? e->chunk->n - done : TG_BLOCK;
         if (!block(&p, e->chunk->at + done, n)) {
             return;
         }
     }
-    if (p.non_temporal) {
-        tg_store_fence();
-    }
+    tg_plain_end(&p);
 }
 
-void tg_plain_add(float *out, const tg_decoding *d, float weight)
+bool tg_plain_add(float *out, const tg_decoding *d, float weight)
 {
     d->unit->stages.quantize->add(out, d->body + d->view->symbols, weight, d->chunk->n);
+    return true;
 }
 
-void tg_plain_set(float *out, const tg_decoding *d)
+bool tg_plain_set(float *out, const tg_decoding *d)
 {
     d->unit->stages.quantize->read(out, d->body + d->view->symbols, d->chunk->n);
+    return true;
 }
 
 const tg_route tg_route_plain = {.encode = encode, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};

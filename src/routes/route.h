@@ -74,9 +74,10 @@ typedef struct tg_route {
      * base, codes complete. Trusts nothing. NULL: any bytes are. */
     bool (*check)(const tg_decoding *d);
 
-    /* Adds weight times the chunk's values to out, its elements, or sets those that were sent. The chunk was checked. */
-    void (*add)(float *out, const tg_decoding *d, float weight);
-    void (*set)(float *out, const tg_decoding *d);
+    /* Adds weight times the chunk's values to out, its elements, or sets those that were sent. Checks what `check` does while
+     * it reads. False: the chunk is damaged, and out may hold part of it; never of a chunk that was checked. */
+    bool (*add)(float *out, const tg_decoding *d, float weight);
+    bool (*set)(float *out, const tg_decoding *d);
 
     bool hashes; /* `encode` hashes the chunk as it goes */
 } tg_route;
@@ -140,8 +141,8 @@ bool tg_read_symbols(const tg_decoding *d);
 
 /* check, add and set of chunks whose every element is a symbol. */
 bool tg_symbols_check(const tg_decoding *d);
-void tg_symbols_add(float *out, const tg_decoding *d, float weight);
-void tg_symbols_set(float *out, const tg_decoding *d);
+bool tg_symbols_add(float *out, const tg_decoding *d, float weight);
+bool tg_symbols_set(float *out, const tg_decoding *d);
 
 /* ---- sparse.c and unsparse.c: coordinates of a chunk ------------------------------------------------------------------- */
 

@@ -45,7 +45,7 @@ void tg_sparse_take_list(tg_sparse *s, const float *u, float *next, size_t count
 void tg_sparse_finish(tg_sparse *s, const uint64_t *mask);
 
 bool tg_sparse_check(const tg_decoding *d);
-void tg_sparse_add(float *out, const tg_decoding *d, float weight);
-void tg_sparse_set(float *out, const tg_decoding *d);
+bool tg_sparse_add(float *out, const tg_decoding *d, float weight);
+bool tg_sparse_set(float *out, const tg_decoding *d);
 
 #endif

@@ -108,22 +108,27 @@ enum { PORTION = 10240 }; /* kernels unpack it without a rest for all bases in u
 typedef void use_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n,
                          float weight);
 
-static void for_each_portion(float *out, const tg_decoding *d, float weight, use_portion *use)
+static bool for_each_portion(float *out, const tg_decoding *d, float weight, use_portion *use)
 {
     const tg_format *f = &d->unit->format;
     uint16_t *symbols = d->scratch->chunk->symbols;
     if (f->coded) {
-        (void)tg_read_symbols(d); /* checked before */
+        if (!tg_read_symbols(d)) {
+            return false;
+        }
         use(out, symbols, d, 0, d->chunk->n, weight);
-        return;
+        return true;
     }
     uint32_t align = tg_bits_align(f->base), portion = PORTION / align * align;
     for (uint32_t done = 0, n = 0; done < d->chunk->n; done += n) {
         n = d->chunk->n - done < portion ? d->chunk->n - done : portion;
         const uint8_t *bytes = d->body + d->view->symbols + tg_bits_len(done, f->base);
-        (void)tg_bits_read(symbols, bytes, n, f->base); /* checked before */
+        if (!tg_bits_read(symbols, bytes, n, f->base)) {
+            return false;
+        }
         use(out + done, symbols, d, done, n, weight);
     }
+    return true;
 }
 
 /* Adds by a table where there is one: look-up and sum are one loop. */
@@ -154,12 +159,12 @@ static void set_portion(float *out, const uint16_t *symbols, const tg_decoding *
     tg_decode_buckets(out, symbols, d->body + d->view->side, d->unit, d->chunk->n, at, n);
 }
 
-void tg_symbols_add(float *out, const tg_decoding *d, float weight)
+bool tg_symbols_add(float *out, const tg_decoding *d, float weight)
 {
-    for_each_portion(out, d, weight, add_portion);
+    return for_each_portion(out, d, weight, add_portion);
 }
 
-void tg_symbols_set(float *out, const tg_decoding *d)
+bool tg_symbols_set(float *out, const tg_decoding *d)
 {
-    for_each_portion(out, d, 1.0f, set_portion);
+    return for_each_portion(out, d, 1.0f, set_portion);
 }

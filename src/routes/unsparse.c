@@ -1,5 +1,5 @@
-/* Decodes sparse chunks: coordinates as a list or as a mask, values, and where they go. Checking trusts nothing; what was
- * checked is then read without looking for damage again. */
+/* Decodes sparse chunks: coordinates as a list or as a mask, values, and where they go. Checking trusts nothing, and reading
+ * checks again, but for coordinates that the check has kept. */
 #include "base/bits.h"
 #include "routes/sparse.h"
 
@@ -70,9 +70,9 @@ static const float *values_from(const tg_decoding *d, uint64_t at, size_t n)
     return values;
 }
 
-/* Reads coordinates and symbols of a chunk that was checked. Returns the list of coordinates, NULL if they are in
- * scratch->mask. */
-static const uint32_t *read_chunk(const tg_decoding *d)
+/* Reads coordinates and symbols of a chunk. *out is the list of coordinates, NULL if they are in scratch->mask. False: they are
+ * damaged. */
+static bool read_chunk(const uint32_t **out, const tg_decoding *d)
 {
     const tg_view *v = d->view;
     const tg_format *f = &d->unit->format;
@@ -80,15 +80,19 @@ static const uint32_t *read_chunk(const tg_decoding *d)
     if (d->unit->coordinates != TG_AT_INDICES) {
         tg_mark_known(d->scratch->mask, d->unit, d->work, d->chunk->at, d->chunk->n);
     } else if (list == NULL) {
-        (void)tg_read_indices(d, d->scratch->list);
+        if (!tg_read_indices(d, d->scratch->list)) {
+            return false;
+        }
         list = v->is_listed ? d->scratch->list : NULL;
     }
-    if (f->coded && !v->is_joint) {
-        (void)tg_read_symbols(d);
-    } else if (f->plain_len == 0 && !v->is_joint) {
-        (void)tg_bits_read(d->scratch->chunk->symbols, d->body + v->symbols, v->count, f->base);
+    *out = list;
+    if (v->is_joint) {
+        return true; /* symbols were read with the indices */
     }
-    return list;
+    if (f->coded) {
+        return tg_read_symbols(d);
+    }
+    return f->plain_len != 0 || tg_bits_read(d->scratch->chunk->symbols, d->body + v->symbols, v->count, f->base);
 }
 
 typedef void use_block(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
@@ -114,28 +118,36 @@ static void unpack_marked(float *out, const tg_decoding *d, float weight, use_bl
     }
 }
 
-void tg_sparse_add(float *out, const tg_decoding *d, float weight)
+bool tg_sparse_add(float *out, const tg_decoding *d, float weight)
 {
+    const uint32_t *list = NULL;
     if (d->view->count == 0) {
-        return;
+        return true;
     }
-    const uint32_t *list = read_chunk(d);
+    if (!read_chunk(&list, d)) {
+        return false;
+    }
     if (list != NULL) {
         tg_scatter_add(out, list, values_from(d, 0, d->view->count), weight, d->view->count);
     } else {
         unpack_marked(out, d, weight, tg_expand_add);
     }
+    return true;
 }
 
-void tg_sparse_set(float *out, const tg_decoding *d)
+bool tg_sparse_set(float *out, const tg_decoding *d)
 {
+    const uint32_t *list = NULL;
     if (d->view->count == 0) {
-        return;
+        return true;
     }
-    const uint32_t *list = read_chunk(d);
+    if (!read_chunk(&list, d)) {
+        return false;
+    }
     if (list != NULL) {
         tg_scatter_set(out, list, values_from(d, 0, d->view->count), d->view->count);
     } else {
         unpack_marked(out, d, 1.0f, set_block);
     }
+    return true;
 }

@@ -18,8 +18,8 @@ bool tg_bytes_are_finite(const tg_encoding *e, const uint8_t *bytes, size_t n)
 
 static void encode(tg_encoding *e)
 {
-    tg_plain p = {
-        .e = e, .len = e->unit->format.plain_len, .non_temporal = e->plan->layout->element_n >= TG_NON_TEMPORAL_FROM};
+    tg_plain p;
+    tg_plain_start(&p, e);
     for (uint32_t done = 0, n = 0; done < e->chunk->n; done += n) {
         uint64_t at = e->chunk->at + done;
         n = e->chunk->n - done < TG_BLOCK ? e->chunk->n - done : TG_BLOCK;
@@ -30,9 +30,7 @@ static void encode(tg_encoding *e)
             return;
         }
     }
-    if (p.non_temporal) {
-        tg_store_fence();
-    }
+    tg_plain_end(&p);
 }
 
 const tg_route tg_route_verbatim = {.encode = encode, .add = tg_plain_add, .set = tg_plain_set, .hashes = true};

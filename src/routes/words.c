@@ -67,16 +67,22 @@ static void encode(tg_encoding *e)
         .side = TG_CODED_HEADER, .symbols = TG_CODED_HEADER, .indices = TG_CODED_HEADER + len, .count = chunk->n};
 }
 
-static void add(float *out, const tg_decoding *d, float weight)
+static bool add(float *out, const tg_decoding *d, float weight)
 {
-    (void)tg_read_symbols(d); /* checked before */
+    if (!tg_read_symbols(d)) {
+        return false;
+    }
     d->unit->stages.quantize->add(out, d->scratch->chunk->words, weight, d->chunk->n);
+    return true;
 }
 
-static void set(float *out, const tg_decoding *d)
+static bool set(float *out, const tg_decoding *d)
 {
-    (void)tg_read_symbols(d); /* checked before */
+    if (!tg_read_symbols(d)) {
+        return false;
+    }
     d->unit->stages.quantize->read(out, d->scratch->chunk->words, d->chunk->n);
+    return true;
 }
 
 const tg_route tg_route_words = {.encode = encode, .check = tg_read_symbols, .add = add, .set = set};

@@ -77,10 +77,52 @@ static const struct {
     unsigned shift, bits;
 } rounds[ROUNDS] = {{19, CELL_BITS}, {7, CELL_BITS}, {0, 7}};
 
+/* As find_kth, for few keys: clearing counters would take longer than this. A pivot splits the keys, and those on the side of
+ * the k-th largest stay. */
+enum { FEW = 1024, TRIES = 64 };
+
+static bool find_kth_of_few(uint32_t *kth, uint64_t *ties, uint32_t *keys, size_t *left, uint64_t *rank)
+{
+    size_t n = *left;
+    uint64_t k = *rank;
+    for (int tries = 0; tries < TRIES; tries++) {
+        uint32_t pivot = keys[n / 2];
+        size_t above = 0, equal = 0, stay = 0;
+        for (size_t i = 0; i < n; i++) {
+            above += keys[i] > pivot ? 1 : 0;
+            equal += keys[i] == pivot ? 1 : 0;
+        }
+        if (k > above && k <= above + equal) {
+            *kth = pivot;
+            *ties = k - above;
+            return true;
+        }
+        bool is_above = k <= above;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t key = keys[i];
+            keys[stay] = key;
+            stay += (is_above ? key > pivot : key < pivot) ? 1 : 0;
+        }
+        k -= is_above ? 0 : above + equal;
+        n = stay;
+    }
+    *left = n;
+    *rank = k;
+    return false; /* keys that are ordered against it: by counting */
+}
+
 /* Returns the k-th largest of n keys (1 <= k <= n), and in *ties how many of the k largest have exactly that key. Reorders
  * the keys. */
 static uint32_t find_kth(uint64_t *ties, uint32_t *keys, uint64_t n, uint64_t k)
 {
+    uint32_t kth = 0;
+    size_t few = (size_t)n;
+    if (n <= FEW) {
+        if (find_kth_of_few(&kth, ties, keys, &few, &k)) {
+            return kth;
+        }
+        n = few;
+    }
     for (int r = 0; r < ROUNDS; r++) {
         uint64_t counts[1 << CELL_BITS] = {0}, in_cell = 0;
         uint32_t last = (1u << rounds[r].bits) - 1, cell = last;
@@ -165,6 +207,9 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     lane *mine = &t->of_lane[l];
     uint64_t mask[TG_BLOCK / 64];
     uint32_t list[TG_BLOCK + TG_LIST_MORE];
+    if (t->k == 1 && n == t->n) { /* the only entry of a short unit */
+        mine->bound = kernels->select.largest_key(u, n);
+    }
     kernels->select.mark_keys(mask, u, mine->bound, n);
     size_t count = kernels->select.list_marks(list, mask, n);
     if (count > t->lane_cap - mine->count) {
@@ -194,7 +239,9 @@ static bool finish(void *scratch)
     if (count < t->k) {
         return false;
     }
-    (void)keep_largest(all, t->keys, count, t->k);
+    if (count > t->k) {
+        (void)keep_largest(all, t->keys, count, t->k);
+    }
     return true;
 }
 

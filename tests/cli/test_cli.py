@@ -324,8 +324,8 @@ class Output(Case):
             self.assertEqual(self.works("recipes", canonical).strip(), canonical)
 
     def test_bench(self):
-        keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "memcpy_gbps", "encode_vs_memcpy",
-                "decode_vs_memcpy", "bits_per_value", "ratio", "paper_ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
+        keys = {"recipe", "n", "threads", "encode_gbps", "decode_gbps", "sum_gbps", "memcpy_gbps", "encode_vs_memcpy",
+                "decode_vs_memcpy", "sum_vs_memcpy", "bits_per_value", "ratio", "paper_ratio", "nmse", "simd", "frame_bytes", "input", "seconds", "dtype"}
         short = ("--seconds", "0.02")
         for recipe in RECIPES + ["randomk@0.1,unbiased=yes+fp16", "randomblock@0.1,unbiased=yes"]:
             for dtype in ("fp32", "fp16", "bf16"):
@@ -353,6 +353,27 @@ class Output(Case):
             for recipe in ("dense", "fp16", "bf16", "ef+topk@0.5+fp16", "ef+fp16", "topk@0.5"):
                 self.json("bench", "--recipe", recipe, "--nonfinite", policy, "--input", self.save("s.npy", special), *short)
         self.assertIn("memcpy", self.works("bench", "--recipe", "fp16", "--n", 1000, *short))
+
+    def test_bench_of_many_tensors(self):
+        short = ("--seconds", "0.02")
+        keys = {"encode_vs_one_tensor", "decode_vs_one_tensor", "sum_vs_one_tensor"}
+        for recipe in ("fp16", "adacomp", "ef+topk@0.01", "ef+fp4+rans"):
+            found = self.json("bench", "--recipe", recipe, "--shapes", "30x100", "--threads", 2, *short)
+            self.assertEqual((found["tensors"], found["n"], found["shapes"]), (30, 3000, "30x100"))
+            self.assertGreater(min(found[key] for key in keys), 0)
+        self.assertFalse(keys & set(self.json("bench", "--recipe", "fp16", "--n", 100, *short)))
+        shapes = self.dir / "shapes.txt"
+        shapes.write_text("# two tensors\nconv1  4x3x2x2 # of images\r\n\nfc 10\n")
+        found = self.json("bench", "--recipe", "fp16", "--shapes", shapes, "--dtype", "bf16", *short)
+        self.assertEqual((found["tensors"], found["n"], found["dtype"]), (2, 58, "bf16"))
+        self.assertIn("one tensor = 1", self.works("bench", "--recipe", "fp16", "--shapes", shapes, *short))
+        for text in ("conv1", "conv1 0", "conv1 4x", "conv1 x4", "conv1 -3", "conv1 4 x 3", "c 1x1x1x1x1x1x1x1x1", "", "# none",
+                     f"c {2 ** 41}", f"c {2 ** 40}\nd 1", "c 99999999999999999999999"):
+            shapes.write_text(text)
+            self.fails(1, "bench", "--recipe", "fp16", "--shapes", shapes, *short)
+        for misuse in (["--shapes", "9x9", "--n", "5"], ["--shapes", "9x9", "--input", shapes], ["--shapes", "1000001x1"]):
+            self.fails(2, "bench", "--recipe", "fp16", *misuse, *short)
+        self.fails(1, "bench", "--recipe", "fp16", "--shapes", "missing.txt", *short)
 
     def test_demo(self):
         found = self.json("demo", "--steps", 3, "--workers", 3, "--recipes", "dense;ef+topk@0.05", "--recipe", "randomblock@0.1")

@@ -142,7 +142,8 @@ class Csv(Case):
         for row, expected in zip(self.rows(*flags), self.json(*flags)["rows"], strict=True):
             self.same(row, expected)
         flags = ["bench", "--recipe", "fp16", "--n", 1000, "--seconds", "0.01"]
-        self.same(self.rows(*flags)[0], self.json(*flags), "encode_vs_memcpy", "decode_vs_memcpy", "rounds", "last_step")
+        self.same(self.rows(*flags)[0], self.json(*flags), "encode_vs_memcpy", "decode_vs_memcpy",
+                  "sum_vs_memcpy", "rounds", "last_step")
         flags = ["demo", "--steps", 2, "--recipes", "dense;fp16"]
         for row, expected in zip(self.rows(*flags), self.json(*flags)["results"], strict=True):
             self.same(row, expected)

@@ -10,6 +10,7 @@ import hashlib
 import pathlib
 import struct
 import sys
+from unittest import mock
 
 import numpy as np
 
@@ -76,8 +77,16 @@ for number, value in enumerate((0, len(plain) - 1, len(plain) + 1, 2 ** 64 - 1))
     bad(f"frame-len-{number}", "frame_len is the length of the frame", "its header says", "frame_len",
         single("fp32", (1,), [one], frame_len=value))
 bad("magic", "the magic is TGFR", "not a Tersegrad frame", "magic", single("fp32", (1,), [one], magic=b"TGFS"))
-for version in (0, 2, 255):
-    bad(f"version-{version}", "the version is 1", "version", "version", single("fp32", (1,), [one], version=version))
+for version in (0, 1, 3, 255):
+    bad(f"version-{version}", "the version is 2", "version", f"has version {version}",
+        single("fp32", (1,), [one], version=version))
+frame_of_version_1 = bytes.fromhex(
+    "54474652010700000300000000000000010000002a000000660000000000000000000000000000008951ba431b55f1b60000000000000000"
+    "000100040066703332010101020101000000010077000000000101000000000000000000c03fcc633ffcbb6d98ac")
+bad("version-1-whole", "the version is 2, and the first version had other hashes", "version", "has version 1",
+    frame_of_version_1)
+bad("version-1-as-2", "the fingerprint is H of the description, not the hash of version 1", "fingerprint",
+    "fingerprint", changed(frame_of_version_1, 4, 2))
 for bit in (3, 7):
     bad(f"flag-{bit}", "flags other than bits 0 to 2 are 0", "header", "flag",
         single("fp32", (1,), [one], flags=7 | 1 << bit))
@@ -96,7 +105,7 @@ bad("values-alone", "a file holds a frame with indices and values", "holds value
 bad("indices-alone", "a file holds a frame with indices and values", "holds indices alone", "both",
     single("topk@0.5,coords=shared+fp32", (8,), [chunk_header(1, 0, 1) + write_rice([2], 0)], flags=3))
 bad("not-described", "a file holds a described frame", "does not describe itself", "described",
-    write_frame(b"", [one], flags=6, fingerprint=ref.xxh64(write_description(["fp32"], [("w", (1,))]))))
+    write_frame(b"", [one], flags=6, fingerprint=ref.hash_of(write_description(["fp32"], [("w", (1,))]))))
 bad("not-described-but", "description_len is 0 unless described", "header", "has a description",
     single("fp32", (1,), [one], flags=6))
 bad("description-len-0", "a description holds at least has_seed, the seed and two numbers", "description",
@@ -106,7 +115,7 @@ bad("description-len-long", "the description lies in the frame", "header", "does
 bad("description-len-longest", "the description lies in the frame", "header", "does not fit",
     single("fp32", (1,), [one], description_len=2 ** 32 - 1))
 bad("fingerprint", "the fingerprint is that of the description", "fingerprint", "fingerprint",
-    single("fp32", (1,), [one], fingerprint=ref.xxh64(write_description(["fp32"], [("v", (1,))]))))
+    single("fp32", (1,), [one], fingerprint=ref.hash_of(write_description(["fp32"], [("v", (1,))]))))
 bad("description-flip", "the fingerprint is that of the description", "fingerprint", "fingerprint",
     changed(plain, plain.index(b"fp32"), ord("g")))
 
@@ -246,9 +255,9 @@ for stage, words in enumerate(stages):
         ids[stage] = other
         bad(f"id-{stage}-{other}-of-another", "text and ids name the same parts", "canonical form", f"id {other}",
             of_recipe(rich, ids))
-bad("part-of-the-future", "a part that version 1 does not have", "part number 9", "unknown part",
+bad("part-of-the-future", "a part that version 2 does not have", "part number 9", "unknown part",
     of_recipe("best@0.5+fp32", (1, 9, 1, 2, 1)))
-bad("part-unknown", "a part that version 1 does not have", "no part or preset 'best'", "unknown part",
+bad("part-unknown", "a part that version 2 does not have", "no part or preset 'best'", "unknown part",
     of_recipe("best@0.5+fp32", (1, 2, 1, 2, 1)))
 
 TOPK = (1, 2, 1, 2, 1)
@@ -1403,10 +1412,10 @@ def bad_zstd(name, rule, reference, frame, recipe=in_zstd, numbers=numbered, n=N
 ZSTD_ONES = zstd_frame((1, N))
 good_places("zstd-blocks", "several blocks", coded(b"\1" + zstd_frame((1, N - 30), bytes(trits[-30:])), numbered),
             placed(N, range(N - 30, N), [trit - 1 for trit in trits[-30:]]), in_zstd)
-checked = bytearray(ZSTD_ONES)
+checked = bytearray(ZSTD_ONES)  # zstd's own checksum is the lower half of an XXH64
 checked[4] |= 4
 good_places("zstd-checksum", "a frame with a checksum",
-            coded(b"\1" + checked + struct.pack("<Q", ref.xxh64(b"\1" * N))[:4], numbered), placed(N, [], []), in_zstd)
+            coded(b"\1" + checked + struct.pack("<I", 0xB9E7BE90), numbered), placed(N, [], []), in_zstd)
 good_places("zstd-window", "a window that is told",
             coded(b"\1" + ZSTD_ONES[:4] + b"\x80\x00" + ZSTD_ONES[5:], numbered), placed(N, [], []), in_zstd)
 good_places("zstd-512", "two bytes a symbol where the base is above 256",
@@ -1607,6 +1616,20 @@ bad("drawn-empty-chunk-scale", "a chunk without coordinates has no scale", "long
 two = [write_chunk(0, [1], 2, one), write_chunk(0, [0], 2, one)]
 pair = write_description(["topk@0.5+fp32"], [("a", (2,)), ("b", (2,))])
 good("two-hashes", "two chunks", write_frame(pair, two), a=placed(2, 1, 1.5), b=placed(2, 0, 1.5))
+for number, size in enumerate((4096, 4100, 8192, 9000)):
+    ones = np.full(size // 4, 1.5, "<f4")
+    good(f"hash-leaves-{number}", "a chunk at or beyond the end of a leaf of 4,096 bytes",
+         single("fp32", ones.shape, [ones.tobytes()]), w=ones)
+    if size > 4096:
+        with mock.patch.object(ref, "hash_of", ref.xxh3):
+            frame = single("fp32", ones.shape, [ones.tobytes()])
+        bad(f"hash-whole-{number}", "more than 4,096 bytes are hashed by leaves", "checksum", "checksum", frame)
+many = [(f"t{i}", (1,)) for i in range(600)]
+good("hash-many", "more than 4,096 bytes of description and of hashes",
+     write_frame(write_description(["fp32"], many), [one] * 600), **{name: placed(1, 0, 1.5) for name, _ in many})
+with mock.patch.object(ref, "hash_of", ref.xxh3):
+    frame = write_frame(write_description(["fp32"], many), [one] * 600)
+bad("hash-many-whole", "more than 4,096 bytes are hashed by leaves", "fingerprint", "fingerprint", frame)
 bad("checksum-zero", "the checksum holds", "checksum", "checksum", plain[:-8] + bytes(8))
 bad("checksum-last-bit", "the checksum holds", "checksum", "checksum", changed(plain, len(plain) - 1, plain[-1] ^ 0x80))
 bad("checksum-symbol", "the checksum is of the symbols", "checksum", "checksum",
@@ -1614,7 +1637,7 @@ bad("checksum-symbol", "the checksum is of the symbols", "checksum", "checksum",
 bad("checksum-rank", "the checksum is of the header", "checksum", "checksum", changed(plain, 8, plain[8] ^ 1))
 bad("checksum-step", "the checksum is of the header", "checksum", "checksum", changed(plain, 39, plain[39] ^ 1))
 bad("checksum-whole", "the checksum is of hashes", "checksum", "checksum",
-    plain[:-8] + struct.pack("<Q", ref.xxh64(plain[:-8])))
+    plain[:-8] + struct.pack("<Q", ref.hash_of(plain[:-8])))
 bad("checksum-joined", "each chunk has a hash of its own", "checksum", "checksum",
     write_frame(pair, two, hashed=[b"".join(two)]))
 bad("checksum-swapped", "hashes stand in the order of the chunks", "checksum", "checksum",

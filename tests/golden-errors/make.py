@@ -2,7 +2,7 @@
 """Makes golden-errors.zip and manifest.json: frames that must be refused, bad/, and unusual valid ones, good/.
 
     make.py              adds what is new; fails and writes nothing if an existing frame would change or go
-    make.py --force      allows that
+    make.py --anew       allows that: for a new version of the format, or a case that was wrong
     make.py --check      only reports whether archive and manifest are what this script makes
     make.py --show P     prints the messages of program P and of the reference decoder for each frame in bad/
 
@@ -41,7 +41,7 @@ def show(program):
 
 def main():
     parser = argparse.ArgumentParser(description="Make frames that must be refused, and unusual valid ones.")
-    parser.add_argument("--force", action="store_true", help="allow existing frames to change")
+    parser.add_argument("--anew", action="store_true", help="allow existing frames to change")
     parser.add_argument("--check", action="store_true", help="only report whether all is what this script makes")
     parser.add_argument("--show", metavar="PROGRAM", help="print the messages of a program and the reference decoder")
     options = parser.parse_args()
@@ -60,7 +60,7 @@ def main():
             changes.append("manifest.json is not what this script makes")
         print(*changes, sep="\n", end="\n" * bool(changes))
         return len(changes) > 0
-    if changes and not options.force:
+    if changes and not options.anew:
         print(*changes, "nothing was written", sep="\n", file=sys.stderr)
         return 1
     archive.store(golden_errors.ARCHIVE, files)

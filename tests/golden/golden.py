@@ -158,12 +158,6 @@ def modes_of(frame):
                    if chunk.count and not is_drawn and recipe.select != "all"})
 
 
-def steps_of(frame):
-    """The steps of tiny floats, by unit and chunk."""
-    return {(unit, chunk.base // ref.CHUNK): np.frombuffer(chunk.numbers, ref.FITTED)["step"][0]
-            for unit, recipe, _, chunk in chunks_of(frame, []) if chunk.count and recipe.quantize in ref.FORMATS}
-
-
 def digest(data):
     """SHA-256 of bytes, or of the elements of an array."""
     return hashlib.sha256(data if isinstance(data, bytes) else data.tobytes()).hexdigest()
@@ -176,14 +170,14 @@ def sealed(frame):
     body = ref.HEADER.size + int.from_bytes(frame[20:24], "little")
     if body + 8 > len(frame):
         return bytes(frame)
-    frame[40:48] = struct.pack("<Q", ref.xxh64(frame[ref.HEADER.size:body]))
-    hashes = [ref.xxh64(frame[:body])]
+    frame[40:48] = struct.pack("<Q", ref.hash_of(frame[ref.HEADER.size:body]))
+    hashes = [ref.hash_of(frame[:body])]
     try:
         for _ in chunks_of(bytes(frame), hashes):
             pass
     except ref.FormatError:
         pass  # whoever reads it must see the same
-    frame[-8:] = struct.pack("<Q", ref.xxh64(struct.pack(f"<{len(hashes)}Q", *hashes)))
+    frame[-8:] = struct.pack("<Q", ref.hash_of(struct.pack(f"<{len(hashes)}Q", *hashes)))
     return bytes(frame)
 
 

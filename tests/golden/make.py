@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Makes golden.zip and manifest.json from the cases below and a given program.
 
-    make.py PROGRAM            adds what is new; fails and writes nothing if an existing file would change or go
-    make.py PROGRAM --force    allows that (only before a release of the format: frames are permanent)
+    make.py PROGRAM           adds what is new; fails and writes nothing if an existing file would change or go
+    make.py PROGRAM --anew    makes all frames again, for a new version of the format: within one, frames are permanent
 
-A frame whose bytes depend on the version of the zstd library is made once and then kept. A frame is added only if the
-program, the reference decoder and tests/ref/meaning.py agree on what it decodes to.
+A frame whose bytes depend on the version of the zstd library is made once and then kept, except with --anew. A frame is
+written only if the program, the reference decoder and tests/ref/meaning.py agree on what it decodes to.
 """
 
 import argparse
@@ -145,7 +145,7 @@ case("threshold-tiny", "a threshold with an exponent", "threshold@1e-5", "", w=p
 case("threshold-largest", "the largest threshold", "threshold@3.4028234663852886e38", "", w=stored("finite32"))
 case("runs", "blocks of elements, of lengths of one byte and two", "threshold@1", "", w=stored("blocks"))
 case("runs-two-chunks", "a run to the end of a chunk, and on from the start of the next", "randomblock@0.012+fp16",
-     "--rank 1 --step 5", w=made(7, [CHUNK + 5000], "fp16"))
+     "--rank 1 --step 188", w=made(7, [CHUNK + 5000], "fp16"))
 case("every-topk", "all elements by topk", "topk@1+bf16", "", w=prime)
 case("pack-bitmap", "a bitmap although it costs more", "topk@0.05+fp16+bitmap", "", w=prime)
 case("pack-bitmap-nothing", "a bitmap pack of count 0", "threshold@1e30+bitmap", "", w=prime)
@@ -159,6 +159,8 @@ case("ef-decay", "feedback that fades", "ef@decay=0.9+topk@0.05+fp16", "--step 1
 case("ef-decay-0", "feedback that is off", "ef@decay=0+threshold@0.5", "", w=prime)
 
 case("momentum", "feedback of momentum; of -0 comes 0", "momentum+fp32", "", w=stored("finite32"))
+case("momentum-clip", "a gradient of a smaller norm", "momentum@0.9,clip=0.5+topk@0.1+fp16", "", w=made(1, [5000]))
+case("momentum-clip-not", "a norm that is small enough", "momentum@0.9,clip=1e6+topk@0.1+fp16", "", w=prime)
 case("momentum-topk", "feedback of momentum, behind it topk", "momentum@0.5+topk@0.05+fp16", "--step 7", w=prime)
 for step in (0, 1, 5, 9, 10):
     case(f"warmup-{step}", "a ratio that falls from a quarter", "topk@0.01,warmup=10", f"--step {step}", w=prime)
@@ -178,11 +180,14 @@ case("randomk-own-bitmap", "a rank's own as a bitmap", "randomk@0.1,coords=own+b
 case("randomk-unbiased", "scaled by n/b before it is rounded", "randomk@0.3,unbiased=yes+fp16", "--seed 7", w=prime)
 case("randomk-chunks", "three chunks", "randomk@0.001", "--seed 11", w=made(10, [2 * CHUNK + 11]))
 case("randomk-one", "at least one element", "randomk@0.001", "--seed 11", w=made(10, [17]))
+case("randomk-half", "as many are drawn as are not", "randomk@0.5", "--seed 11", w=made(10, [1000]))
+case("randomk-most", "those that are left out are drawn", "randomk@0.7+fp16", "--seed 11", w=prime)
+case("randomk-most-own", "the same of a rank's own", "randomk@0.9,coords=own+bf16", "--seed 11 --rank 1", w=prime)
 case("randomk-all", "every element is drawn", "randomk@1", "--seed 11", w=made(10, [17]))
 case("randomblock-shared", "a block", "randomblock@0.2", "--seed 7 --step 1", w=prime)
 case("randomblock-wrap", "a block around the end", "randomblock@0.2", "--seed 7 --step 7", w=prime)
 case("randomblock-own", "a rank's own block: one run", "randomblock@0.2+fp16", "--rank 1 --step 0", w=prime)
-case("randomblock-own-wrap", "a rank's own block around the end: two runs", "randomblock@0.2", "--rank 1 --step 3",
+case("randomblock-own-wrap", "a rank's own block around the end: two runs", "randomblock@0.2", "--rank 1 --step 6",
      w=prime)
 case("randomblock-chunks", "three chunks, two of them without a byte", "randomblock@0.002+fp16", "--seed 7 --step 1",
      w=made(11, [2 * CHUNK + 12345], "fp16"))
@@ -234,6 +239,8 @@ case("sign-randomk-unbiased", "the scale is of what is sent, so by n/b larger", 
 case("sign-randomblock-chunks", "three chunks, two of them without a byte, and so without a scale",
      "randomblock@0.002+sign", "--seed 7 --step 1", w=made(11, [2 * CHUNK + 12345], "fp16"))
 case("sign-pass", "a scale of NaN and the signs of NaN and Inf", "sign", "--nonfinite pass", w=stored("nonfinite32"))
+case("sign-tree", "a scale over five chunks, one without entries", "threshold@0.95,scope=model+sign", "",
+     a=made(116, [CHUNK - 100]), b=repeated("zeros", [CHUNK + 200]), c=made(117, [2 * CHUNK + 5001]))
 case("sign-model", "one scale spans the model", "topk@0.05,scope=model+sign", "", **model)
 
 # Bins.
@@ -248,6 +255,7 @@ case("adacomp-last-of-1", "a last bin of one element", adacomp.format(12), "", w
 case("adacomp-zeros", "all zero: nothing is sent", adacomp.format(10), "", w=stored("zeros"))
 case("adacomp-zero-bin", "bins of zeros send nothing but count in the scale", adacomp.format(7), "",
      w=stored("blocks"))
+case("adacomp-leaves", "a scale of many bins", adacomp.format(3), "", w=made(118, [20011]))
 case("adacomp-equal", "all equal: every element is the largest of its bin", adacomp.format(8), "", w=stored("equal"))
 case("adacomp-denormal", "denormals", adacomp.format(10), "", w=stored("denormal"))
 case("adacomp-finite", "sums beyond the largest finite value", adacomp.format(6), "", w=stored("finite32"))
@@ -336,9 +344,8 @@ for name, text in buckets.items():
          w=made(73, [CHUNK + 70001]))
     case(f"{name}-alike", "all zero, all alike, two values, few", but(text, bucket=30), "", a=stored("zeros"),
          b=stored("alike"), c=stored("alike-16"), d=stored("equal"), e=stored("blocks"))
-    if name != "orq-exact":  # where distances are equal, or many are beyond binary64, several choices are the best
-        case(f"{name}-finite", "both ends of the range, denormals", but(text, bucket=20), "", a=stored("finite32"),
-             b=stored("denormal"))
+    case(f"{name}-finite", "both ends of the range, denormals", but(text, bucket=20), "", a=stored("finite32"),
+         b=stored("denormal"))
     case(f"{name}-finite-of-16", "an fp16 tensor: denormals and the largest", but(text, bucket=6), "",
          w=stored("finite16"))
     case(f"{name}-pass", "a bucket with NaN or Inf is one of NaN", but(text, bucket=2), "--nonfinite pass",
@@ -363,7 +370,7 @@ case("buckets-threshold-nothing", "nothing is sent: no bucket", "threshold@1e30+
 case("buckets-threshold-chunks", "three chunks, nothing sent in the second", "threshold@0.9,scope=model+orq@3",
      "--seed 2", a=made(74, [CHUNK - 100]), b=repeated("zeros", [CHUNK + 200]), c=made(75, [999], "fp16"))
 case("buckets-randomblock-chunks", "a block across the border of two chunks", "randomblock@0.006+qsgd@3,bucket=100",
-     "--seed 7 --step 325", w=made(76, [2 * CHUNK + 12345], "fp16"))
+     "--seed 7 --step 12", w=made(76, [2 * CHUNK + 12345], "fp16"))
 case("buckets-rules", "two quantizers, two units of scope model", "topk@0.2,scope=model+bingrad@pb",
      "--rule *.bias=randomk@0.5,scope=model+natural --rule n*=ternary --seed 1", **model)
 case("buckets-of-64-thousand", "the largest buckets, two chunks", "randomk@0.3+bingrad@b,bucket=65536", "--seed 3",
@@ -392,6 +399,11 @@ case("orq-half-finite", "levels beyond fp16, and below it", "orq@5,bucket=9,half
 case("orq-half-of-16", "levels of an fp16 tensor as they are", "orq@5,bucket=30,half=yes", "",
      w=made(79, [301], "fp16"))
 case("qsgd-norm-beyond", "a norm beyond the largest finite value", "qsgd@3", "", w=repeated("finite32", [200]))
+leaves = ["bingrad@b", "bingrad@zero", "bingrad@pb", "orq@9", "linear@16", "qsgd@16", "qsgd@4,norm=max,clip=2.5",
+          "ternary", "bingrad@b,clip=1.5", "linear@4,clip=2"]
+case("leaves", "sums of several leaves, a number that is no power of two, and a short one", "fp4",
+     " ".join(f"--rule w{number}={but(recipe, bucket=5100)}" for number, recipe in enumerate(leaves)),
+     **{f"w{number}": made(120 + number, [7003]) for number in range(len(leaves))}, t=made(119, [7003]))
 case("natural", "powers of two", "natural", "", w=prime)
 case("natural-finite", "denormals and both ends of the range", "natural", "--seed 1", a=stored("finite32"),
      b=stored("finite16"), c=stored("denormal"), d=stored("zeros"))
@@ -544,29 +556,29 @@ def options_of(flags):
     return options
 
 
-def make_row(program, source):
+def make_row(program, anew, source):
     """(row of the manifest, files to store as {name: bytes})"""
     with tempfile.TemporaryDirectory() as folder:
-        return make_row_in(pathlib.Path(folder), program, source)
+        return make_row_in(pathlib.Path(folder), program, anew, source)
 
 
-def make_row_in(folder, program, source):
+def make_row_in(folder, program, anew, source):
     row = dict(source)
     tensors = [(entry["name"], golden.input_of(entry, in_cases)) for entry in row["inputs"]]
     frame = golden.encode(program, folder, row, tensors, 1)
     assert frame == golden.encode(program, folder, row, tensors, 3), f"{row['name']}: other bytes with three threads"
     path = f"frames/{row['name']}.tg"
-    if row.get("decode_only"):
+    if row.get("decode_only") and not anew:
         frame = golden.files().get(path, frame)
     info, theirs = ref.decode(frame)
     ours = golden.decode(program, folder, frame)
-    meant = meaning.expected(tensors, row["recipe"], steps=golden.steps_of(frame), **options_of(row["flags"]))
+    meant = meaning.expected(tensors, row["recipe"], **options_of(row["flags"]))
     files = {path: frame}
-    outputs, recipes = [], " ".join(info["recipes"])
+    outputs = []
     for number, ((name, array), (_, other), third) in enumerate(zip(ours, theirs, meant)):
         what = f"{row['name']}, tensor '{name}'"
         assert array.tobytes() == other.tobytes(), f"{what}: program and reference decoder differ"
-        assert meaning.agree(array, third, recipes), f"{what}: it is not what the recipe means"
+        assert meaning.agree(array, third), f"{what}: it is not what the recipe means"
         entry = {"name": name, "dtype": "fp32" if array.dtype == np.float32 else "fp16", "shape": list(array.shape)}
         if array.nbytes <= STORED_LEN_MAX:
             entry["file"] = f"outputs/{row['name']}.{number}.npy"
@@ -592,20 +604,20 @@ def npy(array):
 def main():
     parser = argparse.ArgumentParser(description="Make the golden frames.")
     parser.add_argument("program", metavar="PROGRAM")
-    parser.add_argument("--force", action="store_true", help="allow existing frames to change")
+    parser.add_argument("--anew", action="store_true", help="make all frames again, for a new version of the format")
     options = parser.parse_args()
     assert len({case["name"] for case in CASES}) == len(CASES), "two cases have the same name"
 
     rows, files = [], {f"inputs/{name}.npy": npy(array) for name, array in STORED.items()}
     old = golden.files()  # before the workers start, so that they share it
     with concurrent.futures.ProcessPoolExecutor() as pool:
-        make = functools.partial(make_row, pathlib.Path(options.program).resolve())
+        make = functools.partial(make_row, pathlib.Path(options.program).resolve(), options.anew)
         for row, new in pool.map(make, CASES, chunksize=4):
             rows.append(row)
             files.update(new)
 
     changes = archive.changes(old, files)
-    if changes and not options.force:
+    if changes and not options.anew:
         print("\n".join(changes), "golden frames are permanent; nothing was written", sep="\n", file=sys.stderr)
         return 1
     archive.store(golden.ARCHIVE, files)

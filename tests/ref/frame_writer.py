@@ -352,13 +352,13 @@ def write_description(recipes, tensors, seed=None):
 def write_frame(description, chunks, step=0, tail=b"", hashed=None, **changes):
     """`tail` follows the chunks and is in no hash; `hashed` are the chunks for the checksum, if they are not `chunks`;
     `changes` are fields of the header."""
-    head = dict(magic=b"TGFR", version=1, flags=7, zero=0, rank=3, slice=0, slices=1,
+    head = dict(magic=b"TGFR", version=2, flags=7, zero=0, rank=3, slice=0, slices=1,
                 description_len=len(description), frame_len=48 + len(description) + len(b"".join(chunks) + tail) + 8,
-                step=step, fingerprint=ref.xxh64(description))
+                step=step, fingerprint=ref.hash_of(description))
     head.update(changes)
     opening = struct.pack("<4sBBHIIIIQQQ", *head.values()) + description
-    hashes = [ref.xxh64(opening)] + [ref.xxh64(chunk) for chunk in (chunks if hashed is None else hashed)]
-    checksum = ref.xxh64(b"".join(struct.pack("<Q", h) for h in hashes))
+    hashes = [ref.hash_of(opening)] + [ref.hash_of(chunk) for chunk in (chunks if hashed is None else hashed)]
+    checksum = ref.hash_of(b"".join(struct.pack("<Q", h) for h in hashes))
     return opening + b"".join(chunks) + tail + struct.pack("<Q", checksum)
 
 

@@ -2,10 +2,7 @@
 
 Written from docs/format.md and the list that `tersegrad recipes` prints, and kept apart from both decoders: it shares
 no code with them, not even the random numbers. It computes one step of a new encoder, so residuals are 0, and a
-velocity is the gradient. Presets and the clip of `momentum` are not supported. Where the page leaves the order of a sum
-open, this module sums from the first to the last in binary64; where it leaves the choice among equally good levels open
-(`orq@levels=exact`), it takes one of them. The steps of `fp4` and `fp8` depend on the order of sums, too: `expected`
-accepts those of a frame if they are as good as its own.
+velocity is the gradient. Presets are not supported.
 
     expected(tensors, recipe, ...) -> arrays, one for each (name, array) of `tensors`, of the same dtype and shape
 """
@@ -18,7 +15,7 @@ from collections import namedtuple
 
 import numpy as np
 
-Recipe = namedtuple("Recipe", "feedback decay select main warmup weight scope coords unbiased quantize how")
+Recipe = namedtuple("Recipe", "feedback decay most select main warmup weight scope coords unbiased quantize how")
 How = namedtuple("How", "scale form S bucket iters levels half norm clip format")  # the parameters of quantizers
 
 STAGES = {"none": "feedback", "ef": "feedback", "momentum": "feedback",
@@ -68,7 +65,8 @@ def parse(text, has_seed, kind="other"):
         found[STAGES[name]] = name
         for item in filter(None, rest.split(",")):
             key, equals, value = item.rpartition("=")
-            parameters[MAIN_KEYS.get(key, key) if equals else MAIN.get(name, "main")] = value
+            key = MAIN_KEYS.get(key, key) if equals else MAIN.get(name, "main")
+            parameters["most" if (name, key) == ("momentum", "clip") else key] = value
     select, quantize = found.get("select", "all"), found.get("quantize", "fp32")
     coords = parameters.get("coords", "auto" if select in RANDOM else "own")
     if coords == "auto":
@@ -76,13 +74,15 @@ def parse(text, has_seed, kind="other"):
     main = parameters.get("main", None if select in ("all", "threshold") else "0.01")
     if select == "adabins":
         main = bin_of(parameters, kind)
-    # Packs are no part of it: they change bytes, not values, but two recipes that differ in them are two units.
+    # Packs are no part of it: they change bytes, not values, but two recipes that differ in them are two units. Nor is
+    # the factor of momentum, which has no effect on a first step.
     packs = (found.get("index pack", "gaps"), found.get("symbol pack", "bits"), parameters.get("table", "counts"),
-             float(parameters.get("level", 3)))
+             float(parameters.get("level", 3)), float(parameters.get("m", 0.9)))
     return packs, Recipe(
-        found.get("feedback", "none"), float(parameters.get("decay", 1)), select, None if main is None else float(main),
-        float(parameters.get("warmup", 0)), float(parameters.get("weight", 2)), parameters.get("scope", "tensor"),
-        coords, parameters.get("unbiased", "no") == "yes", quantize, how_of(quantize, parameters))
+        found.get("feedback", "none"), float(parameters.get("decay", 1)), float(parameters.get("most", 0)), select,
+        None if main is None else float(main), float(parameters.get("warmup", 0)), float(parameters.get("weight", 2)),
+        parameters.get("scope", "tensor"), coords, parameters.get("unbiased", "no") == "yes", quantize,
+        how_of(quantize, parameters))
 
 
 def matches(pattern, name):
@@ -95,8 +95,10 @@ def recipe_of(name, array, recipe, rules, kinds, dense_below, has_seed):
         if matches(pattern, name):
             return parse(other, has_seed, kind)
     if kind in ("norm", "bias") or array.size < dense_below:
-        plain = "fp32" if array.dtype == FP32 else "fp16"  # but with momentum, which the optimizer then lacks
-        return parse("momentum+" * ("momentum" in recipe) + plain, has_seed)
+        plain = "fp32" if array.dtype == FP32 else "fp16"
+        # But with momentum, which the optimizer then lacks.
+        momentum = [part for part in recipe.split("+") if part.partition("@")[0] == "momentum"]
+        return parse("+".join([*momentum, plain]), has_seed)
     return parse(recipe, has_seed, kind)
 
 
@@ -106,14 +108,21 @@ LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def philox(key, *counter):
-    """The four words of Philox4x32-10, for arrays of counters."""
+    """The four words of Philox4x32-7, for arrays of counters."""
     c0, c1, c2, c3 = (np.asarray(c, np.uint64).reshape(-1) for c in counter)
     k0, k1 = key % 2 ** 32, key // 2 ** 32
-    for _ in range(10):
+    for _ in range(7):
         a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
         c0, c1, c2, c3 = b >> HALF ^ c1 ^ np.uint64(k0), b & LOW, a >> HALF ^ c3 ^ np.uint64(k1), a & LOW
         k0, k1 = (k0 + 0x9E3779B9) % 2 ** 32, (k1 + 0xBB67AE85) % 2 ** 32
     return c0, c1, c2, c3
+
+
+def blocks(stream, first, n, third):
+    """The words of n blocks from number `first` on, a row each; `third` is the third counter word."""
+    block = np.arange(first, first + n, dtype=np.uint64)
+    constant = np.full_like(block, third)
+    return np.stack(philox(stream, block & LOW, block >> HALF, constant, np.zeros_like(block)), 1)
 
 
 def p64(key, *counter):
@@ -130,22 +139,38 @@ def drawn(select, ratio, n, seed, step, unit, who):
     """The coordinates of a random part, ascending."""
     stream, = p64(seed, step % 2 ** 32, step // 2 ** 32, unit, who)
     b = entries(ratio, n)
-    x = p64(stream, np.arange(b), np.zeros(b), np.zeros(b), np.zeros(b))
     if select == "randomblock":
-        start = x[0] * n >> 64
+        start = next(numbers_below(stream, n)) if b else 0
         return sorted((start + j) % n for j in range(b))
-    taken = set()
-    for i, j in enumerate(range(n - b, n)):
-        t = x[i] * (j + 1) >> 64
-        taken.add(j if t in taken else t)
-    return sorted(taken)
+    found, numbers = set(), numbers_below(stream, n)
+    while len(found) < min(b, n - b):
+        found.add(next(numbers))
+    return sorted(found) if b <= n - b else sorted(set(range(n)) - found)
+
+
+def numbers_below(stream, n):
+    """below(0, n), below(1, n), …: two of each block."""
+    first, size = 0, 8
+    while True:
+        words = blocks(stream, first, size, 0).reshape(-1, 2)
+        for x in (words[:, 0] | words[:, 1] << HALF).tolist():
+            yield x * n >> 64
+        first, size = first + size, min(2 * size, 1 << 16)
 
 
 def words(stream, first, n):
-    """n words for random rounding, from number `first` on, which is a multiple of 4."""
-    block = np.arange(first // 4, (first + n + 3) // 4, dtype=np.uint64)
-    four = philox(stream, block & LOW, block >> HALF, np.ones_like(block), np.zeros_like(block))
-    return np.stack(four, 1).reshape(-1)[:n]
+    """n numbers of 32 bits for random rounding, from number `first` on, which is a multiple of 8."""
+    upper, lower = (
+        np.stack([four & np.uint64(0xFFFF), four >> np.uint64(16)], 2).reshape(-1)[:n]
+        for four in (blocks(stream, first // 8, -(-n // 8), k) for k in (1, 2)))
+    return upper << np.uint64(16) | lower
+
+
+def chance(w):
+    """Such numbers as r in [0, 1): cut to the 24 bits of a binary32. In binary64."""
+    wide = np.asarray(w).astype(np.float64)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(wide)[1] - 24, 0))
+    return np.floor(wide / unit) * unit * 2.0 ** -32
 
 
 def magnitude(values):
@@ -188,6 +213,39 @@ def coordinates(recipe, gradient, values, seed, step, rank, unit):
     return np.array(drawn(recipe.select, recipe.main, n, seed or 0, step, unit, who))
 
 
+# ---- Sums ------------------------------------------------------------------------------------------------------------
+
+def tree(numbers):
+    """Neighbours of the last axis are added until one number is left; 0 of none."""
+    while numbers.shape[-1] > 1:
+        pairs = numbers.shape[-1] // 2
+        sums = numbers[..., 0:2 * pairs:2] + numbers[..., 1:2 * pairs:2]
+        numbers = np.concatenate([sums, numbers[..., 2 * pairs:]], -1)
+    return numbers[..., 0] if numbers.shape[-1] else np.zeros(numbers.shape[:-1])
+
+
+def by_leaves(rows, partial=np.float64):
+    """The sum of each row, by leaves; partial sums are of the type `partial`, all others in binary64."""
+    rows = np.asarray(rows)
+    n, width = rows.shape
+    size = 1024 if width > 1024 else max(-(-width // 32), 1) * 32  # of a leaf; zeros at its end change nothing
+    leaves = max(-(-width // size), 1)
+    x = np.zeros((n, leaves * size), partial)
+    x[:, :width] = rows
+    sums = np.zeros((n, leaves, 32), partial)
+    for k in range(size // 32):
+        sums = sums + x.reshape(n, leaves, size // 32, 32)[:, :, k]
+    sums = sums.astype(np.float64)
+    for half in (16, 8, 4, 2, 1):
+        sums = sums[..., :half] + sums[..., half:2 * half]
+    return tree(sums[..., 0])
+
+
+def sum_of(numbers):
+    """The same of one row."""
+    return float(by_leaves(np.asarray(numbers, np.float64)[None])[0])
+
+
 # ---- Values ----------------------------------------------------------------------------------------------------------
 
 def to_fp16(values):
@@ -208,34 +266,17 @@ def to_bf16(values):
     return np.where(finite, rounded, values)
 
 
-def sum_of(numbers):
-    """A sum in binary64, from the first to the last."""
-    total = 0.0
-    for number in numbers.view(np.float32).tolist():
-        total += number
-    return total
-
-
-def sum_by(sizes, numbers, positions):
-    """The same of sums: over parts of sizes[0] elements, in these over parts of sizes[1] elements, and so on."""
-    if not sizes or not len(numbers):
-        return sum_of(numbers)
-    firsts = np.flatnonzero(np.diff(positions // sizes[0])) + 1
-    total = 0.0
-    for part, at in zip(np.split(numbers, firsts), np.split(positions, firsts)):
-        total += sum_by(sizes[1:], part, at)
-    return total
-
-
 def scale_of(recipe, values, sent, picked):
-    """The one magnitude that signs stand for: a mean, or 1. What is sent is summed by chunk, there by 4,096."""
+    """The one magnitude that signs stand for: a mean, or 1. What is sent is summed by chunk, empty ones included."""
     if recipe.how.scale == "one":
         return np.float32(1)
     if recipe.how.scale == "meanmax":
         largest = largest_of_bins(values, recipe)
-        total, count = sum_of(largest), len(largest)
+        total, count = sum_of(largest.view(np.float32)), len(largest)
     else:
-        total, count = sum_by((262144, 4096), magnitude(picked), sent), len(picked)
+        firsts = np.searchsorted(sent, np.arange(262144, len(values), 262144))
+        chunks = np.split(magnitude(picked).view(np.float32), firsts)
+        total, count = float(tree(np.array([sum_of(chunk) for chunk in chunks]))), len(picked)
     return np.float32(total / count if count else 0)
 
 
@@ -243,11 +284,6 @@ def scale_of(recipe, values, sent, picked):
 #
 # Each of these takes buckets of one size, one a row: the values v in binary64, the random numbers r in [0, 1). It gives
 # back what arrives, in binary64.
-
-def sums(rows):
-    """Of each row, from the first to the last."""
-    return np.cumsum(rows, 1)[:, -1]
-
 
 def column(numbers):
     return np.asarray(numbers)[:, None]
@@ -265,21 +301,17 @@ def ratio_of(a, b):
 
 
 def part_sums(v, which):
-    """Of each row's values that are marked: of every 16th of 512 in binary32, these in binary64, and then the 16, each from
-    the first on. Rows with values that are too large for such sums are scaled down."""
+    """Of each row's values that are marked, with partial sums in binary32. Rows with values that are too large for
+    these are scaled down."""
     scale = column(np.where(np.abs(v).max(1) < 2.0 ** 100, 1.0, 2.0 ** -30))
-    stretch_n = -(-v.shape[1] // 512)
-    x = np.zeros((len(v), stretch_n * 512), np.float32)
-    x[:, :v.shape[1]] = np.where(which, v * scale, 0)
-    stretches = np.cumsum(x.reshape(len(v), stretch_n, 32, 16), 2, np.float32)[:, :, -1].astype(np.float64)
-    return sums(np.cumsum(stretches, 1)[:, -1]) / scale[:, 0]
+    return by_leaves(np.where(which, v * scale, 0), np.float32) / scale[:, 0]
 
 
 def two_means(v, t):
     """The means of the values not above t and of those above it; of none, the other."""
     above = v > column(t)
     count = above.sum(1)
-    low = ratio_of(0 + part_sums(v, ~above), v.shape[1] - count)  # of -0 comes 0
+    low = ratio_of(part_sums(v, ~above), v.shape[1] - count)
     high = ratio_of(part_sums(v, above), count)
     return np.where(count == v.shape[1], high, low), np.where(count == 0, low, high)
 
@@ -298,8 +330,13 @@ def to_bingrad(how, v, r):
 def to_sign_of_one(v, r):
     """The sum of the k largest magnitudes over n, but no more than the last of them: b is the largest of these."""
     largest = -np.sort(-np.abs(v), 1)
-    b = column(in_32(np.minimum(largest, np.cumsum(largest, 1) / v.shape[1]).max(1)))
-    return np.where(r < 0.5 + ratio_of(v, 2 * b), b, -b)
+    _, exponent = np.frexp(largest[:, :1])
+    unit = np.ldexp(1.0, exponent - 1 - 36)
+    counts = np.rint(largest / unit).astype(np.int64)
+    largest, sums = counts * unit, np.cumsum(counts, 1) * unit  # below 2^53 of these, so all exact
+    b = single(column(np.minimum(largest, sums / v.shape[1]).max(1)))
+    up = single(r) * b < single(v) / np.float32(2) + b / np.float32(2)
+    return np.where(up, b, -b).astype(np.float64)
 
 
 def greedy_levels(x, S):
@@ -311,43 +348,44 @@ def greedy_levels(x, S):
         for k, j in zip(levels, levels[1:]):
             low, high = (np.take_along_axis(x, column(at), 1) for at in (k, j))
             inside = (number > column(k)) & (number <= column(j))
-            ways = np.where(inside, np.floor((high - x) * ratio_of(2.0 ** 40, high - low)), 0)  # on a grid: sums are exact
-            middles.append(k + np.ceil(sums(ways) / 2.0 ** 40).astype(int))
+            ways = np.where(inside, np.floor((high - x) * ratio_of(2.0 ** 40, high - low)), 0).astype(np.int64)
+            middles.append(k - (-ways.sum(1) >> 40))  # rounded up
         levels = [level for pair in zip(levels, middles) for level in pair] + levels[-1:]
     return np.stack(levels, 1)
 
 
 def exact_levels(x, S):
-    """The same of the best levels: of one row, by trying all places for the level below each, level after level.
-
-    As the level above moves on, the cost of what is between two levels grows by the way times all distances from the
-    level below, so that nothing is lost in differences.
-    """
-    d = len(x)
-    cost = np.full((d, d), np.inf)  # of values from number a to number c, between levels on these
-    for a in range(d):
-        cost[a, a] = 0
-        cost[a, a + 1:] = np.cumsum(np.diff(x[a:]) * np.cumsum(x[a:-1] - x[a]))
+    """The best levels of one row of sorted values, by trying all places for the level below each, level after level."""
+    different = np.unique(x)
+    if len(different) <= S:
+        return np.append(different, np.full(S - len(different), different[-1]))
+    y = np.floor((x - x[0]) * (2.0 ** 22 / (x[-1] - x[0]))).astype(np.int64)
+    # The cost of values from number a to number c, between levels on these: of (c - v)(v - a), by running sums.
+    number, total, squares = np.arange(len(y)), np.cumsum(y), np.cumsum(y * y)
+    a, c = number[:, None], number[None, :]
+    between = total[c] - total[a] + y[a]
+    cost = (y[a] + y[c]) * between - (squares[c] - squares[a] + y[a] ** 2) - (c - a + 1) * y[a] * y[c]
+    cost[a > c] = 2 ** 61  # more than all costs together
     best, before = cost[0], []
     for _ in range(S - 2):
-        total = column(best) + cost
-        before.append(total.argmin(0))
-        best = total.min(0)
-    levels = [d - 1]
+        every = column(best) + cost
+        before.append(every.argmin(0))  # the first of equal ones
+        best = every.min(0)
+    levels = [len(y) - 1]
     for choice in reversed(before):
         levels.append(choice[levels[-1]])
-    return [0] + levels[::-1]
+    return x[[0] + levels[::-1]]
 
 
 def to_orq(how, v, r):
     x = np.sort(v, 1)
     if how.levels == "greedy":
-        at = greedy_levels(x, how.S)
+        levels = np.take_along_axis(x, greedy_levels(x, how.S), 1)
     else:
-        at = np.array([exact_levels(row, how.S) for row in x], int).reshape(-1, how.S)
-    levels = np.take_along_axis(x, at, 1)
+        levels = np.array([exact_levels(row, how.S) for row in x]).reshape(-1, how.S)
     if how.half:
         levels = to_fp16(levels.astype(np.float32)).astype(np.float64)
+    levels = levels + 0.0  # of -0 comes 0
     with np.errstate(over="ignore"):
         wide = np.isinf(single(levels[:, -1:]) - single(levels[:, :1]))
     half = np.where(wide, 0.5, 1)  # so that ways are finite
@@ -386,7 +424,7 @@ def to_linear(how, v, r):
 
 
 def to_qsgd(how, v, r):
-    m = np.abs(v).max(1) if how.norm == "max" else np.sqrt(sums(v * v))
+    m = np.abs(v).max(1) if how.norm == "max" else np.sqrt(by_leaves(v * v))
     m = column(in_32(m))
     shift = np.where(m < 2.0 ** -60, 2.0 ** 80, np.where(m > 2.0 ** 60, 2.0 ** -80, 1))
     x = single(np.abs(v)) * single(shift) * single(ratio_of(how.S, m * shift))
@@ -405,8 +443,8 @@ BUCKETS = {"bingrad": to_bingrad, "orq": to_orq, "linear": to_linear, "qsgd": to
 def clipped(v, times):
     if not times:
         return v
-    spread = v - column(sums(v) / v.shape[1])
-    most = column(in_32(times * np.sqrt(sums(spread * spread) / v.shape[1])))
+    spread = v - column(by_leaves(v) / v.shape[1])
+    most = column(in_32(times * np.sqrt(by_leaves(spread * spread) / v.shape[1])))
     return np.where(v > most, most, np.where(v < -most, -most, v))
 
 
@@ -418,7 +456,7 @@ def in_buckets(recipe, values, chances):
         if first == last:
             continue
         v = values[first:last].astype(np.float64).reshape(-1, width)
-        r = (chances[first:last] >> np.uint64(8)).astype(np.float64).reshape(-1, width) * 2.0 ** -24
+        r = chance(chances[first:last]).reshape(-1, width)
         fine = np.isfinite(v).all(1)
         rows = out[first:last].reshape(-1, width)
         rows[fine] = BUCKETS[recipe.quantize](recipe.how, clipped(v[fine], recipe.how.clip), r[fine])
@@ -460,25 +498,32 @@ def reach_of(rho, form):
     if rho < at[0]:
         return reach[0] * rho / at[0]
     values = tiny_values(*bits)
-    return np.interp(rho, [*at, 1], [*reach, values[values >= reach[-1]].min()])
+    at, reach = [*at, 1], [*reach, values[values >= reach[-1]].min()]
+    row = min(np.searchsorted(at, rho, "right") - 1, len(at) - 2)
+    return reach[row] + (reach[row + 1] - reach[row]) * ((rho - at[row]) / (at[row + 1] - at[row]))
+
+
+def moments_of(v):
+    """E1 and E2, or None if all values are 0."""
+    count = np.count_nonzero(v)
+    return (sum_of(np.abs(v)) / count, sum_of(v * v) / count) if count else None
 
 
 def step_of(v, form):
-    """The step that suits the values v."""
-    size = np.abs(v[v != 0])
-    if not len(size):
+    """The step that suits the values v, which are in binary64."""
+    moments = moments_of(v)
+    if moments is None:
         return 0.0
-    mean = size.sum() / len(size)
-    return float(in_32(mean / reach_of(mean * mean / ((size * size).sum() / len(size)), form)))
+    mean, square = moments
+    return float(in_32(mean / reach_of(mean * mean / square, form)))
 
 
-def to_tiny(form, values, told):
-    """Values of a chunk; `told` is the step by a frame, or None."""
+def to_tiny(form, values):
+    """Values of a chunk."""
     if not np.isfinite(values).all():
         return np.full(len(values), np.nan, np.float32)
-    v, step = values.astype(np.float64), step_of(values.astype(np.float64), form)
-    if told is not None and abs(told - step) <= max(1e-6 * step, 2.0 ** -149):
-        step = float(told)
+    v = values.astype(np.float64)
+    step = step_of(v, form)
     if step == 0:
         return np.zeros(len(v), np.float32)
     multiples = tiny_values(*TINY[form][1:]) * step
@@ -486,7 +531,7 @@ def to_tiny(form, values, told):
     return in_32(multiples[np.searchsorted(above, v)])
 
 
-def quantized(recipe, values, sent, picked, stream, steps):
+def quantized(recipe, values, sent, picked, stream):
     if recipe.quantize == "sign":
         return np.copysign(scale_of(recipe, values, sent, picked), picked)
     if recipe.quantize in QUANTIZE:
@@ -496,7 +541,7 @@ def quantized(recipe, values, sent, picked, stream, steps):
         inside = slice(*np.searchsorted(sent, [262144 * chunk, 262144 * (chunk + 1)]))
         part = picked[inside]
         if recipe.quantize in ("fp4", "fp8"):
-            out[inside] = to_tiny(recipe.how.format, part, steps.get(chunk))
+            out[inside] = to_tiny(recipe.how.format, part)
             continue
         chances = words(stream, 262144 * chunk, len(part))
         natural = recipe.quantize == "natural"
@@ -507,10 +552,15 @@ def quantized(recipe, values, sent, picked, stream, steps):
 QUANTIZE = {"fp32": lambda values: values, "fp16": to_fp16, "bf16": to_bf16}
 
 
-def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, dense_below=0, nonfinite="error",
-             steps=()):
-    """The decoded `tensors`; arguments are those of `tersegrad encode`, and `steps` those of a frame,
-    by unit and chunk."""
+def no_longer_than(most, gradient):
+    """The gradient scaled down to a Euclidean norm of `most` if its own is larger."""
+    wide = gradient.astype(np.float64)
+    norm = math.sqrt(sum_of(wide * wide))
+    return np.float32(most / norm) * gradient if norm > most else gradient
+
+
+def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, dense_below=0, nonfinite="error"):
+    """The decoded `tensors`; arguments are those of `tersegrad encode`."""
     units = {}
     for number, (name, array) in enumerate(tensors):
         packs, chosen = recipe_of(name, array, recipe, rules, kinds, dense_below, seed is not None)
@@ -522,6 +572,8 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
         values = np.concatenate([tensors[t][1].reshape(-1).astype(np.float32) for t in members])
         if nonfinite == "zero":
             values[~np.isfinite(values)] = 0
+        if chosen.most:
+            values = no_longer_than(chosen.most, values)
         gradient = values
         if chosen.feedback != "none":
             values = values + np.float32(0)  # of -0 and a residual of 0 comes 0
@@ -535,8 +587,7 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
             picked = np.where(finite, np.clip(picked, -largest, largest), picked).astype(np.float32)
         out = np.zeros(len(values), np.float32)
         stream, = p64(seed or 0, step % 2 ** 32, step // 2 ** 32, unit, rank + 1)
-        told = {chunk: value for (number, chunk), value in dict(steps).items() if number == unit}
-        out[sent] = quantized(chosen, values, sent, picked, stream, told)
+        out[sent] = quantized(chosen, values, sent, picked, stream)
         ends = np.cumsum([tensors[t][1].size for t in members])
         for t, flat in zip(members, np.split(out, ends[:-1])):
             array = tensors[t][1]
@@ -545,12 +596,10 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
     return results
 
 
-def agree(a, b, recipe=""):
-    """Equal dtype, shape and bits, except that a NaN is as good as another, and so is a level of 0 of orq."""
+def agree(a, b):
+    """Equal dtype, shape and bits, except that a NaN is as good as another."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    if "orq" in recipe:
-        a, b = a + a.dtype.type(0), b + b.dtype.type(0)  # of -0 comes 0
     bits = np.uint32 if a.dtype == FP32 else np.uint16
     return bool(np.all((a.reshape(-1).view(bits) == b.reshape(-1).view(bits)) |
                        np.isnan(a.reshape(-1)) & np.isnan(b.reshape(-1))))

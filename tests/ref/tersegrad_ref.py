@@ -77,73 +77,169 @@ class Cursor:
         return int.from_bytes(self.take(size, what), "little")
 
 
-# ---- XXH64 -----------------------------------------------------------------------------------------------------------
+# ---- H: XXH3 of leaves -----------------------------------------------------------------------------------------------
 
-XP1, XP2, XP3, XP4, XP5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
-                           0x27D4EB2F165667C5)
+P32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
+P64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
+    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb"
+    "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e")
+STRIPE, BLOCK = 64, 1024  # bytes of long inputs that are taken at once, and between two scrambles
+LEAF = 4096
+
+
+def word(raw, at, size=8):
+    return int.from_bytes(raw[at:at + size], "little")
 
 
 def rotl64(x, r):
     return (x << r | x >> (64 - r)) & MASK64
 
 
-def xxh64_round(acc, lane):
-    return rotl64((acc + lane * XP2) & MASK64, 31) * XP1 & MASK64
+def swapped(x):
+    """The bytes of a word in reverse order."""
+    return int.from_bytes(x.to_bytes(8, "little"), "big")
 
 
-def xxh64(data, seed=0):
-    view = memoryview(data)
-    size = len(view)
-    whole = size & ~31
-    if whole:
-        mask, p1, p2 = MASK64, XP1, XP2
-        a, b, c, d = (seed + p1 + p2) & mask, (seed + p2) & mask, seed, (seed - p1) & mask
-        for w, x, y, z in struct.iter_unpack("<4Q", view[:whole]):  # xxh64_round, written out for speed
-            a = (a + w * p2) & mask
-            b = (b + x * p2) & mask
-            c = (c + y * p2) & mask
-            d = (d + z * p2) & mask
-            a = ((a << 31 | a >> 33) & mask) * p1 & mask
-            b = ((b << 31 | b >> 33) & mask) * p1 & mask
-            c = ((c << 31 | c >> 33) & mask) * p1 & mask
-            d = ((d << 31 | d >> 33) & mask) * p1 & mask
-        h = rotl64(a, 1) + rotl64(b, 7) + rotl64(c, 12) + rotl64(d, 18)
-        for acc in (a, b, c, d):
-            h = (h ^ xxh64_round(0, acc)) * XP1 + XP4
-    else:
-        h = seed + XP5
-    h = (h + size) & MASK64
-    tail = Cursor(view[whole:], "the tail")
-    while tail.left() >= 8:
-        h = (rotl64(h ^ xxh64_round(0, tail.number(8, "")), 27) * XP1 + XP4) & MASK64
-    if tail.left() >= 4:
-        h = (rotl64(h ^ tail.number(4, "") * XP1 & MASK64, 23) * XP2 + XP3) & MASK64
-    while tail.left():
-        h = rotl64(h ^ tail.number(1, "") * XP5 & MASK64, 11) * XP1 & MASK64
-    h = (h ^ h >> 33) * XP2 & MASK64
-    h = (h ^ h >> 29) * XP3 & MASK64
+def folded(a, b):
+    """The halves of a product of 128 bits, one xor the other."""
+    product = a * b
+    return product >> 64 ^ product & MASK64
+
+
+def avalanche(h):
+    h = (h ^ h >> 37) * 0x165667919E3779F9 & MASK64
     return h ^ h >> 32
+
+
+def avalanche_64(h):
+    """That of XXH64, which the shortest inputs have."""
+    h = (h ^ h >> 33) * P64[1] & MASK64
+    h = (h ^ h >> 29) * P64[2] & MASK64
+    return h ^ h >> 32
+
+
+def xxh3_short(raw):
+    """Up to 16 bytes."""
+    size = len(raw)
+    if size > 8:
+        low = word(raw, 0) ^ word(SECRET, 24) ^ word(SECRET, 32)
+        high = word(raw, size - 8) ^ word(SECRET, 40) ^ word(SECRET, 48)
+        return avalanche((size + swapped(low) + high + folded(low, high)) & MASK64)
+    if size > 3:
+        h = (word(raw, size - 4, 4) | word(raw, 0, 4) << 32) ^ word(SECRET, 8) ^ word(SECRET, 16)
+        h = (h ^ rotl64(h, 49) ^ rotl64(h, 24)) * 0x9FB21C651E98DF25 & MASK64
+        h = (h ^ (h >> 35) + size) * 0x9FB21C651E98DF25 & MASK64
+        return h ^ h >> 28
+    if size:
+        combined = raw[0] << 16 | raw[size >> 1] << 24 | raw[-1] | size << 8
+        return avalanche_64(combined ^ word(SECRET, 0, 4) ^ word(SECRET, 4, 4))
+    return avalanche_64(word(SECRET, 56) ^ word(SECRET, 64))
+
+
+def mixed(raw, at, secret):
+    """16 bytes with 16 of the secret."""
+    return folded(word(raw, at) ^ word(SECRET, secret), word(raw, at + 8) ^ word(SECRET, secret + 8))
+
+
+def xxh3_middle(raw):
+    """17 to 240 bytes."""
+    size = len(raw)
+    h = size * P64[0]
+    if size <= 128:
+        for i in range((size - 1) // 32 + 1):  # from both ends towards the middle
+            h += mixed(raw, 16 * i, 32 * i) + mixed(raw, size - 16 * (i + 1), 32 * i + 16)
+        return avalanche(h & MASK64)
+    for i in range(8):
+        h += mixed(raw, 16 * i, 16 * i)
+    h = avalanche(h & MASK64)
+    for i in range(8, size // 16):
+        h += mixed(raw, 16 * i, 16 * (i - 8) + 3)
+    return avalanche(h + mixed(raw, size - 16, 136 - 17) & MASK64)
+
+
+def secret_words(at):
+    return np.frombuffer(SECRET[at:at + STRIPE], "<u8")
+
+
+def taken(stripes, secret):
+    """What stripes add to the eight sums: the last two axes are stripes and words, and stripes are added up."""
+    keyed = stripes ^ secret
+    products = (keyed & np.uint64(MASK32)) * (keyed >> np.uint64(32))
+    return (products + stripes[..., [1, 0, 3, 2, 5, 4, 7, 6]]).sum(-2, dtype=np.uint64)
+
+
+def xxh3_long(rows):
+    """A list of the hashes of the rows of a uint8 array, which have more than 240 bytes: all rows at once."""
+    rows = np.ascontiguousarray(rows)
+    n, size = rows.shape
+    per_block = BLOCK // STRIPE
+    keys = np.stack([secret_words(8 * i) for i in range(per_block)])
+    blocks = (size - 1) // BLOCK
+    whole = rows[:, :blocks * BLOCK].copy().view("<u8").reshape(n, blocks, per_block, 8)
+    sums = np.tile(np.array([P32[2], *P64[:4], P32[1], P64[4], P32[0]], np.uint64), (n, 1))
+    added = taken(whole, keys)
+    for block in range(blocks):
+        sums += added[:, block]
+        sums = (sums ^ sums >> np.uint64(47) ^ secret_words(len(SECRET) - STRIPE)) * np.uint64(P32[0])
+    left = (size - 1 - blocks * BLOCK) // STRIPE
+    rest = rows[:, blocks * BLOCK:blocks * BLOCK + left * STRIPE].copy().view("<u8").reshape(n, left, 8)
+    sums += taken(rest, keys[:left])
+    last = rows[:, size - STRIPE:].copy().view("<u8").reshape(n, 1, 8)
+    sums += taken(last, secret_words(len(SECRET) - STRIPE - 7))
+    merged = (sums ^ secret_words(11)).tolist()
+    return [avalanche((size * P64[0] + sum(folded(row[i], row[i + 1]) for i in (0, 2, 4, 6))) & MASK64)
+            for row in merged]
+
+
+def xxh3(data):
+    """XXH3 of 64 bits, with seed 0 and the default secret."""
+    if len(data) <= 240:
+        return xxh3_short(bytes(data)) if len(data) <= 16 else xxh3_middle(bytes(data))
+    return xxh3_long(np.frombuffer(data, np.uint8)[None])[0]
+
+
+def hash_of(data):
+    """H of the page."""
+    view = memoryview(data)
+    if len(view) <= LEAF:
+        return xxh3(view)
+    whole = len(view) // LEAF * LEAF
+    hashes = xxh3_long(np.frombuffer(view[:whole], np.uint8).reshape(-1, LEAF))
+    if whole < len(view):
+        hashes.append(xxh3(view[whole:]))
+    return xxh3(struct.pack(f"<{len(hashes)}Q", *hashes))
 
 
 # ---- Section 5: coordinates that are drawn ---------------------------------------------------------------------------
 
 def philox(key, c0, c1, c2, c3):
-    """Philox4x32-10: four words. Counter words are ints, or uint64 arrays to draw many at once."""
+    """Philox4x32-7: four words. Counter words are ints, or uint64 arrays to draw many at once."""
     k0, k1 = key & MASK32, key >> 32
-    for _ in range(10):
+    for _ in range(7):
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
         c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & MASK32, p0 >> 32 ^ c3 ^ k1, p0 & MASK32
         k0, k1 = (k0 + 0x9E3779B9) & MASK32, (k1 + 0xBB67AE85) & MASK32
     return c0, c1, c2, c3
 
 
-def below(stream, i, m):
-    """floor(x(i)·m / 2^64), without a product wider than 64 bits, so that i and m may be uint64 arrays."""
-    lo, hi, _, _ = philox(stream, i & MASK32, i >> 32, 0, 0)
-    m_lo, m_hi = m & MASK32, m >> 32
+def draws(stream, first, count):
+    """(o0 or o2, o1 or o3) of draws `first`, which is even, to first + count - 1, as uint64 arrays"""
+    j = np.arange(first // 2, (first + count + 1) // 2, dtype=np.uint64)
+    four = np.stack(philox(stream, j & np.uint64(MASK32), j >> np.uint64(32), 0, 0), 1)
+    return four.reshape(-1, 2)[:count].T
+
+
+def below(stream, first, count, m):
+    """floor(x(i)·m / 2^64) for i from `first` on, without a product wider than 64 bits."""
+    lo, hi = draws(stream, first, count)
+    m_lo, m_hi = np.uint64(m & MASK32), np.uint64(m >> 32)
+    half, low = np.uint64(32), np.uint64(MASK32)
     cross, other = lo * m_hi, hi * m_lo
-    carry = (lo * m_lo >> 32) + (cross & MASK32) + (other & MASK32)
-    return hi * m_hi + (cross >> 32) + (other >> 32) + (carry >> 32)
+    carry = (lo * m_lo >> half) + (cross & low) + (other & low)
+    return (hi * m_hi + (cross >> half) + (other >> half) + (carry >> half)).tolist()
 
 
 def stream_of(seed, step, unit, who=0):
@@ -157,21 +253,22 @@ def draw_size(ratio, n):
 
 def draw_block(stream, n, b):
     """The coordinates of `randomblock`, ascending."""
-    start = below(stream, 0, n) if n else 0
+    start = below(stream, 0, 1, n)[0] if n else 0
     wrapped = max(0, start + b - n)
     return np.concatenate([np.arange(wrapped, dtype=np.int64), np.arange(start, start + b - wrapped, dtype=np.int64)])
 
 
 def draw_k(stream, n, b):
-    """The coordinates of `randomk`, ascending: Floyd's sampling."""
-    taken = bytearray(n)
-    for first in range(0, b, CHUNK):
-        i = np.arange(first, min(first + CHUNK, b), dtype=np.uint64)
-        j = n - b + first
-        for t in below(stream, i, i + np.uint64(n - b + 1)).tolist():
-            taken[j if taken[t] else t] = 1
-            j += 1
-    return np.flatnonzero(np.frombuffer(taken, np.uint8)) if n else np.zeros(0, np.int64)
+    """The coordinates of `randomk`, ascending: the first draws that differ, or all others."""
+    drawn, missing, first = bytearray(n), min(b, n - b), 0
+    while missing:
+        count = min(2 * missing, CHUNK)
+        for t in below(stream, first, count, n):
+            if missing and not drawn[t]:
+                drawn[t] = 1
+                missing -= 1
+        first += count
+    return np.flatnonzero(np.frombuffer(drawn, np.uint8) == (b <= n - b)) if n else np.zeros(0, np.int64)
 
 
 DRAWS = {"randomk": draw_k, "randomblock": draw_block}
@@ -941,8 +1038,8 @@ def parse_header(view):
     require(len(view) >= HEADER.size + 8, f"a frame has at least {HEADER.size + 8} bytes, this one has {len(view)}")
     head = Header(*HEADER.unpack(view[:HEADER.size]))
     require(head.magic == b"TGFR", "the magic is not that of a frame")
-    require(head.version == 1, f"the frame has version {head.version}, this decoder reads version 1")
-    require(head.flags < 8, "a flag is set that version 1 does not know")
+    require(head.version == 2, f"the frame has version {head.version}, this decoder reads version 2")
+    require(head.flags < 8, "a flag is set that version 2 does not know")
     require(head.flags & (INDICES | VALUES), "the frame has neither indices nor values")
     require(head.zero == 0, "the zero field is not 0")
     require(head.rank < MASK32, "the rank is beyond the largest")
@@ -998,7 +1095,7 @@ def walk_unit(cursor, recipe, n, coordinates, hashes):
         numbers = cursor.take(numbers_len(recipe.layout, count), "the numbers of a chunk's buckets")
         symbols = cursor.take(size, "a chunk's symbols")
         indices = cursor.take(index_len, "a chunk's indices")
-        hashes.append(xxh64(cursor.view[start:cursor.at]))
+        hashes.append(hash_of(cursor.view[start:cursor.at]))
         chunks.append(Chunk(base, m, mode, count, numbers, symbols, indices))
     return chunks
 
@@ -1049,20 +1146,20 @@ def decode_view(view, limit):
     head = parse_header(view)
     body = HEADER.size + head.description_len
     description = view[HEADER.size:body]
-    require(xxh64(description) == head.fingerprint, "the fingerprint is not that of the description")
+    require(hash_of(description) == head.fingerprint, "the fingerprint is not that of the description")
     seed, recipes, tensors = parse_description(description)
     if sum(tensor.size for tensor in tensors) > limit:
         raise Unsupported(f"the tensors have more than {limit} elements together, too many for this decoder")
 
     # Find where chunks lie and see that the checksum holds before any of them is unpacked.
-    units, walked, hashes = form_units(recipes, tensors), [], [xxh64(view[:body])]
+    units, walked, hashes = form_units(recipes, tensors), [], [hash_of(view[:body])]
     cursor = Cursor(view[body:-8], "the frame")
     for number, members in enumerate(units):
         recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
         coordinates = draw(recipe, seed, head.step, number, n, symbols_max(recipe.layout, cursor.left()))
         walked.append((recipe, n, coordinates, walk_unit(cursor, recipe, n, coordinates, hashes)))
     require(not cursor.left(), "the frame has bytes behind its last chunk")
-    require(xxh64(struct.pack(f"<{len(hashes)}Q", *hashes)) == int.from_bytes(view[-8:], "little"),
+    require(hash_of(struct.pack(f"<{len(hashes)}Q", *hashes)) == int.from_bytes(view[-8:], "little"),
             "the checksum does not hold")
 
     arrays = [None] * len(tensors)

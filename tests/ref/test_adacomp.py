@@ -4,7 +4,8 @@
 The definition is written here once more, in NumPy and from the paper's terms, and shares no code with the library or
 the other tests. With g a step's gradient and r the residual (0 at first), in binary32:
 
-    G = r + g,  H = G + (weight - 1) * g,  gmax = the largest |G| of a bin,  scale = the mean of gmax over all bins
+    G = r + g,  H = G + (weight - 1) * g,  gmax = the largest |G| of a bin
+    scale = the mean of gmax over all bins, which are summed by leaves (docs/format.md)
     i is sent if gmax > 0 and |H[i]| >= gmax and G[i] is not 0; it arrives as scale with the sign of G[i]; r = G - sent
 
     test_adacomp.py [--library LIBRARY] [--gradients DIR]
@@ -39,6 +40,22 @@ THREADS = (1, 3)
 
 # ---- The definition --------------------------------------------------------------------------------------------------
 
+def by_leaves(numbers):
+    """A sum in binary64: 32 partial sums for each 1,024 numbers, folded by halves; then pairs, pairs of these, …"""
+    leaves = []
+    for first in range(0, len(numbers), 1024):
+        sums = [0.0] * 32
+        for place, number in enumerate(numbers[first:first + 1024].tolist()):
+            sums[place % 32] += number
+        while len(sums) > 1:
+            half = len(sums) // 2
+            sums = [sums[i] + sums[half + i] for i in range(half)]
+        leaves += sums
+    while len(leaves) > 1:
+        leaves = [sum(leaves[i:i + 2]) for i in range(0, len(leaves), 2)]
+    return leaves[0]
+
+
 class AdaComp:
     def __init__(self, n, size, weight=2):
         self.residual = np.zeros(n, np.float32)
@@ -49,7 +66,7 @@ class AdaComp:
         G = self.residual + g
         H = G + self.once_more * g
         gmax = np.maximum.reduceat(np.abs(G), np.arange(0, len(G), self.size))
-        scale = np.float32(np.cumsum(gmax, dtype=np.float64)[-1] / len(gmax))
+        scale = np.float32(by_leaves(gmax) / len(gmax))
         limit = np.repeat(gmax, self.size)[:len(G)]
         sent = np.flatnonzero((limit > 0) & (np.abs(H) >= limit) & (G != 0))
         arrived = np.zeros(len(G), np.float32)

@@ -12,6 +12,7 @@ import unittest
 
 import numpy as np
 
+import meaning
 import test_adacomp as library
 
 
@@ -25,7 +26,7 @@ class Dgc:
         self.momentum, self.clip = np.float32(momentum), clip
 
     def step(self, gradient, entries):
-        norm = np.sqrt(np.sum(gradient.astype(np.float64) ** 2))
+        norm = np.sqrt(meaning.sum_of(gradient.astype(np.float64) ** 2))
         if self.clip and norm > self.clip:
             gradient = np.float32(self.clip / norm) * gradient
         self.u = self.momentum * self.u + gradient

@@ -9,7 +9,9 @@ import io
 import json
 import os
 import random
+import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -18,6 +20,7 @@ from unittest import mock
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
     bucketed, chunk_header, coded, fitted, floats, geometric_of, group_size, ids_of, letters, lossless, pack_groups,
@@ -37,54 +40,134 @@ def draw_plainly(select, seed, step, unit, n, ratio):
     stream = p64(seed, step % 2 ** 32, step // 2 ** 32, unit, 0)
 
     def below(i, m):
-        return p64(stream, i % 2 ** 32, i // 2 ** 32, 0, 0) * m // 2 ** 64
+        j = i // 2
+        o = ref.philox(stream, j % 2 ** 32, j // 2 ** 32, 0, 0)
+        x = o[0] + 2 ** 32 * o[1] if i % 2 == 0 else o[2] + 2 ** 32 * o[3]
+        return x * m // 2 ** 64
 
     b = min(n, max(1, int(ratio * n + 0.5))) if n else 0
     if select == "randomblock":
         return sorted((below(0, n) + j) % n for j in range(b))
-    taken = set()
-    for i in range(b):
-        j = n - b + i
-        t = below(i, j + 1)
-        taken.add(j if t in taken else t)
-    return sorted(taken)
+    distinct, i, c = set(), 0, min(b, n - b)
+    while len(distinct) < c:
+        distinct.add(below(i, n))
+        i += 1
+    return sorted(distinct if b <= n - b else set(range(n)) - distinct)
+
+
+def sample(size):
+    """Bytes to hash, which a few lines of any language can make."""
+    i = np.arange(size, dtype=np.uint64)
+    return ((i * np.uint64(2654435761) & np.uint64(0xFFFFFFFF)) >> np.uint64(24)).astype(np.uint8).tobytes()
 
 
 # ---- Helpers ---------------------------------------------------------------------------------------------------------
 
+HASHES = r"""
+#define XXH_INLINE_ALL
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+int main(void)
+{
+    static unsigned char bytes[1 << 21];
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 2654435761u >> 24);
+    size_t size;
+    while (scanf("%zu", &size) == 1)
+        printf("%016llx\n", (unsigned long long)XXH3_64bits(bytes, size));
+    return 0;
+}
+"""
+
+
 class Hash(unittest.TestCase):
+    # Of sample(size), by libxxhash 0.8.1: two lengths or more of each class.
+    KNOWN = {
+        1: 0xC44BDFF4074EECDB, 2: 0xB0A5D4F167A89D5E, 3: 0xE14090F554A5EA90, 4: 0x2E8D078A566E9749,
+        6: 0x54E61284A9BFCB0B, 8: 0xCD1C7F88482FCAEF, 9: 0xBFE43DEF699FA9E3, 13: 0x339F6DD3D6BB5A94,
+        16: 0x81E9EB8634460BB9, 17: 0x9998430FD0A655BE, 32: 0x938C25DD24C9CF3B, 33: 0x0E399D30188E9C8E,
+        64: 0x22A06B30C4C72936, 65: 0x7FAFF6EEE7812D5C, 96: 0x324046D7FF9771F1, 97: 0x00D61F9A16F8EFFD,
+        128: 0x75ECA5C5D5594884, 129: 0xA05DA42E7A4E4667, 200: 0xE07BFBC15015BF69, 240: 0x5EB2467C8C9E3969,
+        241: 0x2D431E984C441F15, 512: 0xDCFED6EE2883ACD0, 1024: 0xE99DEF1145F12936, 1025: 0x83CBA9B371E4E7F4,
+        2000: 0x97E01B1BE147C4B7, 4095: 0xB7FC61B323AE5FC3, 4096: 0x9BF67F8DEFF876AE,
+    }
+
     def test_known_answers(self):
-        for text, answer in ((b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999),
-                             (b"Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1)):
-            self.assertEqual(ref.xxh64(text), answer)
+        self.assertEqual(ref.xxh3(b""), 0x2D06800538D394C2)
+        for size, answer in self.KNOWN.items():
+            self.assertEqual(ref.xxh3(sample(size)), answer, size)
+
+    def test_every_length_against_the_library_of_the_system(self):
+        if not os.path.exists("/usr/include/xxhash.h") or shutil.which("cc") is None:
+            self.skipTest("neither xxhash.h nor a compiler")
+        sizes = [*range(1300), *range(2040, 2060), *range(4080, 4120), 65536, 2 ** 20, 2 ** 20 + 1, 2 ** 21]
+        with tempfile.TemporaryDirectory() as folder:
+            source, program = os.path.join(folder, "hashes.c"), os.path.join(folder, "hashes")
+            with open(source, "w", encoding="ascii") as file:
+                file.write(HASHES)
+            subprocess.run(["cc", "-O1", "-o", program, source], check=True, timeout=120)
+            done = subprocess.run([program], input=" ".join(map(str, sizes)), capture_output=True, text=True,
+                                  check=True, timeout=120)
+        raw = sample(2 ** 21)
+        for size, answer in zip(sizes, done.stdout.split()):
+            self.assertEqual(ref.xxh3(raw[:size]), int(answer, 16), size)
+
+    def test_rows_are_hashed_like_each_alone(self):
+        for size in (241, 1024, 1025, 4096):
+            rows = np.frombuffer(sample(5 * size), np.uint8).reshape(5, size)
+            self.assertEqual(ref.xxh3_long(rows), [ref.xxh3(row.tobytes()) for row in rows])
+
+    def test_leaves(self):
+        """H word by word."""
+        for size in (0, 1, 4095, 4096, 4097, 8192, 8193, 3 * 4096 + 240, 40 * 4096 + 7, 600 * 4096 + 1):
+            raw = sample(size)
+            leaves = b"".join(ref.xxh3(raw[i:i + 4096]).to_bytes(8, "little") for i in range(0, size, 4096))
+            self.assertEqual(ref.hash_of(raw), ref.xxh3(raw if size <= 4096 else leaves))
+            self.assertEqual(ref.hash_of(memoryview(raw)), ref.hash_of(raw))
 
 
 class Draws(unittest.TestCase):
     def test_philox_known_answers(self):
-        self.assertEqual(ref.philox(0, 0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8))
+        self.assertEqual(ref.philox(0, 0, 0, 0, 0), (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48))
         ones = 2 ** 32 - 1
         self.assertEqual(ref.philox(2 ** 64 - 1, ones, ones, ones, ones),
-                         (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD))
+                         (0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662))
 
-    def test_below_of_arrays_and_ints_agree_with_wide_product(self):
+    def test_below_agrees_with_a_wide_product(self):
+        key = 0x0123456789ABCDEF
         for m in (1, 2, 1000, 2 ** 32 - 1, 2 ** 32, 2 ** 33 + 5, 2 ** 60):
-            many = ref.below(0x0123456789ABCDEF, np.arange(50, dtype=np.uint64), np.full(50, m, np.uint64))
-            for i in range(50):
-                o0, o1, _, _ = ref.philox(0x0123456789ABCDEF, i, 0, 0, 0)
-                self.assertEqual((o0 + 2 ** 32 * o1) * m >> 64, ref.below(0x0123456789ABCDEF, i, m))
-                self.assertEqual(int(many[i]), ref.below(0x0123456789ABCDEF, i, m))
+            for first, count in ((0, 1), (0, 50), (2, 7), (2 ** 33 - 4, 9)):
+                found = []
+                for i in range(first, first + count):
+                    o = ref.philox(key, i // 2 % 2 ** 32, i // 2 ** 33, 0, 0)
+                    found.append((o[i % 2 * 2] + 2 ** 32 * o[i % 2 * 2 + 1]) * m >> 64)
+                self.assertEqual(ref.below(key, first, count, m), found)
 
     def test_draw_size(self):
         self.assertEqual([ref.draw_size(0.01, n) for n in (0, 1, 49, 149, 150, 1000)], [0, 1, 1, 1, 2, 10])
         self.assertEqual(ref.draw_size(1.0, 7), 7)
 
     def test_random_k(self):
-        for n, b in ((0, 0), (1, 1), (2, 1), (10, 3), (10, 10), (5000, 700)):
+        for n, b in ((0, 0), (1, 1), (2, 1), (10, 3), (10, 5), (10, 6), (11, 5), (11, 6), (10, 10), (5000, 700),
+                     (5000, 2500), (5000, 2501), (5000, 4999)):
             for step in range(4):
                 drawn = ref.draw_k(ref.stream_of(9, step, 2), n, b).tolist()
                 self.assertEqual(drawn, draw_plainly("randomk", 9, step, 2, n, b / n if n else 0))
                 self.assertEqual(len(set(drawn)), b)
                 self.assertTrue(all(0 <= i < n for i in drawn))
+                self.assertEqual(drawn, meaning.drawn("randomk", b / n if n else 0, n, 9, step, 2, 0))
+
+    def test_every_set_is_as_likely(self):
+        """All 20 sets of 3 of 6, and all 15 of 4 of 6: by chi-squared, which is above the bound in 1e-4 of cases."""
+        for b, sets, bound in ((3, 20, 52), (4, 15, 44)):
+            counts = {}
+            for step in range(4000):
+                drawn = tuple(ref.draw_k(ref.stream_of(3, step, 0), 6, b).tolist())
+                counts[drawn] = counts.get(drawn, 0) + 1
+            self.assertEqual(len(counts), sets)
+            self.assertLess(sum((count - 4000 / sets) ** 2 for count in counts.values()) / (4000 / sets), bound)
 
     def test_random_k_of_more_than_one_batch(self):
         with mock.patch.object(ref, "CHUNK", 16):
@@ -671,7 +754,8 @@ class Refusals(unittest.TestCase):
     def test_header(self):
         chunk = floats([1])
         for words, changes in (
-                ("magic", dict(magic=b"TGFQ")), ("version 2", dict(version=2)), ("flag", dict(flags=15)),
+                ("magic", dict(magic=b"TGFQ")), ("version 1", dict(version=1)), ("version 3", dict(version=3)),
+                ("flag", dict(flags=15)),
                 ("neither", dict(flags=1)), ("both", dict(flags=3)), ("both", dict(flags=5)),
                 ("has a description", dict(flags=6)), ("zero field", dict(zero=1)),
                 ("0 slices", dict(slices=0)), ("slice 2 of 2", dict(slice=2, slices=2)),
@@ -1028,7 +1112,7 @@ class Refusals(unittest.TestCase):
     def test_only_format_errors_escape_when_hashes_hold(self):
         """With every hash 0, so that damage is not caught by hashes."""
         rng = random.Random(7)
-        with mock.patch.object(ref, "xxh64", return_value=0):
+        with mock.patch.object(ref, "hash_of", return_value=0):
             frame = self.small_frame()
             ref.decode(frame)
             decoded = refused = 0
@@ -1088,7 +1172,7 @@ class Script(unittest.TestCase):
     def test_info(self):
         status, out, _ = self.call("--info", self.path("one.tg", single("fp32", (2,), [floats([1, 2])], step=5)))
         info = json.loads(out)
-        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 1, 5, 2))
+        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 2, 5, 2))
         self.assertEqual((info["recipes"], info["tensors"][0]["shape"]), (["fp32"], [2]))
 
     def test_bad_input(self):

@@ -1,10 +1,15 @@
 /* Base: Philox, half floats over their whole domain, masks, numbers, the pool. */
 #include "base/bits.h"
+#include "base/bytes.h"
 #include "base/half.h"
-#include "base/hash.h"
 #include "base/number.h"
 #include "base/philox.h"
 #include "base/pool.h"
+#include "kernels/hash.h"
+#include "kernels/kernels.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "support.h"
 
 #include <math.h>
@@ -186,24 +191,58 @@ static void pool_does_every_job_once(void **state)
     }
 }
 
-static void hash_lists_hash_the_bytes(void **state)
+/* docs/format.md, H: the list of leaves, then the list of that list's leaves, and so on. */
+static uint64_t hash_by_definition(const uint8_t *bytes, size_t len)
+{
+    if (len <= TG_HASH_LEAF) {
+        return XXH3_64bits(bytes, len);
+    }
+    size_t leaf_n = (len + TG_HASH_LEAF - 1) / TG_HASH_LEAF;
+    uint8_t *list = test_room(leaf_n * 8);
+    for (size_t i = 0; i < leaf_n; i++) {
+        size_t at = i * TG_HASH_LEAF;
+        tg_put64(list + 8 * i, XXH3_64bits(bytes + at, len - at < TG_HASH_LEAF ? len - at : TG_HASH_LEAF));
+    }
+    uint64_t hash = hash_by_definition(list, leaf_n * 8);
+    free(list);
+    return hash;
+}
+
+static void hashes_follow_the_definition(void **state)
 {
     (void)state;
-    assert_true(tg_hash("", 0) == 0xEF46DB3751D8E999u);
-    assert_true(tg_hash("abc", 3) == 0x44BC2CF5AD770999u);
-    const uint64_t words[] = {0x0807060504030201u, 0x100f0e0d0c0b0a09u};
-    assert_true(tg_hash_words(words, 2) == tg_hash("\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20", 16));
-    uint8_t bytes[1000];
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (uint8_t)(i * 37 >> 2);
+    enum { MOST = 3 * 1024 * 1024 };
+    uint8_t *bytes = test_room(MOST);
+    test_random r = {3};
+    for (size_t i = 0; i < MOST; i++) {
+        bytes[i] = (uint8_t)test_bits(&r);
     }
-    for (size_t piece = 1; piece <= sizeof bytes; piece += piece < 40 ? 1 : 113) {
-        tg_hashing h = {{0}};
-        for (size_t at = 0, n = 0; at < sizeof bytes; at += n) {
-            n = sizeof bytes - at < piece ? sizeof bytes - at : piece;
-            assert_true(tg_hash_more(&h, bytes + at, n, bytes, n) == tg_hash(bytes, at + n));
+    static const size_t lens[] = {
+        0,    1,     3,     8,     16,     17,     128,         240,     241,     4095,           4096,           4097,
+        8192, 12289, 40960, 65536, 262143, 524288, 2097152 - 1, 2097152, 2097153, 2097152 + 4096, 2097152 + 4097, MOST};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        assert_true(tg_hash(bytes, lens[i]) == hash_by_definition(bytes, lens[i]));
+    }
+    uint64_t words[] = {0x0807060504030201u, 0x100f0e0d0c0b0a09u};
+    assert_true(tg_hash_words(words, 2) == tg_hash("\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20", 16));
+    assert_true(tg_hash("", 0) == 0x2d06800538d394c2u && tg_hash(NULL, 0) == tg_hash("", 0));
+    for (size_t len = 1; len < TG_HASH_LEAVES * TG_HASH_LEAF; len += len / 2 + 4000) {
+        tg_hashing h = {.leaf_n = 0};
+        for (size_t at = 0, n = 0; at < len; at += n) {
+            n = TG_HASH_LEAF * (size_t)(1 + test_bits(&r) % 4);
+            n = n < len - at ? n : len - at;
+            tg_hashing_add(&h, bytes + at, n, bytes, 2 * n);
+        }
+        assert_true(tg_hashing_end(&h) == tg_hash(bytes, len));
+    }
+    for (int level = 0; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *k = tg_kernels_of((tg_simd_level)level);
+        const tg_prefetch next = {(const char *)bytes, 4096, 7, 2};
+        for (size_t at = 0; k != NULL && at < 64 * 4096; at += 4097) {
+            assert_true(k->passes.hash_leaf(bytes + at, &next) == XXH3_64bits(bytes + at, TG_HASH_LEAF));
         }
     }
+    free(bytes);
 }
 
 int main(void)
@@ -213,7 +252,7 @@ int main(void)
         cmocka_unit_test(streams_differ),           cmocka_unit_test(fp16_all_patterns),
         cmocka_unit_test(bf16_all_patterns),        cmocka_unit_test(halves_round_to_even),
         cmocka_unit_test(masks_match_single_bits),  cmocka_unit_test(numbers_are_shortest_and_read_back),
-        cmocka_unit_test(pool_does_every_job_once), cmocka_unit_test(hash_lists_hash_the_bytes),
+        cmocka_unit_test(pool_does_every_job_once), cmocka_unit_test(hashes_follow_the_definition),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "world.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "exchange/exchange.h"
 
 #include <math.h>
@@ -24,6 +24,9 @@ static const struct {
     {"ef+adabins@50+sign@scale=meanmax", "gather"},
     {"ef+adabins@50+sign@scale=meanmax+adacomp8", "shard"},
     {"ef+topk@0.2+fp4+rans", "shard"},
+    {"ef+fp4+rans", "gather"},
+    {"fp16+lossless", "allreduce"},
+    {"ef+fp8+huffman", "server"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 

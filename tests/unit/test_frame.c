@@ -2,7 +2,7 @@
 #include "support.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "kernels/hash.h"
 #include "frame/frame.h"
 
 #include <stdlib.h>
@@ -79,6 +79,9 @@ static void must_refuse(sample *s, const uint8_t *bytes, size_t len)
     assert_true(tg_decode(s->codec, out.grads, bytes, len, &reason) < 0 && reason.text[0] != '\0');
     assert_true(tg_decode_add(s->codec, (float *const *)out.grads, 1, bytes, len, NULL) < 0);
     assert_true(test_model_equal(&out, &untouched));
+    tg_detail private = {""};
+    assert_true(tg_decode_add_private(s->codec, (float *const *)out.grads, 1, bytes, len, &private) < 0);
+    assert_string_equal(private.text, reason.text);
     test_model_free(&untouched);
     test_model_free(&out);
 }
@@ -178,7 +181,10 @@ static void what_is_wrong_is_named(void **state)
     s.bytes[4] = 9;
     MUST_FAIL(TG_E_VERSION, "version 9", tg_decode(s.codec, out, s.bytes, s.len, why));
     MUST_FAIL(TG_E_VERSION, "version 9", tg_codec_from_frame(&c, NULL, s.bytes, s.len, NULL, why));
-    s.bytes[4] = 1;
+    s.bytes[4] = 1; /* the first version of the format */
+    MUST_FAIL(TG_E_VERSION, "version 1, and this library reads version 2",
+              tg_decode(s.codec, out, s.bytes, s.len, why));
+    s.bytes[4] = TG_FRAME_VERSION;
     s.bytes[0] = 'X';
     MUST_FAIL(TG_E_FRAME, "not a Tersegrad frame", tg_decode(s.codec, out, s.bytes, s.len, why));
     s.bytes[0] = 'T';
@@ -239,7 +245,7 @@ static void foreign_frames_are_refused(void **state)
 /* A short frame that claims a huge model must not make the reader allocate memory or draw indices for it. */
 static void refuse_bomb(const char *text, uint8_t select_id, uint64_t n, const char *sentence)
 {
-    uint8_t bytes[512] = {'T', 'G', 'F', 'R', 1, 7};
+    uint8_t bytes[512] = {'T', 'G', 'F', 'R', TG_FRAME_VERSION, 7};
     size_t text_len = strlen(text);
     bytes[TG_FRAME_HEADER] = 1; /* has a seed */
     uint8_t *at = bytes + TG_FRAME_HEADER + 9;

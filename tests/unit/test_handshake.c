@@ -59,7 +59,7 @@ static tg_exchange *make_exchange(const tg_allocator *allocator)
 
 static script says(const char *text, size_t len)
 {
-    script s = {.link = {carry, ignore, 0}, .header = {'T', 'G', 'H', 'S', 1}};
+    script s = {.link = {carry, ignore, 0}, .header = {'T', 'G', 'H', 'S', 2}};
     memcpy(s.text, text, len);
     tg_put64(s.header + 8, len);
     return s;
@@ -120,8 +120,8 @@ static void a_peer_may_send_anything(void **state)
     s.header[0] = 'X';
     MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
-    s.header[4] = 2;
-    MUST_FAIL(TG_E_VERSION, "handshake version 2", tg_handshake(x, &s.link, "rate 0.1\n", why));
+    s.header[4] = 1;
+    MUST_FAIL(TG_E_VERSION, "handshake version 1", tg_handshake(x, &s.link, "rate 0.1\n", why));
     s = says(said.said, said.said_len);
     tg_put64(s.header + 8, UINT64_MAX);
     MUST_FAIL(TG_E_LINK, "is not a handshake", tg_handshake(x, &s.link, "rate 0.1\n", why));

@@ -236,6 +236,28 @@ static void symbols_round_trip(void **state)
     }
 }
 
+/* The group of every base is what the format says: of up to 8 symbols, the fewest that take the fewest bits a symbol. */
+static void every_base_has_its_group(void **state)
+{
+    (void)state;
+    for (uint32_t base = 2; base <= 1024; base++) {
+        uint64_t best_k = 0, best_bits = 0, numbers = 1;
+        for (uint64_t k = 1; k <= 8 && numbers <= (UINT64_C(1) << 48) / base; k++) {
+            uint64_t bits = 0;
+            numbers *= base;
+            while (UINT64_C(1) << bits < numbers) {
+                bits++;
+            }
+            if (best_k == 0 || bits * best_k < best_bits * k) {
+                best_k = k;
+                best_bits = bits;
+            }
+        }
+        assert_int_equal(tg_bits_align(base), 8 * best_k);
+        assert_int_equal(tg_bits_len(8 * best_k, base), best_bits);
+    }
+}
+
 /* Five ternary symbols a byte and so on, and what is beyond them refused. */
 static void symbols_take_their_size(void **state)
 {
@@ -366,6 +388,7 @@ int main(void)
         cmocka_unit_test(damaged_indices_are_refused_or_sound),
         cmocka_unit_test(strictness),
         cmocka_unit_test(symbols_round_trip),
+        cmocka_unit_test(every_base_has_its_group),
         cmocka_unit_test(symbols_take_their_size),
         cmocka_unit_test(joint_round_trip),
         cmocka_unit_test(joint_strictness),
