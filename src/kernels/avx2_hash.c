@@ -4,17 +4,12 @@
 #if defined(__x86_64__)
 #include "kernels/xxh3.h"
 
-#include <immintrin.h>
-
-#define TARGET __attribute__((target("avx2")))
-#define INLINED static inline __attribute__((always_inline)) TARGET
-
-INLINED __m256i load(const void *at)
+TG_AVX2_INLINE __m256i load(const void *at)
 {
     return _mm256_loadu_si256((const __m256i *)at);
 }
 
-INLINED __m256i add_half(__m256i sums, const uint8_t *stripe, const uint8_t *secret)
+TG_AVX2_INLINE __m256i add_half(__m256i sums, const uint8_t *stripe, const uint8_t *secret)
 {
     __m256i data = load(stripe), keyed = _mm256_xor_si256(data, load(secret));
     __m256i product = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
@@ -22,7 +17,7 @@ INLINED __m256i add_half(__m256i sums, const uint8_t *stripe, const uint8_t *sec
 }
 
 /* Times the prime, in two halves. */
-INLINED __m256i scramble(__m256i sums, const uint8_t *secret)
+TG_AVX2_INLINE __m256i scramble(__m256i sums, const uint8_t *secret)
 {
     const __m256i prime = _mm256_set1_epi32((int)XXH3_PRIME);
     sums = _mm256_xor_si256(sums, _mm256_srli_epi64(sums, 47));
@@ -31,7 +26,7 @@ INLINED __m256i scramble(__m256i sums, const uint8_t *secret)
     return _mm256_add_epi64(_mm256_mul_epu32(sums, prime), _mm256_slli_epi64(upper, 32));
 }
 
-TARGET uint64_t tg_avx2_hash_leaf(const uint8_t *bytes, const tg_prefetch *next)
+TG_AVX2 uint64_t tg_avx2_hash_leaf(const uint8_t *bytes, const tg_prefetch *next)
 {
     enum { BLOCKS = 4, HALF = XXH3_STRIPE / 2 };
     __m256i first = load(xxh3_start), second = load(xxh3_start + 4);

@@ -2,6 +2,7 @@
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
+#include "kernels/avx2.h"
 #include "kernels/digits.h"
 #include "kernels/scalar.h"
 
@@ -280,6 +281,9 @@ TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size
     size_t done = 0;
     if (d.base == 2) {
         return read_signs(symbols, bytes, count);
+    }
+    if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers, which 16-bit lanes of any width do well */
+        return tg_avx2_bits_read(symbols, bytes, count, d);
     }
     if (d.base == 3) {
         done = read_base_3(symbols, bytes, count, &sound);

@@ -3,6 +3,7 @@
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
+#include "kernels/avx2.h"
 #include "kernels/digits.h"
 #include "kernels/scalar.h"
 
@@ -125,9 +126,6 @@ TG_AVX512_INLINE size_t write_groups_of(uint8_t *out, const uint16_t *symbols, s
 
 TG_AVX512 static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
-    if (d.symbols == 3 && d.bits == 7) {
-        return write_groups_of(out, symbols, count, d, 3, 7);
-    }
     if (d.symbols == 5 && d.bits == 8) {
         return write_groups_of(out, symbols, count, d, 5, 8);
     }
@@ -185,6 +183,10 @@ TG_AVX512 void tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_
     enum { PADDED = 4 * 64 };
     if (d.base == 2) {
         write_signs(out, symbols, count);
+        return;
+    }
+    if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers, which 16-bit lanes of any width do well */
+        tg_avx2_bits_write(out, symbols, count, d);
         return;
     }
     bool is_vector = (d.symbols > 1 && d.base < 128) || d.base == 512;

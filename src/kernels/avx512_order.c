@@ -4,8 +4,6 @@
 #if defined(__x86_64__)
 #include "kernels/scalar.h"
 
-#include <math.h>
-
 TG_AVX512 void tg_avx512_ends(float ends[2], const float *values, size_t n)
 {
     enum { INTERLEAVED = 4 }; /* hides the latency of the comparisons */
@@ -51,20 +49,20 @@ TG_AVX512 uint64_t tg_avx512_ways_up(const float *values, double high, double sc
 
 /* ---- order statistics -------------------------------------------------------------------------------------------------- */
 
-/* Sorts up to sixteen values. The rank of each is found by comparing it with all; ties keep their order. */
-TG_AVX512_INLINE void sort_few(float sorted[16], const float *few, unsigned n)
+/* Sorts sixteen values. The rank of each is found by comparing it with all; ties keep their order. */
+TG_AVX512_INLINE void sort_sixteen(float sorted[16], const float *few)
 {
-    const __m512 all = _mm512_maskz_loadu_ps(lanes_of(n), few);
-    for (unsigned i = 0; i < n; i++) {
+    const __m512 all = _mm512_loadu_ps(few);
+    for (unsigned i = 0; i < 16; i++) {
         __m512 one = _mm512_set1_ps(few[i]);
-        uint32_t less = _mm512_mask_cmp_ps_mask(lanes_of(n), all, one, _CMP_LT_OQ);
+        uint32_t less = _mm512_cmp_ps_mask(all, one, _CMP_LT_OQ);
         uint32_t before = _mm512_cmp_ps_mask(all, one, _CMP_EQ_OQ) & ((1u << i) - 1);
         sorted[_mm_popcnt_u32(less | before)] = few[i];
     }
 }
 
 /* The m-th of up to 32 values. */
-TG_AVX512_INLINE tg_ordered nth_of_few(const float *few, unsigned n, size_t m)
+TG_AVX512_INLINE tg_ordered nth_of_few(const float *few, size_t n, size_t m)
 {
     const __mmask16 here[2] = {lanes_of(n), lanes_of(n > 16 ? n - 16 : 0)};
     const __m512 all[2] = {_mm512_maskz_loadu_ps(here[0], few), _mm512_maskz_loadu_ps(here[1], few + 16)};
@@ -115,63 +113,12 @@ TG_AVX512_INLINE size_t keep_between(float *out, size_t *below, const float *val
     return (size_t)(to - out);
 }
 
-/* A range that most likely holds the m-th value, from the order statistics of a sample. */
-typedef struct range {
-    float low, high;
-} range;
+#define TG_TARGET TG_AVX512
+#include "kernels/order_loops.h"
 
-TG_AVX512_INLINE range around(const float *values, size_t n, size_t m)
-{
-    enum { SAMPLE = 16, MARGIN = 3 };
-    float sample[SAMPLE], sorted[SAMPLE];
-    for (size_t i = 0; i < SAMPLE; i++) {
-        sample[i] = values[n * (2 * i + 1) / (2 * SAMPLE)];
-    }
-    sort_few(sorted, sample, SAMPLE);
-    size_t place = m * SAMPLE / n;
-    return (range){place < MARGIN ? -INFINITY : sorted[place - MARGIN],
-                   place + MARGIN >= SAMPLE ? INFINITY : sorted[place + MARGIN]};
-}
-
-/* The same for n values in a known range, assumed uniform, with a margin of some standard deviations. */
-TG_AVX512_INLINE range inside(range r, size_t n, size_t m)
-{
-    float width = r.high - r.low, margin = 2.0f / sqrtf((float)n);
-    float share = ((float)m + 0.5f) / (float)n;
-    return (range){fmaxf(r.low, r.low + width * (share - margin)), fminf(r.high, r.low + width * (share + margin))};
-}
-
-/* Narrows a range around the m-th value until few values are left in it. */
 TG_AVX512 tg_ordered tg_avx512_nth(float *scratch, const float *values, size_t n, size_t m)
 {
-    float *buffers[2] = {scratch, scratch + n};
-    const float *among = values;
-    size_t among_n = n, less = 0; /* values below the range */
-    range r = {-INFINITY, INFINITY};
-    for (int turn = 0; among_n > 32; turn ^= 1) {
-        bool bounded = isfinite(r.high - r.low);
-        r = bounded ? inside(r, among_n, m - less) : around(among, among_n, m - less);
-        size_t below = 0, kept = keep_between(buffers[turn], &below, among, among_n, r.low, r.high);
-        if (m - less < below) { /* the sample was misleading: the value is below the range, */
-            r = (range){-INFINITY, nextafterf(r.low, -INFINITY)};
-            kept = keep_between(buffers[turn], &below, among, among_n, r.low, r.high);
-        } else if (m - less >= below + kept) { /* or above it */
-            r = (range){nextafterf(r.high, INFINITY), INFINITY};
-            kept = keep_between(buffers[turn], &below, among, among_n, r.low, r.high);
-        }
-        less += below;
-        if (r.low == r.high) {
-            return (tg_ordered){.value = r.low, .less = less, .equal = kept};
-        }
-        if (kept == among_n) { /* few distinct values: narrowing makes no progress */
-            return tg_scalar_nth(scratch, values, n, m);
-        }
-        among = buffers[turn];
-        among_n = kept;
-    }
-    tg_ordered found = nth_of_few(among, (unsigned)among_n, m - less);
-    found.less += less;
-    return found;
+    return nth(scratch, values, n, m);
 }
 
 TG_AVX512 void tg_avx512_split(float *out, const float *values, size_t n, const tg_ordered *at)

@@ -265,6 +265,42 @@ static void compare_bits(const tg_kernels *fast, tg_digits d, size_t n, test_ran
     free(want);
 }
 
+/* Any bytes, which may hold numbers that are too large: all refuse the same ones, and read the same symbols from others. One group is
+ * the largest that is valid, or larger, or all bytes are random. */
+static void compare_hostile(const tg_kernels *fast, tg_digits d, size_t n, test_random *r)
+{
+    static uint16_t symbols[SYMBOL_N], back[2][SYMBOL_N];
+    size_t groups = (n + d.symbols - 1) / d.symbols, len = (groups * d.bits + 7) / 8;
+    uint64_t limit = 1, most = (UINT64_C(1) << d.bits) - 1;
+    uint8_t *bytes = test_room(len);
+    for (uint32_t i = 0; i < d.symbols; i++) {
+        limit *= d.base;
+    }
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 0; i < n; i++) {
+            symbols[i] = (uint16_t)(test_bits(r) % d.base);
+        }
+        tg_kernels_scalar.coders.bits_write(bytes, symbols, n, d);
+        size_t bit = groups > 0 ? (size_t)(test_bits(r) % groups) * d.bits : 0;
+        uint64_t number = kind == 0 || limit > most ? limit - 1 : limit + test_bits(r) % (most - limit + 1);
+        for (uint32_t b = 0; kind < 2 && groups > 0 && b < d.bits; b++, bit++) {
+            bytes[bit / 8] = (uint8_t)((bytes[bit / 8] & ~(1u << bit % 8)) | (number >> b & 1) << bit % 8);
+        }
+        for (size_t i = 0; kind == 2 && i < len; i++) {
+            bytes[i] = (uint8_t)test_bits(r);
+        }
+        bool sound = tg_kernels_scalar.coders.bits_read(back[0], bytes, n, d);
+        assert_int_equal(fast->coders.bits_read(back[1], bytes, n, d), sound);
+        assert_true(!sound || memcmp(back[0], back[1], n * sizeof **back) == 0);
+        size_t whole = n / d.symbols / 8 * 8; /* moved to the buffer's end */
+        memmove(bytes + len - whole * d.bits / 8, bytes, whole * d.bits / 8);
+        const uint8_t *numbers = bytes + len - whole * d.bits / 8;
+        sound = tg_kernels_scalar.coders.numbers_below(numbers, whole, d.bits, limit);
+        assert_int_equal(fast->coders.numbers_below(numbers, whole, d.bits, limit), sound);
+    }
+    free(bytes);
+}
+
 static void compare_counts(const tg_kernels *fast, uint32_t base, size_t n, test_random *r)
 {
     static uint16_t symbols[SYMBOL_N];
@@ -282,17 +318,22 @@ static void compare_counts(const tg_kernels *fast, uint32_t base, size_t n, test
 static void plain_bits_and_counts_agree(void **state)
 {
     (void)state;
-    static const tg_digits digits[] = {{2, 1, 1},  {3, 5, 8},   {4, 1, 2},    {5, 3, 7},   {9, 5, 16}, {10, 3, 10},
-                                       {11, 2, 7}, {33, 8, 41}, {127, 6, 42}, {200, 1, 8}, {512, 1, 9}};
+    static const tg_digits digits[] = {{2, 1, 1},   {3, 5, 8},    {4, 1, 2},    {5, 3, 7},   {6, 5, 13},   {7, 6, 17},
+                                       {8, 1, 3},   {9, 5, 16},   {10, 3, 10},  {11, 2, 7},  {13, 7, 26},  {16, 1, 4},
+                                       {17, 8, 33}, {22, 2, 9},   {30, 1, 5},   {33, 8, 41}, {58, 8, 47},  {64, 1, 6},
+                                       {80, 3, 19}, {115, 7, 48}, {127, 6, 42}, {128, 1, 7}, {150, 4, 29}, {200, 1, 8},
+                                       {239, 1, 8}, {247, 1, 8},  {256, 1, 8},  {500, 1, 9}, {512, 1, 9}};
     test_random r = {37};
     for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
         const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
         for (size_t d = 0; fast != NULL && d < sizeof digits / sizeof *digits; d++) {
-            for (size_t n = 0; n < 400; n += 1 + n / 37) {
+            for (size_t n = 0; n < 400; n += 1 + n / 200 * 7) {
                 compare_bits(fast, digits[d], n, &r);
+                compare_hostile(fast, digits[d], n, &r);
                 compare_counts(fast, digits[d].base, n, &r);
             }
             compare_bits(fast, digits[d], SYMBOL_N - 3, &r);
+            compare_hostile(fast, digits[d], SYMBOL_N - 3, &r);
             compare_counts(fast, digits[d].base, SYMBOL_N - 3, &r);
         }
     }
