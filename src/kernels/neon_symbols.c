@@ -180,7 +180,7 @@ TG_NEON_INLINE uint16x8_t fixed_levels(float32x4_t values, float shift, float fa
     return vreinterpretq_u16_u32(vcvtq_n_u32_f32(vminnmq_f32(at, vdupq_n_f32(most)), 16));
 }
 
-/* Sixteen symbols. A level has at most 9 bits before the point, so its integer and the first 16 bits of its fraction are the halves
+/* Sixteen symbols. A level has at most 16 bits before the point, so its integer and the first 16 bits of its fraction are the halves
  * of one word; the draw decides unless it equals these bits. Returns whether all draws do. */
 TG_NEON_INLINE bool levels(uint16_t *symbols, const float *values, const uint16_t *upper, float shift, float factor,
                            uint32_t most, bool is_shifted)
