@@ -149,7 +149,9 @@ static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t len, s
 
 /* ---- numbers of up to nine bits ------------------------------------------------------------------------------------------ */
 
-/* Where eight numbers of up to nine bits are in sixteen bytes: two bytes hold each. */
+enum { SHORT = 9 }; /* bits, the most that two bytes hold wherever a number begins */
+
+/* Where eight such numbers are in sixteen bytes: two bytes hold each. */
 typedef struct shorts {
     uint8x16_t bytes;
     int16x8_t shifts;
@@ -337,9 +339,9 @@ bool tg_neon_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg
         done = read_base_5(symbols, bytes, len, count, &sound);
     } else if (d.base == 9) {
         done = read_base_9(symbols, bytes, count, &sound);
-    } else if (d.symbols == 1) {
+    } else if (d.symbols == 1 && d.bits <= SHORT) {
         done = read_singles(symbols, bytes, len, count, d, &sound);
-    } else if (d.base < 128) {
+    } else if (d.symbols > 1 && d.base < 128) {
         done = read_groups(symbols, bytes, len, count, d, &sound);
     }
     const uint8_t *rest = bytes + done / d.symbols * d.bits / 8;
@@ -350,7 +352,7 @@ bool tg_neon_numbers_below(const uint8_t *bytes, size_t n, uint32_t bits, uint64
 {
     size_t len = n / 8 * bits;
     bool sound = true;
-    if (bits <= 9) {
+    if (bits <= SHORT) {
         const shorts s = shorts_of(bits);
         uint16x8_t most = vdupq_n_u16(0);
         for (; len >= LOADED; bytes += bits, len -= bits) {

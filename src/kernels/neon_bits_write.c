@@ -278,9 +278,11 @@ void tg_neon_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_
         done = write_base_5(out, len, symbols, count);
     } else if (d.base == 9) {
         done = write_base_9(out, symbols, count);
-    } else if (d.symbols == 1) {
-        done = d.bits == 9 ? write_nines(out, len, symbols, count) : write_bits(out, len, symbols, count, d.bits);
-    } else if (d.base < 128) {
+    } else if (d.base == 512) {
+        done = write_nines(out, len, symbols, count);
+    } else if (d.symbols == 1 && d.bits <= 8) {
+        done = write_bits(out, len, symbols, count, d.bits);
+    } else if (d.symbols > 1 && d.base < 128) {
         done = write_groups(out, len, symbols, count, d);
     }
     tg_scalar_bits_write(out + done / d.symbols * d.bits / 8, symbols + done, count - done, d);

@@ -241,17 +241,26 @@ TG_NEON_INLINE uint32_t mark_sides(float32x4_t some, float32x4_t pivot)
     return vaddvq_u32(vsliq_n_u32(below, above, 16));
 }
 
+/* How many times four values can be read, and four be stored on either side. */
+static size_t safe_steps(size_t left, ptrdiff_t below, ptrdiff_t above)
+{
+    size_t least = (size_t)(below < above ? below : above);
+    return (left < least ? left : least) / 4;
+}
+
 void tg_neon_split(float *out, const float *values, size_t n, const tg_ordered *at)
 {
     const float32x4_t pivot = vdupq_n_f32(at->value);
     float *less = out, *more = out + at->less + at->equal;
     const float *end = out + n, *middle = more;
     size_t i = 0;
-    for (; n - i >= 4 && middle - less >= 4 && end - more >= 4; i += 4) {
-        float32x4_t some = vld1q_f32(values + i);
-        uint32_t marks = mark_sides(some, pivot);
-        less = put_marked(less, marks & 0xffff, some);
-        more = put_marked(more, marks >> 16, some);
+    for (size_t steps; (steps = safe_steps(n - i, middle - less, end - more)) > 0;) {
+        for (; steps > 0; steps--, i += 4) {
+            float32x4_t some = vld1q_f32(values + i);
+            uint32_t marks = mark_sides(some, pivot);
+            less = put_marked(less, marks & 0xffff, some);
+            more = put_marked(more, marks >> 16, some);
+        }
     }
     for (; n - i >= 4; i += 4) { /* one side is nearly full */
         float32x4_t some = vld1q_f32(values + i);

@@ -118,61 +118,85 @@ size_t tg_neon_moments(double of[2], const float *values, size_t n)
 {
     parts magnitudes[2] = {no_parts(), no_parts()}, squares[2] = {no_parts(), no_parts()};
     size_t whole = n - n % PARTS;
+    const float *second = whole > 0 ? values + HALF : values;
     float rest[PARTS];
     load_rest(rest, values + whole, n - whole);
     size_t zeros = add_moments(&magnitudes[0], &squares[0], values, whole, rest);
-    zeros += add_moments(&magnitudes[1], &squares[1], values + HALF, whole, rest + HALF);
+    zeros += add_moments(&magnitudes[1], &squares[1], second, whole, rest + HALF);
     of[0] = fold(magnitudes[0], magnitudes[1]);
     of[1] = fold(squares[0], squares[1]);
     return whole + PARTS - zeros;
 }
 
-/* All partial sums of one group, in binary32. */
-typedef struct narrow_parts {
-    float32x4_t of[PARTS / 4];
-} narrow_parts;
+/* Half of the partial sums of the values above a threshold, and of the others, in binary32. */
+typedef struct sides {
+    float32x4_t below[HALF / 4], above[HALF / 4];
+} sides;
 
-TG_NEON_INLINE double fold_narrow(const float of[PARTS])
+TG_NEON_INLINE parts widen(const float32x4_t of[HALF / 4])
 {
-    double wide[PARTS];
-    for (size_t l = 0; l < PARTS; l++) {
-        wide[l] = (double)of[l];
+    parts p;
+    for (int v = 0; v < HALF / 4; v++) {
+        p.of[2 * v] = vcvt_f64_f32(vget_low_f32(of[v]));
+        p.of[2 * v + 1] = vcvt_high_f64_f32(of[v]);
     }
-    return tg_fold(wide);
+    return p;
 }
 
-/* Zeros are added to the sums of the other group, which is exact. */
-size_t tg_neon_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+/* Adds up to sixteen values that are left, one by one. */
+static size_t add_few(sides *s, const float *values, float threshold, float scale, size_t n)
 {
-    const float32x4_t limit = vdupq_n_f32(threshold);
-    narrow_parts below, above;
-    float of[2][PARTS];
-    uint32x4_t counts = vdupq_n_u32(0);
-    size_t i = 0;
-    for (int v = 0; v < PARTS / 4; v++) {
-        below.of[v] = above.of[v] = vdupq_n_f32(0);
+    float of[2][HALF];
+    size_t count = 0;
+    memcpy(of[0], s->below, sizeof of[0]);
+    memcpy(of[1], s->above, sizeof of[1]);
+    for (size_t i = 0; i < n && i < HALF; i++) {
+        bool is_above = values[i] > threshold;
+        of[is_above][i] += values[i] * scale;
+        count += is_above ? 1 : 0;
     }
-    for (; n - i >= PARTS; i += PARTS) {
-        for (int v = 0; v < PARTS / 4; v++) {
+    memcpy(s->below, of[0], sizeof of[0]);
+    memcpy(s->above, of[1], sizeof of[1]);
+    return count;
+}
+
+/* Sixteen values of every 32. Zeros are added to the sums of the other side, which is exact. Returns how many values are above. */
+TG_NEON_INLINE size_t add_around(sides *s, const float *values, float threshold, float scale, size_t n)
+{
+    const float32x4_t limit = vdupq_n_f32(threshold), zero = vdupq_n_f32(0);
+    float32x4_t below[4] = {zero, zero, zero, zero}, above[4] = {zero, zero, zero, zero};
+    uint32x4_t counts = vdupq_n_u32(0);
+    for (size_t i = 0; i < n; i += PARTS) {
+        for (int v = 0; v < 4; v++) {
             float32x4_t some = vld1q_f32(values + i + 4 * v);
             uint32x4_t scaled = vreinterpretq_u32_f32(vmulq_n_f32(some, scale)), is_above = vcgtq_f32(some, limit);
-            above.of[v] = vaddq_f32(above.of[v], vreinterpretq_f32_u32(vandq_u32(scaled, is_above)));
-            below.of[v] = vaddq_f32(below.of[v], vreinterpretq_f32_u32(vbicq_u32(scaled, is_above)));
+            above[v] = vaddq_f32(above[v], vreinterpretq_f32_u32(vandq_u32(scaled, is_above)));
+            below[v] = vaddq_f32(below[v], vreinterpretq_f32_u32(vbicq_u32(scaled, is_above)));
             counts = vsubq_u32(counts, is_above);
         }
     }
-    for (int v = 0; v < PARTS / 4; v++) {
-        vst1q_f32(of[0] + 4 * v, below.of[v]);
-        vst1q_f32(of[1] + 4 * v, above.of[v]);
+    for (int v = 0; v < 4; v++) {
+        s->below[v] = below[v];
+        s->above[v] = above[v];
     }
-    size_t count = vaddvq_u32(counts);
-    for (size_t l = 0; i < n; i++, l++) {
-        bool is_above = values[i] > threshold;
-        of[is_above][l] += values[i] * scale;
-        count += is_above ? 1 : 0;
+    return vaddvq_u32(counts);
+}
+
+size_t tg_neon_sums_around(double around[2], const float *values, float threshold, float scale, size_t n)
+{
+    sides lower, upper;
+    size_t whole = n - n % PARTS, left = n - whole;
+    const float *second = whole > 0 ? values + HALF : values;
+    size_t count = add_around(&lower, values, threshold, scale, whole);
+    count += add_around(&upper, second, threshold, scale, whole);
+    if (left > 0) {
+        count += add_few(&lower, values + whole, threshold, scale, left);
     }
-    around[0] = fold_narrow(of[0]);
-    around[1] = fold_narrow(of[1]);
+    if (left > HALF) {
+        count += add_few(&upper, values + whole + HALF, threshold, scale, left - HALF);
+    }
+    around[0] = fold(widen(lower.below), widen(upper.below));
+    around[1] = fold(widen(lower.above), widen(upper.above));
     return count;
 }
 

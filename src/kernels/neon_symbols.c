@@ -3,6 +3,7 @@
 #include "kernels/neon.h"
 
 #if defined(__AARCH64EL__)
+#include "kernels/digits.h"
 #include "kernels/scalar.h"
 
 #include <string.h>
@@ -179,7 +180,7 @@ TG_NEON_INLINE uint16x8_t fixed_levels(float32x4_t values, float shift, float fa
     return vreinterpretq_u16_u32(vcvtq_n_u32_f32(vminnmq_f32(at, vdupq_n_f32(most)), 16));
 }
 
-/* Sixteen symbols. A level has at most 9 bits before the point, so its integer and the first 16 bits of its fraction are the halves
+/* Sixteen symbols. A level has at most 16 bits before the point, so its integer and the first 16 bits of its fraction are the halves
  * of one word; the draw decides unless it equals these bits. Returns whether all draws do. */
 TG_NEON_INLINE bool levels(uint16_t *symbols, const float *values, const uint16_t *upper, float shift, float factor,
                            uint32_t most, bool is_shifted)
@@ -244,13 +245,15 @@ void tg_neon_natural(uint16_t *symbols, const float *values, const tg_draws *dra
     tg_scalar_natural(symbols + i, values + i, &rest, n - i);
 }
 
-enum { INTERVALS = 16 };
+enum { INTERVALS = TG_BASE_MAX, FEW = 16 };
 
-/* Up to 16 intervals between bounds: where they begin, and 2^16 over their widths. False if a width has no reciprocal. Of a width of
- * 0 that is infinity, which gives the right answer: all or nothing. */
+/* Intervals between bounds: where they begin, and 2^16 over their widths. False if a width has no reciprocal. Of a width of 0 that is
+ * infinity, which gives the right answer: all or nothing. */
 static bool intervals_of(float low[INTERVALS], float per_unit[INTERVALS], const float *bounds, uint32_t bound_n)
 {
-    bool sound = bound_n <= INTERVALS + 1;
+    bool sound = bound_n <= INTERVALS;
+    memset(low, 0, FEW * sizeof *low);
+    memset(per_unit, 0, FEW * sizeof *per_unit);
     for (uint32_t b = 0; sound && b + 1 < bound_n; b++) {
         float width = bounds[b + 1] - bounds[b];
         low[b] = bounds[b];
@@ -260,18 +263,28 @@ static bool intervals_of(float low[INTERVALS], float per_unit[INTERVALS], const 
     return sound;
 }
 
-TG_NEON_INLINE float32x4_t floats_at(const uint8x16x4_t *table, uint8x16_t at, int vector_n)
+/* Floats of up to FEW intervals are looked up in `vector_n`, a constant, vectors, by bytes. */
+TG_NEON_INLINE float32x4_t floats_at(const uint8x16x4_t *table, uint32x4_t at, int vector_n)
 {
-    return vreinterpretq_f32_u8(bytes_at(table, at, vector_n));
+    uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), at, 0x04040404);
+    return vreinterpretq_f32_u8(bytes_at(table, vreinterpretq_u8_u32(bytes), vector_n));
 }
 
-/* Returns how many values are done. */
+/* Of more intervals one by one. */
+TG_NEON_INLINE float32x4_t load_floats(const float *table, uint32x4_t at)
+{
+    float32x4_t four = vld1q_dup_f32(table + vgetq_lane_u32(at, 0));
+    four = vld1q_lane_f32(table + vgetq_lane_u32(at, 1), four, 1);
+    four = vld1q_lane_f32(table + vgetq_lane_u32(at, 2), four, 2);
+    return vld1q_lane_f32(table + vgetq_lane_u32(at, 3), four, 3);
+}
+
+/* Returns how many values are done. `vector_n` 0: more than FEW intervals. */
 TG_NEON_INLINE size_t round_all(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                                 uint32_t bound_n, float scale, size_t n, const float lows[INTERVALS],
                                 const float per_units[INTERVALS], int vector_n)
 {
     const uint8x16x4_t low = vld1q_u8_x4((const uint8_t *)lows), per_unit = vld1q_u8_x4((const uint8_t *)per_units);
-    const uint32x4_t first = vdupq_n_u32(0x03020100); /* the bytes of a float */
     const uint16_t *upper = draws->upper;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
@@ -288,9 +301,9 @@ TG_NEON_INLINE size_t round_all(uint16_t *symbols, const float *values, const tg
             }
         }
         for (size_t v = 0; v < 4; v++) {
-            uint8x16_t at = vreinterpretq_u8_u32(vmlaq_n_u32(first, below[v], 0x04040404));
-            value[v] =
-                vmulq_f32(vsubq_f32(value[v], floats_at(&low, at, vector_n)), floats_at(&per_unit, at, vector_n));
+            float32x4_t from = vector_n > 0 ? floats_at(&low, below[v], vector_n) : load_floats(lows, below[v]);
+            float32x4_t by = vector_n > 0 ? floats_at(&per_unit, below[v], vector_n) : load_floats(per_units, below[v]);
+            value[v] = vmulq_f32(vsubq_f32(value[v], from), by);
         }
         uint16x8_t distance = vdupq_n_u16(UINT16_MAX);
         for (size_t v = 0; v < 4; v += 2) {
@@ -308,12 +321,13 @@ TG_NEON_INLINE size_t round_all(uint16_t *symbols, const float *values, const tg
 void tg_neon_round_between(uint16_t *symbols, const float *values, const tg_draws *draws, const float *bounds,
                            uint32_t bound_n, float scale, size_t n)
 {
-    float low[INTERVALS] = {0}, per_unit[INTERVALS] = {0};
+    float low[INTERVALS], per_unit[INTERVALS];
     size_t i = 0;
     if (intervals_of(low, per_unit, bounds, bound_n)) {
-        i = bound_n <= 5   ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 1)
-            : bound_n <= 9 ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 2)
-                           : round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 4);
+        i = bound_n <= 5         ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 1)
+            : bound_n <= 9       ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 2)
+            : bound_n <= FEW + 1 ? round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 4)
+                                 : round_all(symbols, values, draws, bounds, bound_n, scale, n, low, per_unit, 0);
     }
     tg_draws rest = tg_draws_from(draws, i);
     tg_scalar_round_between(symbols + i, values + i, &rest, bounds, bound_n, scale, n - i);
