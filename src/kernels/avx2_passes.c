@@ -46,7 +46,17 @@ TG_AVX2_INLINE size_t before_aligned(const float *out, size_t n)
 
 TG_AVX2 void tg_avx2_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len)
 {
-    memcpy(out, bytes, len);
+    enum { LINE = 64 };
+    size_t i = (0 - (uintptr_t)out) % LINE;
+    i = i < len ? i : len;
+    memcpy(out, bytes, i);
+    for (; len - i >= LINE; i += LINE) {
+        for (size_t half = i; half < i + LINE; half += LINE / 2) {
+            __m256i some = _mm256_loadu_si256((const __m256i *)(const void *)(bytes + half));
+            _mm256_stream_si256((__m256i *)(void *)(out + half), some);
+        }
+    }
+    memcpy(out + i, bytes + i, len - i);
 }
 
 TG_AVX2 void tg_avx2_copy(float *out, const float *values, size_t n, bool non_temporal)
