@@ -10,7 +10,7 @@
 #include "fail.h"
 #include "file.h"
 
-enum { TENSOR_MAX = 1000000, DIM_MAX = 8, NAME_CAP = 16 };
+enum { TENSOR_MAX = 1000000, DIM_MAX = 8, NAME_CAP = 24 };
 #define ELEMENT_MAX (UINT64_C(1) << 40) /* of all tensors together, as of --n */
 
 /* Reads "AxBx..." into dims; returns their number, 0 if that is not what it is. */

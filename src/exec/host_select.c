@@ -135,14 +135,16 @@ static const float *load(tg_encoding *e, uint64_t at, size_t n, bool keeps)
     return tg_load_sum(e->scratch->u, next, e, at, n, non_temporal) == NULL ? NULL : e->scratch->u;
 }
 
-/* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. */
-enum { STRETCH = 64 };
+/* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. A sample costs as much
+ * as measuring twice as many elements, so it is a small share of them; less than SAMPLE_MIN would tell too little. */
+enum { STRETCH = 64, SAMPLE_SHARE = 64, SAMPLE_MIN = 1024 };
 
 static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t worker)
 {
     const tg_unit_plan *u = &p->run->plan->units[i];
-    size_t stretches = TG_SAMPLE_MAX / STRETCH, n = 0;
-    if (u->hi - u->lo < 4 * TG_SAMPLE_MAX) {
+    uint64_t share = (u->hi - u->lo) / SAMPLE_SHARE;
+    size_t stretches = (size_t)(share < TG_SAMPLE_MAX ? share : TG_SAMPLE_MAX) / STRETCH, n = 0;
+    if (share < SAMPLE_MIN) {
         return 0;
     }
     for (size_t s = 0; s < stretches; s++) {
