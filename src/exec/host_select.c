@@ -219,15 +219,66 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
     }
 }
 
-static void finish_unit(void *context, uint32_t worker, size_t job)
+/* ---- the end of the measuring pass ------------------------------------------------------------------------------------- */
+
+typedef struct turn_pass {
+    const pass *p;
+    uint32_t number;
+} turn_pass;
+
+static bool takes_turn(const tg_unit_work *w, const tg_select_part *select, uint32_t number)
 {
-    const pass *p = context;
-    const tg_lane_job *lane = &p->run->lane_jobs[job];
-    tg_unit_work *w = &p->run->units[lane->unit];
+    return number < (w->lanes > 1 ? select->turns : 1);
+}
+
+static void sift_lane(void *context, uint32_t worker, size_t job)
+{
+    const turn_pass *turn = context;
+    const tg_run *run = turn->p->run;
+    const tg_lane_job *lane = &run->lane_jobs[job];
+    const tg_select_part *select = run->plan->units[lane->unit].stages.select;
     (void)worker;
-    if (lane->lane == 0 && w->measures) {
-        w->measures = !p->run->plan->units[lane->unit].stages.select->finish(w->select);
+    if (run->units[lane->unit].measures && takes_turn(&run->units[lane->unit], select, turn->number)) {
+        select->sift(run->units[lane->unit].select, lane->lane, turn->number);
     }
+}
+
+/* Ends the pass of all units but those that were misled by an estimate; these start again, without it. Returns whether there are
+ * such. */
+static bool finish_units(const pass *p)
+{
+    tg_run *run = p->run;
+    bool again = false, more = true;
+    for (uint32_t number = 0; more; number++) {
+        turn_pass turn = {p, number};
+        run_jobs(run, run->lane_job_n, sift_lane, &turn);
+        more = false;
+        for (size_t j = 0; j < run->lane_job_n; j++) {
+            const tg_lane_job *lane = &run->lane_jobs[j];
+            tg_unit_work *w = &run->units[lane->unit];
+            const tg_select_part *select = run->plan->units[lane->unit].stages.select;
+            if (lane->lane != 0 || !w->measures || !takes_turn(w, select, number)) {
+                continue;
+            }
+            if (!select->combine(w->select, number)) {
+                w->measures = false;
+                w->is_misled = again = true;
+            }
+            more = more || takes_turn(w, select, number + 1);
+        }
+    }
+    for (size_t j = 0; j < run->lane_job_n; j++) {
+        const tg_lane_job *lane = &run->lane_jobs[j];
+        tg_unit_work *w = &run->units[lane->unit];
+        if (lane->lane == 0) {
+            w->measures = w->is_misled;
+            w->is_misled = false;
+        }
+        if (lane->lane == 0 && w->measures) {
+            start_unit(p, lane->unit);
+        }
+    }
+    return again;
 }
 
 tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why)
@@ -259,16 +310,7 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
                 return tg_host_refuse(run, run->lane_jobs[j].bad_tensor, source, why);
             }
         }
-        run_jobs(run, run->lane_job_n, finish_unit, &p);
-        again = false;
-        for (size_t j = 0; j < run->lane_job_n;
-             j++) { /* units that were misled by an estimate start again without it */
-            const tg_lane_job *lane = &run->lane_jobs[j];
-            if (lane->lane == 0 && run->units[lane->unit].measures) {
-                start_unit(&p, lane->unit);
-                again = true;
-            }
-        }
+        again = finish_units(&p);
     }
     return TG_OK;
 }

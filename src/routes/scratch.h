@@ -44,6 +44,7 @@ typedef struct tg_unit_work {
     tg_tree magnitudes; /* their sums of chunks over what was sent, where the scale needs it */
     float scale;        /* of the whole unit, once all of its chunks are encoded */
     bool measures;      /* in this run of the measuring pass: not if an earlier one has found all */
+    bool is_misled;     /* by an estimate: it is measured again */
 } tg_unit_work;
 
 /* Residual state, current and next: a step that fails changes nothing. */

@@ -6,8 +6,8 @@
  *
  * The k largest are found by counting, as in a radix sort. Candidates are counted by the upper bits of their magnitude. The
  * cell that has the k-th largest is then counted by the bits below, and so on, until the k-th magnitude is known, and how
- * many candidates of exactly that magnitude are selected. At the end the same is done with the candidates of all lanes. So
- * the result does not depend on the number of lanes or on the estimate. */
+ * many candidates of exactly that magnitude are selected. At the end the same is done with the candidates of all lanes: each
+ * lane counts its own, and the counts are added up. So the result does not depend on the number of lanes or on the estimate. */
 #include "base/bits.h"
 #include "kernels/kernels.h"
 #include "select/select.h"
@@ -45,12 +45,14 @@ static uint64_t most(const double *p, uint64_t n)
 }
 
 typedef struct lane {
-    uint64_t count;
+    uint64_t count; /* candidates; after the last turn those that are selected */
     uint32_t bound; /* a magnitude key; smaller magnitudes are not candidates */
+    uint64_t left;  /* keys of candidates of which the turns so far do not tell whether they are selected */
+    uint64_t ties;  /* candidates of exactly the smallest selected magnitude that are selected */
 } lane;
 
-/* The scratch buffer starts with this. The lanes follow, then the candidates of every lane, then a key for each candidate.
- * After `finish`, the first k candidates are the result. */
+/* The scratch buffer starts with this. The lanes follow, then the candidates of every lane, a key for each candidate, and
+ * counters of every lane if there are several. */
 typedef struct topk {
     uint64_t k, n;
     uint64_t lane_k;   /* candidates that a lane must keep: k, or all of its elements */
@@ -59,6 +61,9 @@ typedef struct topk {
     lane *of_lane;        /* one a lane */
     uint64_t *candidates; /* of lane l from l * lane_cap on */
     uint32_t *keys;       /* scratch for a key of each candidate, likewise */
+    uint32_t *counts;     /* CELLS a lane, with several lanes */
+    uint64_t rank;        /* of the k-th largest among the keys that are left */
+    uint32_t kth;         /* its upper bits, as many as are known */
 } topk;
 
 /* A candidate has its magnitude's key in the upper bits and its index in the lower ones. */
@@ -72,7 +77,7 @@ typedef struct topk {
 /* ---- the k largest ----------------------------------------------------------------------------------------------------- */
 
 /* The bits of a key by which candidates are counted in each round, from the highest on. */
-enum { ROUNDS = 3, CELL_BITS = 12 };
+enum { ROUNDS = 3, CELL_BITS = 12, CELLS = 1 << CELL_BITS };
 static const struct {
     unsigned shift, bits;
 } rounds[ROUNDS] = {{19, CELL_BITS}, {7, CELL_BITS}, {0, 7}};
@@ -124,7 +129,7 @@ static uint32_t find_kth(uint64_t *ties, uint32_t *keys, uint64_t n, uint64_t k)
         n = few;
     }
     for (int r = 0; r < ROUNDS; r++) {
-        uint64_t counts[1 << CELL_BITS] = {0}, in_cell = 0;
+        uint64_t counts[CELLS] = {0}, in_cell = 0;
         uint32_t last = (1u << rounds[r].bits) - 1, cell = last;
         for (uint64_t i = 0; i < n; i++) {
             counts[keys[i] >> rounds[r].shift & last]++;
@@ -167,7 +172,8 @@ static uint32_t keep_largest(uint64_t *candidates, uint32_t *keys, uint64_t n, u
 static uint64_t scratch_len(const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
 {
     uint64_t k = most(p, n), lane_k = LANE_K(k, lane_n), lane_cap = LANE_CAP(lane_k, lane_n);
-    return sizeof(topk) + lanes * (sizeof(lane) + lane_cap * (sizeof(uint64_t) + sizeof(uint32_t)));
+    uint64_t count_len = lanes > 1 ? CELLS * sizeof(uint32_t) : 0;
+    return sizeof(topk) + lanes * (sizeof(lane) + lane_cap * (sizeof(uint64_t) + sizeof(uint32_t)) + count_len);
 }
 
 static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, uint64_t lane_n)
@@ -179,6 +185,7 @@ static void start(void *scratch, const double *p, uint64_t n, uint32_t lanes, ui
     t->of_lane = (lane *)(void *)(t + 1);
     t->candidates = (uint64_t *)(void *)(t->of_lane + lanes);
     t->keys = (uint32_t *)(void *)(t->candidates + lanes * t->lane_cap);
+    t->counts = t->keys + lanes * t->lane_cap;
     memset(t->of_lane, 0, lanes * sizeof(lane));
 }
 
@@ -225,31 +232,125 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
     mine->count += count;
 }
 
-/* False if fewer than k candidates were found, because the estimated bound was too high. A lane that dropped candidates still
- * has k of them. */
-static bool finish(void *scratch)
+/* ---- the end of the pass ----------------------------------------------------------------------------------------------- */
+
+enum { TURN_KEEP = ROUNDS, TURNS }; /* a turn for each round of counting, and one to keep what is selected */
+
+/* The keys that are left and have the upper bits of the k-th largest stay; of the first round all. */
+static uint64_t drop_keys(uint32_t *keys, uint64_t n, uint32_t kth, unsigned shift)
+{
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t key = keys[i];
+        keys[left] = key;
+        left += key >> shift == kth ? 1 : 0;
+    }
+    return left;
+}
+
+static void count_round(const topk *t, uint32_t l, uint32_t round)
+{
+    lane *mine = &t->of_lane[l];
+    const uint64_t *candidates = t->candidates + l * t->lane_cap;
+    uint32_t *keys = t->keys + l * t->lane_cap, *counts = t->counts + (size_t)l * CELLS;
+    if (round == 0) {
+        for (uint64_t i = 0; i < mine->count; i++) {
+            keys[i] = (uint32_t)(candidates[i] >> INDEX_BITS);
+        }
+        mine->left = mine->count;
+    } else {
+        mine->left = drop_keys(keys, mine->left, t->kth, rounds[round - 1].shift);
+    }
+    memset(counts, 0, CELLS * sizeof *counts);
+    for (uint64_t i = 0; i < mine->left; i++) {
+        counts[keys[i] >> rounds[round].shift & ((1u << rounds[round].bits) - 1)]++;
+    }
+}
+
+/* Moves the selected candidates of a lane to the front, in their order. */
+static void keep_selected(const topk *t, uint32_t l)
+{
+    lane *mine = &t->of_lane[l];
+    uint64_t *candidates = t->candidates + l * t->lane_cap, kept = 0, ties = mine->ties;
+    for (uint64_t i = 0; i < mine->count; i++) {
+        uint32_t key = (uint32_t)(candidates[i] >> INDEX_BITS);
+        bool is_tie = key == t->kth, stays = key > t->kth || (is_tie && ties > 0);
+        candidates[kept] = candidates[i];
+        kept += stays ? 1 : 0;
+        ties -= is_tie && stays ? 1 : 0;
+    }
+    mine->count = kept;
+}
+
+static void sift(void *scratch, uint32_t l, uint32_t turn)
 {
     topk *t = scratch;
-    uint64_t *all = t->candidates, count = t->of_lane[0].count;
-    for (uint32_t l = 1; l < t->lanes; l++) {
-        uint64_t n = t->of_lane[l].count;
-        memmove(all + count, t->candidates + l * t->lane_cap, n * sizeof *all);
-        count += n;
+    lane *mine = &t->of_lane[l];
+    if (t->lanes == 1 && mine->count > t->k) {
+        (void)keep_largest(t->candidates, t->keys, mine->count, t->k);
+        mine->count = t->k;
+    } else if (t->lanes > 1 && turn == TURN_KEEP) {
+        keep_selected(t, l);
+    } else if (t->lanes > 1) {
+        count_round(t, l, turn);
     }
-    if (count < t->k) {
+}
+
+/* Of the candidates with exactly the k-th magnitude the first are selected. */
+static void share_ties(topk *t, uint32_t cell)
+{
+    uint64_t left = t->rank;
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        uint64_t equal = t->counts[(size_t)l * CELLS + cell];
+        t->of_lane[l].ties = equal < left ? equal : left;
+        left -= t->of_lane[l].ties;
+    }
+}
+
+/* False if fewer than k candidates were found, because the estimated bound was too high. A lane that dropped candidates still
+ * has k of them. */
+static bool combine(void *scratch, uint32_t turn)
+{
+    topk *t = scratch;
+    uint64_t count = 0;
+    if (turn == 0) {
+        for (uint32_t l = 0; l < t->lanes; l++) {
+            count += t->of_lane[l].count;
+        }
+        t->rank = t->k;
+        t->kth = 0;
+    }
+    if (turn == 0 && count < t->k) {
         return false;
     }
-    if (count > t->k) {
-        (void)keep_largest(all, t->keys, count, t->k);
+    if (t->lanes == 1 || turn == TURN_KEEP) {
+        return true;
+    }
+    uint32_t cell = (1u << rounds[turn].bits) - 1;
+    for (;; cell--) {
+        uint64_t in_cell = 0;
+        for (uint32_t l = 0; l < t->lanes; l++) {
+            in_cell += t->counts[(size_t)l * CELLS + cell];
+        }
+        if (t->rank <= in_cell) {
+            break;
+        }
+        t->rank -= in_cell;
+    }
+    t->kth = t->kth << rounds[turn].bits | cell;
+    if (turn + 1 == ROUNDS) {
+        share_ties(t, cell);
     }
     return true;
 }
 
-/* The position in the result of the first index that is at least `at`. */
-static uint64_t first_from(const topk *t, uint64_t at)
+/* ---- the result ---------------------------------------------------------------------------------------------------------- */
+
+/* The position in a lane's result of the first index that is at least `at`. */
+static uint64_t first_from(const topk *t, uint32_t l, uint64_t at)
 {
-    const uint64_t *chosen = t->candidates;
-    uint64_t from = 0, to = t->k; /* the position is in [from, to] */
+    const uint64_t *chosen = t->candidates + l * t->lane_cap;
+    uint64_t from = 0, to = t->of_lane[l].count; /* the position is in [from, to] */
     while (from < to) {
         uint64_t middle = from + (to - from) / 2;
         if ((chosen[middle] & INDEX_MASK) < at) {
@@ -264,10 +365,14 @@ static uint64_t first_from(const topk *t, uint64_t at)
 static uint64_t list(uint32_t *list, uint64_t most, const void *scratch, uint64_t at, uint64_t n)
 {
     const topk *t = scratch;
-    const uint64_t *chosen = t->candidates + first_from(t, at);
-    uint64_t count = first_from(t, at + n) - first_from(t, at);
-    for (uint64_t i = 0; count <= most && i < count; i++) {
-        list[i] = (uint32_t)((chosen[i] & INDEX_MASK) - at);
+    uint64_t count = 0;
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        const uint64_t *chosen = t->candidates + l * t->lane_cap;
+        uint64_t from = first_from(t, l, at), to = first_from(t, l, at + n);
+        for (uint64_t i = from; count + (to - from) <= most && i < to; i++) {
+            list[count + (i - from)] = (uint32_t)((chosen[i] & INDEX_MASK) - at);
+        }
+        count += to - from;
     }
     return count;
 }
@@ -277,10 +382,12 @@ static void mark(uint64_t *mask, const void *scratch, const double *p, uint64_t 
     (void)p;
     (void)u;
     const topk *t = scratch;
-    const uint64_t *chosen = t->candidates;
-    for (uint64_t i = first_from(t, at), end = first_from(t, at + n); i < end; i++) {
-        uint64_t bit = (chosen[i] & INDEX_MASK) - at;
-        mask[bit / 64] |= UINT64_C(1) << bit % 64;
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        const uint64_t *chosen = t->candidates + l * t->lane_cap;
+        for (uint64_t i = first_from(t, l, at), end = first_from(t, l, at + n); i < end; i++) {
+            uint64_t bit = (chosen[i] & INDEX_MASK) - at;
+            mask[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
     }
 }
 
@@ -297,7 +404,9 @@ const tg_select_part tg_select_topk = {
     .start = start,
     .estimate = estimate,
     .measure = measure,
-    .finish = finish,
+    .turns = TURNS,
+    .sift = sift,
+    .combine = combine,
     .list = list,
     .mark = mark,
 };
