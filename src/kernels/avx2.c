@@ -3,10 +3,9 @@
 
 #if defined(__x86_64__)
 #include "kernels/bmi2.h"
-#define TG_TARGET __attribute__((target("avx2,bmi2,f16c,popcnt")))
+#define TG_TARGET TG_AVX2
 #define TG_LANES 8
 #include "kernels/factor_loops.h"
-#include "kernels/minifloat_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
     .passes = {.all_finite = tg_avx2_all_finite,
@@ -35,7 +34,7 @@ const tg_kernels tg_kernels_avx2 = {
                 .signs = tg_avx2_signs,
                 .mark_above = tg_avx2_mark_above,
                 .count_above = tg_avx2_count_above,
-                .minifloats = minifloats,
+                .minifloats = tg_avx2_minifloats,
                 .round_between = tg_avx2_round_between,
                 .powers = tg_avx2_powers,
                 .look_up = tg_avx2_look_up,

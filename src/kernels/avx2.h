@@ -68,6 +68,9 @@ void tg_avx2_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_avx2_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_avx2_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 
+/* avx2_minifloat.c */
+void tg_avx2_minifloats(uint16_t *symbols, const float *values, float step, tg_float_format f, size_t n);
+
 /* avx2_sums.c */
 double tg_avx2_magnitudes(const float *values, size_t n);
 double tg_avx2_squares(const float *values, size_t n);
