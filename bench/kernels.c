@@ -4,6 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/digits.h"
 #include "kernels/hash.h"
+#include "kernels/minifloat.h"
 #include "kernels/rans.h"
 
 #include <math.h>
@@ -140,6 +141,8 @@ typedef size_t (*run)(const tg_kernels *k);
         return N;                                        \
     }
 
+static const tg_float_format fp4 = {.fraction_bits = 1, .bias = 1, .largest = 7};
+
 RUN(all_finite, (void)k->passes.all_finite(d.values, N))
 RUN(accumulate, (void)k->passes.accumulate(d.out, NULL, d.values, d.other, 0.9f, N, false))
 RUN(accumulate_twice, (void)k->passes.accumulate(d.out, d.out + N, d.values, d.other, 0.9f, N, false))
@@ -164,6 +167,7 @@ RUN_BUCKETS(natural, k->symbols.natural(d.out_symbols + at, d.values + at, &here
 RUN(signs, k->symbols.signs(d.out_symbols, d.values, N))
 RUN(mark_above, k->symbols.mark_above(d.out_symbols, d.values, 0.001f, N))
 RUN_BUCKETS(count_above, k->symbols.count_above(d.out_symbols + at, d.values + at, d.table, d.table_n, BUCKET))
+RUN_BUCKETS(minifloats, k->symbols.minifloats(d.out_symbols + at, d.values + at, 0.003f, fp4, BUCKET))
 RUN_BUCKETS(round_between,
             k->symbols.round_between(d.out_symbols + at, d.values + at, &here, d.table, d.table_n, 1.0f, BUCKET))
 RUN(powers, k->symbols.powers(d.out, d.symbols, N))
@@ -271,6 +275,7 @@ static const kernel kernels[] = {
     PLAIN(signs),
     PLAIN(mark_above),
     OF_TABLES(count_above),
+    PLAIN(minifloats),
     OF_TABLES(round_between),
     PLAIN(powers),
     OF_TABLES(look_up),

@@ -6,7 +6,6 @@
 #define TG_TARGET __attribute__((unused)) /* some have a version of their own */
 #define TG_LANES 4
 #include "kernels/factor_loops.h"
-#include "kernels/minifloat_loops.h"
 #include "kernels/loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rice_loops.h"
@@ -38,7 +37,7 @@ const tg_kernels tg_kernels_neon = {
                 .signs = tg_neon_signs,
                 .mark_above = tg_neon_mark_above,
                 .count_above = tg_neon_count_above,
-                .minifloats = minifloats,
+                .minifloats = tg_neon_minifloats,
                 .round_between = tg_neon_round_between,
                 .powers = tg_neon_powers,
                 .look_up = tg_neon_look_up,

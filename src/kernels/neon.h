@@ -47,6 +47,9 @@ void tg_neon_powers(float *values, const uint16_t *symbols, size_t n);
 void tg_neon_look_up(float *values, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 void tg_neon_look_up_add(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 
+/* neon_minifloat.c */
+void tg_neon_minifloats(uint16_t *symbols, const float *values, float step, tg_float_format f, size_t n);
+
 /* neon_sums.c */
 double tg_neon_magnitudes(const float *values, size_t n);
 double tg_neon_squares(const float *values, size_t n);

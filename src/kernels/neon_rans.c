@@ -242,13 +242,21 @@ typedef struct pulled {
     eight next;
 } pulled;
 
-TG_NEON_INLINE table table_of_words(const uint32_t words[TG_RANS_FEW])
+_Static_assert((int)TG_RANS_FEW <= (int)LANES, "a vector holds a table of few symbols");
+
+/* A table of few symbols: eight entries of 16 bits. */
+TG_NEON_INLINE uint8x16_t few_of(const uint32_t words[TG_RANS_FEW])
 {
-    uint16_t entries[TABLE_MAX];
-    for (int e = 0; e < TABLE_MAX; e++) {
+    uint16_t entries[LANES] = {0};
+    for (int e = 0; e < TG_RANS_FEW; e++) {
         entries[e] = (uint16_t)words[e];
     }
-    return table_of(entries);
+    return shuffle_of(entries);
+}
+
+TG_NEON_INLINE uint16x8_t few_at(uint8x16_t t, uint16x8_t at)
+{
+    return vreinterpretq_u16_u8(vqtbl1q_u8(t, vreinterpretq_u8_u16(at)));
 }
 
 TG_NEON_INLINE uint32x4_t four_slots(const uint32_t *slots, uint64_t at)
@@ -279,18 +287,16 @@ TG_NEON_INLINE pulled look_up(uint16x8_t low, eight top, const uint32_t *slots, 
     return (pulled){symbol, {next_of(front, top.low), next_of(back, top.high)}};
 }
 
-/* Of few symbols, by binary search in registers from `first`, a constant, on. */
-TG_NEON_INLINE pulled search(uint16x8_t low, eight top, const table *symbols, const table *starts,
-                             const table *frequencies, uint16_t first)
+/* Of few symbols, by binary search in registers. */
+TG_NEON_INLINE pulled search(uint16x8_t low, eight top, uint8x16_t symbols, uint8x16_t starts, uint8x16_t frequencies)
 {
     uint16x8_t at = vdupq_n_u16(LANE(0));
-    for (uint16_t step = first; step > 0; step /= 2) {
+    for (uint16_t step = TG_RANS_FEW / 2; step > 0; step /= 2) {
         uint16x8_t further = vaddq_u16(at, vdupq_n_u16((uint16_t)(step * 0x0202)));
-        at = vbslq_u16(vcgeq_u16(low, entries_at(starts, further)), further, at);
+        at = vbslq_u16(vcgeq_u16(low, few_at(starts, further)), further, at);
     }
-    eight frequency = widen(entries_at(frequencies, at));
-    eight offset = widen(vsubq_u16(low, entries_at(starts, at)));
-    return (pulled){entries_at(symbols, at),
+    eight frequency = widen(few_at(frequencies, at)), offset = widen(vsubq_u16(low, few_at(starts, at)));
+    return (pulled){few_at(symbols, at),
                     {vmlaq_u32(offset.low, frequency.low, top.low), vmlaq_u32(offset.high, frequency.high, top.high)}};
 }
 
@@ -307,16 +313,16 @@ TG_NEON_INLINE const uint8_t *refill(uint32_t *states, eight next, const uint8_t
     return at + 2 * (size_t)counts[mask];
 }
 
-/* Rounds of all states. `first` is that of `search`; 0: use the slots. */
+/* Rounds of all states. `are_few` and `has_upper` are constants. */
 TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                                  const uint8_t *end, size_t count, const tg_rans_slots *slots, uint16_t first,
+                                  const uint8_t *end, size_t count, const tg_rans_slots *slots, bool are_few,
                                   bool has_upper)
 {
     const int32x4_t above = vdupq_n_s32(-(int32_t)slots->bits);
     const uint16x8_t lowest = vdupq_n_u16((uint16_t)((1u << slots->bits) - 1));
     const uint16x8_t upper = vdupq_n_u16((uint16_t)slots->upper);
-    const table few = table_of_words(slots->few_symbol), starts = table_of_words(slots->few_start);
-    const table frequencies = table_of_words(slots->few_frequency);
+    const uint8x16_t few = few_of(slots->few_symbol), starts = few_of(slots->few_start);
+    const uint8x16_t frequencies = few_of(slots->few_frequency);
     const uint32_t *all = slots->slots, *last = states + lane_n;
     const uint8_t *at = *words;
     size_t i = 0;
@@ -325,8 +331,7 @@ TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t 
         for (uint32_t *here = states; here < last; here += LANES, out += LANES) {
             eight x = load(here), top = shift(x, above);
             uint16x8_t low = vandq_u16(lower_halves(x.low, x.high), lowest);
-            pulled p = first > 0 ? search(low, top, &few, &starts, &frequencies, first)
-                                 : look_up(low, top, all, upper, has_upper);
+            pulled p = are_few ? search(low, top, few, starts, frequencies) : look_up(low, top, all, upper, has_upper);
             vst1q_u16(out, p.symbol);
             at = refill(here, p.next, at);
         }
@@ -338,12 +343,11 @@ TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t 
 size_t tg_neon_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
                          const uint8_t *end, size_t count, const tg_rans_slots *slots)
 {
-    if (slots->few_n == 0) {
-        return slots->upper >> slots->bits == 0
-                   ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 0, true)
-                   : pull_rounds(symbols, states, lane_n, words, end, count, slots, 0, false);
+    if (slots->few_n > 0) {
+        return pull_rounds(symbols, states, lane_n, words, end, count, slots, true, false);
     }
-    return slots->few_n > 4 ? pull_rounds(symbols, states, lane_n, words, end, count, slots, 8, false)
-                            : pull_rounds(symbols, states, lane_n, words, end, count, slots, 2, false);
+    return slots->upper >> slots->bits == 0
+               ? pull_rounds(symbols, states, lane_n, words, end, count, slots, false, true)
+               : pull_rounds(symbols, states, lane_n, words, end, count, slots, false, false);
 }
 #endif

@@ -97,11 +97,12 @@ uint32_t tg_minifloat_table(float *decoded, const uint8_t *side, const tg_minifl
     for (uint32_t m = 0; m < normal; m++) {
         values[m] = (float)(int32_t)m * unit;
     }
-    for (uint32_t m = 1; m <= zero; m++) {
-        decoded[zero - m] = within(-values[m] * step, most);
-    }
     for (uint32_t m = 0; m <= zero; m++) {
         decoded[zero + m] = within(values[m] * step, most);
+    }
+    const float opposite = isnan(step) ? 1 : -1; /* a product that is negated has another NaN on some CPUs */
+    for (uint32_t m = 1; m <= zero; m++) {
+        decoded[zero - m] = decoded[zero + m] * opposite;
     }
     return f->values;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/digits.h"
 #include "kernels/kernels.h"
+#include "kernels/minifloat.h"
 #include "kernels/rans.h"
 
 #include <string.h>
@@ -124,6 +125,7 @@ static void call_symbols(const tg_kernels *k, size_t n)
     k->symbols.levels(symbols, values, &draws, 1.0f, 7.0f, 7, n);
     k->symbols.natural(symbols, values, &draws, n);
     k->symbols.powers(last_floats(4, n), symbols, n);
+    k->symbols.minifloats(symbols, values, 0.1f, (tg_float_format){1, 1, 7}, n);
     k->symbols.signs(symbols, values, n);
     k->symbols.mark_above(symbols, values, 0.25f, n);
     for (uint32_t table_n = 2; table_n < 80; table_n += 1 + table_n / 3) {
