@@ -2,9 +2,9 @@
 #include "frame_mutate.h"
 
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "forge.h"
 #include "frame/frame.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* Any bytes as a frame whose header, fingerprint and checksum are repaired first, so that the description, the chunks and their
  * indices are reached. docs/format.md, sections 1 and 6, describes the repaired fields. */
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "frame/frame.h"
 #include "frame_check.h"
 #include "frame_mutate.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 

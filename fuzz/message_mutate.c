@@ -2,10 +2,10 @@
 #include "message_mutate.h"
 
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "exchange/lgc.h"
 #include "forge.h"
 #include "frame/frame.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * the same bytes, and its next step succeeds or fails with an error on every rank. */
 #include "arenas.h"
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "exchange/lgc.h"
+#include "kernels/hash.h"
 #include "mutate.h"
 #include "trial.h"
 

@@ -17,8 +17,8 @@
 
 #include "base/bits.h"
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "exchange/ordering.h"
+#include "kernels/hash.h"
 
 #include <string.h>
 

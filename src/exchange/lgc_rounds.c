@@ -4,8 +4,8 @@
 #include "base/bits.h"
 #include "base/bytes.h"
 #include "base/half.h"
-#include "kernels/hash.h"
 #include "exchange/ordering.h"
+#include "kernels/hash.h"
 #include "kernels/kernels.h"
 
 #include <string.h>

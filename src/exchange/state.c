@@ -2,8 +2,8 @@
  * pure function of seed and step, so nothing else needs saving. Residuals pass through a small buffer on the host. */
 #include "base/bytes.h"
 #include "base/half.h"
-#include "kernels/hash.h"
 #include "exchange/exchange.h"
+#include "kernels/hash.h"
 
 #include <inttypes.h>
 #include <string.h>

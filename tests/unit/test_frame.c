@@ -2,8 +2,8 @@
 #include "support.h"
 
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "frame/frame.h"
+#include "kernels/hash.h"
 
 #include <stdlib.h>
 #include <string.h>

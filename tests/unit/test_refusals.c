@@ -3,8 +3,8 @@
 #include "world.h"
 
 #include "base/bytes.h"
-#include "kernels/hash.h"
 #include "exchange/exchange.h"
+#include "kernels/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
