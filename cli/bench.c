@@ -100,7 +100,8 @@ static void add_speed(cli_table *table, const char *name, const findings *f, con
     if (f->one == NULL) {
         cli_table_row(table, name, a, b);
     } else {
-        cli_table_row(table, name, a, b, op <= CLI_OP_COPY_ALL ? "" : cli_text_number(c, r->ratios[op], 2));
+        bool is_copy = op == CLI_OP_COPY || op == CLI_OP_COPY_ALL;
+        cli_table_row(table, name, a, b, is_copy ? "" : cli_text_number(c, r->ratios[op], 2));
     }
 }
 

@@ -102,7 +102,7 @@ TG_FACTOR_INLINE bool leaf_sums(float *out, const tg_matrix *m, size_t first, co
     vector parts[2][4][VECTORS];
     integers beyond = {0};
     leaf_end end;
-    const tg_matrix rest = {end.values[0], end.residuals[0], m->decay, TG_SUMS};
+    const tg_matrix rest = {&end.values[0][0], &end.residuals[0][0], m->decay, TG_SUMS};
     size_t at = first * m->stride, whole = n / TG_SUMS * TG_SUMS;
     if (whole < n) {
         copy_end(&end, m, at + whole, factor + whole, stride, n - whole, row_n, k_n, fed);
