@@ -35,7 +35,7 @@ TG_AVX2 uint64_t tg_avx2_hash_leaf(const uint8_t *bytes, const tg_prefetch *next
         size_t stripes = block + 1 < BLOCKS ? XXH3_BLOCK : XXH3_BLOCK - 1;
         for (size_t i = 0; i < stripes; i++, bytes += XXH3_STRIPE) {
             for (size_t end = line + next->each; line < end; line++) {
-                _mm_prefetch(next->from + line % 4 * next->quarter + line / 4 * 64, _MM_HINT_T0);
+                _mm_prefetch(next->from + line % 4 * next->quarter + line / 4 * 64, _MM_HINT_T1);
             }
             first = add_half(first, bytes, xxh3_secret(8 * i));
             second = add_half(second, bytes + HALF, xxh3_secret(8 * i + HALF));

@@ -63,7 +63,7 @@ TG_AVX2 void tg_avx2_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_
             }
         }
         for (size_t len = 0; len < SETS * EACH * VALUES_LEN; len += 64) {
-            _mm_prefetch((const char *)prefetch + VALUES_LEN * done + len, _MM_HINT_T0);
+            _mm_prefetch((const char *)prefetch + VALUES_LEN * done + len, _MM_HINT_T1);
         }
         for (int s = 0; s < SETS; s++) {
             put_blocks(upper + TG_HALVES * (done + (size_t)s * EACH), b[s]);

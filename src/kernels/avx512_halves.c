@@ -15,23 +15,28 @@ TG_AVX512 bool tg_avx512_halves_all_finite(const void *halves, uint16_t exponent
     return bad == 0;
 }
 
-/* Narrows one vector. Returns the lanes that are not finite. The instruction makes infinities of values beyond the range; these are
- * replaced by the largest value before. */
+/* Narrow one vector. They return the lanes that are not finite. Values beyond the range, NaN and Inf are rare, and have a branch of
+ * their own. */
+
+/* The instruction makes infinities of values beyond the range; these are replaced by the largest value before. */
 TG_AVX512_INLINE __mmask16 fp16_narrow(char *halves, const float *values, __mmask16 here)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), largest = _mm512_set1_epi32(0x477fe000);
     const __m512i infinity = _mm512_set1_epi32(0x7f800000);
     __m512i bits = _mm512_maskz_loadu_epi32(here, values), magnitude = _mm512_and_si512(bits, rest);
-    __mmask16 finite = _mm512_cmplt_epi32_mask(magnitude, infinity);
-    __mmask16 beyond = _mm512_mask_cmpgt_epi32_mask(finite, magnitude, largest);
-    __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
-    __m512 value = _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, beyond, clipped));
+    __mmask16 beyond = _mm512_cmpgt_epi32_mask(magnitude, largest), special = 0;
+    if (__builtin_expect(beyond != 0, 0)) {
+        special = _mm512_cmpge_epi32_mask(magnitude, infinity);
+        __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
+        bits = _mm512_mask_mov_epi32(bits, (__mmask16)(beyond & ~special), clipped);
+    }
     /* The masked form: without optimisation gcc's _mm512_cvtps_ph is a macro that converts -1 to a mask, and warns. */
-    _mm256_mask_storeu_epi16(halves, here, _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT));
-    return (__mmask16)~finite;
+    __m256i rounded = _mm512_maskz_cvtps_ph(0xffff, _mm512_castsi512_ps(bits), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_mask_storeu_epi16(halves, here, rounded);
+    return special;
 }
 
-/* The same, as tg_float_to_bf16 rounds. */
+/* As tg_float_to_bf16 rounds. */
 TG_AVX512_INLINE __mmask16 bf16_narrow(char *halves, const float *values, __mmask16 here)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000);
@@ -39,12 +44,15 @@ TG_AVX512_INLINE __mmask16 bf16_narrow(char *halves, const float *values, __mmas
     __m512i bits = _mm512_maskz_loadu_epi32(here, values), magnitude = _mm512_and_si512(bits, rest);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
-    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-    __mmask16 special = _mm512_cmpge_epi32_mask(magnitude, infinity);
-    rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, largest), clipped);
-    rounded = _mm512_mask_mov_epi32(rounded, special, bits);
-    rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, infinity), quiet);
+    __mmask16 beyond = _mm512_cmpgt_epi32_mask(magnitude, largest), special = 0;
+    if (__builtin_expect(beyond != 0, 0)) {
+        __m512i clipped = _mm512_or_si512(_mm512_andnot_si512(rest, bits), largest);
+        __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+        special = _mm512_cmpge_epi32_mask(magnitude, infinity);
+        rounded = _mm512_mask_mov_epi32(rounded, beyond, clipped);
+        rounded = _mm512_mask_mov_epi32(rounded, special, bits);
+        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, infinity), quiet);
+    }
     _mm256_mask_storeu_epi16(halves, here, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
     return special;
 }

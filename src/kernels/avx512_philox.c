@@ -83,7 +83,7 @@ TG_AVX512 void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uin
         }
         /* Lines of four quarters in turn, in the order in which passes read them. */
         for (size_t line = done / 2; line < done / 2 + LINES; line++) {
-            _mm_prefetch((const char *)prefetch + line % 4 * (8 * block_n) + line / 4 * 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)prefetch + line % 4 * (8 * block_n) + line / 4 * 64, _MM_HINT_T1);
         }
         for (int s = 0; s < SETS; s++) {
             put_blocks(upper + TG_HALVES * (done + (size_t)s * EACH), b[s]);

@@ -18,7 +18,8 @@
 #include <stdbool.h>
 
 /* Cache lines to prefetch during another pass: `each` of them for every 64 bytes of that pass, from number `first` on. Four
- * quarters of what will be read take turns. These are hints, and may point past the end of a buffer. */
+ * quarters of what will be read take turns. These are hints, and may point past the end of a buffer. Lines go to the
+ * second-level cache: the first has room for few that are on their way, and a pass that computes would wait for it. */
 typedef struct tg_prefetch {
     const char *from;
     size_t quarter, first, each;
