@@ -129,6 +129,9 @@ static tg_status acquire_unit(tg_unit_work *w, const tg_run *run, size_t i, tg_d
         uint64_t bins = (u->hi - u->lo + u->format.bin - 1) / u->format.bin;
         TG_TRY(tg_acquire(&w->maxima, a, bins, sizeof *w->maxima, why));
     }
+    if (!run->only_decodes && u->format.scale == TG_SCALE_MEAN) {
+        TG_TRY(tg_acquire(&w->magnitudes, a, 1, sizeof *w->magnitudes, why));
+    }
     if (select->scratch_len == NULL || (run->only_decodes && !is_drawn)) {
         return TG_OK;
     }
@@ -204,6 +207,7 @@ static void release_unit(const tg_run *run, size_t i)
 {
     const tg_unit_work *w = &run->units[i];
     bool shares_select = run->parent != NULL && run->plan->units[i].stages.select->by == TG_BY_SEED;
+    tg_release(&run->allocator, w->magnitudes);
     tg_release(&run->allocator, w->maxima);
     if (!shares_select) {
         tg_release(&run->allocator, w->select);

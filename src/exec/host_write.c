@@ -169,37 +169,50 @@ void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const u
 static float scale_of(const tg_run *run, uint32_t i)
 {
     const tg_unit_plan *u = &run->plan->units[i];
-    const float *maxima = run->units[i].maxima;
-    double sum = tg_tree_sum(&run->units[i].magnitudes), n = (double)run->stats[i].entries;
-    if (u->format.scale == TG_SCALE_ONE) {
-        return 1.0f;
-    }
-    if (maxima != NULL) {
-        uint64_t bins = (u->hi - u->lo + u->format.bin - 1) / u->format.bin;
-        sum = tg_sum_magnitudes(maxima, (size_t)bins);
-        n = (double)bins;
+    const tg_unit_work *w = &run->units[i];
+    double sum = 0, n = 0;
+    switch (u->format.scale) {
+    case TG_SCALE_MEAN:
+        sum = tg_tree_sum(w->magnitudes);
+        n = (double)run->stats[i].entries;
+        break;
+    case TG_SCALE_BINS:
+        n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
+        sum = tg_sum_magnitudes(w->maxima, (size_t)n);
+        break;
+    case TG_SCALE_ONE: return 1.0f;
+    case TG_SCALE_NONE: break;
     }
     return n > 0 ? (float)(sum / n) : 0.0f;
 }
 
-/* Statistics of all units, and scales where they have one. Chunks of a unit are in order, though not side by side. */
-static void settle_units(const pass *p, size_t chunk_n)
+/* Scales of all units that have one. Chunks of a unit are in order, though not side by side. */
+static void settle_scales(const pass *p, size_t chunk_n)
 {
     tg_run *run = p->run;
     for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
-        run->stats[i] = (tg_unit_stats){0};
-        run->units[i].magnitudes.n = 0;
+        if (run->units[i].magnitudes != NULL) {
+            run->units[i].magnitudes->n = 0;
+        }
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
-        const tg_written *written = &run->work->written[number];
-        uint32_t unit = p->plan->grid->chunks[number].unit;
-        tg_host_note_chunk(run, unit, &written->as.view, written->bytes);
-        tg_tree_add(&run->units[unit].magnitudes, written->as.magnitudes);
-    }
-    for (uint32_t i = 0; run->plan->has_scale && i < run->plan->layout->unit_n; i++) {
-        if (run->plan->units[i].format.scale != TG_SCALE_NONE) {
-            run->units[i].scale = scale_of(run, i);
+        tg_tree *magnitudes = run->units[p->plan->grid->chunks[number].unit].magnitudes;
+        if (magnitudes != NULL) {
+            tg_tree_add(magnitudes, run->work->written[number].as.magnitudes);
         }
+    }
+    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
+        run->units[i].scale = scale_of(run, i);
+    }
+}
+
+static void note_chunks(const pass *p, size_t chunk_n)
+{
+    tg_run *run = p->run;
+    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
+    for (size_t number = p->first; number < p->first + chunk_n; number++) {
+        const tg_written *written = &run->work->written[number];
+        tg_host_note_chunk(run, p->plan->grid->chunks[number].unit, &written->as.view, written->bytes);
     }
 }
 
@@ -274,9 +287,10 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         }
     }
     if ((plan->holds & TG_HAS_VALUES) != 0) {
-        settle_units(&p, chunk_n);
+        note_chunks(&p, chunk_n);
     }
     if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
+        settle_scales(&p, chunk_n);
         for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
             close_chunk(&p, 0, i);
         }

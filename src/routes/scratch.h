@@ -40,11 +40,11 @@ typedef struct tg_unit_work {
     float *maxima;    /* largest magnitude of each bin, where the scale is their mean */
     uint32_t lanes;   /* of the measuring pass */
     uint64_t lane_n;
-    float clip;         /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
-    tg_tree magnitudes; /* their sums of chunks over what was sent, where the scale needs it */
-    float scale;        /* of the whole unit, once all of its chunks are encoded */
-    bool measures;      /* in this run of the measuring pass: not if an earlier one has found all */
-    bool is_misled;     /* by an estimate: it is measured again */
+    float clip;          /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
+    tg_tree *magnitudes; /* sums of its chunks over what was sent, where the scale is their mean; else NULL */
+    float scale;         /* of the whole unit, once all of its chunks are encoded */
+    bool measures;       /* in this run of the measuring pass: not if an earlier one has found all */
+    bool is_misled;      /* by an estimate: it is measured again */
 } tg_unit_work;
 
 /* Residual state, current and next: a step that fails changes nothing. */
