@@ -221,61 +221,68 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
 
 /* ---- the end of the measuring pass ------------------------------------------------------------------------------------- */
 
+static void finish_unit(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const tg_lane_job *lane = &p->run->lane_jobs[job];
+    tg_unit_work *w = &p->run->units[lane->unit];
+    const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
+    (void)worker;
+    if (lane->lane == 0 && w->measures) {
+        w->measures = !select->finish(w->select);
+        w->turns = w->measures || w->lanes == 1 ? 0 : select->turns;
+    }
+}
+
 typedef struct turn_pass {
-    const pass *p;
+    const tg_run *run;
     uint32_t number;
 } turn_pass;
-
-static bool takes_turn(const tg_unit_work *w, const tg_select_part *select, uint32_t number)
-{
-    return number < (w->lanes > 1 ? select->turns : 1);
-}
 
 static void sift_lane(void *context, uint32_t worker, size_t job)
 {
     const turn_pass *turn = context;
-    const tg_run *run = turn->p->run;
-    const tg_lane_job *lane = &run->lane_jobs[job];
-    const tg_select_part *select = run->plan->units[lane->unit].stages.select;
+    const tg_lane_job *lane = &turn->run->lane_jobs[job];
+    const tg_unit_work *w = &turn->run->units[lane->unit];
     (void)worker;
-    if (run->units[lane->unit].measures && takes_turn(&run->units[lane->unit], select, turn->number)) {
-        select->sift(run->units[lane->unit].select, lane->lane, turn->number);
+    if (turn->number < w->turns) {
+        turn->run->plan->units[lane->unit].stages.select->sift(w->select, lane->lane, turn->number);
     }
 }
 
-/* Ends the pass of all units but those that were misled by an estimate; these start again, without it. Returns whether there are
- * such. */
-static bool finish_units(const pass *p)
+/* Turns in which the lanes of long units sift together. */
+static void take_turns(const tg_run *run)
 {
-    tg_run *run = p->run;
-    bool again = false, more = true;
-    for (uint32_t number = 0; more; number++) {
-        turn_pass turn = {p, number};
+    uint32_t most = 0;
+    for (size_t j = 0; j < run->lane_job_n; j++) {
+        uint32_t turns = run->units[run->lane_jobs[j].unit].turns;
+        most = turns > most ? turns : most;
+    }
+    for (uint32_t number = 0; number < most; number++) {
+        turn_pass turn = {run, number};
         run_jobs(run, run->lane_job_n, sift_lane, &turn);
-        more = false;
         for (size_t j = 0; j < run->lane_job_n; j++) {
             const tg_lane_job *lane = &run->lane_jobs[j];
-            tg_unit_work *w = &run->units[lane->unit];
-            const tg_select_part *select = run->plan->units[lane->unit].stages.select;
-            if (lane->lane != 0 || !w->measures || !takes_turn(w, select, number)) {
-                continue;
+            const tg_unit_work *w = &run->units[lane->unit];
+            if (lane->lane == 0 && number < w->turns) {
+                run->plan->units[lane->unit].stages.select->combine(w->select, number);
             }
-            if (!select->combine(w->select, number)) {
-                w->measures = false;
-                w->is_misled = again = true;
-            }
-            more = more || takes_turn(w, select, number + 1);
         }
     }
     for (size_t j = 0; j < run->lane_job_n; j++) {
-        const tg_lane_job *lane = &run->lane_jobs[j];
-        tg_unit_work *w = &run->units[lane->unit];
-        if (lane->lane == 0) {
-            w->measures = w->is_misled;
-            w->is_misled = false;
-        }
-        if (lane->lane == 0 && w->measures) {
+        run->units[run->lane_jobs[j].unit].turns = 0;
+    }
+}
+
+/* Starts units that were misled by an estimate again, without it. Returns whether there are such. */
+static bool start_again(const pass *p)
+{
+    bool again = false;
+    for (size_t j = 0; j < p->run->lane_job_n; j++) {
+        const tg_lane_job *lane = &p->run->lane_jobs[j];
+        if (lane->lane == 0 && p->run->units[lane->unit].measures) {
             start_unit(p, lane->unit);
+            again = true;
         }
     }
     return again;
@@ -310,7 +317,9 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
                 return tg_host_refuse(run, run->lane_jobs[j].bad_tensor, source, why);
             }
         }
-        again = finish_units(&p);
+        run_jobs(run, run->lane_job_n, finish_unit, &p);
+        take_turns(run);
+        again = start_again(&p);
     }
     return TG_OK;
 }

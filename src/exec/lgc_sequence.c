@@ -15,7 +15,7 @@ void tg_lgc_mark_largest(uint64_t *mask, const tg_lgc *l, const float *values, u
         size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
         tg_select_topk.measure(l->lead.scratch, 0, at, values + at, block);
     }
-    tg_select_topk.sift(l->lead.scratch, 0, 0); /* the only lane; there was no estimate */
+    (void)tg_select_topk.finish(l->lead.scratch); /* there was no estimate */
     for (uint64_t at = 0; at < n; at += TG_BLOCK) {
         size_t block = n - at < TG_BLOCK ? (size_t)(n - at) : TG_BLOCK;
         tg_select_topk.mark(mask + at / 64, l->lead.scratch, params, at, values + at, block);

@@ -44,7 +44,7 @@ typedef struct tg_unit_work {
     tg_tree *magnitudes; /* sums of its chunks over what was sent, where the scale is their mean; else NULL */
     float scale;         /* of the whole unit, once all of its chunks are encoded */
     bool measures;       /* in this run of the measuring pass: not if an earlier one has found all */
-    bool is_misled;      /* by an estimate: it is measured again */
+    uint32_t turns;      /* in which its lanes sift together what they have found */
 } tg_unit_work;
 
 /* Residual state, current and next: a step that fails changes nothing. */

@@ -90,12 +90,15 @@ typedef struct tg_select_part {
 
     void (*start)(void *scratch, const double *params, uint64_t n, uint32_t lanes, uint64_t lane_n);
     void (*measure)(void *scratch, uint32_t lane, uint64_t at, const float *u, size_t n);
-    /* After the last block, in turns: every lane sifts what it has found, then `combine` brings the findings of all lanes together.
-     * False only after the first turn, and after an estimate that was wrong: the pass is then repeated without one. A single lane
-     * has only the first turn. */
+    /* Combines the findings of all lanes, after the last block. False only after an estimate that was wrong: the pass is then
+     * repeated without it. */
+    bool (*finish)(void *scratch);
+
+    /* For parts whose lanes have much to sift after `finish` has returned true, if there are several: `turns` times every lane
+     * sifts what it has found, then `combine` brings that together. turns is 0 for all others. */
     uint32_t turns;
     void (*sift)(void *scratch, uint32_t lane, uint32_t turn);
-    bool (*combine)(void *scratch, uint32_t turn);
+    void (*combine)(void *scratch, uint32_t turn);
 
     /* For long units, between `start` and the first block: estimates a bound that makes `measure` faster, from a sample of at
      * most TG_SAMPLE_MAX elements. NULL: no use for it. */

@@ -284,16 +284,34 @@ static void keep_selected(const topk *t, uint32_t l)
 
 static void sift(void *scratch, uint32_t l, uint32_t turn)
 {
-    topk *t = scratch;
-    lane *mine = &t->of_lane[l];
-    if (t->lanes == 1 && mine->count > t->k) {
-        (void)keep_largest(t->candidates, t->keys, mine->count, t->k);
-        mine->count = t->k;
-    } else if (t->lanes > 1 && turn == TURN_KEEP) {
+    const topk *t = scratch;
+    if (turn == TURN_KEEP) {
         keep_selected(t, l);
-    } else if (t->lanes > 1) {
+    } else {
         count_round(t, l, turn);
     }
+}
+
+/* False if fewer than k candidates were found, because the estimated bound was too high. A lane that dropped candidates still
+ * has k of them. A single lane selects at once. */
+static bool finish(void *scratch)
+{
+    topk *t = scratch;
+    lane *first = &t->of_lane[0];
+    uint64_t count = 0;
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        count += t->of_lane[l].count;
+    }
+    if (count < t->k) {
+        return false;
+    }
+    if (t->lanes == 1 && count > t->k) {
+        (void)keep_largest(t->candidates, t->keys, count, t->k);
+        first->count = t->k;
+    }
+    t->rank = t->k;
+    t->kth = 0;
+    return true;
 }
 
 /* Of the candidates with exactly the k-th magnitude the first are selected. */
@@ -307,24 +325,12 @@ static void share_ties(topk *t, uint32_t cell)
     }
 }
 
-/* False if fewer than k candidates were found, because the estimated bound was too high. A lane that dropped candidates still
- * has k of them. */
-static bool combine(void *scratch, uint32_t turn)
+/* Finds the cell of the k-th largest in the counts of all lanes. */
+static void combine(void *scratch, uint32_t turn)
 {
     topk *t = scratch;
-    uint64_t count = 0;
-    if (turn == 0) {
-        for (uint32_t l = 0; l < t->lanes; l++) {
-            count += t->of_lane[l].count;
-        }
-        t->rank = t->k;
-        t->kth = 0;
-    }
-    if (turn == 0 && count < t->k) {
-        return false;
-    }
-    if (t->lanes == 1 || turn == TURN_KEEP) {
-        return true;
+    if (turn == TURN_KEEP) {
+        return;
     }
     uint32_t cell = (1u << rounds[turn].bits) - 1;
     for (;; cell--) {
@@ -341,7 +347,6 @@ static bool combine(void *scratch, uint32_t turn)
     if (turn + 1 == ROUNDS) {
         share_ties(t, cell);
     }
-    return true;
 }
 
 /* ---- the result ---------------------------------------------------------------------------------------------------------- */
@@ -404,6 +409,7 @@ const tg_select_part tg_select_topk = {
     .start = start,
     .estimate = estimate,
     .measure = measure,
+    .finish = finish,
     .turns = TURNS,
     .sift = sift,
     .combine = combine,

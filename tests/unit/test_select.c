@@ -68,12 +68,12 @@ static void run_topk(uint64_t *mask, const float *u, uint64_t n, double ratio, u
         for (uint32_t lane = 0; lane < lanes; lane++) {
             measure_lane(scratch, u, n, lane, lane_n);
         }
-        done = true;
-        for (uint32_t turn = 0; done && turn < (lanes > 1 ? tg_select_topk.turns : 1); turn++) {
+        done = tg_select_topk.finish(scratch);
+        for (uint32_t turn = 0; done && lanes > 1 && turn < tg_select_topk.turns; turn++) {
             for (uint32_t l = 0; l < lanes; l++) {
                 tg_select_topk.sift(scratch, l, turn);
             }
-            done = tg_select_topk.combine(scratch, turn);
+            tg_select_topk.combine(scratch, turn);
         }
         assert_true(done || (what != NOTHING && !again));
     }
