@@ -209,7 +209,9 @@ static void settle_scales(const pass *p, size_t chunk_n)
 static void note_chunks(const pass *p, size_t chunk_n)
 {
     tg_run *run = p->run;
-    memset(run->stats, 0, run->plan->layout->unit_n * sizeof *run->stats);
+    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
+        run->stats[i] = (tg_unit_stats){0};
+    }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
         const tg_written *written = &run->work->written[number];
         tg_host_note_chunk(run, p->plan->grid->chunks[number].unit, &written->as.view, written->bytes);
