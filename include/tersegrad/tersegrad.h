@@ -212,11 +212,15 @@ typedef struct tg_options {
     /* "allreduce", "gather", "shard", "server", "lowrank", "lgc-ring" or "lgc-server"; NULL: chosen by recipe and world */
     const char *exchange;
     uint64_t verify_every; /* every this many steps, compare a hash of the averages between all ranks; 0: never */
+    /* Groups of tensors, for tg_reducer; the same on all ranks. */
+    uint64_t
+        group_len; /* bytes of gradients of a group: from the last tensor to the first, the first groups smaller; 0: one group */
+    const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
 } tg_options;
 
-#define TG_OPTIONS_INIT                                                         \
-    {                                                                           \
-        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0 \
+#define TG_OPTIONS_INIT                                                               \
+    {                                                                                 \
+        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0 \
     }
 
 /* ---- codec: gradients to a frame and back ------------------------------------------------------------- */
@@ -398,13 +402,32 @@ TG_API tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_
 
 /* ---- links: how operations are performed --------------------------------------------------------------- */
 
-/* One rank's end of a link. `carry` performs an operation and returns when it is done on this rank. `abort` makes `carry` fail
- * at once with `reason` on every other rank. To write a link of your own, fill in these members. */
+/* One rank's end of a link. `carry` performs an operation and returns when it is done on this rank. `abort` makes all operations
+ * fail at once with `reason` on every other rank. To write a link of your own, fill in these two members and zero the others.
+ *
+ * The members after sent_len are for several operations at once, each on a channel. On one channel, a rank's nth operation
+ * belongs to every other rank's nth operation; different channels are independent. `carry` uses channel 0. */
 typedef struct tg_link tg_link;
 struct tg_link {
     tg_status (*carry)(tg_link *self, const tg_op *op, tg_detail *why);
     void (*abort)(tg_link *self, const char *reason);
     uint64_t sent_len; /* bytes sent to other ranks, counted by the link itself */
+
+    /* Starts an operation on a channel that has none under way. *op, its spans and their memory must stay as they are until the
+     * operation is done or the link has failed. NULL: the link performs one operation at a time, by `carry`. */
+    tg_status (*start)(tg_link *self, uint32_t channel, const tg_op *op, tg_detail *why);
+
+    /* Makes progress. TG_OK: the operation on the channel is done on this rank. TG_MORE: it is under way. Any other: the link has
+     * failed, for example because of its timeout. */
+    tg_status (*test)(tg_link *self, uint32_t channel, tg_detail *why);
+
+    /* From now on the link calls notify(context), from any thread, whenever `test` may return something new; `start` and `test`
+     * may then be called from any one thread at a time. `notify` must not call the link. With notify NULL, the link stops
+     * calling, and none of its calls is under way when this returns. NULL: call `test` again and again, from the thread that made
+     * the link. */
+    void (*listen)(tg_link *self, void (*notify)(void *context), void *context);
+
+    uint32_t channel_n; /* channels are 0 to channel_n - 1 */
 };
 
 /* Checks before the first step that all ranks have the same configuration: version, seed, exchange, names, shapes and recipes
@@ -415,6 +438,40 @@ TG_API tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *f
 
 /* Performs a whole step: calls tg_exchange_begin, then tg_exchange_next and the link's `carry` until the step is done. */
 TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
+
+/* A reducer performs steps while the caller computes. Tensors are in groups (tg_options.group_len). When all gradients of a group
+ * are ready, the group is encoded, sent and checked, while the caller goes on with its backward pass. docs/steps.md describes
+ * a step.
+ *
+ * If the link can listen, the reducer has a thread of its own. Otherwise ready, test and wait make progress, and with a link
+ * that has no `start`, only wait does.
+ *
+ * The number of groups changes no bits of averages and residuals. */
+typedef struct tg_reducer tg_reducer;
+
+/* Creates a reducer. The exchange and the link belong to it until it is freed, and must outlive it: between steps, other
+ * functions may use the exchange. */
+TG_API tg_status tg_reducer_new(tg_reducer **out, tg_exchange *x, tg_link *link, tg_detail *why) TG_CHECKED;
+/* A step that has begun is cancelled, and its link aborted. */
+TG_API void tg_reducer_free(tg_reducer *r);
+
+/* Starts a step. The array must stay valid until the step ends; grads[t] is read when tensor t is reported ready. */
+TG_API tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
+
+/* The gradient of a tensor is complete. The caller must not touch it until the step ends. A tensor that is reported twice, or that
+ * does not exist, fails the step on all ranks; tg_reducer_wait returns why. */
+TG_API tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why) TG_CHECKED;
+
+/* TG_OK: tg_reducer_wait would not wait. TG_MORE: it would. */
+TG_API tg_status tg_reducer_test(tg_reducer *r, tg_detail *why) TG_CHECKED;
+
+/* Waits until the step has ended, and returns its result as tg_reduce does. A tensor that was not reported ready fails the step on
+ * all ranks. */
+TG_API tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why) TG_CHECKED;
+
+/* The number of groups, and the group of a tensor. Groups are numbered in the order of their gradients. */
+TG_API size_t tg_exchange_groups(const tg_exchange *x);
+TG_API size_t tg_exchange_group(const tg_exchange *x, size_t tensor);
 
 /* A link between ranks that are threads of this process. If a rank does not start an operation within timeout_ms, the operation
  * fails on all ranks with a sentence that names that rank. */
