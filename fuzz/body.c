@@ -68,7 +68,7 @@ static bool follow(const fuzz_body_case *with, const uint8_t *bytes, size_t len)
     if (c->executor->check(&view, c->hashes, c->run, with->leader, 0, len, NULL) != TG_OK) {
         return false;
     }
-    c->executor->follow(c->run, with->leader, &view);
+    c->executor->follow(c->run, with->leader, 0, &view);
     return true;
 }
 
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     bool has_values_alone = fuzz_take8(&input) % 2 != 0;
     tg_codec *c = has_values_alone ? with->values : with->both;
     uint32_t slice = fuzz_take8(&input) % c->grid->slices;
-    c->executor->draw(c->run, fuzz_take8(&input));
+    c->executor->draw(c->run, 0, fuzz_take8(&input));
     size_t said_len = fuzz_take16(&input);
     uint8_t *said = fuzz_take_bytes(&input, &said_len);
     size_t body_len = input.left;

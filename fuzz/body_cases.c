@@ -77,7 +77,8 @@ const fuzz_body_case *fuzz_body_case_at(size_t index)
         tg_layout *again = layout_of(&rows[index], &options);
         PROMISE(tg_codec_make(&made->both, layout, &both, &options, NULL) == TG_OK &&
                     tg_codec_make(&made->values, again, &values, &options, NULL) == TG_OK &&
-                    tg_grid_new(&made->whole, again, 1, &made->values->allocator, NULL) == TG_OK &&
+                    tg_grid_new(&made->whole, again, 1, &(tg_groups){NULL, 1}, &made->values->allocator, NULL) ==
+                        TG_OK &&
                     tg_plan_new(&made->leader, again, made->whole, &leader, &made->values->allocator, NULL) == TG_OK,
                 "there is memory for a codec");
         made->zeros = room_of(layout);

@@ -108,7 +108,7 @@ static tg_status read_body(const fuzz_frame_shape *shape, const uint8_t *frame, 
     tg_codec *c = shape->c;
     size_t front = TG_FRAME_HEADER + description_len;
     if ((shape->plan->holds & TG_HAS_VALUES) != 0) {
-        c->executor->draw(c->run, tg_get64(frame + 32));
+        c->executor->draw(c->run, 0, tg_get64(frame + 32));
     }
     tg_body_view view = {.bytes = frame + front, .chunks = c->views};
     return c->executor->check(&view, c->hashes, c->run, shape->plan, shape->slice, len - front - TG_FRAME_CHECKSUM,

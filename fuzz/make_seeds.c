@@ -209,13 +209,13 @@ static void write_body(size_t index, uint32_t slice, bool has_values_alone, cons
     tg_codec *leads = with->values, *c = has_values_alone ? with->values : with->both;
     unsigned step = 5;
     draft said = {.len = 0}, d = {.len = 0};
-    PROMISE(leads->executor->select(leads->run, step, source, NULL) == TG_OK, "coordinates are chosen");
+    PROMISE(leads->executor->select(leads->run, 0, step, source, NULL) == TG_OK, "coordinates are chosen");
     add_body(&said, leads, with->leader, 0, source);
     tg_body_view view = {.bytes = said.bytes, .chunks = leads->views};
     PROMISE(leads->executor->check(&view, leads->hashes, leads->run, with->leader, 0, said.len, NULL) == TG_OK,
             "what a leader says is sound");
-    leads->executor->follow(leads->run, with->leader, &view);
-    PROMISE(c == leads || c->executor->select(c->run, step, source, NULL) == TG_OK, "coordinates are chosen");
+    leads->executor->follow(leads->run, with->leader, 0, &view);
+    PROMISE(c == leads || c->executor->select(c->run, 0, step, source, NULL) == TG_OK, "coordinates are chosen");
     add8(&d, (unsigned)index);
     add8(&d, has_values_alone);
     add8(&d, slice);

@@ -20,7 +20,7 @@ static void add_sealer(fuzz_sealers *s, tg_layout *layout, uint32_t slices, unsi
     fuzz_sealer *made = &s->of[s->n++];
     tg_options options = TG_OPTIONS_INIT;
     PROMISE(tg_codec_make(&made->codec, layout, &purpose, &options, NULL) == TG_OK &&
-                tg_grid_new(&made->whole, layout, 1, &made->codec->allocator, NULL) == TG_OK &&
+                tg_grid_new(&made->whole, layout, 1, &(tg_groups){NULL, 1}, &made->codec->allocator, NULL) == TG_OK &&
                 tg_plan_new(&made->leader, layout, made->whole, &leader, &made->codec->allocator, NULL) == TG_OK,
             "there is memory for a codec");
 }
@@ -108,8 +108,8 @@ void fuzz_message_follow(const fuzz_sealers *s, const uint8_t *message, uint64_t
         PROMISE(c->executor->check(&view, c->hashes, c->run, shape.plan, 0,
                                    (size_t)len - TG_FRAME_HEADER - TG_FRAME_CHECKSUM, NULL) == TG_OK,
                 "what a leader tells can be read");
-        c->executor->draw(c->run, tg_get64(message + 32));
-        c->executor->follow(c->run, shape.plan, &view);
+        c->executor->draw(c->run, 0, tg_get64(message + 32));
+        c->executor->follow(c->run, shape.plan, 0, &view);
     }
 }
 
@@ -214,12 +214,13 @@ static void damage_frame(fuzz_input *input, uint8_t *message, size_t len, const 
     fuzz_mutant_free(&m);
 }
 
-static void damage_ballot(fuzz_input *input, uint8_t *message)
+static void damage_vote(fuzz_input *input, uint8_t *message)
 {
-    static const uint8_t at[] = {0, 4, 8, 16, 24}, lens[] = {4, 4, 8, 8, 8};
+    static const uint8_t at[] = {0, 4, 6, 8, 12, 16, 24, 28, 36, 40, 48, 52, 64, 76};
+    static const uint8_t lens[] = {4, 2, 2, 4, 4, 8, 4, 8, 4, 8, 4, 8, 8, 8};
     uint32_t field = fuzz_pick(input, sizeof at);
     fuzz_damage_number(input, message + at[field], lens[field]);
-    tg_put64(message + TG_BALLOT_LEN - CHECKSUM_LEN, tg_hash(message, TG_BALLOT_LEN - CHECKSUM_LEN));
+    tg_put64(message + TG_VOTE_LEN - CHECKSUM_LEN, tg_hash(message, TG_VOTE_LEN - CHECKSUM_LEN));
 }
 
 void fuzz_message_damage(fuzz_input *input, const fuzz_sealers *s, const fuzz_arena *a, uint32_t to, uint8_t *message,
@@ -233,8 +234,8 @@ void fuzz_message_damage(fuzz_input *input, const fuzz_sealers *s, const fuzz_ar
     } else if (is_lgc(message, len)) {
         damage_lgc(input, message, (size_t)len, ((const tg_lgc_exchange *)a->ranks[to]->own)->lgc, other,
                    (size_t)other_len);
-    } else if (len == TG_BALLOT_LEN) {
-        damage_ballot(input, message);
+    } else if (len == TG_VOTE_LEN) {
+        damage_vote(input, message);
     } else {
         fuzz_damage_byte(input, message, (size_t)len);
     }

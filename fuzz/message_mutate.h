@@ -1,4 +1,4 @@
-/* Mutation of messages between ranks: ballots, frames of slices, messages of LGC. Lengths are kept, because both ends of a link know
+/* Mutation of messages between ranks: votes, frames of slices, messages of LGC. Lengths are kept, because both ends of a link know
  * them; checksums are repaired. */
 #ifndef TG_FUZZ_MESSAGE_MUTATE_H
 #define TG_FUZZ_MESSAGE_MUTATE_H
@@ -22,7 +22,7 @@ typedef struct fuzz_sealers {
 
 void fuzz_sealers_make(fuzz_sealers *s, const fuzz_arena *a);
 
-/* Whether a message is neither a ballot nor an error text. */
+/* Whether a message is neither a vote nor a length nor an error text. */
 bool fuzz_message_has_content(const uint8_t *message, uint64_t len);
 
 /* Call with every unchanged message, in order: a leader's indices are needed to read later messages. */

@@ -3,7 +3,7 @@
  *
  * What must hold: the step ends on every rank, with an error if it failed. If the message was a frame or one of LGC, the step succeeds
  * on all ranks with the same averages; or the ranks detect that they have diverged; or it fails on all ranks and leaves gradients and
- * states unchanged. A forged ballot cannot be detected by other ranks, so that ranks may then end the step differently. */
+ * states unchanged. A forged vote cannot be detected by other ranks, so that ranks may then end the step differently. */
 #include "arenas.h"
 #include "message_mutate.h"
 #include "trial.h"
@@ -20,7 +20,7 @@ typedef struct script {
     uint8_t *messages[MESSAGE_MAX];
     uint64_t lens[MESSAGE_MAX];
     uint32_t n;
-    uint32_t contents[MESSAGE_MAX]; /* numbers of those that are more than ballots */
+    uint32_t contents[MESSAGE_MAX]; /* numbers of those that are more than votes and lengths */
     uint32_t content_n;
 } script;
 

@@ -52,34 +52,48 @@ static bool answers(uint32_t rank)
 static tg_status send_lead(tg_exchange *x, tg_detail *why)
 {
     tg_carrier *c = x->carrier;
-    x->mail.kind = TG_BROADCAST;
-    x->mail.root = (uint32_t)(x->step.number % x->world);
-    if (x->rank != x->mail.root) {
+    uint32_t group = x->lane->group;
+    if (x->rank != x->lane->mail.root) {
         return TG_OK;
     }
     tg_source source = {.grads = (const void *const *)x->step.grads};
     tg_framed framed;
-    TG_TRY(c->codec->executor->select(c->codec->run, x->step.number, &source, why));
-    TG_TRY(tg_frame_write(&framed, c->codec, c->leader, &c->answer_out, 0, 1, x->step.number, &source, why));
-    tg_exchange_send_all(x, c->answer_out, &framed);
+    TG_TRY(c->codec->executor->select(c->codec->run, group, x->step.number, &source, why));
+    TG_TRY(tg_frame_write(&framed, c->codec, c->leader, &c->answers[group], group, group + 1, x->step.number, &source,
+                          why));
+    tg_exchange_send_all(x, c->answers[group], &framed);
     return TG_OK;
 }
 
 static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
     tg_carrier *c = x->carrier;
-    c->bodies[0].chunks = c->views;
-    TG_TRY(tg_carrier_read(x, c, 0, x->mail.root, c->leader, 0, why));
-    c->codec->executor->draw(c->codec->run, x->step.number);
-    c->codec->executor->follow(c->codec->run, c->leader, &c->bodies[0]);
+    uint32_t group = x->lane->group;
+    tg_body_view *body = &c->bodies[group * c->group_bodies];
+    body->chunks = c->views + c->view_first[group];
+    TG_TRY(tg_carrier_read(x, c, 0, x->lane->mail.root, c->leader, group, why));
+    c->codec->executor->draw(c->codec->run, group, x->step.number);
+    c->codec->executor->follow(c->codec->run, c->leader, group, body);
     return TG_OK;
+}
+
+static void shape(tg_exchange *x, uint32_t round)
+{
+    switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
+    case LEAD:
+        x->lane->mail.kind = TG_BROADCAST;
+        x->lane->mail.root = (uint32_t)(x->step.number % x->world);
+        break;
+    case SHOW: tg_carrier_shape_answers(x, x->carrier); break;
+    default: tg_carrier_shape_slices(x, x->carrier); break;
+    }
 }
 
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
     case LEAD: return send_lead(x, why);
-    case SHOW: x->mail.kind = TG_ALLGATHERV; return tg_owners_answer(x, x->carrier, why);
+    case SHOW: return tg_owners_answer(x, x->carrier, why);
     default: return tg_owners_send_slices(x, x->carrier, x->step.grads, why);
     }
 }
@@ -102,6 +116,7 @@ const tg_protocol tg_protocol_allreduce = {
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
     .rounds = rounds,
+    .shape = shape,
     .send = send,
     .receive = receive,
     .finish = tg_owners_finish,

@@ -11,24 +11,48 @@ static size_t larger(size_t a, size_t b)
 static tg_status acquire_out(tg_carrier *c, const tg_allocator *a, tg_detail *why)
 {
     const tg_codec *codec = c->codec;
-    uint32_t slices = codec->grid->slices;
-    TG_TRY(tg_acquire(&c->frames, a, slices, sizeof *c->frames, why));
-    TG_TRY(tg_acquire(&c->framed, a, slices, sizeof *c->framed, why));
+    uint32_t cells = codec->grid->cells;
     uint64_t len = 0;
-    for (uint32_t s = 0; s < slices; s++) {
-        len += tg_frame_bound(codec, codec->plan, s);
+    TG_TRY(tg_acquire(&c->frames, a, cells, sizeof *c->frames, why));
+    TG_TRY(tg_acquire(&c->framed, a, cells, sizeof *c->framed, why));
+    for (uint32_t i = 0; i < cells; i++) {
+        len += tg_frame_bound(codec, codec->plan, i);
     }
     TG_TRY(codec->executor->acquire(&c->out, a, len, why));
     uint8_t *at = c->out;
-    for (uint32_t s = 0; s < slices; s++) {
-        c->frames[s] = at;
-        at += tg_frame_bound(codec, codec->plan, s);
+    for (uint32_t i = 0; i < cells; i++) {
+        c->frames[i] = at;
+        at += tg_frame_bound(codec, codec->plan, i);
     }
-    size_t answer_len = c->leader != NULL ? tg_frame_bound(codec, c->leader, 0) : 0;
+    return TG_OK;
+}
+
+/* What this rank sends to all for a group: its answer, or its indices as the leader. */
+static size_t answer_bound(const tg_carrier *c, uint32_t group)
+{
+    size_t len = c->leader != NULL ? tg_frame_bound(c->codec, c->leader, group) : 0;
     if (c->answer != NULL) {
-        answer_len = larger(answer_len, tg_frame_bound(c->answer, c->answer->plan, c->answer->plan->slice));
+        uint32_t cell = group * c->codec->grid->slices + c->answer->plan->slice;
+        len = larger(len, tg_frame_bound(c->answer, c->answer->plan, cell));
     }
-    return codec->executor->acquire(&c->answer_out, a, answer_len, why);
+    return len;
+}
+
+static tg_status acquire_answers(tg_carrier *c, const tg_allocator *a, tg_detail *why)
+{
+    uint32_t groups = c->codec->grid->groups;
+    uint64_t len = 0;
+    TG_TRY(tg_acquire(&c->answers, a, groups, sizeof *c->answers, why));
+    for (uint32_t g = 0; g < groups; g++) {
+        len += answer_bound(c, g);
+    }
+    TG_TRY(c->codec->executor->acquire(&c->answer_out, a, len, why));
+    uint8_t *at = c->answer_out;
+    for (uint32_t g = 0; g < groups; g++) {
+        c->answers[g] = at;
+        at += answer_bound(c, g);
+    }
+    return TG_OK;
 }
 
 /* Whether decoding all elements costs more than copying them: most of them are entropy-coded. */
@@ -64,24 +88,40 @@ static tg_status acquire_averages(tg_carrier *c, const tg_allocator *a, tg_detai
     return TG_OK;
 }
 
+/* The views of a group: of the answers of all slices or, before them, of all ranks' frames of one slice. */
+static size_t count_views(const tg_grid *grid, uint32_t group, uint32_t world)
+{
+    size_t first = (size_t)group * grid->slices;
+    size_t views = grid->first[first + grid->slices] - grid->first[first];
+    for (size_t cell = first; cell < first + grid->slices; cell++) {
+        views = larger(views, world * (grid->first[cell + 1] - grid->first[cell]));
+    }
+    return views;
+}
+
 /* What is found in frames that arrive, and the mean of an owner's slice. */
 static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
 {
     const tg_codec *codec = c->codec;
     const tg_grid *grid = codec->grid;
-    size_t chunks = grid->first[grid->slices], in_cap = 0;
-    for (uint32_t s = 0; s < grid->slices; s++) {
-        in_cap = larger(in_cap, tg_frame_limit(codec, codec->plan, s));
-        chunks = larger(chunks, x->world * (grid->first[s + 1] - grid->first[s]));
+    size_t views = 0;
+    TG_TRY(tg_acquire(&c->view_first, &x->allocator, grid->groups, sizeof *c->view_first, why));
+    for (uint32_t g = 0; g < grid->groups; g++) {
+        size_t *in_cap = &x->lanes[g].mail.in_cap;
+        for (uint32_t cell = g * grid->slices; cell < (g + 1) * grid->slices; cell++) {
+            *in_cap = larger(*in_cap, tg_frame_limit(codec, codec->plan, cell));
+        }
+        if (c->leader != NULL) {
+            *in_cap = larger(*in_cap, tg_frame_limit(codec, c->leader, g));
+        }
+        c->view_first[g] = views;
+        views += count_views(grid, g, x->world);
     }
-    if (c->leader != NULL) {
-        in_cap = larger(in_cap, tg_frame_limit(codec, c->leader, 0));
-    }
-    x->mail.in_cap = larger(x->mail.in_cap, in_cap);
-    size_t bodies = larger(x->world, grid->slices);
+    c->group_bodies = larger(x->world, grid->slices);
+    size_t bodies = c->group_bodies * grid->groups;
     TG_TRY(tg_acquire(&c->bodies, &x->allocator, bodies, sizeof *c->bodies, why));
-    TG_TRY(tg_acquire(&c->views, &x->allocator, chunks, sizeof *c->views, why));
-    TG_TRY(tg_acquire(&c->hashes, &x->allocator, chunks + bodies, sizeof *c->hashes, why));
+    TG_TRY(tg_acquire(&c->views, &x->allocator, views, sizeof *c->views, why));
+    TG_TRY(tg_acquire(&c->hashes, &x->allocator, views + bodies, sizeof *c->hashes, why));
     TG_TRY(acquire_averages(c, &x->allocator, why));
     uint64_t mean_n = c->answer == NULL ? 0 : c->answer->plan->flat_n;
     return codec->executor->acquire(&c->mean, &x->allocator, mean_n * sizeof *c->mean, why);
@@ -104,7 +144,8 @@ static tg_status plan_leader(tg_carrier *c, const tg_allocator *a, tg_detail *wh
                                 .rank = c->codec->plan->rank,
                                 .nonfinite = c->codec->plan->nonfinite,
                                 .has_feedback = true};
-    TG_TRY(tg_grid_new(&c->leader_grid, c->codec->layout, 1, a, why));
+    const tg_groups groups = {c->codec->grid->group_of, c->codec->grid->groups};
+    TG_TRY(tg_grid_new(&c->leader_grid, c->codec->layout, 1, &groups, a, why));
     return tg_plan_new(&c->leader, c->codec->layout, c->leader_grid, &purpose, a, why);
 }
 
@@ -118,6 +159,7 @@ static tg_status open_parts(tg_carrier *c, tg_exchange *x, const tg_protocol *by
         TG_TRY(tg_codec_make_answer(&c->answer, c->codec, slice, by->answer_has_feedback, why));
     }
     TG_TRY(acquire_out(c, &x->allocator, why));
+    TG_TRY(acquire_answers(c, &x->allocator, why));
     return acquire_in(c, x, why);
 }
 
@@ -142,7 +184,9 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a)
     tg_release(a, c->hashes);
     tg_release(a, c->views);
     tg_release(a, c->bodies);
+    tg_release(a, c->view_first);
     executor->release(a, c->answer_out);
+    tg_release(a, c->answers);
     executor->release(a, c->out);
     tg_release(a, c->framed);
     tg_release(a, c->frames);

@@ -1,11 +1,11 @@
-/* The exchange's inside: one step as rounds of messages.
+/* The exchange's inside: one step as rounds of messages, group by group, between two votes. docs/steps.md describes it.
  *
- *     round:    every rank prepares what it sends (a protocol's `send`), ballots go around, messages travel,
- *               every rank checks what it received (a protocol's `receive`)
- *     closing:  ballots go around once more; only if all ranks are well does anything change
+ *     opening   ranks compare their setups; in the first step only
+ *     groups    each goes through the rounds of a protocol: encode (`send`), messages travel, check (`receive`)
+ *     closing   ranks tell each other that they are well; only if all are does anything change (`finish`)
+ *     audit     ranks compare hashes of the averages, every verify_every steps
  *
- * A ballot tells every other rank this one's status and the length of its next message. Whatever goes wrong on a rank is
- * thus known to all before anyone has changed anything, and the rank that failed then sends its reason.
+ * A rank that has failed goes on with messages that say so, and nobody waits for it; the closing vote tells all why.
  *
  * A protocol is one file and one row in protocols.def. It carries nothing itself and allocates only when it is opened, so
  * that nothing in the middle of a step can fail on one rank alone. */
@@ -16,7 +16,10 @@
 #include "tersegrad/experimental.h"
 
 #define TG_WORLD_MAX 65536
-#define TG_BALLOT_LEN 40
+#define TG_GROUP_MAX 63       /* of an exchange; a link has one channel more */
+#define TG_DIRECT_WORLD_MAX 8 /* up to so many ranks votes and lengths go from everyone to everyone */
+#define TG_VOTE_LEN 96
+#define TG_LENGTH_LEN 16 /* bytes of a length on its way */
 
 typedef struct tg_protocol {
     const char *name;
@@ -28,20 +31,27 @@ typedef struct tg_protocol {
     uint32_t (*slices)(uint32_t world); /* into which frames are cut; NULL: one */
     bool (*answers)(uint32_t rank);     /* whether a rank owns a slice and answers for it; NULL: none does */
     bool answer_has_feedback;
+    bool is_one_group; /* what it sends spans the model */
 
-    /* Takes all memory that steps will use, and sets x->mail.in_cap; `close` accepts what `open` left unfinished. */
+    /* Takes all memory that steps will use, and sets the in_cap of all lanes; `close` accepts what `open` left unfinished. */
     tg_status (*open)(tg_exchange *x, const tg_options *opt, tg_detail *why);
     void (*close)(tg_exchange *x);
 
     uint32_t (*rounds)(const tg_exchange *x);
 
-    /* Prepares what this rank sends in a round: tg_exchange_send for each peer, and the kind of operation. */
+    /* These work on the group x->lane. */
+
+    /* Sets the kind of a round's operation and its root. If all ranks know the lengths of all messages, also lane->mail.is_known
+     * and the spans. Called on ranks that have failed, too. */
+    void (*shape)(tg_exchange *x, uint32_t round);
+
+    /* Prepares what this rank sends in a round: tg_exchange_send for each peer. */
     tg_status (*send)(tg_exchange *x, uint32_t round, tg_detail *why);
 
     /* Checks what arrived in a round. */
     tg_status (*receive)(tg_exchange *x, uint32_t round, tg_detail *why);
 
-    /* All ranks are well: averages to the gradients, residuals committed. Cannot fail. */
+    /* All ranks are well: averages of all groups to the gradients, residuals committed. Cannot fail. */
     void (*finish)(tg_exchange *x);
 
     const struct tg_protocol_state *state; /* NULL: residuals are the codec's */
@@ -59,24 +69,23 @@ typedef struct tg_protocol_state {
 
 typedef enum tg_phase {
     TG_IDLE,
-    TG_SENDING,  /* a round is to begin */
-    TG_VOTING,   /* ballots are out */
-    TG_TALKING,  /* messages are out */
-    TG_CLOSING,  /* the last ballots are out */
-    TG_AUDIT,    /* hashes of the averages are out */
-    TG_REASONING /* the reason of a failure is out */
+    TG_OPENING,
+    TG_FLYING, /* groups are on their way */
+    TG_CLOSING,
+    TG_AUDIT,
+    TG_REASONING /* the rank that has failed sends its reason */
 } tg_phase;
 
 /* The step in progress. */
 typedef struct tg_step {
     tg_phase phase;
-    uint32_t round;
+    uint32_t group; /* that tg_exchange_next works on, one after the other */
     uint64_t number;
     void *const *grads;
     tg_status status; /* how this rank fares ... */
     tg_detail why;    /* ... and why */
-    uint32_t failed_rank;
-    tg_op pending; /* the operation that was handed out last */
+    bool is_peers;    /* this rank only failed because another one did */
+    tg_op pending;    /* the operation that was handed out last */
 } tg_step;
 
 typedef struct tg_message {
@@ -88,6 +97,7 @@ typedef struct tg_message {
 typedef struct tg_mail {
     tg_op_kind kind;
     uint32_t root;
+    bool is_known; /* all ranks know the lengths of all messages */
     tg_span *sends, *recvs;
     size_t *payload;     /* the part of each message that is payload */
     const uint8_t *self; /* what this rank sends to itself, which does not travel */
@@ -97,12 +107,54 @@ typedef struct tg_mail {
     size_t in_cap; /* the longest message that can arrive */
 } tg_mail;
 
-/* Ballots and reasons. */
-typedef struct tg_ballots {
+/* Lengths that go ahead of messages. */
+typedef struct tg_lengths {
     tg_span *sends, *recvs;
-    uint8_t *out, *in;
-    char reason[sizeof(tg_detail)];
-} tg_ballots;
+    uint8_t *table;    /* of each rank: what is sent to it, and then what it sends */
+    uint8_t *out, *in; /* several ranks' lengths that are handed on */
+    uint32_t hop;      /* of those in which lengths are handed on */
+} tg_lengths;
+
+typedef enum tg_lane_phase {
+    TG_LANE_START,    /* a round is to begin */
+    TG_LANE_LENGTHS,  /* lengths are out */
+    TG_LANE_MESSAGES, /* messages are out */
+    TG_LANE_DONE      /* of all rounds */
+} tg_lane_phase;
+
+/* The way of a group through the rounds of a step. */
+typedef struct tg_lane {
+    uint32_t group;
+    tg_lane_phase phase;
+    uint32_t round;
+    tg_mail mail;
+    tg_lengths lengths;
+} tg_lane;
+
+/* The smallest or the largest value of all ranks, and the lowest rank that has it. */
+typedef struct tg_extreme {
+    uint64_t value;
+    uint32_t rank;
+} tg_extreme;
+
+/* What is known of a vote. */
+typedef struct tg_vote {
+    uint32_t
+        failed; /* the lowest rank that failed by itself; else, plus 2^31, because of another; NOBODY_FAILED: none */
+    tg_status status;
+    tg_extreme agreement[2], step[2], number[2]; /* smallest and largest */
+} tg_vote;
+
+/* Votes on their way. */
+typedef struct tg_votes {
+    bool is_cast;
+    uint32_t hop;
+    tg_vote known;
+    tg_span *sends, *recvs;
+    uint8_t out[TG_VOTE_LEN];
+    uint8_t in[TG_DIRECT_WORLD_MAX][TG_VOTE_LEN];
+    char reason[sizeof(tg_detail)]; /* of the failed rank */
+} tg_votes;
 
 /* Frames between ranks: those of each rank's gradients, and those with which owners answer. */
 typedef struct tg_carrier {
@@ -111,9 +163,12 @@ typedef struct tg_carrier {
     tg_grid *leader_grid;
     tg_plan *leader; /* of the indices of a step's leader; NULL if nothing follows one */
     uint8_t *out, *answer_out;
-    uint8_t **frames; /* where each slice's frame is in `out` */
+    uint8_t **frames;  /* where each cell's frame is in `out` */
+    uint8_t **answers; /* of each group: where this rank's answer, or its indices as a leader, are in `answer_out` */
     tg_framed *framed;
+    size_t group_bodies;  /* of each group: */
     tg_body_view *bodies; /* frames that arrived: of all ranks, or answers of all slices */
+    size_t *view_first;   /* of each group: the first of its views */
     tg_view *views;
     uint64_t *hashes; /* of chunks, beside the views, and one more a frame */
     float *mean;
@@ -145,14 +200,46 @@ struct tg_exchange {
     uint32_t rank, world;
     uint64_t verify_every;
     uint64_t agreement; /* hash of all that ranks must have in common */
+    bool is_open;       /* all ranks have compared their setups, and done a step since */
     tg_step step;
-    tg_mail mail;
-    tg_ballots ballots;
+    tg_lane *lanes; /* one a group */
+    uint32_t lane_n;
+    tg_lane *lane; /* that is being worked on */
+    tg_votes votes;
     tg_counts counts;
     tg_done done;
 };
 
-/* owners.c: what rank p is sent in this round; if it is this rank, it keeps it. */
+/* ---- exchange.c: a step --------------------------------------------------------------------------------------------------- */
+
+/* Continues the vote that is due. TG_MORE: perform *op. TG_OK: it is over, and x->step.phase is the next one: TG_FLYING, or TG_IDLE
+ * at the end of the step. Any other: the step has ended. */
+tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why) TG_CHECKED;
+
+/* All lanes are done: the closing vote is due. */
+void tg_step_close(tg_exchange *x);
+
+/* Notes that this rank has failed, unless it has before. */
+void tg_step_fail(tg_exchange *x, tg_status status, const tg_detail *why);
+
+/* Counts what an operation sends. `payload` may be NULL. */
+void tg_step_count(tg_exchange *x, const tg_op *op, const size_t *payload);
+
+/* ---- rounds.c: the way of a group ------------------------------------------------------------------------------------------ */
+
+/* Continues a group. TG_MORE: perform *op. TG_OK: it has done all rounds. TG_E_LINK: what came cannot be understood. */
+tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
+
+/* ---- votes.c ------------------------------------------------------------------------------------------------------------------ */
+
+#define TG_NOBODY_FAILED UINT32_MAX
+
+/* Continues a vote; at its end x->votes.known is what all ranks know. `number` is what this rank's vote has. */
+tg_status tg_vote_next(tg_exchange *x, tg_op *op, uint64_t number, tg_detail *why) TG_CHECKED;
+
+/* ---- owners.c: messages ------------------------------------------------------------------------------------------------------- */
+
+/* What rank p is sent in this round; if it is this rank, it keeps it. */
 void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed);
 void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed);
 
@@ -169,9 +256,13 @@ uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world);
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
                              tg_detail *why) TG_CHECKED;
 
+/* groups.c: the groups of an exchange. *space, if it is set, holds them and is the caller's to release. */
+tg_status tg_groups_choose(tg_groups *out, uint32_t **space, const tg_layout *l, const tg_protocol *protocol,
+                           const tg_options *opt, const tg_allocator *a, tg_detail *why) TG_CHECKED;
+
 /* ---- carrier.c: frames of a codec between ranks ------------------------------------------------------------------------- */
 
-/* A carrier of the codec's frames, cut as the protocol says. Raises x->mail.in_cap to what can arrive. */
+/* A carrier of the codec's frames, cut as the protocol says. Raises the in_cap of all lanes to what can arrive. */
 tg_status tg_carrier_open(tg_carrier **out, tg_exchange *x, tg_codec *codec, const tg_protocol *by,
                           tg_detail *why) TG_CHECKED;
 void tg_carrier_close(tg_carrier *c, const tg_allocator *a);
@@ -180,14 +271,30 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a);
 tg_status tg_carrier_open_own(tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
 void tg_carrier_close_own(tg_exchange *x);
 
+/* The slice's cell of the group that is being worked on. */
+static inline uint32_t tg_carrier_cell(const tg_exchange *x, const tg_carrier *c, uint32_t slice)
+{
+    return x->lane->group * c->codec->grid->slices + slice;
+}
+
 /* owners.c: selects and writes one frame a slice of these gradients. */
 tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* owners.c: checks the frame from rank p as body `number`. The sentence on failure names p. */
-tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
+/* owners.c: the kind of a round and, if all lengths are known, its spans.
+ *     gather    every rank's frame to all
+ *     slices    every rank's frame of slice s to rank s
+ *     answers   the owner's frame of slice s to all
+ *     server    every rank's frame to rank 0, or its answer to all */
+void tg_carrier_shape_gather(tg_exchange *x, const tg_carrier *c);
+void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c);
+void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c);
+void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, bool answers);
+
+/* owners.c: checks the frame from rank p as body `number` of the group. The sentence on failure names p. */
+tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t cell,
                           tg_detail *why) TG_CHECKED;
 
-/* Frames of one slice from ranks [from, to), which are bodies of the same numbers; their views begin at `views`. */
+/* Frames of one slice from ranks [from, to), which are bodies of the same numbers; their views begin at `views` of the group's. */
 typedef struct tg_arrived {
     uint32_t slice, from, to;
     size_t views;
@@ -217,9 +324,10 @@ tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CH
 /* An owner: encodes the mean and sends it to all. */
 tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 
-/* Everyone: checks the answers, slice s from rank s; and later decodes them into the gradients. */
+/* Everyone: checks the answers, slice s from rank s; and later decodes those of a group into the gradients. */
 tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
-void tg_owners_deliver(tg_carrier *c, void *const *grads);
+void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads);
+void tg_owners_commit(const tg_carrier *c);
 
 /* `receive` and `finish` of protocols with these two rounds. */
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;

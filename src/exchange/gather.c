@@ -29,13 +29,18 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return TG_OK;
 }
 
+static void shape(tg_exchange *x, uint32_t round)
+{
+    (void)round;
+    tg_carrier_shape_gather(x, x->carrier);
+}
+
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     tg_carrier *c = x->carrier;
     (void)round;
     TG_TRY(tg_carrier_write(x, c, x->step.grads, why));
-    x->mail.kind = TG_ALLGATHERV;
-    tg_exchange_send_all(x, c->frames[0], &c->framed[0]);
+    tg_exchange_send_all(x, c->frames[x->lane->group], &c->framed[x->lane->group]);
     return TG_OK;
 }
 
@@ -50,9 +55,10 @@ static void finish(tg_exchange *x)
 {
     const tg_carrier *c = x->carrier;
     tg_sink sink = {.averages = x->step.grads, .divisor = (float)x->world};
-    if (c->averages == NULL) {
-        c->codec->executor->sum(c->codec->run, 0, c->bodies, x->world, &sink);
-    } else {
+    for (uint32_t g = 0; g < x->lane_n && c->averages == NULL; g++) {
+        c->codec->executor->sum(c->codec->run, g, c->bodies + g * c->group_bodies, x->world, &sink);
+    }
+    if (c->averages != NULL) {
         c->codec->executor->copy(c->codec->run, x->step.grads, c->averages);
     }
     c->codec->executor->commit(c->codec->run);
@@ -65,6 +71,7 @@ const tg_protocol tg_protocol_gather = {
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
     .rounds = rounds,
+    .shape = shape,
     .send = send,
     .receive = receive,
     .finish = finish,

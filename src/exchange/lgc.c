@@ -28,8 +28,8 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     TG_TRY(tg_acquire(&own, a, 1, sizeof *own, why));
     x->own = own; /* tg_exchange_free closes it, also on failure */
     TG_TRY(tg_lgc_new(&own->lgc, x->codec->layout, x->rank, x->world, opt->nonfinite, a, why));
-    x->mail.in_cap = (size_t)tg_lgc_message_max(own->lgc);
-    if (!tg_multiply(&len, x->mail.in_cap, x->world)) {
+    x->lanes[0].mail.in_cap = (size_t)tg_lgc_message_max(own->lgc);
+    if (!tg_multiply(&len, x->lanes[0].mail.in_cap, x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
     }
     return tg_acquire_room(&own->out, a, len, why);
@@ -92,10 +92,10 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
 static const tg_protocol_state ring_state = {STATE};
 static const tg_protocol_state server_state = {STATE, .of_world = "learned decoders"};
 
-#define LGC(called, with)                                                                                             \
-    {                                                                                                                 \
-        .name = (called), .suits = suits, .open = open, .close = close, .rounds = tg_lgc_rounds, .send = tg_lgc_send, \
-        .receive = tg_lgc_receive, .finish = finish, .state = (with)                                                  \
+#define LGC(called, with)                                                                                              \
+    {                                                                                                                  \
+        .name = (called), .suits = suits, .is_one_group = true, .open = open, .close = close, .rounds = tg_lgc_rounds, \
+        .shape = tg_lgc_shape, .send = tg_lgc_send, .receive = tg_lgc_receive, .finish = finish, .state = (with)       \
     }
 
 const tg_protocol tg_protocol_lgc_ring = LGC("lgc-ring", &ring_state);

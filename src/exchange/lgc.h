@@ -48,6 +48,7 @@ const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes,
 /* ---- lgc_rounds.c ---------------------------------------------------------------------------------------------------- */
 
 uint32_t tg_lgc_rounds(const tg_exchange *x);
+void tg_lgc_shape(tg_exchange *x, uint32_t round);
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 tg_status tg_lgc_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
 

@@ -63,9 +63,7 @@ static void select_indices(const tg_lgc *l)
 static tg_status send_lead(tg_exchange *x)
 {
     tg_lgc *l = tg_lgc_of(x);
-    x->mail.kind = TG_BROADCAST;
-    x->mail.root = (uint32_t)(x->step.number % x->world);
-    if (x->rank != x->mail.root) {
+    if (x->rank != x->lane->mail.root) {
         return TG_OK;
     }
     select_indices(l);
@@ -109,34 +107,34 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
     tg_lgc *l = tg_lgc_of(x);
     uint64_t len = 0;
-    const uint8_t *at = tg_lgc_open(&len, x, x->mail.root, TG_LGC_LEAD, 0, why);
+    const uint8_t *at = tg_lgc_open(&len, x, x->lane->mail.root, TG_LGC_LEAD, 0, why);
     if (at == NULL) {
         return TG_E_FRAME;
     }
     const uint8_t *end = at + len;
     at = tg_lgc_get_mask(l->lead.mask, l->size.sparse_n, at, end);
     if (at == NULL || !counts_are_right(l)) {
-        return refuse_message(x->mail.root, why);
+        return refuse_message(x->lane->mail.root, why);
     }
     if (l->params[TG_LGC_ORDER] == TG_LGC_BY_VALUE) {
         size_t order_len = tg_ordering_len((size_t)l->size.coded_n);
         if ((uint64_t)(end - at) < order_len ||
             !tg_ordering_read(l->lead.order, at, (size_t)l->size.coded_n, l->lead.order_scratch)) {
-            return refuse_message(x->mail.root, why);
+            return refuse_message(x->lane->mail.root, why);
         }
         at += order_len;
     }
     if (l->is_server && l->progress.phase == TG_LGC_PHASE_CODE) {
         tg_dtype type = tg_lgc_code_type(l);
         if ((uint64_t)(end - at) < l->size.code_n * tg_dtype_len(type)) {
-            return refuse_message(x->mail.root, why);
+            return refuse_message(x->lane->mail.root, why);
         }
         for (uint64_t i = 0; i < l->size.code_n; i++) {
             at = tg_lgc_get_code(&l->of.mean_code[i], type, at);
         }
     }
     if (at != end) {
-        return refuse_message(x->mail.root, why);
+        return refuse_message(x->lane->mail.root, why);
     }
     tg_lgc_pick_values(l);
     return TG_OK;
@@ -153,7 +151,6 @@ static tg_status send_slices(tg_exchange *x)
 {
     const tg_lgc *l = tg_lgc_of(x);
     uint8_t *at = out_of(x);
-    x->mail.kind = TG_ALLTOALLV;
     for (uint32_t s = 0; s < x->world; s++) {
         uint64_t from = slice_at(l, s), to = slice_at(l, s + 1);
         (void)tg_lgc_put_stretch(at + TG_LGC_HEADER, l, l->sum.vector, from, to);
@@ -212,7 +209,6 @@ static tg_status send_sum(tg_exchange *x)
 {
     const tg_lgc *l = tg_lgc_of(x);
     uint64_t from = slice_at(l, x->rank), to = slice_at(l, x->rank + 1);
-    x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.average, from, to);
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_SUM, x->rank, tg_lgc_stretch_len(l, from, to));
     tg_exchange_send_all(x, out_of(x), &framed);
@@ -239,7 +235,6 @@ static tg_status receive_sums(tg_exchange *x, tg_detail *why)
 static tg_status send_values(tg_exchange *x)
 {
     const tg_lgc *l = tg_lgc_of(x);
-    x->mail.kind = TG_ALLGATHERV;
     (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l));
     tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_VALUES, 0, tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l)));
     tg_exchange_send_all(x, out_of(x), &framed);
@@ -251,8 +246,6 @@ static tg_status send_values(tg_exchange *x)
 static tg_status send_report(tg_exchange *x)
 {
     tg_lgc *l = tg_lgc_of(x);
-    x->mail.kind = TG_GATHERV;
-    x->mail.root = 0;
     uint8_t *at = tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.vector, 0, tg_lgc_vector_n(l)),
             *vector_end = at;
     tg_lgc_to_sequence(l->of.sequences, l, tg_lgc_own_values(l));
@@ -325,8 +318,6 @@ static uint64_t answer_n(const tg_lgc *l)
 static tg_status send_answer(tg_exchange *x)
 {
     const tg_lgc *l = tg_lgc_of(x);
-    x->mail.kind = TG_BROADCAST;
-    x->mail.root = 0;
     if (x->rank == 0) {
         (void)tg_lgc_put_stretch(out_of(x) + TG_LGC_HEADER, l, l->sum.average, 0, answer_n(l));
         tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_ANSWER, 0, tg_lgc_stretch_len(l, 0, answer_n(l)));
@@ -351,6 +342,16 @@ static tg_status receive_answer(tg_exchange *x, tg_detail *why)
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------------------------------- */
+
+void tg_lgc_shape(tg_exchange *x, uint32_t round)
+{
+    static const tg_op_kind kinds[] = {
+        [TG_LGC_LEAD] = TG_BROADCAST,    [TG_LGC_SLICE] = TG_ALLTOALLV, [TG_LGC_SUM] = TG_ALLGATHERV,
+        [TG_LGC_VALUES] = TG_ALLGATHERV, [TG_LGC_REPORT] = TG_GATHERV,  [TG_LGC_ANSWER] = TG_BROADCAST};
+    tg_lgc_topic about = script_of(tg_lgc_of(x))[round];
+    x->lane->mail.kind = kinds[about];
+    x->lane->mail.root = about == TG_LGC_LEAD ? (uint32_t)(x->step.number % x->world) : 0;
+}
 
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
 {

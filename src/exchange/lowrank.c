@@ -23,10 +23,11 @@ typedef struct lowrank {
 /* ---- making one ------------------------------------------------------------------------------------------------------ */
 
 /* The carrier of the first all-reduce, or of the second: dense, in slices. */
-static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, size_t tensor_n, const tg_options *opt,
-                              tg_detail *why)
+static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, size_t tensor_n,
+                              const uint32_t *group_of, const tg_options *opt, tg_detail *why)
 {
-    const tg_codec_purpose purpose = {.slices = x->world, .holds = TG_HAS_VALUES};
+    const tg_codec_purpose purpose = {
+        .slices = x->world, .groups = {group_of, x->codec->grid->groups}, .holds = TG_HAS_VALUES};
     lowrank *own = x->own;
     tg_options dense = *opt;
     tg_layout *layout = NULL;
@@ -44,14 +45,19 @@ static tg_status open_carriers(tg_exchange *x, const tg_options *opt, tg_detail 
     size_t n = x->codec->layout->tensor_n;
     tg_tensor *tensors = NULL;
     uint64_t *dims = NULL;
+    uint32_t *group_of = NULL; /* of listed tensors */
     tg_status status = tg_acquire(&tensors, a, n, sizeof *tensors, why);
     if (status == TG_OK) {
         status = tg_acquire(&dims, a, 2 * n, sizeof *dims, why);
     }
-    for (int i = 0; i < 2 && status == TG_OK; i++) {
-        size_t list_n = tg_lowrank_list(tensors, dims, own->factors, i == 0);
-        status = open_carrier(x, i, tensors, list_n, opt, why);
+    if (status == TG_OK) {
+        status = tg_acquire(&group_of, a, n, sizeof *group_of, why);
     }
+    for (int i = 0; i < 2 && status == TG_OK; i++) {
+        size_t list_n = tg_lowrank_list(tensors, dims, group_of, own->factors, i == 0);
+        status = open_carrier(x, i, tensors, list_n, group_of, opt, why);
+    }
+    tg_release(a, group_of);
     tg_release(a, dims);
     tg_release(a, tensors);
     return status;
@@ -62,7 +68,8 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     lowrank *own = NULL;
     TG_TRY(tg_acquire(&own, &x->allocator, 1, sizeof *own, why));
     x->own = own; /* closed with the exchange, whatever happens here */
-    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, opt->nonfinite, x->codec->run, &x->allocator, why));
+    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, x->codec->grid, opt->nonfinite, x->codec->run, &x->allocator,
+                          why));
     return open_carriers(x, opt, why);
 }
 
@@ -90,14 +97,23 @@ static uint32_t rounds(const tg_exchange *x)
     return ROUNDS;
 }
 
+static void shape(tg_exchange *x, uint32_t round)
+{
+    const lowrank *own = x->own;
+    switch (round) {
+    case SEND_P: tg_carrier_shape_slices(x, own->carriers[0]); break;
+    case ANSWER_P: tg_carrier_shape_answers(x, own->carriers[0]); break;
+    case SEND_Q: tg_carrier_shape_slices(x, own->carriers[1]); break;
+    default: tg_carrier_shape_answers(x, own->carriers[1]); break;
+    }
+}
+
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     const lowrank *own = x->own;
-    x->mail.kind = TG_ALLGATHERV;
     switch (round) {
     case SEND_P:
-        TG_TRY(tg_check_grads(x->codec, (const void *const *)x->step.grads, why));
-        TG_TRY(tg_lowrank_multiply(own->factors, x->step.grads, why));
+        TG_TRY(tg_lowrank_multiply(own->factors, x->lane->group, x->step.grads, why));
         return tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), why);
     case ANSWER_P: return tg_owners_answer(x, own->carriers[0], why);
     case SEND_Q: return tg_owners_send_slices(x, own->carriers[1], tg_lowrank_second(own->factors), why);
@@ -112,8 +128,8 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     case SEND_P: return tg_owners_average(x, own->carriers[0], why);
     case ANSWER_P:
         TG_TRY(tg_owners_receive_answers(x, own->carriers[0], why));
-        tg_owners_deliver(own->carriers[0], tg_lowrank_first(own->factors));
-        tg_lowrank_multiply_back(own->factors, x->step.grads, x->step.number);
+        tg_owners_deliver(own->carriers[0], x->lane->group, tg_lowrank_first(own->factors));
+        tg_lowrank_multiply_back(own->factors, x->lane->group, x->step.grads, x->step.number);
         return TG_OK;
     case SEND_Q: return tg_owners_average(x, own->carriers[1], why);
     default: return tg_owners_receive_answers(x, own->carriers[1], why);
@@ -123,7 +139,11 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 static void finish(tg_exchange *x)
 {
     const lowrank *own = x->own;
-    tg_owners_deliver(own->carriers[1], tg_lowrank_second(own->factors));
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        tg_owners_deliver(own->carriers[1], g, tg_lowrank_second(own->factors));
+    }
+    tg_owners_commit(own->carriers[0]);
+    tg_owners_commit(own->carriers[1]);
     tg_lowrank_settle(own->factors, x->step.grads);
 }
 
@@ -170,6 +190,7 @@ const tg_protocol tg_protocol_lowrank = {
     .open = open,
     .close = close,
     .rounds = rounds,
+    .shape = shape,
     .send = send,
     .receive = receive,
     .finish = finish,

@@ -7,12 +7,12 @@
 void tg_exchange_send(tg_exchange *x, uint32_t p, const uint8_t *frame, const tg_framed *framed)
 {
     if (p == x->rank) {
-        x->mail.self = frame;
-        x->mail.self_len = framed->len;
+        x->lane->mail.self = frame;
+        x->lane->mail.self_len = framed->len;
         return;
     }
-    x->mail.sends[p] = (tg_span){(void *)(uintptr_t)frame, framed->len}; /* a span that is only read */
-    x->mail.payload[p] = framed->payload_len;
+    x->lane->mail.sends[p] = (tg_span){(void *)(uintptr_t)frame, framed->len}; /* a span that is only read */
+    x->lane->mail.payload[p] = framed->payload_len;
 }
 
 void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed *framed)
@@ -25,9 +25,9 @@ void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed 
 tg_message tg_exchange_received(const tg_exchange *x, uint32_t p)
 {
     if (p == x->rank) {
-        return (tg_message){(uint8_t *)(uintptr_t)x->mail.self, x->mail.self_len};
+        return (tg_message){(uint8_t *)(uintptr_t)x->lane->mail.self, x->lane->mail.self_len};
     }
-    return x->mail.in[p];
+    return x->lane->mail.in[p];
 }
 
 /* ---- frames ----------------------------------------------------------------------------------------------------------- */
@@ -36,38 +36,133 @@ tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg
 {
     tg_codec *codec = c->codec;
     tg_source source = {.grads = (const void *const *)grads};
+    uint32_t group = x->lane->group, from = tg_carrier_cell(x, c, 0), to = from + codec->grid->slices;
     if (c->leader == NULL) {
-        TG_TRY(codec->executor->select(codec->run, x->step.number, &source, why));
+        TG_TRY(codec->executor->select(codec->run, group, x->step.number, &source, why));
     } else {
-        codec->executor->clip(codec->run, &source); /* coordinates are the leader's */
+        codec->executor->clip(codec->run, group, &source); /* coordinates are the leader's */
     }
-    return tg_frame_write(c->framed, codec, codec->plan, c->frames, 0, codec->grid->slices, x->step.number, &source,
+    return tg_frame_write(c->framed + from, codec, codec->plan, c->frames + from, from, to, x->step.number, &source,
                           why);
 }
 
-tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t slice,
+/* ---- known lengths ---------------------------------------------------------------------------------------------------- */
+
+/* The length of a cell's frame, if all ranks know it. */
+static bool known_len(uint64_t *len, const tg_exchange *x, const tg_carrier *c, uint32_t slice)
+{
+    const tg_codec *codec = c->codec;
+    uint64_t body_len = 0;
+    bool is_known = codec->executor->length(&body_len, codec->run, tg_carrier_cell(x, c, slice), x->step.number);
+    *len = TG_FRAME_HEADER + body_len + TG_FRAME_CHECKSUM;
+    return is_known;
+}
+
+/* Rank p is sent `out_len` bytes from `at`, and sends `in_len`. */
+static void expect_message(const tg_exchange *x, uint32_t p, uint8_t *at, uint64_t out_len, uint64_t in_len)
+{
+    const tg_mail *mail = &x->lane->mail;
+    if (p != x->rank) {
+        mail->sends[p] = (tg_span){at, out_len};
+        mail->recvs[p] = (tg_span){mail->in[p].data, in_len};
+        mail->in[p].len = (size_t)in_len;
+    }
+}
+
+void tg_carrier_shape_gather(tg_exchange *x, const tg_carrier *c)
+{
+    uint64_t len = 0;
+    x->lane->mail.kind = TG_ALLGATHERV;
+    x->lane->mail.is_known = known_len(&len, x, c, 0);
+    for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
+        expect_message(x, p, c->frames[tg_carrier_cell(x, c, 0)], len, len);
+    }
+}
+
+/* Whether the lengths of all slices are known; they are known of all or of none, but for empty ones. */
+static bool slices_are_known(const tg_exchange *x, const tg_carrier *c)
+{
+    bool is_known = true;
+    for (uint32_t s = 0; s < c->codec->grid->slices && is_known; s++) {
+        uint64_t len = 0;
+        is_known = known_len(&len, x, c, s);
+    }
+    return is_known;
+}
+
+void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c)
+{
+    uint64_t out_len = 0, in_len = 0;
+    x->lane->mail.kind = TG_ALLTOALLV;
+    x->lane->mail.is_known = slices_are_known(x, c);
+    (void)known_len(&in_len, x, c, x->rank);
+    for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
+        (void)known_len(&out_len, x, c, p);
+        expect_message(x, p, c->frames[tg_carrier_cell(x, c, p)], out_len, in_len);
+    }
+}
+
+void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c)
+{
+    uint64_t out_len = 0, in_len = 0;
+    x->lane->mail.kind = TG_ALLGATHERV;
+    x->lane->mail.is_known = slices_are_known(x, c);
+    (void)known_len(&out_len, x, c, x->rank);
+    for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
+        (void)known_len(&in_len, x, c, p);
+        expect_message(x, p, c->answers[x->lane->group], out_len, in_len);
+    }
+}
+
+void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, bool answers)
+{
+    uint32_t group = x->lane->group;
+    uint64_t len = 0;
+    x->lane->mail.kind = answers ? TG_BROADCAST : TG_GATHERV;
+    x->lane->mail.is_known = known_len(&len, x, c, 0);
+    for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
+        bool sends = answers ? x->rank == 0 : p == 0, receives = answers ? p == 0 : x->rank == 0;
+        expect_message(x, p, answers ? c->answers[group] : c->frames[group], sends ? len : 0, receives ? len : 0);
+    }
+}
+
+/* ---- frames that arrive ----------------------------------------------------------------------------------------------- */
+
+/* The group's bodies. */
+static tg_body_view *bodies_of(const tg_exchange *x, const tg_carrier *c)
+{
+    return c->bodies + x->lane->group * c->group_bodies;
+}
+
+tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t cell,
                           tg_detail *why)
 {
     tg_message message = tg_exchange_received(x, p);
-    tg_expected expected = {.plan = plan, .slice = slice, .check_author = true, .rank = p, .step = x->step.number};
+    tg_expected expected = {.plan = plan, .slice = cell, .check_author = true, .rank = p, .step = x->step.number};
     tg_detail reason = {""};
-    tg_status status = tg_frame_read(&c->bodies[number], NULL, c->codec, &expected, message.data, message.len, &reason);
+    tg_status status =
+        tg_frame_read(&bodies_of(x, c)[number], NULL, c->codec, &expected, message.data, message.len, &reason);
     return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", p, reason.text);
 }
 
 static tg_expected expect(const tg_exchange *x, const tg_carrier *c, const tg_arrived *a, uint32_t p)
 {
-    return (tg_expected){
-        .plan = c->codec->plan, .slice = a->slice, .check_author = true, .rank = p, .step = x->step.number};
+    return (tg_expected){.plan = c->codec->plan,
+                         .slice = tg_carrier_cell(x, c, a->slice),
+                         .check_author = true,
+                         .rank = p,
+                         .step = x->step.number};
 }
 
 /* Where the views and hashes of frames go. */
-static void place_frames(const tg_carrier *c, const tg_arrived *a)
+static void place_frames(const tg_exchange *x, const tg_carrier *c, const tg_arrived *a)
 {
     const tg_grid *grid = c->codec->grid;
-    size_t at = a->views, chunks = grid->first[a->slice + 1] - grid->first[a->slice];
-    for (uint32_t p = a->from; p < a->to; p++, at += chunks) {
-        c->bodies[p] = (tg_body_view){.chunks = c->views + at, .hashes = c->hashes + at + p};
+    uint32_t cell = tg_carrier_cell(x, c, a->slice);
+    size_t chunks = grid->first[cell + 1] - grid->first[cell], at = c->view_first[x->lane->group] + a->views;
+    size_t body = x->lane->group * c->group_bodies + a->from;
+    for (uint32_t p = a->from; p < a->to; p++, at += chunks, body++) {
+        c->bodies[body] = (tg_body_view){.chunks = c->views + at, .hashes = c->hashes + at + body};
     }
 }
 
@@ -75,7 +170,7 @@ static void place_frames(const tg_carrier *c, const tg_arrived *a)
 static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
 {
     for (uint32_t p = a->from; p < a->to; p++) {
-        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, a->slice, why));
+        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, tg_carrier_cell(x, c, a->slice), why));
     }
     return TG_OK;
 }
@@ -84,18 +179,20 @@ static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a
 static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink)
 {
     tg_codec *codec = c->codec;
+    tg_body_view *bodies = bodies_of(x, c);
     for (uint32_t p = a->from; p < a->to; p++) {
         tg_message message = tg_exchange_received(x, p);
         tg_expected expected = expect(x, c, a, p);
-        if (tg_frame_find(&c->bodies[p], codec, &expected, message.data, message.len, NULL) != TG_OK) {
+        if (tg_frame_find(&bodies[p], codec, &expected, message.data, message.len, NULL) != TG_OK) {
             return false;
         }
     }
-    bool sound = codec->executor->sum_unchecked(run, a->slice, &c->bodies[a->from], a->to - a->from, sink);
+    uint32_t cell = tg_carrier_cell(x, c, a->slice);
+    bool sound = codec->executor->sum_unchecked(run, cell, &bodies[a->from], a->to - a->from, sink);
     for (uint32_t p = a->from; p < a->to && sound; p++) {
         tg_message message = tg_exchange_received(x, p);
         tg_expected expected = expect(x, c, a, p);
-        sound = tg_frame_is_intact(&c->bodies[p], &expected, message.data, message.len);
+        sound = tg_frame_is_intact(&bodies[p], &expected, message.data, message.len);
     }
     return sound;
 }
@@ -103,7 +200,7 @@ static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const t
 tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink,
                          tg_detail *why)
 {
-    place_frames(c, a);
+    place_frames(x, c, a);
     if (sum_frames(x, c, run, a, sink)) {
         return TG_OK;
     }
@@ -114,7 +211,7 @@ tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_ar
 tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
 {
     if (c->averages == NULL) {
-        place_frames(c, a);
+        place_frames(x, c, a);
         return check_frames(x, c, a, why);
     }
     tg_sink sink = {.averages = c->averages, .divisor = (float)(a->to - a->from)};
@@ -151,9 +248,9 @@ uint32_t tg_owners_rounds(const tg_exchange *x)
 tg_status tg_owners_send_slices(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why)
 {
     TG_TRY(tg_carrier_write(x, c, grads, why));
-    x->mail.kind = TG_ALLTOALLV;
     for (uint32_t p = 0; p < x->world; p++) {
-        tg_exchange_send(x, p, c->frames[p], &c->framed[p]);
+        uint32_t cell = tg_carrier_cell(x, c, p);
+        tg_exchange_send(x, p, c->frames[cell], &c->framed[cell]);
     }
     return TG_OK;
 }
@@ -175,11 +272,11 @@ tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why)
     }
     tg_source source = {.flat = c->mean};
     const tg_plan *plan = c->answer->plan;
+    uint32_t group = x->lane->group, cell = tg_carrier_cell(x, c, plan->slice);
     tg_framed framed;
-    TG_TRY(c->answer->executor->select(c->answer->run, x->step.number, &source, why));
-    TG_TRY(tg_frame_write(&framed, c->answer, plan, &c->answer_out, plan->slice, plan->slice + 1, x->step.number,
-                          &source, why));
-    tg_exchange_send_all(x, c->answer_out, &framed);
+    TG_TRY(c->answer->executor->select(c->answer->run, group, x->step.number, &source, why));
+    TG_TRY(tg_frame_write(&framed, c->answer, plan, &c->answers[group], cell, cell + 1, x->step.number, &source, why));
+    tg_exchange_send_all(x, c->answers[group], &framed);
     return TG_OK;
 }
 
@@ -187,23 +284,26 @@ tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *wh
 {
     const tg_grid *grid = c->codec->grid;
     for (uint32_t s = 0; s < grid->slices; s++) {
-        tg_arrived one = {.slice = s, .from = s, .to = s + 1, .views = grid->first[s]};
+        size_t views = grid->first[tg_carrier_cell(x, c, s)] - grid->first[tg_carrier_cell(x, c, 0)];
+        tg_arrived one = {.slice = s, .from = s, .to = s + 1, .views = views};
         TG_TRY(tg_carrier_receive(x, c, &one, why));
     }
     return TG_OK;
 }
 
-void tg_owners_deliver(tg_carrier *c, void *const *grads)
+void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads)
 {
     tg_codec *codec = c->codec;
     tg_sink sink = {.averages = grads, .divisor = 1.0f};
+    const tg_body_view *bodies = c->bodies + group * c->group_bodies;
     for (uint32_t s = 0; s < codec->grid->slices && c->averages == NULL; s++) {
-        codec->executor->sum(codec->run, s, &c->bodies[s], 1, &sink);
+        codec->executor->sum(codec->run, group * codec->grid->slices + s, &bodies[s], 1, &sink);
     }
-    if (c->averages != NULL) {
-        codec->executor->copy(codec->run, grads, c->averages);
-    }
-    codec->executor->commit(codec->run);
+}
+
+void tg_owners_commit(const tg_carrier *c)
+{
+    c->codec->executor->commit(c->codec->run);
     if (c->answer != NULL) {
         c->answer->executor->commit(c->answer->run);
     }
@@ -216,5 +316,12 @@ tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 
 void tg_owners_finish(tg_exchange *x)
 {
-    tg_owners_deliver(x->carrier, x->step.grads);
+    const tg_carrier *c = x->carrier;
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        tg_owners_deliver(c, g, x->step.grads);
+    }
+    if (c->averages != NULL) {
+        c->codec->executor->copy(c->codec->run, x->step.grads, c->averages);
+    }
+    tg_owners_commit(c);
 }

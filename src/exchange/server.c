@@ -14,17 +14,19 @@ static bool answers(uint32_t rank)
     return rank == 0;
 }
 
+static void shape(tg_exchange *x, uint32_t round)
+{
+    tg_carrier_shape_server(x, x->carrier, round == 1);
+}
+
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     tg_carrier *c = x->carrier;
-    x->mail.root = 0;
     if (round == 1) {
-        x->mail.kind = TG_BROADCAST;
         return tg_owners_answer(x, c, why);
     }
     TG_TRY(tg_carrier_write(x, c, x->step.grads, why));
-    x->mail.kind = TG_GATHERV;
-    tg_exchange_send(x, 0, c->frames[0], &c->framed[0]);
+    tg_exchange_send(x, 0, c->frames[x->lane->group], &c->framed[x->lane->group]);
     return TG_OK;
 }
 
@@ -37,6 +39,7 @@ const tg_protocol tg_protocol_server = {
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
     .rounds = tg_owners_rounds,
+    .shape = shape,
     .send = send,
     .receive = tg_owners_receive,
     .finish = tg_owners_finish,

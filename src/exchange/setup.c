@@ -8,11 +8,12 @@
 
 #include <string.h>
 
-/* Where messages arrive. */
-static tg_status acquire_mail(tg_exchange *x, tg_detail *why)
+/* Where the messages of a group arrive, and its lengths. */
+static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
-    tg_mail *mail = &x->mail;
+    tg_mail *mail = &lane->mail;
+    tg_lengths *lengths = &lane->lengths;
     uint64_t len = 0;
     if (!tg_multiply(&len, mail->in_cap, x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
@@ -25,27 +26,60 @@ static tg_status acquire_mail(tg_exchange *x, tg_detail *why)
     for (uint32_t p = 0; p < x->world; p++) {
         mail->in[p].data = mail->in_space + p * mail->in_cap;
     }
+    TG_TRY(tg_acquire(&lengths->sends, a, x->world, sizeof *lengths->sends, why));
+    TG_TRY(tg_acquire(&lengths->recvs, a, x->world, sizeof *lengths->recvs, why));
+    TG_TRY(tg_acquire(&lengths->table, a, x->world, TG_LENGTH_LEN, why));
+    TG_TRY(tg_acquire(&lengths->out, a, x->world, TG_LENGTH_LEN, why));
+    return tg_acquire(&lengths->in, a, x->world, TG_LENGTH_LEN, why);
+}
+
+static void release_lane(const tg_lane *lane, const tg_exchange *x)
+{
+    const tg_allocator *a = &x->allocator;
+    tg_release(a, lane->lengths.in);
+    tg_release(a, lane->lengths.out);
+    tg_release(a, lane->lengths.table);
+    tg_release(a, lane->lengths.recvs);
+    tg_release(a, lane->lengths.sends);
+    if (x->codec != NULL) {
+        x->codec->executor->release(a, lane->mail.in_space);
+    }
+    tg_release(a, lane->mail.in);
+    tg_release(a, lane->mail.payload);
+    tg_release(a, lane->mail.recvs);
+    tg_release(a, lane->mail.sends);
+}
+
+static tg_status open_lanes(tg_exchange *x, tg_detail *why)
+{
+    TG_TRY(tg_acquire(&x->lanes, &x->allocator, x->codec->grid->groups, sizeof *x->lanes, why));
+    x->lane_n = x->codec->grid->groups;
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        x->lanes[g].group = g;
+    }
+    x->lane = x->lanes;
     return TG_OK;
 }
 
-static tg_status acquire_ballots(tg_exchange *x, tg_detail *why)
+static tg_status acquire_lanes(tg_exchange *x, tg_detail *why)
 {
-    const tg_allocator *a = &x->allocator;
-    tg_ballots *ballots = &x->ballots;
-    TG_TRY(tg_acquire(&ballots->sends, a, x->world, sizeof *ballots->sends, why));
-    TG_TRY(tg_acquire(&ballots->recvs, a, x->world, sizeof *ballots->recvs, why));
-    TG_TRY(tg_acquire(&ballots->out, a, x->world, TG_BALLOT_LEN, why));
-    return tg_acquire(&ballots->in, a, x->world, TG_BALLOT_LEN, why);
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        TG_TRY(acquire_lane(&x->lanes[g], x, why));
+    }
+    TG_TRY(tg_acquire(&x->votes.sends, &x->allocator, x->world, sizeof *x->votes.sends, why));
+    return tg_acquire(&x->votes.recvs, &x->allocator, x->world, sizeof *x->votes.recvs, why);
 }
 
 /* All that ranks must have in common, as one number. */
 static uint64_t agree_on(const tg_exchange *x)
 {
+    const tg_layout *layout = x->codec->layout;
     uint8_t facts[64] = {0};
-    tg_put64(facts, x->codec->layout->description.fingerprint);
+    tg_put64(facts, layout->description.fingerprint);
     tg_put64(facts + 8, x->verify_every);
     tg_put32(facts + 16, x->world);
-    (void)memcpy(facts + 20, x->protocol->name, strlen(x->protocol->name));
+    tg_put64(facts + 20, tg_hash(x->codec->grid->group_of, layout->unit_n * sizeof *x->codec->grid->group_of));
+    (void)memcpy(facts + 28, x->protocol->name, strlen(x->protocol->name));
     return tg_hash(facts, sizeof facts);
 }
 
@@ -63,10 +97,21 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
         tg_layout_free(layout);
         return status;
     }
+    uint32_t *group_of = NULL;
+    tg_groups groups;
+    status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
+    if (status != TG_OK) {
+        tg_layout_free(layout);
+        return status;
+    }
     const tg_codec_purpose purpose = {.slices = tg_protocol_slices(x->protocol, x->world),
+                                      .groups = groups,
                                       .holds = x->protocol->holds,
                                       .only_decodes = x->protocol->state != NULL};
-    TG_TRY(tg_codec_make(&x->codec, layout, &purpose, &own, why));
+    status = tg_codec_make(&x->codec, layout, &purpose, &own, why);
+    tg_release(&x->allocator, group_of);
+    TG_TRY(status);
+    TG_TRY(open_lanes(x, why));
     for (size_t t = 0; t < tensor_n; t++) {
         x->counts.logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
     }
@@ -76,8 +121,7 @@ static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *ten
     x->verify_every = opt->verify_every;
     x->agreement = agree_on(x);
     TG_TRY(x->protocol->open(x, &own, why));
-    TG_TRY(acquire_mail(x, why));
-    return acquire_ballots(x, why);
+    return acquire_lanes(x, why);
 }
 
 tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
@@ -111,18 +155,15 @@ void tg_exchange_free(tg_exchange *x)
         return;
     }
     tg_allocator a = x->allocator;
-    tg_release(&a, x->ballots.in);
-    tg_release(&a, x->ballots.out);
-    tg_release(&a, x->ballots.recvs);
-    tg_release(&a, x->ballots.sends);
+    tg_release(&a, x->votes.recvs);
+    tg_release(&a, x->votes.sends);
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        release_lane(&x->lanes[g], x);
+    }
+    tg_release(&a, x->lanes);
     if (x->codec != NULL) {
-        x->codec->executor->release(&a, x->mail.in_space);
         x->protocol->close(x);
     }
-    tg_release(&a, x->mail.in);
-    tg_release(&a, x->mail.payload);
-    tg_release(&a, x->mail.recvs);
-    tg_release(&a, x->mail.sends);
     tg_codec_free(x->codec);
     tg_release(&a, x);
 }

@@ -20,10 +20,18 @@ static bool answers(uint32_t rank)
     return true;
 }
 
+static void shape(tg_exchange *x, uint32_t round)
+{
+    if (round == 1) {
+        tg_carrier_shape_answers(x, x->carrier);
+    } else {
+        tg_carrier_shape_slices(x, x->carrier);
+    }
+}
+
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     if (round == 1) {
-        x->mail.kind = TG_ALLGATHERV;
         return tg_owners_answer(x, x->carrier, why);
     }
     return tg_owners_send_slices(x, x->carrier, x->step.grads, why);
@@ -39,6 +47,7 @@ const tg_protocol tg_protocol_shard = {
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
     .rounds = tg_owners_rounds,
+    .shape = shape,
     .send = send,
     .receive = tg_owners_receive,
     .finish = tg_owners_finish,

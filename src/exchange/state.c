@@ -353,6 +353,7 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
     }
     x->done.any = states[0].any_done;
     x->done.step = states[0].done_step;
+    x->is_open = false; /* others may have loaded something else */
     return TG_OK;
 }
 

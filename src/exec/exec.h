@@ -13,7 +13,7 @@
 /* A plan that is opened on an executor: residual state, workspace and statistics. */
 typedef struct tg_run tg_run;
 
-/* The body of a slice's frame: where it is written, and its length. */
+/* The body of a cell's frame: where it is written, and its length. */
 typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
@@ -58,40 +58,44 @@ typedef struct tg_executor {
                       tg_detail *why);
     void (*close)(tg_run *run);
 
-    /* Chooses the coordinates of a step: draws, clips gradients, and runs the measuring pass of select parts that have one. */
-    tg_status (*select)(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why);
+    /* Chooses the coordinates of a group at a step: draws, clips gradients, and runs the measuring pass of select parts that have
+     * one. Only gradients of the group are read. */
+    tg_status (*select)(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why);
 
     /* In place of `select` on ranks that follow a leader: clips gradients. */
-    void (*clip)(tg_run *run, const tg_source *source);
+    void (*clip)(tg_run *run, uint32_t group, const tg_source *source);
 
-    /* Draws the coordinates that all ranks share at a step, for frames that have no indices. */
-    void (*draw)(tg_run *run, uint64_t step);
+    /* Draws the coordinates of a group that all ranks share at a step, for frames that have no indices. */
+    void (*draw)(tg_run *run, uint32_t group, uint64_t step);
 
-    /* Takes over the leader's coordinates from a body of `plan`, which holds indices alone and was checked. */
-    void (*follow)(tg_run *run, const tg_plan *plan, const tg_body_view *body);
+    /* Takes over the leader's coordinates of a group from a body of `plan`, which holds indices alone and was checked. */
+    void (*follow)(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body);
 
-    /* Encodes slices [from, to) of `plan`, the run's own or the leader's, into bodies[0], ... Fills the next residual. Bodies
-     * must have space for tg_body_bound. */
+    /* The length of a cell's body at a step, if all ranks know it without its gradients. */
+    bool (*length)(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
+
+    /* Encodes cells [from, to) of `plan`, the run's own or the leader's, into bodies[0], ... They are all cells of one group, or
+     * one of them. Fills the next residual. Bodies must have space for tg_body_bound. */
     tg_status (*write)(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why);
 
-    /* Finds the chunks of a slice's body, of `len` bytes at view->bytes, and checks their lengths, and that nothing is left
+    /* Finds the chunks of a cell's body, of `len` bytes at view->bytes, and checks their lengths, and that nothing is left
      * over. */
-    tg_status (*find)(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len, tg_detail *why);
+    tg_status (*find)(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len, tg_detail *why);
 
     /* Finds chunks likewise, and checks all of them: lengths, indices, symbols. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
      * so that `sum` of this body alone need not read them again. */
-    tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
+    tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why);
 
-    /* Sums the values of bodies of a slice, in order. They were checked, so this cannot fail. Averages of finite values are
+    /* Sums the values of bodies of a cell, in order. They were checked, so this cannot fail. Averages of finite values are
      * finite. */
-    void (*sum)(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+    void (*sum)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
     /* Sums bodies whose chunks were found and not checked: checks and hashes each chunk while it is in the caches, so that it
      * is read once. False: a chunk is damaged, and the sums are void; `check` says which and why. What is summed to must be
      * private until hashes, too, are found right. */
-    bool (*sum_unchecked)(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+    bool (*sum_unchecked)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
     /* Copies all tensors, each in its dtype. */
     void (*copy)(tg_run *run, void *const *to, void *const *from);
@@ -115,7 +119,7 @@ typedef struct tg_executor {
 
     /* What a unit took; of the last bodies that were written, or of one that was checked. */
     tg_unit_stats (*stats)(const tg_run *run, size_t unit);
-    void (*note)(tg_run *run, uint32_t slice, const tg_body_view *body);
+    void (*note)(tg_run *run, uint32_t cell, const tg_body_view *body);
 } tg_executor;
 
 extern const tg_executor tg_executor_host;

@@ -110,6 +110,7 @@ const tg_executor tg_executor_host = {
     .clip = tg_host_clip,
     .draw = tg_host_draw,
     .follow = tg_host_follow,
+    .length = tg_host_length,
     .write = tg_host_write,
     .find = tg_host_find,
     .check = tg_host_check,

@@ -21,8 +21,8 @@ typedef struct tg_workspace {
     uint32_t *known_n;   /* coordinates in a chunk that are known without a frame */
     uint32_t *lists;     /* space for coordinates of chunks that send few */
     uint64_t list_n;
-    uint64_t step; /* of the coordinates that are drawn ... */
-    bool is_drawn; /* ... if they are */
+    uint64_t step;   /* that is encoded or decoded */
+    uint64_t *drawn; /* of each group: the step whose coordinates are drawn, plus 1; 0: none are */
 } tg_workspace;
 
 /* The measuring pass of one unit, one lane. */
@@ -39,8 +39,8 @@ struct tg_run {
     tg_unit_work *units;
     tg_unit_stats *stats;
     tg_residuals residuals;
-    tg_lane_job *lane_jobs;
-    size_t lane_job_n;
+    tg_lane_job *lane_jobs; /* in the order of groups: those of group g begin at lane_first[g] */
+    size_t *lane_first;
     bool only_decodes;
 };
 
@@ -57,10 +57,12 @@ tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *
 tg_status tg_host_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
                        tg_detail *why) TG_CHECKED;
 void tg_host_close(tg_run *run);
-tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
-void tg_host_clip(tg_run *run, const tg_source *source);
-void tg_host_draw(tg_run *run, uint64_t step);
-void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body);
+tg_status tg_host_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source,
+                         tg_detail *why) TG_CHECKED;
+void tg_host_clip(tg_run *run, uint32_t group, const tg_source *source);
+void tg_host_draw(tg_run *run, uint32_t group, uint64_t step);
+void tg_host_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body);
+bool tg_host_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
 tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                         const tg_source *source, tg_detail *why) TG_CHECKED;
 tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len,

@@ -77,13 +77,14 @@ static tg_status acquire_workspace(tg_run *run, uint32_t threads, tg_detail *why
 {
     const tg_allocator *a = &run->allocator;
     const tg_grid *grid = run->plan->grid;
-    size_t chunks = grid->first[grid->slices];
+    size_t chunks = grid->first[grid->cells];
     TG_TRY(tg_acquire(&run->work, a, 1, sizeof *run->work, why));
     tg_workspace *w = run->work;
     TG_TRY(tg_pool_new(&w->pool, threads, a, why));
     w->workers = tg_pool_workers(w->pool);
     TG_TRY(tg_acquire(&w->written, a, chunks, sizeof *w->written, why));
     TG_TRY(tg_acquire(&w->known_n, a, chunks, sizeof *w->known_n, why));
+    TG_TRY(tg_acquire(&w->drawn, a, grid->groups, sizeof *w->drawn, why));
     w->list_n = lists_n(run->plan);
     TG_TRY(tg_acquire_room(&w->lists, a, w->list_n * sizeof *w->lists, why));
     return acquire_scratch(w, run, why);
@@ -95,6 +96,7 @@ static void release_workspace(tg_workspace *w, const tg_allocator *a)
         tg_release(a, w->spaces);
         tg_release(a, w->scratch);
         tg_release(a, w->lists);
+        tg_release(a, w->drawn);
         tg_release(a, w->known_n);
         tg_release(a, w->written);
         tg_pool_free(w->pool);
@@ -150,6 +152,30 @@ static bool is_measured(const tg_run *run, size_t i)
     return !run->only_decodes && chooses && u->stages.select->start != NULL;
 }
 
+/* The lanes of all units that are measured, in the order of groups. */
+static tg_status acquire_lanes(tg_run *run, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t n = 0;
+    TG_TRY(tg_acquire(&run->lane_first, &run->allocator, (uint64_t)grid->groups + 1, sizeof *run->lane_first, why));
+    for (uint32_t g = 0; g < grid->groups; g++) {
+        run->lane_first[g] = n;
+        for (size_t j = grid->unit_first[g]; j < grid->unit_first[g + 1]; j++) {
+            n += is_measured(run, grid->units[j]) ? run->units[grid->units[j]].lanes : 0;
+        }
+    }
+    run->lane_first[grid->groups] = n;
+    TG_TRY(tg_acquire(&run->lane_jobs, &run->allocator, n, sizeof *run->lane_jobs, why));
+    tg_lane_job *job = run->lane_jobs;
+    for (size_t j = 0; j < run->plan->layout->unit_n; j++) {
+        uint32_t i = grid->units[j];
+        for (uint32_t lane = 0; is_measured(run, i) && lane < run->units[i].lanes; lane++) {
+            *job++ = (tg_lane_job){.unit = i, .lane = lane};
+        }
+    }
+    return TG_OK;
+}
+
 static tg_status acquire_units(tg_run *run, tg_detail *why)
 {
     const tg_allocator *a = &run->allocator;
@@ -158,17 +184,9 @@ static tg_status acquire_units(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&run->stats, a, unit_n, sizeof *run->stats, why));
     for (size_t i = 0; i < unit_n; i++) {
         plan_lanes(&run->units[i], &run->plan->units[i], run->work->workers);
-        run->lane_job_n += is_measured(run, i) ? run->units[i].lanes : 0;
         TG_TRY(acquire_unit(&run->units[i], run, i, why));
     }
-    TG_TRY(tg_acquire(&run->lane_jobs, a, run->lane_job_n, sizeof *run->lane_jobs, why));
-    tg_lane_job *job = run->lane_jobs;
-    for (size_t i = 0; i < unit_n; i++) {
-        for (uint32_t lane = 0; is_measured(run, i) && lane < run->units[i].lanes; lane++) {
-            *job++ = (tg_lane_job){.unit = (uint32_t)i, .lane = lane};
-        }
-    }
-    return TG_OK;
+    return acquire_lanes(run, why);
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------------------ */
@@ -229,6 +247,7 @@ void tg_host_close(tg_run *run)
     tg_release(&a, run->residuals.next);
     tg_release(&a, run->residuals.now);
     tg_release(&a, run->lane_jobs);
+    tg_release(&a, run->lane_first);
     tg_release(&a, run->stats);
     tg_release(&a, run->units);
     if (run->parent == NULL) {

@@ -20,9 +20,16 @@ static void run_jobs(const tg_run *run, size_t job_n, tg_job *job, void *context
 
 /* ---- coordinates that ranks know --------------------------------------------------------------------------------------- */
 
-static void count_known(void *context, uint32_t worker, size_t number)
+typedef struct count_pass {
+    const tg_run *run;
+    size_t first; /* chunk of the group */
+} count_pass;
+
+static void count_known(void *context, uint32_t worker, size_t job)
 {
-    const tg_run *run = context;
+    const count_pass *p = context;
+    const tg_run *run = p->run;
+    size_t number = p->first + job;
     const tg_chunk *chunk = &run->plan->grid->chunks[number];
     const tg_unit_plan *u = &run->plan->units[chunk->unit];
     if (u->coordinates == TG_AT_DRAWN || u->coordinates == TG_AT_LEADER) {
@@ -32,11 +39,19 @@ static void count_known(void *context, uint32_t worker, size_t number)
     }
 }
 
+static void count_group(tg_run *run, uint32_t group)
+{
+    const tg_grid *grid = run->plan->grid;
+    count_pass p = {run, grid->first[group * grid->slices]};
+    run_jobs(run, grid->first[(group + 1) * grid->slices] - p.first, count_known, &p);
+}
+
 /* Draws for a step: what all ranks share and, of an encoder, what is this rank's own. */
-static void draw(tg_run *run, uint64_t step, bool own_too)
+static void draw(tg_run *run, uint32_t group, uint64_t step, bool own_too)
 {
     const tg_plan *plan = run->plan;
-    for (uint32_t i = 0; i < plan->layout->unit_n; i++) {
+    for (size_t j = plan->grid->unit_first[group]; j < plan->grid->unit_first[group + 1]; j++) {
+        uint32_t i = plan->grid->units[j];
         const tg_unit_plan *u = &plan->units[i];
         bool is_shared = u->coordinates == TG_AT_DRAWN;
         if (u->stages.select->by == TG_BY_SEED && u->unit->n > 0 && (is_shared || own_too)) {
@@ -44,26 +59,31 @@ static void draw(tg_run *run, uint64_t step, bool own_too)
             u->stages.select->draw(run->units[i].select, u->stages.select_params, u->unit->n, &stream);
         }
     }
-    run->work->step = step;
-    run->work->is_drawn = true;
-    run_jobs(run, plan->grid->first[plan->grid->slices], count_known, run);
+    run->work->drawn[group] = step + 1;
+    count_group(run, group);
 }
 
-void tg_host_draw(tg_run *run, uint64_t step)
+void tg_host_draw(tg_run *run, uint32_t group, uint64_t step)
 {
     run = run->parent != NULL ? run->parent : run;
-    if (run->plan->has_draws && (!run->work->is_drawn || run->work->step != step)) {
-        draw(run, step, false);
+    if (run->plan->has_draws && run->work->drawn[group] != step + 1) {
+        draw(run, group, step, false);
     }
     run->work->step = step;
 }
 
-void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
+bool tg_host_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
 {
-    for (size_t i = 0; i < plan->grid->first[1]; i++) {
+    tg_host_draw(run, cell / run->plan->grid->slices, step);
+    return tg_body_len(len, run->plan, cell, run->work->known_n);
+}
+
+void tg_host_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body)
+{
+    for (size_t i = plan->grid->first[group]; i < plan->grid->first[group + 1]; i++) {
         const tg_chunk *chunk = &plan->grid->chunks[i];
         const tg_unit_plan *u = &plan->units[chunk->unit];
-        const tg_view *v = &body->chunks[i];
+        const tg_view *v = &body->chunks[i - plan->grid->first[group]];
         if (u->route == TG_ROUTE_NONE) {
             continue;
         }
@@ -73,7 +93,7 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
             (void)u->stages.index_read(mask, v->mode, body->bytes + v->indices, v->index_len, chunk->n, v->count);
         }
     }
-    run_jobs(run, run->plan->grid->first[run->plan->grid->slices], count_known, run);
+    count_group(run, group);
 }
 
 /* What the loads of a unit need. */
@@ -93,12 +113,26 @@ static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source
 typedef struct pass {
     tg_run *run;
     const tg_source *source;
+    uint32_t group;
+    tg_lane_job *lanes; /* of the group's units that are measured */
+    size_t lane_n;
 } pass;
 
+static pass pass_of(tg_run *run, uint32_t group, const tg_source *source)
+{
+    return (pass){.run = run,
+                  .source = source,
+                  .group = group,
+                  .lanes = run->lane_jobs + run->lane_first[group],
+                  .lane_n = run->lane_first[group + 1] - run->lane_first[group]};
+}
+
 /* The factor that bounds the norm of a unit's gradient, where the feedback asks for that. */
-static void clip_unit(void *context, uint32_t worker, size_t i)
+static void clip_unit(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
+    const tg_grid *grid = p->run->plan->grid;
+    uint32_t i = grid->units[grid->unit_first[p->group] + job];
     const tg_unit_plan *u = &p->run->plan->units[i];
     tg_unit_work *w = &p->run->units[i];
     const tg_feedback_part *feedback = u->stages.feedback;
@@ -108,7 +142,7 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
     w->clip = 1.0f;
     for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
         size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
-        tg_encoding e = encoding_of(p->run, (uint32_t)i, p->source, worker);
+        tg_encoding e = encoding_of(p->run, i, p->source, worker);
         const float *g = tg_load_gradient(&e, at, n);
         tg_tree_add_squares(&squares, g, g != NULL ? n : 0); /* what is refused is found again, and reported, later */
     }
@@ -116,10 +150,11 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
     w->clip = most > 0 && norm > most ? (float)(most / norm) : 1.0f;
 }
 
-void tg_host_clip(tg_run *run, const tg_source *source)
+void tg_host_clip(tg_run *run, uint32_t group, const tg_source *source)
 {
-    pass p = {.run = run, .source = source};
-    run_jobs(run, run->plan->layout->unit_n, clip_unit, &p);
+    const tg_grid *grid = run->plan->grid;
+    pass p = pass_of(run, group, source);
+    run_jobs(run, grid->unit_first[group + 1] - grid->unit_first[group], clip_unit, &p);
 }
 
 /* ---- the measuring pass ---------------------------------------------------------------------------------------------- */
@@ -177,7 +212,7 @@ static void start_unit(const pass *p, uint32_t i)
 static void begin_unit(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
-    const tg_lane_job *lane = &p->run->lane_jobs[job];
+    const tg_lane_job *lane = &p->lanes[job];
     tg_unit_work *w = &p->run->units[lane->unit];
     const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
     if (lane->lane != 0) {
@@ -195,7 +230,7 @@ static void begin_unit(void *context, uint32_t worker, size_t job)
 static void measure_lane(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
-    tg_lane_job *lane = &p->run->lane_jobs[job];
+    tg_lane_job *lane = &p->lanes[job];
     const tg_unit_plan *u = &p->run->plan->units[lane->unit];
     const tg_unit_work *w = &p->run->units[lane->unit];
     lane->bad_tensor = 0;
@@ -224,7 +259,7 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
 static void finish_unit(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
-    const tg_lane_job *lane = &p->run->lane_jobs[job];
+    const tg_lane_job *lane = &p->lanes[job];
     tg_unit_work *w = &p->run->units[lane->unit];
     const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
     (void)worker;
@@ -235,42 +270,44 @@ static void finish_unit(void *context, uint32_t worker, size_t job)
 }
 
 typedef struct turn_pass {
-    const tg_run *run;
+    const pass *of;
     uint32_t number;
 } turn_pass;
 
 static void sift_lane(void *context, uint32_t worker, size_t job)
 {
     const turn_pass *turn = context;
-    const tg_lane_job *lane = &turn->run->lane_jobs[job];
-    const tg_unit_work *w = &turn->run->units[lane->unit];
+    const tg_run *run = turn->of->run;
+    const tg_lane_job *lane = &turn->of->lanes[job];
+    const tg_unit_work *w = &run->units[lane->unit];
     (void)worker;
     if (turn->number < w->turns) {
-        turn->run->plan->units[lane->unit].stages.select->sift(w->select, lane->lane, turn->number);
+        run->plan->units[lane->unit].stages.select->sift(w->select, lane->lane, turn->number);
     }
 }
 
 /* Turns in which the lanes of long units sift together. */
-static void take_turns(const tg_run *run)
+static void take_turns(const pass *p)
 {
+    const tg_run *run = p->run;
     uint32_t most = 0;
-    for (size_t j = 0; j < run->lane_job_n; j++) {
-        uint32_t turns = run->units[run->lane_jobs[j].unit].turns;
+    for (size_t j = 0; j < p->lane_n; j++) {
+        uint32_t turns = run->units[p->lanes[j].unit].turns;
         most = turns > most ? turns : most;
     }
     for (uint32_t number = 0; number < most; number++) {
-        turn_pass turn = {run, number};
-        run_jobs(run, run->lane_job_n, sift_lane, &turn);
-        for (size_t j = 0; j < run->lane_job_n; j++) {
-            const tg_lane_job *lane = &run->lane_jobs[j];
+        turn_pass turn = {p, number};
+        run_jobs(run, p->lane_n, sift_lane, &turn);
+        for (size_t j = 0; j < p->lane_n; j++) {
+            const tg_lane_job *lane = &p->lanes[j];
             const tg_unit_work *w = &run->units[lane->unit];
             if (lane->lane == 0 && number < w->turns) {
                 run->plan->units[lane->unit].stages.select->combine(w->select, number);
             }
         }
     }
-    for (size_t j = 0; j < run->lane_job_n; j++) {
-        run->units[run->lane_jobs[j].unit].turns = 0;
+    for (size_t j = 0; j < p->lane_n; j++) {
+        run->units[p->lanes[j].unit].turns = 0;
     }
 }
 
@@ -278,8 +315,8 @@ static void take_turns(const tg_run *run)
 static bool start_again(const pass *p)
 {
     bool again = false;
-    for (size_t j = 0; j < p->run->lane_job_n; j++) {
-        const tg_lane_job *lane = &p->run->lane_jobs[j];
+    for (size_t j = 0; j < p->lane_n; j++) {
+        const tg_lane_job *lane = &p->lanes[j];
         if (lane->lane == 0 && p->run->units[lane->unit].measures) {
             start_unit(p, lane->unit);
             again = true;
@@ -288,37 +325,49 @@ static bool start_again(const pass *p)
     return again;
 }
 
-tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg_detail *why)
+/* Refuses a group of which a tensor has no elements. */
+static tg_status check_given(const pass *p, tg_detail *why)
 {
-    pass p = {.run = run, .source = source};
-    const tg_layout *l = run->plan->layout;
-    for (size_t t = 0; source->grads != NULL && t < l->tensor_n; t++) {
-        if (source->grads[t] == NULL && l->tensor_elements[t] > 0) {
-            return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
+    const tg_grid *grid = p->run->plan->grid;
+    const tg_layout *l = p->run->plan->layout;
+    for (size_t j = grid->unit_first[p->group]; p->source->grads != NULL && j < grid->unit_first[p->group + 1]; j++) {
+        const tg_unit *unit = &l->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            if (p->source->grads[t] == NULL && l->tensor_elements[t] > 0) {
+                return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
+            }
         }
     }
+    return TG_OK;
+}
+
+tg_status tg_host_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
+{
+    pass p = pass_of(run, group, source);
+    TG_TRY(check_given(&p, why));
     if (run->parent == NULL) {
         run->work->step = step;
     }
     if (run->parent == NULL && run->plan->has_draws) {
-        draw(run, step, true);
+        draw(run, group, step, true);
     }
     if (run->plan->has_clip) {
-        tg_host_clip(run, source);
+        tg_host_clip(run, group, source);
     }
-    if (run->lane_job_n == 0) {
+    if (p.lane_n == 0) {
         return TG_OK;
     }
-    run_jobs(run, run->lane_job_n, begin_unit, &p);
+    run_jobs(run, p.lane_n, begin_unit, &p);
     for (bool again = true; again;) {
-        run_jobs(run, run->lane_job_n, measure_lane, &p);
-        for (size_t j = 0; j < run->lane_job_n; j++) {
-            if (run->lane_jobs[j].bad_tensor != 0) {
-                return tg_host_refuse(run, run->lane_jobs[j].bad_tensor, source, why);
+        run_jobs(run, p.lane_n, measure_lane, &p);
+        for (size_t j = 0; j < p.lane_n; j++) {
+            if (p.lanes[j].bad_tensor != 0) {
+                return tg_host_refuse(run, p.lanes[j].bad_tensor, source, why);
             }
         }
-        run_jobs(run, run->lane_job_n, finish_unit, &p);
-        take_turns(run);
+        run_jobs(run, p.lane_n, finish_unit, &p);
+        take_turns(&p);
         again = start_again(&p);
     }
     return TG_OK;

@@ -176,5 +176,5 @@ void tg_host_copy(tg_run *run, void *const *to, void *const *from)
 {
     const tg_grid *grid = run->plan->grid;
     copying c = {run->plan, to, from};
-    tg_pool_run_about(run->work->pool, run->plan->layout->element_n, grid->first[grid->slices], copy_chunk, &c);
+    tg_pool_run_about(run->work->pool, run->plan->layout->element_n, grid->first[grid->cells], copy_chunk, &c);
 }

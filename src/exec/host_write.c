@@ -186,13 +186,15 @@ static float scale_of(const tg_run *run, uint32_t i)
     return n > 0 ? (float)(sum / n) : 0.0f;
 }
 
-/* Scales of all units that have one. Chunks of a unit are in order, though not side by side. */
+/* Scales of all units of the group that have one. Chunks of a unit are in order, though not side by side. */
 static void settle_scales(const pass *p, size_t chunk_n)
 {
     tg_run *run = p->run;
-    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
-        if (run->units[i].magnitudes != NULL) {
-            run->units[i].magnitudes->n = 0;
+    const tg_grid *grid = p->plan->grid;
+    size_t from = grid->unit_first[p->from / grid->slices], to = grid->unit_first[p->from / grid->slices + 1];
+    for (size_t j = from; j < to; j++) {
+        if (run->units[grid->units[j]].magnitudes != NULL) {
+            run->units[grid->units[j]].magnitudes->n = 0;
         }
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
@@ -201,16 +203,18 @@ static void settle_scales(const pass *p, size_t chunk_n)
             tg_tree_add(magnitudes, run->work->written[number].as.magnitudes);
         }
     }
-    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
-        run->units[i].scale = scale_of(run, i);
+    for (size_t j = from; j < to; j++) {
+        run->units[grid->units[j]].scale = scale_of(run, grid->units[j]);
     }
 }
 
 static void note_chunks(const pass *p, size_t chunk_n)
 {
     tg_run *run = p->run;
-    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
-        run->stats[i] = (tg_unit_stats){0};
+    const tg_grid *grid = p->plan->grid;
+    uint32_t group = p->from / grid->slices;
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        run->stats[grid->units[j]] = (tg_unit_stats){0};
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
         const tg_written *written = &run->work->written[number];

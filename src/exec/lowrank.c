@@ -16,13 +16,17 @@ typedef struct portion {
 typedef struct portions {
     portion *of;
     size_t n;
+    size_t *first; /* of each group, and one more */
 } portions;
 
 struct tg_lowrank {
     tg_allocator allocator;
     tg_factorization_context context;
+    const tg_grid *grid; /* for its groups */
     tg_factorization *matrices;
     size_t matrix_n;
+    size_t *order;       /* the matrices' numbers in the order of groups ... */
+    size_t *order_first; /* ... and where those of each begin, and one more */
     portions by_rows, by_columns;
     tg_pool *pool;          /* of the run that was given */
     float *scratch;         /* for every thread of the pool */
@@ -87,14 +91,41 @@ static tg_status acquire_matrices(tg_lowrank *l, tg_detail *why)
     return tg_acquire_room(&l->copies, a, copies, why);
 }
 
-/* Cuts all matrices into portions. The first call, with no space for them, counts. */
+static uint32_t group_of(const tg_lowrank *l, size_t tensor)
+{
+    return l->grid->group_of[l->context.layout->tensor_unit[tensor]];
+}
+
+/* Sorts matrices by group. */
+static tg_status acquire_order(tg_lowrank *l, tg_detail *why)
+{
+    size_t n = 0;
+    TG_TRY(tg_acquire(&l->order, &l->allocator, l->matrix_n, sizeof *l->order, why));
+    TG_TRY(tg_acquire(&l->order_first, &l->allocator, (uint64_t)l->grid->groups + 1, sizeof *l->order_first, why));
+    for (uint32_t g = 0; g < l->grid->groups; g++) {
+        l->order_first[g] = n;
+        for (size_t i = 0; i < l->matrix_n; i++) {
+            if (group_of(l, l->matrices[i].tensor) == g) {
+                l->order[n++] = i;
+            }
+        }
+    }
+    l->order_first[l->grid->groups] = n;
+    return TG_OK;
+}
+
+/* Cuts all matrices into portions, group by group. The first call, with no space for them, counts. */
 static void cut_matrices(portions *out, const tg_lowrank *l, bool by_rows)
 {
     enum { ABOUT = 1 << 17, ROWS = 64 }; /* elements of a portion; rows that it is a multiple of */
     bool counts = out->of == NULL;
+    uint32_t group = 0;
     out->n = 0;
     for (size_t i = 0; i < l->matrix_n; i++) {
-        tg_factorization *m = &l->matrices[i];
+        for (; i == l->order_first[group]; group++) {
+            out->first[group] = out->n;
+        }
+        tg_factorization *m = &l->matrices[l->order[i]];
         uint64_t n = by_rows ? m->rows : m->columns;
         uint64_t step = by_rows ? (ABOUT / m->columns / ROWS + 1) * ROWS : tg_factorization_width(m);
         for (uint64_t from = 0; from < n; from += step, out->n++) {
@@ -103,10 +134,14 @@ static void cut_matrices(portions *out, const tg_lowrank *l, bool by_rows)
             }
         }
     }
+    for (; group <= l->grid->groups; group++) {
+        out->first[group] = out->n;
+    }
 }
 
 static tg_status acquire_portions(portions *out, const tg_lowrank *l, bool by_rows, tg_detail *why)
 {
+    TG_TRY(tg_acquire(&out->first, &l->allocator, (uint64_t)l->grid->groups + 1, sizeof *out->first, why));
     cut_matrices(out, l, by_rows);
     TG_TRY(tg_acquire(&out->of, &l->allocator, out->n, sizeof *out->of, why));
     cut_matrices(out, l, by_rows);
@@ -143,8 +178,8 @@ static void lay_out(tg_lowrank *l)
     }
 }
 
-tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_run *run,
-                         const tg_allocator *a, tg_detail *why)
+tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, const tg_grid *grid, tg_nonfinite nonfinite,
+                         const tg_run *run, const tg_allocator *a, tg_detail *why)
 {
     tg_lowrank *l = NULL;
     size_t n = layout->tensor_n;
@@ -153,12 +188,14 @@ tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, tg_nonfinite
     l->allocator = *a;
     l->context.layout = layout;
     l->context.nonfinite = nonfinite;
+    l->grid = grid;
     l->pool = run->work->pool;
     TG_TRY(tg_acquire(&l->matrices, a, n + 1, sizeof *l->matrices, why));
     TG_TRY(tg_acquire(&l->matrix_of, a, n, sizeof *l->matrix_of, why));
     TG_TRY(tg_acquire(&l->first, a, n, sizeof *l->first, why));
     TG_TRY(tg_acquire(&l->second, a, n, sizeof *l->second, why));
     TG_TRY(acquire_matrices(l, why));
+    TG_TRY(acquire_order(l, why));
     TG_TRY(acquire_portions(&l->by_rows, l, true, why));
     TG_TRY(acquire_portions(&l->by_columns, l, false, why));
     lay_out(l);
@@ -172,7 +209,11 @@ void tg_lowrank_free(tg_lowrank *l)
     }
     tg_allocator a = l->allocator;
     tg_release(&a, l->by_columns.of);
+    tg_release(&a, l->by_columns.first);
     tg_release(&a, l->by_rows.of);
+    tg_release(&a, l->by_rows.first);
+    tg_release(&a, l->order_first);
+    tg_release(&a, l->order);
     tg_release(&a, l->copies);
     tg_release(&a, l->scratch);
     tg_release(&a, l->factors);
@@ -184,12 +225,13 @@ void tg_lowrank_free(tg_lowrank *l)
     tg_release(&a, l);
 }
 
-size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, const tg_lowrank *l, bool first)
+size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, uint32_t *groups, const tg_lowrank *l, bool first)
 {
     size_t n = 0;
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
         bool is_matrix = l->matrix_of[t] != 0;
         tensors[n] = l->context.layout->tensors[t];
+        groups[n] = group_of(l, t);
         if (is_matrix) {
             const tg_factorization *m = &l->matrices[l->matrix_of[t] - 1];
             dims[2 * n] = m->rank;
@@ -215,6 +257,8 @@ typedef struct pass {
     tg_lowrank *l;
     void *const *grads;
     uint64_t step;
+    portion *of;         /* that are worked on */
+    const size_t *order; /* of the matrices that are worked on */
 } pass;
 
 static float *scratch_of(const pass *p, uint32_t worker)
@@ -224,14 +268,15 @@ static float *scratch_of(const pass *p, uint32_t worker)
 
 static void begin_matrix(void *context, uint32_t worker, size_t job)
 {
+    const pass *p = context;
     (void)worker;
-    tg_factorization_begin(&((const pass *)context)->l->matrices[job]);
+    tg_factorization_begin(&p->l->matrices[p->order[job]]);
 }
 
 static void multiply_rows(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
-    portion *of = &p->l->by_rows.of[job];
+    portion *of = &p->of[job];
     of->is_extreme =
         tg_factorization_multiply(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
 }
@@ -240,13 +285,13 @@ static void orthonormalise_matrix(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
     (void)worker;
-    tg_factorization_orthonormalise(&p->l->context, &p->l->matrices[job], p->step);
+    tg_factorization_orthonormalise(&p->l->context, &p->l->matrices[p->order[job]], p->step);
 }
 
 static void multiply_columns(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
-    const portion *of = &p->l->by_columns.of[job];
+    const portion *of = &p->of[job];
     tg_factorization_multiply_back(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
 }
 
@@ -263,18 +308,33 @@ static void settle_rows(void *context, uint32_t worker, size_t job)
     tg_factorization_settle(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
 }
 
-tg_status tg_lowrank_multiply(tg_lowrank *l, void *const *grads, tg_detail *why)
+/* Copies what travels as it is, and refuses tensors that are not given. */
+static tg_status copy_group(tg_lowrank *l, uint32_t group, void *const *grads, tg_detail *why)
 {
-    pass p = {.l = l, .grads = grads};
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
-        if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
+        if (group_of(l, t) != group || copy_len(l, t) == 0) {
+            continue;
+        }
+        if (grads[t] == NULL) {
+            return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'",
+                           l->context.layout->tensors[t].name);
+        }
+        if (l->matrix_of[t] == 0) {
             memcpy(l->first[t], grads[t], copy_len(l, t));
         }
     }
-    tg_pool_run(l->pool, l->matrix_n, begin_matrix, &p);
-    tg_pool_run(l->pool, l->by_rows.n, multiply_rows, &p);
-    for (size_t i = 0; i < l->by_rows.n; i++) {
-        portion *of = &l->by_rows.of[i];
+    return TG_OK;
+}
+
+tg_status tg_lowrank_multiply(tg_lowrank *l, uint32_t group, void *const *grads, tg_detail *why)
+{
+    size_t first = l->by_rows.first[group], n = l->by_rows.first[group + 1] - first;
+    pass p = {.l = l, .grads = grads, .of = l->by_rows.of + first, .order = l->order + l->order_first[group]};
+    TG_TRY(copy_group(l, group, grads, why));
+    tg_pool_run(l->pool, l->order_first[group + 1] - l->order_first[group], begin_matrix, &p);
+    tg_pool_run(l->pool, n, multiply_rows, &p);
+    for (size_t i = 0; i < n; i++) {
+        const portion *of = &p.of[i];
         of->matrix->is_extreme |= of->is_extreme;
         if (of->is_extreme && l->context.nonfinite == TG_NONFINITE_ERROR) {
             return tg_factorization_refuse(&l->context, of->matrix, grads, l->scratch, why);
@@ -283,11 +343,16 @@ tg_status tg_lowrank_multiply(tg_lowrank *l, void *const *grads, tg_detail *why)
     return TG_OK;
 }
 
-void tg_lowrank_multiply_back(tg_lowrank *l, void *const *grads, uint64_t step)
+void tg_lowrank_multiply_back(tg_lowrank *l, uint32_t group, void *const *grads, uint64_t step)
 {
-    pass p = {.l = l, .grads = grads, .step = step};
-    tg_pool_run(l->pool, l->matrix_n, orthonormalise_matrix, &p);
-    tg_pool_run(l->pool, l->by_columns.n, multiply_columns, &p);
+    size_t first = l->by_columns.first[group], n = l->by_columns.first[group + 1] - first;
+    pass p = {.l = l,
+              .grads = grads,
+              .step = step,
+              .of = l->by_columns.of + first,
+              .order = l->order + l->order_first[group]};
+    tg_pool_run(l->pool, l->order_first[group + 1] - l->order_first[group], orthonormalise_matrix, &p);
+    tg_pool_run(l->pool, n, multiply_columns, &p);
 }
 
 void tg_lowrank_settle(tg_lowrank *l, void *const *grads)

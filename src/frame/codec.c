@@ -82,11 +82,12 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
                                 .rank = opt->rank,
                                 .nonfinite = opt->nonfinite,
                                 .has_feedback = !purpose->only_decodes};
-    TG_TRY(tg_grid_new(&c->grid, c->layout, purpose->slices, &c->allocator, why));
-    size_t chunks = c->grid->first[purpose->slices];
+    TG_TRY(tg_grid_new(&c->grid, c->layout, purpose->slices, &purpose->groups, &c->allocator, why));
+    uint32_t cells = c->grid->cells;
+    size_t chunks = c->grid->first[cells];
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
-    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + purpose->slices, sizeof *c->hashes, why));
-    TG_TRY(tg_acquire(&c->bodies, &c->allocator, purpose->slices, sizeof *c->bodies, why));
+    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + cells, sizeof *c->hashes, why));
+    TG_TRY(tg_acquire(&c->bodies, &c->allocator, cells, sizeof *c->bodies, why));
     TG_TRY(open_plan(c, &of_plan, opt->threads, why));
     c->bound = tg_frame_bound(c, c->plan, 0);
     return TG_OK;

@@ -15,8 +15,8 @@ struct tg_codec {
     tg_run *run;
     tg_codec *parent;  /* of an answer: the codec whose layout, grid, views and hashes these are; NULL: its own */
     tg_view *views;    /* of one frame, one a chunk of the grid */
-    uint64_t *hashes;  /* one a frame and a chunk: of what stands before a slice's body, and of the slice's chunks */
-    tg_body *bodies;   /* of frames that are written, one a slice */
+    uint64_t *hashes;  /* one a frame and a chunk: of what stands before a cell's body, and of the cell's chunks */
+    tg_body *bodies;   /* of frames that are written, one a cell */
     size_t front_len;  /* bytes of a frame before its body */
     size_t bound;      /* of tg_encode_bound, which would go through all chunks each time */
     bool only_decodes; /* made from a frame, or only knows the tensors */
@@ -25,7 +25,8 @@ struct tg_codec {
 /* What a codec is made for. */
 typedef struct tg_codec_purpose {
     uint32_t slices; /* frames are cut into so many */
-    unsigned holds;  /* what frames hold */
+    tg_groups groups;
+    unsigned holds; /* what frames hold */
     bool only_decodes;
 } tg_codec_purpose;
 

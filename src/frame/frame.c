@@ -86,7 +86,7 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
     tg_put_field(frame + 5, 3, plan->holds | (description_len > 0 ? DESCRIBED : 0u));
     tg_put_field(frame + 8, 4, plan->rank);
     tg_put_field(frame + 12, 4, slice);
-    tg_put_field(frame + 16, 4, grid->slices);
+    tg_put_field(frame + 16, 4, grid->cells);
     tg_put_field(frame + 20, 4, description_len);
     tg_put_field(frame + 24, 8, len);
     tg_put_field(frame + 32, 8, step);
@@ -136,7 +136,7 @@ tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uin
     tg_source source = {.grads = grads};
     uint8_t *frame = dst;
     tg_framed framed;
-    TG_TRY(c->executor->select(c->run, step, &source, why));
+    TG_TRY(c->executor->select(c->run, 0, step, &source, why));
     TG_TRY(tg_frame_write(&framed, c, c->plan, &frame, 0, 1, step, &source, why));
     c->executor->commit(c->run);
     *dst_len = framed.len;
@@ -159,9 +159,9 @@ static tg_status check_header(const header *h, const tg_codec *c, const tg_expec
         return tg_fail(TG_E_MISMATCH, why, "the frame holds %s, and %s expected", held(h->flags & HAS_BOTH),
                        e->plan->holds == HAS_BOTH ? "indices and values are" : "something else is");
     }
-    if (h->slice != e->slice || h->slices != e->plan->grid->slices) {
+    if (h->slice != e->slice || h->slices != e->plan->grid->cells) {
         return tg_fail(TG_E_MISMATCH, why, "the frame is slice %u of %u, and slice %u of %u is expected", h->slice,
-                       h->slices, e->slice, e->plan->grid->slices);
+                       h->slices, e->slice, e->plan->grid->cells);
     }
     if (e->check_author && (h->rank != e->rank || h->step != e->step)) {
         return tg_fail(TG_E_MISMATCH, why,
@@ -204,7 +204,7 @@ static tg_status read_front(header *h, tg_body_view *view, tg_codec *c, const tg
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
     if ((e->plan->holds & TG_HAS_VALUES) != 0 && c->plan->has_draws) {
-        c->executor->draw(c->run, h->step);
+        c->executor->draw(c->run, e->slice / e->plan->grid->slices, h->step);
     }
     view->bytes = src + TG_FRAME_HEADER + h->description_len;
     return TG_OK;

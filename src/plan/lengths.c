@@ -41,22 +41,42 @@ uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
     return tg_chunk_header_len(plan, u, count) + len + index_len;
 }
 
-uint64_t tg_body_bound(const tg_plan *plan, uint32_t slice)
+uint64_t tg_body_bound(const tg_plan *plan, uint32_t cell)
 {
     const tg_grid *grid = plan->grid;
     uint64_t len = 0;
-    for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
         len += tg_chunk_bound(plan, &grid->chunks[i]);
     }
     return len;
 }
 
-uint64_t tg_body_limit(const tg_plan *plan, uint32_t slice)
+bool tg_body_len(uint64_t *len, const tg_plan *plan, uint32_t cell, const uint32_t *known_n)
 {
-    uint32_t slices = plan->grid->slices;
+    const tg_grid *grid = plan->grid;
+    *len = 0;
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        const tg_chunk *chunk = &grid->chunks[i];
+        const tg_unit_plan *u = &plan->units[chunk->unit];
+        if (u->route == TG_ROUTE_NONE) {
+            continue;
+        }
+        if (u->format.coded || (u->coordinates != TG_AT_EVERY && u->coordinates != TG_AT_DRAWN)) {
+            return false;
+        }
+        uint64_t count = u->coordinates == TG_AT_EVERY ? chunk->n : known_n[i];
+        *len += tg_chunk_header_len(plan, u, count) + values_len(&u->format, count);
+    }
+    return true;
+}
+
+uint64_t tg_body_limit(const tg_plan *plan, uint32_t cell)
+{
+    const tg_grid *grid = plan->grid;
+    uint32_t slices = grid->slices, group = cell / slices, slice = cell % slices;
     uint64_t len = 0;
-    for (size_t i = 0; i < plan->layout->unit_n; i++) {
-        const tg_unit_plan *u = &plan->units[i];
+    for (size_t i = grid->unit_first[group]; i < grid->unit_first[group + 1]; i++) {
+        const tg_unit_plan *u = &plan->units[grid->units[i]];
         uint64_t n = tg_slice_start(u->unit->n, slice + 1, slices) - tg_slice_start(u->unit->n, slice, slices);
         if (n == 0 || u->route == TG_ROUTE_NONE) {
             continue;

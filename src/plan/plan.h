@@ -135,12 +135,16 @@ uint64_t tg_symbols_len(const tg_format *f, uint64_t count);
 /* Bytes of the header of a chunk of `count` values. */
 size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *unit, uint64_t count);
 
-/* The most bytes that a chunk takes while it is encoded, and the body of a slice. */
+/* The most bytes that a chunk takes while it is encoded, and the body of a cell. */
 uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk);
-uint64_t tg_body_bound(const tg_plan *plan, uint32_t slice);
+uint64_t tg_body_bound(const tg_plan *plan, uint32_t cell);
 
-/* The most bytes that the body of a slice has on the wire: less than its bound, since chunks stand side by side. */
-uint64_t tg_body_limit(const tg_plan *plan, uint32_t slice);
+/* The exact length of the body of a cell, if it does not depend on the gradients. known_n[i]: the number of coordinates in chunk
+ * i of the grid that are drawn. */
+bool tg_body_len(uint64_t *len, const tg_plan *plan, uint32_t cell, const uint32_t *known_n);
+
+/* The most bytes that the body of a cell has on the wire: less than its bound, since chunks stand side by side. */
+uint64_t tg_body_limit(const tg_plan *plan, uint32_t cell);
 
 /* The fewest bytes that the body of the whole model can have. Computed without drawing anything, so that a short frame
  * cannot demand long work. */

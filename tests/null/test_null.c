@@ -44,7 +44,7 @@ static void missing_members_of_arguments(void **state)
         MUST_FAIL(TG_E_ARGUMENT, "allocator", tg_threads_new(&t, 1, 1, &halves[i], why));
     }
 
-    tg_link idle = {NULL, NULL, 0};
+    tg_link idle = {.sent_len = 0};
     void *const *const no_grads[1] = {NULL};
     const tg_tap deaf = {NULL, NULL};
     MUST_FAIL(TG_E_ARGUMENT, "carry", tg_reduce(f->exchange, &idle, 1, f->rows, why));

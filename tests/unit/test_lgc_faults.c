@@ -101,7 +101,7 @@ static tg_status hit_message(void *context, tg_op_kind kind, uint32_t from, uint
     (void)kind;
     (void)from;
     (void)to;
-    if (len > 40 && len != sizeof(tg_detail) && d->left-- == 0) { /* no ballot, no reason */
+    if (len > 16 && len != 96 && len != sizeof(tg_detail) && d->left-- == 0) { /* no length, no vote, no reason */
         ((uint8_t *)data)[d->at % len] ^= 0x10;
         d->hit = true;
     }
