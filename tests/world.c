@@ -20,6 +20,11 @@ tg_options test_setup_options(const test_setup *setup)
 
 test_world test_world_new(uint32_t n, const test_setup *setup)
 {
+    return test_world_new_grouped(n, setup, NULL);
+}
+
+test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uint32_t *group_of)
+{
     test_world w = {.n = n,
                     .ranks = calloc(n, sizeof(tg_exchange *)),
                     .models = calloc(n, sizeof *w.models),
@@ -27,6 +32,7 @@ test_world test_world_new(uint32_t n, const test_setup *setup)
                     .outcomes = calloc(n, sizeof *w.outcomes),
                     .sent = calloc(n, sizeof *w.sent)};
     tg_options opt = test_setup_options(setup);
+    opt.group_of = group_of;
     for (uint32_t r = 0; r < n; r++) {
         w.models[r] = test_model_new(setup->lens, setup->tensor_n, setup->dtype);
         w.grads[r] = w.models[r].grads;

@@ -29,6 +29,9 @@ tg_options test_setup_options(const test_setup *setup);
 
 /* NULL exchanges if the protocol does not carry the recipe (TG_E_RECIPE); any other failure fails the test. */
 test_world test_world_new(uint32_t n, const test_setup *setup);
+
+/* The same, with tensors in groups. */
+test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uint32_t *group_of);
 bool test_world_exists(const test_world *w);
 void test_world_free(test_world *w);
 

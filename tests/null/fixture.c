@@ -59,6 +59,8 @@ int fixture_begin(void **state)
     MUST(tg_state_save(f->exchange, f->state, f->state_len, why));
     f->span = (tg_span){f->state, f->state_len};
     MUST(tg_threads_new(&f->threads, 1, 1000, NULL, why));
+    MUST(tg_exchange_new(&f->reduced, "ef+topk@0.1", &f->tensor, 1, 0, 1, NULL, why));
+    MUST(tg_reducer_new(&f->reducer, f->reduced, tg_threads_link(f->threads, 0), why));
     fixture_begin_mpi(f);
     *state = f;
     return 0;
@@ -68,6 +70,9 @@ int fixture_end(void **state)
 {
     fixture *f = *state;
     fixture_end_mpi(f);
+    tg_reducer_free(f->made.reducer);
+    tg_reducer_free(f->reducer);
+    tg_exchange_free(f->reduced);
     tg_threads_free(f->made.threads);
     tg_exchange_free(f->made.exchange);
     tg_codec_free(f->made.codec);

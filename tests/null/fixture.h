@@ -25,12 +25,15 @@ typedef struct fixture {
     size_t state_len;
     tg_span span; /* the state */
     tg_threads *threads;
+    tg_reducer *reducer; /* of `reduced` */
+    tg_exchange *reduced;
     struct tg_mpi *mpi;
     size_t part; /* the index of a part with parameters */
     struct {     /* results that are freed at the end */
         tg_codec *codec;
         tg_exchange *exchange;
         tg_threads *threads;
+        tg_reducer *reducer;
         struct tg_mpi *mpi;
     } made;
     char text[TG_RECIPE_CAP];

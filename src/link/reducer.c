@@ -1,0 +1,459 @@
+/* The reducer: steps in flight. When all gradients of a group are ready, the group is encoded, sent and checked while the caller
+ * computes. docs/steps.md describes a step.
+ *
+ *     caller                       begin   ready  ready  ready       wait
+ *     reducer    opening on channel 0 |  group 0 on channel 1    |  closing on channel 0, finish
+ *                                     |  group 1 on channel 2    |
+ *
+ * `pump` does all that can be done without waiting. A thread of the reducer calls it, woken by the caller and by the link; or, with
+ * a link that does not listen, the caller's own ready, test and wait. With a link that performs one operation at a time, wait does
+ * everything. */
+#include "exchange/exchange.h"
+#include "link/reduce.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum { CONTROL = 0, FIRST_GROUP = 1, TEST_EVERY_MS = 50 };
+
+typedef enum flight { GROUNDED, FLYING, LANDED } flight;
+
+/* What a step has in progress. All but `caller` is used by whoever pumps, and nobody else. */
+typedef struct group_state {
+    flight flight;
+    tg_op op;
+    size_t tensor_n;
+    size_t missing; /* caller: tensors that are not ready */
+} group_state;
+
+struct tg_reducer {
+    tg_exchange *x;
+    tg_link *link;
+    bool has_thread;
+    pthread_t thread;
+
+    /* Of whoever pumps. */
+    group_state *groups;
+    bool votes; /* an operation on the control channel is under way */
+    tg_op control;
+
+    /* Shared, under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t news, end;
+    bool has_news, quits;
+    bool is_begun, is_ended; /* of a step */
+    bool is_awaited;         /* tensors that are still missing fail the step */
+    bool *is_ready;          /* of each tensor */
+    tg_outcome misuse, outcome;
+};
+
+/* ---- failures ---------------------------------------------------------------------------------------------------------- */
+
+static void end(tg_reducer *r, tg_status status, const tg_detail *why)
+{
+    pthread_mutex_lock(&r->lock);
+    r->is_ended = true;
+    r->outcome = (tg_outcome){status, *why};
+    pthread_cond_broadcast(&r->end);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* The link has failed, or what came cannot be understood. Other ranks learn of it. */
+static void give_up(tg_reducer *r, tg_status status, const tg_detail *why)
+{
+    tg_exchange_cancel(r->x);
+    r->link->abort(r->link, why->text);
+    end(r, status, why);
+}
+
+/* ---- progress ---------------------------------------------------------------------------------------------------------- */
+
+/* Starts an operation, or gives up. */
+static void start(tg_reducer *r, uint32_t channel, const tg_op *op)
+{
+    tg_detail why = {""};
+    tg_status status = r->link->start(r->link, channel, op, &why);
+    if (status != TG_OK) {
+        give_up(r, status, &why);
+    }
+}
+
+/* Whether the operation on a channel is done. Gives up if the link has failed. */
+static bool is_done(tg_reducer *r, uint32_t channel)
+{
+    tg_detail why = {""};
+    tg_status status = r->link->test(r->link, channel, &why);
+    if (status != TG_OK && status != TG_MORE) {
+        give_up(r, status, &why);
+    }
+    return status == TG_OK;
+}
+
+static void advance_group(tg_reducer *r, uint32_t g)
+{
+    group_state *group = &r->groups[g];
+    tg_detail why = {""};
+    tg_status status = tg_lane_next(r->x, g, &group->op, &why);
+    group->flight = status == TG_OK ? LANDED : FLYING;
+    if (status == TG_MORE) {
+        start(r, FIRST_GROUP + g, &group->op);
+    } else if (status != TG_OK) {
+        give_up(r, status, &why);
+    }
+}
+
+/* The vote that is due. Returns whether there was something to do. */
+static bool pump_vote(tg_reducer *r)
+{
+    tg_detail why = {""};
+    if (r->votes && !is_done(r, CONTROL)) {
+        return false;
+    }
+    r->votes = false;
+    tg_status status = tg_step_vote(r->x, &r->control, &why);
+    if (status == TG_MORE) {
+        r->votes = true;
+        start(r, CONTROL, &r->control);
+    } else if (status == TG_E_LINK) {
+        give_up(r, status, &why);
+    } else if (status != TG_OK || r->x->step.phase == TG_IDLE) {
+        end(r, status, &why);
+    }
+    return true;
+}
+
+/* Whether all gradients of a group are there, or nothing waits for them any more. */
+static bool may_start(tg_reducer *r, uint32_t g)
+{
+    pthread_mutex_lock(&r->lock);
+    bool may = r->groups[g].missing == 0 || r->is_awaited;
+    pthread_mutex_unlock(&r->lock);
+    return may;
+}
+
+/* Takes over what the caller has done wrong. */
+static void heed_misuse(tg_reducer *r)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->misuse.status != TG_OK) {
+        tg_step_fail(r->x, r->misuse.status, &r->misuse.why);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static bool is_in_progress(const tg_reducer *r)
+{
+    return r->x->step.phase != TG_IDLE;
+}
+
+/* All groups: those that can start, and those whose operation is done. */
+static bool pump_groups(tg_reducer *r)
+{
+    bool any = false;
+    uint32_t landed = 0;
+    heed_misuse(r);
+    for (uint32_t g = 0; g < r->x->lane_n && is_in_progress(r); g++) {
+        flight now = r->groups[g].flight;
+        if ((now == GROUNDED && may_start(r, g)) || (now == FLYING && is_done(r, FIRST_GROUP + g))) {
+            advance_group(r, g);
+            any = true;
+        }
+        landed += r->groups[g].flight == LANDED ? 1 : 0;
+    }
+    if (landed == r->x->lane_n && is_in_progress(r)) {
+        heed_misuse(r);
+        tg_step_close(r->x);
+        any = true;
+    }
+    return any;
+}
+
+/* Does all that can be done without waiting. Returns whether there was something to do. */
+static bool pump(tg_reducer *r)
+{
+    bool any = false;
+    for (bool more = true; more && is_in_progress(r);) {
+        more = r->x->step.phase == TG_FLYING ? pump_groups(r) : pump_vote(r);
+        any = any || more;
+    }
+    return any;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------------- */
+
+static void notify(void *context)
+{
+    tg_reducer *r = context;
+    pthread_mutex_lock(&r->lock);
+    r->has_news = true;
+    pthread_cond_signal(&r->news);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Waits for news, but not longer than until the link should be tested for its timeout. Call with the lock held. */
+static void await_news(tg_reducer *r)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += TEST_EVERY_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    if (r->is_begun && !r->is_ended) {
+        (void)pthread_cond_timedwait(&r->news, &r->lock, &until);
+    } else {
+        (void)pthread_cond_wait(&r->news, &r->lock);
+    }
+}
+
+static void *run(void *context)
+{
+    tg_reducer *r = context;
+    pthread_mutex_lock(&r->lock);
+    while (!r->quits) {
+        if (r->is_begun && !r->is_ended) {
+            r->has_news = false;
+            pthread_mutex_unlock(&r->lock);
+            (void)pump(r);
+            pthread_mutex_lock(&r->lock);
+        }
+        if (!r->has_news && !r->quits) {
+            await_news(r);
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* ---- making one ---------------------------------------------------------------------------------------------------------- */
+
+static tg_status set_up(tg_reducer *r, tg_detail *why)
+{
+    const tg_allocator *a = &r->x->allocator;
+    size_t tensor_n = r->x->codec->layout->tensor_n;
+    TG_TRY(tg_acquire(&r->groups, a, r->x->lane_n, sizeof *r->groups, why));
+    TG_TRY(tg_acquire(&r->is_ready, a, tensor_n, sizeof *r->is_ready, why));
+    for (size_t t = 0; t < tensor_n; t++) {
+        r->groups[tg_exchange_group(r->x, t)].tensor_n++;
+    }
+    if (r->link->start == NULL || r->link->listen == NULL) {
+        return TG_OK;
+    }
+    if (pthread_create(&r->thread, NULL, run, r) != 0) {
+        return tg_fail(TG_E_MEMORY, why, "the system starts no further thread");
+    }
+    r->has_thread = true;
+    r->link->listen(r->link, notify, r);
+    return TG_OK;
+}
+
+static void release(tg_reducer *r)
+{
+    tg_allocator a = r->x->allocator;
+    pthread_cond_destroy(&r->end);
+    pthread_cond_destroy(&r->news);
+    pthread_mutex_destroy(&r->lock);
+    tg_release(&a, r->is_ready);
+    tg_release(&a, r->groups);
+    tg_release(&a, r);
+}
+
+tg_status tg_reducer_new(tg_reducer **out, tg_exchange *x, tg_link *link, tg_detail *why)
+{
+    TG_NEED(out, why);
+    TG_NEED(x, why);
+    TG_NEED(link, why);
+    TG_NEED(link->carry, why);
+    TG_NEED(link->abort, why);
+    if (x->step.phase != TG_IDLE) {
+        return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
+    }
+    if (link->start != NULL && (link->test == NULL || link->channel_n < FIRST_GROUP + x->lane_n)) {
+        return tg_fail(TG_E_ARGUMENT, why, "the link has `start`, but no `test` or only %u channels; %u are needed",
+                       link->channel_n, FIRST_GROUP + x->lane_n);
+    }
+    tg_reducer *r = NULL;
+    TG_TRY(tg_acquire(&r, &x->allocator, 1, sizeof *r, why));
+    r->x = x;
+    r->link = link;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->news, &attributes);
+    pthread_cond_init(&r->end, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&r->lock, NULL);
+    tg_status status = set_up(r, why);
+    if (status != TG_OK) {
+        release(r);
+        return status;
+    }
+    *out = r;
+    return TG_OK;
+}
+
+void tg_reducer_free(tg_reducer *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    if (r->has_thread) {
+        pthread_mutex_lock(&r->lock);
+        r->quits = true;
+        pthread_cond_signal(&r->news);
+        pthread_mutex_unlock(&r->lock);
+        (void)pthread_join(r->thread, NULL);
+        r->link->listen(r->link, NULL, NULL);
+    }
+    if (is_in_progress(r)) {
+        tg_exchange_cancel(r->x);
+        r->link->abort(r->link, "the step was cancelled");
+    }
+    release(r);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------------------ */
+
+tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_detail *why)
+{
+    TG_NEED(r, why);
+    if (r->is_begun) { /* only the caller's functions change it */
+        return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; wait for it first", r->x->step.number);
+    }
+    TG_TRY(tg_exchange_begin(r->x, step, grads, why));
+    for (uint32_t g = 0; g < r->x->lane_n; g++) {
+        r->groups[g].flight = GROUNDED;
+        r->groups[g].missing = r->groups[g].tensor_n;
+    }
+    memset(r->is_ready, 0, r->x->codec->layout->tensor_n * sizeof *r->is_ready);
+    r->votes = false;
+    pthread_mutex_lock(&r->lock);
+    r->is_begun = true;
+    r->is_ended = r->is_awaited = false;
+    r->misuse = r->outcome = (tg_outcome){TG_OK, {""}};
+    r->has_news = true;
+    pthread_cond_signal(&r->news);
+    pthread_mutex_unlock(&r->lock);
+    return TG_OK;
+}
+
+/* Notes a tensor. Call with the lock held. */
+static tg_status note_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+{
+    const tg_layout *l = r->x->codec->layout;
+    if (tensor >= l->tensor_n) {
+        return tg_fail(TG_E_ARGUMENT, why, "tensor number %zu was reported ready; there are %zu", tensor, l->tensor_n);
+    }
+    if (r->is_ready[tensor]) {
+        return tg_fail(TG_E_ARGUMENT, why, "tensor '%.150s' was reported ready twice", l->tensors[tensor].name);
+    }
+    r->is_ready[tensor] = true;
+    group_state *group = &r->groups[tg_exchange_group(r->x, tensor)];
+    if (--group->missing == 0) {
+        r->has_news = true;
+        pthread_cond_signal(&r->news);
+    }
+    return TG_OK;
+}
+
+tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+{
+    TG_NEED(r, why);
+    if (!r->is_begun) {
+        return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
+    }
+    tg_detail reason = {""};
+    pthread_mutex_lock(&r->lock);
+    tg_status status = note_ready(r, tensor, &reason);
+    if (status != TG_OK && r->misuse.status == TG_OK) {
+        r->misuse = (tg_outcome){status, reason};
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!r->has_thread && r->link->start != NULL) {
+        (void)pump(r);
+    }
+    return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+}
+
+tg_status tg_reducer_test(tg_reducer *r, tg_detail *why)
+{
+    TG_NEED(r, why);
+    if (!r->is_begun) {
+        return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
+    }
+    if (!r->has_thread && r->link->start != NULL) {
+        (void)pump(r);
+    }
+    pthread_mutex_lock(&r->lock);
+    bool is_ended = r->is_ended;
+    pthread_mutex_unlock(&r->lock);
+    return is_ended ? TG_OK : TG_MORE;
+}
+
+/* A tensor that is not ready when the caller waits will never be. Call with the lock held. */
+static void fail_missing(tg_reducer *r)
+{
+    const tg_layout *l = r->x->codec->layout;
+    for (size_t t = 0; t < l->tensor_n && r->misuse.status == TG_OK; t++) {
+        if (!r->is_ready[t]) {
+            r->misuse.status =
+                tg_fail(TG_E_ARGUMENT, &r->misuse.why,
+                        "tensor '%.150s' was not reported ready before the step was waited for", l->tensors[t].name);
+        }
+    }
+    r->is_awaited = true;
+    r->has_news = true;
+    pthread_cond_signal(&r->news);
+}
+
+/* Pumps until the step has ended, yielding first and sleeping a little later. */
+static void pump_to_the_end(tg_reducer *r)
+{
+    enum { YIELDS = 300, PAUSE_NS = 30000 };
+    for (unsigned idle = 0; !r->is_ended; idle++) {
+        const struct timespec pause = {0, PAUSE_NS};
+        if (pump(r)) {
+            idle = 0;
+        } else if (idle < YIELDS) {
+            (void)sched_yield();
+        } else {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+}
+
+static void carry_to_the_end(tg_reducer *r)
+{
+    tg_detail why = {""};
+    heed_misuse(r);
+    tg_status status = tg_carry_step(r->x, r->link, &why);
+    end(r, status, &why);
+}
+
+tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
+{
+    TG_NEED(r, why);
+    if (!r->is_begun) {
+        return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
+    }
+    pthread_mutex_lock(&r->lock);
+    fail_missing(r);
+    while (r->has_thread && !r->is_ended) {
+        (void)pthread_cond_wait(&r->end, &r->lock);
+    }
+    bool is_ended = r->is_ended;
+    pthread_mutex_unlock(&r->lock);
+    if (!is_ended && r->link->start != NULL) {
+        pump_to_the_end(r);
+    } else if (!is_ended) {
+        carry_to_the_end(r);
+    }
+    pthread_mutex_lock(&r->lock);
+    r->is_begun = false;
+    pthread_mutex_unlock(&r->lock);
+    return r->outcome.status == TG_OK ? TG_OK : tg_fail(r->outcome.status, why, "%s", r->outcome.why.text);
+}

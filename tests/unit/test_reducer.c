@@ -1,0 +1,548 @@
+/* Steps in flight: groups in any order on any rank, over a link that performs operations in any order, give the bits of one group
+ * after the other; a failure changes nothing on any rank. */
+#include "loose.h"
+#include "world.h"
+
+#include "exchange/exchange.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t lens[] = {3000, 5, 0, 770, 1, 64, 2000};
+enum { TENSOR_N = 7, CHANNELS = 64 };
+static const uint32_t groups_of_three[TENSOR_N] = {2, 2, 1, 1, 0, 1, 0};
+static const uint32_t groups_of_all[TENSOR_N] = {6, 5, 4, 3, 2, 1, 0};
+
+static const struct {
+    const char *recipe, *exchange;
+} runs[] = {
+    {"dense", NULL},
+    {"fp16", "gather"},
+    {"bf16", "shard"},
+    {"terngrad", "server"},
+    {"qsgd@16", "shard"},
+    {"ef+topk@0.05+fp16", "gather"},
+    {"ef+topk@0.05", "shard"},
+    {"ef+topk@0.05,coords=shared", "allreduce"},
+    {"ef+randomblock@0.1", "allreduce"},
+    {"ef+randomk@0.1+fp16", "allreduce"},
+    {"randomk@0.1,coords=own", "gather"},
+    {"adacomp", "gather"},
+    {"adacomp@20", "shard"},
+    {"ef+fp4+rans", "gather"},
+    {"orq@9+huffman", "shard"},
+    {"bingrad@b", "gather"},
+    {"ef+sign", "shard"},
+    {"dgc@0.05", "gather"},
+    {"powersgd@2", NULL},
+};
+enum { RUN_N = sizeof runs / sizeof *runs };
+
+/* ---- a world whose ranks are reducers ------------------------------------------------------------------------------------ */
+
+typedef struct flight {
+    test_world world;
+    test_loose *link;
+    tg_reducer **reducers;
+    test_random random;
+    uint32_t dead; /* a rank that does nothing; the world's size: none */
+} flight;
+
+static flight take_off(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint64_t seed)
+{
+    flight f = {.world = test_world_new_grouped(n, setup, group_of), .random = {seed}, .dead = n};
+    f.reducers = calloc(n, sizeof(tg_reducer *));
+    assert_non_null(f.reducers);
+    f.link = test_loose_new(n, CHANNELS, seed);
+    for (uint32_t r = 0; r < n && test_world_exists(&f.world); r++) {
+        MUST(tg_reducer_new(&f.reducers[r], f.world.ranks[r], test_loose_link(f.link, r), why));
+    }
+    return f;
+}
+
+static void land(flight *f)
+{
+    for (uint32_t r = 0; r < f->world.n; r++) {
+        tg_reducer_free(f->reducers[r]);
+    }
+    free(f->reducers);
+    test_loose_free(f->link);
+    test_world_free(&f->world);
+}
+
+/* Reports all tensors of all ranks ready in an order of each rank's own, and tests reducers in between, until all have ended. */
+static void fly(flight *f, uint64_t step)
+{
+    uint32_t n = f->world.n;
+    size_t(*order)[TENSOR_N] = calloc(n, sizeof *order);
+    size_t *next = calloc(n, sizeof *next);
+    bool *ended = calloc(n, sizeof *ended);
+    uint32_t left = f->dead < n ? n - 1 : n;
+    assert_true(order != NULL && next != NULL && ended != NULL);
+    for (uint32_t r = 0; r < n; r++) {
+        for (size_t t = 0; t < TENSOR_N; t++) {
+            size_t at = (size_t)(test_bits(&f->random) % (t + 1));
+            order[r][t] = order[r][at];
+            order[r][at] = t;
+        }
+        MUST(tg_reducer_begin(f->reducers[r], step, f->world.models[r].grads, why));
+    }
+    while (left > 0) {
+        uint32_t r = (uint32_t)(test_bits(&f->random) % n);
+        if (r == f->dead || ended[r]) {
+            continue;
+        }
+        if (next[r] < TENSOR_N) {
+            MUST(tg_reducer_ready(f->reducers[r], order[r][next[r]++], why));
+        } else {
+            tg_detail why;
+            tg_status status = tg_reducer_test(f->reducers[r], &why);
+            assert_true(status == TG_OK || status == TG_MORE);
+            ended[r] = status == TG_OK;
+            left -= ended[r] ? 1 : 0;
+        }
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        if (r != f->dead) {
+            f->world.outcomes[r].status = tg_reducer_wait(f->reducers[r], &f->world.outcomes[r].why);
+        }
+    }
+    free(ended);
+    free(next);
+    free(order);
+}
+
+static void must_succeed(const flight *f)
+{
+    for (uint32_t r = 0; r < f->world.n; r++) {
+        if (f->world.outcomes[r].status != TG_OK) {
+            fail_msg("rank %u: %s", r, f->world.outcomes[r].why.text);
+        }
+    }
+}
+
+/* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
+
+static void compare(size_t run, uint32_t n, const uint32_t *group_of, uint32_t threads)
+{
+    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 2, threads, NULL};
+    test_world twin = test_world_new(n, &setup);
+    flight f = take_off(&setup, n, group_of, run * 100 + n);
+    for (uint64_t step = 0; step < 4; step++) {
+        test_world_fill(&f.world, step);
+        fly(&f, step);
+        must_succeed(&f);
+        test_world_step(&twin, step);
+        if (!test_world_same(&f.world, &twin)) {
+            fail_msg("%s, %u ranks, step %d", runs[run].recipe, n, (int)step);
+        }
+    }
+    land(&f);
+    test_world_free(&twin);
+}
+
+static void groups_change_no_bits(void **state)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 8, 11};
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run++) {
+        for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+            compare(run, worlds[i], groups_of_three, 1);
+        }
+        compare(run, 3, groups_of_all, 1);
+        compare(run, 3, NULL, 1);
+        compare(run, 3, groups_of_three, 3);
+    }
+}
+
+static void recipes_that_span_the_model_are_one_group(void **state)
+{
+    static const char *const recipes[] = {"ef+topk@0.1,scope=model", "lgc-ring@0.1", "lgc-server@0.1"};
+    (void)state;
+    for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++) {
+        test_setup setup = {recipes[k], NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        flight f = take_off(&setup, 3, groups_of_three, k);
+        if (test_world_exists(&f.world)) {
+            assert_int_equal(tg_exchange_groups(f.world.ranks[0]), 1);
+            test_world_fill(&f.world, 0);
+            fly(&f, 0);
+            must_succeed(&f);
+        }
+        land(&f);
+    }
+}
+
+static void a_saved_step_goes_on_in_other_groups(void **state)
+{
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run++) {
+        test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        flight f = take_off(&setup, 3, groups_of_three, run), after = take_off(&setup, 3, groups_of_all, run);
+        test_world_fill(&f.world, 0);
+        fly(&f, 0);
+        must_succeed(&f);
+        for (uint32_t r = 0; r < 3; r++) {
+            size_t len = tg_state_len(f.world.ranks[r]);
+            void *saved = test_room(len);
+            MUST(tg_state_save(f.world.ranks[r], saved, len, why));
+            MUST(tg_state_load(after.world.ranks[r], &(tg_span){saved, len}, 1, why));
+            free(saved);
+        }
+        test_world_fill(&f.world, 1);
+        test_world_fill(&after.world, 1);
+        fly(&f, 1);
+        fly(&after, 1);
+        must_succeed(&after);
+        assert_true(test_world_same(&f.world, &after.world));
+        land(&after);
+        land(&f);
+    }
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------------------------- */
+
+/* A NaN on one rank: all ranks name it, nothing changes, and the next step gives the bits that it would have given. */
+static void a_rank_that_fails_is_named_everywhere(void **state)
+{
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run++) {
+        for (uint32_t bad = 0; bad < 3; bad++) {
+            test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+            flight f = take_off(&setup, 3, groups_of_three, run * 3 + bad);
+            test_world twin = test_world_new(3, &setup);
+            test_world_fill(&f.world, 0);
+            fly(&f, 0);
+            must_succeed(&f);
+            test_world_step(&twin, 0);
+            test_world_fill(&f.world, 1);
+            test_world_fill(&twin, 1);
+            float kept = test_model_get(&f.world.models[bad], 3, 39);
+            test_model_set(&f.world.models[bad], 3, 39, NAN);
+            fly(&f, 1);
+            for (uint32_t r = 0; r < 3; r++) {
+                char name[] = "rank 0:";
+                name[5] = (char)('0' + bad);
+                assert_int_equal(f.world.outcomes[r].status, r == bad ? TG_E_NONFINITE : TG_E_PEER);
+                assert_non_null(strstr(f.world.outcomes[r].why.text, "'t3' holds NaN or Inf"));
+                assert_true(r == bad || strstr(f.world.outcomes[r].why.text, name) != NULL);
+            }
+            test_model_set(&f.world.models[bad], 3, 39, kept);
+            assert_true(test_world_same(&f.world, &twin));
+            fly(&f, 1);
+            must_succeed(&f);
+            MUST(test_world_reduce(&twin, 1, NULL, why));
+            assert_true(test_world_same(&f.world, &twin));
+            test_world_free(&twin);
+            land(&f);
+        }
+    }
+}
+
+/* Damages one message. */
+typedef struct damage {
+    uint64_t at, seen, bit;
+    bool in_closing; /* it was one of a vote */
+} damage;
+
+static void meddle(void *context, uint32_t channel, uint32_t from, uint32_t to, void *data, uint64_t len)
+{
+    damage *d = context;
+    (void)from;
+    (void)to;
+    if (d->seen++ == d->at) {
+        d->in_closing = channel == 0;
+        ((uint8_t *)data)[d->bit / 8 % len] ^= (uint8_t)(1u << d->bit % 8);
+    }
+}
+
+/* A damaged message fails the step on all ranks, by the vote or by the link, and changes nothing. In the closing vote itself, a
+ * rank whose votes were all sound may have finished. */
+static void any_message_may_be_damaged(void **state)
+{
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run++) {
+        for (uint64_t at = 0; at < 40; at += 3) {
+            test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+            flight f = take_off(&setup, 3, groups_of_three, run * 100 + at);
+            test_world twin = test_world_new(3, &setup);
+            damage d = {.at = at, .bit = at * 77};
+            test_loose_meddle(f.link, (test_meddler){meddle, &d});
+            test_world_fill(&f.world, 0);
+            test_world_fill(&twin, 0);
+            fly(&f, 0);
+            bool hit = d.seen > at;
+            for (uint32_t r = 0; r < 3 && hit && !d.in_closing; r++) {
+                assert_true(f.world.outcomes[r].status < 0);
+                assert_true(f.world.outcomes[r].why.text[0] != '\0');
+            }
+            assert_true(!hit || d.in_closing || test_world_same(&f.world, &twin));
+            test_world_free(&twin);
+            land(&f);
+        }
+    }
+}
+
+/* A rank dies with groups in flight: the others end with a failure of the link, and nothing changes. */
+static void a_rank_that_dies_ends_the_step(void **state)
+{
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run += 3) {
+        test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        flight f = take_off(&setup, 3, groups_of_three, run);
+        test_world twin = test_world_new(3, &setup);
+        test_world_fill(&f.world, 0);
+        test_world_fill(&twin, 0);
+        f.dead = (uint32_t)(run % 3);
+        test_loose_kill(f.link, f.dead);
+        fly(&f, 0);
+        for (uint32_t r = 0; r < 3; r++) {
+            assert_true(r == f.dead || f.world.outcomes[r].status == TG_E_LINK);
+        }
+        assert_true(test_world_same(&f.world, &twin));
+        land(&f);
+        test_world_free(&twin);
+    }
+}
+
+/* ---- large worlds ---------------------------------------------------------------------------------------------------------- */
+
+static const uint64_t short_lens[] = {100, 30, 7, 1, 0, 20, 3};
+
+/* Control messages of a rank: votes, and lengths by hops. */
+static void control_messages_grow_by_the_logarithm(void **state)
+{
+    enum { N = 1024, LOG = 10, GROUPS = 3 };
+    (void)state;
+    test_setup setup = {"ef+topk@0.1", "server", short_lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    flight f = take_off(&setup, N, groups_of_three, 5);
+    test_world_fill(&f.world, 0);
+    fly(&f, 0);
+    must_succeed(&f);
+    uint64_t before = test_loose_messages(f.link, 1);
+    test_world_fill(&f.world, 1);
+    fly(&f, 1);
+    must_succeed(&f);
+    /* By the server: one message a group, lengths of two rounds a group, and the closing vote. */
+    assert_int_equal(test_loose_messages(f.link, 1) - before, GROUPS + GROUPS * 2 * LOG + LOG);
+    assert_true(test_world_identical(&f.world));
+    land(&f);
+}
+
+static void large_worlds_give_the_bits_of_lockstep(void **state)
+{
+    static const char *const recipes[] = {"fp16", "ef+topk@0.1"};
+    static const uint32_t worlds[] = {9, 16, 33};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < 3; i++) {
+            test_setup setup = {recipes[k], "shard", short_lens, TENSOR_N, TG_FP32, 1, 0, NULL};
+            flight f = take_off(&setup, worlds[i], groups_of_three, i);
+            test_world twin = test_world_new(worlds[i], &setup);
+            test_world_fill(&f.world, 0);
+            fly(&f, 0);
+            must_succeed(&f);
+            test_world_step(&twin, 0);
+            assert_true(test_world_same(&f.world, &twin));
+            test_world_free(&twin);
+            land(&f);
+        }
+    }
+}
+
+/* ---- over threads ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct worker {
+    pthread_t thread;
+    tg_reducer *reducer;
+    test_model *model;
+    uint32_t rank;
+    uint64_t steps;
+    size_t twice;      /* a tensor that is reported twice in the last step; TENSOR_N: none */
+    size_t never;      /* a tensor that is not reported in the last step; TENSOR_N: none */
+    bool is_surprised; /* `ready` returned something unexpected */
+    tg_outcome outcome;
+} worker;
+
+static void *work(void *argument)
+{
+    worker *w = argument;
+    test_random random = {w->rank + 1};
+    for (uint64_t step = 0; step < w->steps; step++) {
+        bool is_last = step + 1 == w->steps;
+        test_random values = {step * 1000 + w->rank};
+        test_model_fill(w->model, &values);
+        size_t first = (size_t)(test_bits(&random) % TENSOR_N);
+        w->outcome.status = tg_reducer_begin(w->reducer, step, w->model->grads, &w->outcome.why);
+        for (size_t i = 0; i < TENSOR_N && w->outcome.status == TG_OK; i++) {
+            size_t t = (first + i) % TENSOR_N;
+            tg_status status = is_last && t == w->never ? TG_OK : tg_reducer_ready(w->reducer, t, NULL);
+            if (is_last && t == w->twice) {
+                status = tg_reducer_ready(w->reducer, t, NULL) == TG_E_ARGUMENT ? TG_OK : TG_E_LINK;
+            }
+            w->is_surprised = w->is_surprised || status != TG_OK;
+        }
+        if (w->outcome.status == TG_OK) {
+            w->outcome.status = tg_reducer_wait(w->reducer, &w->outcome.why);
+        }
+        if (w->outcome.status != TG_OK) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+typedef struct crew {
+    test_world world;
+    tg_threads *hub;
+    worker *workers;
+} crew;
+
+static crew hire(const char *recipe, uint32_t n, uint32_t timeout_ms)
+{
+    test_setup setup = {recipe, NULL, lens, TENSOR_N, TG_FP32, 2, 0, NULL};
+    crew c = {.world = test_world_new_grouped(n, &setup, groups_of_three), .workers = calloc(n, sizeof *c.workers)};
+    assert_non_null(c.workers);
+    MUST(tg_threads_new(&c.hub, n, timeout_ms, NULL, why));
+    for (uint32_t r = 0; r < n; r++) {
+        c.workers[r] =
+            (worker){.model = &c.world.models[r], .rank = r, .steps = 5, .twice = TENSOR_N, .never = TENSOR_N};
+        MUST(tg_reducer_new(&c.workers[r].reducer, c.world.ranks[r], tg_threads_link(c.hub, r), why));
+    }
+    return c;
+}
+
+static void run_crew(const crew *c, uint32_t n)
+{
+    for (uint32_t r = 0; r < n; r++) {
+        assert_int_equal(pthread_create(&c->workers[r].thread, NULL, work, &c->workers[r]), 0);
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        pthread_join(c->workers[r].thread, NULL);
+        assert_false(c->workers[r].is_surprised);
+    }
+}
+
+static void dismiss(crew *c)
+{
+    for (uint32_t r = 0; r < c->world.n; r++) {
+        tg_reducer_free(c->workers[r].reducer);
+    }
+    tg_threads_free(c->hub);
+    test_world_free(&c->world);
+    free(c->workers);
+}
+
+static void threads_give_the_bits_of_lockstep(void **state)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 8};
+    (void)state;
+    for (size_t run = 0; run < RUN_N; run++) {
+        for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+            crew c = hire(runs[run].recipe, worlds[i], 60000);
+            test_setup setup = {runs[run].recipe, NULL, lens, TENSOR_N, TG_FP32, 2, 0, NULL};
+            test_world twin = test_world_new(worlds[i], &setup);
+            run_crew(&c, worlds[i]);
+            for (uint64_t step = 0; step < 5; step++) {
+                for (uint32_t r = 0; r < worlds[i]; r++) {
+                    test_random values = {step * 1000 + r};
+                    test_model_fill(&twin.models[r], &values);
+                }
+                MUST(test_world_reduce(&twin, step, NULL, why));
+            }
+            for (uint32_t r = 0; r < worlds[i]; r++) {
+                if (c.workers[r].outcome.status != TG_OK) {
+                    fail_msg("%s, rank %u: %s", runs[run].recipe, r, c.workers[r].outcome.why.text);
+                }
+            }
+            assert_true(test_world_same(&c.world, &twin));
+            test_world_free(&twin);
+            dismiss(&c);
+        }
+    }
+}
+
+/* Every rank fails in the last step, and rank 1 because of itself. */
+static void check_misuse(const crew *c, uint32_t n, const char *sentence)
+{
+    for (uint32_t r = 0; r < n; r++) {
+        const tg_outcome *outcome = &c->workers[r].outcome;
+        assert_int_equal(outcome->status, r == 1 ? TG_E_ARGUMENT : TG_E_PEER);
+        assert_non_null(strstr(outcome->why.text, sentence));
+        assert_true(r == 1 || strstr(outcome->why.text, "rank 1: ") != NULL);
+    }
+}
+
+static void misuse_fails_on_all_ranks(void **state)
+{
+    (void)state;
+    crew c = hire("ef+topk@0.05", 3, 60000);
+    c.workers[1].never = 3;
+    run_crew(&c, 3);
+    check_misuse(&c, 3, "tensor 't3' was not reported ready");
+    dismiss(&c);
+    c = hire("fp16", 3, 60000);
+    c.workers[1].twice = 0;
+    c.workers[1].never = 6; /* or the step might succeed before the second report */
+    run_crew(&c, 3);
+    check_misuse(&c, 3, "tensor 't0' was reported ready twice");
+    dismiss(&c);
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    crew c = hire("adacomp", 3, 200);
+    run_crew(&c, 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(c.workers[r].outcome.status, TG_E_LINK);
+        assert_non_null(strstr(c.workers[r].outcome.why.text, "rank 2 "));
+    }
+    dismiss(&c);
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------------------------------------- */
+
+static void groups_must_make_sense(void **state)
+{
+    static const uint32_t gap[TENSOR_N] = {0, 2, 0, 0, 0, 0, 0}, far[TENSOR_N] = {0, 63, 0, 0, 0, 0, 0};
+    (void)state;
+    test_model m = test_model_new(lens, TENSOR_N, TG_FP32);
+    tg_options opt = TG_OPTIONS_INIT;
+    tg_exchange *x = NULL;
+    opt.group_of = gap;
+    MUST_FAIL(TG_E_ARGUMENT, "group 1 has no tensors",
+              tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
+    opt.group_of = far;
+    MUST_FAIL(TG_E_ARGUMENT, "at most 63 groups", tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
+    opt.group_of = NULL;
+    opt.group_len = 4000;
+    MUST(tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
+    assert_int_equal(tg_exchange_group(x, TENSOR_N - 1), 0);
+    for (size_t t = 1; t < TENSOR_N; t++) {
+        assert_in_range(tg_exchange_group(x, t - 1), tg_exchange_group(x, t), tg_exchange_groups(x) - 1);
+    }
+    assert_in_range(tg_exchange_groups(x), 3, TENSOR_N);
+    tg_exchange_free(x);
+    test_model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_change_no_bits),
+        cmocka_unit_test(recipes_that_span_the_model_are_one_group),
+        cmocka_unit_test(a_saved_step_goes_on_in_other_groups),
+        cmocka_unit_test(a_rank_that_fails_is_named_everywhere),
+        cmocka_unit_test(any_message_may_be_damaged),
+        cmocka_unit_test(a_rank_that_dies_ends_the_step),
+        cmocka_unit_test(control_messages_grow_by_the_logarithm),
+        cmocka_unit_test(large_worlds_give_the_bits_of_lockstep),
+        cmocka_unit_test(threads_give_the_bits_of_lockstep),
+        cmocka_unit_test(misuse_fails_on_all_ranks),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(groups_must_make_sense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
