@@ -422,9 +422,10 @@ struct tg_link {
     tg_status (*test)(tg_link *self, uint32_t channel, tg_detail *why);
 
     /* From now on the link calls notify(context), from any thread, whenever `test` may return something new; `start` and `test`
-     * may then be called from any one thread at a time. `notify` must not call the link. With notify NULL, the link stops
-     * calling, and none of its calls is under way when this returns. NULL: call `test` again and again, from the thread that made
-     * the link. */
+     * may then be called from any one thread at a time. `notify` must not call the link. The link may call it inside `start`,
+     * `test` and `abort`, too, of any rank; so hold no lock there that notify takes. With notify NULL, the link stops calling,
+     * and none of its calls is under way when this returns. NULL: call `test` again and again, from the thread that made the
+     * link. */
     void (*listen)(tg_link *self, void (*notify)(void *context), void *context);
 
     uint32_t channel_n; /* channels are 0 to channel_n - 1 */
