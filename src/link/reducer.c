@@ -215,14 +215,14 @@ static void *run(void *context)
     tg_reducer *r = context;
     pthread_mutex_lock(&r->lock);
     while (!r->quits) {
-        if (r->is_begun && !r->is_ended) {
-            r->has_news = false;
+        if (!r->has_news) {
+            await_news(r);
+        }
+        r->has_news = false;
+        if (r->is_begun && !r->is_ended && !r->quits) {
             pthread_mutex_unlock(&r->lock);
             (void)pump(r);
             pthread_mutex_lock(&r->lock);
-        }
-        if (!r->has_news && !r->quits) {
-            await_news(r);
         }
     }
     pthread_mutex_unlock(&r->lock);
