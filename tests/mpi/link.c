@@ -242,7 +242,7 @@ static void garbage_is_refused(void)
 {
     open_link(MPI_COMM_WORLD);
     honest = tg_mpi_link(mpi);
-    tg_link liar = {carry_garbage, abort_honestly, 0};
+    tg_link liar = {.carry = carry_garbage, .abort = abort_honestly};
     tg_exchange *x = exchange_of("adacomp", rank, 1);
     float mine[N];
     void *row = mine;
