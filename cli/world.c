@@ -110,7 +110,7 @@ static int join(cli_world *out, const cli_args *args)
 {
     int provided = 0;
     set_alarm(args->timeout);
-    int started = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    int started = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     (void)alarm(0);
     if (started != MPI_SUCCESS) {
         return cli_fail(CLI_FAILED, "MPI cannot be initialised");

@@ -2,9 +2,11 @@
  * split into pieces whose length fits an int. All pieces are in flight at once. The link fails permanently when a rank
  * hears nothing until the timeout, or when another rank tells it that the job has failed.
  *
- *     mpi.c           the link object, and helpers that the other files share
- *     mpi_carry.c     carries out operations
- *     mpi_liveness.c  finds out which rank is lost
+ *     mpi.c            the link object, and helpers that the other files share
+ *     mpi_carry.c      the functions of tg_link
+ *     mpi_progress.c   the link's own thread, which makes all calls to MPI while the link listens
+ *     mpi_operation.c  the messages of an operation, and failures
+ *     mpi_liveness.c   finds out which rank is lost
  *
  * These files include only the public header of the library, as a link outside the library would. */
 #include "link/mpi_internal.h"
@@ -63,11 +65,10 @@ uint64_t tg_mpi_now_ms(void)
 
 void tg_mpi_pause(unsigned polls)
 {
-    enum { YIELD_POLLS = 300, PAUSE_NS = 30000 };
-    if (polls < YIELD_POLLS) {
+    if (polls < TG_MPI_YIELD_POLLS) {
         (void)sched_yield();
     } else {
-        const struct timespec t = {0, PAUSE_NS};
+        const struct timespec t = {0, TG_MPI_PAUSE_NS};
         (void)nanosleep(&t, NULL);
     }
 }
@@ -99,10 +100,18 @@ static tg_status join(tg_mpi *m, MPI_Comm comm, tg_detail *why)
     return TG_OK;
 }
 
+/* Whether MPI may be called from a thread of the link's own. */
+static bool can_listen(void)
+{
+    int level = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_MULTIPLE;
+}
+
 static void release_all(tg_mpi *m)
 {
     tg_allocator a = m->allocator;
-    tg_mpi_release_requests(m);
+    tg_mpi_progress_end(&m->progress);
+    tg_mpi_release_channels(m);
     tg_mpi_release(&a, m->liveness.peers);
     tg_mpi_release(&a, m->abort_sends);
     tg_mpi_release(&a, m);
@@ -129,11 +138,17 @@ tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_
     if (m == NULL) {
         return tg_mpi_fail(TG_E_MEMORY, why, "there is not enough memory for a link");
     }
-    *m = (tg_mpi){.link = {.carry = tg_mpi_carry, .abort = tg_mpi_abort},
+    *m = (tg_mpi){.link = {.carry = tg_mpi_carry,
+                           .abort = tg_mpi_abort,
+                           .start = tg_mpi_start,
+                           .test = tg_mpi_test,
+                           .listen = can_listen() ? tg_mpi_listen : NULL,
+                           .channel_n = TG_MPI_CHANNELS},
                   .allocator = a,
                   .comm = MPI_COMM_NULL,
                   .timeout_ms = timeout_ms,
                   .awaited = TG_MPI_NOBODY};
+    tg_mpi_progress_begin(&m->progress);
     tg_status status = join(m, comm, why);
     m->abort_sends = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof(MPI_Request)) : NULL;
     tg_mpi_peer *peers = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof *peers) : NULL;
@@ -159,8 +174,14 @@ void tg_mpi_free(tg_mpi *m)
     if (m == NULL) {
         return;
     }
+    if (m->listens) {
+        tg_mpi_listen(&m->link, NULL, NULL);
+    }
     if (!m->failed) {
         bool is_idle = tg_mpi_liveness_is_idle(&m->liveness);
+        for (uint32_t c = 0; c < TG_MPI_CHANNELS; c++) {
+            is_idle = is_idle && m->channels[c].left == 0;
+        }
         (void)MPI_Comm_free(&m->comm);
         if (is_idle) {
             release_all(m);

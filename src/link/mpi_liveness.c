@@ -27,52 +27,63 @@ static void send(const tg_mpi_liveness *liveness, uint32_t p, const void *text, 
     }
 }
 
-void tg_mpi_liveness_new_round(tg_mpi_liveness *liveness)
-{
-    liveness->round++;
-    for (uint32_t p = 0; p < liveness->world; p++) {
-        liveness->peers[p].probed = liveness->peers[p].replied = false;
-    }
-}
-
-void tg_mpi_liveness_probe(tg_mpi_liveness *liveness, uint32_t p)
+static void probe(tg_mpi_liveness *liveness, uint32_t p, uint64_t now_ms)
 {
     tg_mpi_peer *peer = &liveness->peers[p];
-    if (peer->probed) {
-        return;
-    }
-    peer->probed = true;
+    peer->wanted_ms = now_ms;
     if (is_complete(&peer->probe_send)) { /* otherwise it has not even received an earlier probe */
-        peer->round = liveness->round;
-        send(liveness, p, &peer->round, sizeof peer->round, &peer->probe_send);
+        peer->number++;
+        send(liveness, p, &peer->number, sizeof peer->number, &peer->probe_send);
+    }
+    if (!peer->is_asked) {
+        peer->is_asked = true;
+        peer->asked_ms = now_ms;
+        peer->asked = peer->number;
     }
 }
 
-void tg_mpi_liveness_receive(tg_mpi_liveness *liveness, uint32_t from, const void *text, int len, int awaited)
+void tg_mpi_liveness_probe(tg_mpi_liveness *liveness, uint32_t p, uint64_t now_ms)
+{
+    liveness->round_ms = now_ms;
+    probe(liveness, p, now_ms);
+}
+
+static void receive_reply(tg_mpi_liveness *liveness, uint32_t from, uint32_t number, uint32_t awaited, uint64_t now_ms)
 {
     tg_mpi_peer *peer = &liveness->peers[from];
-    uint32_t round = 0, reply[2] = {0, 0};
-    if (len == (int)sizeof round && is_complete(&peer->reply_send)) {
-        memcpy(&round, text, sizeof round);
-        peer->reply[0] = round;
-        peer->reply[1] = awaited == TG_MPI_NOBODY ? liveness->world : (uint32_t)awaited;
-        send(liveness, from, peer->reply, sizeof peer->reply, &peer->reply_send);
-    } else if (len == (int)sizeof reply) {
-        memcpy(reply, text, sizeof reply);
-        bool counts = peer->probed && reply[0] == liveness->round;
-        peer->replied = peer->replied || counts;
-        if (counts && reply[1] < liveness->world && reply[1] != liveness->rank) {
-            tg_mpi_liveness_probe(liveness, reply[1]);
-        }
+    if (!peer->is_asked || number - peer->asked > peer->number - peer->asked) {
+        return; /* a reply to an earlier probe */
+    }
+    peer->is_asked = false;
+    /* Probed once a round, because ranks may wait for each other in a circle. */
+    if (awaited < liveness->world && awaited != liveness->rank &&
+        liveness->peers[awaited].wanted_ms < liveness->round_ms) {
+        probe(liveness, awaited, now_ms);
     }
 }
 
-int tg_mpi_liveness_silent(const tg_mpi_liveness *liveness)
+void tg_mpi_liveness_receive(tg_mpi_liveness *liveness, uint32_t from, const void *text, int len, int awaited,
+                             uint64_t now_ms)
+{
+    tg_mpi_peer *peer = &liveness->peers[from];
+    uint32_t words[2] = {0, 0};
+    if (len == (int)sizeof words[0] && is_complete(&peer->reply_send)) {
+        memcpy(words, text, sizeof words[0]);
+        peer->reply[0] = words[0];
+        peer->reply[1] = awaited == TG_MPI_NOBODY ? liveness->world : (uint32_t)awaited;
+        send(liveness, from, peer->reply, sizeof peer->reply, &peer->reply_send);
+    } else if (len == (int)sizeof words) {
+        memcpy(words, text, sizeof words);
+        receive_reply(liveness, from, words[0], words[1], now_ms);
+    }
+}
+
+int tg_mpi_liveness_silent(const tg_mpi_liveness *liveness, uint64_t since_ms, uint64_t patience_ms, uint64_t now_ms)
 {
     int silent = TG_MPI_NOBODY;
     for (uint32_t p = 0; p < liveness->world; p++) {
         const tg_mpi_peer *peer = &liveness->peers[p];
-        if (peer->probed && !peer->replied &&
+        if (peer->is_asked && peer->wanted_ms >= since_ms && now_ms >= peer->asked_ms + patience_ms &&
             (silent == TG_MPI_NOBODY || peer->heard_ms < liveness->peers[silent].heard_ms)) {
             silent = (int)p;
         }

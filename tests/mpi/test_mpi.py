@@ -18,7 +18,7 @@ import unittest
 
 MPI = os.environ.get("MPI", "openmpi")
 BUILD = pathlib.Path(os.environ.get("BUILD", f"build/{MPI}")).resolve()
-PROGRAM, LINK = str(BUILD / "tersegrad"), str(BUILD / "tests/mpi_link")
+PROGRAM, LINK, CHANNELS = str(BUILD / "tersegrad"), str(BUILD / "tests/mpi_link"), str(BUILD / "tests/mpi_channels")
 KILLS = int(os.environ.get("KILLS", "3"))
 STOPS = int(os.environ.get("STOPS", "12"))
 QUICK = ["train", "--data", "glyphs"]
@@ -98,6 +98,39 @@ class Link(unittest.TestCase):
     def test_a_rank_that_is_late_is_lost_and_reasons_reach_all(self):
         for scene in ("late", "silent", "silent-both", "abort"):
             self.play(scene, 3)
+
+
+class Channels(unittest.TestCase):
+    """Several operations at once, polled and with callbacks."""
+
+    def play(self, scene, n, well, modes=("funneled", "polled", "listen")):
+        for mode in modes:
+            with self.subTest(scene=scene, ranks=n, mode=mode):
+                done = mpirun(n, CHANNELS, scene, mode)
+                self.assertEqual(done.stdout.count(": well"), well, done.stdout + done.stderr)
+                self.assertNotIn("not so", done.stdout)
+
+    def test_any_order_of_starts_is_right(self):
+        for n in (1, 2, 3, 4):
+            self.play("orders", n, n)
+
+    def test_callbacks_begin_and_end_while_operations_are_under_way(self):
+        self.play("switch", 3, 3, ("polled", "listen"))
+
+    def test_a_reason_reaches_all_operations(self):
+        self.play("abort", 3, 3)
+
+    def test_a_rank_that_is_stopped_is_named(self):
+        self.play("stopped", 4, 3, ("funneled", "listen"))
+
+    def test_a_rank_that_responds_is_not_lost(self):
+        self.play("responds", 3, 3, ("funneled", "listen"))
+
+    @unittest.skipIf(MPI == "mpich", "its launcher kills the other ranks before they can print anything")
+    def test_a_rank_that_is_killed_was_waited_for(self):
+        for mode in ("funneled", "listen"):
+            done = mpirun(3, CHANNELS, "killed", mode)
+            self.assertEqual(done.stdout.count(": waited for rank 2: well"), 2, done.stdout + done.stderr)
 
 
 class Train(unittest.TestCase):
