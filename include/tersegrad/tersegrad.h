@@ -468,7 +468,7 @@ TG_API void tg_reducer_free(tg_reducer *r);
 TG_API tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
 /* The gradient of a tensor is complete. The caller must not touch it until the step ends. A tensor that is reported twice, or that
- * does not exist, fails the step on all ranks; tg_reducer_wait returns why. */
+ * does not exist, fails the step on all ranks, unless all groups are done; tg_reducer_wait returns why. */
 TG_API tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* TG_OK: tg_reducer_wait would not wait. TG_MORE: it would. */
