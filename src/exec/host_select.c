@@ -77,15 +77,18 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, const tg_body_view *body)
 }
 
 /* What the loads of a unit need. */
-static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source *source, uint32_t worker)
+static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source *source, uint32_t worker,
+                               tg_encoded *result)
 {
+    tg_encoded_start(result);
     return (tg_encoding){.plan = run->plan,
                          .unit = &run->plan->units[unit],
                          .work = &run->units[unit],
                          .source = source,
                          .residuals = run->residuals,
                          .scratch = &run->work->scratch[worker],
-                         .step = run->work->step};
+                         .step = run->work->step,
+                         .result = result};
 }
 
 /* ---- clipping -------------------------------------------------------------------------------------------------------- */
@@ -108,7 +111,8 @@ static void clip_unit(void *context, uint32_t worker, size_t i)
     w->clip = 1.0f;
     for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
         size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
-        tg_encoding e = encoding_of(p->run, (uint32_t)i, p->source, worker);
+        tg_encoded result;
+        tg_encoding e = encoding_of(p->run, (uint32_t)i, p->source, worker, &result);
         const float *g = tg_load_gradient(&e, at, n);
         tg_tree_add_squares(&squares, g, g != NULL ? n : 0); /* what is refused is found again, and reported, later */
     }
@@ -149,7 +153,8 @@ static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t wor
     }
     for (size_t s = 0; s < stretches; s++) {
         uint64_t at = u->lo + (u->hi - u->lo - STRETCH) / stretches * s;
-        tg_encoding e = encoding_of(p->run, i, p->source, worker);
+        tg_encoded result;
+        tg_encoding e = encoding_of(p->run, i, p->source, worker, &result);
         const float *values = load(&e, at, STRETCH, false);
         if (values == NULL) {
             return 0; /* what is refused is found again, and reported, when it is measured */
@@ -204,12 +209,13 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
     }
     uint64_t at = u->lo + lane->lane * w->lane_n;
     uint64_t end = u->hi - u->lo > (lane->lane + 1) * w->lane_n ? at + w->lane_n : u->hi;
-    tg_encoding e = encoding_of(p->run, lane->unit, p->source, worker);
+    tg_encoded result;
+    tg_encoding e = encoding_of(p->run, lane->unit, p->source, worker, &result);
     for (size_t n = 0; at < end; at += n) {
         n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
         const float *values = load(&e, at, n, true);
         if (values == NULL) {
-            lane->bad_tensor = e.result.bad_tensor;
+            lane->bad_tensor = result.bad_tensor;
             return;
         }
         u->stages.select->measure(w->select, lane->lane, at, values, n);

@@ -16,6 +16,7 @@ typedef struct pass {
     tg_body *bodies;
     uint32_t from, to;    /* slices */
     size_t first;         /* chunk */
+    atomic_bool refused;  /* a chunk holds NaN or Inf */
     atomic_size_t placed; /* chunks that have their place, and where the last of them ends */
     uint8_t *end;
 } pass;
@@ -28,12 +29,16 @@ uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
     return at + *cap <= w->list_n ? w->lists + at : NULL;
 }
 
-static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
+static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
 {
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
     const tg_route *route = tg_host_routes[u->route];
+    tg_encoded *as = &written->as;
+    written->bytes = out;
+    tg_encoded_start(as);
     if (route == NULL) { /* the frame holds nothing of it */
-        *written = (tg_written){.bytes = out, .as.hash = tg_hash(out, 0)};
+        as->view = (tg_view){0};
+        as->hash = tg_hash(out, 0);
         return;
     }
     tg_encoding e = {.plan = p->plan,
@@ -44,25 +49,28 @@ static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chu
                      .residuals = p->run->residuals,
                      .scratch = &p->run->work->scratch[worker],
                      .step = p->run->work->step,
-                     .out = out};
+                     .out = out,
+                     .result = as};
     if (u->values == TG_VALUES_SIGNS && u->planes > 0) {
         e.list = tg_host_list(&e.list_cap, p->run, chunk);
     }
     route->encode(&e);
-    if (e.result.overflows && e.result.bad_tensor == 0) {
+    if (as->overflows && as->bad_tensor == 0) {
         tg_settle_overflow(&e);
     }
-    e.result.view.len = (uint32_t)(e.result.view.indices + e.result.view.index_len);
-    *written = (tg_written){.bytes = out, .as = e.result};
+    if (as->bad_tensor != 0) {
+        atomic_store_explicit(&p->refused, true, memory_order_relaxed);
+    }
+    as->view.len = (uint32_t)(as->view.indices + as->view.index_len);
     bool is_complete = u->format.scale == TG_SCALE_NONE || u->route == TG_ROUTE_LEADER;
     if (!route->hashes && is_complete) {
-        written->as.hash = tg_hash(out, e.result.view.len);
+        as->hash = tg_hash(out, as->view.len);
     }
 }
 
 /* ---- one thread: each chunk is encoded where the one before it ends ----------------------------------------------------- */
 
-static void write_in_turn(const pass *p)
+static void write_in_turn(pass *p)
 {
     const tg_grid *grid = p->plan->grid;
     for (uint32_t s = p->from; s < p->to; s++) {
@@ -80,7 +88,7 @@ static void write_in_turn(const pass *p)
 /* Each chunk has space for its bound; assemble moves them together. */
 static void write_apart(void *context, uint32_t worker, size_t job)
 {
-    const pass *p = context;
+    pass *p = context;
     tg_written *written = &p->run->work->written[p->first + job];
     encode_chunk(written, p, &p->plan->grid->chunks[p->first + job], worker, written->bytes);
 }
@@ -174,7 +182,7 @@ static float scale_of(const tg_run *run, uint32_t i)
     switch (u->format.scale) {
     case TG_SCALE_MEAN:
         sum = tg_tree_sum(w->magnitudes);
-        n = (double)run->stats[i].entries;
+        n = (double)w->sent;
         break;
     case TG_SCALE_BINS:
         n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
@@ -192,29 +200,18 @@ static void settle_scales(const pass *p, size_t chunk_n)
     tg_run *run = p->run;
     for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
         if (run->units[i].magnitudes != NULL) {
-            run->units[i].magnitudes->n = 0;
+            run->units[i].magnitudes->n = run->units[i].sent = 0;
         }
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
-        tg_tree *magnitudes = run->units[p->plan->grid->chunks[number].unit].magnitudes;
-        if (magnitudes != NULL) {
-            tg_tree_add(magnitudes, run->work->written[number].as.magnitudes);
+        tg_unit_work *w = &run->units[p->plan->grid->chunks[number].unit];
+        if (w->magnitudes != NULL) {
+            tg_tree_add(w->magnitudes, run->work->written[number].as.magnitudes);
+            w->sent += run->work->written[number].as.view.count;
         }
     }
     for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
         run->units[i].scale = scale_of(run, i);
-    }
-}
-
-static void note_chunks(const pass *p, size_t chunk_n)
-{
-    tg_run *run = p->run;
-    for (uint32_t i = 0; i < run->plan->layout->unit_n; i++) {
-        run->stats[i] = (tg_unit_stats){0};
-    }
-    for (size_t number = p->first; number < p->first + chunk_n; number++) {
-        const tg_written *written = &run->work->written[number];
-        tg_host_note_chunk(run, p->plan->grid->chunks[number].unit, &written->as.view, written->bytes);
     }
 }
 
@@ -255,16 +252,20 @@ static void close_chunk(void *context, uint32_t worker, size_t job)
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
 
-/* Moves the chunks of a slice together. */
+/* Moves the chunks of a slice together, and notes what they took. */
 static void assemble(tg_body *body, const pass *p, uint32_t slice)
 {
     const tg_grid *grid = p->plan->grid;
+    bool has_values = (p->plan->holds & TG_HAS_VALUES) != 0;
     body->len = body->payload_len = 0;
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_written *written = &p->run->work->written[i];
         uint8_t *place = body->bytes + body->len;
         if (written->bytes != place) {
             memmove(place, written->bytes, written->as.view.len);
+        }
+        if (has_values) {
+            tg_host_note_chunk(p->run, grid->chunks[i].unit, &written->as.view, place);
         }
         body->len += written->as.view.len;
         body->payload_len += written->as.view.len - (size_t)written->as.view.side;
@@ -283,13 +284,10 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
     } else {
         write_by_many(&p, chunk_n);
     }
-    for (size_t i = first; i < first + chunk_n; i++) {
+    for (size_t i = first; atomic_load_explicit(&p.refused, memory_order_relaxed) && i < first + chunk_n; i++) {
         if (run->work->written[i].as.bad_tensor != 0) {
             return tg_host_refuse(run, run->work->written[i].as.bad_tensor, source, why);
         }
-    }
-    if ((plan->holds & TG_HAS_VALUES) != 0) {
-        note_chunks(&p, chunk_n);
     }
     if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
         settle_scales(&p, chunk_n);
@@ -299,6 +297,9 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         if (run->work->workers > 1) {
             tg_pool_run(run->work->pool, chunk_n, close_chunk, &p);
         }
+    }
+    for (uint32_t i = 0; (plan->holds & TG_HAS_VALUES) != 0 && i < run->plan->layout->unit_n; i++) {
+        run->stats[i] = (tg_unit_stats){0};
     }
     for (uint32_t s = from; s < to; s++) {
         assemble(&bodies[s - from], &p, s);

@@ -42,7 +42,6 @@ void tg_tree_add_squares(tg_tree *t, const float *values, size_t n)
 static void end_leaf(tg_summing *s)
 {
     tg_tree_add(&s->leaves, tg_fold(s->parts));
-    memset(s->parts, 0, sizeof s->parts);
     s->n = 0;
 }
 
@@ -53,6 +52,9 @@ void tg_summing_add(tg_summing *s, const float *values, size_t n)
             tg_tree_add_magnitudes(&s->leaves, values + i, TG_SUM_LEAF);
             i += TG_SUM_LEAF;
             continue;
+        }
+        if (s->n == 0) {
+            memset(s->parts, 0, sizeof s->parts);
         }
         s->parts[s->n++ % TG_SUM_PARTS] += fabs((double)values[i++]);
         if (s->n == TG_SUM_LEAF) {

@@ -56,7 +56,8 @@ static void encode(tg_encoding *e)
     if (e->unit->planes == 0) {
         u = tg_gradient_in_place(e, chunk->at, chunk->n);
     }
-    tg_sparse s = TG_SPARSE_OF(e);
+    tg_sparse s;
+    tg_sparse_start(&s, e);
     if (u != NULL && count <= TG_BIN_MAX) {
         tg_sparse_take_list(&s, u, next, count);
         if (next != NULL && e->plan->nonfinite == TG_NONFINITE_PASS && !s.waits) {
