@@ -32,8 +32,11 @@ static inline float tg_get_float(const uint8_t *at)
 static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t parts)
 {
     enum { LINE = 64 / sizeof(float) };
-    for (size_t i = b->n * part / parts / LINE * LINE; b->prefetch != NULL && i < b->n * (part + 1) / parts;
-         i += LINE) {
+    if (b->prefetch == NULL) {
+        return;
+    }
+    uint32_t n = (uint32_t)b->n, last = n * (uint32_t)(part + 1) / (uint32_t)parts; /* at most TG_BUCKET_MAX */
+    for (uint32_t i = n * (uint32_t)part / (uint32_t)parts / LINE * LINE; i < last; i += LINE) {
         __builtin_prefetch(b->prefetch + i);
     }
 }
@@ -42,7 +45,8 @@ static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t pa
  * data is filled with NaNs of `len` bytes (4: fp32, 2: fp16). */
 bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len);
 
-/* The bucket with values clipped to plus or minus `clip` standard deviations; unchanged if clip is 0. */
-tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);
+/* The bucket with values clipped to plus or minus `clip` standard deviations, as a copy in *clipped; the bucket itself if clip
+ * is 0. */
+const tg_bucket *tg_bucket_clip(tg_bucket *clipped, const tg_bucket *b, double clip);
 
 #endif
