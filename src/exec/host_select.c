@@ -5,6 +5,7 @@
 #include "base/bits.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Runs jobs by all threads; one thread needs no pool. */
@@ -96,6 +97,7 @@ static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source
 typedef struct pass {
     tg_run *run;
     const tg_source *source;
+    atomic_bool has_lanes; /* some unit is shared among lanes */
 } pass;
 
 /* The factor that bounds the norm of a unit's gradient, where the feedback asks for that. */
@@ -179,19 +181,14 @@ static void start_unit(const pass *p, uint32_t i)
     select->start(w->select, params, u->hi - u->lo, w->lanes, w->lane_n);
 }
 
-static void begin_unit(void *context, uint32_t worker, size_t job)
+static void begin_unit(const pass *p, uint32_t unit, uint32_t worker)
 {
-    const pass *p = context;
-    const tg_lane_job *lane = &p->run->lane_jobs[job];
-    tg_unit_work *w = &p->run->units[lane->unit];
-    const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
-    if (lane->lane != 0) {
-        return; /* once a unit */
-    }
+    tg_unit_work *w = &p->run->units[unit];
+    const tg_select_part *select = p->run->plan->units[unit].stages.select;
     w->measures = true;
-    start_unit(p, lane->unit);
+    start_unit(p, unit);
     float *sample = p->run->work->scratch[worker].sum;
-    size_t sample_n = select->estimate != NULL ? take_sample(sample, p, lane->unit, worker) : 0;
+    size_t sample_n = select->estimate != NULL ? take_sample(sample, p, unit, worker) : 0;
     if (sample_n > 0) {
         select->estimate(w->select, sample, sample_n);
     }
@@ -203,10 +200,10 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
     tg_lane_job *lane = &p->run->lane_jobs[job];
     const tg_unit_plan *u = &p->run->plan->units[lane->unit];
     const tg_unit_work *w = &p->run->units[lane->unit];
-    lane->bad_tensor = 0;
     if (!w->measures) {
         return;
     }
+    lane->bad_tensor = 0;
     uint64_t at = u->lo + lane->lane * w->lane_n;
     uint64_t end = u->hi - u->lo > (lane->lane + 1) * w->lane_n ? at + w->lane_n : u->hi;
     tg_encoded result;
@@ -280,6 +277,34 @@ static void take_turns(const tg_run *run)
     }
 }
 
+/* The first job of a lane. A unit of one lane, as short ones are, is selected from at once, while it is in the caches. */
+static void begin_lane(void *context, uint32_t worker, size_t job)
+{
+    enum { LATER = 8 };
+    pass *p = context;
+    tg_lane_job *lane = &p->run->lane_jobs[job];
+    tg_unit_work *w = &p->run->units[lane->unit];
+    lane->bad_tensor = 0;
+    if (p->run->lane_job_n - job > LATER) {
+        tg_host_prefetch_select(&p->run->units[lane[LATER].unit]);
+    }
+    if (lane->lane == 0) { /* once a unit */
+        begin_unit(p, lane->unit, worker);
+    }
+    if (w->lanes > 1) {
+        atomic_store_explicit(&p->has_lanes, true, memory_order_relaxed);
+        return;
+    }
+    for (measure_lane(p, worker, job); lane->bad_tensor == 0; measure_lane(p, worker, job)) {
+        finish_unit(p, worker, job);
+        if (!w->measures) {
+            break;
+        }
+        start_unit(p, lane->unit); /* again, without the estimate, which has misled it */
+    }
+    w->measures = false;
+}
+
 /* Starts units that were misled by an estimate again, without it. Returns whether there are such. */
 static bool start_again(const pass *p)
 {
@@ -315,17 +340,22 @@ tg_status tg_host_select(tg_run *run, uint64_t step, const tg_source *source, tg
     if (run->lane_job_n == 0) {
         return TG_OK;
     }
-    run_jobs(run, run->lane_job_n, begin_unit, &p);
+    run_jobs(run, run->lane_job_n, begin_lane, &p);
     for (bool again = true; again;) {
-        run_jobs(run, run->lane_job_n, measure_lane, &p);
+        bool has_lanes = atomic_load_explicit(&p.has_lanes, memory_order_relaxed);
+        if (has_lanes) {
+            run_jobs(run, run->lane_job_n, measure_lane, &p);
+        }
         for (size_t j = 0; j < run->lane_job_n; j++) {
             if (run->lane_jobs[j].bad_tensor != 0) {
                 return tg_host_refuse(run, run->lane_jobs[j].bad_tensor, source, why);
             }
         }
-        run_jobs(run, run->lane_job_n, finish_unit, &p);
-        take_turns(run);
-        again = start_again(&p);
+        if (has_lanes) {
+            run_jobs(run, run->lane_job_n, finish_unit, &p);
+            take_turns(run);
+        }
+        again = has_lanes && start_again(&p);
     }
     return TG_OK;
 }

@@ -17,6 +17,7 @@ typedef struct pass {
     uint32_t from, to;    /* slices */
     size_t first;         /* chunk */
     atomic_bool refused;  /* a chunk holds NaN or Inf */
+    atomic_bool waits;    /* a chunk waits for the scale of its unit */
     atomic_size_t placed; /* chunks that have their place, and where the last of them ends */
     uint8_t *end;
 } pass;
@@ -27,6 +28,75 @@ uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
     uint64_t at = (run->plan->layout->units[chunk->unit].at + chunk->at) / TG_LIST_SHARE;
     *cap = chunk->n / TG_LIST_SHARE;
     return at + *cap <= w->list_n ? w->lists + at : NULL;
+}
+
+/* ---- scales of whole units ------------------------------------------------------------------------------------------- */
+
+static float scale_of(const tg_run *run, uint32_t i)
+{
+    const tg_unit_plan *u = &run->plan->units[i];
+    const tg_unit_work *w = &run->units[i];
+    double sum = 0, n = 0;
+    switch (u->format.scale) {
+    case TG_SCALE_MEAN:
+        sum = tg_tree_sum(w->magnitudes);
+        n = (double)w->sent;
+        break;
+    case TG_SCALE_BINS:
+        n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
+        sum = tg_sum_magnitudes(w->maxima, (size_t)n);
+        break;
+    case TG_SCALE_ONE: return 1.0f;
+    case TG_SCALE_NONE: break;
+    }
+    return n > 0 ? (float)(sum / n) : 0.0f;
+}
+
+/* Whether a chunk is all that there is of its unit. */
+static bool is_alone(const tg_unit_plan *u, const tg_chunk *chunk)
+{
+    return chunk->n == u->hi - u->lo;
+}
+
+/* Fills the scale into a chunk, and subtracts what the decoder will make of it from the next residual. */
+static void close_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker)
+{
+    const tg_unit_plan *u = &p->plan->units[chunk->unit];
+    uint8_t *start = written->bytes;
+    if (written->as.view.count > 0) {
+        uint32_t bits;
+        memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
+        tg_put_field(start + written->as.view.side, sizeof bits, bits);
+    }
+    if (u->planes > 0) {
+        uint64_t cap = 0;
+        tg_decoding d = {.unit = u,
+                         .work = &p->run->units[chunk->unit],
+                         .chunk = chunk,
+                         .view = &written->as.view,
+                         .body = start,
+                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
+                         .scratch = &p->run->work->scratch[worker]};
+        float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
+        (void)tg_host_routes[u->route]->add(next, &d, -1.0f); /* what was written is sound */
+        if (p->plan->nonfinite == TG_NONFINITE_PASS) {
+            tg_zero_nonfinite(next, chunk->n);
+        }
+    }
+    written->as.hash = tg_hash(start, written->as.view.len);
+}
+
+/* The scale of a unit of one chunk, which is known at once, while the chunk is in the caches. */
+static void close_alone(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker)
+{
+    tg_unit_work *w = &p->run->units[chunk->unit];
+    if (w->magnitudes != NULL) {
+        w->magnitudes->n = 0;
+        tg_tree_add(w->magnitudes, written->as.magnitudes);
+        w->sent = written->as.view.count;
+    }
+    w->scale = scale_of(p->run, chunk->unit);
+    close_chunk(written, p, chunk, worker);
 }
 
 static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
@@ -62,21 +132,42 @@ static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, ui
         atomic_store_explicit(&p->refused, true, memory_order_relaxed);
     }
     as->view.len = (uint32_t)(as->view.indices + as->view.index_len);
-    bool is_complete = u->format.scale == TG_SCALE_NONE || u->route == TG_ROUTE_LEADER;
-    if (!route->hashes && is_complete) {
+    if (u->format.scale != TG_SCALE_NONE && u->route != TG_ROUTE_LEADER) {
+        if (!is_alone(u, chunk)) {
+            atomic_store_explicit(&p->waits, true, memory_order_relaxed);
+        } else if (as->bad_tensor == 0) {
+            close_alone(written, p, chunk, worker);
+        }
+    } else if (!route->hashes) {
         as->hash = tg_hash(out, as->view.len);
     }
 }
 
 /* ---- one thread: each chunk is encoded where the one before it ends ----------------------------------------------------- */
 
+/* Prefetches for a chunk that is encoded soon. */
+static void prefetch_chunk(const pass *p, const tg_chunk *chunk)
+{
+    const tg_unit_plan *u = &p->plan->units[chunk->unit];
+    const tg_route *route = tg_host_routes[u->route];
+    if (route != NULL && route->prefetch != NULL) {
+        route->prefetch(u, &p->run->units[chunk->unit], chunk, p->run->residuals.next);
+    }
+}
+
 static void write_in_turn(pass *p)
 {
+    enum { SOON = 4, LATER = 12 };
+    bool prefetches = p->run->lane_job_n > 0;
     const tg_grid *grid = p->plan->grid;
     for (uint32_t s = p->from; s < p->to; s++) {
         uint8_t *out = p->bodies[s - p->from].bytes;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             tg_written *written = &p->run->work->written[i];
+            if (prefetches && grid->first[s + 1] - i > LATER) {
+                tg_host_prefetch_select(&p->run->units[grid->chunks[i + LATER].unit]);
+                prefetch_chunk(p, &grid->chunks[i + SOON]);
+            }
             encode_chunk(written, p, &grid->chunks[i], 0, out);
             out += written->as.view.len;
         }
@@ -172,27 +263,7 @@ void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const u
     }
 }
 
-/* ---- scales of whole units ------------------------------------------------------------------------------------------- */
-
-static float scale_of(const tg_run *run, uint32_t i)
-{
-    const tg_unit_plan *u = &run->plan->units[i];
-    const tg_unit_work *w = &run->units[i];
-    double sum = 0, n = 0;
-    switch (u->format.scale) {
-    case TG_SCALE_MEAN:
-        sum = tg_tree_sum(w->magnitudes);
-        n = (double)w->sent;
-        break;
-    case TG_SCALE_BINS:
-        n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
-        sum = tg_sum_magnitudes(w->maxima, (size_t)n);
-        break;
-    case TG_SCALE_ONE: return 1.0f;
-    case TG_SCALE_NONE: break;
-    }
-    return n > 0 ? (float)(sum / n) : 0.0f;
-}
+/* ---- scales of units of several chunks --------------------------------------------------------------------------------- */
 
 /* Scales of all units that have one. Chunks of a unit are in order, though not side by side. */
 static void settle_scales(const pass *p, size_t chunk_n)
@@ -215,39 +286,15 @@ static void settle_scales(const pass *p, size_t chunk_n)
     }
 }
 
-/* Fills the scale into a chunk, and subtracts what the decoder will make of it from the next residual. */
-static void close_chunk(void *context, uint32_t worker, size_t job)
+static void close_waiting(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
     size_t number = p->first + job;
     const tg_chunk *chunk = &p->plan->grid->chunks[number];
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
-    tg_written *written = &p->run->work->written[number];
-    if (u->format.scale == TG_SCALE_NONE) {
-        return;
+    if (u->format.scale != TG_SCALE_NONE && !is_alone(u, chunk)) {
+        close_chunk(&p->run->work->written[number], p, chunk, worker);
     }
-    uint8_t *start = written->bytes;
-    if (written->as.view.count > 0) {
-        uint32_t bits;
-        memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
-        tg_put_field(start + written->as.view.side, sizeof bits, bits);
-    }
-    if (u->planes > 0) {
-        uint64_t cap = 0;
-        tg_decoding d = {.unit = u,
-                         .work = &p->run->units[chunk->unit],
-                         .chunk = chunk,
-                         .view = &written->as.view,
-                         .body = start,
-                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
-                         .scratch = &p->run->work->scratch[worker]};
-        float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
-        (void)tg_host_routes[u->route]->add(next, &d, -1.0f); /* what was written is sound */
-        if (p->plan->nonfinite == TG_NONFINITE_PASS) {
-            tg_zero_nonfinite(next, chunk->n);
-        }
-    }
-    written->as.hash = tg_hash(start, written->as.view.len);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
@@ -289,13 +336,13 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
             return tg_host_refuse(run, run->work->written[i].as.bad_tensor, source, why);
         }
     }
-    if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
+    if (atomic_load_explicit(&p.waits, memory_order_relaxed)) {
         settle_scales(&p, chunk_n);
         for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
-            close_chunk(&p, 0, i);
+            close_waiting(&p, 0, i);
         }
         if (run->work->workers > 1) {
-            tg_pool_run(run->work->pool, chunk_n, close_chunk, &p);
+            tg_pool_run(run->work->pool, chunk_n, close_waiting, &p);
         }
     }
     for (uint32_t i = 0; (plan->holds & TG_HAS_VALUES) != 0 && i < run->plan->layout->unit_n; i++) {

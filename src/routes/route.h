@@ -80,6 +80,10 @@ typedef struct tg_decoding {
 typedef struct tg_route {
     void (*encode)(tg_encoding *e);
 
+    /* Prefetches what encoding a chunk will read at addresses that hardware does not predict, some chunks in advance. NULL: there
+     * is nothing. */
+    void (*prefetch)(const tg_unit_plan *unit, const tg_unit_work *work, const tg_chunk *chunk, const float *residual);
+
     /* Whether a chunk whose parts have the right lengths is sound: indices in range and ascending, symbols below their
      * base, codes complete. Trusts nothing. NULL: any bytes are. */
     bool (*check)(const tg_decoding *d);
