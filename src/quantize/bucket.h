@@ -28,15 +28,18 @@ static inline float tg_get_float(const uint8_t *at)
 }
 
 /* Prefetches one of `parts` equal parts of the next bucket. A quantizer that makes several passes over its bucket prefetches
- * one part in each pass, so that memory keeps up. */
+ * one part in each pass, so that memory keeps up. Of a short bucket the first part is all of it. */
 static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t parts)
 {
-    enum { LINE = 64 / sizeof(float) };
-    if (b->prefetch == NULL) {
+    enum { LINE = 64 / sizeof(float), SHORT = 16 * LINE };
+    if (b->n <= SHORT) {
+        for (size_t i = 0; b->prefetch != NULL && part == 0 && i < b->n; i += LINE) {
+            __builtin_prefetch(b->prefetch + i);
+        }
         return;
     }
-    uint32_t n = (uint32_t)b->n, last = n * (uint32_t)(part + 1) / (uint32_t)parts; /* at most TG_BUCKET_MAX */
-    for (uint32_t i = n * (uint32_t)part / (uint32_t)parts / LINE * LINE; i < last; i += LINE) {
+    for (size_t i = b->n * part / parts / LINE * LINE; b->prefetch != NULL && i < b->n * (part + 1) / parts;
+         i += LINE) {
         __builtin_prefetch(b->prefetch + i);
     }
 }
