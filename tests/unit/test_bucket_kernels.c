@@ -298,6 +298,13 @@ static void compare_order(const tg_kernels *k, const input *in, size_t n)
     qsort(sorted, n, sizeof *sorted, by_value);
     k->statistics.ends(ends, in->values, n);
     assert_true(ends[0] == sorted[0] && ends[1] == sorted[n - 1]);
+    if (k->statistics.sort_few != NULL && n <= TG_SORT_FEW) {
+        memcpy(out, in->values, n * sizeof *out);
+        k->statistics.sort_few(out, n);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(out[i] == sorted[i]);
+        }
+    }
     for (size_t m = 0; m < n; m += 1 + n / 7) {
         tg_ordered at = k->statistics.nth(room, in->values, n, m);
         assert_true(at.value == sorted[m] && at.less <= m && m < at.less + at.equal);
@@ -393,7 +400,7 @@ static void rounding_follows_the_definition(void **state)
 {
     (void)state;
     enum { SOME = 4096 };
-    static uint16_t upper[SOME];
+    static uint16_t upper[SOME + TG_DRAWS_MORE];
     test_random random = {23};
     size_t undecided = 0;
     for (int round = 0; round < 60; round++) {
