@@ -45,7 +45,6 @@ const tg_kernels tg_kernels_avx512 = {
                    .sums_around = tg_avx512_sums_around,
                    .sum_above = tg_avx512_sum_above,
                    .ends = tg_avx512_ends,
-                   .sort_few = tg_avx512_sort_few,
                    .nth = tg_avx512_nth,
                    .split = tg_avx512_split,
                    .ways_up = tg_avx512_ways_up},

@@ -79,7 +79,6 @@ size_t tg_avx512_sum_above(double *sum, const float *values, float threshold, si
 
 /* avx512_order.c */
 void tg_avx512_ends(float ends[2], const float *values, size_t n);
-void tg_avx512_sort_few(float *values, size_t n);
 tg_ordered tg_avx512_nth(float *scratch, const float *values, size_t n, size_t m);
 void tg_avx512_split(float *out, const float *values, size_t n, const tg_ordered *at);
 uint64_t tg_avx512_ways_up(const float *values, double high, double scale, size_t n);

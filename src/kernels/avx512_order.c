@@ -4,8 +4,6 @@
 #if defined(__x86_64__)
 #include "kernels/scalar.h"
 
-#include <math.h>
-
 TG_AVX512 void tg_avx512_ends(float ends[2], const float *values, size_t n)
 {
     enum { INTERLEAVED = 4 }; /* hides the latency of the comparisons */
@@ -117,47 +115,6 @@ TG_AVX512_INLINE size_t keep_between(float *out, size_t *below, const float *val
 
 #define TG_TARGET TG_AVX512
 #include "kernels/order_loops.h"
-
-/* A bitonic network over vectors side by side; the order of element i depends on bits of i alone. */
-TG_AVX512 void tg_avx512_sort_few(float *values, size_t n)
-{
-    enum { VECTORS = TG_SORT_FEW / 16 };
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512 x[VECTORS];
-    unsigned vectors = n <= 16 ? 1 : n <= 32 ? 2 : n <= 64 ? 4 : VECTORS;
-    for (unsigned v = 0; v < vectors; v++) {
-        __mmask16 here = n > 16 * v ? lanes_of(n - 16 * v) : 0;
-        x[v] = _mm512_mask_loadu_ps(_mm512_set1_ps(INFINITY), here, values + 16 * v);
-    }
-    for (unsigned run = 2; run <= 16 * vectors; run *= 2) {
-        /* Runs of this length become ascending where their number is even, and else descending. */
-        __mmask16 falls = _mm512_test_epi32_mask(lanes, _mm512_set1_epi32((int)run));
-        for (unsigned apart = run / 2; apart >= 16; apart /= 2) {
-            for (unsigned v = 0; v < vectors; v++) {
-                unsigned other = v ^ apart / 16;
-                if (other > v) {
-                    __m512 low = _mm512_min_ps(x[v], x[other]), high = _mm512_max_ps(x[v], x[other]);
-                    bool is_falling = (16 * v & run) != 0;
-                    x[v] = is_falling ? high : low;
-                    x[other] = is_falling ? low : high;
-                }
-            }
-        }
-        for (unsigned apart = run / 2 < 8 ? run / 2 : 8; apart > 0; apart /= 2) {
-            const __m512i partner = _mm512_xor_si512(lanes, _mm512_set1_epi32((int)apart));
-            const __mmask16 upper = _mm512_test_epi32_mask(lanes, _mm512_set1_epi32((int)apart));
-            for (unsigned v = 0; v < vectors; v++) {
-                __m512 with = _mm512_permutexvar_ps(partner, x[v]);
-                __mmask16 falling = run < 16 ? falls : (16 * v & run) != 0 ? ALL : 0;
-                __mmask16 takes_max = (__mmask16)(upper ^ falling);
-                x[v] = _mm512_mask_max_ps(_mm512_min_ps(x[v], with), takes_max, x[v], with);
-            }
-        }
-    }
-    for (unsigned v = 0; v < vectors; v++) {
-        _mm512_mask_storeu_ps(values + 16 * v, n > 16 * v ? lanes_of(n - 16 * v) : 0, x[v]);
-    }
-}
 
 TG_AVX512 tg_ordered tg_avx512_nth(float *scratch, const float *values, size_t n, size_t m)
 {

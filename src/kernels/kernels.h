@@ -108,8 +108,6 @@ typedef struct tg_ordered {
     size_t less, equal;
 } tg_ordered;
 
-enum { TG_SORT_FEW = 128 };
-
 /* Sums of a leaf, and order of the values of a bucket. For the kernels of order n is at least 1 and no value is a NaN. */
 typedef struct tg_statistic_kernels {
     /* As sums.h says, of at most TG_SUM_LEAF values. */
@@ -121,8 +119,6 @@ typedef struct tg_statistic_kernels {
      * that all sums are exact, so that the order does not matter. */
     size_t (*sum_above)(double *sum, const float *values, float threshold, size_t n);
     void (*ends)(float ends[2], const float *values, size_t n); /* the least and the largest value */
-    /* Sorts up to TG_SORT_FEW values, zeros of either sign in any order. NULL: takes longer than to find single ones. */
-    void (*sort_few)(float *values, size_t n);
     /* Value number m, from 0, in ascending order. `scratch` holds 2 n values. */
     tg_ordered (*nth)(float *scratch, const float *values, size_t n, size_t m);
     /* Partitions: the values that are less, then those that are equal, then the rest. */

@@ -21,7 +21,7 @@ static void drop_signs_of_zeros(float *levels, uint32_t s)
 /* ---- the greedy rule --------------------------------------------------------------------------------------------------- */
 
 /* The n values between two levels, low and high. Splitting them copies them from x to `other`, so the two buffers swap roles
- * at each depth of the recursion. Few values are sorted before, and `other` is NULL. */
+ * at each depth of the recursion. */
 typedef struct interval {
     float *x, *other;
     size_t n;
@@ -55,12 +55,6 @@ static void split(float *levels, uint32_t lo, uint32_t hi, interval s, float *sc
         return;
     }
     size_t m = middle_of(&s);
-    if (s.other == NULL) { /* x is sorted */
-        levels[middle] = s.x[m];
-        split(levels, lo, middle, (interval){s.x, NULL, m + 1, s.low, s.x[m]}, scratch);
-        split(levels, middle, hi, (interval){s.x + m, NULL, s.n - m, s.x[m], s.high}, scratch);
-        return;
-    }
     tg_ordered at = tg_kernels_best()->statistics.nth(scratch, s.x, s.n, m);
     levels[middle] = at.value;
     if (hi - lo > 2) {
@@ -77,12 +71,7 @@ void tg_levels_greedy(float *levels, uint32_t s, const float *x, size_t n, float
     levels[0] = ends[0];
     levels[s - 1] = ends[1];
     memcpy(scratch, x, n * sizeof *x);
-    enum { LEVELS_FEW = 5 }; /* of which single values are found faster */
-    bool sorts = s > LEVELS_FEW && n <= TG_SORT_FEW && tg_kernels_best()->statistics.sort_few != NULL;
-    if (sorts) {
-        tg_kernels_best()->statistics.sort_few(scratch, n);
-    }
-    split(levels, 0, s - 1, (interval){scratch, sorts ? NULL : scratch + n, n, ends[0], ends[1]}, scratch + 2 * n);
+    split(levels, 0, s - 1, (interval){scratch, scratch + n, n, ends[0], ends[1]}, scratch + 2 * n);
     drop_signs_of_zeros(levels, s);
 }
 

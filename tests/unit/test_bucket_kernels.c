@@ -298,13 +298,6 @@ static void compare_order(const tg_kernels *k, const input *in, size_t n)
     qsort(sorted, n, sizeof *sorted, by_value);
     k->statistics.ends(ends, in->values, n);
     assert_true(ends[0] == sorted[0] && ends[1] == sorted[n - 1]);
-    if (k->statistics.sort_few != NULL && n <= TG_SORT_FEW) {
-        memcpy(out, in->values, n * sizeof *out);
-        k->statistics.sort_few(out, n);
-        for (size_t i = 0; i < n; i++) {
-            assert_true(out[i] == sorted[i]);
-        }
-    }
     for (size_t m = 0; m < n; m += 1 + n / 7) {
         tg_ordered at = k->statistics.nth(room, in->values, n, m);
         assert_true(at.value == sorted[m] && at.less <= m && m < at.less + at.equal);

@@ -154,12 +154,6 @@ static void call_statistics(const tg_kernels *k, size_t n)
         return;
     }
     k->statistics.ends(ends, values, n);
-    if (k->statistics.sort_few != NULL && n <= TG_SORT_FEW) {
-        float *few = last_floats(2, n);
-        memcpy(few, values, n * sizeof *few);
-        k->statistics.sort_few(few, n);
-        assert_true(few[0] <= few[n - 1]);
-    }
     (void)k->statistics.ways_up(values, 1, 0x1p40, n);
     for (size_t m = 0; m < n; m += 1 + n / 3) {
         tg_ordered at = k->statistics.nth(last(1, 2 * n * sizeof(float)), values, n, m);
