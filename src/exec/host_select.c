@@ -177,14 +177,28 @@ static const float *load(tg_encoding *e, uint64_t at, size_t n, bool keeps)
 }
 
 /* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. A sample costs as much
- * as measuring twice as many elements, so it is a small share of them; less than SAMPLE_MIN would tell too little. */
-enum { STRETCH = 64, SAMPLE_SHARE = 64, SAMPLE_MIN = 1024 };
+ * as measuring twice as many elements, so it is a small share of them; less than SAMPLE_MIN would tell too little. Of short units
+ * a larger share is worth it. */
+enum { STRETCH = 64, SAMPLE_MIN = 128 };
+
+static uint64_t sample_of(uint64_t n)
+{
+    static const struct {
+        uint64_t share, most;
+    } steps[] = {{4, 256}, {16, 1024}, {64, TG_SAMPLE_MAX}};
+    uint64_t sample_n = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        uint64_t share = n / steps[i].share < steps[i].most ? n / steps[i].share : steps[i].most;
+        sample_n = share > sample_n ? share : sample_n;
+    }
+    return sample_n;
+}
 
 static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t worker)
 {
     const tg_unit_plan *u = &p->run->plan->units[i];
-    uint64_t share = (u->hi - u->lo) / SAMPLE_SHARE;
-    size_t stretches = (size_t)(share < TG_SAMPLE_MAX ? share : TG_SAMPLE_MAX) / STRETCH, n = 0;
+    uint64_t share = sample_of(u->hi - u->lo);
+    size_t stretches = (size_t)share / STRETCH, n = 0;
     if (share < SAMPLE_MIN) {
         return 0;
     }
