@@ -39,6 +39,8 @@ struct tg_reducer {
     group_state *groups;
     bool votes; /* an operation on the control channel is under way */
     tg_op control;
+    bool is_over; /* the step has ended, and the caller does not know it yet */
+    tg_outcome outcome;
 
     /* Shared, under the lock. */
     pthread_mutex_t lock;
@@ -47,16 +49,22 @@ struct tg_reducer {
     bool is_begun, is_ended; /* of a step */
     bool is_awaited;         /* tensors that are still missing fail the step */
     bool *is_ready;          /* of each tensor */
-    tg_outcome misuse, outcome;
+    tg_outcome misuse;
 };
 
 /* ---- failures ---------------------------------------------------------------------------------------------------------- */
 
 static void end(tg_reducer *r, tg_status status, const tg_detail *why)
 {
+    r->is_over = true;
+    r->outcome = (tg_outcome){status, *why};
+}
+
+/* Tells the caller that the step has ended. From then on the exchange is the caller's, who may begin the next step at once. */
+static void tell_end(tg_reducer *r)
+{
     pthread_mutex_lock(&r->lock);
     r->is_ended = true;
-    r->outcome = (tg_outcome){status, *why};
     pthread_cond_broadcast(&r->end);
     pthread_mutex_unlock(&r->lock);
 }
@@ -178,6 +186,9 @@ static bool pump(tg_reducer *r)
     for (bool more = true; more && is_in_progress(r);) {
         more = r->x->step.phase == TG_FLYING ? pump_groups(r) : pump_vote(r);
         any = any || more;
+    }
+    if (r->is_over) {
+        tell_end(r);
     }
     return any;
 }
@@ -330,11 +341,12 @@ tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_
         r->groups[g].missing = r->groups[g].tensor_n;
     }
     memset(r->is_ready, 0, r->x->codec->layout->tensor_n * sizeof *r->is_ready);
-    r->votes = false;
+    r->votes = r->is_over = false;
+    r->outcome = (tg_outcome){TG_OK, {""}};
     pthread_mutex_lock(&r->lock);
     r->is_begun = true;
     r->is_ended = r->is_awaited = false;
-    r->misuse = r->outcome = (tg_outcome){TG_OK, {""}};
+    r->misuse = (tg_outcome){TG_OK, {""}};
     r->has_news = true;
     pthread_cond_signal(&r->news);
     pthread_mutex_unlock(&r->lock);
@@ -432,6 +444,7 @@ static void carry_to_the_end(tg_reducer *r)
     heed_misuse(r);
     tg_status status = tg_carry_step(r->x, r->link, &why);
     end(r, status, &why);
+    tell_end(r);
 }
 
 tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
