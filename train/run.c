@@ -41,7 +41,7 @@ static void learn(tr_worker *w, uint64_t step)
     w->report->times = (tr_times){0};
     double start = tr_seconds();
     tr_batch batch = tr_loader_train(w->loader, &draw);
-    w->report->score = tr_model_train(w->model, &batch);
+    w->report->score = tr_model_train(w->model, &batch, NULL);
     w->report->times.compute = tr_seconds() - start;
 }
 
