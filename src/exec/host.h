@@ -51,6 +51,15 @@ extern const tg_route *const tg_host_routes[TG_ROUTE_N];
 /* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
 uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
 
+/* Prefetches the start of what the select part keeps of a unit. It is too far from that of the next unit for hardware to do so. */
+static inline void tg_host_prefetch_select(const tg_unit_work *w)
+{
+    enum { LINES = 3 };
+    for (size_t i = 0; w->select != NULL && i < LINES; i++) {
+        __builtin_prefetch((const char *)w->select + 64 * i, 1);
+    }
+}
+
 /* Refuses a step because of a tensor, plus 1, with NaN or Inf. */
 tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;
 

@@ -18,6 +18,7 @@ VALUES = {
     "size_t tensor_n": "1",
     "const tg_tensor *tensor": "&f->tensor",
     "size_t tensor": "0",
+    "size_t group": "0",
     "size_t index": "f->part",
     "size_t parameter": "0",
     "tg_dtype dtype": "TG_FP16",

@@ -463,6 +463,34 @@ static void threads_give_the_bits_of_lockstep(void **state)
     }
 }
 
+/* The meters of groups add up to that of the step, but for votes; times are taken. */
+static void groups_are_metered(void **state)
+{
+    (void)state;
+    crew c = hire("ef+topk@0.05+fp16", 3, 60000);
+    run_crew(&c, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        tg_meter total, last, sum = {0}, group;
+        tg_exchange_meter(c.world.ranks[r], &last, &total);
+        for (size_t g = 0; g < tg_exchange_groups(c.world.ranks[r]); g++) {
+            tg_exchange_group_meter(c.world.ranks[r], g, NULL, &group);
+            assert_int_equal(group.steps, total.steps);
+            assert_true(group.encode_ns > 0 && group.decode_ns > 0 && group.wire_ns > 0 && group.wait_ns > 0);
+            sum.payload += group.payload;
+            sum.header += group.header;
+            sum.logical += group.logical;
+            sum.encode_ns += group.encode_ns;
+        }
+        assert_int_equal(sum.payload, total.payload);
+        assert_int_equal(sum.logical, total.logical);
+        assert_int_equal(sum.encode_ns, total.encode_ns);
+        /* Two peers: an opening vote, five closing ones, and three audits. */
+        assert_int_equal(sum.header + 2 * (1 + 5 + 3) * TG_VOTE_LEN, total.header);
+        assert_true(total.exposed_ns > last.exposed_ns && last.exposed_ns > 0 && total.wire_ns > 0);
+    }
+    dismiss(&c);
+}
+
 /* Every rank fails in the last step, and rank 1 because of itself. */
 static void check_misuse(const crew *c, uint32_t n, const char *sentence)
 {
@@ -556,6 +584,7 @@ int main(void)
         cmocka_unit_test(control_messages_grow_by_the_logarithm),
         cmocka_unit_test(large_worlds_give_the_bits_of_lockstep),
         cmocka_unit_test(threads_give_the_bits_of_lockstep),
+        cmocka_unit_test(groups_are_metered),
         cmocka_unit_test(misuse_fails_on_all_ranks),
         cmocka_unit_test(steps_follow_at_once),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
