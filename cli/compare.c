@@ -150,9 +150,7 @@ static void print_legend(const cli_args *args, const cli_run *rows, size_t n)
     if (args->group_size > 0) {
         puts("exposed     what the backward pass has not hidden of encode, exch. and decode, which a thread of their "
              "own\n"
-             "            does for each group of layers while it goes on (--group-size): CPU time of that thread, and "
-             "the\n"
-             "            time in which messages were under way");
+             "            does for each group of layers while it goes on (--group-size)");
     } else {
         puts("exposed     encode, exch. and decode, all after the backward pass (--group-size 0)");
     }

@@ -314,12 +314,11 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
                  ms * r->times.compute, ms * r->times.encode, ms * r->times.exchange, ms * r->times.decode,
                  ms * r->times.update);
     } else {
-        char c[CLI_NUMBER_CAP];
         add_line(&table, "step", "%.1f ms compute, %.1f exposed exchange, %.1f update", ms * r->times.compute,
                  ms * r->times.exposed, ms * r->times.update);
-        add_line(&table, "overlap", "%zu group%s: %s ms encode, %s exchange, %s decode, beside the backward pass",
-                 r->groups, r->groups == 1 ? "" : "s", cli_text_number(a, ms * r->times.encode, 1),
-                 cli_text_number(b, ms * r->times.exchange, 1), cli_text_number(c, ms * r->times.decode, 1));
+        add_line(&table, "overlap", "%zu group%s: %.1f ms encode, %.1f exchange, %.1f decode beside the backward pass",
+                 r->groups, r->groups == 1 ? "" : "s", ms * r->times.encode, ms * r->times.exchange,
+                 ms * r->times.decode);
     }
     add_line(&table, "weights", "%016" PRIx64 ", the same on all workers", r->weights_hash);
     add_line(&table, "time", "%.1f s", seconds);

@@ -14,13 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 /* ---- a step of one worker ------------------------------------------------------------------------------------------ */
 
 /* Begins a step of the reducer. Other workers wait for this one if it cannot. */
 static tg_status begin(tr_worker *w, uint64_t step, tg_detail *why)
 {
-    tr_timed_begin(&w->timed);
     tg_status status = tg_reducer_begin(w->reducer, step, w->grads, why);
     if (status != TG_OK) {
         w->link->abort(w->link, why->text);
@@ -47,20 +54,21 @@ static tg_status wait_for_averages(tr_worker *w, uint64_t step, tg_detail *why)
             report_ready(w, p);
         }
     }
-    tg_status status = tg_reducer_wait(w->reducer, why);
-    tr_timed_end(&w->timed);
     w->is_begun = 0;
-    return status;
+    return tg_reducer_wait(w->reducer, why);
 }
 
 static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 {
+    const tg_meter *last = &w->report->last;
     tr_times *times = &w->report->times;
-    double start = tr_seconds();
-    tg_status status = w->reducer != NULL ? wait_for_averages(w, step, why)
-                                          : tr_timed_reduce(times, w->exchange, w->link, step, w->grads, why);
-    times->exposed = tr_seconds() - start;
+    tg_status status =
+        w->reducer != NULL ? wait_for_averages(w, step, why) : tg_reduce(w->exchange, w->link, step, w->grads, why);
     tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
+    times->encode = 1e-9 * (double)last->encode_ns;
+    times->exchange = 1e-9 * (double)last->wire_ns;
+    times->decode = 1e-9 * (double)last->decode_ns;
+    times->exposed = 1e-9 * (double)last->exposed_ns;
     w->report->carried = w->link->sent_len - w->between;
     w->report->between = w->between;
     if (status == TG_E_LINK && w->team->settings->link != NULL) {
@@ -81,13 +89,13 @@ static void learn(tr_worker *w, uint64_t step)
                     .batch = s->batch,
                     .augment = s->augment};
     w->report->times = (tr_times){0};
-    double start = tr_seconds();
+    double start = now();
     /* The averages replace the gradients as soon as all workers have sent theirs; a hook that wants them comes first. If the step
      * cannot begin, it is tried again after the backward pass, and fails there. */
     int overlaps = w->reducer != NULL && w->team->hooks->gradients == NULL && begin(w, step, &why) == TG_OK;
     tr_batch batch = tr_loader_train(w->loader, &draw);
     w->report->score = tr_model_train(w->model, &batch, overlaps ? &ready : NULL);
-    w->report->times.compute = tr_seconds() - start;
+    w->report->times.compute = now() - start;
 }
 
 static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
@@ -96,9 +104,9 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
     if (status != TG_OK) {
         return status;
     }
-    double start = tr_seconds();
+    double start = now();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update = tr_seconds() - start;
+    w->report->times.update = now() - start;
     return TG_OK;
 }
 
@@ -263,8 +271,7 @@ static int start_reducer(tr_worker *w)
     if (w->team->settings->group_len == 0 || w->link->start == NULL) {
         return 0;
     }
-    tr_timed_init(&w->timed, w->link, &w->report->times);
-    if (tg_reducer_new(&w->reducer, w->exchange, &w->timed.link, &why) != TG_OK) {
+    if (tg_reducer_new(&w->reducer, w->exchange, w->link, &why) != TG_OK) {
         tr_give_up(w, why.text);
         return -1;
     }

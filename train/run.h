@@ -35,16 +35,14 @@ typedef struct tr_settings {
     double slow_latency; /* ... and its latency in seconds */
 } tr_settings;
 
-/* Seconds per step, the mean over workers. A step takes compute + exposed + update.
- *
- * Without groups (group_len 0), the exchange begins after the backward pass, and exposed = encode + exchange + decode. With groups,
- * these three go on during the backward pass, in a thread of their own: encode and decode are CPU time of that thread, exchange is the
- * time in which messages were under way (timed.h). */
+/* Seconds per step, the mean over workers. A step takes compute + exposed + update. Without groups (group_len 0), the exchange begins
+ * after the backward pass, and exposed is encode + exchange + decode. With groups, these three go on during the backward pass, in a
+ * thread of their own, and overlap with each other, too. */
 typedef struct tr_times {
     double compute;  /* batch, forward, backward */
-    double encode;   /* gradient to frame; NAN if it is not known */
-    double exchange; /* time in the link: copying, and waiting for other workers */
-    double decode;   /* frames to average; if ranks own slices, also encoding their averages; NAN if it is not known */
+    double encode;   /* gradient to frame */
+    double exchange; /* messages were under way: copying, and waiting for other workers */
+    double decode;   /* frames to average */
     double exposed;  /* from the end of the backward pass to the averages: what it has not hidden of the above */
     double update;   /* the optimizer */
 } tr_times;

@@ -6,7 +6,6 @@
 #include "gate.h"
 #include "run.h"
 #include "slow.h"
-#include "timed.h"
 
 #define TR_TEST_BATCH 100
 #define TR_RECENT 50 /* steps that train_loss is the mean of */
@@ -33,7 +32,6 @@ typedef struct tr_worker {
     tg_link *link;
     tr_slow slow;        /* wraps the link if a slow one is emulated */
     tg_reducer *reducer; /* drives the exchange during the backward pass; NULL: tg_reduce does, after it */
-    tr_timed timed;      /* wraps the link for the reducer */
     int is_begun;        /* the reducer has begun a step */
     void **grads;        /* of each parameter: pointer into the model's array */
     tr_report *report;   /* its element of the team's reports */
