@@ -12,6 +12,12 @@ typedef struct tg_written {
 } tg_written;
 
 /* What a run and the runs that share with it use in turns. */
+/* The step whose coordinates are drawn, if any are. */
+typedef struct tg_drawn {
+    uint64_t step;
+    bool is_drawn;
+} tg_drawn;
+
 typedef struct tg_workspace {
     tg_pool *pool;
     uint32_t workers;    /* threads of the pool */
@@ -22,7 +28,7 @@ typedef struct tg_workspace {
     uint32_t *lists;     /* space for coordinates of chunks that send few */
     uint64_t list_n;
     uint64_t step;   /* that is encoded or decoded */
-    uint64_t *drawn; /* of each group: the step whose coordinates are drawn, plus 1; 0: none are */
+    tg_drawn *drawn; /* of each group */
 } tg_workspace;
 
 /* The measuring pass of one unit, one lane. */

@@ -60,14 +60,14 @@ static void draw(tg_run *run, uint32_t group, uint64_t step, bool own_too)
             u->stages.select->draw(run->units[i].select, u->stages.select_params, u->unit->n, &stream);
         }
     }
-    run->work->drawn[group] = step + 1;
+    run->work->drawn[group] = (tg_drawn){step, true};
     count_group(run, group);
 }
 
 void tg_host_draw(tg_run *run, uint32_t group, uint64_t step)
 {
     run = run->parent != NULL ? run->parent : run;
-    if (run->plan->has_draws && run->work->drawn[group] != step + 1) {
+    if (run->plan->has_draws && !(run->work->drawn[group].is_drawn && run->work->drawn[group].step == step)) {
         draw(run, group, step, false);
     }
     run->work->step = step;

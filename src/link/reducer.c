@@ -42,6 +42,8 @@ struct tg_reducer {
     group_state *groups;
     bool votes; /* an operation on the control channel is under way */
     tg_op control;
+    bool is_over; /* the step has ended, and the caller does not know it yet */
+    tg_outcome outcome;
     uint32_t under_way; /* operations ... */
     uint64_t since_ns;  /* ... and since when there are any */
 
@@ -52,16 +54,22 @@ struct tg_reducer {
     bool is_begun, is_ended; /* of a step */
     bool is_awaited;         /* tensors that are still missing fail the step */
     bool *is_ready;          /* of each tensor */
-    tg_outcome misuse, outcome;
+    tg_outcome misuse;
 };
 
 /* ---- failures ---------------------------------------------------------------------------------------------------------- */
 
 static void end(tg_reducer *r, tg_status status, const tg_detail *why)
 {
+    r->is_over = true;
+    r->outcome = (tg_outcome){status, *why};
+}
+
+/* Tells the caller that the step has ended. From then on the exchange is the caller's, who may begin the next step at once. */
+static void tell_end(tg_reducer *r)
+{
     pthread_mutex_lock(&r->lock);
     r->is_ended = true;
-    r->outcome = (tg_outcome){status, *why};
     pthread_cond_broadcast(&r->end);
     pthread_mutex_unlock(&r->lock);
 }
@@ -197,6 +205,9 @@ static bool pump(tg_reducer *r)
     for (bool more = true; more && is_in_progress(r);) {
         more = r->x->step.phase == TG_FLYING ? pump_groups(r) : pump_vote(r);
         any = any || more;
+    }
+    if (r->is_over) {
+        tell_end(r);
     }
     return any;
 }
@@ -352,11 +363,12 @@ tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_
     }
     r->under_way = 0;
     memset(r->is_ready, 0, r->x->codec->layout->tensor_n * sizeof *r->is_ready);
-    r->votes = false;
+    r->votes = r->is_over = false;
+    r->outcome = (tg_outcome){TG_OK, {""}};
     pthread_mutex_lock(&r->lock);
     r->is_begun = true;
     r->is_ended = r->is_awaited = false;
-    r->misuse = r->outcome = (tg_outcome){TG_OK, {""}};
+    r->misuse = (tg_outcome){TG_OK, {""}};
     r->has_news = true;
     pthread_cond_signal(&r->news);
     pthread_mutex_unlock(&r->lock);
@@ -455,6 +467,7 @@ static void carry_to_the_end(tg_reducer *r)
     heed_misuse(r);
     tg_status status = tg_carry_step(r->x, r->link, &why);
     end(r, status, &why);
+    tell_end(r);
 }
 
 tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)

@@ -518,6 +518,22 @@ static void misuse_fails_on_all_ranks(void **state)
     dismiss(&c);
 }
 
+/* The next step begins as soon as wait returns, while the reducer's thread may still be on its way out of the last one. The thread
+ * sanitizer watches. */
+static void steps_follow_at_once(void **state)
+{
+    (void)state;
+    crew c = hire("fp16", 3, 60000);
+    for (uint32_t r = 0; r < 3; r++) {
+        c.workers[r].steps = 300;
+    }
+    run_crew(&c, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_int_equal(c.workers[r].outcome.status, TG_OK);
+    }
+    dismiss(&c);
+}
+
 static void a_rank_that_does_not_come_is_named(void **state)
 {
     (void)state;
@@ -570,6 +586,7 @@ int main(void)
         cmocka_unit_test(threads_give_the_bits_of_lockstep),
         cmocka_unit_test(groups_are_metered),
         cmocka_unit_test(misuse_fails_on_all_ranks),
+        cmocka_unit_test(steps_follow_at_once),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(groups_must_make_sense),
     };
