@@ -470,6 +470,8 @@ TG_API tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *gra
 /* The gradient of a tensor is complete. The caller must not touch it until the step ends. A tensor that is reported twice, or that
  * does not exist, fails the step on all ranks, unless all groups are done; tg_reducer_wait returns why. */
 TG_API tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why) TG_CHECKED;
+/* The same for several tensors in one call. */
+TG_API tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size_t tensor_n, tg_detail *why) TG_CHECKED;
 
 /* TG_OK: tg_reducer_wait would not wait. TG_MORE: it would. */
 TG_API tg_status tg_reducer_test(tg_reducer *r, tg_detail *why) TG_CHECKED;

@@ -395,15 +395,19 @@ static tg_status note_ready(tg_reducer *r, size_t tensor, tg_detail *why)
     return TG_OK;
 }
 
-tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size_t tensor_n, tg_detail *why)
 {
     TG_NEED(r, why);
+    TG_NEED(tensors, why);
     if (!r->is_begun) {
         return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
     }
+    tg_status status = TG_OK;
     tg_detail reason = {""};
     pthread_mutex_lock(&r->lock);
-    tg_status status = note_ready(r, tensor, &reason);
+    for (size_t i = 0; i < tensor_n && status == TG_OK; i++) {
+        status = note_ready(r, tensors[i], &reason);
+    }
     if (status != TG_OK && r->misuse.status == TG_OK) {
         r->misuse = (tg_outcome){status, reason};
     }
@@ -412,6 +416,11 @@ tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
         (void)pump(r);
     }
     return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+}
+
+tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+{
+    return tg_reducer_ready_all(r, &tensor, 1, why);
 }
 
 tg_status tg_reducer_test(tg_reducer *r, tg_detail *why)

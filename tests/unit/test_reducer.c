@@ -72,7 +72,8 @@ static void land(flight *f)
     test_world_free(&f->world);
 }
 
-/* Reports all tensors of all ranks ready in an order of each rank's own, and tests reducers in between, until all have ended. */
+/* Reports all tensors of all ranks ready, some at a time and in an order of each rank's own, and tests reducers in between, until all
+ * have ended. */
 static void fly(flight *f, uint64_t step)
 {
     uint32_t n = f->world.n;
@@ -95,7 +96,9 @@ static void fly(flight *f, uint64_t step)
             continue;
         }
         if (next[r] < TENSOR_N) {
-            MUST(tg_reducer_ready(f->reducers[r], order[r][next[r]++], why));
+            size_t several = 1 + (size_t)(test_bits(&f->random) % (TENSOR_N - next[r]));
+            MUST(tg_reducer_ready_all(f->reducers[r], order[r] + next[r], several, why));
+            next[r] += several;
         } else {
             tg_detail why;
             tg_status status = tg_reducer_test(f->reducers[r], &why);
