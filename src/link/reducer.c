@@ -5,212 +5,19 @@
  *     reducer    opening on channel 0 |  group 0 on channel 1    |  closing on channel 0, finish
  *                                     |  group 1 on channel 2    |
  *
- * `pump` does all that can be done without waiting. A thread of the reducer calls it, woken by the caller and by the link; or, with
+ * tg_reducer_pump does all that can be done without waiting. A thread of the reducer calls it, woken by the caller and by the link; or, with
  * a link that does not listen, the caller's own ready, test and wait. With a link that performs one operation at a time, wait does
  * everything. */
-#include "exchange/exchange.h"
+#include "link/reducer.h"
+
 #include "link/clock.h"
 #include "link/reduce.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
-enum { CONTROL = 0, FIRST_GROUP = 1, TEST_EVERY_MS = 50 };
-
-typedef enum flight { GROUNDED, FLYING, LANDED } flight;
-
-/* A group. */
-typedef struct group_state {
-    flight flight;
-    tg_op op;
-    uint64_t started_ns; /* its operation */
-    size_t tensor_n;
-    size_t missing;    /* tensors that are not ready; under the lock */
-    uint64_t ready_ns; /* when the last one became ready; under the lock */
-} group_state;
-
-struct tg_reducer {
-    tg_exchange *x;
-    tg_link *link;
-    bool has_thread;
-    pthread_t thread;
-
-    /* Of whoever pumps. */
-    group_state *groups;
-    bool votes; /* an operation on the control channel is under way */
-    tg_op control;
-    bool is_over; /* the step has ended, and the caller does not know it yet */
-    tg_outcome outcome;
-    uint32_t under_way; /* operations ... */
-    uint64_t since_ns;  /* ... and since when there are any */
-
-    /* Shared, under the lock. */
-    pthread_mutex_t lock;
-    pthread_cond_t news, end;
-    bool has_news, quits;
-    bool is_begun, is_ended; /* of a step */
-    bool is_awaited;         /* tensors that are still missing fail the step */
-    bool *is_ready;          /* of each tensor */
-    tg_outcome misuse;
-};
-
-/* ---- failures ---------------------------------------------------------------------------------------------------------- */
-
-static void end(tg_reducer *r, tg_status status, const tg_detail *why)
-{
-    r->is_over = true;
-    r->outcome = (tg_outcome){status, *why};
-}
-
-/* Tells the caller that the step has ended. From then on the exchange is the caller's, who may begin the next step at once. */
-static void tell_end(tg_reducer *r)
-{
-    pthread_mutex_lock(&r->lock);
-    r->is_ended = true;
-    pthread_cond_broadcast(&r->end);
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* The link has failed, or what came cannot be understood. Other ranks learn of it. */
-static void give_up(tg_reducer *r, tg_status status, const tg_detail *why)
-{
-    tg_exchange_cancel(r->x);
-    r->link->abort(r->link, why->text);
-    end(r, status, why);
-}
-
-/* ---- progress ---------------------------------------------------------------------------------------------------------- */
-
-/* Starts an operation, or gives up. */
-static void start(tg_reducer *r, uint32_t channel, const tg_op *op)
-{
-    tg_detail why = {""};
-    if (r->under_way++ == 0) {
-        r->since_ns = tg_now_ns();
-    }
-    tg_status status = r->link->start(r->link, channel, op, &why);
-    if (status != TG_OK) {
-        give_up(r, status, &why);
-    }
-}
-
-/* Whether the operation on a channel is done. Gives up if the link has failed. */
-static bool is_done(tg_reducer *r, uint32_t channel)
-{
-    tg_detail why = {""};
-    tg_status status = r->link->test(r->link, channel, &why);
-    if (status == TG_OK && --r->under_way == 0) {
-        r->x->counts.last.wire_ns += tg_now_ns() - r->since_ns;
-    }
-    if (status != TG_OK && status != TG_MORE) {
-        give_up(r, status, &why);
-    }
-    return status == TG_OK;
-}
-
-static void advance_group(tg_reducer *r, uint32_t g)
-{
-    group_state *group = &r->groups[g];
-    tg_meter *last = &r->x->lanes[g].counts.last;
-    tg_detail why = {""};
-    uint64_t now = tg_now_ns();
-    if (group->flight == FLYING) {
-        last->wire_ns += now - group->started_ns;
-    } else if (group->ready_ns != 0) {
-        last->wait_ns += now - group->ready_ns;
-    }
-    tg_status status = tg_lane_next(r->x, g, &group->op, &why);
-    group->flight = status == TG_OK ? LANDED : FLYING;
-    if (status == TG_MORE) {
-        group->started_ns = tg_now_ns();
-        start(r, FIRST_GROUP + g, &group->op);
-    } else if (status != TG_OK) {
-        give_up(r, status, &why);
-    }
-}
-
-/* The vote that is due. Returns whether there was something to do. */
-static bool pump_vote(tg_reducer *r)
-{
-    tg_detail why = {""};
-    if (r->votes && !is_done(r, CONTROL)) {
-        return false;
-    }
-    r->votes = false;
-    tg_status status = tg_step_vote(r->x, &r->control, &why);
-    if (status == TG_MORE) {
-        r->votes = true;
-        start(r, CONTROL, &r->control);
-    } else if (status == TG_E_LINK) {
-        give_up(r, status, &why);
-    } else if (status != TG_OK || r->x->step.phase == TG_IDLE) {
-        end(r, status, &why);
-    }
-    return true;
-}
-
-/* Whether all gradients of a group are there, or nothing waits for them any more. */
-static bool may_start(tg_reducer *r, uint32_t g)
-{
-    pthread_mutex_lock(&r->lock);
-    bool may = r->groups[g].missing == 0 || r->is_awaited;
-    pthread_mutex_unlock(&r->lock);
-    return may;
-}
-
-/* Takes over what the caller has done wrong. */
-static void heed_misuse(tg_reducer *r)
-{
-    pthread_mutex_lock(&r->lock);
-    if (r->misuse.status != TG_OK) {
-        tg_step_fail(r->x, r->misuse.status, &r->misuse.why);
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-static bool is_in_progress(const tg_reducer *r)
-{
-    return r->x->step.phase != TG_IDLE;
-}
-
-/* All groups: those that can start, and those whose operation is done. */
-static bool pump_groups(tg_reducer *r)
-{
-    bool any = false;
-    uint32_t landed = 0;
-    heed_misuse(r);
-    for (uint32_t g = 0; g < r->x->lane_n && is_in_progress(r); g++) {
-        flight now = r->groups[g].flight;
-        if ((now == GROUNDED && may_start(r, g)) || (now == FLYING && is_done(r, FIRST_GROUP + g))) {
-            advance_group(r, g);
-            any = true;
-        }
-        landed += r->groups[g].flight == LANDED ? 1 : 0;
-    }
-    if (landed == r->x->lane_n && is_in_progress(r)) {
-        heed_misuse(r);
-        tg_step_close(r->x);
-        any = true;
-    }
-    return any;
-}
-
-/* Does all that can be done without waiting. Returns whether there was something to do. */
-static bool pump(tg_reducer *r)
-{
-    bool any = false;
-    for (bool more = true; more && is_in_progress(r);) {
-        more = r->x->step.phase == TG_FLYING ? pump_groups(r) : pump_vote(r);
-        any = any || more;
-    }
-    if (r->is_over) {
-        tell_end(r);
-    }
-    return any;
-}
+enum { TEST_EVERY_MS = 50 };
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------- */
 
@@ -251,7 +58,7 @@ static void *run(void *context)
         r->has_news = false;
         if (r->is_begun && !r->is_ended && !r->quits) {
             pthread_mutex_unlock(&r->lock);
-            (void)pump(r);
+            (void)tg_reducer_pump(r);
             pthread_mutex_lock(&r->lock);
         }
     }
@@ -302,9 +109,9 @@ tg_status tg_reducer_new(tg_reducer **out, tg_exchange *x, tg_link *link, tg_det
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
     }
-    if (link->start != NULL && (link->test == NULL || link->channel_n < FIRST_GROUP + x->lane_n)) {
+    if (link->start != NULL && (link->test == NULL || link->channel_n < TG_GROUP_CHANNEL + x->lane_n)) {
         return tg_fail(TG_E_ARGUMENT, why, "the link has `start`, but no `test` or only %u channels; %u are needed",
-                       link->channel_n, FIRST_GROUP + x->lane_n);
+                       link->channel_n, TG_GROUP_CHANNEL + x->lane_n);
     }
     tg_reducer *r = NULL;
     TG_TRY(tg_acquire(&r, &x->allocator, 1, sizeof *r, why));
@@ -340,7 +147,7 @@ void tg_reducer_free(tg_reducer *r)
         (void)pthread_join(r->thread, NULL);
         r->link->listen(r->link, NULL, NULL);
     }
-    if (is_in_progress(r)) {
+    if (tg_reducer_is_busy(r)) {
         tg_exchange_cancel(r->x);
         r->link->abort(r->link, "the step was cancelled");
     }
@@ -357,7 +164,7 @@ tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_
     }
     TG_TRY(tg_exchange_begin(r->x, step, grads, why));
     for (uint32_t g = 0; g < r->x->lane_n; g++) {
-        r->groups[g].flight = GROUNDED;
+        r->groups[g].flight = TG_GROUNDED;
         r->groups[g].missing = r->groups[g].tensor_n;
         r->groups[g].ready_ns = 0;
     }
@@ -386,7 +193,7 @@ static tg_status note_ready(tg_reducer *r, size_t tensor, tg_detail *why)
         return tg_fail(TG_E_ARGUMENT, why, "tensor '%.150s' was reported ready twice", l->tensors[tensor].name);
     }
     r->is_ready[tensor] = true;
-    group_state *group = &r->groups[tg_exchange_group(r->x, tensor)];
+    tg_group_state *group = &r->groups[tg_exchange_group(r->x, tensor)];
     if (--group->missing == 0) {
         group->ready_ns = tg_now_ns();
         r->has_news = true;
@@ -413,7 +220,7 @@ tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size_t tens
     }
     pthread_mutex_unlock(&r->lock);
     if (!r->has_thread && r->link->start != NULL) {
-        (void)pump(r);
+        (void)tg_reducer_pump(r);
     }
     return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
 }
@@ -430,7 +237,7 @@ tg_status tg_reducer_test(tg_reducer *r, tg_detail *why)
         return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
     }
     if (!r->has_thread && r->link->start != NULL) {
-        (void)pump(r);
+        (void)tg_reducer_pump(r);
     }
     pthread_mutex_lock(&r->lock);
     bool is_ended = r->is_ended;
@@ -460,7 +267,7 @@ static void pump_to_the_end(tg_reducer *r)
     enum { YIELDS = 300, PAUSE_NS = 30000 };
     for (unsigned idle = 0; !r->is_ended; idle++) {
         const struct timespec pause = {0, PAUSE_NS};
-        if (pump(r)) {
+        if (tg_reducer_pump(r)) {
             idle = 0;
         } else if (idle < YIELDS) {
             (void)sched_yield();
@@ -473,10 +280,9 @@ static void pump_to_the_end(tg_reducer *r)
 static void carry_to_the_end(tg_reducer *r)
 {
     tg_detail why = {""};
-    heed_misuse(r);
+    tg_reducer_heed_misuse(r);
     tg_status status = tg_carry_step(r->x, r->link, &why);
-    end(r, status, &why);
-    tell_end(r);
+    tg_reducer_end(r, status, &why);
 }
 
 tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
