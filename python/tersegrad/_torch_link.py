@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import hashlib
 import queue
 import threading
 import time
-import zlib
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -28,7 +28,8 @@ _Works = List[Tuple[int, Any, _Memory]]  # rank, work, and the memory that must 
 
 _TAG = 0x5447  # of all messages that are not on a channel, so that they do not meet those of the caller
 _CHANNEL_TAG, _CHANNELS = 0x544800, 64
-_FACTS_TAG, _FACTS_LEN = 0x544900, 256
+_FACTS_TAG, _HASH_LEN = 0x544900, 8
+_TEXT_LEN = 256
 _READ_WRITE = 0x200
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
 
@@ -168,47 +169,49 @@ class TorchLink:
     def agree(self, trouble: Optional[str]) -> None:
         """Tells all ranks the trouble of each, None if it has none. Raises that of the first rank that has one, unless this
         rank has one of its own."""
-        room = 256
-        own = bytearray((trouble or "").encode()[:room].ljust(room, b"\0"))
-        heard = [bytearray(0 if p == self.rank else room) for p in range(self.world)]
-        self.exchange(self._to_others(memoryview(own)), [memoryview(text) for text in heard])
-        for rank, told in enumerate(heard):
-            text = told.rstrip(b"\0").decode(errors="replace")
+        for rank, text in enumerate(self._gather((trouble or "").encode())):
             if text and not trouble:
                 raise Error(f"rank {rank}: {text}", "PEER")
 
     # ---- what ranks go on with -------------------------------------------------------------------------------------------
 
     def compare(self, facts: str) -> None:
-        """Has the next operation compare facts, which are lines "name value", with those of all ranks. If ranks differ, one may
-        be in an operation that the others do not know, and all would wait: so the link fails, on all ranks alike."""
-        text = facts.encode()
-        self._facts = (b"%08x" % zlib.crc32(text) + text)[:_FACTS_LEN].ljust(_FACTS_LEN, b"\0") if self.world > 1 else None
+        """Has the next operation compare facts, which are lines "name value", with those of all ranks, by a hash. If ranks differ,
+        one may be in an operation that the others do not know, and all would wait: so the link fails, on all ranks alike."""
+        self._facts = facts.encode() if self.world > 1 else None
 
-    def _post_facts(self) -> Tuple[_Works, List[bytearray]]:
+    def _post_facts(self) -> Tuple[_Works, bytes, List[bytearray]]:
+        """What to wait for, the facts, and where the hashes of all ranks will be."""
         facts, self._facts = self._facts, None
         if facts is None:
-            return [], []
-        heard = [bytearray(facts if p == self.rank else _FACTS_LEN) for p in range(self.world)]
-        return self._post(self._to_others(memoryview(bytearray(facts))),
-                          [memoryview(b"" if p == self.rank else text) for p, text in enumerate(heard)], _FACTS_TAG), heard
+            return [], b"", []
+        own = hashlib.blake2b(facts, digest_size=_HASH_LEN).digest()
+        hashes = [bytearray(own if p == self.rank else _HASH_LEN) for p in range(self.world)]
+        return self._post(self._to_others(memoryview(bytearray(own))),
+                          [memoryview(b"" if p == self.rank else room) for p, room in enumerate(hashes)], _FACTS_TAG), facts, hashes
 
-    def _compare_heard(self, heard: List[bytearray]) -> None:
-        """Raises if ranks differ, after all ranks have seen that."""
-        for rank, other in enumerate(heard):
-            if other != heard[0]:
-                sentence = f"rank {rank} goes on with another setup than rank 0"
-                lines = [text[8:].rstrip(b"\0").decode(errors="replace").splitlines() for text in (heard[0], other)]
-                for first, second in zip(*lines):
-                    if first != second:
-                        name = second.partition(" ")
-                        sentence = (f"rank {rank} goes on with another {name[0]} than rank 0: '{name[2]}' instead of "
-                                    f"'{first.partition(' ')[2]}'")
-                        break
-                self.exchange(self._to_others(memoryview(bytearray(1))),
-                              [memoryview(bytearray(0 if p == self.rank else 1)) for p in range(self.world)])
-                self.failed = self.failed or sentence
-                raise Error(sentence, "LINK")
+    def _gather(self, text: bytes) -> List[str]:
+        """The first bytes of the texts of all ranks."""
+        own = bytearray(text[:_TEXT_LEN].ljust(_TEXT_LEN, b"\0"))
+        heard = [bytearray(0 if p == self.rank else _TEXT_LEN) for p in range(self.world)]
+        self.exchange(self._to_others(memoryview(own)), [memoryview(room) for room in heard])
+        heard[self.rank] = own
+        return [room.rstrip(b"\0").decode(errors="replace") for room in heard]
+
+    def _compare_hashes(self, facts: bytes, hashes: List[bytearray]) -> None:
+        """Raises if ranks differ. All ranks see that, and then exchange their facts to say how."""
+        if all(other == hashes[0] for other in hashes):
+            return
+        texts = self._gather(facts)
+        rank = next(rank for rank, other in enumerate(hashes) if other != hashes[0])
+        sentence = f"rank {rank} goes on with another setup than rank 0"
+        for first, second in zip(texts[0].splitlines(), texts[rank].splitlines()):
+            if first != second:
+                name, _, value = second.partition(" ")
+                sentence = f"rank {rank} goes on with another {name} than rank 0: '{value}' instead of '{first.partition(' ')[2]}'"
+                break
+        self.failed = self.failed or sentence
+        raise Error(sentence, "LINK")
 
     # ---- the functions of tg_link --------------------------------------------------------------------------------------
     # No exception may leave them: they are called by C.
@@ -225,11 +228,11 @@ class TorchLink:
     def _start(self, _: Any, channel: int, operation: Any, why: Any) -> int:
         try:
             op = operation.contents
-            facts, heard = self._post_facts()
+            compared, facts, hashes = self._post_facts()
             works = self._post(_spans(op.sends, op.world), _spans(op.recvs, op.world), _CHANNEL_TAG + channel)
-            if facts or works:
+            if compared or works:
                 self._channels[channel] = _UNDER_WAY
-                waiters.run(lambda: self._complete(channel, facts, heard, works))
+                waiters.run(lambda: self._complete(channel, compared, facts, hashes, works))
             else:
                 self._channels[channel] = _DONE
         except BaseException as error:
@@ -237,12 +240,12 @@ class TorchLink:
             return E_LINK
         return OK
 
-    def _complete(self, channel: int, facts: _Works, heard: List[bytearray], works: _Works) -> None:
+    def _complete(self, channel: int, compared: _Works, facts: bytes, hashes: List[bytearray], works: _Works) -> None:
         """Waits for an operation, in a thread of the pool."""
         state = _LOST
         try:
-            self._wait(facts)
-            self._compare_heard(heard)
+            self._wait(compared)
+            self._compare_hashes(facts, hashes)
             self._wait(works)
             state = _DONE
         except BaseException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -47,8 +47,11 @@ def describe_list(parameters: Sequence[nn.Parameter]) -> Described:
             for i, parameter in enumerate(parameters)}
 
 
-def _all_classes(of: type) -> List[type]:
-    return [of] + [further for each in of.__subclasses__() for further in _all_classes(each)]
+def _all_classes(of: Type[Any]) -> List[Type[Any]]:
+    out = [of]
+    for further in of.__subclasses__():
+        out += _all_classes(further)
+    return out
 
 
 def find(parameters: Iterable[torch.Tensor]) -> nn.Module:

@@ -17,7 +17,7 @@ from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
 _FORMAT = 1  # of state_dict
-GROUP_LEN = 4 << 20  # bytes of gradients that are encoded and sent together
+GROUP_LEN = 16 << 20  # bytes of gradients that are encoded and sent together
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 

@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tersegrad.torch import Reducer, State, hook
 
-from models import Scaler, fill, loss_of, make_ddp, make_model
+import models
+from models import Scaler, digest, fill, loss_of, make_ddp, make_model, weights_of
 
 
 def disagree(rank, world, what):
@@ -30,10 +31,11 @@ def disagree(rank, world, what):
     loss_of(module, 0, rank).backward()
 
 
-def later(rank, world, what):
+def later(rank, world, what, bucket_cap_mb=25, group_len=1 << 20, timeout=None):
     """One rank is at odds with the others at the third step."""
-    module = make_ddp(rank, "mlp")
-    state = State("ef+topk@0.1")
+    group = None if timeout is None else dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    module = make_ddp(rank, "mlp", bucket_cap_mb=bucket_cap_mb)
+    state = State("ef+topk@0.1", group_len=group_len, process_group=group)
     module.register_comm_hook(state, hook)
     for step in range(3):
         module.zero_grad()
@@ -47,7 +49,51 @@ def later(rank, world, what):
                 state.schedule(lambda step: 1 / 0)
             elif what == "death":
                 os._exit(0)
+            elif what == "death in the pass":  # the first gradient is the last one to be complete
+                module.module[0].weight.register_hook(lambda _: os._exit(0))
+            elif what == "stop in the pass":
+                module.module[0].weight.register_hook(lambda _: time.sleep(2 * timeout))
         loss.backward()
+
+
+class Broken(Exception):
+    pass
+
+
+def break_off(rank, world, recipe, broken, by, steps=5):
+    """Backward raises on ranks `broken`, with buckets in flight. They settle that by the next pass or by state_dict, and repeat the
+    step, as do those that fail because of them."""
+    model = make_model("mlp")
+    state = State(recipe, group_len=1000)
+
+    def begin():
+        ddp = models.wrap(model, 0.001)
+        ddp.register_comm_hook(state, hook)
+        return ddp
+
+    def fail(_):
+        if breaks:
+            raise Broken
+
+    ddp, step, breaks, raised = begin(), 0, False, []
+    model[0].weight.register_hook(fail)
+    while step < steps:
+        ddp.zero_grad()
+        breaks = step == 3 and rank in broken and not raised
+        try:
+            loss_of(ddp, step, rank).backward()
+        except Exception as error:
+            raised.append("broken" if isinstance(error, Broken) else str(error))
+            if by == "state_dict":
+                state.state_dict()
+            ddp = None
+            ddp = begin()
+            continue
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+        step += 1
+    return {"raised": raised, "digest": digest(weights_of(model)), "step": state.step}
 
 
 def stop_in_step(rank, world):

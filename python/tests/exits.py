@@ -31,7 +31,7 @@ def train(rank, kind, init):
     """A rank of a job that ends by this kind."""
     dist.init_process_group("gloo", init_method=f"file://{init}", rank=rank, world_size=WORLD)
     ddp = models.make_ddp(rank, "mlp", bucket_cap_mb=0.001)
-    state = State("ef+topk@0.1")
+    state = State("ef+topk@0.1", group_len=1000)
     ddp.register_comm_hook(state, hook)
     for step in range(10000 if kind == "interrupt" else 3):
         ddp.zero_grad()

@@ -30,7 +30,9 @@ def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=Fa
     stats = None if state is None else state.stats()
     return {"weights": weights_of(ddp).tolist(), "digest": digest(weights_of(ddp)), "stats": stats,
             "summary": None if state is None else state.summary(),
-            "sent": None if state is None else state._link.struct.sent_len}
+            "sent": None if state is None else state._link.struct.sent_len,
+            "buckets": None if state is None else len(state._layouts),
+            "groups": None if state is None or state._exchange is None else state._exchange.group_n}
 
 
 def average(rank, world, recipe, dtype="float32"):
@@ -128,7 +130,7 @@ def resume(rank, world, recipe, stop, steps, folder=None):
     """Trains, and at `stop` throws everything away but what was saved."""
     def begin(saved):
         ddp = make_ddp(rank, "mlp", bucket_cap_mb=0.001)
-        state = State(recipe)
+        state = State(recipe, group_len=1000)
         if saved is not None:
             ddp.module.load_state_dict(saved["model"])
             state.load_state_dict(saved["exchange"])

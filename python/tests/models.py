@@ -1,6 +1,7 @@
 """What jobs of tests have in common: models, data, gradients."""
 
 import hashlib
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -75,8 +76,14 @@ class Writer(list):
         self.append((name, float(value), step))
 
 
+def wrap(module, bucket_cap_mb=25, **options):
+    """In buckets of this size. (PyTorch's first bucket has a size of its own, in which all of our models would fit.)"""
+    with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", int(bucket_cap_mb * (1 << 20))):
+        return DistributedDataParallel(module, bucket_cap_mb=bucket_cap_mb, **options)
+
+
 def make_ddp(rank, model, bucket_cap_mb=25, find_unused=False, **options):
-    return DistributedDataParallel(make_model(model), bucket_cap_mb=bucket_cap_mb, find_unused_parameters=find_unused, **options)
+    return wrap(make_model(model), bucket_cap_mb, find_unused_parameters=find_unused, **options)
 
 
 def fill(model, step, rank, zero=False):

@@ -45,10 +45,12 @@ class Averages(OnRanks):
     def test_dense_equals_pytorch(self):
         for world, model, options in ((1, "mlp", {}), (2, "mlp", {"bucket_cap_mb": 0.001}), (3, "conv", {"give_model": True}),
                                       (2, "mlp", {"accumulate": 3}), (2, "unused", {"find_unused": True}),
+                                      (2, "unused", {"find_unused": True, "bucket_cap_mb": 0.001, "options": {"group_len": 1}}),
+                                      (2, "mlp", {"static_graph": True, "bucket_cap_mb": 0.001, "options": {"group_len": 1}}),
                                       (2, "frozen", {}), (2, "conv", {"gradient_as_bucket_view": True}), (2, "channels last", {})):
             with self.subTest(world=world, model=model, **options):
                 plain = self.run_all("train", world, recipe=None, model=model,
-                                     **{k: v for k, v in options.items() if k != "give_model"})
+                                     **{k: v for k, v in options.items() if k not in ("give_model", "options")})
                 ours = self.run_all("train", world, recipe="dense", model=model, **options)
                 self.close(self.identical(ours)["weights"], self.identical(plain)["weights"])
 
@@ -74,6 +76,20 @@ class Averages(OnRanks):
                 self.assertGreater(one["stats"]["total"]["ratio"], 1.2)
                 dense = self.run_all("train", world, recipe="dense", steps=6)[0]
                 self.assertNotEqual(one["digest"], dense["digest"])
+
+    def test_groups_of_no_consequence(self):
+        """With buckets that fit groups or do not, started while the pass goes on, and with one group at its end."""
+        for world, recipe in ((2, "fp16"), (3, "terngrad"), (2, "adacomp"), (3, "ef+topk@0.01"), (2, "powersgd@2"), (2, models.LGC)):
+            with self.subTest(world=world, recipe=recipe):
+                one = self.identical(self.run_all("train", world, recipe=recipe, options={"group_len": 0}))
+                self.assertEqual(one["groups"], 1)
+                for group_len, bucket_cap_mb, view in ((1, 0.001, False), (2000, 0.001, True), (3000, 25, False), (0, 0.001, False)):
+                    many = self.identical(self.run_all("train", world, recipe=recipe, options={"group_len": group_len},
+                                                       bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=view))
+                    self.assertEqual(one["digest"], many["digest"])
+                    self.assertEqual(many["buckets"] > 1, bucket_cap_mb < 25)
+                    if group_len > 0 and recipe != models.LGC:
+                        self.assertGreater(many["groups"], 2)
 
     def test_unused_and_frozen_parameters_and_exchanges(self):
         self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
@@ -227,6 +243,35 @@ class Failures(OnRanks):
         results = self.ranks.run("later", 3, what="schedule", limit=20)
         self.raised(results, "division by zero")
         self.raised([results[0], results[2]], "rank 1: ")
+
+    def test_one_rank_that_fails_with_buckets_in_flight(self):
+        for group_len in (1, 3000):
+            results = self.ranks.run("later", 3, what="nan", limit=20, bucket_cap_mb=0.001, group_len=group_len)
+            self.raised(results, "NaN")
+            self.raised([results[0], results[2]], "rank 1: ")
+            results = self.ranks.run("later", 3, what="recipe", limit=20, bucket_cap_mb=0.001, group_len=group_len)
+            self.raised(results, "rank 1 goes on with another recipe than rank 0: 'ef+topk@0.2+fp32' instead of 'ef+topk@0.1+fp32'")
+
+    def test_a_rank_that_dies_with_buckets_in_flight(self):
+        for group_len in (1, 3000):
+            results = self.ranks.run("later", 3, what="death in the pass", dies=(1,), limit=30, bucket_cap_mb=0.001, group_len=group_len)
+            self.assertIsNone(results[1])
+            self.raised([results[0], results[2]], "has lost rank")
+
+    def test_a_rank_that_stops_with_buckets_in_flight(self):
+        self.raised(self.ranks.run("later", 3, what="stop in the pass", limit=30, bucket_cap_mb=0.001, group_len=1, timeout=2),
+                    "has lost rank")
+
+    def test_a_pass_that_is_broken_off(self):
+        for recipe in ("ef+topk@0.1", "powersgd@2"):
+            straight = self.identical(self.run_all("break_off", 3, recipe=recipe, broken=[], by="pass"))
+            for broken, by in (([0, 1, 2], "pass"), ([0, 1, 2], "state_dict"), ([1], "state_dict")):
+                with self.subTest(recipe=recipe, broken=broken, by=by):
+                    results = self.run_all("break_off", 3, limit=20, recipe=recipe, broken=broken, by=by)
+                    self.assertEqual(self.identical(results)["digest"], straight["digest"])
+                    for rank, result in enumerate(results):
+                        self.assertEqual(len(result["raised"]), 1)
+                        self.assertIn("broken" if rank in broken else "rank 1: a backward pass was broken off", result["raised"][0])
 
     def test_a_step_that_fails_changes_nothing(self):
         for by_hook, model, scale in ((False, "mlp", 1.0), (True, "mlp", 1.0), (True, "channels last", 1.0), (True, "mlp", 1000.0)):
