@@ -119,5 +119,6 @@ const tg_protocol tg_protocol_allreduce = {
     .shape = shape,
     .send = send,
     .receive = receive,
-    .finish = tg_owners_finish,
+    .deliver = tg_owners_deliver_own,
+    .commit = tg_owners_commit_own,
 };

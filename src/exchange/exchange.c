@@ -148,6 +148,19 @@ static bool has_audit(const tg_exchange *x)
 
 /* ---- a step ------------------------------------------------------------------------------------------------------------ */
 
+/* All ranks are well. */
+static void finish(tg_exchange *x)
+{
+    if (x->protocol->finish != NULL) {
+        x->protocol->finish(x);
+        return;
+    }
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        x->protocol->deliver(x, g, x->step.grads);
+    }
+    x->protocol->commit(x);
+}
+
 tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     if (x->step.phase == TG_REASONING) {
@@ -171,7 +184,7 @@ tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
             return TG_OK;
         }
         if (x->step.phase == TG_CLOSING) {
-            x->protocol->finish(x);
+            finish(x);
             x->is_open = true;
             x->done.step = x->step.number;
             x->done.any = true;

@@ -2,7 +2,7 @@
  *
  *     opening   ranks compare their setups; in the first step only
  *     groups    each goes through the rounds of a protocol: encode (`send`), messages travel, check (`receive`)
- *     closing   ranks tell each other that they are well; only if all are does anything change (`finish`)
+ *     closing   ranks tell each other that they are well; only if all are does anything change (`deliver`, `commit`)
  *     audit     ranks compare hashes of the averages, every verify_every steps
  *
  * A rank that has failed goes on with messages that say so, and nobody waits for it; the closing vote tells all why.
@@ -51,7 +51,13 @@ typedef struct tg_protocol {
     /* Checks what arrived in a round. */
     tg_status (*receive)(tg_exchange *x, uint32_t round, tg_detail *why);
 
-    /* All ranks are well: averages of all groups to the gradients, residuals committed. Cannot fail. */
+    /* The averages of a group that has done all rounds, to `grads`, which may be private. Cannot fail. NULL: only with `finish`. */
+    void (*deliver)(tg_exchange *x, uint32_t group, void *const *grads);
+
+    /* All ranks are well, and averages are delivered: residuals committed. Cannot fail. */
+    void (*commit)(tg_exchange *x);
+
+    /* Both at once: averages of all groups to the gradients, residuals committed. NULL: one after the other. */
     void (*finish)(tg_exchange *x);
 
     const struct tg_protocol_state *state; /* NULL: residuals are the codec's */
@@ -324,13 +330,14 @@ tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CH
 /* An owner: encodes the mean and sends it to all. */
 tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 
-/* Everyone: checks the answers, slice s from rank s; and later decodes those of a group into the gradients. */
+/* Everyone: checks the answers, slice s from rank s; and later delivers the averages of a group. */
 tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads);
 void tg_owners_commit(const tg_carrier *c);
 
-/* `receive` and `finish` of protocols with these two rounds. */
+/* `receive`, `deliver` and `commit` of protocols with these two rounds. */
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
-void tg_owners_finish(tg_exchange *x);
+void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads);
+void tg_owners_commit_own(tg_exchange *x);
 
 #endif

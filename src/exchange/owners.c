@@ -296,7 +296,11 @@ void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads)
     tg_codec *codec = c->codec;
     tg_sink sink = {.averages = grads, .divisor = 1.0f};
     const tg_body_view *bodies = c->bodies + group * c->group_bodies;
-    for (uint32_t s = 0; s < codec->grid->slices && c->averages == NULL; s++) {
+    if (c->averages != NULL) {
+        codec->executor->copy(codec->run, group, grads, c->averages);
+        return;
+    }
+    for (uint32_t s = 0; s < codec->grid->slices; s++) {
         codec->executor->sum(codec->run, group * codec->grid->slices + s, &bodies[s], 1, &sink);
     }
 }
@@ -314,14 +318,12 @@ tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
     return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
 }
 
-void tg_owners_finish(tg_exchange *x)
+void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads)
 {
-    const tg_carrier *c = x->carrier;
-    for (uint32_t g = 0; g < x->lane_n; g++) {
-        tg_owners_deliver(c, g, x->step.grads);
-    }
-    if (c->averages != NULL) {
-        c->codec->executor->copy(c->codec->run, x->step.grads, c->averages);
-    }
-    tg_owners_commit(c);
+    tg_owners_deliver(x->carrier, group, grads);
+}
+
+void tg_owners_commit_own(tg_exchange *x)
+{
+    tg_owners_commit(x->carrier);
 }
