@@ -7,7 +7,13 @@ enum { CHANNELS = 64 };
 
 test_flight test_take_off(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint64_t seed)
 {
-    test_flight f = {.world = test_world_new_grouped(n, setup, group_of), .random = {seed}, .dead = n};
+    return test_take_off_hosted(setup, n, group_of, 0, seed);
+}
+
+test_flight test_take_off_hosted(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint32_t host_size,
+                                 uint64_t seed)
+{
+    test_flight f = {.world = test_world_new_hosted(n, setup, group_of, host_size), .random = {seed}, .dead = n};
     f.reducers = calloc(n, sizeof(tg_reducer *));
     assert_non_null(f.reducers);
     f.link = test_loose_new(n, CHANNELS, seed);

@@ -14,6 +14,9 @@ typedef struct test_flight {
 } test_flight;
 
 test_flight test_take_off(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint64_t seed);
+/* The same, with ranks in hosts of so many. */
+test_flight test_take_off_hosted(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint32_t host_size,
+                                 uint64_t seed);
 void test_land(test_flight *f);
 
 /* Reports all tensors of all ranks ready in an order of each rank's own, and tests reducers in between, until all have ended. */

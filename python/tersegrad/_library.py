@@ -91,7 +91,7 @@ class Op(Structure):
 
 
 class Meter(Structure):
-    _fields_ = [(name, c_uint64) for name in ("steps", "logical", "dense", "payload", "header", "received")]
+    _fields_ = [(name, c_uint64) for name in ("steps", "logical", "dense", "payload", "header", "received", "between")]
 
 
 class Link(Structure):

@@ -20,6 +20,7 @@ void tg_step_count(tg_exchange *x, const tg_op *op, const size_t *payload)
         x->counts.last.payload += payload_len;
         x->counts.last.header += op->sends[p].len - payload_len;
         x->counts.last.received += op->recvs[p].len;
+        x->counts.last.between += p / x->host_size != x->rank / x->host_size ? op->sends[p].len : 0;
     }
 }
 
@@ -38,6 +39,9 @@ void tg_step_close(tg_exchange *x)
 static tg_status end_step(tg_exchange *x, tg_status status)
 {
     tg_meter *total = &x->counts.total;
+    if (x->hosts != NULL) {
+        tg_hosts_end(x);
+    }
     x->step.phase = TG_IDLE;
     x->votes.is_cast = false;
     x->counts.last.steps = status == TG_OK ? 1 : 0;
@@ -47,6 +51,7 @@ static tg_status end_step(tg_exchange *x, tg_status status)
     total->payload += x->counts.last.payload;
     total->header += x->counts.last.header;
     total->received += x->counts.last.received;
+    total->between += x->counts.last.between;
     return status;
 }
 
@@ -151,6 +156,10 @@ static bool has_audit(const tg_exchange *x)
 /* All ranks are well. */
 static void finish(tg_exchange *x)
 {
+    if (x->hosts != NULL) {
+        tg_hosts_finish(x);
+        return;
+    }
     if (x->protocol->finish != NULL) {
         x->protocol->finish(x);
         return;
@@ -209,6 +218,19 @@ static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
     return TG_OK;
 }
 
+void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads)
+{
+    x->step = (tg_step){.phase = phase, .number = number, .grads = grads};
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        x->lanes[g].phase = TG_LANE_START;
+        x->lanes[g].round = 0;
+    }
+    x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
+    if (x->hosts != NULL) {
+        tg_hosts_begin(x);
+    }
+}
+
 tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why)
 {
     TG_NEED(x, why);
@@ -218,12 +240,7 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
     }
-    x->step = (tg_step){.phase = x->is_open ? TG_FLYING : TG_OPENING, .number = step, .grads = grads};
-    for (uint32_t g = 0; g < x->lane_n; g++) {
-        x->lanes[g].phase = TG_LANE_START;
-        x->lanes[g].round = 0;
-    }
-    x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
+    tg_step_begin(x, x->is_open ? TG_FLYING : TG_OPENING, step, grads);
     return TG_OK;
 }
 
