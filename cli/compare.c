@@ -247,16 +247,17 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL},      {CLI_FLAG_RECIPE, NULL},        {CLI_FLAG_SEEDS, "1"},
-    {CLI_FLAG_MODEL, "lenet"},     {CLI_FLAG_DATA, "fashion"},     {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},   {CLI_FLAG_EXCHANGE, NULL},      {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_TARGET, NULL},       {CLI_FLAG_TEST_EVERY, NULL},    {CLI_FLAG_WORKERS, "4"},
-    {CLI_FLAG_BATCH, "32"},        {CLI_FLAG_EPOCHS, "1"},         {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},          {CLI_FLAG_AUGMENT, NULL},       {CLI_FLAG_OPTIMIZER, "sgd"},
-    {CLI_FLAG_RATE, NULL},         {CLI_FLAG_MOMENTUM, "0.9"},     {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"},  {CLI_FLAG_SCHEDULE, "cosine"},  {CLI_FLAG_WARMUP, "0"},
-    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_VERIFY_EVERY, "100"}, {CLI_FLAG_PAGE, NULL},
-    {CLI_FLAG_CONFIG, NULL},       {CLI_FLAG_JSON, NULL},          {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_SEEDS, "1"},
+    {CLI_FLAG_MODEL, "lenet"},   {CLI_FLAG_DATA, "fashion"},    {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"}, {CLI_FLAG_EXCHANGE, NULL},     {CLI_FLAG_LINK, NULL},
+    {CLI_FLAG_HOSTS, NULL},      {CLI_FLAG_TARGET, NULL},       {CLI_FLAG_TEST_EVERY, NULL},
+    {CLI_FLAG_WORKERS, "4"},     {CLI_FLAG_BATCH, "32"},        {CLI_FLAG_EPOCHS, "1"},
+    {CLI_FLAG_STEPS, NULL},      {CLI_FLAG_SEED, "1"},          {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"}, {CLI_FLAG_RATE, NULL},         {CLI_FLAG_MOMENTUM, "0.9"},
+    {CLI_FLAG_NESTEROV, NULL},   {CLI_FLAG_WEIGHT_DECAY, "0"},  {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},      {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_PAGE, NULL},       {CLI_FLAG_CONFIG, NULL},       {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_compare = {

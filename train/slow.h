@@ -3,7 +3,7 @@
  *
  *     latency + 8 * max(bytes sent, bytes received) / rate
  *
- * an operation. What Ethernet and TCP add is left out, and so is congestion. */
+ * an operation. Bytes between ranks of a host take no time. What Ethernet and TCP add is left out, and so is congestion. */
 #ifndef TR_SLOW_H
 #define TR_SLOW_H
 
@@ -12,8 +12,9 @@
 typedef struct tr_slow {
     tg_link link; /* first, so that a link is its emulation */
     tg_link *inner;
-    double bits;    /* a second */
-    double latency; /* seconds */
+    double bits;        /* a second */
+    double latency;     /* seconds */
+    uint32_t host_size; /* ranks of a host; 0: 1 */
 } tr_slow;
 
 /* `s` must stay where it is, and `inner` live as long. */
