@@ -1,6 +1,13 @@
 /* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
- *     mpirun -n 4 bench_links MODEL STEPS RECIPE...      MODEL lenet, resnet20 or resnet50; RECIPE also mpi:fp32, mpi:bf16
+ *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] MODEL STEPS RECIPE...
+ *
+ * MODEL is lenet, resnet20, resnet50, gpt (a GPT of 10 M parameters) or small (200 tensors, 1 M parameters). RECIPE may also be
+ * mpi:fp32 or mpi:bf16.
+ *
+ * With --compute, a step begins with MS milliseconds of computing (the CPU time of one thread) that stand for a backward pass: they
+ * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
+ * so many bytes, by a tg_reducer or by MPI_Iallreduce; otherwise all of them afterwards.
  *
  * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
  * the counter of the interface eth0, if there is one. Gradients are random and heavy-tailed; half of each is the same on all ranks. */
@@ -14,10 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { POOL_N = 1 << 20, TENSOR_MAX = 400, WARM = 3 };
+enum { POOL_N = 1 << 20, TENSOR_MAX = 400, GROUP_MAX = 400, WARM = 3 };
 
 static int rank, world;
+static double compute_ms;  /* --compute */
+static uint64_t group_len; /* --group */
 
 static void stop(const char *sentence)
 {
@@ -83,6 +93,45 @@ static void add_resnet50(shapes *s)
     }
     add(s, TG_DENSE, "fc.weight", 2, (const uint64_t[]){1000, 2048});
     add(s, TG_BIAS, "fc.bias", 1, (const uint64_t[]){1000});
+}
+
+/* Six blocks of width 320 over 4,000 words and 256 places: about 10 M parameters. */
+static void add_gpt(shapes *s)
+{
+    enum { WIDTH = 320, WORDS = 4000, PLACES = 256, BLOCKS = 6 };
+    static const struct {
+        const char *name;
+        tg_kind kind;
+        uint64_t rows, columns;
+    } parts[] = {{"norm1.weight", TG_NORM, WIDTH, 1},         {"norm1.bias", TG_BIAS, WIDTH, 1},
+                 {"qkv.weight", TG_DENSE, 3 * WIDTH, WIDTH},  {"qkv.bias", TG_BIAS, 3 * WIDTH, 1},
+                 {"out.weight", TG_DENSE, WIDTH, WIDTH},      {"out.bias", TG_BIAS, WIDTH, 1},
+                 {"norm2.weight", TG_NORM, WIDTH, 1},         {"norm2.bias", TG_BIAS, WIDTH, 1},
+                 {"up.weight", TG_DENSE, 4 * WIDTH, WIDTH},   {"up.bias", TG_BIAS, 4 * WIDTH, 1},
+                 {"down.weight", TG_DENSE, WIDTH, 4 * WIDTH}, {"down.bias", TG_BIAS, WIDTH, 1}};
+    add(s, TG_EMBEDDING, "words", 2, (const uint64_t[]){WORDS, WIDTH});
+    add(s, TG_EMBEDDING, "places", 2, (const uint64_t[]){PLACES, WIDTH});
+    for (int b = 0; b < BLOCKS; b++) {
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "block%d.%s", b, parts[i].name);
+            add(s, parts[i].kind, name, parts[i].columns > 1 ? 2 : 1,
+                (const uint64_t[]){parts[i].rows, parts[i].columns});
+        }
+    }
+    add(s, TG_DENSE, "head.weight", 2, (const uint64_t[]){WORDS, WIDTH});
+}
+
+/* 200 tensors, 1 M parameters. */
+static void add_small(shapes *s)
+{
+    for (int t = 0; t < 100; t++) {
+        char name[64];
+        snprintf(name, sizeof name, "layer%d.weight", t);
+        add(s, TG_DENSE, name, 2, (const uint64_t[]){100, 99});
+        snprintf(name, sizeof name, "layer%d.bias", t);
+        add(s, TG_BIAS, name, 1, (const uint64_t[]){100});
+    }
 }
 
 static void add_model(shapes *s, const char *name)
@@ -170,6 +219,14 @@ static void add_bf16(void *in, void *sum, int *n, MPI_Datatype *type)
     }
 }
 
+/* Consecutive tensors, from the last to the first. */
+typedef struct group {
+    size_t first; /* tensor */
+    float *grads;
+    int n;
+    MPI_Request request;
+} group;
+
 typedef struct job {
     const shapes *model;
     float *grads;
@@ -177,30 +234,130 @@ typedef struct job {
     const char *recipe;
     tg_exchange *exchange; /* of recipes */
     tg_mpi *mpi;
-    MPI_Op sum; /* of mpi:bf16 */
+    tg_reducer *reducer; /* with --group */
+    MPI_Op sum;          /* of mpi:bf16 */
     uint16_t *halves;
+    group groups[GROUP_MAX]; /* of MPI_Iallreduce */
+    int group_n;
 } job;
+
+static void check(tg_status status, const tg_detail *why)
+{
+    if (status != TG_OK) {
+        stop(why->text);
+    }
+}
+
+/* Computes for so many milliseconds of this thread's CPU time. */
+static void compute(double ms)
+{
+    struct timespec t;
+    volatile float x = 1;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    double begin = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6, now = begin;
+    while (now - begin < ms) {
+        for (int i = 0; i < 2000; i++) {
+            x = x * 0.9999F + 0.1F;
+        }
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    }
+}
+
+static double compute_of(const job *j, size_t t)
+{
+    uint64_t n = 0;
+    (void)!tg_tensor_elements(&n, &j->model->tensors[t], NULL);
+    return compute_ms * (double)n / (double)j->model->n;
+}
+
+/* ---- MPI's own ------------------------------------------------------------------------------------------------------------- */
+
+static void start_allreduce(job *j, group *g)
+{
+    if (j->halves != NULL) {
+        uint16_t *halves = j->halves + (g->grads - j->grads);
+        tg_narrow(halves, g->grads, TG_BF16, (size_t)g->n);
+        MPI_Iallreduce(MPI_IN_PLACE, halves, g->n, MPI_UINT16_T, j->sum, MPI_COMM_WORLD, &g->request);
+    } else {
+        MPI_Iallreduce(MPI_IN_PLACE, g->grads, g->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &g->request);
+    }
+}
+
+/* MPI makes progress when it is called. */
+static void test_allreduces(job *j, int started)
+{
+    for (int i = 0; i < started; i++) {
+        int done = 0;
+        MPI_Test(&j->groups[i].request, &done, MPI_STATUS_IGNORE);
+    }
+}
+
+static void allreduce(job *j)
+{
+    float share = 1.0F / (float)world;
+    size_t t = j->model->tensor_n;
+    for (int g = 0; g < j->group_n; g++) {
+        while (t > j->groups[g].first) {
+            compute(compute_of(j, --t));
+            test_allreduces(j, g);
+        }
+        start_allreduce(j, &j->groups[g]);
+    }
+    for (int g = 0; g < j->group_n; g++) {
+        group *of = &j->groups[g];
+        MPI_Wait(&of->request, MPI_STATUS_IGNORE);
+        if (j->halves != NULL) {
+            tg_widen(of->grads, j->halves + (of->grads - j->grads), TG_BF16, (size_t)of->n);
+        }
+    }
+    for (uint64_t i = 0; i < j->model->n; i++) {
+        j->grads[i] *= share;
+    }
+}
+
+/* Groups as tg_exchange makes them; without --group, one. */
+static void cut_groups(job *j)
+{
+    uint64_t filled = 0, share = 8;
+    size_t last = j->model->tensor_n;
+    for (size_t t = last; t-- > 0;) {
+        uint64_t n = 0;
+        (void)!tg_tensor_elements(&n, &j->model->tensors[t], NULL);
+        filled += n;
+        if (t == 0 || (group_len != 0 && 4 * filled >= group_len / share)) {
+            j->groups[j->group_n++] =
+                (group){.first = t, .grads = j->rows[t], .n = (int)filled, .request = MPI_REQUEST_NULL};
+            filled = 0;
+            share = share > 1 ? share / 2 : 1;
+        }
+    }
+}
+
+/* ---- recipes ----------------------------------------------------------------------------------------------------------------- */
+
+static void reduce(job *j, uint64_t step)
+{
+    tg_detail why = {""};
+    if (j->reducer == NULL) {
+        compute(compute_ms);
+        check(tg_reduce(j->exchange, tg_mpi_link(j->mpi), step, j->rows, &why), &why);
+        return;
+    }
+    check(tg_reducer_begin(j->reducer, step, j->rows, &why), &why);
+    for (size_t t = j->model->tensor_n; t-- > 0;) {
+        compute(compute_of(j, t));
+        check(tg_reducer_ready(j->reducer, t, &why), &why);
+    }
+    check(tg_reducer_wait(j->reducer, &why), &why);
+}
 
 static void average(job *j, uint64_t step)
 {
-    uint64_t n = j->model->n;
-    float share = 1.0F / (float)world;
     if (j->exchange != NULL) {
-        tg_detail why = {""};
-        if (tg_reduce(j->exchange, tg_mpi_link(j->mpi), step, j->rows, &why) != TG_OK) {
-            stop(why.text);
-        }
-        return;
-    }
-    if (j->halves != NULL) {
-        tg_narrow(j->halves, j->grads, TG_BF16, n);
-        MPI_Allreduce(MPI_IN_PLACE, j->halves, (int)n, MPI_UINT16_T, j->sum, MPI_COMM_WORLD);
-        tg_widen(j->grads, j->halves, TG_BF16, n);
+        reduce(j, step);
     } else {
-        MPI_Allreduce(MPI_IN_PLACE, j->grads, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        j->grads[i] *= share;
+        allreduce(j);
     }
 }
 
@@ -210,6 +367,8 @@ static void open_job(job *j)
     tg_options opt = TG_OPTIONS_INIT;
     opt.has_seed = 1;
     opt.seed = 1;
+    opt.group_len = group_len;
+    cut_groups(j);
     if (strcmp(j->recipe, "mpi:fp32") == 0) {
         return;
     }
@@ -220,11 +379,14 @@ static void open_job(job *j)
                                (uint32_t)world, &opt, &why) != TG_OK ||
                tg_mpi_new(&j->mpi, MPI_COMM_WORLD, 300000, NULL, &why) != TG_OK) {
         stop(why.text);
+    } else if (group_len != 0) {
+        check(tg_reducer_new(&j->reducer, j->exchange, tg_mpi_link(j->mpi), &why), &why);
     }
 }
 
 static void close_job(job *j)
 {
+    tg_reducer_free(j->reducer);
     tg_exchange_free(j->exchange);
     tg_mpi_free(j->mpi);
     if (j->halves != NULL) {
@@ -247,6 +409,7 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
 {
     double sum = 0, least = INFINITY;
     uint64_t wire = 0, meter = 0;
+    tg_meter times = {0};
     int done = 0;
     open_job(j);
     for (uint64_t step = 0; done < steps; step++) {
@@ -267,6 +430,9 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
             sum += slowest;
             least = slowest < least ? slowest : least;
             meter += last.payload + last.header;
+            times.encode_ns += last.encode_ns;
+            times.decode_ns += last.decode_ns;
+            times.exposed_ns += last.exposed_ns;
             done++;
         }
     }
@@ -275,9 +441,13 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
     if (rank == 0) {
         double shares = (double)steps * world;
         printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"meter_bytes\":%.0f,"
-               "\"interface_bytes\":%.0f}\n",
+               "\"interface_bytes\":%.0f,\"compute_ms\":%g,\"groups\":%zu,\"encode_ms\":%.3f,\"decode_ms\":%.3f,"
+               "\"exposed_ms\":%.3f}\n",
                model, j->recipe, world, 1e3 * sum / steps, 1e3 * least, (double)all[1] / shares,
-               (double)all[0] / shares);
+               (double)all[0] / shares, compute_ms,
+               j->exchange != NULL ? tg_exchange_groups(j->exchange) : (size_t)j->group_n,
+               (double)times.encode_ns / 1e6 / steps, (double)times.decode_ns / 1e6 / steps,
+               (double)times.exposed_ns / 1e6 / steps);
         fflush(stdout);
     }
     close_job(j);
@@ -285,15 +455,32 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
+    int given = 0, at_argument = 1;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
+    for (; at_argument + 1 < argc && strncmp(argv[at_argument], "--", 2) == 0; at_argument += 2) {
+        if (strcmp(argv[at_argument], "--compute") == 0) {
+            compute_ms = atof(argv[at_argument + 1]);
+        } else if (strcmp(argv[at_argument], "--group") == 0) {
+            group_len = strtoull(argv[at_argument + 1], NULL, 10);
+        } else {
+            stop("the flags are --compute and --group");
+        }
+    }
+    argc -= at_argument - 1;
+    argv += at_argument - 1;
     if (argc < 4 || atoi(argv[2]) < 1) {
-        stop("usage: mpirun -n N bench_links lenet|resnet20|resnet50 STEPS RECIPE...");
+        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] lenet|resnet20|resnet50|gpt|small STEPS "
+             "RECIPE...");
     }
     shapes *model = calloc(1, sizeof *model);
     if (strcmp(argv[1], "resnet50") == 0) {
         add_resnet50(model);
+    } else if (strcmp(argv[1], "gpt") == 0) {
+        add_gpt(model);
+    } else if (strcmp(argv[1], "small") == 0) {
+        add_small(model);
     } else {
         add_model(model, argv[1]);
     }

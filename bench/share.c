@@ -102,7 +102,7 @@ static void step(job *j, uint64_t number)
     for (uint32_t r = 0; r < j->workers; r++) {
         tr_draw draw = {.seed = 1, .step = number, .worker = r, .workers = j->workers, .batch = BATCH};
         tr_batch batch = tr_loader_train(j->loader, &draw);
-        (void)tr_model_train(j->model, &batch);
+        (void)tr_model_train(j->model, &batch, NULL);
         memcpy(j->flat[r], own, n * sizeof *own);
         grads[r] = j->grads[r];
     }

@@ -48,6 +48,7 @@ typedef enum cli_flag {
     CLI_FLAG_LINK,
     CLI_FLAG_HOSTS,
     CLI_FLAG_TIMEOUT,
+    CLI_FLAG_GROUP_SIZE,
     CLI_FLAG_OPTIMIZER,
     CLI_FLAG_RATE,
     CLI_FLAG_MOMENTUM,
@@ -93,7 +94,8 @@ typedef struct cli_args {
     cli_link link;
     const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
     char *config_text; /* of the configuration file; values point into it */
-    uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every;
+    uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
+        group_size;
     uint32_t rank, threads, workers, seeds;
     uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
     double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;

@@ -33,9 +33,11 @@ static const char *remark(char out[64], const cli_run *r, uint32_t seeds)
     return out;
 }
 
+enum { COLUMN_MAX = 20 };
+
 /* The cells of a row, collected: which columns there are depends on the flags. */
 typedef struct cells {
-    char text[16][64];
+    char text[COLUMN_MAX][64];
     size_t n;
 } cells;
 
@@ -64,6 +66,7 @@ static void add_costs(cells *c, const cli_run *r, uint32_t seeds)
     add(c, cli_text_count(bytes, (uint64_t)(r->wire_bytes + 0.5)));
     add_number(c, r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN, 1);
     add_number(c, 1e3 * cli_run_step(&r->times), 1);
+    add_number(c, 1e3 * r->times.exposed, 2);
     add_number(c, 1e3 * r->times.encode, 2);
     add_number(c, 1e3 * r->times.exchange, 2);
     add_number(c, 1e3 * r->times.decode, 2);
@@ -94,7 +97,7 @@ static void add_row(cli_table *table, const cli_args *args, const cli_run *r, co
     size_t column_n = strlen(table->columns);
     c.n = column_n - 1;
     add(&c, remark(note, r, args->seeds));
-    const char *list[16];
+    const char *list[COLUMN_MAX];
     for (size_t i = 0; i < column_n; i++) {
         list[i] = c.text[i];
     }
@@ -104,12 +107,12 @@ static void add_row(cli_table *table, const cli_args *args, const cli_run *r, co
 static int print_table(const cli_args *args, const cli_run *rows, size_t n)
 {
     static const char *const costs[] = {"recipe", "exchange", "test %", "bytes/step", "ratio",
-                                        "step",   "encode",   "exch.",  "decode"};
+                                        "step",   "exposed",  "encode", "exch.",      "decode"};
     static const char *const links[CLI_LINK_N] = {"100 Mbit/s", "1 Gbit/s", "10 Gbit/s"};
     double target = cli_run_target(args, rows, n);
     const cli_run *measure = cli_run_measure(rows, n);
-    char columns[16] = "llrrrrrrr", aim[32];
-    const char *head[16];
+    char columns[COLUMN_MAX + 1] = "llrrrrrrrr", aim[32];
+    const char *head[COLUMN_MAX];
     size_t head_n = sizeof costs / sizeof *costs;
     memcpy(head, costs, sizeof costs);
     for (int i = 0; i < CLI_LINK_N && args->link.bits <= 0; i++) {
@@ -142,15 +145,23 @@ static void print_legend(const cli_args *args, const cli_run *rows, size_t n)
 {
     puts("\n"
          "bytes/step  what one worker sends, headers included; ratio is against an uncompressed all-reduce");
+    puts("step        measured here, workers being threads: computing, the exchange as far as it is exposed, and the\n"
+         "            update of weights");
+    if (args->group_size > 0) {
+        puts("exposed     what the backward pass has not hidden of encode, exch. and decode, which a thread of their "
+             "own\n"
+             "            does for each group of layers while it goes on (--group-size)");
+    } else {
+        puts("exposed     encode, exch. and decode, all after the backward pass (--group-size 0)");
+    }
     if (args->link.bits > 0) {
         printf(
-            "step        measured here, workers being threads; exch. is copying, waiting for each other, and the\n"
-            "            emulated link of %g Mbit/s and %g ms: messages are held back for the time that their bytes\n"
-            "            would take ('tersegrad help link')\n",
+            "exch.       copying, waiting for each other, and the emulated link of %g Mbit/s and %g ms: messages are\n"
+            "            held back for the time that their bytes would take ('tersegrad help link')\n",
             args->link.bits / 1e6, args->link.latency * 1e3);
     } else {
         puts(
-            "step        measured here, workers being threads; exch. is copying and waiting for each other\n"
+            "exch.       copying and waiting for each other\n"
             "Mbit/s      predicted step if the busiest worker had to send its bytes over such a link, without overlap");
     }
     if (cli_run_aims(args)) {
@@ -247,16 +258,37 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_SEEDS, "1"},
-    {CLI_FLAG_MODEL, "lenet"},   {CLI_FLAG_DATA, "fashion"},    {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"}, {CLI_FLAG_EXCHANGE, NULL},     {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_HOSTS, NULL},      {CLI_FLAG_TARGET, NULL},       {CLI_FLAG_TEST_EVERY, NULL},
-    {CLI_FLAG_WORKERS, "4"},     {CLI_FLAG_BATCH, "32"},        {CLI_FLAG_EPOCHS, "1"},
-    {CLI_FLAG_STEPS, NULL},      {CLI_FLAG_SEED, "1"},          {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_OPTIMIZER, "sgd"}, {CLI_FLAG_RATE, NULL},         {CLI_FLAG_MOMENTUM, "0.9"},
-    {CLI_FLAG_NESTEROV, NULL},   {CLI_FLAG_WEIGHT_DECAY, "0"},  {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},      {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_PAGE, NULL},       {CLI_FLAG_CONFIG, NULL},       {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RECIPES, NULL},
+    {CLI_FLAG_RECIPE, NULL},
+    {CLI_FLAG_SEEDS, "1"},
+    {CLI_FLAG_MODEL, "lenet"},
+    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},
+    {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},
+    {CLI_FLAG_HOSTS, NULL},
+    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
+    {CLI_FLAG_TARGET, NULL},
+    {CLI_FLAG_TEST_EVERY, NULL},
+    {CLI_FLAG_WORKERS, "4"},
+    {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},
+    {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},
+    {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},
+    {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},
+    {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"},
+    {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},
+    {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_PAGE, NULL},
+    {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},
     {CLI_FLAG_CSV, NULL},
 };
 

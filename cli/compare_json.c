@@ -12,7 +12,7 @@ const double cli_run_links[CLI_LINK_N] = {100e6, 1e9, 10e9};
 
 double cli_run_step(const tr_times *t)
 {
-    return t->compute + t->encode + t->exchange + t->decode + t->update;
+    return t->compute + t->exposed + t->update;
 }
 
 double cli_run_predict(const cli_run *r, double bits)
@@ -98,6 +98,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
     put_machine(&j);
     cli_json_count(&j, "seed", args->seed);
     cli_json_count(&j, "seeds", args->seeds);
+    cli_json_count(&j, "group_size", args->group_size);
     cli_json_number(&j, "link_bits", args->link.bits > 0 ? args->link.bits : NAN);
     cli_json_number(&j, "link_latency", args->link.bits > 0 ? args->link.latency : NAN);
     cli_json_number(&j, "target_accuracy", aims ? target : NAN);
@@ -120,6 +121,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
         }
         cli_json_text(&j, "canonical", r->canonical);
         cli_json_text(&j, "exchange", r->exchange);
+        cli_json_count(&j, "groups", r->groups);
         cli_json_number(&j, "test_accuracy", r->accuracy);
         cli_json_number(&j, "test_accuracy_spread", r->spread);
         cli_json_number(&j, "test_loss", r->loss);
@@ -133,6 +135,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
         cli_json_number(&j, "encode_seconds", r->times.encode);
         cli_json_number(&j, "exchange_seconds", r->times.exchange);
         cli_json_number(&j, "decode_seconds", r->times.decode);
+        cli_json_number(&j, "exposed_seconds", r->times.exposed);
         cli_json_number(&j, "update_seconds", r->times.update);
         for (int k = 0; k < CLI_LINK_N; k++) {
             cli_json_number(&j, names[k], cli_run_predict(r, cli_run_links[k]));

@@ -128,6 +128,7 @@ static void add_result(cli_run *r, const tr_result *one, double share)
     r->times.encode += share * one->times.encode;
     r->times.exchange += share * one->times.exchange;
     r->times.decode += share * one->times.decode;
+    r->times.exposed += share * one->times.exposed;
     r->times.update += share * one->times.update;
 }
 
@@ -180,6 +181,7 @@ static void run_recipe(cli_run *out, watch *w, const cli_args *args, const tr_da
         highest = fmax(highest, result.test.accuracy);
         snprintf(out->canonical, sizeof out->canonical, "%s", result.recipe);
         snprintf(out->exchange, sizeof out->exchange, "%s", result.exchange);
+        out->groups = result.groups;
     }
     out->spread = highest - lowest;
     out->seconds = cli_clock_now() - w->started;

@@ -33,6 +33,7 @@ typedef struct cli_run {
     uint32_t diverged_n; /* seeds that have */
     char hint[256];      /* what may help then */
     char canonical[TG_RECIPE_CAP], exchange[16];
+    size_t groups;
     double accuracy, spread; /* of the test; spread is the largest less the smallest */
     double loss, train_loss;
     double dense_bytes, wire_bytes, host_bytes, busiest_bytes;

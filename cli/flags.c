@@ -75,6 +75,11 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                             "several workers each; flat: all exchange by the recipe [default: auto]"},
     [CLI_FLAG_TIMEOUT] = {"timeout", "S", REAL(timeout, 0, 1e6, 0),
                           .help = "seconds without a sign of another process after which it is taken for lost"},
+    [CLI_FLAG_GROUP_SIZE] =
+        {"group-size", "BYTES", COUNT(group_size, 0, any),
+         .help = "bytes of gradients that are encoded and sent together, last layers first, while the backward pass\n"
+                 "goes on; 0: all after it. Tensors are not divided, and the first groups are smaller. The bits of\n"
+                 "the result do not depend on it"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),

@@ -43,10 +43,15 @@ const cli_topic cli_topics[] = {
      "                   workers are threads, and every message is held back: an emulation of a slower link\n"
      "\n"
      "RATE is a number with kbit, mbit or gbit (a second), LATENCY one with us, ms or s: --link 100mbit,1ms.\n"
-     "Every worker has a port of that rate in each direction. In each operation a worker waits for LATENCY plus\n"
+     "Every worker has a port of that rate in each direction. An operation takes LATENCY plus\n"
      "8 * max(bytes it sends, bytes it receives) / RATE, counted from the bytes that are really handed to the link,\n"
-     "headers included. Nothing overlaps with computing. Protocol overhead of Ethernet and TCP is not added, nor is\n"
-     "congestion. bench/netns measures over shaped network interfaces instead, where the machine permits.\n"},
+     "headers included, and from when all workers concerned have started it. Operations that are under way at the\n"
+     "same time share the rate; their latencies overlap. Protocol overhead of Ethernet and TCP is not added, nor is\n"
+     "congestion. bench/netns measures over shaped network interfaces instead, where the machine permits.\n"
+     "\n"
+     "With all three, the gradients of last layers are encoded and travel while the backward pass goes on with the\n"
+     "layers before them (--group-size). With --group-size 0 everything travels after the backward pass. MPI must\n"
+     "provide MPI_THREAD_MULTIPLE for that, or messages make progress only between layers.\n"},
     {"config", "flags from a file",
      "train and compare take --config FILE. The file holds flags, one a line, with or without the dashes:\n"
      "\n"

@@ -219,6 +219,8 @@ static int print_json(const cli_args *args, const training *t, const tr_result *
     cli_json_count(&j, "batch", s->batch);
     cli_json_count(&j, "steps", s->steps);
     cli_json_count(&j, "seed", s->seed);
+    cli_json_count(&j, "group_size", s->group_len);
+    cli_json_count(&j, "groups", r->groups);
     put_diverged(&j, r);
     cli_json_number(&j, "train_loss", r->train_loss);
     cli_json_number(&j, "test_loss", r->test.loss);
@@ -243,6 +245,7 @@ static int print_json(const cli_args *args, const training *t, const tr_result *
     cli_json_number(&j, "encode_seconds_per_step", r->times.encode);
     cli_json_number(&j, "exchange_seconds_per_step", r->times.exchange);
     cli_json_number(&j, "decode_seconds_per_step", r->times.decode);
+    cli_json_number(&j, "exposed_seconds_per_step", r->times.exposed);
     cli_json_number(&j, "update_seconds_per_step", r->times.update);
     return cli_json_finish(&j);
 }
@@ -312,9 +315,17 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
                      cli_text_count(b, (uint64_t)(code_bytes(t, t->code_down) + 0.5)));
         }
     }
-    add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",
-             ms * r->times.compute, ms * r->times.encode, ms * r->times.exchange, ms * r->times.decode,
-             ms * r->times.update);
+    if (s->group_len == 0) {
+        add_line(&table, "step", "%.1f ms compute, %.1f encode, %.1f exchange, %.1f decode, %.1f update",
+                 ms * r->times.compute, ms * r->times.encode, ms * r->times.exchange, ms * r->times.decode,
+                 ms * r->times.update);
+    } else {
+        add_line(&table, "step", "%.1f ms compute, %.1f exposed exchange, %.1f update", ms * r->times.compute,
+                 ms * r->times.exposed, ms * r->times.update);
+        add_line(&table, "overlap", "%zu group%s: %.1f ms encode, %.1f exchange, %.1f decode beside the backward pass",
+                 r->groups, r->groups == 1 ? "" : "s", ms * r->times.encode, ms * r->times.exchange,
+                 ms * r->times.decode);
+    }
     add_line(&table, "weights", "%016" PRIx64 ", the same on all workers", r->weights_hash);
     add_line(&table, "time", "%.1f s", seconds);
     int code = cli_table_print(&table, stdout, 0);
@@ -420,39 +431,23 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_MODEL, "lenet"},
-    {CLI_FLAG_DATA, "fashion"},
-    {CLI_FLAG_RECIPE, NULL},
-    {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_HOSTS, NULL},
-    {CLI_FLAG_TIMEOUT, "300"},
-    {CLI_FLAG_WORKERS, "4"},
-    {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_EPOCHS, "1"},
-    {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},
-    {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_OPTIMIZER, "sgd"},
-    {CLI_FLAG_RATE, NULL},
-    {CLI_FLAG_MOMENTUM, "0.9"},
-    {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"},
-    {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},
-    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_TEST_EVERY, NULL},
-    {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_LOG, NULL},
-    {CLI_FLAG_GRADIENTS, NULL},
-    {CLI_FLAG_CHECKPOINT, NULL},
-    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},
-    {CLI_FLAG_CONFIG, NULL},
-    {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},        {CLI_FLAG_HOSTS, NULL},
+    {CLI_FLAG_TIMEOUT, "300"},    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
+    {CLI_FLAG_WORKERS, "4"},      {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},       {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},         {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},   {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},       {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

@@ -123,6 +123,7 @@ static void put_times(cli_json *j, const tr_times *t)
     cli_json_number(j, "encode", t->encode);
     cli_json_number(j, "exchange", t->exchange);
     cli_json_number(j, "decode", t->decode);
+    cli_json_number(j, "exposed", t->exposed);
     cli_json_number(j, "update", t->update);
     cli_json_end(j);
 }

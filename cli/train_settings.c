@@ -92,6 +92,7 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
                      .verify_every = a->verify_every,
                      .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0,
+                     .group_len = a->group_size,
                      .slow_bits = a->link.bits,
                      .slow_latency = a->link.latency};
     tr_optimizer_options *o = &s.optimizer;

@@ -5,6 +5,10 @@
 #include "args.h"
 #include "run.h"
 
+/* The default of --group-size: bytes. Two to eight groups for the built-in models, so that the gradients of large last layers travel while
+ * convolutions are differentiated. */
+#define CLI_GROUP_SIZE "131072"
+
 /* Reports flags that contradict each other and recipes that are not understood: before any data is read. */
 int cli_train_check(const cli_args *args, const char *const *recipes, size_t recipe_n);
 

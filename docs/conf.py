@@ -13,7 +13,7 @@ CONTENTS = {
     "Recipes": ["docs/recipes/adacomp", "docs/recipes/lgc", "docs/recipes/bingrad-orq", "docs/recipes/co3",
                 "docs/recipes/random-block", "docs/recipes/baselines"],
     "Evidence": ["docs/results", "bench/README", "experiments/README", "docs/provenance"],
-    "Inside": ["docs/architecture", "docs/format", "docs/adding-a-part", "fuzz/README", "tests/golden/README",
+    "Inside": ["docs/architecture", "docs/steps", "docs/format", "docs/adding-a-part", "fuzz/README", "tests/golden/README",
                "tests/golden-errors/README", "CONTRIBUTING", "CHANGELOG"],
 }
 

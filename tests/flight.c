@@ -56,7 +56,9 @@ void test_fly(test_flight *f, uint64_t step)
             continue;
         }
         if (next[r] < tensor_n) {
-            MUST(tg_reducer_ready(f->reducers[r], order[r * tensor_n + next[r]++], why));
+            size_t several = 1 + (size_t)(test_bits(&f->random) % (tensor_n - next[r]));
+            MUST(tg_reducer_ready_all(f->reducers[r], order + r * tensor_n + next[r], several, why));
+            next[r] += several;
         } else {
             tg_detail why;
             tg_status status = tg_reducer_test(f->reducers[r], &why);

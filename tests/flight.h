@@ -19,7 +19,8 @@ test_flight test_take_off_hosted(const test_setup *setup, uint32_t n, const uint
                                  uint64_t seed);
 void test_land(test_flight *f);
 
-/* Reports all tensors of all ranks ready in an order of each rank's own, and tests reducers in between, until all have ended. */
+/* Reports all tensors of all ranks ready, some at a time and in an order of each rank's own, and tests reducers in between, until
+ * all have ended. */
 void test_fly(test_flight *f, uint64_t step);
 
 void test_must_succeed(const test_flight *f);

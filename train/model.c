@@ -142,12 +142,12 @@ static tr_pass pass_over(const tr_model *m, const tr_batch *batch, bool training
     return (tr_pass){.batch = batch, .n = batch->n, .training = training, .scratch = m->net.scratch};
 }
 
-tr_score tr_model_train(tr_model *m, const tr_batch *batch)
+tr_score tr_model_train(tr_model *m, const tr_batch *batch, const tr_ready *ready)
 {
     tr_pass pass = pass_over(m, batch, true);
     tr_net_forward(&m->net, &pass);
     tr_score score = tr_softmax(m->last, &pass);
-    tr_net_backward(&m->net, &pass);
+    tr_net_backward(&m->net, &pass, ready);
     return score;
 }
 

@@ -49,8 +49,14 @@ typedef struct tr_score {
     uint64_t count;   /* predictions: samples, or characters of text */
 } tr_score;
 
-/* Forward and backward. Overwrites the gradients with those of the mean loss. */
-tr_score tr_model_train(tr_model *m, const tr_batch *batch);
+/* Called in the backward pass when the gradients of a layer's parameters are complete, for each of them, the last layer first. */
+typedef struct tr_ready {
+    void (*param)(void *context, size_t index);
+    void *context;
+} tr_ready;
+
+/* Forward and backward. Overwrites the gradients with those of the mean loss. `ready` may be NULL. */
+tr_score tr_model_train(tr_model *m, const tr_batch *batch, const tr_ready *ready);
 
 /* Forward only, with running statistics instead of the batch's. */
 tr_score tr_model_test(tr_model *m, const tr_batch *batch);

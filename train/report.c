@@ -37,6 +37,7 @@ static void add_times(tr_times *to, const tr_times *from, double share)
     to->encode += from->encode * share;
     to->exchange += from->exchange * share;
     to->decode += from->decode * share;
+    to->exposed += from->exposed * share;
     to->update += from->update * share;
 }
 
@@ -186,6 +187,7 @@ void tr_conclude(tr_result *out, tr_team *t)
     for (size_t p = 0; p < t->tensor_n; p++) {
         largest = tr_model_param(first->model, p)->n > tr_model_param(first->model, largest)->n ? p : largest;
     }
+    out->groups = tg_exchange_groups(first->exchange);
     (void)snprintf(out->exchange, sizeof out->exchange, "%s", tg_exchange_name(first->exchange));
     (void)snprintf(out->recipe, sizeof out->recipe, "%s", tg_exchange_recipe(first->exchange, largest));
 }

@@ -1,26 +1,74 @@
 /* A training run; see run.h. In every step a worker, which is a thread or a process, does this:
  *
- *     batch, forward, backward    its own samples
- *     meet                        threads only, if a hook wants the gradients
- *     reduce                      by the exchange: afterwards all workers hold the same averages
+ *     batch, forward, backward    its own samples; layers whose gradients are complete are reported to the reducer, which encodes and
+ *                                 sends them meanwhile
+ *     meet                        threads only, if a hook wants the gradients; then they are reported only afterwards
+ *     wait, or reduce             for the exchange: afterwards all workers hold the same averages
  *     update                      the same arithmetic on the same bits, so that all weights stay equal
  *     meet                        worker 0 receives all reports, calls hooks and saves */
 #include "hash.h"
 #include "meeting.h"
 #include "report.h"
 #include "settings.h"
-#include "timed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 /* ---- a step of one worker ------------------------------------------------------------------------------------------ */
 
+/* Begins a step of the reducer. Other workers wait for this one if it cannot. */
+static tg_status begin(tr_worker *w, uint64_t step, tg_detail *why)
+{
+    tg_status status = tg_reducer_begin(w->reducer, step, w->grads, why);
+    if (status != TG_OK) {
+        w->link->abort(w->link, why->text);
+    }
+    w->is_begun = status == TG_OK;
+    return status;
+}
+
+static void report_ready(void *context, size_t param)
+{
+    tr_worker *w = context;
+    tg_status status = tg_reducer_ready(w->reducer, param, NULL);
+    (void)status; /* tg_reducer_wait returns why it fails */
+}
+
+static tg_status wait_for_averages(tr_worker *w, uint64_t step, tg_detail *why)
+{
+    if (!w->is_begun) {
+        tg_status status = begin(w, step, why);
+        if (status != TG_OK) {
+            return status;
+        }
+        for (size_t p = w->team->tensor_n; p-- > 0;) {
+            report_ready(w, p);
+        }
+    }
+    w->is_begun = 0;
+    return tg_reducer_wait(w->reducer, why);
+}
+
 static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 {
-    tg_status status = tr_timed_reduce(&w->report->times, w->exchange, w->link, step, w->grads, why);
+    const tg_meter *last = &w->report->last;
+    tr_times *times = &w->report->times;
+    tg_status status =
+        w->reducer != NULL ? wait_for_averages(w, step, why) : tg_reduce(w->exchange, w->link, step, w->grads, why);
     tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
+    times->encode = 1e-9 * (double)last->encode_ns;
+    times->exchange = 1e-9 * (double)last->wire_ns;
+    times->decode = 1e-9 * (double)last->decode_ns;
+    times->exposed = 1e-9 * (double)last->exposed_ns;
     w->report->carried = w->link->sent_len - w->between;
     w->report->between = w->between;
     if (status == TG_E_LINK && w->team->settings->link != NULL) {
@@ -32,6 +80,8 @@ static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 static void learn(tr_worker *w, uint64_t step)
 {
     const tr_settings *s = w->team->settings;
+    const tr_ready ready = {report_ready, w};
+    tg_detail why = {""};
     tr_draw draw = {.seed = s->seed,
                     .step = step,
                     .worker = w->rank,
@@ -39,10 +89,13 @@ static void learn(tr_worker *w, uint64_t step)
                     .batch = s->batch,
                     .augment = s->augment};
     w->report->times = (tr_times){0};
-    double start = tr_seconds();
+    double start = now();
+    /* The averages replace the gradients as soon as all workers have sent theirs; a hook that wants them comes first. If the step
+     * cannot begin, it is tried again after the backward pass, and fails there. */
+    int overlaps = w->reducer != NULL && w->team->hooks->gradients == NULL && begin(w, step, &why) == TG_OK;
     tr_batch batch = tr_loader_train(w->loader, &draw);
-    w->report->score = tr_model_train(w->model, &batch);
-    w->report->times.compute = tr_seconds() - start;
+    w->report->score = tr_model_train(w->model, &batch, overlaps ? &ready : NULL);
+    w->report->times.compute = now() - start;
 }
 
 static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
@@ -51,9 +104,9 @@ static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
     if (status != TG_OK) {
         return status;
     }
-    double start = tr_seconds();
+    double start = now();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update = tr_seconds() - start;
+    w->report->times.update = now() - start;
     return TG_OK;
 }
 
@@ -211,10 +264,27 @@ static int run_step(tr_worker *w, uint64_t step)
     return s->save_every != 0 && tr_is_due(done, s->save_every, s->steps) ? save_together(w) : 0;
 }
 
+/* With a link that performs one operation at a time, nothing could overlap, and tg_reduce does as well. */
+static int start_reducer(tr_worker *w)
+{
+    tg_detail why = {""};
+    if (w->team->settings->group_len == 0 || w->link->start == NULL) {
+        return 0;
+    }
+    if (tg_reducer_new(&w->reducer, w->exchange, w->link, &why) != TG_OK) {
+        tr_give_up(w, why.text);
+        return -1;
+    }
+    return 0;
+}
+
 static void *worker_main(void *argument)
 {
     tr_worker *w = argument;
     const tr_settings *s = w->team->settings;
+    if (start_reducer(w) != 0) {
+        return NULL;
+    }
     for (uint64_t step = w->team->first_step; step < s->steps && run_step(w, step) == 0; step++) {
     }
     return NULL;
@@ -254,6 +324,10 @@ static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room,
     char facts[TR_SETTINGS_CAP];
     tg_detail reason = {""};
     tr_settings_text(facts, t->settings, t->data);
+    size_t len_so_far = strlen(facts);
+    /* Not in the text itself: a checkpoint may be resumed with other groups. */
+    (void)snprintf(facts + len_so_far, sizeof facts - len_so_far, "group-size %llu\n",
+                   (unsigned long long)t->settings->group_len);
     tg_status status = tg_handshake(w->exchange, w->link, facts, &reason);
     w->between = w->link->sent_len;
     if (status != TG_OK) {

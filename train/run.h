@@ -26,6 +26,8 @@ typedef struct tr_settings {
     uint64_t test_every;   /* steps between tests; 0: only at the end */
     uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end */
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
+    uint64_t
+        group_len; /* bytes of gradients that are sent together, while the backward pass goes on; 0: all after it */
     tg_link *
         link; /* NULL: workers are threads; otherwise this process is one worker, and the link connects it to the others */
     uint32_t rank; /* of this process, if `link` is not NULL */
@@ -34,12 +36,15 @@ typedef struct tr_settings {
     double slow_latency; /* ... and its latency in seconds */
 } tr_settings;
 
-/* Seconds per step, the mean over workers. */
+/* Seconds per step, the mean over workers. A step takes compute + exposed + update. Without groups (group_len 0), the exchange begins
+ * after the backward pass, and exposed is encode + exchange + decode. With groups, these three go on during the backward pass, in a
+ * thread of their own, and overlap with each other, too. */
 typedef struct tr_times {
     double compute;  /* batch, forward, backward */
     double encode;   /* gradient to frame */
-    double exchange; /* time in the link: copying, and waiting for other workers */
-    double decode;   /* frames to average; if ranks own slices, also encoding their averages */
+    double exchange; /* messages were under way: copying, and waiting for other workers */
+    double decode;   /* frames to average */
+    double exposed;  /* from the end of the backward pass to the averages: what it has not hidden of the above */
     double update;   /* the optimizer */
 } tr_times;
 
@@ -99,6 +104,7 @@ typedef struct tr_result {
     uint64_t
         between_bytes; /* processes only: bytes of all workers that are not gradients: handshake, reports, checkpoints */
     uint64_t weights_hash;
+    size_t groups; /* in which gradients are sent */
     uint64_t
         diverged; /* steps done when training diverged (diverged.h, or a loss or gradient that is not finite), 0: it has
                           not; known of a run that has failed, too */

@@ -71,6 +71,7 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     opt.exchange = s->exchange;
     opt.verify_every = s->verify_every;
     opt.host_size = s->host_size;
+    opt.group_len = s->group_len;
     tg_detail reason = {""};
     tg_status status =
         tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason);
@@ -136,6 +137,10 @@ void tr_team_dismiss(tr_team *t)
 {
     for (uint32_t r = 0; t->workers != NULL && r < t->worker_n; r++) {
         tr_worker *w = &t->workers[r];
+        tg_reducer_free(w->reducer);
+        if (w->link == &w->slow.link) {
+            tr_slow_destroy(&w->slow);
+        }
         tg_exchange_free(w->exchange);
         free(w->saved);
         free(w->leading);

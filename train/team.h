@@ -30,13 +30,15 @@ typedef struct tr_worker {
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
-    tr_slow slow;      /* wraps the link if a slow one is emulated */
-    void **grads;      /* of each parameter: pointer into the model's array */
-    tr_report *report; /* its element of the team's reports */
-    uint64_t between;  /* bytes that it has sent between steps */
-    float *kept;       /* copy of the model's buffers during a test */
-    float *leading;    /* processes only: copy of worker 0's buffers */
-    uint8_t *saved;    /* its part of a checkpoint */
+    tr_slow slow;        /* wraps the link if a slow one is emulated */
+    tg_reducer *reducer; /* drives the exchange during the backward pass; NULL: tg_reduce does, after it */
+    int is_begun;        /* the reducer has begun a step */
+    void **grads;        /* of each parameter: pointer into the model's array */
+    tr_report *report;   /* its element of the team's reports */
+    uint64_t between;    /* bytes that it has sent between steps */
+    float *kept;         /* copy of the model's buffers during a test */
+    float *leading;      /* processes only: copy of worker 0's buffers */
+    uint8_t *saved;      /* its part of a checkpoint */
     size_t saved_len;
 } tr_worker;
 

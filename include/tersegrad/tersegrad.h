@@ -342,7 +342,13 @@ typedef struct tg_meter {
     uint64_t payload;  /* bytes of symbols and indices sent */
     uint64_t header;   /* all other bytes sent */
     uint64_t received; /* bytes received from other ranks */
-    uint64_t between;  /* bytes sent to ranks of other hosts; without host_size every rank counts as a host */
+    /* Nanoseconds, where tg_reduce or a tg_reducer performs the steps; 0 otherwise. In a step in flight they overlap. */
+    uint64_t encode_ns;  /* encoding */
+    uint64_t decode_ns;  /* checking, summing and writing averages */
+    uint64_t wire_ns;    /* operations under way, at least one */
+    uint64_t wait_ns;    /* of a group: ready, but not yet encoded. Of a step: the sum over groups */
+    uint64_t exposed_ns; /* of a step: what tg_reduce or tg_reducer_wait took, and the caller could not compute */
+    uint64_t between;    /* bytes sent to ranks of other hosts; without host_size every rank counts as a host */
 } tg_meter;
 
 /* Creates the exchange of rank `rank` of `world`. All ranks must use the same recipe, tensors and options. `opt` may be NULL. */
@@ -373,6 +379,8 @@ TG_API const char *tg_exchange_name(const tg_exchange *x);
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
 /* The bytes of the last step and of all steps. Either output may be NULL. */
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
+/* The same for one group, without votes; `logical` and `dense` are those of its tensors. */
+TG_API void tg_exchange_group_meter(const tg_exchange *x, size_t group, tg_meter *last, tg_meter *total);
 
 /* The size of tensor t in the frames that this rank encoded from its own gradients in the last step. A frame counts once,
  * whatever the number of ranks that it was sent to. */
@@ -470,8 +478,10 @@ TG_API void tg_reducer_free(tg_reducer *r);
 TG_API tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
 /* The gradient of a tensor is complete. The caller must not touch it until the step ends. A tensor that is reported twice, or that
- * does not exist, fails the step on all ranks; tg_reducer_wait returns why. */
+ * does not exist, fails the step on all ranks, unless all groups are done; tg_reducer_wait returns why. */
 TG_API tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why) TG_CHECKED;
+/* The same for several tensors in one call. */
+TG_API tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size_t tensor_n, tg_detail *why) TG_CHECKED;
 
 /* TG_OK: tg_reducer_wait would not wait. TG_MORE: it would. */
 TG_API tg_status tg_reducer_test(tg_reducer *r, tg_detail *why) TG_CHECKED;

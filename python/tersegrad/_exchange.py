@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import queue
+import threading
 import weakref
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from ._library import Meter, Span, TensorSpec, Traffic, call, canonical, lib, make_options, make_tensors, pointers
+from ._library import Error, Link, Meter, Span, TensorSpec, Traffic, call, canonical, lib, make_options, make_tensors, pointers
 
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 
@@ -25,6 +27,10 @@ class Exchange:
         self.handle = handle
         # Not at exit, when others may still use it: the system takes the memory back by itself.
         weakref.finalize(self, lib.tg_exchange_free, handle).atexit = False
+
+    @property
+    def group_n(self) -> int:
+        return int(lib.tg_exchange_groups(self.handle))
 
     @property
     def name(self) -> str:
@@ -75,3 +81,90 @@ class Exchange:
         out = Exchange(recipe, self.tensors, self.rank, self.world, dict(self._options, exchange=exchange))
         call("tg_exchange_adopt", pointers(left), out.handle, self.handle)
         return out
+
+
+# ---- steps in flight -----------------------------------------------------------------------------------------------------------
+
+
+class AnyLink(Protocol):
+    struct: Link
+
+    def _abort(self, _: Any, reason: Optional[bytes]) -> None: ...
+
+
+# tg_reducer_free waits for the reducer's thread, which may need a lock that the thread that collects garbage holds. So what is
+# collected is freed by a thread of its own. (To put into a SimpleQueue is safe in a finalizer.)
+_garbage: queue.SimpleQueue[Any] = queue.SimpleQueue()
+_flights: weakref.WeakSet[Flight] = weakref.WeakSet()
+_collector: List[threading.Thread] = []
+
+
+def _free_garbage() -> None:
+    while True:
+        handle, *_ = _garbage.get()
+        if handle is None:
+            return
+        lib.tg_reducer_free(handle)
+
+
+class Flight:
+    """A tg_reducer: steps of an exchange over a link, group after group while the caller computes."""
+
+    def __init__(self, exchange: Exchange, link: AnyLink) -> None:
+        self.exchange, self._link = exchange, link
+        self._all = numbers(range(len(exchange.tensors)))
+        self._addresses: Any = None  # of the step in progress
+        self._handle = ctypes.c_void_p()
+        call("tg_reducer_new", ctypes.byref(self._handle), exchange.handle, link.struct)
+        if not _collector:
+            _collector.append(threading.Thread(target=_free_garbage, name="tersegrad-free", daemon=True))
+            _collector[0].start()
+        self._freed = weakref.finalize(self, _garbage.put, (self._handle, exchange, link))  # both must outlive it
+        self._freed.atexit = False
+        _flights.add(self)
+
+    def begin(self, step: int, addresses: Any) -> None:
+        """Begins a step. `addresses` is what pointers() returns; an address is read when its tensor is reported ready."""
+        try:
+            call("tg_reducer_begin", self._handle, step, addresses)
+        except Error as error:  # the others, who have begun it, must not wait for this rank
+            self._link._abort(None, str(error).encode())
+            raise
+        self._addresses = addresses
+
+    def ready(self, tensors: Any) -> None:
+        """Reports tensors, which are what numbers() returns. What is wrong with them fails the step, in wait()."""
+        lib.tg_reducer_ready_all(self._handle, tensors, len(tensors), None)
+
+    def wait(self) -> None:
+        """Waits for the end of the step. Tensors that were not reported fail it on all ranks."""
+        try:
+            call("tg_reducer_wait", self._handle)
+        finally:
+            self._addresses = None
+
+    def reduce(self, step: int, addresses: Sequence[int]) -> None:
+        """One whole step; the gradients at the addresses become the averages. An address of 0 fails it on every rank."""
+        self.begin(step, pointers(addresses))
+        self.ready(self._all)
+        self.wait()
+
+    def close(self) -> None:
+        """Frees it. A step in progress is cancelled, and its link aborted. Not while another thread waits for it."""
+        if self._freed.detach() is not None:
+            lib.tg_reducer_free(self._handle)
+
+
+def numbers(tensors: Iterable[int]) -> Any:
+    """Numbers of tensors, as Flight.ready takes them."""
+    listed = list(tensors)
+    return (ctypes.c_size_t * len(listed))(*listed)
+
+
+def close_flights() -> None:
+    """At exit: from now on no thread of the library calls into the interpreter."""
+    for flight in list(_flights):
+        flight.close()
+    if _collector:
+        _garbage.put((None,))
+        _collector.pop().join(timeout=5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -47,24 +47,20 @@ def describe_list(parameters: Sequence[nn.Parameter]) -> Described:
             for i, parameter in enumerate(parameters)}
 
 
+def _all_classes(of: type) -> List[type]:
+    return [of] + [further for each in of.__subclasses__() for further in _all_classes(each)]
+
+
 def find(parameters: Iterable[torch.Tensor]) -> nn.Module:
-    """The module that DistributedDataParallel trains and these are parameters of: up from one of them, by who holds whom.
-    (gc.get_objects would be simpler, but wakes tensors that PyTorch is about to free.)"""
+    """The module that DistributedDataParallel trains and these are parameters of. An object refers to its class, so all objects of
+    a class are found in one pass over what the garbage collector knows. (gc.get_objects would do, too, but wakes tensors that
+    PyTorch is about to free.)"""
     wanted = {id(parameter) for parameter in parameters}
-    level: List[Any] = [next(iter(parameters))]
-    seen: Set[int] = set()
-    while level:
-        holders, level = gc.get_referrers(*level), []
-        for holder in holders:
-            is_module = issubclass(type(holder), nn.Module)
-            if id(holder) in seen or not (is_module or issubclass(type(holder), dict)):
-                continue
-            seen.add(id(holder))
-            if issubclass(type(holder), nn.parallel.DistributedDataParallel):
-                if wanted <= {id(parameter) for parameter in holder.parameters()}:
-                    found: nn.Module = holder.module
-                    return found
-            level.append(holder)
+    for holder in gc.get_referrers(*_all_classes(nn.parallel.DistributedDataParallel)):
+        if issubclass(type(holder), nn.parallel.DistributedDataParallel) and hasattr(holder, "module"):
+            if wanted <= {id(parameter) for parameter in holder.parameters()}:
+                found: nn.Module = holder.module
+                return found
     raise Error("no DistributedDataParallel holds the parameters of this bucket; give the module: State(..., model=module)")
 
 

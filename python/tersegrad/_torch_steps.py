@@ -11,12 +11,13 @@ from typing import Any, Callable, Counter, Dict, Iterable, List, Mapping, Option
 
 import torch
 
-from ._exchange import Exchange
+from ._exchange import Exchange, Flight
 from ._library import Error, Rules, TensorSpec, canonical
 from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
 _FORMAT = 1  # of state_dict
+GROUP_LEN = 4 << 20  # bytes of gradients that are encoded and sent together
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 
@@ -41,7 +42,7 @@ class Steps:
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None) -> None:
+                 summary: bool = False, writer: Any = None, group_len: int = GROUP_LEN) -> None:
         self._group = check_group(process_group)
         self._link = TorchLink(self._group)
         self.rank, self.world = self._link.rank, self._link.world
@@ -50,12 +51,15 @@ class Steps:
         if nonfinite is None:
             nonfinite = "error" if scaler is None else "pass"
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
-                                         "exchange": exchange, "threads": threads, "verify_every": verify_every}
+                                         "exchange": exchange, "threads": threads, "verify_every": verify_every,
+                                         "group_len": group_len}
         self._scaler = scaler
         self._writer = writer
         self._schedule: Optional[Callable[[int], Optional[str]]] = None
         self._described: Optional[Described] = None if model is None else describe(model)
         self._exchange: Optional[Exchange] = None
+        self._flight: Optional[Flight] = None  # of this exchange, or of one before it
+        self._facts = ""  # that ranks must have in common, about the flight
         self._parameters: List[torch.nn.Parameter] = []  # in the order of the exchange's tensors
         # States that wait for the exchange, with the recipe and exchange that they are of.
         self._loaded: Optional[Tuple[str, Optional[str], List[Dict[str, Any]]]] = None
@@ -75,6 +79,9 @@ class Steps:
         """The exchange, after the first step."""
         assert self._exchange is not None
         return self._exchange
+
+    def _settle(self) -> None:
+        """Ends the step in progress, if there is one: before anything else than a step uses the exchange."""
 
     # ---- a step --------------------------------------------------------------------------------------------------------
 
@@ -111,12 +118,18 @@ class Steps:
     def _check_same(self, gradients: Gradients) -> None:
         """Their addresses go to the library, which takes them for what they were in the first step."""
         if set(gradients) != set(self._parameters):
-            raise Error("this pass has gradients of other parameters than the first one had", "MISMATCH")
-        for parameter, (name, shape, _, dtype) in zip(self._parameters, self._made().tensors):
-            gradient = gradients[parameter]
-            if tuple(gradient.shape) != shape or dtype_name(gradient.dtype) != dtype:
-                raise Error(f"gradient {name!r} is of shape {tuple(gradient.shape)} and {gradient.dtype}, and was of {shape} and "
-                            f"{dtype} in the first step", "MISMATCH")
+            raise self._other_parameters()
+        for t, parameter in enumerate(self._parameters):
+            self._check_tensor(t, gradients[parameter])
+
+    def _other_parameters(self) -> Error:
+        return Error("this pass has gradients of other parameters than the first one had", "MISMATCH")
+
+    def _check_tensor(self, t: int, gradient: torch.Tensor) -> None:
+        name, shape, _, dtype = self._made().tensors[t]
+        if tuple(gradient.shape) != shape or dtype_name(gradient.dtype) != dtype:
+            raise Error(f"gradient {name!r} is of shape {tuple(gradient.shape)} and {gradient.dtype}, and was of {shape} and "
+                        f"{dtype} in the first step", "MISMATCH")
 
     def _start(self, gradients: Gradients, trouble: Optional[Exception]) -> None:
         """Makes the exchange; all ranks end up with one, or all raise."""
@@ -140,12 +153,32 @@ class Steps:
                                            "nonfinite": self._options["nonfinite"]})
         self._exchange, self._loaded = made, None
 
+    def _flying(self) -> Flight:
+        """The flight of the exchange, for its next step."""
+        exchange = self._made()
+        if self._flight is None or self._flight.exchange is not exchange:
+            if self._flight is not None:
+                self._flight.close()  # before another one listens to the link
+            try:
+                self._flight = Flight(exchange, self._link)
+            except Error as error:  # the others would wait for this rank
+                self._link._abort(None, str(error).encode())
+                raise
+            self._facts = f"recipe {self.recipe}\nexchange {exchange.name} since step {self.step}\n"
+        self._link.compare(self._facts)
+        return self._flight
+
+    def _flying_now(self) -> Flight:
+        """The flight of the step in progress."""
+        assert self._flight is not None
+        return self._flight
+
     def _follow_schedule(self) -> None:
         recipe = None if self._schedule is None else self._schedule(self.step)
         if recipe is not None:
-            self.set_recipe(recipe)
+            self._change_recipe(recipe)
 
-    def _reduce(self, gradients: Gradients, trouble: Optional[Exception] = None) -> None:
+    def _reduce(self, gradients: Gradients, trouble: Optional[Exception] = None, follow_schedule: bool = True) -> None:
         """One step over {parameter: gradient}, in place. `trouble` is why this rank cannot take part: it tells the others,
         who would wait for it."""
         if self._failure is not None:
@@ -153,30 +186,42 @@ class Steps:
         begin = time.monotonic()
         try:
             if trouble is None:
-                trouble = self._prepare(gradients)
+                trouble = self._prepare(gradients, follow_schedule)
             if self._exchange is None:
                 self._start(gradients, trouble)
+        except Error as error:
+            self._note_failure(error)
+            raise
+        self._conclude(lambda: self._exchange_scaled(gradients, trouble), trouble, begin)
+
+    def _conclude(self, end: Callable[[], None], trouble: Optional[Exception], begin: float) -> None:
+        """`end` ends a step that has begun at a time, and raises if it has failed; with a trouble of this rank it has."""
+        try:
             try:
-                self._exchange_scaled(gradients, trouble)
+                end()
             except Error as error:
                 if error.code != "LINK":  # it has failed on all ranks, and all come here
                     self._link.agree(sentence(trouble))
                 raise trouble or error
         except Error as error:
-            if self._link.failed is not None:
-                self._failure = error
+            self._note_failure(error)
             raise
         self._owed = None
         self.step += 1
         self._count(time.monotonic() - begin)
 
-    def _prepare(self, gradients: Gradients) -> Optional[Exception]:
+    def _note_failure(self, error: Error) -> None:
+        if self._link.failed is not None:
+            self._failure = error
+
+    def _prepare(self, gradients: Gradients, follow_schedule: bool) -> Optional[Exception]:
         """What stands in the way of this step on this rank; None: nothing."""
         try:
             self._check(gradients)
             if self._exchange is not None:
                 self._check_same(gradients)
-            self._follow_schedule()
+            if follow_schedule:
+                self._follow_schedule()
             self._factor = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         except Exception as error:
             return error
@@ -187,7 +232,7 @@ class Steps:
         """Reduces in true units, so that the residual of one step fits the next, whose scale may be another. Gradients that
         need to be changed first are copied, because a step that fails must leave them as they were."""
         if trouble is not None:  # without addresses the step fails on all ranks
-            self._made().reduce(self._link.struct, self.step, [0] * len(self._parameters))
+            self._flying().reduce(self.step, [0] * len(self._parameters))
             raise trouble
         own = [_flat(gradients[parameter]) for parameter in self._parameters]
         changed = own
@@ -195,7 +240,7 @@ class Steps:
             changed = [gradient / self._factor for gradient in own]
         if self._owed is not None:
             changed = [gradient + owed.to(gradient.dtype) for gradient, owed in zip(changed, self._owed)]
-        self._made().reduce(self._link.struct, self.step, [gradient.data_ptr() for gradient in changed])
+        self._flying().reduce(self.step, [gradient.data_ptr() for gradient in changed])
         if changed is not own:
             for gradient, result in zip(own, changed):
                 gradient.copy_(result if self._factor == 1 else result.mul_(self._factor))
@@ -244,6 +289,7 @@ class Steps:
 
     def residual(self) -> Dict[str, torch.Tensor]:
         """The residual of this rank: {name: float32 tensor of the parameter's shape}; empty before the first step."""
+        self._settle()
         out = {}
         for t, (name, shape, _, _) in enumerate(() if self._exchange is None else self._exchange.tensors):
             flat = torch.zeros(math.prod(shape), dtype=torch.float32)
@@ -262,6 +308,10 @@ class Steps:
     def set_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
         """Uses another recipe from the next step on. All ranks call it between the same two steps. The residual is kept: a
         recipe without feedback sends it with the next gradients."""
+        self._settle()
+        self._change_recipe(recipe, exchange)
+
+    def _change_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
         recipe = canonical(recipe)
         if recipe == self.recipe and exchange == self._options["exchange"]:
             return
@@ -287,7 +337,9 @@ class Steps:
 
     def state_dict(self) -> Any:
         """This rank's state, for torch.save. Nothing is sent: each rank saves its own. A dict, or, before the first step after
-        states of another number of ranks were loaded, the list of those."""
+        states of another number of ranks were loaded, the list of those. After a backward pass that was broken off, it waits until
+        the other ranks have given up its step, too."""
+        self._settle()
         if self._exchange is None and self._loaded is not None:
             states = self._loaded[2]
             return states[0] if len(states) == 1 else states
@@ -302,6 +354,7 @@ class Steps:
     def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
         """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
         of ranks, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
+        self._settle()
         states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
             raise Error("this is not what state_dict returned", "STATE")

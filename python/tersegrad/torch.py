@@ -5,24 +5,35 @@
     ddp = DistributedDataParallel(model)
     ddp.register_comm_hook(State("adacomp"), hook)
 
-There is one exchange for the whole model, not one a bucket: the hook collects the buckets of a backward pass, and when the
-last one is there a thread of the State runs one step over all of them, in place. Tensors are in the order of the module's
-named_parameters, so it is of no consequence how DistributedDataParallel fills its buckets. docs/pytorch.md is the tutorial.
+There is one exchange for the whole model, not one a bucket. Tensors are in the order of the module's named_parameters, in groups of
+that order, so it is of no consequence how DistributedDataParallel fills its buckets: a bucket only says when its gradients are
+complete.
+
+    backward pass     bucket 0      bucket 1      bucket 2
+    hook              begin, ready  ready         ready, queue the end
+    library           encode, send and check groups whose tensors are ready
+    State's thread                                wait for the end of the step, complete all futures
+
+The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
+set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
 
 import atexit
+import operator
 import queue
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed
 
-from ._library import Error, Rules
-from ._torch_link import TorchLink
+from ._exchange import close_flights, numbers
+from ._library import Error, Rules, pointers
+from ._torch_link import TorchLink, waiters
 from ._torch_model import describe, describe_list
-from ._torch_steps import Gradients, Steps, sentence
+from ._torch_steps import GROUP_LEN, Gradients, Steps, sentence
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -32,7 +43,7 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 
 __all__ = ["Reducer", "State", "Workers", "hook"]
 
-_Bucket = Tuple["torch.futures.Future[Any]", torch.Tensor, Optional[List[Tuple[Any, torch.Tensor]]]]  # parts: None if sparse
+_Future = torch.futures.Future
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
@@ -59,6 +70,61 @@ def _stop_threads() -> None:
         if thread.is_alive():  # waiting for a peer that may never answer
             link._abort(None, b"the program ends")
             thread.join(timeout=5)
+    if not _threads:
+        close_flights()
+        waiters.stop()
+
+
+class _Pass:
+    """One backward pass: its buckets so far, and whether its step is in progress."""
+
+    def __init__(self) -> None:
+        self.buckets: List[Tuple["_Future[Any]", torch.Tensor]] = []
+        self.gradients: Gradients = {}
+        self.trouble: Optional[Exception] = None  # why this rank cannot take part
+        self.follow_schedule = True               # has to be done yet
+        self.is_begun = False                     # its step
+        self.ready_n = 0                          # tensors that were reported to it
+        self.is_complete = False                  # the last bucket was there
+        self.ended = threading.Event()
+        self.error: Optional[BaseException] = None
+
+    def end(self, error: Optional[BaseException]) -> None:
+        """Completes all futures."""
+        self.error = error
+        buckets, self.buckets, self.gradients = self.buckets, [], {}
+        self.ended.set()
+        for done, buffer in buckets:
+            done.set_result(buffer if error is None else None)
+
+    def give(self, done: "_Future[Any]") -> Any:
+        """Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what follows a
+        future leaves backward() with its sentence."""
+        if self.error is not None:
+            raise Error(str(sentence(self.error)))
+        return done.value()
+
+
+class _Layout:
+    """What a bucket holds, which changes only when DistributedDataParallel fills its buckets anew."""
+
+    def __init__(self, parameters: List[Any], tensors: List[int], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> None:
+        self.parameters, self.tensors, self.numbers = parameters, tensors, numbers(tensors)
+        self.offsets = [gradient.storage_offset() - buffer.storage_offset() for gradient in gradients]
+        self.element_n, self.dtype = buffer.numel(), buffer.dtype
+        self.address = 0  # that was written for the elements
+
+    def is_of(self, parameters: List[Any], buffer: torch.Tensor) -> bool:
+        return (buffer.numel() == self.element_n and buffer.dtype is self.dtype and buffer.layout is torch.strided and
+                buffer.device.type == "cpu" and len(parameters) == len(self.parameters) and
+                all(map(operator.is_, parameters, self.parameters)))
+
+    def write_addresses(self, addresses: Any, buffer: torch.Tensor) -> None:
+        address = buffer.data_ptr()
+        if address != self.address:
+            for tensor, offset in zip(self.tensors, self.offsets):
+                addresses[tensor] = address + offset * buffer.element_size()
+            self.address = address
 
 
 class State(Steps):
@@ -77,42 +143,120 @@ class State(Steps):
     verify_every   steps between comparisons of the averages on all ranks; 0: never
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
+    group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end
 
     Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
     """
 
     def _begin(self) -> None:
-        self._gathered: List[_Bucket] = []
-        self._refused: List[_Bucket] = []
+        self._pass: Optional[_Pass] = None
+        self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
+        self._layouts: Dict[int, _Layout] = {}
+        self._addresses: Any = None  # of all gradients
+        self._numbers: Dict[int, int] = {}  # {id of a parameter: number of its tensor}
         self._jobs: _Jobs = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
 
-    def _collect(self, bucket: GradBucket) -> "torch.futures.Future[torch.Tensor]":
-        done: "torch.futures.Future[Any]" = torch.futures.Future()
-        buffer, parts = bucket.buffer(), None
-        if buffer.layout == torch.strided:
-            parts = list(zip(bucket.parameters(), bucket.gradients()))
-        trouble: Optional[Exception] = None
-        try:
-            self._check_model(bucket.parameters())
-        except Exception as error:
-            trouble = error
-        # Buckets of another model are kept apart from those of the State's own, whose pass may be under way.
-        if trouble is not None:
-            gathered = self._refused
-        else:
-            gathered = self._gathered
-            if bucket.index() == 0:  # of a new pass; one that was broken off has left nothing
-                gathered.clear()
-        gathered.append((done, buffer, parts))
+    def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
+        done: "_Future[Any]" = torch.futures.Future()
+        parameters, buffer = bucket.parameters(), bucket.buffer()
+        layout = self._layouts.get(bucket.index())
+        if layout is None or not layout.is_of(parameters, buffer):
+            layout = None
+            try:
+                self._check_model(parameters)
+            except Exception as error:
+                return self._refuse(bucket, done, error)
+        if bucket.index() == 0 or self._pass is None or self._pass.is_complete:
+            self._settle()
+            self._pass = _Pass()
+            self._begin_pass(self._pass)
+        now = self._pass
+        now.buckets.append((done, buffer))
+        self._take(now, bucket, parameters, buffer, layout)
         if bucket.is_last():
-            of_pass = list(gathered)
-            gathered.clear()
-            self._queue(lambda: self._finish(of_pass, trouble))
-        # Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what
-        # follows a future leaves backward() with its sentence.
-        return done.then(self._give)
+            now.is_complete = True
+            begin = time.monotonic()
+            self._queue(lambda: self._finish(now, begin))
+        return done.then(now.give)
+
+    def _refuse(self, bucket: GradBucket, done: "_Future[Any]", trouble: Exception) -> "_Future[torch.Tensor]":
+        """Buckets of another model. They are kept apart from those of the State's own, whose step may be in progress; so that step
+        is not failed, and the others learn of it when this rank ends."""
+        other = _Pass()
+        self._refused.append((done, bucket.buffer()))
+        if bucket.is_last():
+            other.buckets, self._refused = self._refused, []
+            self._queue(lambda: self._end(other, trouble))
+        other.error = trouble
+        return done.then(other.give)
+
+    def _begin_pass(self, now: _Pass) -> None:
+        """Begins the step of a pass, if its gradients can be reduced as they are."""
+        if self._exchange is None or self._failure is not None or self._scaler is not None:
+            return
+        try:
+            now.follow_schedule = False
+            self._follow_schedule()
+            if self._owed is None:
+                if self._addresses is None:
+                    self._addresses = pointers([0] * len(self._parameters))
+                    self._numbers = {id(parameter): t for t, parameter in enumerate(self._parameters)}
+                self._flying().begin(self.step, self._addresses)
+                now.is_begun = True
+        except Exception as error:
+            now.trouble = error
+
+    def _take(self, now: _Pass, bucket: GradBucket, parameters: List[Any], buffer: torch.Tensor, layout: Optional[_Layout]) -> None:
+        """The gradients of a bucket: reports them to the step of the pass, or keeps them until it begins."""
+        try:
+            if buffer.layout != torch.strided:
+                raise Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
+            if not now.is_begun:
+                now.gradients.update(zip(parameters, bucket.gradients()))
+                return
+            if layout is None:
+                gradients = bucket.gradients()
+                layout = self._layouts[bucket.index()] = self._new_layout(parameters, buffer, gradients)
+            layout.write_addresses(self._addresses, buffer)
+            now.ready_n += len(layout.tensors)
+            if bucket.is_last() and now.ready_n != len(self._parameters):
+                raise self._other_parameters()
+            if now.trouble is None:
+                self._flying_now().ready(layout.numbers)
+        except Exception as error:
+            now.trouble = now.trouble or error
+
+    def _new_layout(self, parameters: List[Any], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> _Layout:
+        for other in self._layouts.values():
+            other.address = 0  # its tensors may be in another bucket now
+        by_parameter = dict(zip(parameters, gradients))
+        self._check(by_parameter)
+        tensors = [self._numbers.get(id(parameter)) for parameter in parameters]
+        known = [t for t in tensors if t is not None]
+        if len(known) != len(tensors):
+            raise self._other_parameters()
+        for t, gradient in zip(known, gradients):
+            self._check_tensor(t, gradient)
+        return _Layout(parameters, known, buffer, gradients)
+
+    def _settle(self) -> None:
+        """A pass that was broken off (by an exception in backward) has a step of which tensors are missing: it fails on all ranks.
+        Those that have broken it off, too, do the same when they come here."""
+        now = self._pass
+        if now is None:
+            return
+        if now.is_complete:
+            now.ended.wait()
+        elif now.is_begun:
+            error = Error("a backward pass was broken off before its last gradients were there")
+            try:
+                self._conclude(self._flying_now().wait, error, time.monotonic())
+            except Exception:
+                pass  # of no interest to the next pass, unless the link has failed, which it will find
+            now.end(error)
+        self._pass = None
 
     def _queue(self, job: Callable[[], None]) -> None:
         if self._thread is None:
@@ -122,26 +266,21 @@ class State(Steps):
             weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(job)
 
-    def _give(self, done: "torch.futures.Future[Any]") -> Any:
-        if self._error is not None:
-            raise Error(str(sentence(self._error)))
-        return done.value()
-
-    def _finish(self, gathered: List[_Bucket], trouble: Optional[Exception] = None) -> None:
-        """One step over the buckets of a pass, by the thread. `trouble` is why there can be none."""
-        self._error = None
+    def _finish(self, now: _Pass, begin: float) -> None:
+        """The end of a pass, by the thread."""
+        failure: Optional[BaseException] = None
         try:
-            gradients: Gradients = {}
-            for _, _, parts in gathered:
-                if parts is None:
-                    trouble = Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
-                else:
-                    gradients.update(parts)
-            self._reduce(gradients, trouble)
+            if now.is_begun:
+                self._conclude(self._flying_now().wait, now.trouble, begin)
+            else:
+                self._reduce(now.gradients, now.trouble, now.follow_schedule)
         except BaseException as error:  # of whatever kind, or backward() would wait for ever
-            self._error = error
-        for done, buffer, _ in gathered:
-            done.set_result(buffer if self._error is None else None)
+            failure = error
+        self._end(now, failure)
+
+    def _end(self, now: _Pass, error: Optional[BaseException]) -> None:
+        self._error = error
+        now.end(error)
 
     def _strides(self, parameter: torch.Tensor) -> Tuple[int, ...]:
         """In a bucket a gradient lies as its parameter does, which may be channels_last. (The views that GradBucket.gradients()
@@ -171,10 +310,10 @@ class Reducer(Steps):
     def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
                  seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None) -> None:
+                 summary: bool = False, writer: Any = None, group_len: int = GROUP_LEN) -> None:
         super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
                          nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
-                         summary=summary, writer=writer)
+                         summary=summary, writer=writer, group_len=group_len)
         self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
 
     @torch.no_grad()

@@ -13,15 +13,63 @@
 
 /* ---- bookkeeping ------------------------------------------------------------------------------------------------------ */
 
-void tg_step_count(tg_exchange *x, const tg_op *op, const size_t *payload)
+void tg_step_add(tg_meter *meter, const tg_meter *more)
 {
+    meter->payload += more->payload;
+    meter->header += more->header;
+    meter->received += more->received;
+    meter->between += more->between;
+}
+
+void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t *payload)
+{
+    tg_meter bytes = {0};
     for (uint32_t p = 0; p < x->world; p++) {
         uint64_t payload_len = payload != NULL ? payload[p] : 0;
-        x->counts.last.payload += payload_len;
-        x->counts.last.header += op->sends[p].len - payload_len;
-        x->counts.last.received += op->recvs[p].len;
-        x->counts.last.between += p / x->host_size != x->rank / x->host_size ? op->sends[p].len : 0;
+        bytes.payload += payload_len;
+        bytes.header += op->sends[p].len - payload_len;
+        bytes.received += op->recvs[p].len;
+        bytes.between += p / x->host_size != x->rank / x->host_size ? op->sends[p].len : 0;
     }
+    tg_step_add(&x->counts.last, &bytes);
+    if (lane != NULL) {
+        tg_step_add(&lane->counts.last, &bytes);
+    }
+}
+
+/* Ends the count of a step. */
+static void add_up(tg_counts *counts, bool is_well)
+{
+    tg_meter *total = &counts->total, *last = &counts->last;
+    last->steps = is_well ? 1 : 0;
+    total->steps += last->steps;
+    total->logical += last->logical;
+    total->dense += last->dense;
+    tg_step_add(total, last);
+    total->encode_ns += last->encode_ns;
+    total->decode_ns += last->decode_ns;
+    total->wire_ns += last->wire_ns;
+    total->wait_ns += last->wait_ns;
+    total->exposed_ns += last->exposed_ns;
+}
+
+/* Ends the count of a step, of all groups and of all of it. */
+static void add_up_all(tg_exchange *x, bool is_well)
+{
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        const tg_meter *lane = &x->lanes[g].counts.last;
+        x->counts.last.encode_ns += lane->encode_ns;
+        x->counts.last.decode_ns += lane->decode_ns;
+        x->counts.last.wait_ns += lane->wait_ns;
+        add_up(&x->lanes[g].counts, is_well);
+    }
+    add_up(&x->counts, is_well);
+}
+
+void tg_step_expose(tg_exchange *x, uint64_t ns)
+{
+    x->counts.last.exposed_ns += ns;
+    x->counts.total.exposed_ns += ns;
 }
 
 void tg_step_fail(tg_exchange *x, tg_status status, const tg_detail *why)
@@ -38,20 +86,12 @@ void tg_step_close(tg_exchange *x)
 
 static tg_status end_step(tg_exchange *x, tg_status status)
 {
-    tg_meter *total = &x->counts.total;
     if (x->hosts != NULL) {
         tg_hosts_end(x);
     }
     x->step.phase = TG_IDLE;
     x->votes.is_cast = false;
-    x->counts.last.steps = status == TG_OK ? 1 : 0;
-    total->steps += x->counts.last.steps;
-    total->logical += x->counts.last.logical;
-    total->dense += x->counts.last.dense;
-    total->payload += x->counts.last.payload;
-    total->header += x->counts.last.header;
-    total->received += x->counts.last.received;
-    total->between += x->counts.last.between;
+    add_up_all(x, status == TG_OK);
     return status;
 }
 
@@ -99,7 +139,7 @@ static tg_status ask_reason(tg_exchange *x, tg_op *op)
                   .world = x->world,
                   .sends = votes->sends,
                   .recvs = votes->recvs};
-    tg_step_count(x, op, NULL);
+    tg_step_count(x, NULL, op, NULL);
     return TG_MORE;
 }
 
@@ -193,7 +233,9 @@ tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
             return TG_OK;
         }
         if (x->step.phase == TG_CLOSING) {
+            uint64_t begin = tg_step_now(x);
             finish(x);
+            x->counts.last.decode_ns += tg_step_now(x) - begin;
             x->is_open = true;
             x->done.step = x->step.number;
             x->done.any = true;
@@ -222,8 +264,10 @@ void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const 
 {
     x->step = (tg_step){.phase = phase, .number = number, .grads = grads};
     for (uint32_t g = 0; g < x->lane_n; g++) {
-        x->lanes[g].phase = TG_LANE_START;
-        x->lanes[g].round = 0;
+        tg_lane *lane = &x->lanes[g];
+        lane->phase = TG_LANE_START;
+        lane->round = 0;
+        lane->counts.last = (tg_meter){.logical = lane->counts.logical, .dense = lane->counts.dense};
     }
     x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
     if (x->hosts != NULL) {

@@ -121,6 +121,13 @@ typedef struct tg_lengths {
     uint32_t hop;      /* of those in which lengths are handed on */
 } tg_lengths;
 
+/* Bytes and times: of the last step and of all; and those of every step. */
+typedef struct tg_counts {
+    tg_meter last, total;
+    uint64_t logical; /* of the gradients */
+    uint64_t dense;   /* that a rank would send to all-reduce them as they are */
+} tg_counts;
+
 typedef enum tg_lane_phase {
     TG_LANE_START,    /* a round is to begin */
     TG_LANE_LENGTHS,  /* lengths are out */
@@ -135,6 +142,7 @@ typedef struct tg_lane {
     uint32_t round;
     tg_mail mail;
     tg_lengths lengths;
+    tg_counts counts;
 } tg_lane;
 
 /* The smallest or the largest value of all ranks, and the lowest rank that has it. */
@@ -184,13 +192,6 @@ typedef struct tg_carrier {
     void *average_space;
 } tg_carrier;
 
-/* Bytes: of the last step and of all; and those of every step. */
-typedef struct tg_counts {
-    tg_meter last, total;
-    uint64_t logical; /* of the gradients */
-    uint64_t dense;   /* that a rank would send to all-reduce them as they are */
-} tg_counts;
-
 /* The last step that succeeded, if any did. */
 typedef struct tg_done {
     uint64_t step;
@@ -215,13 +216,17 @@ struct tg_exchange {
     tg_step step;
     tg_lane *lanes; /* one a group */
     uint32_t lane_n;
-    tg_lane *lane; /* that is being worked on */
+    tg_lane *lane;         /* that is being worked on */
+    uint64_t (*now)(void); /* nanoseconds; NULL: no times are taken */
     tg_votes votes;
     tg_counts counts;
     tg_done done;
 };
 
 /* ---- exchange.c: a step --------------------------------------------------------------------------------------------------- */
+
+/* Adds bytes to those of a meter. */
+void tg_step_add(tg_meter *meter, const tg_meter *more);
 
 /* Begins a step, once an exchange is known to be between steps. */
 void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads);
@@ -236,8 +241,17 @@ void tg_step_close(tg_exchange *x);
 /* Notes that this rank has failed, unless it has before. */
 void tg_step_fail(tg_exchange *x, tg_status status, const tg_detail *why);
 
-/* Counts what an operation sends. `payload` may be NULL. */
-void tg_step_count(tg_exchange *x, const tg_op *op, const size_t *payload);
+/* Counts what an operation of a lane sends, or of a vote if `lane` is NULL. `payload` may be NULL. */
+void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t *payload);
+
+/* After a step: adds the time that the caller has waited for it. */
+void tg_step_expose(tg_exchange *x, uint64_t ns);
+
+/* The time, if times are taken. */
+static inline uint64_t tg_step_now(const tg_exchange *x)
+{
+    return x->now == NULL ? 0 : x->now();
+}
 
 /* ---- rounds.c: the way of a group ------------------------------------------------------------------------------------------ */
 

@@ -22,6 +22,18 @@ void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total)
     }
 }
 
+void tg_exchange_group_meter(const tg_exchange *x, size_t group, tg_meter *last, tg_meter *total)
+{
+    const tg_meter nothing = {0};
+    bool exists = x != NULL && group < x->lane_n;
+    if (last != NULL) {
+        *last = exists ? x->lanes[group].counts.last : nothing;
+    }
+    if (total != NULL) {
+        *total = exists ? x->lanes[group].counts.total : nothing;
+    }
+}
+
 tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why)
 {
     TG_NEED(out, why);

@@ -168,8 +168,10 @@ tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *wh
 void tg_hosts_begin(tg_exchange *x)
 {
     tg_hosts *h = x->hosts;
+    h->inside->now = x->now;
     tg_step_begin(h->inside, TG_FLYING, x->step.number, x->step.grads);
     if (h->between != NULL) {
+        h->between->now = x->now;
         tg_step_begin(h->between, TG_FLYING, x->step.number, h->means);
     }
     for (uint32_t g = 0; g < x->lane_n; g++) {
@@ -189,14 +191,18 @@ void tg_hosts_finish(tg_exchange *x)
     }
 }
 
+/* Bytes, and times by group, which end_step adds up. */
 static void end_one(tg_exchange *x, tg_exchange *in)
 {
-    tg_meter *last = &x->counts.last;
     in->step.phase = TG_IDLE;
-    last->payload += in->counts.last.payload;
-    last->header += in->counts.last.header;
-    last->received += in->counts.last.received;
-    last->between += in->counts.last.between;
+    tg_step_add(&x->counts.last, &in->counts.last);
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        tg_meter *lane = &x->lanes[g].counts.last;
+        const tg_meter *own = &in->lanes[g].counts.last;
+        tg_step_add(lane, own);
+        lane->encode_ns += own->encode_ns;
+        lane->decode_ns += own->decode_ns;
+    }
 }
 
 void tg_hosts_end(tg_exchange *x)

@@ -138,7 +138,7 @@ static tg_status send_lengths(tg_exchange *x, tg_op *op)
     }
     x->lane->phase = TG_LANE_LENGTHS;
     *op = op_of(x, TG_ALLTOALLV, l->sends, l->recvs);
-    tg_step_count(x, op, NULL);
+    tg_step_count(x, x->lane, op, NULL);
     return TG_MORE;
 }
 
@@ -172,7 +172,7 @@ static tg_status send_messages(tg_exchange *x, tg_op *op)
     const tg_mail *mail = &x->lane->mail;
     x->lane->phase = TG_LANE_MESSAGES;
     *op = op_of(x, mail->kind, mail->sends, mail->recvs);
-    tg_step_count(x, op, mail->payload);
+    tg_step_count(x, x->lane, op, mail->payload);
     return TG_MORE;
 }
 
@@ -222,10 +222,12 @@ static tg_status start_round(tg_exchange *x, tg_op *op)
     mail->self_len = 0;
     mail->root = 0;
     mail->is_known = false;
+    uint64_t begin = tg_step_now(x);
     x->protocol->shape(x, x->lane->round);
     if (x->step.status == TG_OK) {
         x->step.status = x->protocol->send(x, x->lane->round, &x->step.why);
     }
+    x->lane->counts.last.encode_ns += tg_step_now(x) - begin;
     if (x->step.status != TG_OK) {
         spoil_messages(x);
     }
@@ -234,10 +236,12 @@ static tg_status start_round(tg_exchange *x, tg_op *op)
 
 static tg_status receive_messages(tg_exchange *x, tg_op *op)
 {
+    uint64_t begin = tg_step_now(x);
     heed_spoiled(x);
     if (x->step.status == TG_OK) {
         x->step.status = x->protocol->receive(x, x->lane->round, &x->step.why);
     }
+    x->lane->counts.last.decode_ns += tg_step_now(x) - begin;
     x->lane->round++;
     return start_round(x, op);
 }

@@ -89,6 +89,27 @@ static uint64_t agree_on(const tg_exchange *x)
     return tg_hash(facts, sizeof facts);
 }
 
+/* Every slice but its own once to its owner, and its own to all others. */
+static uint64_t dense_of(uint64_t logical, uint32_t world)
+{
+    uint64_t others = world - 1;
+    return logical / world * 2 * others + logical % world * 2 * others / world;
+}
+
+static void count_dense(tg_exchange *x)
+{
+    const tg_layout *l = x->codec->layout;
+    for (size_t t = 0; t < l->tensor_n; t++) {
+        uint64_t len = l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
+        x->counts.logical += len;
+        x->lanes[tg_exchange_group(x, t)].counts.logical += len;
+    }
+    x->counts.dense = dense_of(x->counts.logical, x->world);
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        x->lanes[g].counts.dense = dense_of(x->lanes[g].counts.logical, x->world);
+    }
+}
+
 /* Whether ranks of a host sum first, so that this exchange only knows the tensors and others do its work. */
 static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
 {
@@ -147,13 +168,7 @@ static tg_status set_up(tg_exchange *x, const tg_seat *seat, const char *recipe,
     own.describe = 0;
     TG_TRY(make_codec(x, seat, recipe, tensors, tensor_n, &own, why));
     TG_TRY(open_lanes(x, why));
-    const tg_layout *layout = x->codec->layout;
-    for (size_t t = 0; t < tensor_n; t++) {
-        x->counts.logical += layout->tensor_elements[t] * tg_dtype_len(layout->tensors[t].dtype);
-    }
-    /* Every slice but its own once to its owner, and its own to all others. */
-    uint64_t others = x->world - 1;
-    x->counts.dense = x->counts.logical / x->world * 2 * others + x->counts.logical % x->world * 2 * others / x->world;
+    count_dense(x);
     x->verify_every = opt->verify_every;
     x->agreement = agree_on(x);
     TG_TRY(acquire_votes(x, why));

@@ -131,7 +131,7 @@ static tg_status send(tg_exchange *x, tg_op *op)
     }
     *op =
         (tg_op){.kind = TG_ALLTOALLV, .rank = x->rank, .world = x->world, .sends = votes->sends, .recvs = votes->recvs};
-    tg_step_count(x, op, NULL);
+    tg_step_count(x, NULL, op, NULL);
     return TG_MORE;
 }
 

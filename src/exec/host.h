@@ -12,6 +12,12 @@ typedef struct tg_written {
 } tg_written;
 
 /* What a run and the runs that share with it use in turns. */
+/* The step whose coordinates are drawn, if any are. */
+typedef struct tg_drawn {
+    uint64_t step;
+    bool is_drawn;
+} tg_drawn;
+
 typedef struct tg_workspace {
     tg_pool *pool;
     uint32_t workers;    /* threads of the pool */
@@ -22,7 +28,7 @@ typedef struct tg_workspace {
     uint32_t *lists;     /* space for coordinates of chunks that send few */
     uint64_t list_n;
     uint64_t step;   /* that is encoded or decoded */
-    uint64_t *drawn; /* of each group: the step whose coordinates are drawn, plus 1; 0: none are */
+    tg_drawn *drawn; /* of each group */
 } tg_workspace;
 
 /* The measuring pass of one unit, one lane. */
@@ -50,6 +56,15 @@ extern const tg_route *const tg_host_routes[TG_ROUTE_N];
 
 /* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
 uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
+
+/* Prefetches the start of what the select part keeps of a unit. It is too far from that of the next unit for hardware to do so. */
+static inline void tg_host_prefetch_select(const tg_unit_work *w)
+{
+    enum { LINES = 3 };
+    for (size_t i = 0; w->select != NULL && i < LINES; i++) {
+        __builtin_prefetch((const char *)w->select + 64 * i, 1);
+    }
+}
 
 /* Refuses a step because of a tensor, plus 1, with NaN or Inf. */
 tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *source, tg_detail *why) TG_CHECKED;

@@ -79,8 +79,12 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
     const tg_chunk *chunk = &p->chunks[i];
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
     const tg_route *route = tg_host_routes[u->route];
+    p->hashes[i] = tg_host_hash_chunk(p->view->bytes, v);
+    if (route == NULL || route->check == NULL) {
+        return;
+    }
     uint64_t cap = 0;
-    uint32_t *list = p->view->has_lists ? tg_host_list(&cap, p->run, chunk) : NULL;
+    uint32_t *list = p->view->has_lists && v->is_listed ? tg_host_list(&cap, p->run, chunk) : NULL;
     tg_decoding d = {.unit = u,
                      .work = &p->run->units[chunk->unit],
                      .chunk = chunk,
@@ -88,8 +92,7 @@ static void check_chunk(void *context, uint32_t worker, size_t i)
                      .body = p->view->bytes,
                      .list = v->count <= cap ? list : NULL,
                      .scratch = &p->run->work->scratch[worker]};
-    p->hashes[i] = tg_host_hash_chunk(p->view->bytes, v);
-    if (route != NULL && route->check != NULL && !route->check(&d)) {
+    if (!route->check(&d)) {
         atomic_store_explicit(&p->bad, i + 1, memory_order_relaxed);
     }
 }
@@ -112,14 +115,19 @@ uint64_t tg_host_time(const tg_plan *plan, const tg_chunk *chunks, const tg_view
     return time;
 }
 
-tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len, tg_detail *why)
+/* Finds all chunks and, if `checks`, checks each right after. That all are found is more than that each is sound: what
+ * cannot be found is reported first. */
+static tg_status find_chunks(pass *p, uint32_t slice, size_t len, bool checks, tg_detail *why)
 {
-    const tg_grid *grid = plan->grid;
+    const tg_grid *grid = p->plan->grid;
     size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first, at = 0;
-    pass p = {.run = run, .plan = plan, .chunks = grid->chunks + first, .view = view};
+    const uint32_t *known_n = p->run->work->known_n + first;
     for (size_t i = 0; i < chunk_n; i++) {
-        if (!find_chunk(&view->chunks[i], &p, i, run->work->known_n[first + i], &at, len)) {
-            return damaged(&p, i, why);
+        if (!find_chunk(&p->view->chunks[i], p, i, known_n[i], &at, len)) {
+            return damaged(p, i, why);
+        }
+        if (checks) {
+            check_chunk(p, 0, i);
         }
     }
     if (at != len) {
@@ -128,16 +136,19 @@ tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uin
     return TG_OK;
 }
 
+tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len, tg_detail *why)
+{
+    pass p = {.run = run, .plan = plan, .chunks = plan->grid->chunks + plan->grid->first[slice], .view = view};
+    return find_chunks(&p, slice, len, false, why);
+}
+
 tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
                         size_t len, tg_detail *why)
 {
     const tg_grid *grid = plan->grid;
     size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
     pass p = {.run = run, .plan = plan, .chunks = grid->chunks + first, .view = view, .hashes = hashes};
-    TG_TRY(tg_host_find(view, run, plan, slice, len, why));
-    for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
-        check_chunk(&p, 0, i);
-    }
+    TG_TRY(find_chunks(&p, slice, len, run->work->workers == 1, why));
     if (run->work->workers > 1) {
         uint64_t time = tg_host_time(plan, p.chunks, view->chunks, chunk_n);
         tg_pool_run_about(run->work->pool, time, chunk_n, check_chunk, &p);

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Runs jobs by all threads; one thread needs no pool. */
@@ -59,14 +60,14 @@ static void draw(tg_run *run, uint32_t group, uint64_t step, bool own_too)
             u->stages.select->draw(run->units[i].select, u->stages.select_params, u->unit->n, &stream);
         }
     }
-    run->work->drawn[group] = step + 1;
+    run->work->drawn[group] = (tg_drawn){step, true};
     count_group(run, group);
 }
 
 void tg_host_draw(tg_run *run, uint32_t group, uint64_t step)
 {
     run = run->parent != NULL ? run->parent : run;
-    if (run->plan->has_draws && run->work->drawn[group] != step + 1) {
+    if (run->plan->has_draws && !(run->work->drawn[group].is_drawn && run->work->drawn[group].step == step)) {
         draw(run, group, step, false);
     }
     run->work->step = step;
@@ -97,15 +98,18 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_b
 }
 
 /* What the loads of a unit need. */
-static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source *source, uint32_t worker)
+static tg_encoding encoding_of(const tg_run *run, uint32_t unit, const tg_source *source, uint32_t worker,
+                               tg_encoded *result)
 {
+    tg_encoded_start(result);
     return (tg_encoding){.plan = run->plan,
                          .unit = &run->plan->units[unit],
                          .work = &run->units[unit],
                          .source = source,
                          .residuals = run->residuals,
                          .scratch = &run->work->scratch[worker],
-                         .step = run->work->step};
+                         .step = run->work->step,
+                         .result = result};
 }
 
 /* ---- clipping -------------------------------------------------------------------------------------------------------- */
@@ -116,6 +120,7 @@ typedef struct pass {
     uint32_t group;
     tg_lane_job *lanes; /* of the group's units that are measured */
     size_t lane_n;
+    atomic_bool has_lanes; /* some unit is shared among lanes */
 } pass;
 
 static pass pass_of(tg_run *run, uint32_t group, const tg_source *source)
@@ -142,7 +147,8 @@ static void clip_unit(void *context, uint32_t worker, size_t job)
     w->clip = 1.0f;
     for (uint64_t at = u->lo; most > 0 && at < u->hi; at += TG_BLOCK) {
         size_t n = u->hi - at < TG_BLOCK ? (size_t)(u->hi - at) : TG_BLOCK;
-        tg_encoding e = encoding_of(p->run, i, p->source, worker);
+        tg_encoded result;
+        tg_encoding e = encoding_of(p->run, i, p->source, worker, &result);
         const float *g = tg_load_gradient(&e, at, n);
         tg_tree_add_squares(&squares, g, g != NULL ? n : 0); /* what is refused is found again, and reported, later */
     }
@@ -171,20 +177,35 @@ static const float *load(tg_encoding *e, uint64_t at, size_t n, bool keeps)
 }
 
 /* Short stretches from all over a unit, for a part that guesses from them; returns their number of elements. A sample costs as much
- * as measuring twice as many elements, so it is a small share of them; less than SAMPLE_MIN would tell too little. */
-enum { STRETCH = 64, SAMPLE_SHARE = 64, SAMPLE_MIN = 1024 };
+ * as measuring twice as many elements, so it is a small share of them; less than SAMPLE_MIN would tell too little. Of short units
+ * a larger share is worth it. */
+enum { STRETCH = 64, SAMPLE_MIN = 128 };
+
+static uint64_t sample_of(uint64_t n)
+{
+    static const struct {
+        uint64_t share, most;
+    } steps[] = {{4, 256}, {16, 1024}, {64, TG_SAMPLE_MAX}};
+    uint64_t sample_n = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        uint64_t share = n / steps[i].share < steps[i].most ? n / steps[i].share : steps[i].most;
+        sample_n = share > sample_n ? share : sample_n;
+    }
+    return sample_n;
+}
 
 static size_t take_sample(float *sample, const pass *p, uint32_t i, uint32_t worker)
 {
     const tg_unit_plan *u = &p->run->plan->units[i];
-    uint64_t share = (u->hi - u->lo) / SAMPLE_SHARE;
-    size_t stretches = (size_t)(share < TG_SAMPLE_MAX ? share : TG_SAMPLE_MAX) / STRETCH, n = 0;
+    uint64_t share = sample_of(u->hi - u->lo);
+    size_t stretches = (size_t)share / STRETCH, n = 0;
     if (share < SAMPLE_MIN) {
         return 0;
     }
     for (size_t s = 0; s < stretches; s++) {
         uint64_t at = u->lo + (u->hi - u->lo - STRETCH) / stretches * s;
-        tg_encoding e = encoding_of(p->run, i, p->source, worker);
+        tg_encoded result;
+        tg_encoding e = encoding_of(p->run, i, p->source, worker, &result);
         const float *values = load(&e, at, STRETCH, false);
         if (values == NULL) {
             return 0; /* what is refused is found again, and reported, when it is measured */
@@ -209,19 +230,14 @@ static void start_unit(const pass *p, uint32_t i)
     select->start(w->select, params, u->hi - u->lo, w->lanes, w->lane_n);
 }
 
-static void begin_unit(void *context, uint32_t worker, size_t job)
+static void begin_unit(const pass *p, uint32_t unit, uint32_t worker)
 {
-    const pass *p = context;
-    const tg_lane_job *lane = &p->lanes[job];
-    tg_unit_work *w = &p->run->units[lane->unit];
-    const tg_select_part *select = p->run->plan->units[lane->unit].stages.select;
-    if (lane->lane != 0) {
-        return; /* once a unit */
-    }
+    tg_unit_work *w = &p->run->units[unit];
+    const tg_select_part *select = p->run->plan->units[unit].stages.select;
     w->measures = true;
-    start_unit(p, lane->unit);
+    start_unit(p, unit);
     float *sample = p->run->work->scratch[worker].sum;
-    size_t sample_n = select->estimate != NULL ? take_sample(sample, p, lane->unit, worker) : 0;
+    size_t sample_n = select->estimate != NULL ? take_sample(sample, p, unit, worker) : 0;
     if (sample_n > 0) {
         select->estimate(w->select, sample, sample_n);
     }
@@ -233,18 +249,19 @@ static void measure_lane(void *context, uint32_t worker, size_t job)
     tg_lane_job *lane = &p->lanes[job];
     const tg_unit_plan *u = &p->run->plan->units[lane->unit];
     const tg_unit_work *w = &p->run->units[lane->unit];
-    lane->bad_tensor = 0;
     if (!w->measures) {
         return;
     }
+    lane->bad_tensor = 0;
     uint64_t at = u->lo + lane->lane * w->lane_n;
     uint64_t end = u->hi - u->lo > (lane->lane + 1) * w->lane_n ? at + w->lane_n : u->hi;
-    tg_encoding e = encoding_of(p->run, lane->unit, p->source, worker);
+    tg_encoded result;
+    tg_encoding e = encoding_of(p->run, lane->unit, p->source, worker, &result);
     for (size_t n = 0; at < end; at += n) {
         n = end - at < TG_BLOCK ? (size_t)(end - at) : TG_BLOCK;
         const float *values = load(&e, at, n, true);
         if (values == NULL) {
-            lane->bad_tensor = e.result.bad_tensor;
+            lane->bad_tensor = result.bad_tensor;
             return;
         }
         u->stages.select->measure(w->select, lane->lane, at, values, n);
@@ -311,6 +328,34 @@ static void take_turns(const pass *p)
     }
 }
 
+/* The first job of a lane. A unit of one lane, as short ones are, is selected from at once, while it is in the caches. */
+static void begin_lane(void *context, uint32_t worker, size_t job)
+{
+    enum { LATER = 8 };
+    pass *p = context;
+    tg_lane_job *lane = &p->lanes[job];
+    tg_unit_work *w = &p->run->units[lane->unit];
+    lane->bad_tensor = 0;
+    if (p->lane_n - job > LATER) {
+        tg_host_prefetch_select(&p->run->units[lane[LATER].unit]);
+    }
+    if (lane->lane == 0) { /* once a unit */
+        begin_unit(p, lane->unit, worker);
+    }
+    if (w->lanes > 1) {
+        atomic_store_explicit(&p->has_lanes, true, memory_order_relaxed);
+        return;
+    }
+    for (measure_lane(p, worker, job); lane->bad_tensor == 0; measure_lane(p, worker, job)) {
+        finish_unit(p, worker, job);
+        if (!w->measures) {
+            break;
+        }
+        start_unit(p, lane->unit); /* again, without the estimate, which has misled it */
+    }
+    w->measures = false;
+}
+
 /* Starts units that were misled by an estimate again, without it. Returns whether there are such. */
 static bool start_again(const pass *p)
 {
@@ -358,17 +403,22 @@ tg_status tg_host_select(tg_run *run, uint32_t group, uint64_t step, const tg_so
     if (p.lane_n == 0) {
         return TG_OK;
     }
-    run_jobs(run, p.lane_n, begin_unit, &p);
+    run_jobs(run, p.lane_n, begin_lane, &p);
     for (bool again = true; again;) {
-        run_jobs(run, p.lane_n, measure_lane, &p);
+        bool has_lanes = atomic_load_explicit(&p.has_lanes, memory_order_relaxed);
+        if (has_lanes) {
+            run_jobs(run, p.lane_n, measure_lane, &p);
+        }
         for (size_t j = 0; j < p.lane_n; j++) {
             if (p.lanes[j].bad_tensor != 0) {
                 return tg_host_refuse(run, p.lanes[j].bad_tensor, source, why);
             }
         }
-        run_jobs(run, p.lane_n, finish_unit, &p);
-        take_turns(&p);
-        again = start_again(&p);
+        if (has_lanes) {
+            run_jobs(run, p.lane_n, finish_unit, &p);
+            take_turns(&p);
+        }
+        again = has_lanes && start_again(&p);
     }
     return TG_OK;
 }

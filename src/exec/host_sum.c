@@ -20,7 +20,7 @@ static tg_decoding decoding_of(const pass *p, size_t i, size_t b, uint32_t worke
     const tg_chunk *chunk = &p->chunks[i];
     const tg_view *view = &p->bodies[b].chunks[i];
     uint64_t cap = 0;
-    uint32_t *list = p->bodies[b].has_lists ? tg_host_list(&cap, p->run, chunk) : NULL;
+    uint32_t *list = p->bodies[b].has_lists && view->is_listed ? tg_host_list(&cap, p->run, chunk) : NULL;
     return (tg_decoding){.unit = &p->run->plan->units[chunk->unit],
                          .work = &p->run->units[chunk->unit],
                          .chunk = chunk,
@@ -108,7 +108,7 @@ static void add_chunk(void *context, uint32_t worker, size_t i)
     pass *p = context;
     const tg_chunk *chunk = &p->chunks[i];
     const tg_unit_plan *u = &p->run->plan->units[chunk->unit];
-    const tg_piece *piece = tg_unit_piece(u->unit, chunk->at);
+    const tg_piece *piece = u->unit->piece_n == 1 ? u->unit->pieces : tg_unit_piece(u->unit, chunk->at);
     uint64_t from = chunk->at - piece->at;
     if (piece->n - from < chunk->n) {
         sum_chunk(context, worker, i);

@@ -16,6 +16,8 @@ typedef struct pass {
     tg_body *bodies;
     uint32_t from, to;    /* slices */
     size_t first;         /* chunk */
+    atomic_bool refused;  /* a chunk holds NaN or Inf */
+    atomic_bool waits;    /* a chunk waits for the scale of its unit */
     atomic_size_t placed; /* chunks that have their place, and where the last of them ends */
     uint8_t *end;
 } pass;
@@ -28,12 +30,85 @@ uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
     return at + *cap <= w->list_n ? w->lists + at : NULL;
 }
 
-static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
+/* ---- scales of whole units ------------------------------------------------------------------------------------------- */
+
+static float scale_of(const tg_run *run, uint32_t i)
+{
+    const tg_unit_plan *u = &run->plan->units[i];
+    const tg_unit_work *w = &run->units[i];
+    double sum = 0, n = 0;
+    switch (u->format.scale) {
+    case TG_SCALE_MEAN:
+        sum = tg_tree_sum(w->magnitudes);
+        n = (double)w->sent;
+        break;
+    case TG_SCALE_BINS:
+        n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
+        sum = tg_sum_magnitudes(w->maxima, (size_t)n);
+        break;
+    case TG_SCALE_ONE: return 1.0f;
+    case TG_SCALE_NONE: break;
+    }
+    return n > 0 ? (float)(sum / n) : 0.0f;
+}
+
+/* Whether a chunk is all that there is of its unit. */
+static bool is_alone(const tg_unit_plan *u, const tg_chunk *chunk)
+{
+    return chunk->n == u->hi - u->lo;
+}
+
+/* Fills the scale into a chunk, and subtracts what the decoder will make of it from the next residual. */
+static void close_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker)
+{
+    const tg_unit_plan *u = &p->plan->units[chunk->unit];
+    uint8_t *start = written->bytes;
+    if (written->as.view.count > 0) {
+        uint32_t bits;
+        memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
+        tg_put_field(start + written->as.view.side, sizeof bits, bits);
+    }
+    if (u->planes > 0) {
+        uint64_t cap = 0;
+        tg_decoding d = {.unit = u,
+                         .work = &p->run->units[chunk->unit],
+                         .chunk = chunk,
+                         .view = &written->as.view,
+                         .body = start,
+                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
+                         .scratch = &p->run->work->scratch[worker]};
+        float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
+        (void)tg_host_routes[u->route]->add(next, &d, -1.0f); /* what was written is sound */
+        if (p->plan->nonfinite == TG_NONFINITE_PASS) {
+            tg_zero_nonfinite(next, chunk->n);
+        }
+    }
+    written->as.hash = tg_hash(start, written->as.view.len);
+}
+
+/* The scale of a unit of one chunk, which is known at once, while the chunk is in the caches. */
+static void close_alone(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker)
+{
+    tg_unit_work *w = &p->run->units[chunk->unit];
+    if (w->magnitudes != NULL) {
+        w->magnitudes->n = 0;
+        tg_tree_add(w->magnitudes, written->as.magnitudes);
+        w->sent = written->as.view.count;
+    }
+    w->scale = scale_of(p->run, chunk->unit);
+    close_chunk(written, p, chunk, worker);
+}
+
+static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, uint32_t worker, uint8_t *out)
 {
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
     const tg_route *route = tg_host_routes[u->route];
+    tg_encoded *as = &written->as;
+    written->bytes = out;
+    tg_encoded_start(as);
     if (route == NULL) { /* the frame holds nothing of it */
-        *written = (tg_written){.bytes = out, .as.hash = tg_hash(out, 0)};
+        as->view = (tg_view){0};
+        as->hash = tg_hash(out, 0);
         return;
     }
     tg_encoding e = {.plan = p->plan,
@@ -44,31 +119,55 @@ static void encode_chunk(tg_written *written, const pass *p, const tg_chunk *chu
                      .residuals = p->run->residuals,
                      .scratch = &p->run->work->scratch[worker],
                      .step = p->run->work->step,
-                     .out = out};
+                     .out = out,
+                     .result = as};
     if (u->values == TG_VALUES_SIGNS && u->planes > 0) {
         e.list = tg_host_list(&e.list_cap, p->run, chunk);
     }
     route->encode(&e);
-    if (e.result.overflows && e.result.bad_tensor == 0) {
+    if (as->overflows && as->bad_tensor == 0) {
         tg_settle_overflow(&e);
     }
-    e.result.view.len = (uint32_t)(e.result.view.indices + e.result.view.index_len);
-    *written = (tg_written){.bytes = out, .as = e.result};
-    bool is_complete = u->format.scale == TG_SCALE_NONE || u->route == TG_ROUTE_LEADER;
-    if (!route->hashes && is_complete) {
-        written->as.hash = tg_hash(out, e.result.view.len);
+    if (as->bad_tensor != 0) {
+        atomic_store_explicit(&p->refused, true, memory_order_relaxed);
+    }
+    as->view.len = (uint32_t)(as->view.indices + as->view.index_len);
+    if (u->format.scale != TG_SCALE_NONE && u->route != TG_ROUTE_LEADER) {
+        if (!is_alone(u, chunk)) {
+            atomic_store_explicit(&p->waits, true, memory_order_relaxed);
+        } else if (as->bad_tensor == 0) {
+            close_alone(written, p, chunk, worker);
+        }
+    } else if (!route->hashes) {
+        as->hash = tg_hash(out, as->view.len);
     }
 }
 
 /* ---- one thread: each chunk is encoded where the one before it ends ----------------------------------------------------- */
 
-static void write_in_turn(const pass *p)
+/* Prefetches for a chunk that is encoded soon. */
+static void prefetch_chunk(const pass *p, const tg_chunk *chunk)
 {
+    const tg_unit_plan *u = &p->plan->units[chunk->unit];
+    const tg_route *route = tg_host_routes[u->route];
+    if (route != NULL && route->prefetch != NULL) {
+        route->prefetch(u, &p->run->units[chunk->unit], chunk, p->run->residuals.next);
+    }
+}
+
+static void write_in_turn(pass *p)
+{
+    enum { SOON = 4, LATER = 12 };
+    bool prefetches = p->run->lane_first[p->run->plan->grid->groups] > 0;
     const tg_grid *grid = p->plan->grid;
     for (uint32_t s = p->from; s < p->to; s++) {
         uint8_t *out = p->bodies[s - p->from].bytes;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             tg_written *written = &p->run->work->written[i];
+            if (prefetches && grid->first[s + 1] - i > LATER) {
+                tg_host_prefetch_select(&p->run->units[grid->chunks[i + LATER].unit]);
+                prefetch_chunk(p, &grid->chunks[i + SOON]);
+            }
             encode_chunk(written, p, &grid->chunks[i], 0, out);
             out += written->as.view.len;
         }
@@ -80,7 +179,7 @@ static void write_in_turn(const pass *p)
 /* Each chunk has space for its bound; assemble moves them together. */
 static void write_apart(void *context, uint32_t worker, size_t job)
 {
-    const pass *p = context;
+    pass *p = context;
     tg_written *written = &p->run->work->written[p->first + job];
     encode_chunk(written, p, &p->plan->grid->chunks[p->first + job], worker, written->bytes);
 }
@@ -164,27 +263,7 @@ void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const u
     }
 }
 
-/* ---- scales of whole units ------------------------------------------------------------------------------------------- */
-
-static float scale_of(const tg_run *run, uint32_t i)
-{
-    const tg_unit_plan *u = &run->plan->units[i];
-    const tg_unit_work *w = &run->units[i];
-    double sum = 0, n = 0;
-    switch (u->format.scale) {
-    case TG_SCALE_MEAN:
-        sum = tg_tree_sum(w->magnitudes);
-        n = (double)run->stats[i].entries;
-        break;
-    case TG_SCALE_BINS:
-        n = (double)((u->hi - u->lo + u->format.bin - 1) / u->format.bin);
-        sum = tg_sum_magnitudes(w->maxima, (size_t)n);
-        break;
-    case TG_SCALE_ONE: return 1.0f;
-    case TG_SCALE_NONE: break;
-    }
-    return n > 0 ? (float)(sum / n) : 0.0f;
-}
+/* ---- scales of units of several chunks --------------------------------------------------------------------------------- */
 
 /* Scales of all units of the group that have one. Chunks of a unit are in order, though not side by side. */
 static void settle_scales(const pass *p, size_t chunk_n)
@@ -193,14 +272,16 @@ static void settle_scales(const pass *p, size_t chunk_n)
     const tg_grid *grid = p->plan->grid;
     size_t from = grid->unit_first[p->from / grid->slices], to = grid->unit_first[p->from / grid->slices + 1];
     for (size_t j = from; j < to; j++) {
-        if (run->units[grid->units[j]].magnitudes != NULL) {
-            run->units[grid->units[j]].magnitudes->n = 0;
+        tg_unit_work *w = &run->units[grid->units[j]];
+        if (w->magnitudes != NULL) {
+            w->magnitudes->n = w->sent = 0;
         }
     }
     for (size_t number = p->first; number < p->first + chunk_n; number++) {
-        tg_tree *magnitudes = run->units[p->plan->grid->chunks[number].unit].magnitudes;
-        if (magnitudes != NULL) {
-            tg_tree_add(magnitudes, run->work->written[number].as.magnitudes);
+        tg_unit_work *w = &run->units[p->plan->grid->chunks[number].unit];
+        if (w->magnitudes != NULL) {
+            tg_tree_add(w->magnitudes, run->work->written[number].as.magnitudes);
+            w->sent += run->work->written[number].as.view.count;
         }
     }
     for (size_t j = from; j < to; j++) {
@@ -208,67 +289,33 @@ static void settle_scales(const pass *p, size_t chunk_n)
     }
 }
 
-static void note_chunks(const pass *p, size_t chunk_n)
-{
-    tg_run *run = p->run;
-    const tg_grid *grid = p->plan->grid;
-    uint32_t group = p->from / grid->slices;
-    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
-        run->stats[grid->units[j]] = (tg_unit_stats){0};
-    }
-    for (size_t number = p->first; number < p->first + chunk_n; number++) {
-        const tg_written *written = &run->work->written[number];
-        tg_host_note_chunk(run, p->plan->grid->chunks[number].unit, &written->as.view, written->bytes);
-    }
-}
-
-/* Fills the scale into a chunk, and subtracts what the decoder will make of it from the next residual. */
-static void close_chunk(void *context, uint32_t worker, size_t job)
+static void close_waiting(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
     size_t number = p->first + job;
     const tg_chunk *chunk = &p->plan->grid->chunks[number];
     const tg_unit_plan *u = &p->plan->units[chunk->unit];
-    tg_written *written = &p->run->work->written[number];
-    if (u->format.scale == TG_SCALE_NONE) {
-        return;
+    if (u->format.scale != TG_SCALE_NONE && !is_alone(u, chunk)) {
+        close_chunk(&p->run->work->written[number], p, chunk, worker);
     }
-    uint8_t *start = written->bytes;
-    if (written->as.view.count > 0) {
-        uint32_t bits;
-        memcpy(&bits, &p->run->units[chunk->unit].scale, sizeof bits);
-        tg_put_field(start + written->as.view.side, sizeof bits, bits);
-    }
-    if (u->planes > 0) {
-        uint64_t cap = 0;
-        tg_decoding d = {.unit = u,
-                         .work = &p->run->units[chunk->unit],
-                         .chunk = chunk,
-                         .view = &written->as.view,
-                         .body = start,
-                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
-                         .scratch = &p->run->work->scratch[worker]};
-        float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
-        (void)tg_host_routes[u->route]->add(next, &d, -1.0f); /* what was written is sound */
-        if (p->plan->nonfinite == TG_NONFINITE_PASS) {
-            tg_zero_nonfinite(next, chunk->n);
-        }
-    }
-    written->as.hash = tg_hash(start, written->as.view.len);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
 
-/* Moves the chunks of a slice together. */
+/* Moves the chunks of a slice together, and notes what they took. */
 static void assemble(tg_body *body, const pass *p, uint32_t slice)
 {
     const tg_grid *grid = p->plan->grid;
+    bool has_values = (p->plan->holds & TG_HAS_VALUES) != 0;
     body->len = body->payload_len = 0;
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_written *written = &p->run->work->written[i];
         uint8_t *place = body->bytes + body->len;
         if (written->bytes != place) {
             memmove(place, written->bytes, written->as.view.len);
+        }
+        if (has_values) {
+            tg_host_note_chunk(p->run, grid->chunks[i].unit, &written->as.view, place);
         }
         body->len += written->as.view.len;
         body->payload_len += written->as.view.len - (size_t)written->as.view.side;
@@ -287,22 +334,23 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
     } else {
         write_by_many(&p, chunk_n);
     }
-    for (size_t i = first; i < first + chunk_n; i++) {
+    for (size_t i = first; atomic_load_explicit(&p.refused, memory_order_relaxed) && i < first + chunk_n; i++) {
         if (run->work->written[i].as.bad_tensor != 0) {
             return tg_host_refuse(run, run->work->written[i].as.bad_tensor, source, why);
         }
     }
-    if ((plan->holds & TG_HAS_VALUES) != 0) {
-        note_chunks(&p, chunk_n);
-    }
-    if (plan->has_scale && (plan->holds & TG_HAS_VALUES) != 0) {
+    if (atomic_load_explicit(&p.waits, memory_order_relaxed)) {
         settle_scales(&p, chunk_n);
         for (size_t i = 0; run->work->workers == 1 && i < chunk_n; i++) {
-            close_chunk(&p, 0, i);
+            close_waiting(&p, 0, i);
         }
         if (run->work->workers > 1) {
-            tg_pool_run(run->work->pool, chunk_n, close_chunk, &p);
+            tg_pool_run(run->work->pool, chunk_n, close_waiting, &p);
         }
+    }
+    size_t unit = grid->unit_first[from / grid->slices], unit_end = grid->unit_first[from / grid->slices + 1];
+    for (; (plan->holds & TG_HAS_VALUES) != 0 && unit < unit_end; unit++) {
+        run->stats[grid->units[unit]] = (tg_unit_stats){0};
     }
     for (uint32_t s = from; s < to; s++) {
         assemble(&bodies[s - from], &p, s);

@@ -101,31 +101,51 @@ TG_AVX512_INLINE __m512i digits_of(__m512i numbers, uint32_t base)
     return _mm512_or_si512(lower, _mm512_slli_epi16(upper, 8));
 }
 
-TG_AVX512_INLINE void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k)
+/* Lanes of the first n of 16 or 32 words; of all if there are more. */
+TG_AVX512_INLINE __mmask32 words_of(size_t n)
+{
+    return n >= 32 ? UINT32_MAX : ((uint32_t)1 << n) - 1;
+}
+
+/* Stores the first `count` symbols of eight groups of k. */
+TG_AVX512_INLINE void store_groups(uint16_t *symbols, __m512i bytes, uint32_t k, size_t count)
 {
     if (k == 8) {
-        _mm512_storeu_si512(symbols, _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes)));
-        _mm512_storeu_si512(symbols + 32, _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1)));
+        __m512i second = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1));
+        _mm512_mask_storeu_epi16(symbols, words_of(count), _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes)));
+        _mm512_mask_storeu_epi16(symbols + 32, words_of(count > 32 ? count - 32 : 0), second);
         return;
     }
     const __m128i pairs[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
                               _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
     for (uint32_t p = 0; p < 4; p++) {
-        _mm256_storeu_si256((__m256i *)(void *)(symbols + 2 * k * p), _mm256_cvtepu8_epi16(pairs[p]));
+        size_t left = count > 2 * k * p ? count - 2 * k * p : 0;
+        __mmask16 here = (__mmask16)words_of(left < 2 * k ? left : 2 * k);
+        _mm256_mask_storeu_epi16(symbols + 2 * k * p, here, _mm256_cvtepu8_epi16(pairs[p]));
     }
 }
 
-/* `k` is d.symbols, as a constant. */
-TG_AVX512_INLINE size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, uint32_t k,
-                                       bool *sound)
+/* Of eight groups with `count` symbols, fewer than are full: numbers that are too large. Symbols that a group lacks are zeros, and so
+ * is all that follows the last group. */
+TG_AVX512_INLINE __mmask8 bad_at_end(__m512i numbers, uint64_t numbers_n, size_t count, tg_digits d)
 {
-    enum { BEYOND = 16 }; /* symbols that stores may overwrite after the last */
-    if (count < GROUPS * k + (k == 8 ? 0 : BEYOND)) {
-        *sound = true;
-        return 0;
+    uint64_t limits[GROUPS + 1];
+    for (size_t g = 0; g < GROUPS; g++) {
+        limits[g] = count >= (g + 1) * d.symbols ? numbers_n : 1;
     }
-    const places at = places_of(d.bits);
+    limits[GROUPS] = 1;
+    for (size_t i = 0; i < count % d.symbols; i++) {
+        limits[count / d.symbols] *= d.base;
+    }
+    return _mm512_cmpge_epu64_mask(numbers, _mm512_loadu_si512(limits));
+}
+
+/* `k` is d.symbols, as a constant. */
+TG_AVX512_INLINE bool read_groups_of(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, uint32_t k)
+{
+    places at = places_of(d.bits);
     const __m512i gathered = together(k);
+    const size_t step = GROUPS * (size_t)k;
     uint64_t numbers_n = 1;
     for (uint32_t i = 0; i < k; i++) {
         numbers_n *= d.base;
@@ -133,40 +153,27 @@ TG_AVX512_INLINE size_t read_groups_of(uint16_t *symbols, const uint8_t *bytes, 
     const __m512i limit = _mm512_set1_epi64((long long)numbers_n);
     __mmask8 bad = 0;
     size_t done = 0;
-    for (; count - done >= GROUPS * k + (k == 8 ? 0 : BEYOND); done += GROUPS * k) {
+    for (; count - done >= step; done += step, bytes += d.bits) {
         __m512i numbers = load_numbers(bytes, &at);
         bad |= _mm512_cmpge_epu64_mask(numbers, limit);
         __m512i digits = digits_of(numbers, d.base);
-        store_groups(symbols + done, k == 8 ? digits : _mm512_shuffle_epi8(digits, gathered), k);
-        bytes += d.bits;
+        store_groups(symbols + done, k == 8 ? digits : _mm512_shuffle_epi8(digits, gathered), k, step);
     }
-    *sound = bad == 0;
-    return done;
+    size_t left = count - done;
+    if (left > 0) {
+        at.bytes = ((__mmask64)1 << ((left + k - 1) / k * d.bits + 7) / 8) - 1;
+        __m512i numbers = load_numbers(bytes, &at);
+        bad |= bad_at_end(numbers, numbers_n, left, d);
+        __m512i digits = digits_of(numbers, d.base);
+        store_groups(symbols + done, k == 8 ? digits : _mm512_shuffle_epi8(digits, gathered), k, left);
+    }
+    return bad == 0;
 }
 
-/* The last groups, fewer than eight or too near the end for whole stores, in buffers of their own. What follows the last symbol is
- * zeros, so every symbol after it must be 0. */
-TG_AVX512 static bool read_last_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
+TG_AVX512 static bool read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
-    uint8_t held[GROUPS * 2 * 48 / 8] = {0};
-    uint16_t read[(GROUPS * 2 + 2) * 8 + 16];
-    size_t rounded = (count + GROUPS * d.symbols - 1) / (GROUPS * d.symbols) * (GROUPS * d.symbols);
-    bool sound = true;
-    memcpy(held, bytes, ((count + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
-    (void)(d.symbols == 8 ? read_groups_of(read, held, rounded, d, 8, &sound)
-                          : read_groups_of(read, held, rounded + 16, d, d.symbols, &sound));
-    memcpy(symbols, read, count * sizeof *symbols);
-    uint32_t more = 0;
-    for (size_t i = count; i < rounded; i++) {
-        more |= read[i];
-    }
-    return sound && more == 0;
-}
-
-TG_AVX512 static size_t read_groups(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d, bool *sound)
-{
-    return d.symbols == 8 ? read_groups_of(symbols, bytes, count, d, 8, sound)
-                          : read_groups_of(symbols, bytes, count, d, d.symbols, sound);
+    return d.symbols == 8 ? read_groups_of(symbols, bytes, count, d, 8)
+                          : read_groups_of(symbols, bytes, count, d, d.symbols);
 }
 
 /* ---- five digits of base 3 in a byte, or of base 9 in two -------------------------------------------------------------- */
@@ -199,43 +206,75 @@ TG_AVX512_INLINE __m512i digits_by(const fives *f, uint32_t first, __m512i numbe
     return _mm512_mulhi_epu16(fractions, _mm512_set1_epi16((short)base));
 }
 
-TG_AVX512 static size_t read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
+/* The last number, of `count` symbols, 0 if all groups are full, must be below base^count. */
+TG_AVX512_INLINE bool is_last_sound(uint32_t number, size_t count, uint32_t base)
 {
-    enum { BYTES = 32, SYMBOLS = 5 * BYTES, VECTORS = SYMBOLS / 32 };
+    uint32_t limit = 1;
+    for (size_t i = 0; i < count; i++) {
+        limit *= base;
+    }
+    return count == 0 || number < limit;
+}
+
+/* Symbols of 32 bytes; `here` are the bytes that there are. Returns the numbers. */
+TG_AVX512_INLINE __m512i read_threes(uint16_t *symbols, const uint8_t *bytes, size_t count, __mmask32 here)
+{
+    enum { VECTORS = 5 };
+    __m512i numbers = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(here, bytes));
+    for (uint32_t v = 0; v < VECTORS && 32 * v < count; v++) {
+        _mm512_mask_storeu_epi16(symbols + 32 * v, words_of(count - 32 * v), digits_by(&fives_3, 32 * v, numbers, 3));
+    }
+    return numbers;
+}
+
+TG_AVX512 static bool read_base_3(uint16_t *symbols, const uint8_t *bytes, size_t count)
+{
+    enum { BYTES = 32, SYMBOLS = 5 * BYTES };
     __m512i most = _mm512_setzero_si512();
     size_t done = 0;
     for (; count - done >= SYMBOLS; done += SYMBOLS, bytes += BYTES) {
-        __m512i numbers = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)bytes));
-        most = _mm512_max_epu16(most, numbers);
-        for (uint32_t v = 0; v < VECTORS; v++) {
-            _mm512_storeu_si512(symbols + done + 32 * v, digits_by(&fives_3, 32 * v, numbers, 3));
-        }
+        most = _mm512_max_epu16(most, read_threes(symbols + done, bytes, SYMBOLS, UINT32_MAX));
     }
-    *sound = _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(243)) == 0;
-    return done;
+    size_t left = count - done, byte_n = (left + 4) / 5;
+    if (left > 0) {
+        most = _mm512_max_epu16(most, read_threes(symbols + done, bytes, left, words_of(byte_n)));
+    }
+    return _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(243)) == 0 &&
+           is_last_sound(left > 0 ? bytes[byte_n - 1] : 0, left % 5, 3);
 }
 
-TG_AVX512 static size_t read_base_9(uint16_t *symbols, const uint8_t *bytes, size_t count, bool *sound)
+/* Symbols of 16 numbers; `here` are the numbers that there are. Returns those that are too large. */
+TG_AVX512_INLINE __mmask16 read_nine_fives(uint16_t *symbols, const uint8_t *bytes, size_t count, __mmask16 here)
+{
+    enum { VECTORS = 3 };
+    const __m512i limit = _mm512_set1_epi32(59049), one = _mm512_set1_epi32(1);
+    __m512i numbers = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, bytes));
+    /* number / 729 is (number + 1) * 46028 / 2^25, rounded down, because 46028 * 729 is 2^25 - 20. */
+    __m512i upper = _mm512_mulhi_epu16(_mm512_add_epi32(numbers, one), _mm512_set1_epi32(46028));
+    upper = _mm512_srli_epi32(upper, 9);
+    __m512i lower = _mm512_sub_epi32(numbers, _mm512_mullo_epi16(upper, _mm512_set1_epi32(729)));
+    __m512i words = _mm512_or_si512(lower, _mm512_slli_epi32(upper, 16));
+    for (uint32_t v = 0; v < VECTORS && 32 * v < count; v++) {
+        _mm512_mask_storeu_epi16(symbols + 32 * v, words_of(count - 32 * v), digits_by(&fives_9, 32 * v, words, 9));
+    }
+    return _mm512_cmpge_epu32_mask(numbers, limit);
+}
+
+TG_AVX512 static bool read_base_9(uint16_t *symbols, const uint8_t *bytes, size_t count)
 {
     enum { NUMBERS = 16, SYMBOLS = 5 * NUMBERS };
-    const __m512i limit = _mm512_set1_epi32(59049), one = _mm512_set1_epi32(1);
     __mmask16 bad = 0;
     size_t done = 0;
     for (; count - done >= SYMBOLS; done += SYMBOLS, bytes += 2 * NUMBERS) {
-        __m512i numbers = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)bytes));
-        bad |= _mm512_cmpge_epu32_mask(numbers, limit);
-        /* number / 729 is (number + 1) * 46028 / 2^25, rounded down, because 46028 * 729 is 2^25 - 20. */
-        __m512i upper = _mm512_mulhi_epu16(_mm512_add_epi32(numbers, one), _mm512_set1_epi32(46028));
-        upper = _mm512_srli_epi32(upper, 9);
-        __m512i lower = _mm512_sub_epi32(numbers, _mm512_mullo_epi16(upper, _mm512_set1_epi32(729)));
-        __m512i words = _mm512_or_si512(lower, _mm512_slli_epi32(upper, 16));
-        _mm512_storeu_si512(symbols + done, digits_by(&fives_9, 0, words, 9));
-        _mm512_storeu_si512(symbols + done + 32, digits_by(&fives_9, 32, words, 9));
-        _mm256_storeu_si256((__m256i *)(void *)(symbols + done + 64),
-                            _mm512_castsi512_si256(digits_by(&fives_9, 64, words, 9)));
+        bad |= read_nine_fives(symbols + done, bytes, SYMBOLS, ALL);
     }
-    *sound = bad == 0;
-    return done;
+    size_t left = count - done, number_n = (left + 4) / 5;
+    uint16_t last = 0;
+    if (left > 0) {
+        bad |= read_nine_fives(symbols + done, bytes, left, lanes_of(number_n));
+        memcpy(&last, bytes + 2 * (number_n - 1), sizeof last);
+    }
+    return bad == 0 && is_last_sound(last, left % 5, 9);
 }
 
 /* ---- symbols of one bit, of eight and of nine --------------------------------------------------------------------------- */
@@ -290,11 +329,8 @@ TG_AVX512 static size_t read_nines(uint16_t *symbols, const uint8_t *bytes, size
 
 /* ---- all --------------------------------------------------------------------------------------------------------------- */
 
-/* Readers leave a few symbols to the scalar kernel, of base 3 and 9 up to 160. */
 TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, tg_digits d)
 {
-    bool sound = true;
-    size_t done = 0;
     if (d.base == 2) {
         return read_signs(symbols, bytes, count);
     }
@@ -305,18 +341,16 @@ TG_AVX512 bool tg_avx512_bits_read(uint16_t *symbols, const uint8_t *bytes, size
         return tg_avx2_bits_read(symbols, bytes, count, d);
     }
     if (d.base == 3) {
-        done = read_base_3(symbols, bytes, count, &sound);
-    } else if (d.base == 9) {
-        done = read_base_9(symbols, bytes, count, &sound);
-    } else if (d.base == 512) {
-        done = read_nines(symbols, bytes, count);
-    } else if (d.symbols > 1 && d.base < 128) {
-        done = read_groups(symbols, bytes, count, d, &sound);
-        if (count - done > 8) {
-            return sound && read_last_groups(symbols + done, bytes + done / d.symbols * d.bits / 8, count - done, d);
-        }
+        return read_base_3(symbols, bytes, count);
     }
+    if (d.base == 9) {
+        return read_base_9(symbols, bytes, count);
+    }
+    if (d.symbols > 1 && d.base < 128) {
+        return read_groups(symbols, bytes, count, d);
+    }
+    size_t done = d.base == 512 ? read_nines(symbols, bytes, count) : 0;
     const uint8_t *rest = bytes + done / d.symbols * d.bits / 8;
-    return sound && tg_scalar_bits_read(symbols + done, rest, count - done, d);
+    return tg_scalar_bits_read(symbols + done, rest, count - done, d);
 }
 #endif

@@ -9,9 +9,7 @@
 
 #include <string.h>
 
-/* Symbols that writers leave to their caller: loads reach up to 15 symbols, and stores of some up to 7 bytes, past what is
- * written. */
-enum { SPARE = 64, LOADED = 16, GROUPS = 8 };
+enum { GROUPS = 8 };
 
 /* ---- groups of several symbols ----------------------------------------------------------------------------------------- */
 
@@ -25,20 +23,28 @@ TG_AVX512_INLINE __m512i apart(uint32_t k)
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* The symbols of eight groups as bytes, from the lowest byte of each lane on. */
-TG_AVX512_INLINE __m512i load_groups(const uint16_t *symbols, uint32_t k, __m512i spread)
+/* The first n lanes of 16 or 32 words. */
+TG_AVX512_INLINE __mmask32 words_of(size_t n)
+{
+    return n >= 32 ? UINT32_MAX : ((uint32_t)1 << n) - 1;
+}
+
+/* The symbols of eight groups as bytes, from the lowest byte of each lane on; zeros after the first `count`. */
+TG_AVX512_INLINE __m512i load_groups(const uint16_t *symbols, size_t count, uint32_t k, __m512i spread)
 {
     if (k == 8) {
         __m256i halves[2];
-        for (int h = 0; h < 2; h++) {
-            halves[h] = _mm512_cvtepi16_epi8(_mm512_loadu_si512(symbols + 32 * h));
+        for (uint32_t h = 0; h < 2; h++) {
+            __mmask32 here = words_of(count > 32 * h ? count - 32 * h : 0);
+            halves[h] = _mm512_cvtepi16_epi8(_mm512_maskz_loadu_epi16(here, symbols + 32 * h));
         }
         return _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1);
     }
     __m128i pairs[4];
     for (uint32_t p = 0; p < 4; p++) {
-        __m256i words = _mm256_loadu_si256((const __m256i *)(const void *)(symbols + 2 * k * p));
-        pairs[p] = _mm256_cvtepi16_epi8(words);
+        size_t left = count > 2 * k * p ? count - 2 * k * p : 0;
+        __mmask16 here = (__mmask16)words_of(left < 2 * k ? left : 2 * k);
+        pairs[p] = _mm256_cvtepi16_epi8(_mm256_maskz_loadu_epi16(here, symbols + 2 * k * p));
     }
     __m512i bytes = _mm512_castsi128_si512(pairs[0]);
     bytes = _mm512_inserti32x4(bytes, pairs[1], 1);
@@ -73,40 +79,46 @@ TG_AVX512_INLINE joints joints_of(uint32_t bits)
     return j;
 }
 
-/* Writes eight numbers of so many bits. */
-TG_AVX512_INLINE void put_numbers(uint8_t *out, __m512i numbers, uint32_t bits, const joints *j)
+/* Writes the first `len` bytes of eight numbers of so many bits; with `has_more`, up to 7 bytes after them may be overwritten. */
+TG_AVX512_INLINE void put_numbers(uint8_t *out, __m512i numbers, uint32_t bits, size_t len, bool has_more,
+                                  const joints *j)
 {
+    __mmask64 here = ((__mmask64)1 << len) - 1; /* of at most 48 */
     if (bits >= 32) {
         __m512i turned = _mm512_sllv_epi64(numbers, j->shifts);
         __m512i even = _mm512_maskz_permutexvar_epi16(j->are_there[0], j->words[0], turned);
         __m512i odd = _mm512_maskz_permutexvar_epi16(j->are_there[1], j->words[1], turned);
-        _mm512_mask_storeu_epi8(out, j->bytes, _mm512_or_si512(even, odd));
+        _mm512_mask_storeu_epi8(out, here, _mm512_or_si512(even, odd));
         return;
     }
     if (bits == 8) {
-        _mm_storel_epi64((__m128i *)(void *)out, _mm512_cvtepi64_epi8(numbers));
+        _mm_mask_storeu_epi8(out, (__mmask16)here, _mm512_cvtepi64_epi8(numbers));
         return;
     }
     if (bits == 16) {
-        _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi64_epi16(numbers));
+        _mm_mask_storeu_epi8(out, (__mmask16)here, _mm512_cvtepi64_epi16(numbers));
         return;
     }
     uint64_t all[GROUPS], held = 0;
+    uint8_t bytes[64], *at = has_more ? out : bytes;
     uint32_t held_n = 0;
     _mm512_storeu_si512(all, numbers);
     for (int g = 0; g < GROUPS; g++) {
         held |= all[g] << held_n;
         held_n += bits;
-        memcpy(out, &held, sizeof held);
-        out += held_n / 8;
+        memcpy(at, &held, sizeof held);
+        at += held_n / 8;
         held >>= held_n & ~7u; /* at most 48 + 7 bits */
         held_n &= 7;
+    }
+    if (!has_more) {
+        _mm512_mask_storeu_epi8(out, here, _mm512_loadu_si512(bytes));
     }
 }
 
 /* Symbols below 128: digits are combined by twos, fours and eights. `k` and `bits` are d's, as constants. */
-TG_AVX512_INLINE size_t write_groups_of(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d, uint32_t k,
-                                        uint32_t bits)
+TG_AVX512_INLINE void write_groups_of(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d, uint32_t k,
+                                      uint32_t bits)
 {
     const __m512i spread = apart(k);
     const __m512i twos = _mm512_set1_epi16((short)(d.base << 8 | 1));
@@ -114,31 +126,29 @@ TG_AVX512_INLINE size_t write_groups_of(uint8_t *out, const uint16_t *symbols, s
     const __m512i eights = _mm512_set1_epi64((long long)d.base * d.base * d.base * d.base);
     const __m512i lower = _mm512_set1_epi64(0xffffffff);
     const joints j = joints_of(bits);
-    const size_t spare =
-        bits == 8 || bits == 16 || bits >= 32 ? LOADED : SPARE; /* the former store whole groups alone */
-    size_t done = 0;
-    for (; count - done >= GROUPS * k + spare; done += GROUPS * k) {
-        __m512i bytes = load_groups(symbols + done, k, spread);
+    const size_t step = GROUPS * (size_t)k;
+    for (size_t done = 0; done < count; done += step, out += bits) {
+        bool is_whole = count - done >= step;
+        size_t n = is_whole ? step : count - done, len = is_whole ? bits : ((n + k - 1) / k * bits + 7) / 8;
+        __m512i bytes = load_groups(symbols + done, n, k, spread);
         __m512i pairs = _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, twos), fours);
         __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(pairs, 32), eights);
-        put_numbers(out, _mm512_add_epi64(high, _mm512_and_si512(pairs, lower)), bits, &j);
-        out += bits;
+        put_numbers(out, _mm512_add_epi64(high, _mm512_and_si512(pairs, lower)), bits, len, count - done >= 2 * step,
+                    &j);
     }
-    return done;
 }
 
-TG_AVX512 static size_t write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+TG_AVX512 static void write_groups(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
     if (d.symbols == 5 && d.bits == 8) {
-        return write_groups_of(out, symbols, count, d, 5, 8);
+        write_groups_of(out, symbols, count, d, 5, 8);
+    } else if (d.symbols == 5 && d.bits == 16) {
+        write_groups_of(out, symbols, count, d, 5, 16);
+    } else if (d.symbols == 8 && d.bits == 41) {
+        write_groups_of(out, symbols, count, d, 8, 41);
+    } else {
+        write_groups_of(out, symbols, count, d, d.symbols, d.bits);
     }
-    if (d.symbols == 5 && d.bits == 16) {
-        return write_groups_of(out, symbols, count, d, 5, 16);
-    }
-    if (d.symbols == 8 && d.bits == 41) {
-        return write_groups_of(out, symbols, count, d, 8, 41);
-    }
-    return write_groups_of(out, symbols, count, d, d.symbols, d.bits);
 }
 
 /* ---- symbols of one bit, of eight and of nine --------------------------------------------------------------------------- */
@@ -167,8 +177,10 @@ TG_AVX512 static void write_bytes(uint8_t *out, const uint16_t *symbols, size_t 
     _mm256_mask_storeu_epi8(out + i, here, _mm512_cvtepi16_epi8(_mm512_maskz_loadu_epi16(here, symbols + i)));
 }
 
-TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
+/* Leaves the last symbols to its caller: stores reach up to 7 bytes past what is written. */
+TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_t count)
 {
+    enum { SPARE = 64 };
     /* Symbol i of eight begins at bit i of byte i. */
     const __m512i shifts = _mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
     const __m512i even =
@@ -176,7 +188,6 @@ TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_
     const __m512i odd =
         _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1));
     size_t done = 0;
-    (void)d;
     for (; count - done >= 32 + SPARE; done += 32, out += 36) {
         __m512i words = _mm512_sllv_epi16(_mm512_loadu_si512(symbols + done), shifts);
         words = _mm512_or_si512(_mm512_shuffle_epi8(words, even), _mm512_shuffle_epi8(words, odd));
@@ -190,35 +201,19 @@ TG_AVX512 static size_t write_nines(uint8_t *out, const uint16_t *symbols, size_
 
 /* ---- all --------------------------------------------------------------------------------------------------------------- */
 
-/* Writers leave at most a vector's symbols and SPARE. These are copied to a buffer, padded with zeros, as the format has it, and
- * written from there to another buffer. */
 TG_AVX512 void tg_avx512_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, tg_digits d)
 {
-    enum { PADDED = 4 * 64 };
     if (d.base == 2) {
         write_signs(out, symbols, count);
-        return;
-    }
-    if (d.symbols == 1 && d.bits == 8) {
+    } else if (d.symbols == 1 && d.bits == 8) {
         write_bytes(out, symbols, count);
-        return;
-    }
-    if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers, which 16-bit lanes of any width do well */
+    } else if (d.symbols <= 3 && d.bits <= 9 && d.base != 512) { /* small numbers suit 16-bit lanes of any width */
         tg_avx2_bits_write(out, symbols, count, d);
-        return;
+    } else if (d.symbols > 1 && d.base < 128) {
+        write_groups(out, symbols, count, d);
+    } else {
+        size_t done = d.base == 512 ? write_nines(out, symbols, count) : 0;
+        tg_scalar_bits_write(out + done / d.symbols * d.bits / 8, symbols + done, count - done, d);
     }
-    bool is_vector = (d.symbols > 1 && d.base < 128) || d.base == 512;
-    if (!is_vector) {
-        tg_scalar_bits_write(out, symbols, count, d);
-        return;
-    }
-    size_t (*write)(uint8_t *, const uint16_t *, size_t, tg_digits) = d.base == 512 ? write_nines : write_groups;
-    size_t done = write(out, symbols, count, d), left = count - done;
-    uint16_t padded[PADDED] = {0};
-    uint8_t bytes[2 * PADDED];
-    memcpy(padded, symbols + done, left * sizeof *padded);
-    size_t vector = d.base == 512 ? 32 : GROUPS * (size_t)d.symbols;
-    (void)write(bytes, padded, (left + vector - 1) / vector * vector + SPARE, d);
-    memcpy(out + done / d.symbols * d.bits / 8, bytes, ((left + d.symbols - 1) / d.symbols * d.bits + 7) / 8);
 }
 #endif

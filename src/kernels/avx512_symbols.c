@@ -70,7 +70,7 @@ TG_AVX512_INLINE bool ternary(uint16_t *symbols, const float *values, const uint
     __m256i symbol = _mm256_mask_mov_epi16(_mm256_set1_epi16(1), sent.below, _mm256_set1_epi16(2));
     symbol = _mm256_mask_mov_epi16(symbol, sent.below & negative, _mm256_setzero_si256());
     _mm256_mask_storeu_epi16(symbols, here, symbol);
-    return sent.unsure == 0;
+    return (sent.unsure & here) == 0;
 }
 
 TG_AVX512 void tg_avx512_ternary(uint16_t *symbols, const float *values, const tg_draws *draws, float largest, size_t n)
@@ -83,17 +83,20 @@ TG_AVX512 void tg_avx512_ternary(uint16_t *symbols, const float *values, const t
             tg_scalar_ternary(symbols + i, values + i, &here, largest, 16);
         }
     }
-    tg_draws rest = tg_draws_from(draws, i);
-    tg_scalar_ternary(symbols + i, values + i, &rest, largest, n - i);
+    if (i < n && UNLIKELY(!ternary(symbols + i, values + i, draws->upper + i, all, lanes_of(n - i)))) {
+        tg_draws rest = tg_draws_from(draws, i);
+        tg_scalar_ternary(symbols + i, values + i, &rest, largest, n - i);
+    }
 }
 
-TG_AVX512_INLINE bool two_sided(uint16_t *symbols, const float *values, const uint16_t *upper, __m512 level)
+TG_AVX512_INLINE bool two_sided(uint16_t *symbols, const float *values, const uint16_t *upper, __m512 level,
+                                __mmask16 here)
 {
     const __m512 half = _mm512_set1_ps(0.5f);
-    __m512 above = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(values), half), _mm512_mul_ps(level, half));
-    judged up = judge(load_draws(upper, ALL), level, above);
-    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm256_maskz_set1_epi16(up.below, 1));
-    return up.unsure == 0;
+    __m512 above = _mm512_add_ps(_mm512_mul_ps(_mm512_maskz_loadu_ps(here, values), half), _mm512_mul_ps(level, half));
+    judged up = judge(load_draws(upper, here), level, above);
+    _mm256_mask_storeu_epi16(symbols, here, _mm256_maskz_set1_epi16(up.below, 1));
+    return (up.unsure & here) == 0;
 }
 
 TG_AVX512 void tg_avx512_two_sided(uint16_t *symbols, const float *values, const tg_draws *draws, float level, size_t n)
@@ -101,31 +104,33 @@ TG_AVX512 void tg_avx512_two_sided(uint16_t *symbols, const float *values, const
     const __m512 all = _mm512_set1_ps(level);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        if (UNLIKELY(!two_sided(symbols + i, values + i, draws->upper + i, all))) {
+        if (UNLIKELY(!two_sided(symbols + i, values + i, draws->upper + i, all, ALL))) {
             tg_draws here = tg_draws_from(draws, i);
             tg_scalar_two_sided(symbols + i, values + i, &here, level, 16);
         }
     }
-    tg_draws rest = tg_draws_from(draws, i);
-    tg_scalar_two_sided(symbols + i, values + i, &rest, level, n - i);
+    if (i < n && UNLIKELY(!two_sided(symbols + i, values + i, draws->upper + i, all, lanes_of(n - i)))) {
+        tg_draws rest = tg_draws_from(draws, i);
+        tg_scalar_two_sided(symbols + i, values + i, &rest, level, n - i);
+    }
 }
 
 /* `shift` is 1 nearly always, and then NULL. */
 TG_AVX512_INLINE bool levels(uint16_t *symbols, const float *values, const uint16_t *upper, const __m512 *shift,
-                             __m512 factor, uint32_t most)
+                             __m512 factor, uint32_t most, __mmask16 here)
 {
     const __m512 highest = _mm512_set1_ps((float)(int32_t)most), one = _mm512_set1_ps(1.0f);
     const __m512i middle = _mm512_set1_epi32((int)most);
-    __m512 value = _mm512_loadu_ps(values), at = _mm512_abs_ps(value);
+    __m512 value = _mm512_maskz_loadu_ps(here, values), at = _mm512_abs_ps(value);
     at = _mm512_mul_ps(shift != NULL ? _mm512_mul_ps(at, *shift) : at, factor);
     at = _mm512_min_ps(at, highest);
     __m512i level = _mm512_cvttps_epi32(at);
-    judged up = judge(load_draws(upper, ALL), one, _mm512_sub_ps(at, _mm512_cvtepi32_ps(level)));
+    judged up = judge(load_draws(upper, here), one, _mm512_sub_ps(at, _mm512_cvtepi32_ps(level)));
     level = _mm512_mask_add_epi32(level, up.below, level, _mm512_set1_epi32(1));
     __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(value)); /* -0 has level 0 */
     __m512i symbol = _mm512_mask_sub_epi32(_mm512_add_epi32(middle, level), negative, middle, level);
-    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(symbol));
-    return up.unsure == 0;
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+    return (up.unsure & here) == 0;
 }
 
 TG_AVX512 void tg_avx512_levels(uint16_t *symbols, const float *values, const tg_draws *draws, float shift,
@@ -135,44 +140,48 @@ TG_AVX512 void tg_avx512_levels(uint16_t *symbols, const float *values, const tg
     bool is_moved = shift != 1.0f;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        bool done = is_moved ? levels(symbols + i, values + i, draws->upper + i, &moved, times, most)
-                             : levels(symbols + i, values + i, draws->upper + i, NULL, times, most);
+        bool done = is_moved ? levels(symbols + i, values + i, draws->upper + i, &moved, times, most, ALL)
+                             : levels(symbols + i, values + i, draws->upper + i, NULL, times, most, ALL);
         if (UNLIKELY(!done)) {
             tg_draws here = tg_draws_from(draws, i);
             tg_scalar_levels(symbols + i, values + i, &here, shift, factor, most, 16);
         }
     }
-    tg_draws rest = tg_draws_from(draws, i);
-    tg_scalar_levels(symbols + i, values + i, &rest, shift, factor, most, n - i);
+    if (i < n && UNLIKELY(!levels(symbols + i, values + i, draws->upper + i, &moved, times, most, lanes_of(n - i)))) {
+        tg_draws rest = tg_draws_from(draws, i);
+        tg_scalar_levels(symbols + i, values + i, &rest, shift, factor, most, n - i);
+    }
 }
 
 /* The draw decides unless it equals the upper 16 bits of the fraction and the lower 7 are not 0. */
-TG_AVX512_INLINE bool natural(uint16_t *symbols, const float *values, const uint16_t *upper)
+TG_AVX512_INLINE bool natural(uint16_t *symbols, const float *values, const uint16_t *upper, __mmask16 here)
 {
     const __m512i rest = _mm512_set1_epi32(0x7fffffff), last = _mm512_set1_epi32(254 << 23), one = _mm512_set1_epi32(1);
-    __m512i bits = _mm512_loadu_si512(values);
-    __m512i draw = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)upper));
+    __m512i bits = _mm512_maskz_loadu_epi32(here, values);
+    __m512i draw = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, upper));
     __m512i most = _mm512_and_si512(_mm512_srli_epi32(bits, 7), _mm512_set1_epi32(0xffff));
     __mmask16 may = _mm512_cmplt_epi32_mask(_mm512_and_si512(bits, rest), last);
     __mmask16 up = _mm512_mask_cmplt_epi32_mask(may, draw, most);
     __mmask16 unsure = _mm512_mask_cmpeq_epi32_mask(_mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x7f)), draw, most);
     __m512i symbol = _mm512_srli_epi32(bits, 23);
     symbol = _mm512_mask_add_epi32(symbol, up, symbol, one);
-    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(symbol));
-    return unsure == 0;
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(symbol));
+    return (unsure & here) == 0;
 }
 
 TG_AVX512 void tg_avx512_natural(uint16_t *symbols, const float *values, const tg_draws *draws, size_t n)
 {
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        if (UNLIKELY(!natural(symbols + i, values + i, draws->upper + i))) {
+        if (UNLIKELY(!natural(symbols + i, values + i, draws->upper + i, ALL))) {
             tg_draws here = tg_draws_from(draws, i);
             tg_scalar_natural(symbols + i, values + i, &here, 16);
         }
     }
-    tg_draws rest = tg_draws_from(draws, i);
-    tg_scalar_natural(symbols + i, values + i, &rest, n - i);
+    if (i < n && UNLIKELY(!natural(symbols + i, values + i, draws->upper + i, lanes_of(n - i)))) {
+        tg_draws rest = tg_draws_from(draws, i);
+        tg_scalar_natural(symbols + i, values + i, &rest, n - i);
+    }
 }
 
 /* Two vectors, to hide the latency of the additions. */
@@ -210,20 +219,20 @@ typedef struct intervals {
 } intervals;
 
 TG_AVX512_INLINE bool round_between(uint16_t *symbols, const float *values, const uint16_t *upper, const float *bounds,
-                                    uint32_t bound_n, const intervals *at, __m512 scale)
+                                    uint32_t bound_n, const intervals *at, __m512 scale, __mmask16 here)
 {
     const __m512i one = _mm512_set1_epi32(1);
-    __m512 value = _mm512_mul_ps(_mm512_loadu_ps(values), scale);
+    __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(here, values), scale);
     __m512i below = _mm512_setzero_si512();
     for (uint32_t b = 1; b + 1 < bound_n; b++) {
         __mmask16 reached = _mm512_cmp_ps_mask(_mm512_set1_ps(bounds[b]), value, _CMP_LE_OQ);
         below = _mm512_mask_add_epi32(below, reached, below, one);
     }
     __m512 distance = _mm512_sub_ps(value, _mm512_permutex2var_ps(at->low[0], below, at->low[1]));
-    judged up = judge(load_draws(upper, ALL), _mm512_permutex2var_ps(at->width[0], below, at->width[1]), distance);
+    judged up = judge(load_draws(upper, here), _mm512_permutex2var_ps(at->width[0], below, at->width[1]), distance);
     below = _mm512_mask_add_epi32(below, up.below, below, one);
-    _mm256_storeu_si256((__m256i *)(void *)symbols, _mm512_cvtepi32_epi16(below));
-    return up.unsure == 0;
+    _mm256_mask_storeu_epi16(symbols, here, _mm512_cvtepi32_epi16(below));
+    return (up.unsure & here) == 0;
 }
 
 TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, const tg_draws *draws,
@@ -244,13 +253,16 @@ TG_AVX512 void tg_avx512_round_between(uint16_t *symbols, const float *values, c
     const __m512 factor = _mm512_set1_ps(scale);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        if (UNLIKELY(!round_between(symbols + i, values + i, draws->upper + i, bounds, bound_n, &at, factor))) {
+        if (UNLIKELY(!round_between(symbols + i, values + i, draws->upper + i, bounds, bound_n, &at, factor, ALL))) {
             tg_draws here = tg_draws_from(draws, i);
             tg_scalar_round_between(symbols + i, values + i, &here, bounds, bound_n, scale, 16);
         }
     }
-    tg_draws rest = tg_draws_from(draws, i);
-    tg_scalar_round_between(symbols + i, values + i, &rest, bounds, bound_n, scale, n - i);
+    if (i < n && UNLIKELY(!round_between(symbols + i, values + i, draws->upper + i, bounds, bound_n, &at, factor,
+                                         lanes_of(n - i)))) {
+        tg_draws rest = tg_draws_from(draws, i);
+        tg_scalar_round_between(symbols + i, values + i, &rest, bounds, bound_n, scale, n - i);
+    }
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------------- */

@@ -7,11 +7,10 @@
 tg_draws tg_draw(uint16_t *upper, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *prefetch)
 {
     const tg_stream stream = {key};
-    size_t before = (size_t)((0 - at) % TG_HALVES), head = before < n ? before : n, whole = (n - head) / TG_HALVES;
-    size_t rest = head + TG_HALVES * whole;
+    size_t before = (size_t)((0 - at) % TG_HALVES), head = before < n ? before : n;
+    size_t block_n = (n - head + TG_HALVES - 1) / TG_HALVES;
     tg_stream_halves(upper, &stream, at, head, TG_HALF_UPPER, other);
-    tg_kernels_best()->symbols.draw(upper + head, key, (at + head) / TG_HALVES, other, whole, prefetch);
-    tg_stream_halves(upper + rest, &stream, at + rest, n - rest, TG_HALF_UPPER, other);
+    tg_kernels_best()->symbols.draw(upper + head, key, (at + head) / TG_HALVES, other, block_n, prefetch);
     return (tg_draws){upper, key, at, other};
 }
 

@@ -14,7 +14,10 @@ typedef struct tg_draws {
     uint32_t other;        /* ... and in this sequence of it */
 } tg_draws;
 
-/* Fills `upper`, n draws, by the `draw` kernel. `prefetch` as there. */
+/* Fills `upper`, n draws, by the `draw` kernel, which draws whole blocks: up to TG_DRAWS_MORE more are overwritten. `prefetch` as
+ * there. */
+enum { TG_DRAWS_MORE = 7 };
+
 tg_draws tg_draw(uint16_t *upper, uint64_t key, uint64_t at, size_t n, uint32_t other, const void *prefetch);
 
 /* The draws from value i on. */

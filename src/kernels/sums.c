@@ -42,7 +42,6 @@ void tg_tree_add_squares(tg_tree *t, const float *values, size_t n)
 static void end_leaf(tg_summing *s)
 {
     tg_tree_add(&s->leaves, tg_fold(s->parts));
-    memset(s->parts, 0, sizeof s->parts);
     s->n = 0;
 }
 
@@ -53,6 +52,9 @@ void tg_summing_add(tg_summing *s, const float *values, size_t n)
             tg_tree_add_magnitudes(&s->leaves, values + i, TG_SUM_LEAF);
             i += TG_SUM_LEAF;
             continue;
+        }
+        if (s->n == 0) {
+            memset(s->parts, 0, sizeof s->parts);
         }
         s->parts[s->n++ % TG_SUM_PARTS] += fabs((double)values[i++]);
         if (s->n == TG_SUM_LEAF) {
@@ -71,8 +73,13 @@ double tg_summing_end(tg_summing *s)
 
 /* ---- any number of values -------------------------------------------------------------------------------------------- */
 
+/* The sum of a tree of one leaf is that leaf's. */
+
 double tg_sum_magnitudes(const float *values, size_t n)
 {
+    if (n <= TG_SUM_LEAF) {
+        return tg_kernels_best()->statistics.magnitudes(values, n);
+    }
     tg_tree t;
     t.n = 0;
     tg_tree_add_magnitudes(&t, values, n);
@@ -81,6 +88,9 @@ double tg_sum_magnitudes(const float *values, size_t n)
 
 double tg_sum_squares(const float *values, size_t n)
 {
+    if (n <= TG_SUM_LEAF) {
+        return tg_kernels_best()->statistics.squares(values, n);
+    }
     tg_tree t;
     t.n = 0;
     tg_tree_add_squares(&t, values, n);
@@ -89,6 +99,9 @@ double tg_sum_squares(const float *values, size_t n)
 
 size_t tg_sum_moments(double of[2], const float *values, size_t n)
 {
+    if (n <= TG_SUM_LEAF) {
+        return tg_kernels_best()->statistics.moments(of, values, n);
+    }
     tg_tree trees[2];
     size_t count = 0;
     trees[0].n = trees[1].n = 0;
@@ -105,6 +118,9 @@ size_t tg_sum_moments(double of[2], const float *values, size_t n)
 
 size_t tg_sum_around(double around[2], const float *values, float threshold, float scale, size_t n)
 {
+    if (n <= TG_SUM_LEAF) {
+        return tg_kernels_best()->statistics.sums_around(around, values, threshold, scale, n);
+    }
     tg_tree trees[2];
     size_t count = 0;
     trees[0].n = trees[1].n = 0;

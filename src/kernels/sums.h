@@ -31,12 +31,18 @@ double tg_tree_sum(const tg_tree *t);
 void tg_tree_add_magnitudes(tg_tree *t, const float *values, size_t n);
 void tg_tree_add_squares(tg_tree *t, const float *values, size_t n);
 
-/* Magnitudes that come in portions of any length, as one sequence. Starts as zeros. */
+/* Magnitudes that come in portions of any length, as one sequence. */
 typedef struct tg_summing {
-    double parts[TG_SUM_PARTS];
-    size_t n; /* in the leaf that is not complete */
+    double parts[TG_SUM_PARTS]; /* of that leaf, set when it begins */
+    size_t n;                   /* in the leaf that is not complete */
     tg_tree leaves;
 } tg_summing;
+
+static inline void tg_summing_start(tg_summing *s)
+{
+    s->n = 0;
+    s->leaves.n = 0;
+}
 
 void tg_summing_add(tg_summing *s, const float *values, size_t n);
 double tg_summing_end(tg_summing *s);

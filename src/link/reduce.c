@@ -1,7 +1,8 @@
 /* Runs a whole step over any link: the link carries out the operations of the exchange until the step is done. */
 #include "link/reduce.h"
 
-#include <stdbool.h>
+#include "exchange/exchange.h"
+#include "link/clock.h"
 
 tg_status tg_carry_step(tg_exchange *x, tg_link *link, tg_detail *why)
 {
@@ -15,7 +16,9 @@ tg_status tg_carry_step(tg_exchange *x, tg_link *link, tg_detail *why)
             return TG_OK;
         }
         if (status == TG_MORE) {
+            uint64_t begin = tg_now_ns();
             status = link->carry(link, &op, &reason);
+            x->counts.last.wire_ns += tg_now_ns() - begin;
             peers_know = false;
         }
         if (status == TG_OK) {
@@ -41,5 +44,9 @@ tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *g
         link->abort(link, reason.text);
         return tg_fail(status, why, "%s", reason.text);
     }
-    return tg_carry_step(x, link, why);
+    uint64_t begin = tg_now_ns();
+    x->now = tg_now_ns;
+    status = tg_carry_step(x, link, why);
+    tg_step_expose(x, tg_now_ns() - begin);
+    return status;
 }

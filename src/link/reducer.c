@@ -9,6 +9,7 @@
  * a link that does not listen, the caller's own ready, test and wait. With a link that performs one operation at a time, wait does
  * everything. */
 #include "exchange/exchange.h"
+#include "link/clock.h"
 #include "link/reduce.h"
 
 #include <inttypes.h>
@@ -21,12 +22,14 @@ enum { CONTROL = 0, FIRST_GROUP = 1, TEST_EVERY_MS = 50 };
 
 typedef enum flight { GROUNDED, FLYING, LANDED } flight;
 
-/* What a step has in progress. All but `caller` is used by whoever pumps, and nobody else. */
+/* A group. */
 typedef struct group_state {
     flight flight;
     tg_op op;
+    uint64_t started_ns; /* its operation */
     size_t tensor_n;
-    size_t missing; /* caller: tensors that are not ready */
+    size_t missing;    /* tensors that are not ready; under the lock */
+    uint64_t ready_ns; /* when the last one became ready; under the lock */
 } group_state;
 
 struct tg_reducer {
@@ -39,6 +42,10 @@ struct tg_reducer {
     group_state *groups;
     bool votes; /* an operation on the control channel is under way */
     tg_op control;
+    bool is_over; /* the step has ended, and the caller does not know it yet */
+    tg_outcome outcome;
+    uint32_t under_way; /* operations ... */
+    uint64_t since_ns;  /* ... and since when there are any */
 
     /* Shared, under the lock. */
     pthread_mutex_t lock;
@@ -47,16 +54,22 @@ struct tg_reducer {
     bool is_begun, is_ended; /* of a step */
     bool is_awaited;         /* tensors that are still missing fail the step */
     bool *is_ready;          /* of each tensor */
-    tg_outcome misuse, outcome;
+    tg_outcome misuse;
 };
 
 /* ---- failures ---------------------------------------------------------------------------------------------------------- */
 
 static void end(tg_reducer *r, tg_status status, const tg_detail *why)
 {
+    r->is_over = true;
+    r->outcome = (tg_outcome){status, *why};
+}
+
+/* Tells the caller that the step has ended. From then on the exchange is the caller's, who may begin the next step at once. */
+static void tell_end(tg_reducer *r)
+{
     pthread_mutex_lock(&r->lock);
     r->is_ended = true;
-    r->outcome = (tg_outcome){status, *why};
     pthread_cond_broadcast(&r->end);
     pthread_mutex_unlock(&r->lock);
 }
@@ -75,6 +88,9 @@ static void give_up(tg_reducer *r, tg_status status, const tg_detail *why)
 static void start(tg_reducer *r, uint32_t channel, const tg_op *op)
 {
     tg_detail why = {""};
+    if (r->under_way++ == 0) {
+        r->since_ns = tg_now_ns();
+    }
     tg_status status = r->link->start(r->link, channel, op, &why);
     if (status != TG_OK) {
         give_up(r, status, &why);
@@ -86,6 +102,9 @@ static bool is_done(tg_reducer *r, uint32_t channel)
 {
     tg_detail why = {""};
     tg_status status = r->link->test(r->link, channel, &why);
+    if (status == TG_OK && --r->under_way == 0) {
+        r->x->counts.last.wire_ns += tg_now_ns() - r->since_ns;
+    }
     if (status != TG_OK && status != TG_MORE) {
         give_up(r, status, &why);
     }
@@ -95,10 +114,18 @@ static bool is_done(tg_reducer *r, uint32_t channel)
 static void advance_group(tg_reducer *r, uint32_t g)
 {
     group_state *group = &r->groups[g];
+    tg_meter *last = &r->x->lanes[g].counts.last;
     tg_detail why = {""};
+    uint64_t now = tg_now_ns();
+    if (group->flight == FLYING) {
+        last->wire_ns += now - group->started_ns;
+    } else if (group->ready_ns != 0) {
+        last->wait_ns += now - group->ready_ns;
+    }
     tg_status status = tg_lane_next(r->x, g, &group->op, &why);
     group->flight = status == TG_OK ? LANDED : FLYING;
     if (status == TG_MORE) {
+        group->started_ns = tg_now_ns();
         start(r, FIRST_GROUP + g, &group->op);
     } else if (status != TG_OK) {
         give_up(r, status, &why);
@@ -178,6 +205,9 @@ static bool pump(tg_reducer *r)
     for (bool more = true; more && is_in_progress(r);) {
         more = r->x->step.phase == TG_FLYING ? pump_groups(r) : pump_vote(r);
         any = any || more;
+    }
+    if (r->is_over) {
+        tell_end(r);
     }
     return any;
 }
@@ -279,6 +309,7 @@ tg_status tg_reducer_new(tg_reducer **out, tg_exchange *x, tg_link *link, tg_det
     tg_reducer *r = NULL;
     TG_TRY(tg_acquire(&r, &x->allocator, 1, sizeof *r, why));
     r->x = x;
+    x->now = tg_now_ns;
     r->link = link;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -328,13 +359,16 @@ tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_
     for (uint32_t g = 0; g < r->x->lane_n; g++) {
         r->groups[g].flight = GROUNDED;
         r->groups[g].missing = r->groups[g].tensor_n;
+        r->groups[g].ready_ns = 0;
     }
+    r->under_way = 0;
     memset(r->is_ready, 0, r->x->codec->layout->tensor_n * sizeof *r->is_ready);
-    r->votes = false;
+    r->votes = r->is_over = false;
+    r->outcome = (tg_outcome){TG_OK, {""}};
     pthread_mutex_lock(&r->lock);
     r->is_begun = true;
     r->is_ended = r->is_awaited = false;
-    r->misuse = r->outcome = (tg_outcome){TG_OK, {""}};
+    r->misuse = (tg_outcome){TG_OK, {""}};
     r->has_news = true;
     pthread_cond_signal(&r->news);
     pthread_mutex_unlock(&r->lock);
@@ -354,21 +388,26 @@ static tg_status note_ready(tg_reducer *r, size_t tensor, tg_detail *why)
     r->is_ready[tensor] = true;
     group_state *group = &r->groups[tg_exchange_group(r->x, tensor)];
     if (--group->missing == 0) {
+        group->ready_ns = tg_now_ns();
         r->has_news = true;
         pthread_cond_signal(&r->news);
     }
     return TG_OK;
 }
 
-tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size_t tensor_n, tg_detail *why)
 {
     TG_NEED(r, why);
+    TG_NEED(tensors, why);
     if (!r->is_begun) {
         return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
     }
+    tg_status status = TG_OK;
     tg_detail reason = {""};
     pthread_mutex_lock(&r->lock);
-    tg_status status = note_ready(r, tensor, &reason);
+    for (size_t i = 0; i < tensor_n && status == TG_OK; i++) {
+        status = note_ready(r, tensors[i], &reason);
+    }
     if (status != TG_OK && r->misuse.status == TG_OK) {
         r->misuse = (tg_outcome){status, reason};
     }
@@ -377,6 +416,11 @@ tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
         (void)pump(r);
     }
     return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+}
+
+tg_status tg_reducer_ready(tg_reducer *r, size_t tensor, tg_detail *why)
+{
+    return tg_reducer_ready_all(r, &tensor, 1, why);
 }
 
 tg_status tg_reducer_test(tg_reducer *r, tg_detail *why)
@@ -432,6 +476,7 @@ static void carry_to_the_end(tg_reducer *r)
     heed_misuse(r);
     tg_status status = tg_carry_step(r->x, r->link, &why);
     end(r, status, &why);
+    tell_end(r);
 }
 
 tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
@@ -440,6 +485,7 @@ tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
     if (!r->is_begun) {
         return tg_fail(TG_E_ARGUMENT, why, "no step has begun");
     }
+    uint64_t begin = tg_now_ns();
     pthread_mutex_lock(&r->lock);
     fail_missing(r);
     while (r->has_thread && !r->is_ended) {
@@ -455,5 +501,6 @@ tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why)
     pthread_mutex_lock(&r->lock);
     r->is_begun = false;
     pthread_mutex_unlock(&r->lock);
+    tg_step_expose(r->x, tg_now_ns() - begin);
     return r->outcome.status == TG_OK ? TG_OK : tg_fail(r->outcome.status, why, "%s", r->outcome.why.text);
 }

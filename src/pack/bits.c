@@ -101,7 +101,25 @@ static bool are_halves_below(const uint8_t *bytes, size_t n, uint32_t limit)
     return bad == 0;
 }
 
-enum { LAST = 16 }; /* groups at the end that are read, to see that they end as they should */
+/* Whether `count` symbols, fewer than eight groups and one more, are sound, and only zeros follow them in their last byte: the
+ * number of each group tells. */
+static bool is_end_sound(const uint8_t *bytes, size_t count, tg_digits g, uint64_t limit)
+{
+    uint64_t held = 0, bad = 0;
+    uint32_t held_n = 0;
+    for (; count > 0; count -= count < g.symbols ? count : g.symbols) {
+        for (; held_n < g.bits; held_n += 8) {
+            held |= (uint64_t)*bytes++ << held_n;
+        }
+        for (size_t i = count; i < g.symbols; i++) {
+            limit /= g.base; /* symbols that the last group lacks are zeros */
+        }
+        bad |= (held & ((UINT64_C(1) << g.bits) - 1)) >= limit ? 1 : 0;
+        held >>= g.bits;
+        held_n -= g.bits;
+    }
+    return bad == 0 && held == 0;
+}
 
 bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
 {
@@ -110,7 +128,7 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
     for (uint32_t i = 0; i < g.symbols; i++) {
         limit *= base;
     }
-    size_t groups = count / g.symbols, some = groups < LAST ? 0 : (groups - LAST) / 8 * 8; /* whole bytes */
+    size_t groups = count / g.symbols, some = g.bits % 8 == 0 ? groups : groups / 8 * 8; /* whole bytes */
     bool sound = true;
     if (limit >> g.bits != 0) { /* any number is one of them */
         sound = true;
@@ -119,11 +137,10 @@ bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base)
     } else if (g.bits == 16) {
         sound = are_halves_below(bytes, some, (uint32_t)limit);
     } else {
+        some = groups / 8 * 8; /* as the kernel takes them */
         sound = tg_kernels_best()->coders.numbers_below(bytes, some, g.bits, limit);
     }
-    uint16_t symbols[(LAST + 9) * 8];
-    size_t done = some * g.symbols;
-    return sound && tg_bits_read(symbols, bytes + tg_bits_len(done, base), count - done, base);
+    return sound && is_end_sound(bytes + some * g.bits / 8, count - some * g.symbols, g, limit);
 }
 
 const tg_symbol_part tg_symbol_bits = {

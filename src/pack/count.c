@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, size_t count, uint32_t base)
+void tg_count_symbols(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t base)
 {
-    memset(counts, 0, TG_BASE_MAX * sizeof *counts);
+    memset(counts, 0, base * sizeof *counts);
     tg_kernels_best()->coders.count(counts, symbols, count, base);
 }

@@ -115,8 +115,8 @@ uint32_t tg_bits_align(uint32_t base);
 /* Writes the first symbols, as many as a fast kernel can, to whole bytes. Returns their number. */
 size_t tg_bits_write_some(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 
-/* count.c: how often each symbol occurs. */
-void tg_count_symbols(uint32_t counts[TG_BASE_MAX], const uint16_t *symbols, size_t count, uint32_t base);
+/* count.c: how often each symbol below the base occurs. */
+void tg_count_symbols(uint32_t *counts, const uint16_t *symbols, size_t count, uint32_t base);
 
 /* plain.c: symbols or words at their plain length. */
 uint64_t tg_plain_len(uint64_t count, const tg_coding *c);

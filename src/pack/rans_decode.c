@@ -116,9 +116,9 @@ static size_t pull_one(uint16_t *symbols, reader *r, size_t count, const tg_rans
     uint32_t state = r->states[0];
     size_t i = 0;
     for (; i < count && r->end - at >= 2; i++) {
-        uint32_t low = state & mask, slot = slots->slots[low];
+        uint32_t low = state & mask, high = state >> bits, slot = slots->slots[low];
         symbols[i] = (uint16_t)((slot & 255) + (low >= upper ? 256 : 0));
-        state = ((slot >> 8 & 4095) + 1) * (state >> bits) + (slot >> 20);
+        state = (slot >> 8 & 4095) * high + (high + (slot >> 20)); /* the product, which is waited for, without the 1 */
         if (state < TG_RANS_START) {
             state = state << 16 | tg_get16(at);
             at += 2;

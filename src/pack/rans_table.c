@@ -27,10 +27,14 @@ static uint32_t cheapest(const tg_rans_table *t, const uint32_t *counts, uint32_
 void tg_rans_normalise(tg_rans_table *t, const uint32_t *counts, uint64_t count, uint32_t base)
 {
     uint32_t total = 1u << t->bits, sum = 0;
+    /* In binary64, in which loops of divisions vectorise. The numerator is an integer below 2^33, and a quotient below 2^15 by at
+     * most 2^18 is too far from the next integer to be rounded to it, so that truncation gives the quotient of integers. */
+    const double whole = (double)(int32_t)total, half = (double)(int32_t)(count / 2), all = (double)(int32_t)count;
     for (uint32_t s = 0; s < base; s++) {
-        uint32_t f = (uint32_t)(((uint64_t)counts[s] * total + count / 2) / count);
-        t->frequency[s] = f == 0 && counts[s] > 0 ? 1 : f;
-        sum += t->frequency[s];
+        uint32_t f = (uint32_t)(int32_t)(((double)(int32_t)counts[s] * whole + half) / all);
+        f = f == 0 && counts[s] > 0 ? 1 : f;
+        t->frequency[s] = f;
+        sum += f;
     }
     for (; sum > total; sum--) {
         t->frequency[cheapest(t, counts, base, true)]--;
@@ -40,17 +44,17 @@ void tg_rans_normalise(tg_rans_table *t, const uint32_t *counts, uint64_t count,
     }
 }
 
-/* 256 times the binary logarithm, rounded down. In integers, so that every machine gets the same result. */
+/* 256 times the binary logarithm, rounded down. In integers, so that every machine gets the same result; without branches, which
+ * nothing would predict. */
 static uint32_t log_of(uint32_t number)
 {
-    uint32_t whole = 31 - (uint32_t)__builtin_clz(number), log = whole << 8;
+    uint32_t whole = 31 - (uint32_t)__builtin_clz(number), log = whole;
     uint64_t x = ((uint64_t)number << 31) >> whole; /* from 2^31 up to 2^32 */
-    for (uint32_t bit = 128; bit > 0; bit /= 2) {
+    for (int bit = 0; bit < 8; bit++) {
         x = (x * x) >> 31;
-        if (x >> 32 != 0) {
-            log += bit;
-            x >>= 1;
-        }
+        uint32_t is_set = (uint32_t)(x >> 32);
+        log = log << 1 | is_set;
+        x >>= is_set;
     }
     return log;
 }
@@ -66,24 +70,36 @@ uint64_t tg_rans_cost(const tg_rans_table *t, const uint32_t *counts, uint32_t b
 
 /* A frequency f is stored as the number f + 1, which has b + 1 bits: b ones, a zero, then its b low bits. The last symbol's
  * frequency is not stored: it is what the others leave of 2^bits. */
-size_t tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
+static uint32_t low_bits_of(uint32_t frequency)
+{
+    return 31 - (uint32_t)__builtin_clz(frequency + 1);
+}
+
+size_t tg_rans_table_len(const tg_rans_table *t, uint32_t base)
+{
+    size_t bits = 0;
+    for (uint32_t s = 0; s + 1 < base; s++) {
+        bits += 2 * (size_t)low_bits_of(t->frequency[s]) + 1;
+    }
+    return (bits + 7) / 8;
+}
+
+void tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
 {
     uint64_t held = 0;
     uint32_t held_n = 0;
-    uint8_t *at = out;
     for (uint32_t s = 0; s + 1 < base; s++) {
-        uint32_t number = t->frequency[s] + 1, b = 31 - (uint32_t)__builtin_clz(number);
+        uint32_t number = t->frequency[s] + 1, b = low_bits_of(t->frequency[s]);
         held |= (((uint64_t)1 << b) - 1) << held_n;
         held_n += b + 1;
         held |= (uint64_t)(number & ((1u << b) - 1)) << held_n;
         for (held_n += b; held_n >= 8; held_n -= 8, held >>= 8) {
-            *at++ = (uint8_t)held;
+            *out++ = (uint8_t)held;
         }
     }
     if (held_n > 0) {
-        *at++ = (uint8_t)held;
+        *out = (uint8_t)held;
     }
-    return (size_t)(at - out);
 }
 
 /* At least 57 bits from bit number `bit` on, with zeros after the last of the `len` bytes. */

@@ -17,9 +17,10 @@ void tg_rans_normalise(tg_rans_table *t, const uint32_t *counts, uint64_t count,
 /* An estimate of the bytes that symbols with these counts take, possibly a little too high. */
 uint64_t tg_rans_cost(const tg_rans_table *t, const uint32_t *counts, uint32_t base);
 
-/* Writes a table and returns its length in bytes; reads one and returns its length, or 0 if the bytes are not a valid
- * table. t->bits must be set. */
-size_t tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base);
+/* The length of a table in bytes. Writes one; reads one and returns its length, or 0 if the bytes are not a valid table. t->bits
+ * must be set. */
+size_t tg_rans_table_len(const tg_rans_table *t, uint32_t base);
+void tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base);
 size_t tg_rans_table_read(tg_rans_table *t, const uint8_t *bytes, size_t len, uint32_t base);
 
 #endif

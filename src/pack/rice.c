@@ -76,22 +76,41 @@ static inline bool take_gap(tg_rice_reader *r, uint64_t gap, size_t n)
     return true;
 }
 
-/* Reads one index, bit by bit. */
+/* Up to 64 bits from bit r->bit on, at least 57 of them, with zeros after the last. */
+static uint64_t bits_ahead(const tg_rice_reader *r)
+{
+    const uint8_t *from = r->bytes + r->bit / 8;
+    size_t left = (size_t)(r->bit_n / 8 - r->bit / 8);
+    uint64_t word = 0;
+    if (left >= sizeof word) {
+        word = tg_get64(from);
+    } else {
+        for (size_t i = 0; i < left; i++) {
+            word |= (uint64_t)from[i] << 8 * i;
+        }
+    }
+    return word >> r->bit % 8;
+}
+
+/* Reads one index, however near the end of the bytes and however long its code. */
 static bool read_one(tg_rice_reader *r, unsigned k, size_t n)
 {
-    uint64_t gap = 0;
-    while (r->bit < r->bit_n && get_bit(r->bytes, r->bit)) {
-        gap++;
-        r->bit++;
+    enum { AHEAD = 57 };
+    uint64_t gap = 0, word = bits_ahead(r), ones = (uint64_t)__builtin_ctzll(~word | UINT64_C(1) << AHEAD);
+    while (ones >= AHEAD) {
+        gap += AHEAD;
+        r->bit += AHEAD;
+        word = bits_ahead(r);
+        ones = (uint64_t)__builtin_ctzll(~word | UINT64_C(1) << AHEAD);
     }
+    gap += ones;
+    r->bit += ones;
     if (r->bit_n - r->bit < 1 + (uint64_t)k) { /* the zero bit and the low bits */
         return false;
     }
     r->bit++;
-    gap <<= k;
-    for (unsigned b = 0; b < k; b++) {
-        gap |= (uint64_t)get_bit(r->bytes, r->bit++) << b;
-    }
+    gap = gap << k | (bits_ahead(r) & ((UINT64_C(1) << k) - 1));
+    r->bit += k;
     return take_gap(r, gap, n);
 }
 
@@ -102,7 +121,11 @@ static bool read_some(tg_rice_reader *r, uint32_t *indices, size_t most, unsigne
     r->list = indices;
     r->left -= later;
     while (r->left > 0) {
-        if (!tg_kernels_best()->coders.rice_read(r, k, n) || (r->left > 0 && !read_one(r, k, n))) {
+        bool is_near_end = r->bit_n / 8 - r->bit / 8 < 8; /* the kernel reads eight bytes at a time */
+        if (!is_near_end && !tg_kernels_best()->coders.rice_read(r, k, n)) {
+            return false;
+        }
+        if (r->left > 0 && !read_one(r, k, n)) {
             return false;
         }
     }

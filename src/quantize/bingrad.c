@@ -190,6 +190,13 @@ static void encode_random(const tg_bucket *b)
 
 /* ---- b and zero ------------------------------------------------------------------------------------------------------ */
 
+/* As nextafterf(x, -INFINITY), of a number that is neither NaN nor -Inf. */
+static float next_below(float x)
+{
+    uint32_t bits = tg_float_bits(x);
+    return tg_bits_float(x > 0 ? bits - 1 : x < 0 ? bits + 1 : 0x80000001u);
+}
+
 /* The mean of the values not above the threshold and the mean of those above it; if a group is empty, both are the mean of
  * the other. Returns the threshold rounded down to a float, which splits floats in the same way. Values are summed times
  * `scale`, so that the sum does not overflow. */
@@ -197,13 +204,18 @@ static float means_around(double means[2], const tg_bucket *b, double threshold,
 {
     double sums[2];
     float limit = (float)threshold;
-    limit = (double)limit > threshold ? nextafterf(limit, -INFINITY) : limit;
+    limit = (double)limit > threshold ? next_below(limit) : limit;
     size_t above = tg_sum_around(sums, b->values, limit, scale, b->n);
-    const size_t counts[2] = {b->n - above, above};
-    for (int k = 0; k < 2; k++) {
-        int of = counts[k] > 0 ? k : 1 - k;
-        double sum = scale == 1 ? sums[of] : sums[of] / (double)scale;
-        means[k] = sum / (double)counts[of];
+    if (scale != 1) {
+        sums[0] /= (double)scale;
+        sums[1] /= (double)scale;
+    }
+    means[0] = sums[0] / (double)(int64_t)(b->n - above);
+    means[1] = sums[1] / (double)(int64_t)above;
+    if (above == b->n) {
+        means[0] = means[1];
+    } else if (above == 0) {
+        means[1] = means[0];
     }
     return limit;
 }
@@ -241,7 +253,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     if (!tg_bucket_check_finite(given, side_len(p), 4)) {
         return;
     }
-    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
+    tg_bucket clipped;
+    const tg_bucket *b = tg_bucket_clip(&clipped, given, p[CLIP]);
     if (p[FORM] == FORM_PB) {
         encode_random(b);
     } else {

@@ -38,11 +38,10 @@ static double sum_deviations(const tg_bucket *b, double mean, bool squared)
     return tg_tree_sum(&leaves);
 }
 
-tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
+const tg_bucket *tg_bucket_clip(tg_bucket *clipped, const tg_bucket *b, double clip)
 {
-    tg_bucket clipped = *b;
     if (clip == 0) {
-        return clipped;
+        return b;
     }
     double mean = sum_deviations(b, 0, false) / (double)b->n;
     double variance = sum_deviations(b, mean, true) / (double)b->n;
@@ -51,6 +50,7 @@ tg_bucket tg_bucket_clip(const tg_bucket *b, double clip)
         float value = b->values[i];
         b->clipped[i] = value > limit ? limit : value < -limit ? -limit : value;
     }
-    clipped.values = b->clipped;
+    *clipped = *b;
+    clipped->values = b->clipped;
     return clipped;
 }

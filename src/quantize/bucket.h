@@ -28,10 +28,16 @@ static inline float tg_get_float(const uint8_t *at)
 }
 
 /* Prefetches one of `parts` equal parts of the next bucket. A quantizer that makes several passes over its bucket prefetches
- * one part in each pass, so that memory keeps up. */
+ * one part in each pass, so that memory keeps up. Of a short bucket the first part is all of it. */
 static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t parts)
 {
-    enum { LINE = 64 / sizeof(float) };
+    enum { LINE = 64 / sizeof(float), SHORT = 16 * LINE };
+    if (b->n <= SHORT) {
+        for (size_t i = 0; b->prefetch != NULL && part == 0 && i < b->n; i += LINE) {
+            __builtin_prefetch(b->prefetch + i);
+        }
+        return;
+    }
     for (size_t i = b->n * part / parts / LINE * LINE; b->prefetch != NULL && i < b->n * (part + 1) / parts;
          i += LINE) {
         __builtin_prefetch(b->prefetch + i);
@@ -42,7 +48,8 @@ static inline void tg_bucket_prefetch(const tg_bucket *b, size_t part, size_t pa
  * data is filled with NaNs of `len` bytes (4: fp32, 2: fp16). */
 bool tg_bucket_check_finite(const tg_bucket *b, uint32_t side_len, uint32_t len);
 
-/* The bucket with values clipped to plus or minus `clip` standard deviations; unchanged if clip is 0. */
-tg_bucket tg_bucket_clip(const tg_bucket *b, double clip);
+/* The bucket with values clipped to plus or minus `clip` standard deviations, as a copy in *clipped; the bucket itself if clip
+ * is 0. */
+const tg_bucket *tg_bucket_clip(tg_bucket *clipped, const tg_bucket *b, double clip);
 
 #endif

@@ -54,7 +54,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
-    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
+    tg_bucket clipped;
+    const tg_bucket *b = tg_bucket_clip(&clipped, given, p[CLIP]);
     float least = b->values[0], largest = b->values[0];
     for (size_t i = 1; i < b->n; i++) {
         least = b->values[i] < least ? b->values[i] : least;

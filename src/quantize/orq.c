@@ -100,7 +100,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     if (!tg_bucket_check_finite(given, side_len(p), level_len(p))) {
         return;
     }
-    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
+    tg_bucket clipped;
+    const tg_bucket *b = tg_bucket_clip(&clipped, given, p[CLIP]);
     choose(levels, b, p);
     /* If the range overflows fp32, work with halved values. */
     float scale = isinf(levels[base(p) - 1] - levels[0]) ? 0.5f : 1.0f;

@@ -74,7 +74,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
-    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
+    tg_bucket clipped;
+    const tg_bucket *b = tg_bucket_clip(&clipped, given, p[CLIP]);
     float norm = norm_of(b->values, b->n, p[NORM] == NORM_L2);
     /* Scale tiny and huge norms towards 1, so that S / norm neither overflows nor becomes subnormal. */
     float shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;

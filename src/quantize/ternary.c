@@ -39,7 +39,8 @@ static void encode_bucket(const tg_bucket *given, const double *p)
     if (!tg_bucket_check_finite(given, SIDE, 4)) {
         return;
     }
-    const tg_bucket clipped = tg_bucket_clip(given, p[CLIP]), *b = &clipped;
+    tg_bucket clipped;
+    const tg_bucket *b = tg_bucket_clip(&clipped, given, p[CLIP]);
     float largest = tg_bits_float(tg_kernels_best()->select.largest_key(b->values, b->n));
     tg_kernels_best()->symbols.ternary(b->symbols, b->values, &b->draws, largest, b->n);
     tg_put_float(b->side, largest);

@@ -65,7 +65,8 @@ static const uint64_t *mark(const tg_sparse *s, const bins *b)
 static void encode(tg_encoding *e)
 {
     const tg_chunk *chunk = e->chunk;
-    tg_sparse s = TG_SPARSE_OF(e);
+    tg_sparse s;
+    tg_sparse_start(&s, e);
     memset(e->scratch->mask, 0, (chunk->n + 63) / 64 * sizeof *e->scratch->mask);
     for (uint64_t at = chunk->at; at < chunk->at + chunk->n;) {
         bins b = bins_at(e, at);

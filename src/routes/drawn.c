@@ -27,7 +27,8 @@ static bool skip_block(tg_sparse *s, const uint64_t *mask, uint64_t at, size_t n
 static void encode(tg_encoding *e)
 {
     const tg_chunk *chunk = e->chunk;
-    tg_sparse s = TG_SPARSE_OF(e);
+    tg_sparse s;
+    tg_sparse_start(&s, e);
     for (uint32_t done = 0, n = 0; done < chunk->n; done += n) {
         uint64_t *mask = e->scratch->mask + done / 64, at = chunk->at + done;
         n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;

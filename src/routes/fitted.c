@@ -100,10 +100,10 @@ static void encode(tg_encoding *e)
     if (f->coded) {
         tg_put32(e->out, (uint32_t)len);
     }
-    e->result.view = (tg_view){.side = header_len,
-                               .symbols = (uint64_t)(out - e->out),
-                               .indices = (uint64_t)(out - e->out) + len,
-                               .count = (uint32_t)n};
+    e->result->view = (tg_view){.side = header_len,
+                                .symbols = (uint64_t)(out - e->out),
+                                .indices = (uint64_t)(out - e->out) + len,
+                                .count = (uint32_t)n};
 }
 
 const tg_route tg_route_fitted = {

@@ -56,7 +56,8 @@ static void encode(tg_encoding *e)
     if (e->unit->planes == 0) {
         u = tg_gradient_in_place(e, chunk->at, chunk->n);
     }
-    tg_sparse s = TG_SPARSE_OF(e);
+    tg_sparse s;
+    tg_sparse_start(&s, e);
     if (u != NULL && count <= TG_BIN_MAX) {
         tg_sparse_take_list(&s, u, next, count);
         if (next != NULL && e->plan->nonfinite == TG_NONFINITE_PASS && !s.waits) {
@@ -68,5 +69,18 @@ static void encode(tg_encoding *e)
     tg_sparse_finish(&s, e->scratch->mask);
 }
 
+/* The sums of a chunk that sends few values. Of longer chunks, gathering prefetches. */
+static void prefetch(const tg_unit_plan *unit, const tg_unit_work *work, const tg_chunk *chunk, const float *residual)
+{
+    enum { FEW = 4 };
+    uint32_t list[FEW];
+    uint64_t count = unit->presums && chunk->n <= TG_BLOCK
+                         ? unit->stages.select->list(list, FEW, work->select, chunk->at, chunk->n)
+                         : 0;
+    for (uint64_t i = 0; count <= FEW && i < count; i++) {
+        __builtin_prefetch(residual + unit->residual_at + (chunk->at - unit->lo) + list[i], 1);
+    }
+}
+
 const tg_route tg_route_listed = {
-    .encode = encode, .check = tg_sparse_check, .add = tg_sparse_add, .set = tg_sparse_set};
+    .encode = encode, .prefetch = prefetch, .check = tg_sparse_check, .add = tg_sparse_add, .set = tg_sparse_set};

@@ -13,8 +13,8 @@ tg_residual_view tg_residual_at(const tg_encoding *e, uint64_t at)
 
 void tg_encoding_refuse(tg_encoding *e, const float *values, uint64_t at, size_t n)
 {
-    for (size_t i = 0; i < n && e->result.bad_tensor == 0; i++) {
-        e->result.bad_tensor = isfinite(values[i]) ? 0 : tg_unit_piece(e->unit->unit, at + i)->tensor + 1;
+    for (size_t i = 0; i < n && e->result->bad_tensor == 0; i++) {
+        e->result->bad_tensor = isfinite(values[i]) ? 0 : tg_unit_piece(e->unit->unit, at + i)->tensor + 1;
     }
 }
 
@@ -60,7 +60,7 @@ static const float *convert(tg_encoding *e, uint64_t at, size_t n)
             tg_widen(g + done, grad + from * tg_dtype_len(dtype), dtype, m);
         }
         if (!admit(e->plan->nonfinite, g + done, m)) {
-            e->result.bad_tensor = piece->tensor + 1;
+            e->result->bad_tensor = piece->tensor + 1;
             return NULL;
         }
         done += m;
@@ -125,7 +125,7 @@ const float *tg_load_sum(float *u, float *also, tg_encoding *e, uint64_t at, siz
     if (also != NULL) {
         tg_saturate(also, g, n);
     }
-    e->result.overflows = true;
+    e->result->overflows = true;
     return g;
 }
 

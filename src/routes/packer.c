@@ -39,8 +39,8 @@ void tg_packer_end(tg_packer *p)
     if (f->coded) {
         tg_put32(e->out, (uint32_t)values_len);
     }
-    e->result.view = (tg_view){.side = (uint64_t)(p->side - e->out),
-                               .symbols = (uint64_t)(p->out - e->out),
-                               .indices = (uint64_t)(p->out - e->out) + values_len,
-                               .count = e->chunk->n};
+    e->result->view = (tg_view){.side = (uint64_t)(p->side - e->out),
+                                .symbols = (uint64_t)(p->out - e->out),
+                                .indices = (uint64_t)(p->out - e->out) + values_len,
+                                .count = e->chunk->n};
 }

@@ -28,7 +28,7 @@ void tg_plain_put(tg_plain *p, const uint8_t *bytes, size_t len, const void *pre
         memcpy(to, bytes, len);
     }
     p->at += len;
-    e->result.view = (tg_view){.indices = p->at, .count = e->chunk->n};
+    e->result->view = (tg_view){.indices = p->at, .count = e->chunk->n};
 }
 
 void tg_plain_end(tg_plain *p)
@@ -36,7 +36,7 @@ void tg_plain_end(tg_plain *p)
     if (p->non_temporal) {
         tg_store_fence();
     }
-    p->e->result.hash = tg_hashing_end(&p->hash);
+    p->e->result->hash = tg_hashing_end(&p->hash);
 }
 
 bool tg_plain_block(tg_plain *p, uint64_t at, size_t n)

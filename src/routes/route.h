@@ -40,6 +40,16 @@ typedef struct tg_encoded {
     bool is_list_kept; /* the coordinates were kept for the closing pass */
 } tg_encoded;
 
+/* As zeros, but for the view, which a route sets as a whole: gcc would clear a struct of this size by a slow instruction. */
+static inline void tg_encoded_start(tg_encoded *as)
+{
+    as->view.indices = as->view.index_len = 0;
+    as->magnitudes = 0;
+    as->hash = 0;
+    as->bad_tensor = 0;
+    as->overflows = as->is_list_kept = false;
+}
+
 /* A chunk that is encoded. */
 typedef struct tg_encoding {
     const tg_plan *plan;
@@ -53,7 +63,7 @@ typedef struct tg_encoding {
     uint8_t *out;   /* where its bytes go */
     uint32_t *list; /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
     uint64_t list_cap;
-    tg_encoded result;
+    tg_encoded *result; /* started */
 } tg_encoding;
 
 /* A chunk that is decoded. */
@@ -69,6 +79,10 @@ typedef struct tg_decoding {
 
 typedef struct tg_route {
     void (*encode)(tg_encoding *e);
+
+    /* Prefetches what encoding a chunk will read at addresses that hardware does not predict, some chunks in advance. NULL: there
+     * is nothing. */
+    void (*prefetch)(const tg_unit_plan *unit, const tg_unit_work *work, const tg_chunk *chunk, const float *residual);
 
     /* Whether a chunk whose parts have the right lengths is sound: indices in range and ascending, symbols below their
      * base, codes complete. Trusts nothing. NULL: any bytes are. */

@@ -42,7 +42,7 @@ static void encode(tg_encoding *e)
         tg_tree_add_magnitudes(&magnitudes, u, n); /* a block is whole leaves */
         tg_packer_advance(&p, n);
     }
-    e->result.magnitudes = tg_tree_sum(&magnitudes);
+    e->result->magnitudes = tg_tree_sum(&magnitudes);
     tg_store_fence();
     tg_packer_end(&p);
 }

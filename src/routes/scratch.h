@@ -13,7 +13,7 @@ typedef struct tg_chunk_scratch {
     float values[TG_CHUNK];
     uint8_t words[TG_CHUNK * sizeof(float)];
     uint16_t symbols[TG_CHUNK];
-    uint16_t draws[TG_BUCKET_MAX];
+    uint16_t draws[TG_BUCKET_MAX + TG_DRAWS_MORE];
     float clipped[TG_BUCKET_MAX];
     uint8_t lengths[TG_BASE_MAX]; /* of the prefix code that a quantizer proposes */
     void *quantize_space, *pack_space;
@@ -42,6 +42,7 @@ typedef struct tg_unit_work {
     uint64_t lane_n;
     float clip;          /* the gradient is scaled by it, so that its norm is bounded; 1: as it is */
     tg_tree *magnitudes; /* sums of its chunks over what was sent, where the scale is their mean; else NULL */
+    uint64_t sent;       /* values of its chunks, where the scale is their mean */
     float scale;         /* of the whole unit, once all of its chunks are encoded */
     bool measures;       /* in this run of the measuring pass: not if an earlier one has found all */
     uint32_t turns;      /* in which its lanes sift together what they have found */

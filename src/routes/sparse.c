@@ -8,6 +8,20 @@
 
 #include <string.h>
 
+void tg_sparse_start(tg_sparse *s, tg_encoding *e)
+{
+    const tg_unit_plan *u = e->unit;
+    s->e = e;
+    s->side = e->out + u->format.header_len;
+    s->count = 0;
+    s->gradient = s->u = s->sum = NULL;
+    s->waits = u->values == TG_VALUES_BUCKETS || u->values == TG_VALUES_SIGNS;
+    s->waits_at = u->values == TG_VALUES_BUCKETS ? e->scratch->chunk->values : NULL;
+    s->listed = true;
+    s->non_temporal = e->plan->residual_n >= TG_NON_TEMPORAL_FROM && u->values != TG_VALUES_BUCKETS;
+    tg_summing_start(&s->magnitudes);
+}
+
 bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n)
 {
     tg_encoding *e = s->e;
@@ -132,7 +146,7 @@ void tg_sparse_take_list(tg_sparse *s, const float *u, float *next, size_t count
 static void write_marks(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
 {
     const tg_stages *s = &e->unit->stages;
-    tg_view *v = &e->result.view;
+    tg_view *v = &e->result->view;
     if (s->index->cell_max != 0 && v->indices > v->symbols) {
         size_t len = s->index->write_joint(e->out + v->symbols, &v->mode, mask, e->scratch->chunk->symbols, e->chunk->n,
                                            v->count, e->unit->format.bin);
@@ -149,7 +163,7 @@ static void write_marks(tg_encoding *e, const uint64_t *mask, const uint32_t *li
 
 void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list)
 {
-    const tg_view *v = &e->result.view;
+    const tg_view *v = &e->result->view;
     if (v->count > 0) {
         write_marks(e, mask, list);
     }
@@ -172,7 +186,7 @@ static void settle(const tg_sparse *s, const uint64_t *mask)
         tg_decode_buckets(decoded, e->scratch->chunk->symbols + at, s->side, e->unit, s->count, at, count);
         tg_expand_add(next + done, mask + done / 64, decoded, -1.0f, n);
         bool finite = tg_all_finite(left, tg_compress(left, next + done, mask + done / 64, n));
-        e->result.overflows = e->result.overflows || !finite;
+        e->result->overflows = e->result->overflows || !finite;
         at += count;
     }
     if (e->plan->nonfinite == TG_NONFINITE_PASS) {
@@ -216,24 +230,24 @@ void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
     if (s->non_temporal) {
         tg_store_fence();
     }
-    e->result.magnitudes = tg_summing_end(&s->magnitudes);
+    e->result->magnitudes = tg_summing_end(&s->magnitudes);
     /* Without values there is no length of values either. */
     uint64_t side = s->count > 0 ? e->unit->format.header_len : is_explicit ? TG_CHUNK_HEADER : 0;
     uint64_t symbols = side + (s->count == 0 ? 0 : f->bucket_n == 0 ? f->side_len : tg_side_len(f, s->count));
-    e->result.view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
+    e->result->view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
     if (s->count > 0) {
-        e->result.view.indices += finish_values(s, e->out + symbols, mask);
+        e->result->view.indices += finish_values(s, e->out + symbols, mask);
     }
     if (is_explicit) {
         tg_write_indices(e, mask, s->listed ? e->scratch->list : NULL);
     }
     if (f->coded && s->count > 0) {
         tg_put_field(e->out + e->unit->format.header_len - TG_CODED_HEADER, TG_CODED_HEADER,
-                     e->result.view.indices - symbols);
+                     e->result->view.indices - symbols);
     }
     /* The closing pass, which subtracts what was sent from the residual, need not read the list again. */
-    e->result.is_list_kept = e->list != NULL && s->listed && e->result.view.is_listed && s->count <= e->list_cap;
-    if (e->result.is_list_kept) {
+    e->result->is_list_kept = e->list != NULL && s->listed && e->result->view.is_listed && s->count <= e->list_cap;
+    if (e->result->is_list_kept) {
         memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
     }
 }

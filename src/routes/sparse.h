@@ -19,14 +19,7 @@ typedef struct tg_sparse {
 } tg_sparse;
 
 /* The start of a chunk. */
-#define TG_SPARSE_OF(encoding)                                                                                    \
-    {                                                                                                             \
-        .e = (encoding), .side = (encoding)->out + (encoding)->unit->format.header_len, .listed = true,           \
-        .waits = (encoding)->unit->values == TG_VALUES_BUCKETS || (encoding)->unit->values == TG_VALUES_SIGNS,    \
-        .waits_at = (encoding)->unit->values == TG_VALUES_BUCKETS ? (encoding)->scratch->chunk->values : NULL,    \
-        .non_temporal =                                                                                           \
-            (encoding)->plan->residual_n >= TG_NON_TEMPORAL_FROM && (encoding)->unit->values != TG_VALUES_BUCKETS \
-    }
+void tg_sparse_start(tg_sparse *s, tg_encoding *e);
 
 /* Loads a block; false: it is refused. */
 bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n);

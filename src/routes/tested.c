@@ -8,7 +8,8 @@ static void encode(tg_encoding *e)
 {
     const tg_chunk *chunk = e->chunk;
     const tg_stages *stages = &e->unit->stages;
-    tg_sparse s = TG_SPARSE_OF(e);
+    tg_sparse s;
+    tg_sparse_start(&s, e);
     for (uint32_t done = 0, n = 0; done < chunk->n; done += n) {
         uint64_t *mask = e->scratch->mask + done / 64, at = chunk->at + done;
         n = chunk->n - done < TG_BLOCK ? chunk->n - done : TG_BLOCK;

@@ -63,7 +63,7 @@ static void encode(tg_encoding *e)
     tg_coding coding = tg_coding_of(e->unit, e->scratch->chunk, NULL);
     size_t len = tg_coded_write(e->out + TG_CODED_HEADER, words, chunk->n, e->unit->stages.symbol, &coding);
     tg_put32(e->out, (uint32_t)len);
-    e->result.view = (tg_view){
+    e->result->view = (tg_view){
         .side = TG_CODED_HEADER, .symbols = TG_CODED_HEADER, .indices = TG_CODED_HEADER + len, .count = chunk->n};
 }
 

@@ -65,6 +65,47 @@ class Train(unittest.TestCase):
         self.assertEqual(first["weights_hash"], again["weights_hash"])
         self.assertNotEqual(first["weights_hash"], other["weights_hash"])
 
+    def test_groups_change_no_bits(self):
+        for recipe, more in (("adacomp", ()), ("dense", ("--exchange", "shard")), ("ef+topk@0.05", ("--exchange", "server")), ("ef+randomblock@0.1", ()),
+                             ("powersgd@2", ()), ("ef+topk@0.05,scope=model", ()), ("co3", ("--link", "1gbit,0.1ms"))):
+            with self.subTest(recipe=recipe):
+                seen, numbers = [], []
+                for size in (0, 1, 100000, 10**15, None):
+                    log = self.path / f"{size}.jsonl"
+                    result = self.result("--recipe", recipe, "--workers", 3, "--steps", 7, "--log", log, *more,
+                                         *(("--group-size", size) if size is not None else ()))
+                    lines = [json.loads(line) for line in log.read_text().splitlines() if '"loss"' in line]
+                    seen.append([result[key] for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "exchange")] +
+                                [[line[key] for key in ("loss", "payload_bytes", "logical_bytes", "residual", "entries")] for line in lines])
+                    numbers.append(result["groups"])
+                    self.assertGreater(result["exposed_seconds_per_step"], 0)
+                    if size == 0:
+                        parts = sum(result[f"{part}_seconds_per_step"] for part in ("encode", "exchange", "decode"))
+                        self.assertAlmostEqual(parts / result["exposed_seconds_per_step"], 1, delta=0.1)
+                    log.unlink()
+                self.assertTrue(all(one == seen[0] for one in seen), seen)
+                if "scope=model" in recipe:
+                    self.assertEqual(numbers, [1] * 5)
+                else:  # three layers, each with a bias
+                    self.assertEqual(numbers[:2], [1, 6])
+                    self.assertEqual(numbers[3], 1)
+                    self.assertTrue(2 <= numbers[4] <= 6, numbers)
+
+    def test_a_run_goes_on_in_other_groups(self):
+        flags = ["--recipe", "ef+topk@0.05", "--workers", 3, "--steps", 300]
+        straight, checkpoint = self.result(*flags), self.path / "run.ck"
+        files = ["--checkpoint", checkpoint, "--checkpoint-every", 5, "--resume"]
+        for size in (0, 1, 50000):  # each is killed as soon as it has saved
+            before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            with subprocess.Popen([PROGRAM, "train", *QUICK, *map(str, flags + files), "--group-size", str(size)],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+                    time.sleep(0.002)
+                process.kill()
+        resumed = self.result(*flags, *files, "--group-size", 0)
+        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy"):
+            self.assertEqual(resumed[key], straight[key], key)
+
     def test_log(self):
         log = self.path / "run.jsonl"
         self.result("--recipe", "ef+topk@0.05", "--workers", 2, "--steps", 12, "--test-every", 5, "--log", log)
@@ -171,8 +212,11 @@ class Train(unittest.TestCase):
         self.assertEqual(process.returncode, 0, err)
         self.assertGreater(kills, 0)
         resumed = json.loads(out.splitlines()[-1])
-        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "wire_bytes_per_step", "paper_ratio", "kinds"):
+        for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "paper_ratio", "kinds"):
             self.assertEqual(resumed[key], straight[key], key)
+        # Each start begins with a vote on the setup: 96 bytes to each of two others.
+        more = (resumed["wire_bytes_per_step"] - straight["wire_bytes_per_step"]) * 120 / 192
+        self.assertTrue(-1e-6 <= more <= kills + 1e-6, more)
         steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"loss"' in line]
         self.assertEqual(steps, list(range(120)))
         leftovers = [p.name for p in self.path.iterdir() if p not in (log, checkpoint)]
@@ -194,6 +238,7 @@ class Train(unittest.TestCase):
         self.refuse(2, "needs --recipe")
         self.refuse(2, "there is no part or preset 'nope'", "--recipe", "nope")
         self.refuse(2, "give one", "--recipe", "dense", "--steps", 3, "--epochs", 1)
+        self.refuse(2, "--group-size takes a whole number from 0", "--recipe", "dense", "--group-size", "1MB")
         self.refuse(2, "--resume needs --checkpoint", "--recipe", "dense", "--resume")
         self.refuse(1, "apt-get install dataset-fashion-mnist", "--recipe", "dense", "--data", "fashion:" + str(self.path),
                     quick=[])
@@ -283,8 +328,10 @@ class Compare(unittest.TestCase):
         for a, b in zip(fast["results"], slow["results"], strict=True):
             self.assertEqual([a[key] for key in ("test_accuracy", "test_loss", "wire_bytes_per_step")],
                              [b[key] for key in ("test_accuracy", "test_loss", "wire_bytes_per_step")])
-            # At least what the bytes take at that rate; the protocol has at least two operations a step.
+            # At least what the bytes take at that rate; the protocol has at least two operations a step, one after the other.
             self.assertGreaterEqual(b["exchange_seconds"], 8 * b["wire_bytes_per_step"] / 50e6 + 0.004)
+            self.assertGreater(b["groups"], 1)
+            self.assertAlmostEqual(b["step_seconds"], b["compute_seconds"] + b["exposed_seconds"] + b["update_seconds"], delta=1e-9)
             self.assertEqual(b["steps_to_target"], 2)
             self.assertAlmostEqual(b["bytes_to_target"] / (2 * b["wire_bytes_per_step"]), 1, delta=0.1)
             self.assertGreater(b["seconds_to_target"], 2 * 0.004)
@@ -295,6 +342,17 @@ class Compare(unittest.TestCase):
         self.assertNotIn("10 Gbit/s", text)
         self.assertRegex(self.compare(*flags[:-1], "100"), r"(?m)^dense .* -  +-$")
         self.assertEqual(run("compare", *QUICK, "--link", "mpi").returncode, 2)
+
+    def test_the_exchange_overlaps_with_the_backward_pass(self):
+        # lenet's convolutions take most of the backward pass, and its dense layers, which are done first, have most of the bytes.
+        flags = ["--model", "lenet", "--data", "glyphs", "--workers", "2", "--steps", "6", "--link", "100mbit,1ms", "--recipes", "dense", "--json"]
+        done = run("compare", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row = json.loads(done.stdout)["results"][0]
+        self.assertLess(row["exposed_seconds"], row["exchange_seconds"], row)
+        self.assertGreaterEqual(row["exposed_seconds"] + row["compute_seconds"], row["exchange_seconds"], row)
+        row = json.loads(run("compare", *flags, "--group-size", "0").stdout)["results"][0]
+        self.assertGreater(row["exposed_seconds"], row["exchange_seconds"], row)
 
     def test_default_target(self):
         found = json.loads(self.compare("--steps", "30", "--link", "1gbit", "--recipes", "fp16;dense", "--json"))

@@ -182,6 +182,39 @@ class Train(unittest.TestCase):
     def test_workers_of_one_machine_are_flat(self):
         self.assertEqual(self.processes(2, *SMALL, "--recipe", "dense", "--steps", 2)["host_size"], 1)
 
+    def test_groups_change_no_bits(self):
+        for recipe, more in (("adacomp", ("--exchange", "shard")), ("ef+topk@0.05", ("--exchange", "gather")), ("dense", ())):
+            with self.subTest(recipe=recipe):
+                flags = (*SMALL, "--recipe", recipe, "--steps", 10, *more)
+                alone = self.threads(3, *flags, "--group-size", 0)
+                for size, groups in ((0, 1), (1, 6), (100000, None)):
+                    log = self.path / "run.jsonl"
+                    found = self.processes(3, *flags, "--group-size", size, "--log", log)
+                    for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "kinds"):
+                        self.assertEqual(found[key], alone[key], (key, size))
+                    self.assertTrue(found["groups"] == groups if groups else 1 < found["groups"] < 6, found["groups"])
+                    log.unlink()
+
+    def test_other_groups_are_detected_at_the_start(self):
+        command = [PROGRAM, *QUICK, *SMALL, "--recipe", "adacomp", "--steps", 5, "--timeout", 20]
+        done = mpirun_unlike([*command, "--group-size", 0], [*command, "--group-size", 1000])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(len(said(done)), 1, done.stderr)
+        self.assertRegex(said(done)[0], "rank 1 has (group-size '1000', but rank 0 has '0'|options)")
+
+    def test_a_run_goes_on_in_other_groups(self):
+        flags = (*SMALL, "--recipe", "adacomp", "--steps", 400)
+        straight, checkpoint = self.threads(3, *flags)["weights_hash"], self.path / "run.ck"
+        files = ("--checkpoint", checkpoint, "--checkpoint-every", 10, "--resume")
+        started = subprocess.Popen([*launcher(), "-n", "3", PROGRAM, *QUICK, *map(str, flags + files), "--group-size", "1"], env=ENVIRONMENT,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        while not checkpoint.exists() and started.poll() is None:
+            time.sleep(0.005)
+        for pid in pids_of(started.pid).values():
+            os.kill(pid, signal.SIGKILL)
+        started.wait(timeout=60)
+        self.assertEqual(self.processes(3, *flags, *files, "--group-size", 0)["weights_hash"], straight)
+
     def test_lgc_in_all_its_phases(self):
         small = "dense=3,learn=5,enough=1e9,e1=4,e2=8,e3=8,e4=4,z=2,d1=4,d2=8,d3=8,d4=4"
         for form in ("ring", "server"):

@@ -28,8 +28,9 @@ typedef struct fixture {
     tg_reducer *reducer; /* of `reduced` */
     tg_exchange *reduced;
     struct tg_mpi *mpi;
-    size_t part; /* the index of a part with parameters */
-    struct {     /* results that are freed at the end */
+    size_t numbers[1]; /* of the tensor */
+    size_t part;       /* the index of a part with parameters */
+    struct {           /* results that are freed at the end */
         tg_codec *codec;
         tg_exchange *exchange;
         tg_threads *threads;

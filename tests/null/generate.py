@@ -18,6 +18,7 @@ VALUES = {
     "size_t tensor_n": "1",
     "const tg_tensor *tensor": "&f->tensor",
     "size_t tensor": "0",
+    "size_t group": "0",
     "size_t index": "f->part",
     "size_t parameter": "0",
     "tg_dtype dtype": "TG_FP16",
@@ -47,6 +48,7 @@ VALUES = {
     "tg_threads *t": "f->threads",
     "tg_reducer *r": "f->reducer",
     "tg_reducer_new.out": "&f->made.reducer",
+    "tg_reducer_ready_all.tensors": "f->numbers",
     "tg_recipe_canonical.out": "f->text",
     "tg_part_list.out": "&f->part_info",
     "tg_part_parameter.out": "&f->parameter_info",
@@ -104,7 +106,7 @@ OPTIONAL = {
 
 BEGIN = "MUST(tg_reducer_begin(f->reducer, 1, f->rows, why));"
 BEFORE = {"tg_exchange_next": "MUST(tg_exchange_begin(f->exchange, 1, f->rows, why));",  # a call that another one needs
-          "tg_reducer_ready": BEGIN, "tg_reducer_test": BEGIN,
+          "tg_reducer_ready": BEGIN, "tg_reducer_ready_all": BEGIN, "tg_reducer_test": BEGIN,
           "tg_reducer_wait": BEGIN + " MUST(tg_reducer_ready(f->reducer, 0, why));"}
 RESULT = {"tg_mpi_awaited": "-1"}  # for NULL, where it is not 0 or NULL
 

@@ -393,7 +393,7 @@ static void rounding_follows_the_definition(void **state)
 {
     (void)state;
     enum { SOME = 4096 };
-    static uint16_t upper[SOME];
+    static uint16_t upper[SOME + TG_DRAWS_MORE];
     test_random random = {23};
     size_t undecided = 0;
     for (int round = 0; round < 60; round++) {

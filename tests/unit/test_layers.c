@@ -92,7 +92,7 @@ static void rig_backward(rig *g)
         g->net.grads[i] = 1e9f; /* must be overwritten, not added to */
     }
     memcpy(g->out->grads, g->pulls, rig_out_n(g) * sizeof(float));
-    tr_net_backward(&g->net, &pass);
+    tr_net_backward(&g->net, &pass, NULL);
     memcpy(g->grads, g->in->grads, rig_in_n(g) * sizeof(float));
 }
 

@@ -66,7 +66,7 @@ static void rig_free(rig *g)
 
 static double mean_loss(rig *g)
 {
-    tr_score score = tr_model_train(g->model, &g->batch);
+    tr_score score = tr_model_train(g->model, &g->batch, NULL);
     return score.loss / (double)score.count;
 }
 
@@ -365,12 +365,44 @@ static void every_model_learns_a_batch_by_heart(void **state)
         }
         double before = mean_loss(g);
         learn(g, text ? 200 : 60, text ? 0.05f : 0.005f);
-        tr_score after = tr_model_train(g->model, &g->batch);
+        tr_score after = tr_model_train(g->model, &g->batch, NULL);
         if (!(after.loss / (double)after.count < 0.05 && before > 1)) {
             fail_msg("%s: the loss went from %g to %g", tr_model_names[k], before, after.loss / (double)after.count);
         }
         assert_int_equal(after.count, text ? SAMPLES * SEQUENCE : SAMPLES);
         assert_int_equal(after.correct, after.count);
+        rig_free(g);
+    }
+}
+
+/* What was reported in a backward pass: copies of the gradients at that moment. */
+typedef struct reports {
+    const rig *rig;
+    float *copy;
+    size_t n, last;
+} reports;
+
+static void note_ready(void *context, size_t index)
+{
+    reports *r = context;
+    const tr_param *p = tr_model_param(r->rig->model, index);
+    assert_true(index < r->last); /* so every parameter at most once */
+    memcpy(r->copy + p->at, r->rig->grads + p->at, p->n * sizeof *r->copy);
+    r->last = index;
+    r->n++;
+}
+
+static void gradients_are_complete_when_reported(void **state)
+{
+    (void)state;
+    for (size_t k = 0; tr_model_names[k] != NULL; k++) {
+        rig *g = rig_new(tr_model_names[k], 4);
+        size_t param_n = tr_model_param_n(g->model);
+        reports r = {g, test_room(g->weight_n * sizeof *r.copy), 0, param_n};
+        (void)tr_model_train(g->model, &g->batch, &(tr_ready){note_ready, &r});
+        assert_int_equal(r.n, param_n);
+        assert_memory_equal(r.copy, g->grads, g->weight_n * sizeof *r.copy);
+        free(r.copy);
         rig_free(g);
     }
 }
@@ -443,6 +475,7 @@ int main(void)
         cmocka_unit_test(starting_values_are_fixed),
         cmocka_unit_test(two_threads_come_to_the_same_bits),
         cmocka_unit_test(every_model_learns_a_batch_by_heart),
+        cmocka_unit_test(gradients_are_complete_when_reported),
         cmocka_unit_test(tests_change_nothing),
         cmocka_unit_test(refusals_are_sentences),
     };

@@ -380,6 +380,34 @@ static void threads_give_the_bits_of_lockstep(void **state)
     }
 }
 
+/* The meters of groups add up to that of the step, but for votes; times are taken. */
+static void groups_are_metered(void **state)
+{
+    (void)state;
+    crew c = hire("ef+topk@0.05+fp16", 3, 60000);
+    run_crew(&c, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        tg_meter total, last, sum = {0}, group;
+        tg_exchange_meter(c.world.ranks[r], &last, &total);
+        for (size_t g = 0; g < tg_exchange_groups(c.world.ranks[r]); g++) {
+            tg_exchange_group_meter(c.world.ranks[r], g, NULL, &group);
+            assert_int_equal(group.steps, total.steps);
+            assert_true(group.encode_ns > 0 && group.decode_ns > 0 && group.wire_ns > 0 && group.wait_ns > 0);
+            sum.payload += group.payload;
+            sum.header += group.header;
+            sum.logical += group.logical;
+            sum.encode_ns += group.encode_ns;
+        }
+        assert_int_equal(sum.payload, total.payload);
+        assert_int_equal(sum.logical, total.logical);
+        assert_int_equal(sum.encode_ns, total.encode_ns);
+        /* Two peers: an opening vote, five closing ones, and three audits. */
+        assert_int_equal(sum.header + 2 * (1 + 5 + 3) * TG_VOTE_LEN, total.header);
+        assert_true(total.exposed_ns > last.exposed_ns && last.exposed_ns > 0 && total.wire_ns > 0);
+    }
+    dismiss(&c);
+}
+
 /* Every rank fails in the last step, and rank 1 because of itself. */
 static void check_misuse(const crew *c, uint32_t n, const char *sentence)
 {
@@ -404,6 +432,22 @@ static void misuse_fails_on_all_ranks(void **state)
     c.workers[1].never = 6; /* or the step might succeed before the second report */
     run_crew(&c, 3);
     check_misuse(&c, 3, "tensor 't0' was reported ready twice");
+    dismiss(&c);
+}
+
+/* The next step begins as soon as wait returns, while the reducer's thread may still be on its way out of the last one. The thread
+ * sanitizer watches. */
+static void steps_follow_at_once(void **state)
+{
+    (void)state;
+    crew c = hire("fp16", 3, 60000);
+    for (uint32_t r = 0; r < 3; r++) {
+        c.workers[r].steps = 300;
+    }
+    run_crew(&c, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_int_equal(c.workers[r].outcome.status, TG_OK);
+    }
     dismiss(&c);
 }
 
@@ -457,7 +501,9 @@ int main(void)
         cmocka_unit_test(control_messages_grow_by_the_logarithm),
         cmocka_unit_test(large_worlds_give_the_bits_of_lockstep),
         cmocka_unit_test(threads_give_the_bits_of_lockstep),
+        cmocka_unit_test(groups_are_metered),
         cmocka_unit_test(misuse_fails_on_all_ranks),
+        cmocka_unit_test(steps_follow_at_once),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(groups_must_make_sense),
     };

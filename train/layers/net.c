@@ -41,8 +41,9 @@ void tr_net_add_param(tr_net *net, tr_layer *l, const char *layer, const char *p
                       const uint64_t *dims, uint32_t dim_n)
 {
     assert(net->param_n < TR_PARAM_MAX && l->learned_n < TR_LEARNED_MAX && dim_n <= TR_DIM_MAX);
-    net->starts[net->param_n] = start;
-    tr_param *p = &net->params[net->param_n++];
+    size_t index = net->param_n++;
+    net->starts[index] = start;
+    tr_param *p = &net->params[index];
     *p = (tr_param){.kind = kind, .dim_n = dim_n, .at = net->weight_n, .n = 1};
     int len = snprintf(p->name, sizeof p->name, "%s.%s", layer, part);
     assert(len > 0 && (size_t)len < sizeof p->name);
@@ -51,7 +52,7 @@ void tr_net_add_param(tr_net *net, tr_layer *l, const char *layer, const char *p
         p->dims[d] = dims[d];
         p->n *= dims[d];
     }
-    l->learned[l->learned_n++].at = p->at;
+    l->learned[l->learned_n++] = (tr_learned){.param = index, .at = p->at};
     net->weight_n += p->n;
 }
 
@@ -192,9 +193,13 @@ void tr_net_forward(const tr_net *net, const tr_pass *pass)
     }
 }
 
-void tr_net_backward(const tr_net *net, const tr_pass *pass)
+void tr_net_backward(const tr_net *net, const tr_pass *pass, const tr_ready *ready)
 {
     for (size_t i = net->layer_n; i-- > 0;) {
-        net->layers[i].kind->backward(&net->layers[i], pass);
+        const tr_layer *l = &net->layers[i];
+        l->kind->backward(l, pass);
+        for (size_t k = l->learned_n; ready != NULL && k-- > 0;) {
+            ready->param(ready->context, l->learned[k].param);
+        }
     }
 }

@@ -60,6 +60,7 @@ typedef struct tr_layer_kind {
 } tr_layer_kind;
 
 typedef struct tr_learned {
+    size_t param; /* its number in the net */
     size_t at;
     float *weights, *grads;
 } tr_learned;
@@ -120,6 +121,6 @@ void tr_net_release(tr_net *net);
 void tr_net_start(tr_net *net, uint64_t seed);
 
 void tr_net_forward(const tr_net *net, const tr_pass *pass);
-void tr_net_backward(const tr_net *net, const tr_pass *pass);
+void tr_net_backward(const tr_net *net, const tr_pass *pass, const tr_ready *ready); /* `ready` may be NULL */
 
 #endif
