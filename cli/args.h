@@ -46,6 +46,7 @@ typedef enum cli_flag {
     CLI_FLAG_BATCH,
     CLI_FLAG_EXCHANGE,
     CLI_FLAG_LINK,
+    CLI_FLAG_HOSTS,
     CLI_FLAG_TIMEOUT,
     CLI_FLAG_GROUP_SIZE,
     CLI_FLAG_OPTIMIZER,
@@ -96,6 +97,7 @@ typedef struct cli_args {
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
         group_size;
     uint32_t rank, threads, workers, seeds;
+    uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
     double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
     int nesterov, augment, resume, json, csv;
     int has_seed; /* --seed is given or has a default */

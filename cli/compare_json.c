@@ -90,6 +90,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
     cli_json_text(&j, "model", args->model);
     cli_json_text(&j, "data", args->data);
     cli_json_count(&j, "workers", args->workers);
+    cli_json_count(&j, "host_size", s->host_size > 1 ? s->host_size : 1);
     cli_json_count(&j, "batch", args->batch);
     cli_json_count(&j, "steps", s->steps);
     cli_json_text(&j, "optimizer", s->optimizer.rule == TR_SGD ? "sgd" : "adam");
@@ -127,6 +128,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
         cli_json_number(&j, "train_loss", r->train_loss);
         cli_json_number(&j, "dense_bytes_per_step", r->dense_bytes);
         cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
+        cli_json_number(&j, "between_bytes_per_step", r->host_bytes);
         cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
         cli_json_number(&j, "step_seconds", cli_run_step(&r->times));
         cli_json_number(&j, "compute_seconds", r->times.compute);

@@ -122,6 +122,7 @@ static void add_result(cli_run *r, const tr_result *one, double share)
     r->train_loss += share * one->train_loss;
     r->dense_bytes += share * one->dense_bytes;
     r->wire_bytes += share * one->wire_bytes;
+    r->host_bytes += share * one->host_bytes;
     r->busiest_bytes += share * one->busiest_bytes;
     r->times.compute += share * one->times.compute;
     r->times.encode += share * one->times.encode;

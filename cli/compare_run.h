@@ -36,7 +36,7 @@ typedef struct cli_run {
     size_t groups;
     double accuracy, spread; /* of the test; spread is the largest less the smallest */
     double loss, train_loss;
-    double dense_bytes, wire_bytes, busiest_bytes;
+    double dense_bytes, wire_bytes, host_bytes, busiest_bytes;
     tr_times times;
     double seconds;
     cli_point curve[CLI_CURVE_MAX]; /* losses */

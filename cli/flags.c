@@ -68,6 +68,11 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                                "[default: mpi where mpirun or its like has started this, else threads]; or a rate, as\n"
                                "100mbit or 100mbit,1ms: threads whose messages are held back for the time that their\n"
                                "bytes would take at that rate and latency (an emulation; 'tersegrad help link')"},
+    [CLI_FLAG_HOSTS] = {"hosts", "auto|flat|SIZE", CLI_HOSTS, AT(hosts),
+                        .help =
+                            "workers of a host, which average among themselves first; one of them then exchanges by\n"
+                            "the recipe with other hosts. auto: as mpirun has placed them, if several hosts have\n"
+                            "several workers each; flat: all exchange by the recipe [default: auto]"},
     [CLI_FLAG_TIMEOUT] = {"timeout", "S", REAL(timeout, 0, 1e6, 0),
                           .help = "seconds without a sign of another process after which it is taken for lost"},
     [CLI_FLAG_GROUP_SIZE] =

@@ -16,7 +16,8 @@ typedef enum cli_flag_type {
     CLI_LIST,   /* cli_texts: one more */
     CLI_LISTS,  /* cli_texts: some more, ';' between them */
     CLI_PAIRS,  /* cli_texts: PATTERN and value, '=' between them */
-    CLI_LINK    /* cli_link */
+    CLI_LINK,   /* cli_link */
+    CLI_HOSTS   /* uint32_t: 0 for auto, 1 for flat, or a number */
 } cli_flag_type;
 
 typedef struct cli_flag_row {

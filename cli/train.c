@@ -215,6 +215,7 @@ static int print_json(const cli_args *args, const training *t, const tr_result *
     cli_json_text(&j, "model", s->model);
     cli_json_text(&j, "data", args->data);
     cli_json_count(&j, "workers", s->workers);
+    cli_json_count(&j, "host_size", s->host_size > 1 ? s->host_size : 1);
     cli_json_count(&j, "batch", s->batch);
     cli_json_count(&j, "steps", s->steps);
     cli_json_count(&j, "seed", s->seed);
@@ -226,6 +227,7 @@ static int print_json(const cli_args *args, const training *t, const tr_result *
     cli_json_number(&j, "test_accuracy", r->test.accuracy);
     cli_json_number(&j, "dense_bytes_per_step", r->dense_bytes);
     cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
+    cli_json_number(&j, "between_bytes_per_step", r->host_bytes);
     cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
     cli_json_number(&j, "paper_ratio", paper_ratio(s, r));
     put_kinds(&j, s, r);
@@ -280,6 +282,10 @@ static int print_text(const cli_args *args, const training *t, const tr_result *
         add_line(&table, "sent", "%s bytes a worker and step, of %s uncompressed: ratio %.1f",
                  cli_text_count(a, (uint64_t)(r->wire_bytes + 0.5)),
                  cli_text_count(b, (uint64_t)(r->dense_bytes + 0.5)), r->dense_bytes / r->wire_bytes);
+    }
+    if (s->host_size > 1) {
+        add_line(&table, "hosts", "of %u workers each, of which one sends to other hosts: %s bytes a worker and step",
+                 s->host_size, cli_text_count(a, (uint64_t)(r->host_bytes + 0.5)));
     }
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         const tr_kind_traffic *k = &r->kinds[kind];
@@ -392,8 +398,7 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
         return code;
     }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
-    settings.link = world->link;
-    settings.rank = world->rank;
+    cli_train_place(&settings, world->link, world->rank);
     tr_result result = {0};
     training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
     code = train(&result, alone, &s, args, data);
@@ -426,39 +431,23 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_MODEL, "lenet"},
-    {CLI_FLAG_DATA, "fashion"},
-    {CLI_FLAG_RECIPE, NULL},
-    {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_TIMEOUT, "300"},
-    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
-    {CLI_FLAG_WORKERS, "4"},
-    {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_EPOCHS, "1"},
-    {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},
-    {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_OPTIMIZER, "sgd"},
-    {CLI_FLAG_RATE, NULL},
-    {CLI_FLAG_MOMENTUM, "0.9"},
-    {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"},
-    {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},
-    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_TEST_EVERY, NULL},
-    {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_LOG, NULL},
-    {CLI_FLAG_GRADIENTS, NULL},
-    {CLI_FLAG_CHECKPOINT, NULL},
-    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},
-    {CLI_FLAG_CONFIG, NULL},
-    {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},        {CLI_FLAG_HOSTS, NULL},
+    {CLI_FLAG_TIMEOUT, "300"},    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
+    {CLI_FLAG_WORKERS, "4"},      {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},       {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},         {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},   {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},       {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

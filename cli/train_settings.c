@@ -52,6 +52,25 @@ static int keeps_momentum(const char *recipe)
     return tg_recipe_canonical(canonical, recipe, NULL) == TG_OK && strncmp(canonical, "momentum", 8) == 0;
 }
 
+/* Whether a recipe learns from the gradients of workers, not of hosts. */
+static int learns(const char *recipe)
+{
+    char canonical[TG_RECIPE_CAP];
+    return tg_recipe_canonical(canonical, recipe, NULL) == TG_OK && strstr(canonical, "autoencoder") != NULL;
+}
+
+void cli_train_place(tr_settings *s, tg_link *link, uint32_t rank)
+{
+    uint32_t found = link != NULL ? link->host_size : 0;
+    int is_worth_it = found > 1 && found < s->workers && !learns(s->recipe);
+    for (size_t i = 0; i < s->rule_n; i++) {
+        is_worth_it = is_worth_it && !learns(s->rules[i].recipe);
+    }
+    s->link = link;
+    s->rank = rank;
+    s->host_size = s->host_size == 0 && is_worth_it ? found : s->host_size;
+}
+
 tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const char *recipe, uint64_t seed)
 {
     uint64_t epoch = tr_data_steps_per_epoch(data, a->workers, (size_t)a->batch);
@@ -64,6 +83,7 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .dense_below = a->dense_below,
                      .nonfinite = (tg_nonfinite)a->nonfinite,
                      .workers = a->workers,
+                     .host_size = a->hosts,
                      .batch = (size_t)a->batch,
                      .steps = steps,
                      .seed = seed,

@@ -199,6 +199,25 @@ static int read_link(cli_link *out, const cli_flag_row *row, const char *text)
     return CLI_OK;
 }
 
+/* "auto", "flat" or a number of workers. */
+static int read_hosts(uint32_t *out, const cli_flag_row *row, const char *text)
+{
+    enum { MOST = 65536 }; /* processes may be more than threads */
+    char *end;
+    unsigned long size = text[0] >= '1' && text[0] <= '9' ? strtoul(text, &end, 10) : 0;
+    if (strcmp(text, "auto") == 0) {
+        *out = 0;
+    } else if (strcmp(text, "flat") == 0) {
+        *out = 1;
+    } else if (size > 0 && size <= MOST && *end == '\0') {
+        *out = (uint32_t)size;
+    } else {
+        return cli_fail(CLI_MISUSE, "--%s takes auto, flat, or the workers of a host, 1 to %d, not '%s'", row->name,
+                        (int)MOST, text);
+    }
+    return CLI_OK;
+}
+
 int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
 {
     void *to = (char *)a + row->at;
@@ -215,6 +234,7 @@ int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
     case CLI_LISTS: return read_lists(to, row, text);
     case CLI_PAIRS: return read_pair(to, row, text);
     case CLI_LINK: return read_link(to, row, text);
+    case CLI_HOSTS: return read_hosts(to, row, text);
     case CLI_COUNT32: break;
     }
     int code = read_count(&count, row, text);

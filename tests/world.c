@@ -25,6 +25,11 @@ test_world test_world_new(uint32_t n, const test_setup *setup)
 
 test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uint32_t *group_of)
 {
+    return test_world_new_hosted(n, setup, group_of, 0);
+}
+
+test_world test_world_new_hosted(uint32_t n, const test_setup *setup, const uint32_t *group_of, uint32_t host_size)
+{
     test_world w = {.n = n,
                     .ranks = calloc(n, sizeof(tg_exchange *)),
                     .models = calloc(n, sizeof *w.models),
@@ -33,6 +38,7 @@ test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uin
                     .sent = calloc(n, sizeof *w.sent)};
     tg_options opt = test_setup_options(setup);
     opt.group_of = group_of;
+    opt.host_size = host_size;
     for (uint32_t r = 0; r < n; r++) {
         w.models[r] = test_model_new(setup->lens, setup->tensor_n, setup->dtype);
         w.grads[r] = w.models[r].grads;
@@ -130,16 +136,22 @@ static bool same_residuals(const tg_codec *a, const tg_codec *b)
     return same;
 }
 
+const tg_codec *test_codec_of(const tg_exchange *x)
+{
+    return tg_keeper(x) == NULL ? NULL : tg_keeper(x)->codec;
+}
+
 const tg_codec *test_answer_of(const tg_exchange *x)
 {
-    return x->carrier == NULL ? NULL : x->carrier->answer;
+    x = tg_keeper(x);
+    return x == NULL || x->carrier == NULL ? NULL : x->carrier->answer;
 }
 
 bool test_world_same(const test_world *a, const test_world *b)
 {
     for (uint32_t r = 0; r < a->n; r++) {
         if (!test_model_equal(&a->models[r], &b->models[r]) ||
-            !same_residuals(a->ranks[r]->codec, b->ranks[r]->codec) ||
+            !same_residuals(test_codec_of(a->ranks[r]), test_codec_of(b->ranks[r])) ||
             !same_residuals(test_answer_of(a->ranks[r]), test_answer_of(b->ranks[r]))) {
             return false;
         }

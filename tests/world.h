@@ -32,6 +32,9 @@ test_world test_world_new(uint32_t n, const test_setup *setup);
 
 /* The same, with tensors in groups. */
 test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uint32_t *group_of);
+
+/* The same, with ranks in hosts of so many. */
+test_world test_world_new_hosted(uint32_t n, const test_setup *setup, const uint32_t *group_of, uint32_t host_size);
 bool test_world_exists(const test_world *w);
 void test_world_free(test_world *w);
 
@@ -46,13 +49,15 @@ void test_world_step(test_world *w, uint64_t step);
 
 bool test_world_identical(const test_world *w);
 
-/* Whether both worlds hold the same gradients and residuals, rank by rank, answers included. */
+/* Whether both worlds hold the same gradients and residuals, rank by rank, answers included. Where ranks of a host sum first,
+ * residuals are those of their leaders. */
 bool test_world_same(const test_world *a, const test_world *b);
 
 /* The total residual of the model, tensors concatenated: the mean of the ranks' residuals plus those of owners. */
 void test_world_owed(double *out, const test_world *w);
 
-/* The codec with which a rank answers as an owner; NULL if it is not an owner. */
+/* The codecs of a rank's residuals, and with which it answers as an owner; NULL if it has none. */
+const tg_codec *test_codec_of(const tg_exchange *x);
 const tg_codec *test_answer_of(const tg_exchange *x);
 
 #endif

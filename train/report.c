@@ -28,6 +28,7 @@ static void add_bytes(tg_meter *to, const tg_meter *from)
     to->payload += from->payload;
     to->header += from->header;
     to->received += from->received;
+    to->between += from->between;
 }
 
 static void add_times(tr_times *to, const tr_times *from, double share)
@@ -175,7 +176,8 @@ void tr_conclude(tr_result *out, tr_team *t)
     out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
     for (uint32_t r = 0; r < s->workers; r++) {
         const tg_meter *sent = &t->reports[r].total;
-        double bytes = (double)(sent->payload + sent->header) / (now_done > 0 ? now_done : 1);
+        double bytes = (double)sent->between / (now_done > 0 ? now_done : 1);
+        out->host_bytes += bytes / s->workers;
         out->between_bytes += t->reports[r].between;
         out->busiest_bytes = bytes > out->busiest_bytes ? bytes : out->busiest_bytes;
     }

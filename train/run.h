@@ -17,7 +17,8 @@ typedef struct tr_settings {
     uint64_t dense_below;
     tg_nonfinite nonfinite;
     uint32_t workers;
-    size_t batch; /* samples per worker and step */
+    uint32_t host_size; /* workers of a host, which sum among themselves first (tg_options.host_size); 0: they do not */
+    size_t batch;       /* samples per worker and step */
     uint64_t steps;
     uint64_t seed;
     int augment;
@@ -96,7 +97,8 @@ typedef struct tr_result {
     double train_loss; /* of the last steps, up to 50 */
     tr_test test;
     double dense_bytes, wire_bytes;
-    double busiest_bytes; /* of the worker that sends most, over the steps of this call */
+    double host_bytes;    /* to workers of other hosts, over the steps of this call */
+    double busiest_bytes; /* of these, those of the worker that sends most */
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* mean over the steps of this call */
     uint64_t

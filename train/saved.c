@@ -249,18 +249,17 @@ static int find_parts(reader *r, const uint8_t **buffers, tg_span *states, uint3
     return r->left == 0 ? 0 : refuse(why, "it has extra bytes at its end");
 }
 
-/* Restores a worker: its own part, or with another number of workers its share of all parts. */
+/* Restores a worker: its own part, or with another number of workers, or other hosts, its share of all parts. */
 static int get_worker(tr_worker *w, const uint8_t *const *buffers, const tg_span *states, uint32_t workers,
                       char why[TR_WHY])
 {
     size_t n = 0;
     float *own = tr_model_buffers(w->model, &n);
-    int same = workers == w->team->settings->workers;
     if (n > 0) {
         memcpy(own, buffers[w->rank % workers], n * sizeof *own);
     }
     tg_detail reason = {""};
-    if (tg_state_load(w->exchange, same ? &states[w->rank] : states, same ? 1 : workers, &reason) != TG_OK) {
+    if (tg_state_load(w->exchange, states, workers, &reason) != TG_OK) {
         return refuse(why, reason.text);
     }
     return 0;

@@ -29,12 +29,15 @@ static struct timespec time_of(double seconds)
 
 /* ---- the port ---------------------------------------------------------------------------------------------------------- */
 
-static void measure(double *out, double *in, const tg_op *op)
+/* Bytes to and from ranks of other hosts. */
+static void measure(double *out, double *in, const tr_slow *s, const tg_op *op)
 {
     *out = *in = 0;
     for (uint32_t r = 0; r < op->world; r++) {
-        *out += (double)op->sends[r].len;
-        *in += (double)op->recvs[r].len;
+        if (s->host_size == 0 || r / s->host_size != op->rank / s->host_size) {
+            *out += (double)op->sends[r].len;
+            *in += (double)op->recvs[r].len;
+        }
     }
 }
 
@@ -63,7 +66,7 @@ static tg_status carry(tg_link *self, const tg_op *op, tg_detail *why)
 {
     tr_slow *s = (tr_slow *)(void *)self;
     double out = 0, in = 0;
-    measure(&out, &in, op);
+    measure(&out, &in, s, op);
     tg_status status = s->inner->carry(s->inner, op, why);
     s->link.sent_len = s->inner->sent_len;
     if (status == TG_OK) {
@@ -108,7 +111,7 @@ static tg_status start(tg_link *self, uint32_t channel, const tg_op *op, tg_deta
     tg_status status = s->inner->start(s->inner, channel, op, why);
     if (status == TG_OK) {
         tr_slow_channel *c = &s->channels[channel];
-        measure(&c->out, &c->in, op);
+        measure(&c->out, &c->in, s, op);
         set_state(s, c, TR_SLOW_INNER, 0);
     }
     return status;

@@ -5,8 +5,8 @@
  *
  *     latency + 8 * max(bytes sent, bytes received) / rate
  *
- * and operations on several channels share the rate, while their latencies overlap. What Ethernet and TCP add is left out, and so
- * is congestion. */
+ * and operations on several channels share the rate, while their latencies overlap. Bytes between ranks of a host take no time.
+ * What Ethernet and TCP add is left out, and so is congestion. */
 #ifndef TR_SLOW_H
 #define TR_SLOW_H
 
@@ -31,6 +31,7 @@ typedef struct tr_slow {
     tg_link *inner;
     double bits;              /* a second */
     double latency;           /* seconds */
+    uint32_t host_size;       /* ranks of a host; 0: 1 */
     double out_free, in_free; /* when each direction of the port has done what it was given */
     tr_slow_channel channels[TR_SLOW_CHANNELS];
 

@@ -70,6 +70,7 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     opt.nonfinite = s->nonfinite;
     opt.exchange = s->exchange;
     opt.verify_every = s->verify_every;
+    opt.host_size = s->host_size;
     opt.group_len = s->group_len;
     tg_detail reason = {""};
     tg_status status =
@@ -82,6 +83,7 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
     if (s->link == NULL && s->slow_bits > 0) {
         tr_slow_init(&w->slow, w->link, s->slow_bits, s->slow_latency);
+        w->slow.host_size = s->host_size;
         w->link = &w->slow.link;
     }
     return 0;

@@ -33,7 +33,8 @@ TG_API tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, co
  * access the buffers of the failed operations; then end the process with MPI_Abort, before or after this call. */
 TG_API void tg_mpi_free(tg_mpi *m);
 
-/* The link for tg_reduce, this process's rank, and the number of ranks. */
+/* The link for tg_reduce, this process's rank, and the number of ranks. The link's host_size is set if all hosts have the same number
+ * of ranks, and ranks are numbered host by host, as launchers do by default; hosts are told apart by MPI_Get_processor_name. */
 TG_API tg_link *tg_mpi_link(tg_mpi *m);
 TG_API uint32_t tg_mpi_rank(const tg_mpi *m);
 TG_API uint32_t tg_mpi_world(const tg_mpi *m);

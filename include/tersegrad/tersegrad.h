@@ -216,11 +216,15 @@ typedef struct tg_options {
     uint64_t
         group_len; /* bytes of gradients of a group: from the last tensor to the first, the first groups smaller; 0: one group */
     const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
+    /* Ranks of a host: rank r is on host r / host_size. Ranks of a host sum their gradients among themselves first, in fp32; the
+     * lowest rank of each host exchanges the mean with those of other hosts, by the recipe. docs/steps.md describes it. The
+     * number of ranks must be a multiple. 0 or 1: all ranks exchange by the recipe. Not for LGC. */
+    uint32_t host_size;
 } tg_options;
 
-#define TG_OPTIONS_INIT                                                               \
-    {                                                                                 \
-        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0 \
+#define TG_OPTIONS_INIT                                                                  \
+    {                                                                                    \
+        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /* ---- codec: gradients to a frame and back ------------------------------------------------------------- */
@@ -344,6 +348,7 @@ typedef struct tg_meter {
     uint64_t wire_ns;    /* operations under way, at least one */
     uint64_t wait_ns;    /* of a group: ready, but not yet encoded. Of a step: the sum over groups */
     uint64_t exposed_ns; /* of a step: what tg_reduce or tg_reducer_wait took, and the caller could not compute */
+    uint64_t between;    /* bytes sent to ranks of other hosts; without host_size every rank counts as a host */
 } tg_meter;
 
 /* Creates the exchange of rank `rank` of `world`. All ranks must use the same recipe, tensors and options. `opt` may be NULL. */
@@ -381,7 +386,8 @@ TG_API void tg_exchange_group_meter(const tg_exchange *x, size_t group, tg_meter
  * whatever the number of ranks that it was sent to. */
 TG_API tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why) TG_CHECKED;
 
-/* Copies this rank's residual of a tensor to `out`, as tg_codec_residual does. */
+/* Copies this rank's residual of a tensor to `out`, as tg_codec_residual does. With host_size, the lowest rank of a host has the
+ * host's residual, and the others have zeros. */
 TG_API tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why) TG_CHECKED;
 
 /* ---- saved state --------------------------------------------------------------------------------------- */
@@ -394,7 +400,8 @@ TG_API tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, 
 /* Restores saved state. If the number of ranks is the same, the state of this rank is enough, and later steps give the same
  * bits as without the interruption. If the number of ranks has changed, pass the states of all old ranks. Their residuals are
  * then distributed so that the mean over all ranks stays the same, because that mean is what the model has not received yet.
- * In that case the exchange may be a different one too, unless either is "lowrank" or learns (LGC). */
+ * In that case the exchange may be a different one too, unless either is "lowrank" or learns (LGC). Another host_size counts as
+ * another number of ranks. */
 TG_API tg_status tg_state_load(tg_exchange *x, const tg_span *states, size_t state_n, tg_detail *why) TG_CHECKED;
 
 /* Changes the recipe in the middle of a run. x is a new exchange for the same tensors, rank and world. It takes over the
@@ -437,6 +444,9 @@ struct tg_link {
     void (*listen)(tg_link *self, void (*notify)(void *context), void *context);
 
     uint32_t channel_n; /* channels are 0 to channel_n - 1 */
+
+    /* Ranks of a host, for tg_options.host_size, if all hosts have as many, and ranks are numbered host by host; 0: unknown. */
+    uint32_t host_size;
 };
 
 /* Checks before the first step that all ranks have the same configuration: version, seed, exchange, names, shapes and recipes

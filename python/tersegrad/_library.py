@@ -91,7 +91,8 @@ class Op(Structure):
 
 
 class Meter(Structure):
-    _fields_ = [(name, c_uint64) for name in ("steps", "logical", "dense", "payload", "header", "received")]
+    _fields_ = [(name, c_uint64) for name in ("steps", "logical", "dense", "payload", "header", "received", "encode_ns", "decode_ns",
+                                              "wire_ns", "wait_ns", "exposed_ns", "between")]
 
 
 class Link(Structure):

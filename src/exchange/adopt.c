@@ -3,7 +3,10 @@
  * A rank's residual goes to where the new exchange keeps the same elements. An owner's residual counts once, not once a rank:
  * it goes to the new owner of the same elements if that is this rank, too, and otherwise to this rank's own residual, `world`
  * times, so that the mean over the ranks has it once. What then has no place is handed to the caller, for the next
- * gradient. */
+ * gradient.
+ *
+ * Where ranks of a host sum first, this is done between the leaders. What is left there is host_size times as large in a leader's
+ * own gradient, which counts once in the host's mean. */
 #include "exchange/exchange.h"
 
 #include <string.h>
@@ -154,6 +157,10 @@ static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_e
         return tg_fail(TG_E_MISMATCH, why, "this is rank %u of %u, and what is adopted is of rank %u of %u", x->rank,
                        x->world, from->rank, from->world);
     }
+    if (x->host_size != from->host_size) {
+        return tg_fail(TG_E_MISMATCH, why, "there are hosts of %u ranks, and what is adopted is of hosts of %u",
+                       x->host_size, from->host_size);
+    }
     if (l->tensor_n != old->tensor_n) {
         return tg_fail(TG_E_MISMATCH, why, "there are %zu tensors, and what is adopted is of %zu", l->tensor_n,
                        old->tensor_n);
@@ -171,11 +178,19 @@ static tg_status check_fits(float *const *left, const tg_exchange *x, const tg_e
     return TG_OK;
 }
 
-tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchange *from, tg_detail *why)
+/* What is left on a rank, times `by`. */
+static void scale_left(float *const *left, const tg_layout *l, float by)
 {
-    TG_NEED(x, why);
-    TG_NEED(from, why);
-    TG_TRY(check_fits(left, x, from, why));
+    for (size_t t = 0; left != NULL && t < l->tensor_n; t++) {
+        for (uint64_t i = 0; i < l->tensor_elements[t]; i++) {
+            left[t][i] = by == 0 ? 0 : left[t][i] * by;
+        }
+    }
+}
+
+/* By the exchanges that keep residuals. */
+static tg_status adopt(float *const *left, tg_exchange *x, const tg_exchange *from, tg_detail *why)
+{
     const tg_layout *l = x->codec->layout;
     uint64_t longest = 0;
     for (size_t t = 0; t < l->tensor_n; t++) {
@@ -186,6 +201,19 @@ tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchang
     const buffers b = {space, space + longest};
     tg_status status = longest == 0 ? TG_OK : take_all(left, x, from, &b, why);
     tg_release(&x->allocator, space);
+    return status;
+}
+
+tg_status tg_exchange_adopt(float *const *left, tg_exchange *x, const tg_exchange *from, tg_detail *why)
+{
+    TG_NEED(x, why);
+    TG_NEED(from, why);
+    TG_TRY(check_fits(left, x, from, why));
+    tg_exchange *keeper = x->hosts == NULL ? x : x->hosts->between;
+    tg_status status = keeper == NULL ? TG_OK : adopt(left, keeper, tg_keeper(from), why);
+    if (status == TG_OK && x->hosts != NULL) {
+        scale_left(left, x->codec->layout, keeper == NULL ? 0 : (float)x->host_size);
+    }
     if (status == TG_OK) {
         x->done.any = from->done.any;
         x->done.step = from->done.step;

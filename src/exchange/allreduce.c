@@ -16,7 +16,7 @@ enum { LEAD, SUM, SHOW };
 
 static uint32_t rounds(const tg_exchange *x)
 {
-    return x->carrier->leader != NULL ? 3 : 2;
+    return tg_carrier_follows(x->codec->layout) ? 3 : 2;
 }
 
 static tg_status suits(const tg_layout *layout, tg_detail *why)
@@ -119,5 +119,6 @@ const tg_protocol tg_protocol_allreduce = {
     .shape = shape,
     .send = send,
     .receive = receive,
-    .finish = tg_owners_finish,
+    .deliver = tg_owners_deliver_own,
+    .commit = tg_owners_commit_own,
 };

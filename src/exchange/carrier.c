@@ -66,26 +66,31 @@ static bool decodes_slowly(const tg_plan *plan)
     return coded_n > plan->layout->element_n / 2;
 }
 
-/* Private averages, for frames that would be decoded twice otherwise: to check them, and to sum them when the step succeeds. */
-static tg_status acquire_averages(tg_carrier *c, const tg_allocator *a, tg_detail *why)
+tg_status tg_carrier_buffers(void ***out, void **space, const tg_codec *codec, const tg_allocator *a, tg_detail *why)
 {
     enum { LINE = 64 };
-    const tg_layout *l = c->codec->layout;
+    const tg_layout *l = codec->layout;
     uint64_t len = 0;
-    if (!decodes_slowly(c->codec->plan)) {
-        return TG_OK;
-    }
     for (size_t t = 0; t < l->tensor_n; t++) {
         len += (l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype) + LINE - 1) / LINE * LINE;
     }
-    TG_TRY(c->codec->executor->acquire(&c->average_space, a, len, why));
-    TG_TRY(tg_acquire(&c->averages, a, l->tensor_n, sizeof *c->averages, why));
-    char *at = c->average_space;
+    TG_TRY(codec->executor->acquire(space, a, len, why));
+    TG_TRY(tg_acquire(out, a, l->tensor_n, sizeof **out, why));
+    char *at = *space;
     for (size_t t = 0; t < l->tensor_n; t++) {
-        c->averages[t] = at;
+        (*out)[t] = at;
         at += (l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype) + LINE - 1) / LINE * LINE;
     }
     return TG_OK;
+}
+
+/* Private averages, for frames that would be decoded twice otherwise: to check them, and to sum them when the step succeeds. */
+static tg_status acquire_averages(tg_carrier *c, const tg_allocator *a, tg_detail *why)
+{
+    if (!decodes_slowly(c->codec->plan)) {
+        return TG_OK;
+    }
+    return tg_carrier_buffers(&c->averages, &c->average_space, c->codec, a, why);
 }
 
 /* The views of a group: of the answers of all slices or, before them, of all ranks' frames of one slice. */
@@ -127,7 +132,7 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
     return codec->executor->acquire(&c->mean, &x->allocator, mean_n * sizeof *c->mean, why);
 }
 
-static bool follows_leader(const tg_layout *l)
+bool tg_carrier_follows(const tg_layout *l)
 {
     for (size_t u = 0; u < l->unit_n; u++) {
         if (tg_recipe_follows_leader(l->units[u].recipe)) {
@@ -151,7 +156,7 @@ static tg_status plan_leader(tg_carrier *c, const tg_allocator *a, tg_detail *wh
 
 static tg_status open_parts(tg_carrier *c, tg_exchange *x, const tg_protocol *by, tg_detail *why)
 {
-    if (follows_leader(c->codec->layout)) {
+    if (tg_carrier_follows(c->codec->layout)) {
         TG_TRY(plan_leader(c, &x->allocator, why));
     }
     if (by->answers != NULL && by->answers(x->rank)) {

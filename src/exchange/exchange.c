@@ -13,11 +13,12 @@
 
 /* ---- bookkeeping ------------------------------------------------------------------------------------------------------ */
 
-static void add_bytes(tg_meter *meter, const tg_meter *more)
+void tg_step_add(tg_meter *meter, const tg_meter *more)
 {
     meter->payload += more->payload;
     meter->header += more->header;
     meter->received += more->received;
+    meter->between += more->between;
 }
 
 void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t *payload)
@@ -28,10 +29,11 @@ void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t 
         bytes.payload += payload_len;
         bytes.header += op->sends[p].len - payload_len;
         bytes.received += op->recvs[p].len;
+        bytes.between += p / x->host_size != x->rank / x->host_size ? op->sends[p].len : 0;
     }
-    add_bytes(&x->counts.last, &bytes);
+    tg_step_add(&x->counts.last, &bytes);
     if (lane != NULL) {
-        add_bytes(&lane->counts.last, &bytes);
+        tg_step_add(&lane->counts.last, &bytes);
     }
 }
 
@@ -43,7 +45,7 @@ static void add_up(tg_counts *counts, bool is_well)
     total->steps += last->steps;
     total->logical += last->logical;
     total->dense += last->dense;
-    add_bytes(total, last);
+    tg_step_add(total, last);
     total->encode_ns += last->encode_ns;
     total->decode_ns += last->decode_ns;
     total->wire_ns += last->wire_ns;
@@ -84,6 +86,9 @@ void tg_step_close(tg_exchange *x)
 
 static tg_status end_step(tg_exchange *x, tg_status status)
 {
+    if (x->hosts != NULL) {
+        tg_hosts_end(x);
+    }
     x->step.phase = TG_IDLE;
     x->votes.is_cast = false;
     add_up_all(x, status == TG_OK);
@@ -188,6 +193,23 @@ static bool has_audit(const tg_exchange *x)
 
 /* ---- a step ------------------------------------------------------------------------------------------------------------ */
 
+/* All ranks are well. */
+static void finish(tg_exchange *x)
+{
+    if (x->hosts != NULL) {
+        tg_hosts_finish(x);
+        return;
+    }
+    if (x->protocol->finish != NULL) {
+        x->protocol->finish(x);
+        return;
+    }
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        x->protocol->deliver(x, g, x->step.grads);
+    }
+    x->protocol->commit(x);
+}
+
 tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     if (x->step.phase == TG_REASONING) {
@@ -212,7 +234,7 @@ tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
         }
         if (x->step.phase == TG_CLOSING) {
             uint64_t begin = tg_step_now(x);
-            x->protocol->finish(x);
+            finish(x);
             x->counts.last.decode_ns += tg_step_now(x) - begin;
             x->is_open = true;
             x->done.step = x->step.number;
@@ -238,6 +260,21 @@ static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
     return TG_OK;
 }
 
+void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads)
+{
+    x->step = (tg_step){.phase = phase, .number = number, .grads = grads};
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        tg_lane *lane = &x->lanes[g];
+        lane->phase = TG_LANE_START;
+        lane->round = 0;
+        lane->counts.last = (tg_meter){.logical = lane->counts.logical, .dense = lane->counts.dense};
+    }
+    x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
+    if (x->hosts != NULL) {
+        tg_hosts_begin(x);
+    }
+}
+
 tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, tg_detail *why)
 {
     TG_NEED(x, why);
@@ -247,14 +284,7 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
     }
-    x->step = (tg_step){.phase = x->is_open ? TG_FLYING : TG_OPENING, .number = step, .grads = grads};
-    for (uint32_t g = 0; g < x->lane_n; g++) {
-        tg_lane *lane = &x->lanes[g];
-        lane->phase = TG_LANE_START;
-        lane->round = 0;
-        lane->counts.last = (tg_meter){.logical = lane->counts.logical, .dense = lane->counts.dense};
-    }
-    x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
+    tg_step_begin(x, x->is_open ? TG_FLYING : TG_OPENING, step, grads);
     return TG_OK;
 }
 

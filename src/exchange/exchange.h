@@ -2,7 +2,7 @@
  *
  *     opening   ranks compare their setups; in the first step only
  *     groups    each goes through the rounds of a protocol: encode (`send`), messages travel, check (`receive`)
- *     closing   ranks tell each other that they are well; only if all are does anything change (`finish`)
+ *     closing   ranks tell each other that they are well; only if all are does anything change (`deliver`, `commit`)
  *     audit     ranks compare hashes of the averages, every verify_every steps
  *
  * A rank that has failed goes on with messages that say so, and nobody waits for it; the closing vote tells all why.
@@ -51,7 +51,13 @@ typedef struct tg_protocol {
     /* Checks what arrived in a round. */
     tg_status (*receive)(tg_exchange *x, uint32_t round, tg_detail *why);
 
-    /* All ranks are well: averages of all groups to the gradients, residuals committed. Cannot fail. */
+    /* The averages of a group that has done all rounds, to `grads`, which may be private. Cannot fail. NULL: only with `finish`. */
+    void (*deliver)(tg_exchange *x, uint32_t group, void *const *grads);
+
+    /* All ranks are well, and averages are delivered: residuals committed. Cannot fail. */
+    void (*commit)(tg_exchange *x);
+
+    /* Both at once: averages of all groups to the gradients, residuals committed. NULL: one after the other. */
     void (*finish)(tg_exchange *x);
 
     const struct tg_protocol_state *state; /* NULL: residuals are the codec's */
@@ -192,6 +198,8 @@ typedef struct tg_done {
     bool any;
 } tg_done;
 
+typedef struct tg_hosts tg_hosts;
+
 struct tg_exchange {
     tg_allocator allocator;
     const tg_protocol *protocol;
@@ -199,6 +207,9 @@ struct tg_exchange {
     tg_carrier *carrier; /* of protocols whose frames are the codec's; else NULL */
     void *own;           /* what other protocols keep */
     uint32_t rank, world;
+    uint32_t first_rank, rank_step; /* rank p here is rank first_rank + p * rank_step of the job */
+    uint32_t host_size;             /* 1: every rank is a host */
+    tg_hosts *hosts;                /* where ranks of a host sum first; else NULL */
     uint64_t verify_every;
     uint64_t agreement; /* hash of all that ranks must have in common */
     bool is_open;       /* all ranks have compared their setups, and done a step since */
@@ -213,6 +224,12 @@ struct tg_exchange {
 };
 
 /* ---- exchange.c: a step --------------------------------------------------------------------------------------------------- */
+
+/* Adds bytes to those of a meter. */
+void tg_step_add(tg_meter *meter, const tg_meter *more);
+
+/* Begins a step, once an exchange is known to be between steps. */
+void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads);
 
 /* Continues the vote that is due. TG_MORE: perform *op. TG_OK: it is over, and x->step.phase is the next one: TG_FLYING, or TG_IDLE
  * at the end of the step. Any other: the step has ended. */
@@ -240,6 +257,29 @@ static inline uint64_t tg_step_now(const tg_exchange *x)
 
 /* Continues a group. TG_MORE: perform *op. TG_OK: it has done all rounds. TG_E_LINK: what came cannot be understood. */
 tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
+
+/* Operations in which the lengths of a round travel. */
+uint32_t tg_length_hops(uint32_t world);
+
+/* ---- setup.c ------------------------------------------------------------------------------------------------------------- */
+
+/* The number of rank p in the job, for sentences. */
+static inline uint32_t tg_job_rank(const tg_exchange *x, uint32_t p)
+{
+    return x->first_rank + p * x->rank_step;
+}
+
+/* Which ranks of a job an exchange is of, and what it uses. */
+typedef struct tg_seat {
+    uint32_t rank, world;
+    uint32_t first_rank, rank_step, host_size;
+    const tg_protocol *protocol; /* NULL: by options and recipe */
+    void *own;                   /* what the protocol keeps, if it was made before */
+} tg_seat;
+
+/* tg_exchange_new for some ranks of a job. */
+tg_status tg_exchange_seat(tg_exchange **out, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
+                           size_t tensor_n, const tg_options *opt, tg_detail *why) TG_CHECKED;
 
 /* ---- votes.c ------------------------------------------------------------------------------------------------------------------ */
 
@@ -271,12 +311,62 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
 tg_status tg_groups_choose(tg_groups *out, uint32_t **space, const tg_layout *l, const tg_protocol *protocol,
                            const tg_options *opt, const tg_allocator *a, tg_detail *why) TG_CHECKED;
 
+/* ---- hosts.c: ranks of a host sum first ------------------------------------------------------------------------------------ */
+
+/* The way of a group: to the leader of the host, across to other hosts, and back. */
+typedef enum tg_host_leg { TG_LEG_UP, TG_LEG_ACROSS, TG_LEG_DOWN, TG_LEG_DONE } tg_host_leg;
+
+typedef struct tg_host_lane {
+    tg_host_leg leg;
+    uint32_t crossed; /* operations between hosts that were handed out */
+    tg_span *sends, *recvs;
+} tg_host_lane;
+
+struct tg_hosts {
+    tg_exchange *inside;  /* of the ranks of this host */
+    tg_exchange *between; /* of the leaders of all hosts; NULL on other ranks */
+    tg_host_lane *lanes;  /* one a group */
+    uint32_t crossings;   /* operations between hosts, of a group; the same on all ranks */
+    void **means;         /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
+    void **averages;
+    void *mean_space, *average_space;
+};
+
+/* Takes all memory. The exchange knows its codec, and has lanes without buffers. */
+tg_status tg_hosts_open(tg_exchange *x, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                        const tg_options *opt, tg_detail *why) TG_CHECKED;
+void tg_hosts_close(tg_exchange *x);
+
+void tg_hosts_begin(tg_exchange *x);
+/* tg_lane_next where ranks of a host sum first. */
+tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
+/* All ranks are well. */
+void tg_hosts_finish(tg_exchange *x);
+/* The step has ended: counts its bytes. */
+void tg_hosts_end(tg_exchange *x);
+
+/* The exchange that has a rank's residuals: its own or, of leaders, that between hosts. NULL: the rank has none. */
+static inline const tg_exchange *tg_keeper(const tg_exchange *x)
+{
+    return x->hosts == NULL ? x : x->hosts->between;
+}
+
+/* inside.c: the protocol inside a host, whose `own` is tg_hosts. */
+extern const tg_protocol tg_protocol_inside;
+
 /* ---- carrier.c: frames of a codec between ranks ------------------------------------------------------------------------- */
 
 /* A carrier of the codec's frames, cut as the protocol says. Raises the in_cap of all lanes to what can arrive. */
 tg_status tg_carrier_open(tg_carrier **out, tg_exchange *x, tg_codec *codec, const tg_protocol *by,
                           tg_detail *why) TG_CHECKED;
 void tg_carrier_close(tg_carrier *c, const tg_allocator *a);
+
+/* Private buffers of all tensors. *space, if it is set, is the executor's to release, and *out the allocator's. */
+tg_status tg_carrier_buffers(void ***out, void **space, const tg_codec *codec, const tg_allocator *a,
+                             tg_detail *why) TG_CHECKED;
+
+/* Whether coordinates of a unit are those of a step's leader. */
+bool tg_carrier_follows(const tg_layout *l);
 
 /* `open` and `close` of protocols whose frames are the codec's. */
 tg_status tg_carrier_open_own(tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
@@ -295,11 +385,11 @@ tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg
  *     gather    every rank's frame to all
  *     slices    every rank's frame of slice s to rank s
  *     answers   the owner's frame of slice s to all
- *     server    every rank's frame to rank 0, or its answer to all */
+ *     server    every rank's frame to rank 0, or its answer to all; from `frame` */
 void tg_carrier_shape_gather(tg_exchange *x, const tg_carrier *c);
 void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c);
 void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c);
-void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, bool answers);
+void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, uint8_t *frame, bool answers);
 
 /* owners.c: checks the frame from rank p as body `number` of the group. The sentence on failure names p. */
 tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t cell,
@@ -335,13 +425,14 @@ tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CH
 /* An owner: encodes the mean and sends it to all. */
 tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 
-/* Everyone: checks the answers, slice s from rank s; and later decodes those of a group into the gradients. */
+/* Everyone: checks the answers, slice s from rank s; and later delivers the averages of a group. */
 tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *why) TG_CHECKED;
 void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads);
 void tg_owners_commit(const tg_carrier *c);
 
-/* `receive` and `finish` of protocols with these two rounds. */
+/* `receive`, `deliver` and `commit` of protocols with these two rounds. */
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why) TG_CHECKED;
-void tg_owners_finish(tg_exchange *x);
+void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads);
+void tg_owners_commit_own(tg_exchange *x);
 
 #endif

@@ -1,4 +1,4 @@
-/* What an exchange tells of itself. */
+/* What an exchange tells of itself. Where ranks of a host sum first, leaders tell of the exchange between hosts. */
 #include "exchange/exchange.h"
 
 const char *tg_exchange_name(const tg_exchange *x)
@@ -38,6 +38,13 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
 {
     TG_NEED(out, why);
     TG_NEED(x, why);
+    const tg_exchange *of = tg_keeper(x);
+    if (of == NULL) {
+        TG_TRY(tg_codec_traffic(out, x->codec, tensor, why)); /* refuses a tensor that does not exist */
+        *out = (tg_traffic){0};
+        return TG_OK;
+    }
+    x = of;
     if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
         return x->protocol->state->traffic(out, x, tensor, why);
     }
@@ -46,12 +53,17 @@ tg_status tg_exchange_traffic(tg_traffic *out, const tg_exchange *x, size_t tens
 
 uint64_t tg_exchange_paper_len(const tg_exchange *x, size_t tensor)
 {
-    return x == NULL || x->protocol->state != NULL ? 0 : tg_codec_paper_len(x->codec, tensor);
+    const tg_exchange *of = x == NULL ? NULL : tg_keeper(x);
+    return of == NULL || of->protocol->state != NULL ? 0 : tg_codec_paper_len(of->codec, tensor);
 }
 
 tg_status tg_exchange_residual(const tg_exchange *x, float *out, size_t tensor, tg_detail *why)
 {
     TG_NEED(x, why);
+    if (tg_keeper(x) == NULL) {
+        return tg_codec_residual(x->codec, out, tensor, why); /* zeros */
+    }
+    x = tg_keeper(x);
     if (x->protocol->state != NULL && tensor < x->codec->layout->tensor_n) {
         if (x->codec->layout->tensor_elements[tensor] > 0) {
             TG_NEED(out, why);

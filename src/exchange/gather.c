@@ -3,7 +3,7 @@
  *              rank 0        rank 1        rank 2
  *     send     A             B             C            each has encoded its gradient
  *     receive  A B C         A B C         A B C        allgatherv
- *              A+B+C / 3     A+B+C / 3     A+B+C / 3    here, privately, if decoding costs more than a copy; else in `finish`
+ *              A+B+C / 3     A+B+C / 3     A+B+C / 3    here, privately, if decoding costs more than a copy; else in `deliver`
  *
  * A rank sends its frame world - 1 times: best for few ranks, or frames that are very small. */
 #include "exchange/exchange.h"
@@ -51,17 +51,15 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     return tg_carrier_receive(x, x->carrier, &all, why);
 }
 
-static void finish(tg_exchange *x)
+static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
 {
     const tg_carrier *c = x->carrier;
-    tg_sink sink = {.averages = x->step.grads, .divisor = (float)x->world};
-    for (uint32_t g = 0; g < x->lane_n && c->averages == NULL; g++) {
-        c->codec->executor->sum(c->codec->run, g, c->bodies + g * c->group_bodies, x->world, &sink);
-    }
+    tg_sink sink = {.averages = grads, .divisor = (float)x->world};
     if (c->averages != NULL) {
-        c->codec->executor->copy(c->codec->run, x->step.grads, c->averages);
+        c->codec->executor->copy(c->codec->run, group, grads, c->averages);
+    } else {
+        c->codec->executor->sum(c->codec->run, group, c->bodies + group * c->group_bodies, x->world, &sink);
     }
-    c->codec->executor->commit(c->codec->run);
 }
 
 const tg_protocol tg_protocol_gather = {
@@ -74,5 +72,6 @@ const tg_protocol tg_protocol_gather = {
     .shape = shape,
     .send = send,
     .receive = receive,
-    .finish = finish,
+    .deliver = deliver,
+    .commit = tg_owners_commit_own,
 };

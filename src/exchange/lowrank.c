@@ -136,15 +136,30 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     }
 }
 
+static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
+{
+    const lowrank *own = x->own;
+    tg_owners_deliver(own->carriers[1], group, tg_lowrank_second(own->factors));
+    tg_lowrank_average(own->factors, group, grads);
+}
+
+/* Also writes the averages once more, over the step's own gradients, which residuals are computed from. */
+static void commit(tg_exchange *x)
+{
+    const lowrank *own = x->own;
+    tg_owners_commit(own->carriers[0]);
+    tg_owners_commit(own->carriers[1]);
+    tg_lowrank_settle(own->factors, x->step.grads);
+}
+
+/* In one pass over the gradients. */
 static void finish(tg_exchange *x)
 {
     const lowrank *own = x->own;
     for (uint32_t g = 0; g < x->lane_n; g++) {
         tg_owners_deliver(own->carriers[1], g, tg_lowrank_second(own->factors));
     }
-    tg_owners_commit(own->carriers[0]);
-    tg_owners_commit(own->carriers[1]);
-    tg_lowrank_settle(own->factors, x->step.grads);
+    commit(x);
 }
 
 /* ---- facts ----------------------------------------------------------------------------------------------------------- */
@@ -193,6 +208,8 @@ const tg_protocol tg_protocol_lowrank = {
     .shape = shape,
     .send = send,
     .receive = receive,
+    .deliver = deliver,
+    .commit = commit,
     .finish = finish,
     .state = &state,
 };

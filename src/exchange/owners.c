@@ -114,15 +114,14 @@ void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c)
     }
 }
 
-void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, bool answers)
+void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, uint8_t *frame, bool answers)
 {
-    uint32_t group = x->lane->group;
     uint64_t len = 0;
     x->lane->mail.kind = answers ? TG_BROADCAST : TG_GATHERV;
     x->lane->mail.is_known = known_len(&len, x, c, 0);
     for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
         bool sends = answers ? x->rank == 0 : p == 0, receives = answers ? p == 0 : x->rank == 0;
-        expect_message(x, p, answers ? c->answers[group] : c->frames[group], sends ? len : 0, receives ? len : 0);
+        expect_message(x, p, frame, sends ? len : 0, receives ? len : 0);
     }
 }
 
@@ -142,7 +141,7 @@ tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t
     tg_detail reason = {""};
     tg_status status =
         tg_frame_read(&bodies_of(x, c)[number], NULL, c->codec, &expected, message.data, message.len, &reason);
-    return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", p, reason.text);
+    return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", tg_job_rank(x, p), reason.text);
 }
 
 static tg_expected expect(const tg_exchange *x, const tg_carrier *c, const tg_arrived *a, uint32_t p)
@@ -296,7 +295,11 @@ void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads)
     tg_codec *codec = c->codec;
     tg_sink sink = {.averages = grads, .divisor = 1.0f};
     const tg_body_view *bodies = c->bodies + group * c->group_bodies;
-    for (uint32_t s = 0; s < codec->grid->slices && c->averages == NULL; s++) {
+    if (c->averages != NULL) {
+        codec->executor->copy(codec->run, group, grads, c->averages);
+        return;
+    }
+    for (uint32_t s = 0; s < codec->grid->slices; s++) {
         codec->executor->sum(codec->run, group * codec->grid->slices + s, &bodies[s], 1, &sink);
     }
 }
@@ -314,14 +317,12 @@ tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
     return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
 }
 
-void tg_owners_finish(tg_exchange *x)
+void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads)
 {
-    const tg_carrier *c = x->carrier;
-    for (uint32_t g = 0; g < x->lane_n; g++) {
-        tg_owners_deliver(c, g, x->step.grads);
-    }
-    if (c->averages != NULL) {
-        c->codec->executor->copy(c->codec->run, x->step.grads, c->averages);
-    }
-    tg_owners_commit(c);
+    tg_owners_deliver(x->carrier, group, grads);
+}
+
+void tg_owners_commit_own(tg_exchange *x)
+{
+    tg_owners_commit(x->carrier);
 }

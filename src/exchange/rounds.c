@@ -32,7 +32,7 @@ static void fail_by_peer(tg_exchange *x, uint32_t p)
 {
     if (x->step.status == TG_OK) {
         x->step.is_peers = true;
-        x->step.status = tg_fail(TG_E_PEER, &x->step.why, "rank %u has sent no data", p);
+        x->step.status = tg_fail(TG_E_PEER, &x->step.why, "rank %u has sent no data", tg_job_rank(x, p));
     }
 }
 
@@ -77,6 +77,15 @@ static uint8_t *entry(const tg_exchange *x, uint32_t p)
 static bool is_direct(const tg_exchange *x)
 {
     return x->world <= TG_DIRECT_WORLD_MAX;
+}
+
+uint32_t tg_length_hops(uint32_t world)
+{
+    uint32_t hops = 0;
+    while (world > TG_DIRECT_WORLD_MAX && UINT64_C(1) << hops < world) {
+        hops++;
+    }
+    return hops > 0 ? hops : 1;
 }
 
 /* Everyone to everyone. */
@@ -182,7 +191,8 @@ static tg_status receive_lengths(tg_exchange *x, tg_op *op, tg_detail *why)
         const uint8_t *at = entry(x, place_from(x, p));
         uint64_t len = p == x->rank ? 0 : tg_get_field(at, 8);
         if (p != x->rank && tg_get_field(at + 8, 8) != seal_of(x, len)) {
-            return tg_fail(TG_E_LINK, why, "what came from rank %u at step %" PRIu64 " is damaged", p, x->step.number);
+            return tg_fail(TG_E_LINK, why, "what came from rank %u at step %" PRIu64 " is damaged", tg_job_rank(x, p),
+                           x->step.number);
         }
         if (len == FAILED) {
             fail_by_peer(x, p);
@@ -190,7 +200,7 @@ static tg_status receive_lengths(tg_exchange *x, tg_op *op, tg_detail *why)
         }
         if (len > mail->in_cap) {
             return tg_fail(TG_E_LINK, why, "rank %u announces a message of %" PRIu64 " bytes, more than any can have",
-                           p, len);
+                           tg_job_rank(x, p), len);
         }
         mail->in[p].len = (size_t)len;
         mail->recvs[p] = (tg_span){mail->in[p].data, len};
@@ -238,6 +248,9 @@ static tg_status receive_messages(tg_exchange *x, tg_op *op)
 
 tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why)
 {
+    if (x->hosts != NULL) {
+        return tg_hosts_next(x, group, op, why);
+    }
     x->lane = &x->lanes[group];
     switch (x->lane->phase) {
     case TG_LANE_START: return start_round(x, op);

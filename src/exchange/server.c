@@ -16,7 +16,9 @@ static bool answers(uint32_t rank)
 
 static void shape(tg_exchange *x, uint32_t round)
 {
-    tg_carrier_shape_server(x, x->carrier, round == 1);
+    const tg_carrier *c = x->carrier;
+    uint32_t group = x->lane->group;
+    tg_carrier_shape_server(x, c, round == 1 ? c->answers[group] : c->frames[group], round == 1);
 }
 
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
@@ -42,5 +44,6 @@ const tg_protocol tg_protocol_server = {
     .shape = shape,
     .send = send,
     .receive = tg_owners_receive,
-    .finish = tg_owners_finish,
+    .deliver = tg_owners_deliver_own,
+    .commit = tg_owners_commit_own,
 };

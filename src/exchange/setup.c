@@ -66,6 +66,11 @@ static tg_status acquire_lanes(tg_exchange *x, tg_detail *why)
     for (uint32_t g = 0; g < x->lane_n; g++) {
         TG_TRY(acquire_lane(&x->lanes[g], x, why));
     }
+    return TG_OK;
+}
+
+static tg_status acquire_votes(tg_exchange *x, tg_detail *why)
+{
     TG_TRY(tg_acquire(&x->votes.sends, &x->allocator, x->world, sizeof *x->votes.sends, why));
     return tg_acquire(&x->votes.recvs, &x->allocator, x->world, sizeof *x->votes.recvs, why);
 }
@@ -80,6 +85,7 @@ static uint64_t agree_on(const tg_exchange *x)
     tg_put32(facts + 16, x->world);
     tg_put64(facts + 20, tg_hash(x->codec->grid->group_of, layout->unit_n * sizeof *x->codec->grid->group_of));
     (void)memcpy(facts + 28, x->protocol->name, strlen(x->protocol->name));
+    tg_put32(facts + 60, x->host_size);
     return tg_hash(facts, sizeof facts);
 }
 
@@ -104,40 +110,95 @@ static void count_dense(tg_exchange *x)
     }
 }
 
-static tg_status set_up(tg_exchange *x, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
-                        const tg_options *opt, tg_detail *why)
+/* Whether ranks of a host sum first, so that this exchange only knows the tensors and others do its work. */
+static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
+{
+    return x->host_size > 1 && seat->protocol == NULL;
+}
+
+static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *name,
+                                 tg_detail *why)
+{
+    uint32_t world = is_hosted(x, seat) ? x->world / x->host_size : x->world;
+    if (seat->protocol != NULL) {
+        x->protocol = seat->protocol;
+        return TG_OK;
+    }
+    TG_TRY(tg_protocol_choose(&x->protocol, name, layout, world, why));
+    if (is_hosted(x, seat) && x->protocol->deliver == NULL) {
+        return tg_fail(TG_E_RECIPE, why, "%s learns from the gradients of ranks, not of hosts: use a host size of 1",
+                       x->protocol->name);
+    }
+    return TG_OK;
+}
+
+static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
+                            size_t tensor_n, const tg_options *opt, tg_detail *why)
+{
+    /* The protocol depends on the layout, and the slices of the codec on the protocol. */
+    tg_layout *layout = NULL;
+    uint32_t *group_of = NULL;
+    tg_groups groups;
+    tg_options own = *opt;
+    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
+    tg_status status = choose_protocol(x, seat, layout, opt->exchange, why);
+    if (status == TG_OK) {
+        status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
+    }
+    if (status != TG_OK) {
+        tg_layout_free(layout);
+        return status;
+    }
+    bool hosted = is_hosted(x, seat);
+    const tg_codec_purpose purpose = {.slices = hosted ? 1 : tg_protocol_slices(x->protocol, x->world),
+                                      .groups = groups,
+                                      .holds = x->protocol->holds,
+                                      .only_decodes = hosted || x->protocol->state != NULL};
+    own.threads = hosted ? 1 : own.threads;
+    status = tg_codec_make(&x->codec, layout, &purpose, &own, why);
+    tg_release(&x->allocator, group_of);
+    return status;
+}
+
+static tg_status set_up(tg_exchange *x, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
+                        size_t tensor_n, const tg_options *opt, tg_detail *why)
 {
     tg_options own = *opt;
     own.rank = x->rank;
     own.describe = 0;
-    /* The protocol depends on the layout, and the slices of the codec on the protocol. */
-    tg_layout *layout = NULL;
-    TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, &own, why));
-    tg_status status = tg_protocol_choose(&x->protocol, opt->exchange, layout, x->world, why);
-    if (status != TG_OK) {
-        tg_layout_free(layout);
-        return status;
-    }
-    uint32_t *group_of = NULL;
-    tg_groups groups;
-    status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
-    if (status != TG_OK) {
-        tg_layout_free(layout);
-        return status;
-    }
-    const tg_codec_purpose purpose = {.slices = tg_protocol_slices(x->protocol, x->world),
-                                      .groups = groups,
-                                      .holds = x->protocol->holds,
-                                      .only_decodes = x->protocol->state != NULL};
-    status = tg_codec_make(&x->codec, layout, &purpose, &own, why);
-    tg_release(&x->allocator, group_of);
-    TG_TRY(status);
+    TG_TRY(make_codec(x, seat, recipe, tensors, tensor_n, &own, why));
     TG_TRY(open_lanes(x, why));
     count_dense(x);
     x->verify_every = opt->verify_every;
     x->agreement = agree_on(x);
+    TG_TRY(acquire_votes(x, why));
+    if (is_hosted(x, seat)) {
+        return tg_hosts_open(x, recipe, tensors, tensor_n, opt, why);
+    }
     TG_TRY(x->protocol->open(x, &own, why));
     return acquire_lanes(x, why);
+}
+
+tg_status tg_exchange_seat(tg_exchange **out, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
+                           size_t tensor_n, const tg_options *opt, tg_detail *why)
+{
+    tg_allocator a = tg_allocator_or_standard(opt->allocator);
+    tg_exchange *x = NULL;
+    TG_TRY(tg_acquire(&x, &a, 1, sizeof *x, why));
+    x->allocator = a;
+    x->rank = seat->rank;
+    x->world = seat->world;
+    x->first_rank = seat->first_rank;
+    x->rank_step = seat->rank_step;
+    x->host_size = seat->host_size;
+    x->own = seat->own;
+    tg_status status = set_up(x, seat, recipe, tensors, tensor_n, opt, why);
+    if (status != TG_OK) {
+        tg_exchange_free(x);
+        return status;
+    }
+    *out = x;
+    return TG_OK;
 }
 
 tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
@@ -150,19 +211,12 @@ tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor
     }
     tg_options own;
     TG_TRY(tg_options_read(&own, opt, why));
-    tg_allocator a = tg_allocator_or_standard(own.allocator);
-    tg_exchange *x = NULL;
-    TG_TRY(tg_acquire(&x, &a, 1, sizeof *x, why));
-    x->allocator = a;
-    x->rank = rank;
-    x->world = world;
-    tg_status status = set_up(x, recipe, tensors, tensor_n, &own, why);
-    if (status != TG_OK) {
-        tg_exchange_free(x);
-        return status;
+    uint32_t host_size = own.host_size == 0 ? 1 : own.host_size;
+    if (world % host_size != 0) {
+        return tg_fail(TG_E_ARGUMENT, why, "%u ranks cannot be divided into hosts of %u ranks each", world, host_size);
     }
-    *out = x;
-    return TG_OK;
+    const tg_seat seat = {.rank = rank, .world = world, .rank_step = 1, .host_size = host_size};
+    return tg_exchange_seat(out, &seat, recipe, tensors, tensor_n, &own, why);
 }
 
 void tg_exchange_free(tg_exchange *x)
@@ -171,6 +225,7 @@ void tg_exchange_free(tg_exchange *x)
         return;
     }
     tg_allocator a = x->allocator;
+    tg_hosts_close(x);
     tg_release(&a, x->votes.recvs);
     tg_release(&a, x->votes.sends);
     for (uint32_t g = 0; g < x->lane_n; g++) {

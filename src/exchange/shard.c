@@ -50,5 +50,6 @@ const tg_protocol tg_protocol_shard = {
     .shape = shape,
     .send = send,
     .receive = tg_owners_receive,
-    .finish = tg_owners_finish,
+    .deliver = tg_owners_deliver_own,
+    .commit = tg_owners_commit_own,
 };

@@ -1,5 +1,8 @@
 /* Saved state: residuals and the last step, as docs/format.md section 9 lays them out. Everything that is random is a
- * pure function of seed and step, so nothing else needs saving. Residuals pass through a small buffer on the host. */
+ * pure function of seed and step, so nothing else needs saving. Residuals pass through a small buffer on the host.
+ *
+ * Where ranks of a host sum first, leaders have residuals, and other ranks have none. What follows calls ranks that exchange by
+ * the recipe parties: all ranks, or the leaders. */
 #include "base/bytes.h"
 #include "base/half.h"
 #include "exchange/exchange.h"
@@ -14,12 +17,35 @@ static const uint8_t magic[4] = {'T', 'G', 'S', 'T'};
 
 typedef struct state {
     uint64_t fingerprint, done_step, memory_n, answer_n;
-    uint32_t rank, world;
+    uint32_t rank, world, host_size;
     bool any_done;
     char name[NAME_LEN + 1];
     const tg_protocol *by;          /* the protocol of that name, NULL if there is none */
     const uint8_t *memory, *answer; /* fp32, little-endian */
 } state;
+
+/* ---- parties ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_party(const state *s)
+{
+    return s->rank % s->host_size == 0;
+}
+
+static uint32_t party_of(const state *s)
+{
+    return s->rank / s->host_size;
+}
+
+static uint32_t parties_of(const state *s)
+{
+    return s->world / s->host_size;
+}
+
+/* Whether a state was saved with as many ranks and hosts as there are. */
+static bool is_same_world(const state *s, const tg_exchange *x)
+{
+    return s->world == x->world && s->host_size == x->host_size;
+}
 
 /* ---- residual state as floats ---------------------------------------------------------------------------------------- */
 
@@ -40,6 +66,10 @@ static store codec_store(const tg_codec *c)
 /* All that this rank keeps of its own gradients. */
 static store rank_store(const tg_exchange *x)
 {
+    x = tg_keeper(x);
+    if (x == NULL) {
+        return (store){0};
+    }
     if (x->protocol->state == NULL) {
         return codec_store(x->codec);
     }
@@ -51,7 +81,8 @@ static store rank_store(const tg_exchange *x)
 /* All that this rank keeps as an owner. */
 static store owner_store(const tg_exchange *x)
 {
-    return codec_store(x->carrier == NULL ? NULL : x->carrier->answer);
+    x = tg_keeper(x);
+    return codec_store(x == NULL || x->carrier == NULL ? NULL : x->carrier->answer);
 }
 
 static void get_some(float *out, const store *s, uint64_t at, uint64_t n)
@@ -119,6 +150,7 @@ tg_status tg_state_save(const tg_exchange *x, void *dst, size_t dst_cap, tg_deta
     store of_rank = rank_store(x), of_owner = owner_store(x);
     tg_put64(at + 48, of_rank.n);
     tg_put64(at + 56, of_owner.n);
+    tg_put32(at + 64, x->host_size > 1 ? x->host_size : 0);
     at = put_store(at + STATE_HEADER, &of_rank);
     at = put_store(at, &of_owner);
     tg_put64(at, tg_hash(dst, (size_t)(at - (uint8_t *)dst)));
@@ -152,6 +184,7 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
     *out = (state){.fingerprint = tg_get64(at + 8),
                    .rank = tg_get32(at + 16),
                    .world = tg_get32(at + 20),
+                   .host_size = tg_get32(at + 64) == 0 ? 1 : tg_get32(at + 64),
                    .done_step = tg_get64(at + 40),
                    .memory_n = memory_n,
                    .answer_n = answer_n,
@@ -160,13 +193,14 @@ static tg_status parse(state *out, const tg_span *span, tg_detail *why)
                    .answer = at + STATE_HEADER + 4 * memory_n};
     memcpy(out->name, at + 24, NAME_LEN);
     out->by = tg_protocol_named(out->name);
-    if (at[5] > 1 || tg_get16(at + 6) != 0 || tg_get64(at + 64) != 0 || (at[5] == 0 && out->done_step != 0)) {
+    if (at[5] > 1 || tg_get16(at + 6) != 0 || tg_get32(at + 64) == 1 || tg_get32(at + 68) != 0 ||
+        (at[5] == 0 && out->done_step != 0)) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: its header makes no sense");
     }
     return TG_OK;
 }
 
-/* Numbers that an owner of this rank in this world keeps, by a protocol. */
+/* Numbers that an owner keeps, as one of so many parties, by a protocol. */
 static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uint32_t rank, uint32_t world)
 {
     uint32_t slices = tg_protocol_slices(by, world);
@@ -186,7 +220,19 @@ static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uin
  * another protocol may be the best one. */
 static bool may_move(const tg_exchange *x, const state *s)
 {
-    return s->by != NULL && s->by->state == NULL && x->protocol->state == NULL && s->world != x->world;
+    return s->by != NULL && s->by->state == NULL && x->protocol->state == NULL && !is_same_world(s, x);
+}
+
+/* Whether a state has the numbers of its rank. A rank that has no residuals cannot tell how many others have. */
+static tg_status check_size(const tg_exchange *x, const state *s, tg_detail *why)
+{
+    uint64_t memory_n = is_party(s) ? rank_store(x).n : 0;
+    uint64_t answer_n = is_party(s) ? expected_answer(x, s->by, party_of(s), parties_of(s)) : 0;
+    bool is_unknown = is_party(s) && tg_keeper(x) == NULL;
+    if (!is_unknown && (s->memory_n != memory_n || s->answer_n != answer_n)) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
+    }
+    return TG_OK;
 }
 
 /* Whether a state fits this exchange and the first of the states that are given with it. */
@@ -201,11 +247,16 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
         return tg_fail(TG_E_MISMATCH, why, "the state was saved by another exchange than '%s', which this one is",
                        x->protocol->name);
     }
-    if (s->rank >= s->world || s->world > TG_WORLD_MAX) {
-        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it is of rank %u of %u", s->rank, s->world);
+    if (s->rank >= s->world || s->world > TG_WORLD_MAX || s->world % s->host_size != 0) {
+        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it is of rank %u of %u, in hosts of %u", s->rank,
+                       s->world, s->host_size);
     }
     if (s->world != first->world) {
         return tg_fail(TG_E_MISMATCH, why, "the states are of worlds of %u and of %u ranks", first->world, s->world);
+    }
+    if (s->host_size != first->host_size) {
+        return tg_fail(TG_E_MISMATCH, why, "the states are of hosts of %u and of %u ranks", first->host_size,
+                       s->host_size);
     }
     if (s->any_done != first->any_done || s->done_step != first->done_step) {
         return tg_fail(TG_E_MISMATCH, why,
@@ -213,14 +264,11 @@ static tg_status check(const tg_exchange *x, const state *s, const state *first,
                        s->rank, first->done_step, s->done_step);
     }
     const char *of_world = x->protocol->state == NULL ? NULL : x->protocol->state->of_world;
-    if (of_world != NULL && s->world != x->world) {
+    if (of_world != NULL && !is_same_world(s, x)) {
         return tg_fail(TG_E_MISMATCH, why, "the state has %s for %u ranks, and there are %u", of_world, s->world,
                        x->world);
     }
-    if (s->memory_n != rank_store(x).n || s->answer_n != expected_answer(x, s->by, s->rank, s->world)) {
-        return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
-    }
-    return TG_OK;
+    return check_size(x, s, why);
 }
 
 static float get_float(const uint8_t *floats, uint64_t i)
@@ -230,7 +278,7 @@ static float get_float(const uint8_t *floats, uint64_t i)
 
 /* ---- another world --------------------------------------------------------------------------------------------------- */
 
-/* Every rank takes the mean of all old residuals, so that their mean is what it was. */
+/* Every party takes the mean of all old parties' residuals, so that their mean is what it was. */
 static void share_residuals(const store *to, const state *states, size_t state_n)
 {
     float some[SOME];
@@ -239,9 +287,9 @@ static void share_residuals(const store *to, const state *states, size_t state_n
         for (uint64_t i = 0; i < n; i++) {
             double sum = 0;
             for (size_t s = 0; s < state_n; s++) {
-                sum += (double)get_float(states[s].memory, at + i);
+                sum += is_party(&states[s]) ? (double)get_float(states[s].memory, at + i) : 0;
             }
-            some[i] = (float)(sum / (double)state_n);
+            some[i] = (float)(sum / (double)parties_of(&states[0]));
         }
         set_some(to, at, some, n);
     }
@@ -266,8 +314,8 @@ static void add_saved(const store *to, uint64_t to_at, const uint8_t *floats, ui
 static void move_answer(const tg_exchange *x, const state *from)
 {
     store to = x->protocol->answer_has_feedback ? owner_store(x) : rank_store(x);
-    uint32_t slices = tg_protocol_slices(from->by, from->world);
-    uint32_t slice = slices == 1 ? 0 : from->rank;
+    uint32_t slices = tg_protocol_slices(from->by, parties_of(from));
+    uint32_t slice = slices == 1 ? 0 : party_of(from);
     uint64_t at = 0; /* in what the old owner kept */
     for (size_t i = 0; to.codec != NULL && i < x->codec->layout->unit_n; i++) {
         const tg_unit_plan *u = &to.codec->plan->units[i];
@@ -287,7 +335,7 @@ static tg_status check_complete(const state *states, size_t state_n, uint32_t wo
 {
     if (state_n != world) {
         return tg_fail(TG_E_MISMATCH, why,
-                       "the state is of a world of %u ranks; to go on with another number, give all %u"
+                       "the state is of a world of %u ranks; to go on with another number, or other hosts, give all %u"
                        " states, not %zu",
                        world, world, state_n);
     }
@@ -330,9 +378,9 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
     for (size_t i = 0; i < state_n; i++) {
         TG_TRY(parse(&states[i], &spans[i], why));
         TG_TRY(check(x, &states[i], &states[0], why));
-        own = states[i].world == x->world && states[i].rank == x->rank ? &states[i] : own;
+        own = is_same_world(&states[i], x) && states[i].rank == x->rank ? &states[i] : own;
     }
-    if (states[0].world == x->world) {
+    if (is_same_world(&states[0], x)) {
         if (own == NULL) {
             return tg_fail(TG_E_MISMATCH, why, "the state is of rank %u, and this is rank %u", states[0].rank, x->rank);
         }
@@ -342,14 +390,15 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
         TG_TRY(check_complete(states, state_n, states[0].world, why));
         share_residuals(&of_rank, states, state_n);
         clear_store(&of_owner);
-        for (size_t i = 0; i < state_n; i++) {
+        for (size_t i = 0; i < state_n && tg_keeper(x) != NULL; i++) {
             if (states[i].answer_n > 0) {
                 move_answer(x, &states[i]);
             }
         }
     }
-    if (x->protocol->state != NULL && x->protocol->state->restored != NULL) {
-        x->protocol->state->restored(x);
+    const tg_exchange *keeper = tg_keeper(x);
+    if (keeper != NULL && x->protocol->state != NULL && x->protocol->state->restored != NULL) {
+        x->protocol->state->restored(keeper);
     }
     x->done.any = states[0].any_done;
     x->done.step = states[0].done_step;

@@ -97,8 +97,8 @@ typedef struct tg_executor {
      * private until hashes, too, are found right. */
     bool (*sum_unchecked)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
-    /* Copies all tensors, each in its dtype. */
-    void (*copy)(tg_run *run, void *const *to, void *const *from);
+    /* Copies all tensors of a group, each in its dtype. */
+    void (*copy)(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
     /* Makes the next residual the current one. */
     void (*commit)(tg_run *run);

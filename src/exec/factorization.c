@@ -349,6 +349,27 @@ void tg_factorization_end(tg_factorization *m)
     }
 }
 
+void tg_factorization_average(const tg_factorization_context *c, const tg_factorization *m, void *const *out,
+                              float *scratch, uint64_t from, uint64_t to)
+{
+    float weights[64];
+    tg_dtype dtype = c->layout->tensors[m->tensor].dtype;
+    const tg_matrix nothing = {0};
+    for (uint64_t row = from; row < to; row++) {
+        for (uint32_t k = 0; k < m->rank; k++) {
+            weights[k] = m->p[k * m->rows + row];
+        }
+        for (uint64_t j = 0; j < m->columns; j += TG_LEAF) {
+            size_t n = at_most(m->columns - j, TG_LEAF);
+            char *at = (char *)out[m->tensor] + (row * m->columns + j) * tg_dtype_len(dtype);
+            tg_kernels_best()->factors.expand(scratch, NULL, &nothing, 1, weights, m->q_next + j, (size_t)m->columns,
+                                              m->rank, n);
+            unify_nans(scratch, n);
+            tg_narrow(at, scratch, dtype, n);
+        }
+    }
+}
+
 /* A piece of Q, `stride` from row to row, and its columns [column, column + n). */
 typedef struct piece {
     const float *factor;

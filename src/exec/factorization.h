@@ -53,6 +53,10 @@ void tg_factorization_orthonormalise(const tg_factorization_context *c, const tg
 void tg_factorization_multiply_back(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                                     float *scratch, uint64_t from, uint64_t to);
 
+/* Rows [from, to): writes the average P Q' to `out`, and changes nothing else. */
+void tg_factorization_average(const tg_factorization_context *c, const tg_factorization *m, void *const *out,
+                              float *scratch, uint64_t from, uint64_t to);
+
 /* Ends a step: q becomes the average Q, if that is finite. */
 void tg_factorization_end(tg_factorization *m);
 

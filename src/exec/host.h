@@ -87,7 +87,7 @@ tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const
 void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n,
                            const tg_sink *sink) TG_CHECKED;
-void tg_host_copy(tg_run *run, void *const *to, void *const *from);
+void tg_host_copy(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
 /* The hash of a chunk as a little-endian word. */
 uint64_t tg_host_hash_chunk(const uint8_t *body, const tg_view *view);

@@ -153,13 +153,14 @@ bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodi
 
 typedef struct copying {
     const tg_plan *plan;
+    const tg_chunk *chunks; /* of the group */
     void *const *to, *const *from;
 } copying;
 
 static void copy_chunk(void *context, uint32_t worker, size_t i)
 {
     const copying *c = context;
-    const tg_chunk *chunk = &c->plan->grid->chunks[i];
+    const tg_chunk *chunk = &c->chunks[i];
     const tg_unit *unit = c->plan->units[chunk->unit].unit;
     const tg_piece *piece = tg_unit_piece(unit, chunk->at);
     (void)worker;
@@ -172,9 +173,14 @@ static void copy_chunk(void *context, uint32_t worker, size_t i)
     }
 }
 
-void tg_host_copy(tg_run *run, void *const *to, void *const *from)
+void tg_host_copy(tg_run *run, uint32_t group, void *const *to, void *const *from)
 {
     const tg_grid *grid = run->plan->grid;
-    copying c = {run->plan, to, from};
-    tg_pool_run_about(run->work->pool, run->plan->layout->element_n, grid->first[grid->cells], copy_chunk, &c);
+    size_t first = grid->first[(size_t)group * grid->slices], end = grid->first[((size_t)group + 1) * grid->slices];
+    copying c = {run->plan, grid->chunks + first, to, from};
+    uint64_t element_n = 0;
+    for (size_t i = first; i < end; i++) {
+        element_n += grid->chunks[i].n;
+    }
+    tg_pool_run_about(run->work->pool, element_n, end - first, copy_chunk, &c);
 }

@@ -301,6 +301,13 @@ static void end_matrix(void *context, uint32_t worker, size_t job)
     tg_factorization_end(&((const pass *)context)->l->matrices[job]);
 }
 
+static void average_rows(void *context, uint32_t worker, size_t job)
+{
+    const pass *p = context;
+    const portion *of = &p->of[job];
+    tg_factorization_average(&p->l->context, of->matrix, p->grads, scratch_of(p, worker), of->from, of->to);
+}
+
 static void settle_rows(void *context, uint32_t worker, size_t job)
 {
     const pass *p = context;
@@ -355,13 +362,31 @@ void tg_lowrank_multiply_back(tg_lowrank *l, uint32_t group, void *const *grads,
     tg_pool_run(l->pool, n, multiply_columns, &p);
 }
 
+/* The averages of a tensor that travels as it is. */
+static void copy_average(const tg_lowrank *l, size_t t, void *const *out)
+{
+    if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
+        memcpy(out[t], l->first[t], copy_len(l, t));
+    }
+}
+
+void tg_lowrank_average(tg_lowrank *l, uint32_t group, void *const *out)
+{
+    size_t first = l->by_rows.first[group], n = l->by_rows.first[group + 1] - first;
+    pass p = {.l = l, .grads = out, .of = l->by_rows.of + first};
+    for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
+        if (group_of(l, t) == group) {
+            copy_average(l, t, out);
+        }
+    }
+    tg_pool_run(l->pool, n, average_rows, &p);
+}
+
 void tg_lowrank_settle(tg_lowrank *l, void *const *grads)
 {
     pass p = {.l = l, .grads = grads};
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
-        if (l->matrix_of[t] == 0 && copy_len(l, t) > 0) {
-            memcpy(grads[t], l->first[t], copy_len(l, t));
-        }
+        copy_average(l, t, grads);
     }
     tg_pool_run(l->pool, l->matrix_n, end_matrix, &p);
     tg_pool_run(l->pool, l->by_rows.n, settle_rows, &p);

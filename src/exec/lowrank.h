@@ -22,9 +22,11 @@ void *const *tg_lowrank_second(const tg_lowrank *l);
 /* A step, in this order; the first two for each group:
  *   multiply        P = M Q
  *   multiply_back   after P was averaged: makes P orthonormal, Q = M' P
- *   settle          after Q was averaged: writes the averages P Q' to the gradients, and the residuals */
+ *   average         after Q was averaged: writes the averages P Q' of a group to `out`, and changes no state; not needed
+ *   settle          writes the averages P Q' to the gradients, and the residuals */
 tg_status tg_lowrank_multiply(tg_lowrank *l, uint32_t group, void *const *grads, tg_detail *why) TG_CHECKED;
 void tg_lowrank_multiply_back(tg_lowrank *l, uint32_t group, void *const *grads, uint64_t step);
+void tg_lowrank_average(tg_lowrank *l, uint32_t group, void *const *out);
 void tg_lowrank_settle(tg_lowrank *l, void *const *grads);
 
 /* The number of a tensor's matrix, plus 1; 0: the tensor is sent dense. */

@@ -57,6 +57,7 @@ static void put_all(writer *w, const tg_exchange *x, const char *facts)
     const tg_layout *l = x->codec->layout;
     put_line(w, "version %s", tg_version());
     put_line(w, "world %u", x->world);
+    put_line(w, "host size %u", x->host_size);
     if (facts != NULL) {
         size_t len = strlen(facts);
         if (w->at != NULL) {

@@ -7,6 +7,7 @@
  *     mpi_progress.c   the link's own thread, which makes all calls to MPI while the link listens
  *     mpi_operation.c  the messages of an operation, and failures
  *     mpi_liveness.c   finds out which rank is lost
+ *     mpi_hosts.c      finds out how many ranks a host has
  *
  * These files include only the public header of the library, as a link outside the library would. */
 #include "link/mpi_internal.h"
@@ -150,6 +151,9 @@ tg_status tg_mpi_new(tg_mpi **out, MPI_Comm comm, uint32_t timeout_ms, const tg_
                   .awaited = TG_MPI_NOBODY};
     tg_mpi_progress_begin(&m->progress);
     tg_status status = join(m, comm, why);
+    if (status == TG_OK) {
+        status = tg_mpi_find_hosts(m, why);
+    }
     m->abort_sends = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof(MPI_Request)) : NULL;
     tg_mpi_peer *peers = status == TG_OK ? tg_mpi_acquire(&a, m->world, sizeof *peers) : NULL;
     if (status == TG_OK && peers != NULL) {

@@ -106,6 +106,9 @@ void tg_mpi_send_abort(tg_mpi *m, const char *reason);
 MPI_Errhandler tg_mpi_return_errors(void);
 void tg_mpi_restore_errors(MPI_Errhandler *kept);
 
+/* mpi_hosts.c: sets link.host_size. All ranks have joined. */
+tg_status tg_mpi_find_hosts(tg_mpi *m, tg_detail *why);
+
 /* mpi_progress.c. */
 void tg_mpi_progress_begin(tg_mpi_progress *progress);
 void tg_mpi_progress_end(tg_mpi_progress *progress);

@@ -174,6 +174,24 @@ class Train(unittest.TestCase):
         self.assertIn("goes on learning", done.stderr)
         self.assertGreater(json.loads(done.stdout.splitlines()[-1])["learning_extended"], 0)
 
+    def test_hosts(self):
+        flags = ["--recipe", "ef+topk@0.05", "--workers", 4, "--steps", 6]
+        flat, of_one, hosts = self.result(*flags), self.result(*flags, "--hosts", "flat"), self.result(*flags, "--hosts", 2)
+        self.assertEqual([flat["host_size"], of_one["host_size"], hosts["host_size"]], [1, 1, 2])
+        self.assertEqual(flat["weights_hash"], of_one["weights_hash"])
+        self.assertEqual(flat["between_bytes_per_step"], flat["wire_bytes_per_step"])
+        self.assertLess(hosts["between_bytes_per_step"], 0.5 * flat["between_bytes_per_step"])
+        self.assertIn("of 2 workers each", run("train", *QUICK, *flags, "--hosts", 2).stdout)
+        self.refuse(2, "4 ranks cannot be divided into hosts of 3", *flags, "--hosts", 3)
+        self.refuse(2, "--hosts takes auto, flat, or the workers of a host", *flags, "--hosts", "2x")
+
+    def test_goes_on_with_other_hosts(self):
+        files = ["--checkpoint", self.path / "run.ck", "--checkpoint-every", 3, "--resume"]
+        flags = ["--recipe", "ef+topk@0.05", "--steps", 6]
+        straight = self.result(*flags, "--workers", 4, "--hosts", 2)
+        for workers, hosts in ((4, 2), (4, 4), (4, "flat"), (6, 3)):
+            self.assertEqual(self.result(*flags, *files, "--workers", workers, "--hosts", hosts)["weights_hash"], straight["weights_hash"])
+
     def test_killed_and_resumed_ends_in_the_same_bits(self):
         flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 120, "--exchange", "shard"]
         straight = self.result(*flags)
@@ -248,6 +266,14 @@ class Train(unittest.TestCase):
 
 
 class Compare(unittest.TestCase):
+    def test_hosts(self):
+        flags = ["compare", *QUICK, "--workers", "4", "--steps", "4", "--recipes", "dense;fp16", "--json", "--hosts"]
+        flat, hosts = (json.loads(run(*flags, size).stdout.splitlines()[-1]) for size in ("flat", "2"))
+        self.assertEqual([flat["host_size"], hosts["host_size"]], [1, 2])
+        for a, b in zip(flat["results"], hosts["results"]):
+            self.assertEqual(a["between_bytes_per_step"], a["wire_bytes_per_step"])
+            self.assertLess(b["between_bytes_per_step"], a["between_bytes_per_step"])
+
     def test_table_json_and_page(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "page.html"

@@ -11,6 +11,7 @@
 enum { TIMEOUT_MS = 1500, PIECE_LEN = 1 << 24 };
 
 static uint32_t rank, world;
+static uint32_t host_size; /* of exchanges; 0: flat */
 static tg_mpi *mpi;
 
 #define HOLDS(condition)                                                          \
@@ -121,6 +122,7 @@ static tg_exchange *exchange_of(const char *recipe, uint32_t r, uint64_t seed)
     opt.has_seed = 1;
     opt.seed = seed;
     opt.verify_every = 1;
+    opt.host_size = host_size;
     HOLDS(tg_exchange_new(&x, recipe, &tensor, 1, r, world, &opt, &why) == TG_OK);
     return x;
 }
@@ -164,6 +166,44 @@ static void exchanges_give_the_same_bits(void)
         free(ranks);
     }
     MPI_Comm_free(&comm);
+}
+
+/* ---- hosts ------------------------------------------------------------------------------------------------------------- */
+
+/* The host of each rank, a letter; NULL: as it is. */
+static const char *placement;
+
+/* In place of MPI's own, by its profiling interface. */
+int MPI_Get_processor_name(char *name, int *len)
+{
+    int r = 0;
+    if (placement == NULL) {
+        return PMPI_Get_processor_name(name, len);
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &r);
+    name[0] = placement[r];
+    name[1] = '\0';
+    *len = 1;
+    return MPI_SUCCESS;
+}
+
+/* With six ranks: the link knows hosts that have as many ranks each, one after the other. */
+static void hosts_are_found(void)
+{
+    static const struct {
+        const char *placement;
+        uint32_t size;
+    } cases[] = {{"aaaaaa", 6}, {"aaabbb", 3}, {"aabbcc", 2}, {"abcdef", 1},
+                 {"aabbba", 0}, {"aabbaa", 0}, {"aaaabb", 0}, {"ababab", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        placement = cases[i].placement;
+        open_link(MPI_COMM_WORLD);
+        HOLDS(world == 6 && tg_mpi_link(mpi)->host_size == cases[i].size);
+        tg_mpi_free(mpi);
+    }
+    placement = NULL;
+    open_link(MPI_COMM_WORLD);
+    HOLDS(tg_mpi_link(mpi)->host_size == world);
 }
 
 static void ranks_that_differ_are_told_apart(void)
@@ -373,6 +413,11 @@ int main(int argc, char **argv)
         huge_lengths_arrive();
     } else if (strcmp(scene, "bits") == 0) {
         exchanges_give_the_same_bits();
+    } else if (strcmp(scene, "bits-of-hosts") == 0) {
+        host_size = 2;
+        exchanges_give_the_same_bits();
+    } else if (strcmp(scene, "hosts") == 0) {
+        hosts_are_found();
     } else if (strcmp(scene, "handshake") == 0) {
         ranks_that_differ_are_told_apart();
     } else if (strcmp(scene, "memory") == 0) {

@@ -80,6 +80,12 @@ class Link(unittest.TestCase):
     def test_exchanges_give_the_same_bits_as_in_lockstep(self):
         self.play("bits", 1, 2, 5, 8)
 
+    def test_hosts_give_the_same_bits_as_in_lockstep(self):
+        self.play("bits-of-hosts", 2, 4, 6, 12)
+
+    def test_hosts_are_found(self):
+        self.play("hosts", 6)
+
     def test_ranks_that_differ_are_told_apart(self):
         self.play("handshake", 1, 2, 3)
 
@@ -161,6 +167,20 @@ class Train(unittest.TestCase):
                 for key in theirs:
                     if "seconds" not in key:
                         self.assertEqual(ours[key], theirs[key], key)
+
+    def test_hosts_end_in_the_bits_of_threads(self):
+        for n, size, recipe in ((4, 2, "dense"), (4, 2, "ef+topk@0.01+fp16"), (6, 3, "powersgd")):
+            with self.subTest(ranks=n, size=size, recipe=recipe):
+                flags = (*SMALL, "--recipe", recipe, "--steps", 8, "--hosts", size)
+                theirs, ours = self.threads(n, *flags), self.processes(n, *flags)
+                self.assertEqual(ours["host_size"], size)
+                self.assertLess(ours["between_bytes_per_step"], ours["wire_bytes_per_step"])
+                for key in theirs:
+                    if "seconds" not in key:
+                        self.assertEqual(ours[key], theirs[key], key)
+
+    def test_workers_of_one_machine_are_flat(self):
+        self.assertEqual(self.processes(2, *SMALL, "--recipe", "dense", "--steps", 2)["host_size"], 1)
 
     def test_groups_change_no_bits(self):
         for recipe, more in (("adacomp", ("--exchange", "shard")), ("ef+topk@0.05", ("--exchange", "gather")), ("dense", ())):

@@ -1,7 +1,6 @@
 /* Steps in flight: groups in any order on any rank, over a link that performs operations in any order, give the bits of one group
  * after the other; a failure changes nothing on any rank. */
-#include "loose.h"
-#include "world.h"
+#include "flight.h"
 
 #include "exchange/exchange.h"
 
@@ -10,7 +9,7 @@
 #include <string.h>
 
 static const uint64_t lens[] = {3000, 5, 0, 770, 1, 64, 2000};
-enum { TENSOR_N = 7, CHANNELS = 64 };
+enum { TENSOR_N = 7 };
 static const uint32_t groups_of_three[TENSOR_N] = {2, 2, 1, 1, 0, 1, 0};
 static const uint32_t groups_of_all[TENSOR_N] = {6, 5, 4, 3, 2, 1, 0};
 
@@ -39,109 +38,23 @@ static const struct {
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 
-/* ---- a world whose ranks are reducers ------------------------------------------------------------------------------------ */
-
-typedef struct flight {
-    test_world world;
-    test_loose *link;
-    tg_reducer **reducers;
-    test_random random;
-    uint32_t dead; /* a rank that does nothing; the world's size: none */
-} flight;
-
-static flight take_off(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint64_t seed)
-{
-    flight f = {.world = test_world_new_grouped(n, setup, group_of), .random = {seed}, .dead = n};
-    f.reducers = calloc(n, sizeof(tg_reducer *));
-    assert_non_null(f.reducers);
-    f.link = test_loose_new(n, CHANNELS, seed);
-    for (uint32_t r = 0; r < n && test_world_exists(&f.world); r++) {
-        MUST(tg_reducer_new(&f.reducers[r], f.world.ranks[r], test_loose_link(f.link, r), why));
-    }
-    return f;
-}
-
-static void land(flight *f)
-{
-    for (uint32_t r = 0; r < f->world.n; r++) {
-        tg_reducer_free(f->reducers[r]);
-    }
-    free(f->reducers);
-    test_loose_free(f->link);
-    test_world_free(&f->world);
-}
-
-/* Reports all tensors of all ranks ready, some at a time and in an order of each rank's own, and tests reducers in between, until all
- * have ended. */
-static void fly(flight *f, uint64_t step)
-{
-    uint32_t n = f->world.n;
-    size_t(*order)[TENSOR_N] = calloc(n, sizeof *order);
-    size_t *next = calloc(n, sizeof *next);
-    bool *ended = calloc(n, sizeof *ended);
-    uint32_t left = f->dead < n ? n - 1 : n;
-    assert_true(order != NULL && next != NULL && ended != NULL);
-    for (uint32_t r = 0; r < n; r++) {
-        for (size_t t = 0; t < TENSOR_N; t++) {
-            size_t at = (size_t)(test_bits(&f->random) % (t + 1));
-            order[r][t] = order[r][at];
-            order[r][at] = t;
-        }
-        MUST(tg_reducer_begin(f->reducers[r], step, f->world.models[r].grads, why));
-    }
-    while (left > 0) {
-        uint32_t r = (uint32_t)(test_bits(&f->random) % n);
-        if (r == f->dead || ended[r]) {
-            continue;
-        }
-        if (next[r] < TENSOR_N) {
-            size_t several = 1 + (size_t)(test_bits(&f->random) % (TENSOR_N - next[r]));
-            MUST(tg_reducer_ready_all(f->reducers[r], order[r] + next[r], several, why));
-            next[r] += several;
-        } else {
-            tg_detail why;
-            tg_status status = tg_reducer_test(f->reducers[r], &why);
-            assert_true(status == TG_OK || status == TG_MORE);
-            ended[r] = status == TG_OK;
-            left -= ended[r] ? 1 : 0;
-        }
-    }
-    for (uint32_t r = 0; r < n; r++) {
-        if (r != f->dead) {
-            f->world.outcomes[r].status = tg_reducer_wait(f->reducers[r], &f->world.outcomes[r].why);
-        }
-    }
-    free(ended);
-    free(next);
-    free(order);
-}
-
-static void must_succeed(const flight *f)
-{
-    for (uint32_t r = 0; r < f->world.n; r++) {
-        if (f->world.outcomes[r].status != TG_OK) {
-            fail_msg("rank %u: %s", r, f->world.outcomes[r].why.text);
-        }
-    }
-}
-
 /* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
 
 static void compare(size_t run, uint32_t n, const uint32_t *group_of, uint32_t threads)
 {
     test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 2, threads, NULL};
     test_world twin = test_world_new(n, &setup);
-    flight f = take_off(&setup, n, group_of, run * 100 + n);
+    test_flight f = test_take_off(&setup, n, group_of, run * 100 + n);
     for (uint64_t step = 0; step < 4; step++) {
         test_world_fill(&f.world, step);
-        fly(&f, step);
-        must_succeed(&f);
+        test_fly(&f, step);
+        test_must_succeed(&f);
         test_world_step(&twin, step);
         if (!test_world_same(&f.world, &twin)) {
             fail_msg("%s, %u ranks, step %d", runs[run].recipe, n, (int)step);
         }
     }
-    land(&f);
+    test_land(&f);
     test_world_free(&twin);
 }
 
@@ -165,14 +78,14 @@ static void recipes_that_span_the_model_are_one_group(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++) {
         test_setup setup = {recipes[k], NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        flight f = take_off(&setup, 3, groups_of_three, k);
+        test_flight f = test_take_off(&setup, 3, groups_of_three, k);
         if (test_world_exists(&f.world)) {
             assert_int_equal(tg_exchange_groups(f.world.ranks[0]), 1);
             test_world_fill(&f.world, 0);
-            fly(&f, 0);
-            must_succeed(&f);
+            test_fly(&f, 0);
+            test_must_succeed(&f);
         }
-        land(&f);
+        test_land(&f);
     }
 }
 
@@ -181,10 +94,11 @@ static void a_saved_step_goes_on_in_other_groups(void **state)
     (void)state;
     for (size_t run = 0; run < RUN_N; run++) {
         test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        flight f = take_off(&setup, 3, groups_of_three, run), after = take_off(&setup, 3, groups_of_all, run);
+        test_flight f = test_take_off(&setup, 3, groups_of_three, run),
+                    after = test_take_off(&setup, 3, groups_of_all, run);
         test_world_fill(&f.world, 0);
-        fly(&f, 0);
-        must_succeed(&f);
+        test_fly(&f, 0);
+        test_must_succeed(&f);
         for (uint32_t r = 0; r < 3; r++) {
             size_t len = tg_state_len(f.world.ranks[r]);
             void *saved = test_room(len);
@@ -194,12 +108,12 @@ static void a_saved_step_goes_on_in_other_groups(void **state)
         }
         test_world_fill(&f.world, 1);
         test_world_fill(&after.world, 1);
-        fly(&f, 1);
-        fly(&after, 1);
-        must_succeed(&after);
+        test_fly(&f, 1);
+        test_fly(&after, 1);
+        test_must_succeed(&after);
         assert_true(test_world_same(&f.world, &after.world));
-        land(&after);
-        land(&f);
+        test_land(&after);
+        test_land(&f);
     }
 }
 
@@ -212,17 +126,17 @@ static void a_rank_that_fails_is_named_everywhere(void **state)
     for (size_t run = 0; run < RUN_N; run++) {
         for (uint32_t bad = 0; bad < 3; bad++) {
             test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-            flight f = take_off(&setup, 3, groups_of_three, run * 3 + bad);
+            test_flight f = test_take_off(&setup, 3, groups_of_three, run * 3 + bad);
             test_world twin = test_world_new(3, &setup);
             test_world_fill(&f.world, 0);
-            fly(&f, 0);
-            must_succeed(&f);
+            test_fly(&f, 0);
+            test_must_succeed(&f);
             test_world_step(&twin, 0);
             test_world_fill(&f.world, 1);
             test_world_fill(&twin, 1);
             float kept = test_model_get(&f.world.models[bad], 3, 39);
             test_model_set(&f.world.models[bad], 3, 39, NAN);
-            fly(&f, 1);
+            test_fly(&f, 1);
             for (uint32_t r = 0; r < 3; r++) {
                 char name[] = "rank 0:";
                 name[5] = (char)('0' + bad);
@@ -232,12 +146,12 @@ static void a_rank_that_fails_is_named_everywhere(void **state)
             }
             test_model_set(&f.world.models[bad], 3, 39, kept);
             assert_true(test_world_same(&f.world, &twin));
-            fly(&f, 1);
-            must_succeed(&f);
+            test_fly(&f, 1);
+            test_must_succeed(&f);
             MUST(test_world_reduce(&twin, 1, NULL, why));
             assert_true(test_world_same(&f.world, &twin));
             test_world_free(&twin);
-            land(&f);
+            test_land(&f);
         }
     }
 }
@@ -267,13 +181,13 @@ static void any_message_may_be_damaged(void **state)
     for (size_t run = 0; run < RUN_N; run++) {
         for (uint64_t at = 0; at < 40; at += 3) {
             test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-            flight f = take_off(&setup, 3, groups_of_three, run * 100 + at);
+            test_flight f = test_take_off(&setup, 3, groups_of_three, run * 100 + at);
             test_world twin = test_world_new(3, &setup);
             damage d = {.at = at, .bit = at * 77};
             test_loose_meddle(f.link, (test_meddler){meddle, &d});
             test_world_fill(&f.world, 0);
             test_world_fill(&twin, 0);
-            fly(&f, 0);
+            test_fly(&f, 0);
             bool hit = d.seen > at;
             for (uint32_t r = 0; r < 3 && hit && !d.in_closing; r++) {
                 assert_true(f.world.outcomes[r].status < 0);
@@ -281,7 +195,7 @@ static void any_message_may_be_damaged(void **state)
             }
             assert_true(!hit || d.in_closing || test_world_same(&f.world, &twin));
             test_world_free(&twin);
-            land(&f);
+            test_land(&f);
         }
     }
 }
@@ -292,18 +206,18 @@ static void a_rank_that_dies_ends_the_step(void **state)
     (void)state;
     for (size_t run = 0; run < RUN_N; run += 3) {
         test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        flight f = take_off(&setup, 3, groups_of_three, run);
+        test_flight f = test_take_off(&setup, 3, groups_of_three, run);
         test_world twin = test_world_new(3, &setup);
         test_world_fill(&f.world, 0);
         test_world_fill(&twin, 0);
         f.dead = (uint32_t)(run % 3);
         test_loose_kill(f.link, f.dead);
-        fly(&f, 0);
+        test_fly(&f, 0);
         for (uint32_t r = 0; r < 3; r++) {
             assert_true(r == f.dead || f.world.outcomes[r].status == TG_E_LINK);
         }
         assert_true(test_world_same(&f.world, &twin));
-        land(&f);
+        test_land(&f);
         test_world_free(&twin);
     }
 }
@@ -318,18 +232,18 @@ static void control_messages_grow_by_the_logarithm(void **state)
     enum { N = 1024, LOG = 10, GROUPS = 3 };
     (void)state;
     test_setup setup = {"ef+topk@0.1", "server", short_lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-    flight f = take_off(&setup, N, groups_of_three, 5);
+    test_flight f = test_take_off(&setup, N, groups_of_three, 5);
     test_world_fill(&f.world, 0);
-    fly(&f, 0);
-    must_succeed(&f);
+    test_fly(&f, 0);
+    test_must_succeed(&f);
     uint64_t before = test_loose_messages(f.link, 1);
     test_world_fill(&f.world, 1);
-    fly(&f, 1);
-    must_succeed(&f);
+    test_fly(&f, 1);
+    test_must_succeed(&f);
     /* By the server: one message a group, lengths of two rounds a group, and the closing vote. */
     assert_int_equal(test_loose_messages(f.link, 1) - before, GROUPS + GROUPS * 2 * LOG + LOG);
     assert_true(test_world_identical(&f.world));
-    land(&f);
+    test_land(&f);
 }
 
 static void large_worlds_give_the_bits_of_lockstep(void **state)
@@ -340,15 +254,15 @@ static void large_worlds_give_the_bits_of_lockstep(void **state)
     for (size_t k = 0; k < 2; k++) {
         for (size_t i = 0; i < 3; i++) {
             test_setup setup = {recipes[k], "shard", short_lens, TENSOR_N, TG_FP32, 1, 0, NULL};
-            flight f = take_off(&setup, worlds[i], groups_of_three, i);
+            test_flight f = test_take_off(&setup, worlds[i], groups_of_three, i);
             test_world twin = test_world_new(worlds[i], &setup);
             test_world_fill(&f.world, 0);
-            fly(&f, 0);
-            must_succeed(&f);
+            test_fly(&f, 0);
+            test_must_succeed(&f);
             test_world_step(&twin, 0);
             assert_true(test_world_same(&f.world, &twin));
             test_world_free(&twin);
-            land(&f);
+            test_land(&f);
         }
     }
 }
