@@ -432,15 +432,13 @@ struct tg_link {
      * operation is done or the link has failed. NULL: the link performs one operation at a time, by `carry`. */
     tg_status (*start)(tg_link *self, uint32_t channel, const tg_op *op, tg_detail *why);
 
-    /* Makes progress. TG_OK: the operation on the channel is done on this rank. TG_MORE: it is under way. Any other: the link has
-     * failed, for example because of its timeout. */
+    /* TG_OK: the operation on the channel is done on this rank. TG_MORE: it is under way. Any other: the link has failed. */
     tg_status (*test)(tg_link *self, uint32_t channel, tg_detail *why);
 
     /* From now on the link calls notify(context), from any thread, whenever `test` may return something new; `start` and `test`
-     * may then be called from any one thread at a time. `notify` must not call the link. The link may call it inside `start`,
-     * `test` and `abort`, too, of any rank; so hold no lock there that notify takes. With notify NULL, the link stops calling,
-     * and none of its calls is under way when this returns. NULL: call `test` again and again, from the thread that made the
-     * link. */
+     * may then be called from any one thread at a time. It may call it inside `start`, `test` and `abort` of any rank, too: hold no
+     * lock there that notify takes. `notify` must not call the link. With notify NULL, the link stops calling before this returns.
+     * NULL: call `test` again and again, from the thread that made the link. */
     void (*listen)(tg_link *self, void (*notify)(void *context), void *context);
 
     uint32_t channel_n; /* channels are 0 to channel_n - 1 */
@@ -458,18 +456,12 @@ TG_API tg_status tg_handshake(const tg_exchange *x, tg_link *link, const char *f
 /* Performs a whole step: calls tg_exchange_begin, then tg_exchange_next and the link's `carry` until the step is done. */
 TG_API tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* A reducer performs steps while the caller computes. Tensors are in groups (tg_options.group_len). When all gradients of a group
- * are ready, the group is encoded, sent and checked, while the caller goes on with its backward pass. docs/steps.md describes
- * a step.
- *
- * If the link can listen, the reducer has a thread of its own. Otherwise ready, test and wait make progress, and with a link
- * that has no `start`, only wait does.
- *
- * The number of groups changes no bits of averages and residuals. */
+/* A reducer performs steps while the caller computes. Tensors are in groups (tg_options.group_len). A group is encoded, sent and
+ * checked when all its gradients are ready (docs/steps.md). Groups change no bits of averages and residuals. If the link can
+ * listen, the reducer has a thread of its own. Otherwise ready, test and wait make progress; without `start`, only wait does. */
 typedef struct tg_reducer tg_reducer;
 
-/* Creates a reducer. The exchange and the link belong to it until it is freed, and must outlive it: between steps, other
- * functions may use the exchange. */
+/* Creates a reducer. The exchange and the link must outlive it. Between steps, other functions may use the exchange. */
 TG_API tg_status tg_reducer_new(tg_reducer **out, tg_exchange *x, tg_link *link, tg_detail *why) TG_CHECKED;
 /* A step that has begun is cancelled, and its link aborted. */
 TG_API void tg_reducer_free(tg_reducer *r);
@@ -486,16 +478,14 @@ TG_API tg_status tg_reducer_ready_all(tg_reducer *r, const size_t *tensors, size
 /* TG_OK: tg_reducer_wait would not wait. TG_MORE: it would. */
 TG_API tg_status tg_reducer_test(tg_reducer *r, tg_detail *why) TG_CHECKED;
 
-/* Waits until the step has ended, and returns its result as tg_reduce does. A tensor that was not reported ready fails the step on
- * all ranks. */
+/* Waits until the step has ended, and returns as tg_reduce does. A tensor that is not ready fails the step on all ranks. */
 TG_API tg_status tg_reducer_wait(tg_reducer *r, tg_detail *why) TG_CHECKED;
 
 /* The number of groups, and the group of a tensor. Groups are numbered in the order of their gradients. */
 TG_API size_t tg_exchange_groups(const tg_exchange *x);
 TG_API size_t tg_exchange_group(const tg_exchange *x, size_t tensor);
 
-/* A link between ranks that are threads of this process. If a rank does not start an operation within timeout_ms, the operation
- * fails on all ranks with a sentence that names that rank. */
+/* A link between ranks that are threads of this process. An operation that a rank does not start within timeout_ms fails. */
 typedef struct tg_threads tg_threads;
 TG_API tg_status tg_threads_new(tg_threads **out, uint32_t world, uint32_t timeout_ms, const tg_allocator *allocator,
                                 tg_detail *why) TG_CHECKED;
