@@ -49,11 +49,19 @@ class Exchange:
         call("tg_reduce", self.handle, link, step, pointers(addresses))
 
     def meter(self) -> Tuple[Dict[str, int], Dict[str, int]]:
-        """What the last step took and what all took."""
+        """What the last step took and what all took: steps and bytes."""
         last, total = Meter(), Meter()
         lib.tg_exchange_meter(self.handle, ctypes.byref(last), ctypes.byref(total))
-        first, second = ({field[0]: getattr(meter, field[0]) for field in Meter._fields_} for meter in (last, total))
+        names = [field[0] for field in Meter._fields_ if not field[0].endswith("_ns")]
+        first, second = ({name: getattr(meter, name) for name in names} for meter in (last, total))
         return first, second
+
+    def times(self) -> Dict[str, float]:
+        """Seconds of the last step, as {"encode_seconds": ..., ...}; they overlap."""
+        last = Meter()
+        lib.tg_exchange_meter(self.handle, ctypes.byref(last), None)
+        names = [field[0] for field in Meter._fields_ if field[0].endswith("_ns")]
+        return {name[:-len("ns")] + "seconds": getattr(last, name) * 1e-9 for name in names}
 
     def traffic(self, tensor: int) -> Dict[str, Any]:
         out = Traffic()

@@ -17,6 +17,8 @@ from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
 _FORMAT = 1  # of state_dict
+_COUNTS = ("steps", "logical", "dense", "payload", "header", "received", "between", "seconds", "encode_seconds", "decode_seconds",
+           "wire_seconds", "wait_seconds", "exposed_seconds")
 GROUP_LEN = 16 << 20  # bytes of gradients that are encoded and sent together
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
@@ -248,7 +250,7 @@ class Steps:
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
     def _count(self, seconds: float) -> None:
-        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds)
+        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds, **self._made().times())
         self._total.update(last)
         self._last = last
         if self._writer is not None:
@@ -261,13 +263,15 @@ class Steps:
         """What steps took, on this rank.
 
         "last" and "total" are dicts about the last step and all steps: "steps"; in bytes "logical" (gradients), "dense" (what
-        an uncompressed all-reduce would send), "payload" and "header", their sum "sent", and "received"; "seconds"; "ratio"
-        (dense / sent). "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
+        an uncompressed all-reduce would send), "payload" and "header", their sum "sent", "received", and "between" (sent to other
+        hosts); "ratio" (dense / sent); "seconds". Times that overlap with the backward pass and with each other are
+        "encode_seconds", "decode_seconds", "wire_seconds" (operations under way) and "wait_seconds" (gradients that were ready
+        and not yet encoded); "exposed_seconds" is what was left after the last gradient was ready. "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
         names. A hook that has never been called has 0 steps in "total".
         """
         out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
         for name, counts in (("last", self._last), ("total", self._total)):
-            counts = {key: counts.get(key, 0) for key in ("steps", "logical", "dense", "payload", "header", "received", "seconds")}
+            counts = {key: counts.get(key, 0) for key in _COUNTS}
             sent = counts["payload"] + counts["header"]
             out[name] = dict(counts, sent=sent, ratio=counts["dense"] / sent if sent else 1.0)
         if self._exchange is not None:
@@ -285,7 +289,9 @@ class Steps:
         name = self._exchange.name
         return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks, {total['steps']} steps: "
                 f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
-                f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step")
+                f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step: "
+                f"encoding {1000 * total['encode_seconds'] / steps:.1f}, decoding {1000 * total['decode_seconds'] / steps:.1f}, "
+                f"exposed {1000 * total['exposed_seconds'] / steps:.1f}")
 
     def residual(self) -> Dict[str, torch.Tensor]:
         """The residual of this rank: {name: float32 tensor of the parameter's shape}; empty before the first step."""
