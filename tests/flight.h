@@ -25,4 +25,25 @@ void test_fly(test_flight *f, uint64_t step);
 
 void test_must_succeed(const test_flight *f);
 
+/* ---- what tests of steps in flight share --------------------------------------------------------------------------------- */
+
+enum { TEST_RUN_N = 19, TEST_RUN_TENSOR_N = 7 };
+
+typedef struct test_run {
+    const char *recipe, *exchange;
+} test_run;
+
+extern const test_run test_runs[TEST_RUN_N]; /* every route, every protocol */
+extern const uint64_t test_run_lens[TEST_RUN_TENSOR_N];
+extern const uint32_t test_run_groups[TEST_RUN_TENSOR_N]; /* three of them */
+
+/* Two steps, the second at first with a NaN on rank `bad`. All ranks must name it, nothing may change, and the step without the NaN
+ * must give the bits of `twin`, which runs in lockstep. */
+void test_fail_and_go_on(test_flight *f, test_world *twin, uint32_t bad);
+
+/* One step in which one bit of message number `at` is flipped. All ranks must fail, and `twin`, filled with the same gradients,
+ * shows that nothing has changed; unless the step has no such message, or it is a vote: a rank whose votes were all sound may
+ * then have finished. */
+void test_fail_by_damage(test_flight *f, test_world *twin, uint64_t at);
+
 #endif

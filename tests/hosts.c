@@ -1,10 +1,7 @@
 /* What tests of hosts share. */
 #include "hosts.h"
 
-const uint64_t test_hosts_lens[TEST_HOSTS_TENSOR_N] = {3000, 5, 0, 770, 1, 64, 2000};
-const uint32_t test_hosts_groups[TEST_HOSTS_TENSOR_N] = {2, 2, 1, 1, 0, 1, 0};
-
-const test_hosts_run test_hosts_runs[TEST_HOSTS_RUN_N] = {
+const test_run test_hosts_runs[TEST_HOSTS_RUN_N] = {
     {"dense", NULL},
     {"fp16", "gather"},
     {"terngrad", "server"},
@@ -22,6 +19,6 @@ const test_hosts_run test_hosts_runs[TEST_HOSTS_RUN_N] = {
 
 test_setup test_hosts_setup(size_t run)
 {
-    const test_hosts_run *of = &test_hosts_runs[run];
-    return (test_setup){of->recipe, of->exchange, test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32, 0, 0, NULL};
+    const test_run *of = &test_hosts_runs[run];
+    return (test_setup){of->recipe, of->exchange, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
 }

@@ -148,8 +148,8 @@ static void all_ranks_hold_what_the_hosts_means_give(void **state)
         for (size_t i = 0; i < WORLD_N; i++) {
             compare_in_lockstep(run, worlds[i].n, worlds[i].size, NULL, TG_FP32);
         }
-        compare_in_lockstep(run, 6, 2, test_hosts_groups, TG_FP32);
-        compare_in_lockstep(run, 24, 2, test_hosts_groups, TG_FP32); /* more hosts than send lengths to each other */
+        compare_in_lockstep(run, 6, 2, test_run_groups, TG_FP32);
+        compare_in_lockstep(run, 24, 2, test_run_groups, TG_FP32); /* more hosts than send lengths to each other */
     }
 }
 
@@ -157,7 +157,7 @@ static void half_precision_means_are_rounded_once(void **state)
 {
     (void)state;
     for (size_t run = 0; run < TEST_HOSTS_RUN_N; run++) {
-        compare_in_lockstep(run, 6, 3, test_hosts_groups, TG_FP16);
+        compare_in_lockstep(run, 6, 3, test_run_groups, TG_FP16);
         compare_in_lockstep(run, 4, 2, NULL, TG_BF16);
     }
 }
@@ -173,7 +173,7 @@ static void factors_travel_between_hosts(void **state)
         setup.dtype = (tg_dtype)dtype;
         test_world w = test_world_new(N, &setup), twin = test_world_new(HOSTS, &setup);
         tg_options opt = test_setup_options(&setup), flat = test_setup_options(&setup);
-        opt.group_of = test_hosts_groups;
+        opt.group_of = test_run_groups;
         opt.host_size = SIZE;
         for (uint32_t r = 0; r < N + HOSTS; r++) {
             test_world *of = r < N ? &w : &twin;
@@ -182,7 +182,7 @@ static void factors_travel_between_hosts(void **state)
             of->models[rank].tensors[0].dim_n = 2;
             tg_exchange_free(of->ranks[rank]);
             of->ranks[rank] = NULL;
-            MUST(tg_exchange_new(&of->ranks[rank], setup.recipe, of->models[rank].tensors, TEST_HOSTS_TENSOR_N, rank,
+            MUST(tg_exchange_new(&of->ranks[rank], setup.recipe, of->models[rank].tensors, TEST_RUN_TENSOR_N, rank,
                                  of->n, r < N ? &opt : &flat, why));
         }
         for (uint64_t step = 0; step < 5; step++) {
@@ -207,7 +207,7 @@ static void any_order_gives_the_same_bits(void **state)
             test_setup setup = test_hosts_setup(run);
             setup.verify_every = 2;
             test_world twin = test_world_new_hosted(n, &setup, NULL, size);
-            test_flight f = test_take_off_hosted(&setup, n, test_hosts_groups, size, run * 100 + i);
+            test_flight f = test_take_off_hosted(&setup, n, test_run_groups, size, run * 100 + i);
             for (uint64_t step = 0; step < 3; step++) {
                 test_world_fill(&f.world, step);
                 test_fly(&f, step);
@@ -240,8 +240,8 @@ static void *work(void *argument)
         test_random values = {step * 1000 + w->rank};
         test_model_fill(w->model, &values);
         w->outcome.status = tg_reducer_begin(w->reducer, step, w->model->grads, &w->outcome.why);
-        for (size_t i = 0; i < TEST_HOSTS_TENSOR_N && w->outcome.status == TG_OK; i++) {
-            w->outcome.status = tg_reducer_ready(w->reducer, (i + w->rank) % TEST_HOSTS_TENSOR_N, &w->outcome.why);
+        for (size_t i = 0; i < TEST_RUN_TENSOR_N && w->outcome.status == TG_OK; i++) {
+            w->outcome.status = tg_reducer_ready(w->reducer, (i + w->rank) % TEST_RUN_TENSOR_N, &w->outcome.why);
         }
         if (w->outcome.status == TG_OK) {
             w->outcome.status = tg_reducer_wait(w->reducer, &w->outcome.why);
@@ -256,7 +256,7 @@ static void threads_give_the_same_bits(void **state)
     for (size_t run = 0; run < TEST_HOSTS_RUN_N; run++) {
         uint32_t n = worlds[run % WORLD_N].n, size = worlds[run % WORLD_N].size;
         test_setup setup = test_hosts_setup(run);
-        test_world w = test_world_new_hosted(n, &setup, test_hosts_groups, size);
+        test_world w = test_world_new_hosted(n, &setup, test_run_groups, size);
         test_world twin = test_world_new_hosted(n, &setup, NULL, size);
         worker *workers = calloc(n, sizeof *workers);
         tg_threads *hub = NULL;

@@ -38,7 +38,7 @@ static void a_saved_step_goes_on(void **state)
     for (size_t run = 0; run < TEST_HOSTS_RUN_N; run++) {
         test_setup setup = test_hosts_setup(run);
         test_world w = test_world_new_hosted(6, &setup, NULL, 3);
-        test_world after = test_world_new_hosted(6, &setup, test_hosts_groups, 3);
+        test_world after = test_world_new_hosted(6, &setup, test_run_groups, 3);
         test_world_step(&w, 0);
         test_world_step(&w, 1);
         saved s = save_all(&w);
@@ -140,11 +140,11 @@ static void another_recipe_takes_residuals_over(void **state)
     enum { N = 4, SIZE = 2 };
     (void)state;
     test_setup setup = test_hosts_setup(3),
-               fp16 = {"fp16", "gather", test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32, 0, 0, NULL};
-    test_setup topk = {"ef+topk@0.1", "gather", test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32, 0, 0, NULL};
+               fp16 = {"fp16", "gather", test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup topk = {"ef+topk@0.1", "gather", test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
     test_world w = test_world_new_hosted(N, &setup, NULL, SIZE);
     test_world plain = test_world_new_hosted(N, &fp16, NULL, SIZE), kept = test_world_new_hosted(N, &topk, NULL, SIZE);
-    test_model left = test_model_new(test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32);
+    test_model left = test_model_new(test_run_lens, TEST_RUN_TENSOR_N, TG_FP32);
     uint64_t n = test_model_elements(&left);
     double *before = test_room(n * sizeof *before), *after = test_room(n * sizeof *after);
     test_world_step(&w, 0);
@@ -153,8 +153,8 @@ static void another_recipe_takes_residuals_over(void **state)
     for (uint32_t r = 0; r < N; r++) {
         MUST(tg_exchange_adopt((float *const *)left.grads, plain.ranks[r], w.ranks[r], why));
         uint64_t at = 0;
-        for (size_t t = 0; t < TEST_HOSTS_TENSOR_N; t++) {
-            for (uint64_t i = 0; i < test_hosts_lens[t]; i++) {
+        for (size_t t = 0; t < TEST_RUN_TENSOR_N; t++) {
+            for (uint64_t i = 0; i < test_run_lens[t]; i++) {
                 float value = test_model_get(&left, t, i);
                 assert_true(r % SIZE == 0 || value == 0);
                 after[at++] += (double)value / N; /* as a part of a gradient of N */
@@ -186,19 +186,19 @@ static void another_recipe_takes_residuals_over(void **state)
 static void host_sizes_must_fit(void **state)
 {
     (void)state;
-    test_model m = test_model_new(test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32);
+    test_model m = test_model_new(test_run_lens, TEST_RUN_TENSOR_N, TG_FP32);
     tg_options opt = TG_OPTIONS_INIT;
     tg_exchange *x = NULL;
     opt.has_seed = 1;
     opt.host_size = 4;
     MUST_FAIL(TG_E_ARGUMENT, "6 ranks cannot be divided into hosts of 4",
-              tg_exchange_new(&x, "fp16", m.tensors, TEST_HOSTS_TENSOR_N, 0, 6, &opt, why));
+              tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 6, &opt, why));
     MUST_FAIL(TG_E_ARGUMENT, "2 ranks cannot be divided into hosts of 4",
-              tg_exchange_new(&x, "fp16", m.tensors, TEST_HOSTS_TENSOR_N, 0, 2, &opt, why));
+              tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 2, &opt, why));
     MUST_FAIL(TG_E_RECIPE, "use a host size of 1",
-              tg_exchange_new(&x, "lgc-ring@0.1", m.tensors, TEST_HOSTS_TENSOR_N, 0, 4, &opt, why));
+              tg_exchange_new(&x, "lgc-ring@0.1", m.tensors, TEST_RUN_TENSOR_N, 0, 4, &opt, why));
     opt.host_size = 1;
-    MUST(tg_exchange_new(&x, "fp16", m.tensors, TEST_HOSTS_TENSOR_N, 0, 6, &opt, why));
+    MUST(tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 6, &opt, why));
     assert_null(x->hosts);
     tg_exchange_free(x);
     test_model_free(&m);
@@ -214,7 +214,7 @@ static void ranks_must_agree_about_hosts(void **state)
     opt.host_size = 4;
     tg_exchange_free(w.ranks[3]);
     w.ranks[3] = NULL;
-    MUST(tg_exchange_new(&w.ranks[3], setup.recipe, w.models[3].tensors, TEST_HOSTS_TENSOR_N, 3, 4, &opt, why));
+    MUST(tg_exchange_new(&w.ranks[3], setup.recipe, w.models[3].tensors, TEST_RUN_TENSOR_N, 3, 4, &opt, why));
     test_world_fill(&w, 0);
     MUST_FAIL(TG_E_MISMATCH, "rank 3 was set up with", test_world_reduce(&w, 0, NULL, why));
     test_world_free(&w);
@@ -224,7 +224,7 @@ static void ranks_must_agree_about_hosts(void **state)
 static void too_little_memory_is_an_error(void **state)
 {
     (void)state;
-    test_model m = test_model_new(test_hosts_lens, TEST_HOSTS_TENSOR_N, TG_FP32);
+    test_model m = test_model_new(test_run_lens, TEST_RUN_TENSOR_N, TG_FP32);
     for (uint32_t rank = 0; rank < 2; rank++) {
         tg_status status = TG_E_MEMORY;
         for (uint64_t fail_at = 1; status == TG_E_MEMORY; fail_at++) {
@@ -234,8 +234,8 @@ static void too_little_memory_is_an_error(void **state)
             tg_exchange *x = NULL;
             opt.allocator = &a.allocator;
             opt.host_size = 2;
-            opt.group_of = test_hosts_groups;
-            status = tg_exchange_new(&x, "ef+topk@0.1", m.tensors, TEST_HOSTS_TENSOR_N, rank, 4, &opt, NULL);
+            opt.group_of = test_run_groups;
+            status = tg_exchange_new(&x, "ef+topk@0.1", m.tensors, TEST_RUN_TENSOR_N, rank, 4, &opt, NULL);
             assert_true(status == TG_OK || status == TG_E_MEMORY);
             tg_exchange_free(x);
             assert_int_equal(a.held, 0);

@@ -4,45 +4,23 @@
 
 #include "exchange/exchange.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-static const uint64_t lens[] = {3000, 5, 0, 770, 1, 64, 2000};
-enum { TENSOR_N = 7 };
-static const uint32_t groups_of_three[TENSOR_N] = {2, 2, 1, 1, 0, 1, 0};
-static const uint32_t groups_of_all[TENSOR_N] = {6, 5, 4, 3, 2, 1, 0};
+static const uint32_t groups_of_all[TEST_RUN_TENSOR_N] = {6, 5, 4, 3, 2, 1, 0};
 
-static const struct {
-    const char *recipe, *exchange;
-} runs[] = {
-    {"dense", NULL},
-    {"fp16", "gather"},
-    {"bf16", "shard"},
-    {"terngrad", "server"},
-    {"qsgd@16", "shard"},
-    {"ef+topk@0.05+fp16", "gather"},
-    {"ef+topk@0.05", "shard"},
-    {"ef+topk@0.05,coords=shared", "allreduce"},
-    {"ef+randomblock@0.1", "allreduce"},
-    {"ef+randomk@0.1+fp16", "allreduce"},
-    {"randomk@0.1,coords=own", "gather"},
-    {"adacomp", "gather"},
-    {"adacomp@20", "shard"},
-    {"ef+fp4+rans", "gather"},
-    {"orq@9+huffman", "shard"},
-    {"bingrad@b", "gather"},
-    {"ef+sign", "shard"},
-    {"dgc@0.05", "gather"},
-    {"powersgd@2", NULL},
-};
-enum { RUN_N = sizeof runs / sizeof *runs };
+static test_setup setup_of(size_t run)
+{
+    return (test_setup){
+        test_runs[run].recipe, test_runs[run].exchange, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+}
 
 /* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
 
 static void compare(size_t run, uint32_t n, const uint32_t *group_of, uint32_t threads)
 {
-    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 2, threads, NULL};
+    test_setup setup = setup_of(run);
+    setup.verify_every = 2;
+    setup.threads = threads;
     test_world twin = test_world_new(n, &setup);
     test_flight f = test_take_off(&setup, n, group_of, run * 100 + n);
     for (uint64_t step = 0; step < 4; step++) {
@@ -51,7 +29,7 @@ static void compare(size_t run, uint32_t n, const uint32_t *group_of, uint32_t t
         test_must_succeed(&f);
         test_world_step(&twin, step);
         if (!test_world_same(&f.world, &twin)) {
-            fail_msg("%s, %u ranks, step %d", runs[run].recipe, n, (int)step);
+            fail_msg("%s, %u ranks, step %d", test_runs[run].recipe, n, (int)step);
         }
     }
     test_land(&f);
@@ -62,13 +40,13 @@ static void groups_change_no_bits(void **state)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8, 11};
     (void)state;
-    for (size_t run = 0; run < RUN_N; run++) {
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
-            compare(run, worlds[i], groups_of_three, 1);
+            compare(run, worlds[i], test_run_groups, 1);
         }
         compare(run, 3, groups_of_all, 1);
         compare(run, 3, NULL, 1);
-        compare(run, 3, groups_of_three, 3);
+        compare(run, 3, test_run_groups, 3);
     }
 }
 
@@ -77,14 +55,12 @@ static void recipes_that_span_the_model_are_one_group(void **state)
     static const char *const recipes[] = {"ef+topk@0.1,scope=model", "lgc-ring@0.1", "lgc-server@0.1"};
     (void)state;
     for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++) {
-        test_setup setup = {recipes[k], NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        test_flight f = test_take_off(&setup, 3, groups_of_three, k);
-        if (test_world_exists(&f.world)) {
-            assert_int_equal(tg_exchange_groups(f.world.ranks[0]), 1);
-            test_world_fill(&f.world, 0);
-            test_fly(&f, 0);
-            test_must_succeed(&f);
-        }
+        test_setup setup = {recipes[k], NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_flight f = test_take_off(&setup, 3, test_run_groups, k);
+        assert_int_equal(tg_exchange_groups(f.world.ranks[0]), 1);
+        test_world_fill(&f.world, 0);
+        test_fly(&f, 0);
+        test_must_succeed(&f);
         test_land(&f);
     }
 }
@@ -92,9 +68,9 @@ static void recipes_that_span_the_model_are_one_group(void **state)
 static void a_saved_step_goes_on_in_other_groups(void **state)
 {
     (void)state;
-    for (size_t run = 0; run < RUN_N; run++) {
-        test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        test_flight f = test_take_off(&setup, 3, groups_of_three, run),
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
+        test_setup setup = setup_of(run);
+        test_flight f = test_take_off(&setup, 3, test_run_groups, run),
                     after = test_take_off(&setup, 3, groups_of_all, run);
         test_world_fill(&f.world, 0);
         test_fly(&f, 0);
@@ -123,77 +99,27 @@ static void a_saved_step_goes_on_in_other_groups(void **state)
 static void a_rank_that_fails_is_named_everywhere(void **state)
 {
     (void)state;
-    for (size_t run = 0; run < RUN_N; run++) {
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (uint32_t bad = 0; bad < 3; bad++) {
-            test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-            test_flight f = test_take_off(&setup, 3, groups_of_three, run * 3 + bad);
+            test_setup setup = setup_of(run);
+            test_flight f = test_take_off(&setup, 3, test_run_groups, run * 3 + bad);
             test_world twin = test_world_new(3, &setup);
-            test_world_fill(&f.world, 0);
-            test_fly(&f, 0);
-            test_must_succeed(&f);
-            test_world_step(&twin, 0);
-            test_world_fill(&f.world, 1);
-            test_world_fill(&twin, 1);
-            float kept = test_model_get(&f.world.models[bad], 3, 39);
-            test_model_set(&f.world.models[bad], 3, 39, NAN);
-            test_fly(&f, 1);
-            for (uint32_t r = 0; r < 3; r++) {
-                char name[] = "rank 0:";
-                name[5] = (char)('0' + bad);
-                assert_int_equal(f.world.outcomes[r].status, r == bad ? TG_E_NONFINITE : TG_E_PEER);
-                assert_non_null(strstr(f.world.outcomes[r].why.text, "'t3' holds NaN or Inf"));
-                assert_true(r == bad || strstr(f.world.outcomes[r].why.text, name) != NULL);
-            }
-            test_model_set(&f.world.models[bad], 3, 39, kept);
-            assert_true(test_world_same(&f.world, &twin));
-            test_fly(&f, 1);
-            test_must_succeed(&f);
-            MUST(test_world_reduce(&twin, 1, NULL, why));
-            assert_true(test_world_same(&f.world, &twin));
+            test_fail_and_go_on(&f, &twin, bad);
             test_world_free(&twin);
             test_land(&f);
         }
     }
 }
 
-/* Damages one message. */
-typedef struct damage {
-    uint64_t at, seen, bit;
-    bool in_closing; /* it was one of a vote */
-} damage;
-
-static void meddle(void *context, uint32_t channel, uint32_t from, uint32_t to, void *data, uint64_t len)
-{
-    damage *d = context;
-    (void)from;
-    (void)to;
-    if (d->seen++ == d->at) {
-        d->in_closing = channel == 0;
-        ((uint8_t *)data)[d->bit / 8 % len] ^= (uint8_t)(1u << d->bit % 8);
-    }
-}
-
-/* A damaged message fails the step on all ranks, by the vote or by the link, and changes nothing. In the closing vote itself, a
- * rank whose votes were all sound may have finished. */
 static void any_message_may_be_damaged(void **state)
 {
     (void)state;
-    for (size_t run = 0; run < RUN_N; run++) {
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (uint64_t at = 0; at < 40; at += 3) {
-            test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-            test_flight f = test_take_off(&setup, 3, groups_of_three, run * 100 + at);
+            test_setup setup = setup_of(run);
+            test_flight f = test_take_off(&setup, 3, test_run_groups, run * 100 + at);
             test_world twin = test_world_new(3, &setup);
-            damage d = {.at = at, .bit = at * 77};
-            test_loose_meddle(f.link, (test_meddler){meddle, &d});
-            test_world_fill(&f.world, 0);
-            test_world_fill(&twin, 0);
-            test_fly(&f, 0);
-            bool hit = d.seen > at;
-            for (uint32_t r = 0; r < 3 && hit && !d.in_closing; r++) {
-                assert_true(f.world.outcomes[r].status < 0);
-                assert_true(f.world.outcomes[r].why.text[0] != '\0');
-            }
-            assert_true(!hit || d.in_closing || test_world_same(&f.world, &twin));
+            test_fail_by_damage(&f, &twin, at);
             test_world_free(&twin);
             test_land(&f);
         }
@@ -204,9 +130,9 @@ static void any_message_may_be_damaged(void **state)
 static void a_rank_that_dies_ends_the_step(void **state)
 {
     (void)state;
-    for (size_t run = 0; run < RUN_N; run += 3) {
-        test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        test_flight f = test_take_off(&setup, 3, groups_of_three, run);
+    for (size_t run = 0; run < TEST_RUN_N; run += 3) {
+        test_setup setup = setup_of(run);
+        test_flight f = test_take_off(&setup, 3, test_run_groups, run);
         test_world twin = test_world_new(3, &setup);
         test_world_fill(&f.world, 0);
         test_world_fill(&twin, 0);
@@ -231,8 +157,8 @@ static void control_messages_grow_by_the_logarithm(void **state)
 {
     enum { N = 1024, LOG = 10, GROUPS = 3 };
     (void)state;
-    test_setup setup = {"ef+topk@0.1", "server", short_lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-    test_flight f = test_take_off(&setup, N, groups_of_three, 5);
+    test_setup setup = {"ef+topk@0.1", "server", short_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_flight f = test_take_off(&setup, N, test_run_groups, 5);
     test_world_fill(&f.world, 0);
     test_fly(&f, 0);
     test_must_succeed(&f);
@@ -253,8 +179,8 @@ static void large_worlds_give_the_bits_of_lockstep(void **state)
     (void)state;
     for (size_t k = 0; k < 2; k++) {
         for (size_t i = 0; i < 3; i++) {
-            test_setup setup = {recipes[k], "shard", short_lens, TENSOR_N, TG_FP32, 1, 0, NULL};
-            test_flight f = test_take_off(&setup, worlds[i], groups_of_three, i);
+            test_setup setup = {recipes[k], "shard", short_lens, TEST_RUN_TENSOR_N, TG_FP32, 1, 0, NULL};
+            test_flight f = test_take_off(&setup, worlds[i], test_run_groups, i);
             test_world twin = test_world_new(worlds[i], &setup);
             test_world_fill(&f.world, 0);
             test_fly(&f, 0);
@@ -271,24 +197,26 @@ static void large_worlds_give_the_bits_of_lockstep(void **state)
 
 static void groups_must_make_sense(void **state)
 {
-    static const uint32_t gap[TENSOR_N] = {0, 2, 0, 0, 0, 0, 0}, far[TENSOR_N] = {0, 63, 0, 0, 0, 0, 0};
+    static const uint32_t gap[TEST_RUN_TENSOR_N] = {0, 2, 0, 0, 0, 0, 0},
+                          far[TEST_RUN_TENSOR_N] = {0, 63, 0, 0, 0, 0, 0};
     (void)state;
-    test_model m = test_model_new(lens, TENSOR_N, TG_FP32);
+    test_model m = test_model_new(test_run_lens, TEST_RUN_TENSOR_N, TG_FP32);
     tg_options opt = TG_OPTIONS_INIT;
     tg_exchange *x = NULL;
     opt.group_of = gap;
     MUST_FAIL(TG_E_ARGUMENT, "group 1 has no tensors",
-              tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
+              tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 1, &opt, why));
     opt.group_of = far;
-    MUST_FAIL(TG_E_ARGUMENT, "at most 63 groups", tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
+    MUST_FAIL(TG_E_ARGUMENT, "at most 63 groups",
+              tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 1, &opt, why));
     opt.group_of = NULL;
     opt.group_len = 4000;
-    MUST(tg_exchange_new(&x, "fp16", m.tensors, TENSOR_N, 0, 1, &opt, why));
-    assert_int_equal(tg_exchange_group(x, TENSOR_N - 1), 0);
-    for (size_t t = 1; t < TENSOR_N; t++) {
+    MUST(tg_exchange_new(&x, "fp16", m.tensors, TEST_RUN_TENSOR_N, 0, 1, &opt, why));
+    assert_int_equal(tg_exchange_group(x, TEST_RUN_TENSOR_N - 1), 0);
+    for (size_t t = 1; t < TEST_RUN_TENSOR_N; t++) {
         assert_in_range(tg_exchange_group(x, t - 1), tg_exchange_group(x, t), tg_exchange_groups(x) - 1);
     }
-    assert_in_range(tg_exchange_groups(x), 3, TENSOR_N);
+    assert_in_range(tg_exchange_groups(x), 3, TEST_RUN_TENSOR_N);
     tg_exchange_free(x);
     test_model_free(&m);
 }

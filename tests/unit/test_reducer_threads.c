@@ -1,5 +1,5 @@
 /* Reducers over the threads link: the bits of lockstep, meters, and what the caller does wrong. */
-#include "world.h"
+#include "flight.h"
 
 #include "exchange/exchange.h"
 
@@ -7,45 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t lens[] = {3000, 5, 0, 770, 1, 64, 2000};
-enum { TENSOR_N = 7 };
-static const uint32_t groups_of_three[TENSOR_N] = {2, 2, 1, 1, 0, 1, 0};
-
-static const struct {
-    const char *recipe, *exchange;
-} runs[] = {
-    {"dense", NULL},
-    {"fp16", "gather"},
-    {"bf16", "shard"},
-    {"terngrad", "server"},
-    {"qsgd@16", "shard"},
-    {"ef+topk@0.05+fp16", "gather"},
-    {"ef+topk@0.05", "shard"},
-    {"ef+topk@0.05,coords=shared", "allreduce"},
-    {"ef+randomblock@0.1", "allreduce"},
-    {"ef+randomk@0.1+fp16", "allreduce"},
-    {"randomk@0.1,coords=own", "gather"},
-    {"adacomp", "gather"},
-    {"adacomp@20", "shard"},
-    {"ef+fp4+rans", "gather"},
-    {"orq@9+huffman", "shard"},
-    {"bingrad@b", "gather"},
-    {"ef+sign", "shard"},
-    {"dgc@0.05", "gather"},
-    {"powersgd@2", NULL},
-};
-enum { RUN_N = sizeof runs / sizeof *runs };
-
-/* ---- over threads ------------------------------------------------------------------------------------------------------------ */
-
 typedef struct worker {
     pthread_t thread;
     tg_reducer *reducer;
     test_model *model;
     uint32_t rank;
     uint64_t steps;
-    size_t twice;      /* a tensor that is reported twice in the last step; TENSOR_N: none */
-    size_t never;      /* a tensor that is not reported in the last step; TENSOR_N: none */
+    size_t twice;      /* a tensor that is reported twice in the last step; TEST_RUN_TENSOR_N: none */
+    size_t never;      /* a tensor that is not reported in the last step; TEST_RUN_TENSOR_N: none */
     bool is_surprised; /* `ready` returned something unexpected */
     tg_outcome outcome;
 } worker;
@@ -58,10 +27,10 @@ static void *work(void *argument)
         bool is_last = step + 1 == w->steps;
         test_random values = {step * 1000 + w->rank};
         test_model_fill(w->model, &values);
-        size_t first = (size_t)(test_bits(&random) % TENSOR_N);
+        size_t first = (size_t)(test_bits(&random) % TEST_RUN_TENSOR_N);
         w->outcome.status = tg_reducer_begin(w->reducer, step, w->model->grads, &w->outcome.why);
-        for (size_t i = 0; i < TENSOR_N && w->outcome.status == TG_OK; i++) {
-            size_t t = (first + i) % TENSOR_N;
+        for (size_t i = 0; i < TEST_RUN_TENSOR_N && w->outcome.status == TG_OK; i++) {
+            size_t t = (first + i) % TEST_RUN_TENSOR_N;
             tg_status status = is_last && t == w->never ? TG_OK : tg_reducer_ready(w->reducer, t, NULL);
             if (is_last && t == w->twice) {
                 status = tg_reducer_ready(w->reducer, t, NULL) == TG_E_ARGUMENT ? TG_OK : TG_E_LINK;
@@ -86,13 +55,13 @@ typedef struct crew {
 
 static crew hire(const char *recipe, uint32_t n, uint32_t timeout_ms)
 {
-    test_setup setup = {recipe, NULL, lens, TENSOR_N, TG_FP32, 2, 0, NULL};
-    crew c = {.world = test_world_new_grouped(n, &setup, groups_of_three), .workers = calloc(n, sizeof *c.workers)};
+    test_setup setup = {recipe, NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 2, 0, NULL};
+    crew c = {.world = test_world_new_grouped(n, &setup, test_run_groups), .workers = calloc(n, sizeof *c.workers)};
     assert_non_null(c.workers);
     MUST(tg_threads_new(&c.hub, n, timeout_ms, NULL, why));
     for (uint32_t r = 0; r < n; r++) {
-        c.workers[r] =
-            (worker){.model = &c.world.models[r], .rank = r, .steps = 5, .twice = TENSOR_N, .never = TENSOR_N};
+        c.workers[r] = (worker){
+            .model = &c.world.models[r], .rank = r, .steps = 5, .twice = TEST_RUN_TENSOR_N, .never = TEST_RUN_TENSOR_N};
         MUST(tg_reducer_new(&c.workers[r].reducer, c.world.ranks[r], tg_threads_link(c.hub, r), why));
     }
     return c;
@@ -123,10 +92,10 @@ static void threads_give_the_bits_of_lockstep(void **state)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8};
     (void)state;
-    for (size_t run = 0; run < RUN_N; run++) {
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
-            crew c = hire(runs[run].recipe, worlds[i], 60000);
-            test_setup setup = {runs[run].recipe, NULL, lens, TENSOR_N, TG_FP32, 2, 0, NULL};
+            crew c = hire(test_runs[run].recipe, worlds[i], 60000);
+            test_setup setup = {test_runs[run].recipe, NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 2, 0, NULL};
             test_world twin = test_world_new(worlds[i], &setup);
             run_crew(&c, worlds[i]);
             for (uint64_t step = 0; step < 5; step++) {
@@ -138,7 +107,7 @@ static void threads_give_the_bits_of_lockstep(void **state)
             }
             for (uint32_t r = 0; r < worlds[i]; r++) {
                 if (c.workers[r].outcome.status != TG_OK) {
-                    fail_msg("%s, rank %u: %s", runs[run].recipe, r, c.workers[r].outcome.why.text);
+                    fail_msg("%s, rank %u: %s", test_runs[run].recipe, r, c.workers[r].outcome.why.text);
                 }
             }
             assert_true(test_world_same(&c.world, &twin));
