@@ -33,13 +33,7 @@ static void notify(void *context)
 /* Waits for news, but not longer than until the link should be tested for its timeout. Call with the lock held. */
 static void await_news(tg_reducer *r)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TEST_EVERY_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
+    struct timespec until = tg_time_of_ms(tg_now_ms() + TEST_EVERY_MS);
     if (r->is_begun && !r->is_ended) {
         (void)pthread_cond_timedwait(&r->news, &r->lock, &until);
     } else {

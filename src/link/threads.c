@@ -1,6 +1,8 @@
 /* Threads link: ranks are threads of one process. This file has the hub, and callbacks; threads_carry.c carries out operations. */
 #include "link/threads.h"
 
+#include "link/clock.h"
+
 #include <signal.h>
 #include <time.h>
 
@@ -44,7 +46,7 @@ static void *watch_main(void *argument)
             pthread_cond_wait(&hub->watch_wake, &hub->lock);
             continue;
         }
-        struct timespec until = tg_threads_time_of(tg_threads_now_ms() + period);
+        struct timespec until = tg_time_of_ms(tg_now_ms() + period);
         (void)pthread_cond_timedwait(&hub->watch_wake, &hub->lock, &until);
         check_listeners(hub);
         tg_threads_notify_due(hub);

@@ -65,10 +65,6 @@ tg_status tg_threads_start(tg_link *self, uint32_t channel, const tg_op *op, tg_
 tg_status tg_threads_test(tg_link *self, uint32_t channel, tg_detail *why);
 void tg_threads_abort(tg_link *self, const char *reason);
 
-/* threads_carry.c: the time, and `ms` of it as the condition variables here take it. */
-uint64_t tg_threads_now_ms(void);
-struct timespec tg_threads_time_of(uint64_t ms);
-
 /* threads_carry.c. Call with the lock held: fails the link if the rank's operation on the channel has been under way for too
  * long and some rank has not joined it. */
 void tg_threads_check_timeout(tg_threads *hub, uint32_t channel, uint32_t rank);

@@ -12,6 +12,8 @@
  * has failed: its caller would then be free to release the buffers. */
 #include "link/threads.h"
 
+#include "link/clock.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -23,18 +25,6 @@ static tg_threads_slot *slot_of(const tg_threads *hub, uint32_t channel, uint32_
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------------------- */
-
-uint64_t tg_threads_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-struct timespec tg_threads_time_of(uint64_t ms)
-{
-    return (struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000L};
-}
 
 static bool is_late(const tg_threads *hub, const tg_threads_slot *s, uint64_t now_ms)
 {
@@ -96,7 +86,7 @@ static uint32_t awaited_by(const tg_threads *hub, uint32_t rank, uint64_t now_ms
 void tg_threads_check_timeout(tg_threads *hub, uint32_t channel, uint32_t rank)
 {
     const tg_threads_slot *s = slot_of(hub, channel, rank);
-    uint64_t now_ms = tg_threads_now_ms();
+    uint64_t now_ms = tg_now_ms();
     if (hub->failed || s->op == NULL || !is_late(hub, s, now_ms)) {
         return;
     }
@@ -241,7 +231,7 @@ static void join(tg_threads_end *e, tg_threads_slot *s, const tg_op *op)
     s->op = op;
     s->number++;
     s->sequence = ++e->hub->sequence;
-    s->began_ms = tg_threads_now_ms();
+    s->began_ms = tg_now_ms();
     s->sent_len = 0;
     s->left = 0;
     for (uint32_t p = 0; p < op->world; p++) {
@@ -310,7 +300,7 @@ tg_status tg_threads_test(tg_link *self, uint32_t channel, tg_detail *why)
         return TG_OK;
     }
     bool is_idle = atomic_load_explicit(&s->state, memory_order_relaxed) == TG_THREADS_IDLE;
-    if (!hub->failed && (is_idle || !is_late(hub, s, tg_threads_now_ms()))) {
+    if (!hub->failed && (is_idle || !is_late(hub, s, tg_now_ms()))) {
         return is_idle ? TG_OK : TG_MORE;
     }
     pthread_mutex_lock(&hub->lock);
@@ -327,7 +317,7 @@ tg_status tg_threads_carry(tg_link *self, const tg_op *op, tg_detail *why)
     tg_threads *hub = e->hub;
     TG_TRY(tg_threads_start(self, 0, op, why));
     tg_threads_slot *s = slot_of(hub, 0, e->rank);
-    struct timespec until = tg_threads_time_of(s->began_ms + hub->timeout_ms + 1);
+    struct timespec until = tg_time_of_ms(s->began_ms + hub->timeout_ms + 1);
     bool is_waited_out = false;
     pthread_mutex_lock(&hub->lock);
     while (s->state != TG_THREADS_DONE && !hub->failed) {
