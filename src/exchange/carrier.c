@@ -15,6 +15,7 @@ static tg_status acquire_out(tg_carrier *c, const tg_allocator *a, tg_detail *wh
     uint64_t len = 0;
     TG_TRY(tg_acquire(&c->frames, a, cells, sizeof *c->frames, why));
     TG_TRY(tg_acquire(&c->framed, a, cells, sizeof *c->framed, why));
+    TG_TRY(tg_acquire(&c->known, a, codec->grid->slices, sizeof *c->known, why));
     for (uint32_t i = 0; i < cells; i++) {
         len += tg_frame_bound(codec, codec->plan, i);
     }
@@ -193,6 +194,7 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a)
     executor->release(a, c->answer_out);
     tg_release(a, c->answers);
     executor->release(a, c->out);
+    tg_release(a, c->known);
     tg_release(a, c->framed);
     tg_release(a, c->frames);
     tg_codec_free(c->answer);

@@ -180,6 +180,7 @@ typedef struct tg_carrier {
     uint8_t **frames;  /* where each cell's frame is in `out` */
     uint8_t **answers; /* of each group: where this rank's answer, or its indices as a leader, are in `answer_out` */
     tg_framed *framed;
+    uint64_t *known;      /* lengths of the frames of a group, one a slice, where all ranks know them */
     size_t group_bodies;  /* of each group: */
     tg_body_view *bodies; /* frames that arrived: of all ranks, or answers of all slices */
     size_t *view_first;   /* of each group: the first of its views */
@@ -260,6 +261,12 @@ tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why
 
 /* Operations in which the lengths of a round travel. */
 uint32_t tg_length_hops(uint32_t world);
+
+/* Whether votes and lengths go from everyone to everyone. */
+static inline bool tg_is_direct(const tg_exchange *x)
+{
+    return x->world <= TG_DIRECT_WORLD_MAX;
+}
 
 /* ---- setup.c ------------------------------------------------------------------------------------------------------------- */
 
@@ -381,7 +388,7 @@ static inline uint32_t tg_carrier_cell(const tg_exchange *x, const tg_carrier *c
 /* owners.c: selects and writes one frame a slice of these gradients. */
 tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why) TG_CHECKED;
 
-/* owners.c: the kind of a round and, if all lengths are known, its spans.
+/* shapes.c: the kind of a round and, if all lengths are known, its spans.
  *     gather    every rank's frame to all
  *     slices    every rank's frame of slice s to rank s
  *     answers   the owner's frame of slice s to all

@@ -74,11 +74,6 @@ static uint8_t *entry(const tg_exchange *x, uint32_t p)
     return x->lane->lengths.table + (size_t)p * TG_LENGTH_LEN;
 }
 
-static bool is_direct(const tg_exchange *x)
-{
-    return x->world <= TG_DIRECT_WORLD_MAX;
-}
-
 uint32_t tg_length_hops(uint32_t world)
 {
     uint32_t hops = 0;
@@ -131,7 +126,7 @@ static void receive_lengths_on(tg_exchange *x)
 static tg_status send_lengths(tg_exchange *x, tg_op *op)
 {
     tg_lengths *l = &x->lane->lengths;
-    if (is_direct(x)) {
+    if (tg_is_direct(x)) {
         send_lengths_directly(x);
     } else {
         send_lengths_on(x);
@@ -145,12 +140,12 @@ static tg_status send_lengths(tg_exchange *x, tg_op *op)
 /* Where the length to rank p is in the table before it travels, and where that from rank p is afterwards. */
 static uint32_t place_to(const tg_exchange *x, uint32_t p)
 {
-    return is_direct(x) ? p : (p + x->world - x->rank) % x->world;
+    return tg_is_direct(x) ? p : (p + x->world - x->rank) % x->world;
 }
 
 static uint32_t place_from(const tg_exchange *x, uint32_t p)
 {
-    return is_direct(x) ? p : (x->rank + x->world - p) % x->world;
+    return tg_is_direct(x) ? p : (x->rank + x->world - p) % x->world;
 }
 
 static tg_status start_lengths(tg_exchange *x, tg_op *op)
@@ -181,7 +176,7 @@ static tg_status receive_lengths(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     tg_lengths *l = &x->lane->lengths;
     tg_mail *mail = &x->lane->mail;
-    if (!is_direct(x)) {
+    if (!tg_is_direct(x)) {
         receive_lengths_on(x);
         if (UINT64_C(1) << ++l->hop < x->world) {
             return send_lengths(x, op);

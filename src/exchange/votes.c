@@ -103,14 +103,9 @@ static void cast(tg_exchange *x, uint64_t number)
                              .number = {hash, hash}};
 }
 
-static bool is_direct(const tg_exchange *x)
-{
-    return x->world <= TG_DIRECT_WORLD_MAX;
-}
-
 static bool is_over(const tg_exchange *x)
 {
-    return is_direct(x) ? x->votes.hop == 1 : (UINT64_C(1) << x->votes.hop) >= x->world;
+    return tg_is_direct(x) ? x->votes.hop == 1 : (UINT64_C(1) << x->votes.hop) >= x->world;
 }
 
 /* The rank that this hop's vote comes from, if it does not come from all. */
@@ -125,9 +120,9 @@ static tg_status send(tg_exchange *x, tg_op *op)
     uint32_t to = (uint32_t)((x->rank + (UINT64_C(1) << votes->hop)) % x->world), from = sender(x);
     put_vote(votes->out, &votes->known, x->step.phase);
     for (uint32_t p = 0; p < x->world; p++) {
-        bool sends = is_direct(x) ? p != x->rank : p == to, receives = is_direct(x) ? p != x->rank : p == from;
+        bool sends = tg_is_direct(x) ? p != x->rank : p == to, receives = tg_is_direct(x) ? p != x->rank : p == from;
         votes->sends[p] = (tg_span){votes->out, sends ? TG_VOTE_LEN : 0};
-        votes->recvs[p] = (tg_span){votes->in[is_direct(x) ? p : 0], receives ? TG_VOTE_LEN : 0};
+        votes->recvs[p] = (tg_span){votes->in[tg_is_direct(x) ? p : 0], receives ? TG_VOTE_LEN : 0};
     }
     *op =
         (tg_op){.kind = TG_ALLTOALLV, .rank = x->rank, .world = x->world, .sends = votes->sends, .recvs = votes->recvs};
