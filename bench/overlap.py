@@ -2,13 +2,12 @@
 """Steps with and without compression while the backward pass computes: two hosts that are network namespaces (bench/netns) with a
 core each, in turns in one run. Needs root, the package (pip install .) and PyTorch; for --mpi, build/openmpi/bench_links.
 
-    bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--mpi] [--page]
+    bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--mpi]
 
 A GPT of 10 M parameters under PyTorch's DistributedDataParallel, without a hook, with PyTorch's hooks and with ours. A round takes some
 steps with each of them, one after the other; the figures are medians over rounds. "computing" are steps without communication
 (no_sync). "own work" is the CPU time of encoding and decoding by state.stats(). "shown" is what a step takes beyond both.
---mpi does the same with bench_links: computing is emulated there, and MPI_Iallreduce in bf16 is overlapped in the same way. --page puts
-the tables into bench/README.md.
+--mpi does the same with bench_links: computing is emulated there, and MPI_Iallreduce in bf16 is overlapped in the same way.
 """
 
 import argparse
@@ -20,10 +19,7 @@ import subprocess
 import sys
 import time
 
-from tables import put_table
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "bench/README.md"
 HOOKS = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01",
          "powersgd@4")
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
@@ -180,19 +176,13 @@ def main():
     parser.add_argument("--rates", default="100mbit,1gbit,3gbit,10gbit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mpi", action="store_true", help="bench_links instead of PyTorch")
-    parser.add_argument("--page", action="store_true", help="put the tables into bench/README.md")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work is not None:
         work(options.work)
         return
-    lines = []
     for rate in options.rates.split(","):
-        lines += (by_mpi if options.mpi else by_torch)(rate, options.rounds)
-        print("\n".join(lines), flush=True) if rate == options.rates.split(",")[-1] else print(f"overlap: {rate}", flush=True)
-    if options.page:
-        put_table(PAGE, "overlap-mpi" if options.mpi else "overlap-torch", lines[:-1])
-
+        print("\n".join((by_mpi if options.mpi else by_torch)(rate, options.rounds)), flush=True)
 
 if __name__ == "__main__":
     main()
