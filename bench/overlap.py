@@ -20,7 +20,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HOOKS = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01",
+HOOKS = ("none", "torch:fp16", "torch:powersgd", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01",
          "powersgd@4")
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
 STEPS, WARM = 3, 3  # a round's steps of each; the first steps, which are not timed
@@ -183,6 +183,7 @@ def main():
         return
     for rate in options.rates.split(","):
         print("\n".join((by_mpi if options.mpi else by_torch)(rate, options.rounds)), flush=True)
+
 
 if __name__ == "__main__":
     main()
