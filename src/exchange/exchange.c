@@ -247,17 +247,35 @@ tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
     }
 }
 
-/* All groups, one after the other. */
-static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
+static bool all_done(const tg_exchange *x)
 {
-    for (; x->step.group < x->lane_n; x->step.group++) {
-        tg_status status = tg_lane_next(x, x->step.group, op, why);
-        if (status != TG_OK) {
-            return status == TG_MORE ? TG_MORE : end_step(x, status);
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        if (!tg_lane_is_done(x, g)) {
+            return false;
         }
     }
-    tg_step_close(x);
-    return TG_OK;
+    return true;
+}
+
+/* All groups, one after the other, until they are done or wait for lengths; then lengths; then all groups again. */
+static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
+{
+    tg_status status = TG_OK;
+    x->step.is_in_turn = true;
+    while (status == TG_OK) {
+        for (; status == TG_OK && x->step.group < x->lane_n; x->step.group += status == TG_OK ? 1 : 0) {
+            status = tg_lane_next(x, x->step.group, op, why);
+        }
+        if (status == TG_OK && all_done(x)) {
+            tg_step_close(x);
+            return TG_OK;
+        }
+        if (status == TG_OK) {
+            status = tg_lengths_next(x, op, why);
+            x->step.group = status == TG_OK ? 0 : x->lane_n;
+        }
+    }
+    return status == TG_MORE ? TG_MORE : end_step(x, status);
 }
 
 void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads)
@@ -272,6 +290,8 @@ void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const 
     x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
     if (x->hosts != NULL) {
         tg_hosts_begin(x);
+    } else {
+        tg_lengths_begin(x);
     }
 }
 
