@@ -17,7 +17,7 @@
 #include "tersegrad/experimental.h"
 
 #define TG_WORLD_MAX 65536
-#define TG_GROUP_MAX 62       /* of an exchange; a link has two channels more */
+#define TG_GROUP_MAX 59       /* of an exchange; a link has 5 channels more */
 #define TG_DIRECT_WORLD_MAX 8 /* up to so many ranks votes and lengths go from everyone to everyone */
 #define TG_VOTE_LEN 96
 
@@ -85,8 +85,9 @@ typedef enum tg_phase {
 /* The step in progress. */
 typedef struct tg_step {
     tg_phase phase;
-    bool is_in_turn; /* by tg_exchange_next: one operation at a time */
-    uint32_t group;  /* that it works on */
+    bool is_in_turn;      /* by tg_exchange_next: one operation at a time ... */
+    bool is_announcing;   /* ... of lengths ... */
+    uint32_t group, slot; /* ... or of a group */
     uint64_t number;
     void *const *grads;
     tg_status status; /* how this rank fares ... */
@@ -335,12 +336,12 @@ typedef struct tg_host_lane {
 } tg_host_lane;
 
 struct tg_hosts {
-    tg_exchange *inside;  /* of the ranks of this host */
-    tg_exchange *between; /* of the leaders of all hosts; NULL on other ranks */
-    tg_host_lane *lanes;  /* one a group */
-    tg_host_lane lengths; /* their operations */
-    uint32_t crossings;   /* operations between hosts, of a group; the same on all ranks */
-    void **means;         /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
+    tg_exchange *inside;                       /* of the ranks of this host */
+    tg_exchange *between;                      /* of the leaders of all hosts; NULL on other ranks */
+    tg_host_lane *lanes;                       /* one a group */
+    tg_host_lane lengths[TG_ANNOUNCEMENT_MAX]; /* their operations */
+    uint32_t crossings;                        /* operations between hosts, of a group; the same on all ranks */
+    void **means; /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
     void **averages;
     void *mean_space, *average_space;
 };
@@ -353,8 +354,9 @@ void tg_hosts_close(tg_exchange *x);
 void tg_hosts_begin(tg_exchange *x);
 /* tg_lane_next where ranks of a host sum first. */
 tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
-/* tg_lengths_next likewise: between leaders. */
-tg_status tg_hosts_lengths(tg_exchange *x, tg_op *op, tg_detail *why) TG_CHECKED;
+/* tg_lengths_start and tg_lengths_next likewise: between leaders. */
+tg_status tg_hosts_start_lengths(tg_exchange *x, uint32_t *slot, tg_op *op, bool more_to_come) TG_CHECKED;
+tg_status tg_hosts_next_lengths(tg_exchange *x, uint32_t slot, tg_op *op, tg_detail *why) TG_CHECKED;
 bool tg_hosts_is_done(const tg_exchange *x, uint32_t group);
 /* All ranks are well. */
 void tg_hosts_finish(tg_exchange *x);

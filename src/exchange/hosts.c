@@ -10,7 +10,7 @@
  *
  * Both hand out operations over ranks of their own, which are renumbered to ranks of the job here. All ranks take part in the
  * same number of operations on a group's channel. So other ranks than leaders have an operation without messages in each round
- * between leaders. An operation without messages is done at once. Leaders alone announce lengths, on a channel that other ranks
+ * between leaders. An operation without messages is done at once. Leaders alone announce lengths, on channels that other ranks
  * do not use.
  *
  * In turn there are no channels: all ranks have the same operations in the same order. Other ranks do not know whether leaders
@@ -88,7 +88,9 @@ tg_status tg_hosts_open(tg_exchange *x, const char *recipe, const tg_tensor *ten
     for (uint32_t g = 0; g < x->lane_n; g++) {
         TG_TRY(acquire_spans(&h->lanes[g], x, why));
     }
-    TG_TRY(acquire_spans(&h->lengths, x, why));
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        TG_TRY(acquire_spans(&h->lengths[i], x, why));
+    }
     TG_TRY(open_inside(x, tensors, tensor_n, opt, why));
     return is_leader(x) ? open_between(x, recipe, tensors, tensor_n, opt, why) : TG_OK;
 }
@@ -106,7 +108,9 @@ void tg_hosts_close(tg_exchange *x)
     tg_release(a, h->means);
     x->codec->executor->release(a, h->mean_space);
     tg_exchange_free(h->inside);
-    release_spans(&h->lengths, x);
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        release_spans(&h->lengths[i], x);
+    }
     for (uint32_t g = 0; h->lanes != NULL && g < x->lane_n; g++) {
         release_spans(&h->lanes[g], x);
     }
@@ -214,24 +218,46 @@ bool tg_hosts_is_done(const tg_exchange *x, uint32_t group)
     return x->hosts->lanes[group].leg == TG_LEG_DONE;
 }
 
-tg_status tg_hosts_lengths(tg_exchange *x, tg_op *op, tg_detail *why)
+/* An announcement between leaders. In turn, other ranks have as many operations, and leaders with nothing to announce have them, too. */
+static tg_status announce(tg_exchange *x, uint32_t slot, tg_op *op, const tg_op *own, tg_status status)
 {
     tg_hosts *h = x->hosts;
-    tg_op own;
-    tg_status status = TG_OK;
-    if (h->between != NULL) {
-        fare_as(h->between, x);
-        status = tg_lengths_next(h->between, &own, why);
-        fare_as(x, h->between);
-    }
+    tg_host_lane *lane = &h->lengths[slot];
     if (status == TG_MORE) {
-        *op = renumber(x, h->between, &h->lengths, &own);
-    } else if (status == TG_OK && x->step.is_in_turn && h->lengths.crossed < tg_lengths_hops(x->world / x->host_size)) {
-        *op = empty_op(x, &h->lengths);
+        *op = renumber(x, h->between, lane, own);
+    } else if (status == TG_OK && x->step.is_in_turn && lane->crossed < tg_lengths_hops(x->world / x->host_size)) {
+        *op = empty_op(x, lane);
         status = TG_MORE;
     }
-    h->lengths.crossed = status == TG_MORE ? h->lengths.crossed + 1 : 0;
+    lane->crossed = status == TG_MORE ? lane->crossed + 1 : 0;
     return status;
+}
+
+tg_status tg_hosts_start_lengths(tg_exchange *x, uint32_t *slot, tg_op *op, bool more_to_come)
+{
+    tg_exchange *between = x->hosts->between;
+    tg_op own;
+    tg_status status = TG_OK;
+    *slot = 0;
+    if (between != NULL) {
+        fare_as(between, x);
+        status = tg_lengths_start(between, slot, &own, more_to_come);
+        fare_as(x, between);
+    }
+    return announce(x, *slot, op, &own, status);
+}
+
+tg_status tg_hosts_next_lengths(tg_exchange *x, uint32_t slot, tg_op *op, tg_detail *why)
+{
+    tg_exchange *between = x->hosts->between;
+    tg_op own;
+    tg_status status = TG_OK;
+    if (between != NULL && between->lengths.slots[slot].state == TG_ANNOUNCED) {
+        fare_as(between, x);
+        status = tg_lengths_next(between, slot, &own, why);
+        fare_as(x, between);
+    }
+    return announce(x, slot, op, &own, status);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------------------ */
@@ -245,7 +271,9 @@ void tg_hosts_begin(tg_exchange *x)
         h->between->now = x->now;
         tg_step_begin(h->between, TG_FLYING, x->step.number, h->means);
     }
-    h->lengths.crossed = 0;
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        h->lengths[i].crossed = 0;
+    }
     for (uint32_t g = 0; g < x->lane_n; g++) {
         h->lanes[g].leg = TG_LEG_UP;
         h->lanes[g].crossed = 0;

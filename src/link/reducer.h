@@ -6,7 +6,11 @@
 
 #include <pthread.h>
 
-enum { TG_CONTROL_CHANNEL = 0, TG_LENGTHS_CHANNEL = 1, TG_GROUP_CHANNEL = 2 /* of group 0 */ };
+enum {
+    TG_CONTROL_CHANNEL,
+    TG_LENGTHS_CHANNEL,                                          /* of slot 0 */
+    TG_GROUP_CHANNEL = TG_LENGTHS_CHANNEL + TG_ANNOUNCEMENT_MAX, /* of group 0 */
+};
 
 typedef enum tg_flight { TG_GROUNDED, TG_AWAITS_LENGTHS, TG_IN_FLIGHT, TG_LANDED } tg_flight;
 
@@ -30,8 +34,8 @@ struct tg_reducer {
     tg_group_state *groups;
     bool votes; /* an operation on the control channel is under way */
     tg_op control;
-    bool announces; /* one on the channel of lengths is */
-    tg_op lengths;
+    bool announces[TG_ANNOUNCEMENT_MAX]; /* one on the channel of each slot is */
+    tg_op lengths[TG_ANNOUNCEMENT_MAX];
     bool is_over; /* the step has ended, and the caller does not know it yet */
     tg_outcome outcome;
     uint32_t under_way; /* operations ... */

@@ -81,24 +81,6 @@ static void advance_group(tg_reducer *r, uint32_t g)
     }
 }
 
-/* Lengths that are due. Returns whether there was something to do. */
-static bool pump_lengths(tg_reducer *r)
-{
-    tg_detail why = {""};
-    bool announced = r->announces;
-    if (announced && !is_done(r, TG_LENGTHS_CHANNEL)) {
-        return false;
-    }
-    tg_status status = tg_lengths_next(r->x, &r->lengths, &why);
-    r->announces = status == TG_MORE;
-    if (status == TG_MORE) {
-        start(r, TG_LENGTHS_CHANNEL, &r->lengths);
-    } else if (status != TG_OK) {
-        give_up(r, status, &why);
-    }
-    return announced || status != TG_OK;
-}
-
 /* The vote that is due. Returns whether there was something to do. */
 static bool pump_vote(tg_reducer *r)
 {
@@ -140,6 +122,64 @@ static bool can_advance(tg_reducer *r, uint32_t g)
     return false;
 }
 
+static bool any_may_start(tg_reducer *r)
+{
+    for (uint32_t g = 0; g < r->x->lane_n; g++) {
+        if (r->groups[g].flight == TG_GROUNDED && may_start(r, g)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Performs what a call for lengths has returned. */
+static void carry_lengths(tg_reducer *r, uint32_t slot, tg_status status, const tg_detail *why)
+{
+    r->announces[slot] = status == TG_MORE;
+    if (status == TG_MORE) {
+        start(r, TG_LENGTHS_CHANNEL + slot, &r->lengths[slot]);
+    } else if (status != TG_OK) {
+        give_up(r, status, why);
+    }
+}
+
+/* Announcements of lengths that have arrived. Returns whether there were any. */
+static bool pump_lengths(tg_reducer *r)
+{
+    bool any = false;
+    for (uint32_t slot = 0; slot < TG_ANNOUNCEMENT_MAX && tg_reducer_is_busy(r); slot++) {
+        if (r->announces[slot] && is_done(r, TG_LENGTHS_CHANNEL + slot)) {
+            tg_detail why = {""};
+            carry_lengths(r, slot, tg_lengths_next(r->x, slot, &r->lengths[slot], &why), &why);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* The last rank to announce a group need not wait for the others, and may be done with the group before that announcement is over. */
+static bool announces_any(const tg_reducer *r)
+{
+    bool any = false;
+    for (uint32_t slot = 0; slot < TG_ANNOUNCEMENT_MAX; slot++) {
+        any = any || r->announces[slot];
+    }
+    return any;
+}
+
+/* The announcement that is due. Returns whether there was one. */
+static bool start_lengths(tg_reducer *r)
+{
+    tg_op op;
+    uint32_t slot = 0;
+    if (!tg_reducer_is_busy(r) || tg_lengths_start(r->x, &slot, &op, any_may_start(r)) != TG_MORE) {
+        return false;
+    }
+    r->lengths[slot] = op;
+    carry_lengths(r, slot, TG_MORE, NULL);
+    return true;
+}
+
 void tg_reducer_heed_misuse(tg_reducer *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -154,23 +194,22 @@ bool tg_reducer_is_busy(const tg_reducer *r)
     return r->x->step.phase != TG_IDLE;
 }
 
-/* All groups that can go on. Lengths do not wait for groups that are encoded later. */
+/* All groups that can go on, and lengths. */
 static bool pump_groups(tg_reducer *r)
 {
     tg_reducer_heed_misuse(r);
     bool any = pump_lengths(r);
+    any = start_lengths(r) || any;
     uint32_t landed = 0;
     for (uint32_t g = 0; g < r->x->lane_n && tg_reducer_is_busy(r); g++) {
         if (can_advance(r, g)) {
             advance_group(r, g);
             any = true;
-            if (tg_reducer_is_busy(r)) {
-                (void)pump_lengths(r);
-            }
+            (void)start_lengths(r);
         }
         landed += r->groups[g].flight == TG_LANDED ? 1 : 0;
     }
-    if (landed == r->x->lane_n && tg_reducer_is_busy(r)) {
+    if (landed == r->x->lane_n && tg_reducer_is_busy(r) && !announces_any(r)) {
         tg_reducer_heed_misuse(r);
         tg_step_close(r->x);
         any = true;
