@@ -8,6 +8,7 @@
  *
  * Macros choose the variant.
  *     size       N ranks, STEPS steps, ROUNDS rounds of each group
+ *     lengths    of AHEAD groups go ahead of messages, by announcements; all ranks know those of the other groups
  *     pattern    SERVER: in even rounds only rank 0 receives, in odd rounds only rank 0 sends; otherwise everyone to everyone
  *     vote       DISSEMINATION, otherwise from everyone to everyone
  *     VOTE_ONLY  groups have no operations; a step is the vote alone. For more ranks
@@ -30,6 +31,9 @@
 #ifndef ROUNDS
 #define ROUNDS 1
 #endif
+#ifndef AHEAD
+#define AHEAD 1
+#endif
 #ifndef LOCAL
 #define LOCAL 0
 #endif
@@ -50,10 +54,11 @@
 #endif
 
 #define GROUPS 2
+#define SLOTS 2 /* announcements under way at once */
 #ifdef VOTE_ONLY
 #define CHANNELS 1
 #else
-#define CHANNELS (GROUPS + 1)
+#define CHANNELS (1 + GROUPS + SLOTS)
 #endif
 #define IN_FLIGHT (ROUNDS + 1) /* messages that a queue holds; an assertion says that more are never needed */
 
@@ -84,9 +89,13 @@
 
 /* ---- messages ------------------------------------------------------------------------------------------------------------ */
 
-/* What a message says. Votes say a number below LENGTH: see "votes". */
-#define LENGTH 20        /* a length of a message to come */
-#define LENGTH_FAILED 21 /* the length 2^64 - 1: no message follows */
+/* What a message says. Votes say a number below FRAME: see "votes". An announcement says ANNOUNCEMENT + what it says of group 0 + 3 times
+ * what it says of group 1. */
+#define NOTHING_NEW 0
+#define LENGTH 1        /* of a message to come */
+#define LENGTH_FAILED 2 /* no message follows */
+#define ANNOUNCEMENT 30
+#define SAID_OF(g, said) ((g) == 0 -> ((said) - ANNOUNCEMENT) % 3 : ((said) - ANNOUNCEMENT) / 3)
 #define FRAME 22         /* a message with data */
 #define POISON 23        /* a message that begins with TGER */
 #define DAMAGED 24       /* a message whose check fails */
@@ -103,6 +112,7 @@ chan wire[WIRES] = [IN_FLIGHT] of { byte, byte, byte };
 #define CHANNEL(g) ((g) + 1)
 #endif
 #define CLOSING 0 /* the channel of votes */
+#define LENGTHS(number) (1 + GROUPS + (number) % SLOTS) /* of an announcement */
 #define WIRE(channel, from, to) wire[((channel) * N + (from)) * (N - 1) + (to) - ((to) > (from))]
 
 /* Whether a round has a message between two ranks. */
@@ -112,13 +122,12 @@ chan wire[WIRES] = [IN_FLIGHT] of { byte, byte, byte };
 #define TALKS(from, to, round) ((from) != (to))
 #endif
 
-/* Group 0 has lengths ahead, group 1 has lengths that all ranks know. */
-#define LENGTHS_AHEAD(g) ((g) == 0)
+#define LENGTHS_AHEAD(g) ((g) < AHEAD)
 
 /* Operations of the protocol, numbered over the whole run. */
 #define OPERATION(step, round, kind) (((step) * 4 + (round)) * 4 + (kind))
-#define OF_LENGTHS(g) (LENGTHS_AHEAD(g) -> 0 : 2)
-#define OF_MESSAGES(g) (LENGTHS_AHEAD(g) -> 1 : 3)
+#define OF_MESSAGES(g) ((g) + 1)
+#define OF_LENGTHS(step, number) (128 + (step) * 32 + (number))
 
 /* ---- votes --------------------------------------------------------------------------------------------------------------- */
 
@@ -159,11 +168,14 @@ byte ended;
 
 /* ---- waiting -------------------------------------------------------------------------------------------------------------- */
 
-/* A group on a rank. PENDING: the next round is not started; its gradients may not be ready. */
+/* A group on a rank. PENDING: the next round is not started; its gradients may not be ready. ENCODED: its lengths are announced now.
+ * WAITING: others are to announce theirs. CLEARED: all have. */
 #define PENDING 0
-#define IN_LENGTHS 1
-#define IN_MESSAGES 2
-#define DONE 3
+#define ENCODED 1
+#define WAITING 2
+#define CLEARED 3
+#define IN_MESSAGES 4
+#define DONE 5
 
 /* "Something has arrived from p", and "the wait for p ends by timeout": what is awaited is lost, or p is, or does nothing. */
 #define HERE(p, channel) (nempty(WIRE(channel, p, me)) && !(WIRE(channel, p, me)?[LOST, _, _]))
@@ -173,12 +185,25 @@ byte ended;
 /* Whether this rank awaits a message of p in the round of group g. A rank that announced a failure sends none. */
 #define EXPECTED(p, g) (TALKS(p, me, round[g]) && ((silent[g] >> (p)) & 1) == 0)
 
-#define LENGTH_HERE(p, g) (p == me || HERE(p, CHANNEL(g)))
 #define MESSAGE_HERE(p, g) (!EXPECTED(p, g) || HERE(p, CHANNEL(g)))
-#define LENGTH_EXPIRED(p, g) (p != me && EXPIRED(p, CHANNEL(g)))
 #define MESSAGE_EXPIRED(p, g) (EXPECTED(p, g) && EXPIRED(p, CHANNEL(g)))
-#define GROUP_EXPIRED(g) \
-    ((phase[g] == IN_LENGTHS && ANY(LENGTH_EXPIRED, g)) || (phase[g] == IN_MESSAGES && ANY(MESSAGE_EXPIRED, g)))
+#define GROUP_EXPIRED(g) (phase[g] == IN_MESSAGES && ANY(MESSAGE_EXPIRED, g))
+
+/* Announcements: those that are under way, and when the next one starts. */
+#define EVERYONE ((1 << N) - 1)
+#define UNDER_WAY (started - heard)
+#define LENGTHS_HERE_OF(p, number) (p == me || HERE(p, LENGTHS(number)))
+#define LENGTHS_HERE(number) (started > (number) && ALL(LENGTHS_HERE_OF, number))
+#define LENGTHS_EXPIRED_OF(p, number) (p != me && EXPIRED(p, LENGTHS(number)))
+#define LENGTHS_EXPIRED(number) (started > (number) && ANY(LENGTHS_EXPIRED_OF, number))
+#define NEW(g) (LENGTHS_AHEAD(g) && phase[g] == PENDING) /* may be encoded, or not yet */
+#define SOME_OWE (told[0] != 0 || told[1] != 0)
+#define OWES_OF(g) (told[g] != 0 && ((told[g] >> me) & 1) == 0)
+#ifdef BROKEN_EMPTY_IN_DEBT
+#define OWES false
+#else
+#define OWES (OWES_OF(0) || OWES_OF(1))
+#endif
 
 #ifdef DISSEMINATION
 #define VOTE_TO ((me + (1 << vote_round)) % N)
@@ -196,6 +221,11 @@ byte ended;
 #define ALL_DONE true
 #else
 #define ALL_DONE (phase[0] == DONE && phase[1] == DONE)
+#endif
+#ifdef BROKEN_VOTES_BEFORE_LENGTHS
+#define ALL_HEARD true
+#else
+#define ALL_HEARD (UNDER_WAY == 0)
 #endif
 #define VOTED (vote != NO_VOTE)
 
@@ -281,22 +311,58 @@ inline die_if_dying()
     fi
 }
 
-inline start_lengths(g)
+/* All ranks have announced their lengths of a group: its messages can go. */
+inline clear_group(g)
+{
+    if
+    :: told[g] == EVERYONE ->
+        silent[g] = told_silent[g] & ~(1 << me);
+        if
+        :: silent[g] != 0 -> fail_by_others()
+        :: else
+        fi;
+        told[g] = 0; told_silent[g] = 0;
+        phase[g] = CLEARED
+    :: else
+    fi
+}
+
+/* What this rank says of a group. It may be the last to announce it. */
+inline announce_group(g)
+{
+    if
+    :: phase[g] == ENCODED ->
+        phase[g] = WAITING;
+        announced[g] = (state == WELL);
+        told[g] = told[g] | (1 << me)
+    :: else
+    fi
+}
+
+#define SAYS_OF(g) (phase[g] != ENCODED -> NOTHING_NEW : (state == WELL -> LENGTH : LENGTH_FAILED))
+
+inline start_announcement()
 {
     may_fail();
     may_die();
+    said = ANNOUNCEMENT + SAYS_OF(0) + 3 * SAYS_OF(1);
     p = 0;
     do
     :: p == N -> break
     :: p < N && p == me -> p++
-    :: p < N && p != me ->
-        put(CHANNEL(g), p, (state == WELL -> LENGTH : LENGTH_FAILED), OPERATION(step, round[g], OF_LENGTHS(g)), 0);
-        p++
+    :: p < N && p != me -> put(LENGTHS(started), p, said, OF_LENGTHS(step, started), 0); p++
     od;
-    printf("rank %d, step %d: group %d, round %d, lengths\n", me, step, g, round[g]);
-    announced[g] = (state == WELL);
-    phase[g] = IN_LENGTHS;
-    p = 0;
+    printf("rank %d, step %d: announcement %d, %d\n", me, step, started, said - ANNOUNCEMENT);
+    d_step {
+        started++;
+        assert(started <= N * AHEAD * ROUNDS); /* every one has news */
+        announce_group(0);
+        announce_group(1);
+        clear_group(0);
+        clear_group(1);
+        said = 0;
+        p = 0
+    };
     die_if_dying()
 }
 
@@ -365,30 +431,46 @@ inline send_vote()
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
 
-/* A length that is damaged leaves unknown how many bytes will come. The rank cannot go on: it treats the link as failed. */
-inline take_lengths(g)
+/* What a rank has announced of a group. Nobody announces the next round of a group before all have announced this one. */
+inline hear_group(g)
+{
+    if
+    :: SAID_OF(g, said) == NOTHING_NEW
+    :: else ->
+        assert(((told[g] >> p) & 1) == 0);
+        told[g] = told[g] | (1 << p);
+        told_silent[g] = told_silent[g] | ((SAID_OF(g, said) == LENGTH_FAILED -> 1 : 0) << p)
+    fi
+}
+
+/* An announcement that is damaged leaves unknown how many bytes will come. The rank cannot go on: it treats the link as failed. */
+inline take_announcement(number)
 {
     may_fail();
     d_step {
-        silent[g] = 0;
         p = 0;
         do
         :: p == N -> break
         :: p < N && p == me -> p++
         :: p < N && p != me ->
-            WIRE(CHANNEL(g), p, me)?said, operation, why;
-            assert(operation == OPERATION(step, round[g], OF_LENGTHS(g)));
+            WIRE(LENGTHS(number), p, me)?said, operation, why;
+            assert(operation == OF_LENGTHS(step, number));
             if
-            :: said == LENGTH
-            :: said == LENGTH_FAILED -> silent[g] = silent[g] | (1 << p); fail_by_others()
+            :: said == DAMAGED ->
 #ifdef BROKEN_LENGTH_GUESSED
-            :: said == DAMAGED -> silent[g] = silent[g] | (1 << p); fail_by_itself()
+                fail_by_itself();
+                told[0] = told[0] | (1 << p);
+                told_silent[0] = told_silent[0] | (1 << p)
 #else
-            :: said == DAMAGED -> link_fault = true; unclear = true
+                link_fault = true; unclear = true
 #endif
+            :: else -> hear_group(0); hear_group(1)
             fi;
             p++
         od;
+        heard++;
+        clear_group(0);
+        clear_group(1);
         said = 0; operation = 0; p = 0
     };
     if
@@ -579,6 +661,8 @@ inline end_step()
     state = WELL;
     phase[0] = PENDING;
     phase[1] = PENDING;
+    started = 0;
+    heard = 0;
     step++;
     if
     :: step == STEPS -> goto gone
@@ -593,9 +677,8 @@ inline end_step()
 #define GROUP(g)
 #else
 #define GROUP(g)                                                             \
-    :: atomic { phase[g] == PENDING && LENGTHS_AHEAD(g) -> start_lengths(g) }  \
     :: atomic { phase[g] == PENDING && !LENGTHS_AHEAD(g) -> start_messages(g) } \
-    :: atomic { phase[g] == IN_LENGTHS && ALL(LENGTH_HERE, g) -> take_lengths(g); start_messages(g) } \
+    :: atomic { phase[g] == CLEARED -> start_messages(g) } \
     :: atomic { phase[g] == IN_MESSAGES && ALL(MESSAGE_HERE, g) -> take_messages(g) }
 #endif
 
@@ -606,7 +689,10 @@ proctype rank(byte me)
     byte phase[GROUPS];
     byte round[GROUPS];
     bool announced[GROUPS]; /* this rank has announced a length, and not a failure */
-    byte silent[GROUPS];    /* bit p: rank p has announced a failure */
+    byte silent[GROUPS];    /* bit p: rank p has announced a failure, and sends nothing in this round */
+    byte told[GROUPS];      /* bit p: rank p has announced the group's next messages ... */
+    byte told_silent[GROUPS]; /* ... as failed */
+    byte started, heard;    /* announcements */
     byte vote = NO_VOTE;   /* after it was cast: all that this rank knows */
     byte reason;           /* whose reason it knows */
     byte vote_round;
@@ -617,16 +703,36 @@ proctype rank(byte me)
 #ifdef REACH_RECOVERY
     bool failed_before;
 #endif
+#ifdef BROKEN_ANY_ORDER
+    bool swapped;
+#endif
 
     do
     GROUP(0)
     GROUP(1)
+#ifndef VOTE_ONLY
+    :: atomic { UNDER_WAY < SLOTS && NEW(0) -> phase[0] = ENCODED; start_announcement() }
+#if AHEAD == 2
+    :: atomic { UNDER_WAY < SLOTS && NEW(1) -> phase[1] = ENCODED; start_announcement() }
+    :: atomic { UNDER_WAY < SLOTS && NEW(0) && NEW(1) -> phase[0] = ENCODED; phase[1] = ENCODED; start_announcement() }
+#endif
+#ifndef BROKEN_NO_EMPTY
+    :: atomic { UNDER_WAY == 0 && SOME_OWE && !OWES -> start_announcement() }
+#endif
+#ifdef BROKEN_ANY_ORDER
+    :: atomic { UNDER_WAY == 2 && LENGTHS_HERE(heard + 1) -> take_announcement(heard + 1); swapped = !swapped }
+    :: atomic { !swapped && LENGTHS_HERE(heard) -> take_announcement(heard) }
+    :: atomic { swapped && LENGTHS_HERE(heard - 1) -> take_announcement(heard - 1); swapped = false }
+#else
+    :: atomic { LENGTHS_HERE(heard) -> take_announcement(heard) }
+#endif
+#endif
 
     /* All groups have done all rounds: the closing vote. From here on, this rank's vote does not change. */
 #ifdef BROKEN_SKIPS_ROUNDS
-    :: atomic { (ALL_DONE || state != WELL) && !VOTED ->
+    :: atomic { ((ALL_DONE && ALL_HEARD) || state != WELL) && !VOTED ->
 #else
-    :: atomic { ALL_DONE && !VOTED ->
+    :: atomic { ALL_DONE && ALL_HEARD && !VOTED ->
 #endif
         may_fail();
         if
@@ -673,6 +779,7 @@ proctype rank(byte me)
 #ifndef VOTE_ONLY
     :: atomic { GROUP_EXPIRED(0) -> goto link_failed }
     :: atomic { GROUP_EXPIRED(1) -> goto link_failed }
+    :: atomic { LENGTHS_EXPIRED(heard) || LENGTHS_EXPIRED(heard + 1) -> goto link_failed }
 #endif
     :: atomic { VOTED && VOTES_EXPIRED -> goto link_failed }
     :: atomic { cut[me] -> goto link_failed }
@@ -714,6 +821,7 @@ gone:
             absent[me] = true;
             step = 0; state = 0; vote = 0; reason = 0; vote_round = 0; changed = false; dying = false; unclear = false; said = 0; operation = 0; why = 0;
             phase[0] = 0; phase[1] = 0; round[0] = 0; round[1] = 0; announced[0] = false; announced[1] = false; silent[0] = 0; silent[1] = 0;
+            told[0] = 0; told[1] = 0; told_silent[0] = 0; told_silent[1] = 0; started = 0; heard = 0;
             p = 0;
             do
             :: p == CHANNELS * N -> break
