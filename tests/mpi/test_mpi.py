@@ -19,6 +19,7 @@ import unittest
 MPI = os.environ.get("MPI", "openmpi")
 BUILD = pathlib.Path(os.environ.get("BUILD", f"build/{MPI}")).resolve()
 PROGRAM, LINK, CHANNELS = str(BUILD / "tersegrad"), str(BUILD / "tests/mpi_link"), str(BUILD / "tests/mpi_channels")
+CHAOS = str(BUILD / "tests/mpi_chaos")
 KILLS = int(os.environ.get("KILLS", "3"))
 STOPS = int(os.environ.get("STOPS", "12"))
 QUICK = ["train", "--data", "glyphs"]
@@ -137,6 +138,36 @@ class Channels(unittest.TestCase):
         for mode in ("funneled", "listen"):
             done = mpirun(3, CHANNELS, "killed", mode)
             self.assertEqual(done.stdout.count(": waited for rank 2: well"), 2, done.stdout + done.stderr)
+
+
+class Chaos(unittest.TestCase):
+    """Faults of all kinds, mixed at random moments from fixed seeds, with groups in flight; each run goes on from saved states."""
+
+    def run_from(self, seed, folder, step, faults):
+        done = mpirun(3, CHAOS, seed, folder, step, faults, timeout=60)
+        self.assertNotIn("not so", done.stdout, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_ends_in_the_bits_of_a_calm_run(self):
+        reasons, starts = [], 0
+        for seed in range(3):
+            with self.subTest(seed=seed), tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as calm_folder:
+                calm = sorted(line for line in self.run_from(seed, calm_folder, 0, 0).splitlines() if "hash" in line)
+                self.assertEqual(len(calm), 3)
+                step = -1
+                while True:
+                    printed = self.run_from(seed, folder, max(step, 0), 1)
+                    starts += 1
+                    found = sorted(line for line in printed.splitlines() if "hash" in line)
+                    if len(found) == 3:
+                        break
+                    reasons += re.findall(r"link: (.*)", printed)
+                    saved = [[int(file.suffix[1:]) for file in pathlib.Path(folder).glob(f"{rank}.*[0-9]")] for rank in range(3)]
+                    self.assertGreater(min(map(max, saved)), step, printed)
+                    step = min(map(max, saved))
+                self.assertEqual(found, calm)
+        self.assertGreater(starts, 5)
+        self.assertTrue(any("is lost" in reason or "no data" in reason for reason in reasons), reasons)
 
 
 class Train(unittest.TestCase):

@@ -2,6 +2,7 @@
  * ranks that die or stop, a NaN, groups in any order on any rank. Nobody hangs; all ranks commit or none, except where the closing vote is
  * lost; every rank that fails knows why; a failed step changes nothing; and the run goes on from a saved state in the same bits. */
 #include "flight.h"
+#include "shaky.h"
 
 #include "link/clock.h"
 #include "link/reducer.h"
@@ -12,27 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 4, SEEDS = 40, TIMEOUT_MS = 400, LATE_MS = 40, STOP_MS = 600, LIMIT_MS = 10000, CHANNELS = 64 };
-
-/* ---- a link with faults ------------------------------------------------------------------------------------------------------ */
-
-typedef enum fault_kind { CALM, DAMAGE, LATE, LOSS, DEATH, STOP, KIND_N } fault_kind;
-
-typedef struct shaky {
-    tg_link link; /* must be first: a tg_link pointer is cast to shaky */
-    tg_link *inner;
-    uint32_t rank;
-    fault_kind kind;
-    uint64_t at;      /* the operation, among those that this rank starts in a step */
-    uint64_t started; /* operations */
-    uint64_t bit;     /* that is flipped */
-    bool hits_vote;   /* what was damaged */
-    struct {
-        const tg_op *op;
-        bool is_lost, is_damaged;
-        uint64_t until_ms; /* it is held back */
-    } channels[CHANNELS];
-} shaky;
+enum { N = 4, SEEDS = 40, TIMEOUT_MS = 400, STOP_MS = 600, LIMIT_MS = 10000 };
 
 static void nap(uint64_t ms)
 {
@@ -40,76 +21,9 @@ static void nap(uint64_t ms)
     (void)nanosleep(&t, NULL);
 }
 
-static tg_status start(tg_link *self, uint32_t channel, const tg_op *op, tg_detail *why)
+static void stop(void)
 {
-    shaky *s = (shaky *)(void *)self;
-    uint64_t number = s->started++;
-    bool now = number == s->at;
-    s->channels[channel].op = op;
-    s->channels[channel].is_damaged = now && s->kind == DAMAGE;
-    s->channels[channel].until_ms = now && s->kind == LATE ? tg_now_ms() + LATE_MS : 0;
-    s->channels[channel].is_lost = (now && s->kind == LOSS) || (number >= s->at && s->kind == DEATH);
-    if (now && s->kind == STOP) {
-        nap(STOP_MS);
-    }
-    return s->channels[channel].is_lost ? TG_OK : s->inner->start(s->inner, channel, op, why);
-}
-
-/* Whether the link below has failed: an operation without messages is done at once unless it has. */
-static tg_status probe(const shaky *s, tg_detail *why)
-{
-    static const tg_span nothing[N] = {{NULL, 0}};
-    const tg_op op = {.kind = TG_ALLTOALLV, .rank = s->rank, .world = N, .sends = nothing, .recvs = nothing};
-    tg_status status = s->inner->start(s->inner, CHANNELS - 1, &op, why);
-    return status == TG_OK ? s->inner->test(s->inner, CHANNELS - 1, why) : status;
-}
-
-static void flip(shaky *s, uint32_t channel)
-{
-    const tg_op *op = s->channels[channel].op;
-    for (uint32_t p = 0; p < N; p++) {
-        const tg_span *in = &op->recvs[(p + s->bit) % N];
-        if (in->len > 0) {
-            ((uint8_t *)in->data)[s->bit / 8 % in->len] ^= (uint8_t)(1u << s->bit % 8);
-            s->hits_vote = channel == TG_CONTROL_CHANNEL;
-            return;
-        }
-    }
-}
-
-static tg_status test(tg_link *self, uint32_t channel, tg_detail *why)
-{
-    shaky *s = (shaky *)(void *)self;
-    if (s->channels[channel].is_lost) {
-        tg_status status = probe(s, why);
-        return status == TG_OK ? TG_MORE : status;
-    }
-    if (tg_now_ms() < s->channels[channel].until_ms) {
-        return TG_MORE;
-    }
-    tg_status status = s->inner->test(s->inner, channel, why);
-    if (status == TG_OK && s->channels[channel].is_damaged) {
-        flip(s, channel);
-    }
-    return status;
-}
-
-static tg_status carry(tg_link *self, const tg_op *op, tg_detail *why)
-{
-    shaky *s = (shaky *)(void *)self;
-    return s->inner->carry(s->inner, op, why);
-}
-
-static void abort_link(tg_link *self, const char *reason)
-{
-    shaky *s = (shaky *)(void *)self;
-    s->inner->abort(s->inner, reason);
-}
-
-static void listen_to(tg_link *self, void (*notify)(void *), void *context)
-{
-    shaky *s = (shaky *)(void *)self;
-    s->inner->listen(s->inner, notify, context);
+    nap(STOP_MS);
 }
 
 /* ---- a world of threads ------------------------------------------------------------------------------------------------------ */
@@ -117,7 +31,7 @@ static void listen_to(tg_link *self, void (*notify)(void *), void *context)
 typedef struct crew {
     test_world world;
     tg_threads *hub;
-    shaky links[N];
+    test_shaky links[N];
     tg_reducer *reducers[N];
     test_random orders[N];
     uint64_t step;
@@ -135,14 +49,7 @@ static void hire(crew *c, size_t run, uint64_t seed)
     *c = (crew){.world = test_world_new_grouped(N, &setup, test_run_groups)};
     MUST(tg_threads_new(&c->hub, N, TIMEOUT_MS, NULL, why));
     for (uint32_t r = 0; r < N; r++) {
-        c->links[r] = (shaky){.link = {.carry = carry,
-                                       .abort = abort_link,
-                                       .start = start,
-                                       .test = test,
-                                       .listen = listen_to,
-                                       .channel_n = CHANNELS - 1},
-                              .inner = tg_threads_link(c->hub, r),
-                              .rank = r};
+        test_shaky_init(&c->links[r], tg_threads_link(c->hub, r), r, N, stop);
         c->orders[r].state = seed * N + r;
         MUST(tg_reducer_new(&c->reducers[r], c->world.ranks[r], &c->links[r].link, why));
     }
@@ -233,9 +140,9 @@ static void check_lost(const crew *c, uint64_t seed)
     uint32_t lost = N, faults = 0;
     char name[32];
     for (uint32_t r = 0; r < N; r++) {
-        bool is_lost = c->links[r].kind == DEATH || c->links[r].kind == STOP || c->links[r].kind == LOSS;
+        bool is_lost = c->links[r].kind == TEST_DEATH || c->links[r].kind == TEST_STOP || c->links[r].kind == TEST_LOSS;
         lost = is_lost ? r : lost;
-        faults += c->links[r].kind != CALM ? 1 : 0;
+        faults += c->links[r].kind != TEST_CALM ? 1 : 0;
     }
     (void)snprintf(name, sizeof name, "rank %u did not join", lost);
     for (uint32_t r = 0; r < N && faults == 1 && lost < N; r++) {
@@ -258,10 +165,11 @@ static void check_outcomes(tally *t, const crew *c, const test_world *before, co
     bool may_lose_vote = false;
     for (uint32_t r = 0; r < N; r++) {
         const tg_outcome *o = &c->world.outcomes[r];
-        const shaky *s = &c->links[r];
+        const test_shaky *s = &c->links[r];
         well += o->status == TG_OK ? 1 : 0;
         by_link += o->status == TG_E_LINK ? 1 : 0;
-        may_lose_vote = may_lose_vote || s->kind == LOSS || s->kind == DEATH || s->kind == STOP || s->hits_vote;
+        may_lose_vote =
+            may_lose_vote || s->kind == TEST_LOSS || s->kind == TEST_DEATH || s->kind == TEST_STOP || s->hits_vote;
         assert_true(o->status == TG_OK || (o->status < 0 && o->why.text[0] != '\0'));
     }
     if (well == N) {
@@ -302,8 +210,8 @@ static void load_all(const crew *c, const tg_span *saved)
 static void choose_faults(crew *c, test_random *random)
 {
     for (uint64_t k = 0; k < 1 + test_bits(random) % 2; k++) {
-        shaky *s = &c->links[test_bits(random) % N];
-        s->kind = (fault_kind)(test_bits(random) % KIND_N);
+        test_shaky *s = &c->links[test_bits(random) % N];
+        s->kind = (test_fault)(test_bits(random) % TEST_FAULT_N);
         s->at = test_bits(random) % 7;
         s->bit = test_bits(random) % 4096;
     }
@@ -365,7 +273,7 @@ static void faults_of_all_kinds_are_mixed(void **state)
 /* Rank 1 does not join one operation: of lengths, or of a group. */
 static void lose_one(crew *c, test_random *random)
 {
-    c->links[1].kind = LOSS;
+    c->links[1].kind = TEST_LOSS;
     c->links[1].at = test_bits(random) % 3;
 }
 
@@ -384,7 +292,7 @@ static void a_timeout_inside_one_group_fails_all(void **state)
 static void die_in_flight(crew *c, test_random *random)
 {
     (void)random;
-    c->links[2].kind = DEATH;
+    c->links[2].kind = TEST_DEATH;
     c->links[2].at = 3;
 }
 
