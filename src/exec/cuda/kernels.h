@@ -1,9 +1,29 @@
 /* The launches of all kernels, as C functions: what the executor's passes call. Pointers are to device memory unless stated
- * otherwise. A launch returns at once; faults are reported by the next tg_gpu_wait. */
+ * otherwise; a tg_gpu_pass itself is in host memory. A launch returns at once; faults are reported by the next wait.
+ *
+ * A launch covers chunks [first, first + chunk_n) of a pass and skips those that are not its concern, by route, kind of values
+ * and coordinates. Chunks of no elements do not exist. The order of launches when a cell is written:
+ *
+ *     tg_gpu_start_views                                          offsets of chunks whose count is known
+ *     tg_gpu_encode_plain      tg_gpu_quantize_dense              dense: values to bytes or words; to symbols
+ *     tg_gpu_select_sparse     tg_gpu_lay_out_sparse              sparse: coordinates and values; offsets
+ *     tg_gpu_encode_values     tg_gpu_quantize_values             their bytes or words; their symbols
+ *     tg_gpu_pack_symbols      tg_gpu_pack_words                  symbols and words to bytes
+ *     tg_gpu_apply_scales                                         scales of units, and their residuals
+ *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; headers and lengths
+ *
+ * and when a body is read:
+ *
+ *     tg_gpu_find                                                 chunks of a body
+ *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
+ *     tg_gpu_read_indices                                         coordinates, checked
+ *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
+ *     tg_gpu_deliver                                              sums to where they belong
+ */
 #ifndef TG_EXEC_CUDA_KERNELS_H
 #define TG_EXEC_CUDA_KERNELS_H
 
-#include <stdint.h>
+#include "exec/cuda/tables.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +40,74 @@ typedef struct tg_gpu_span {
  * most 512. Up to 7 bytes before and after a span must be readable. */
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
+
+/* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
+
+/* Routes plain and verbatim: values to out[chunk]. Route words: to space.words. With feedback, the next residual. */
+void tg_gpu_encode_plain(const tg_gpu_pass *p);
+
+/* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
+
+/* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
+ * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
+ * magnitudes: leaf i of a chunk to space.magnitudes[chunk.leaf_at + i]. */
+void tg_gpu_quantize_dense(const tg_gpu_pass *p);
+
+/* Sparse chunks whose values are symbols: view.count values in space.values to space.symbols, the side to out[chunk] + view.side.
+ * With feedback, what is decoded is subtracted from the next residual at space.positions; for signs, whose scale is not known
+ * yet, that waits for tg_gpu_apply_scales. For signs with a mean also the sums of leaves of magnitudes. */
+void tg_gpu_quantize_values(const tg_gpu_pass *p);
+
+/* Units with a scale, dense and sparse: computes space.scales, writes them to the side of each chunk, and subtracts what is
+ * decoded from the next residual. unit_n units from p->units on; `maxima` has those of bins, those of a unit from
+ * units[i].flat_at on (one a bin). */
+void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima);
+
+/* Adds weight times the values of a body's chunks to space.sums[flat_at of the element], or sets them. Dense chunks; symbols
+ * and words are in space, or plain values and packed bits in the body. */
+void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
+
+/* The same for sparse chunks, whose coordinates are in space.positions. Elements that are not sent stay as they are. */
+void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
+
+/* ---- pack*.cu: symbols and words to bytes and back ------------------------------------------------------------------------------ */
+
+/* Symbols of all chunks that have some: as bits, or coded with the form byte, to out[chunk] + view.symbols. Sets view.indices to
+ * where they end. `scratch` has scratch_len bytes a chunk, see tg_gpu_pack_scratch. */
+void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* Words of chunks with coded words, from space.words. */
+void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* Bytes of scratch a chunk that packing or reading coded chunks of a unit needs; 0: none. A host function. */
+uint64_t tg_gpu_pack_scratch(const tg_gpu_unit *unit);
+
+/* Reads symbols, words: from `body` by space.views to space.symbols and space.words, for all chunks with `coded`, and for sparse
+ * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. Damage goes to the verdict. */
+void tg_gpu_read_symbols(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
+void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
+
+/* ---- select*.cu, index*.cu: coordinates -------------------------------------------------------------------------------------------- */
+
+/* What selection keeps of a unit between its kernels, and lists of drawn coordinates. */
+typedef struct tg_gpu_selection tg_gpu_selection;
+
+/* Sparse routes: coordinates to space.positions, their number to view.count, gradient + residual there, times the gain, to
+ * space.values. The next residual is the whole sum for now; velocities are complete. Maxima of bins to `maxima`, as in
+ * tg_gpu_apply_scales. */
+void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection, float *maxima);
+
+/* Sparse chunks with plain values: values to out[chunk] + view.symbols, or to space.words; what is decoded is subtracted from the
+ * next residual. Sets view.indices to their end unless they are coded. */
+void tg_gpu_encode_values(const tg_gpu_pass *p);
+
+/* Explicit indices: after the values, or both as one (joint), with the mode, by the rules of index_write of the unit's recipe.
+ * Sets mode, index_len, is_joint, is_listed; writes the chunk's header. */
+void tg_gpu_write_indices(const tg_gpu_pass *p);
+
+/* Coordinates of sparse chunks to space.positions: explicit ones from `body`, checked; drawn ones from the selection. Joint
+ * symbols to space.symbols. */
+void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu_selection *selection);
 
 #ifdef __cplusplus
 }
