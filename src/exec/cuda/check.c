@@ -104,14 +104,13 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, first, end);
     tg_gpu_clear_verdict(run);
     tg_gpu_upload_views(run, first, end, view);
-    tg_gpu_hash_chunks(run, first, end);
+    tg_gpu_hash_chunks(run, cell);
     tg_gpu_read_body(&p, run, view->bytes);
-    tg_gpu_download(run, &run->work->hashes, first, end - first, sizeof *hashes);
+    TG_TRY(tg_gpu_read_hashes(hashes, run, cell, why));
     TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
     if (verdict.bad_chunk != 0) {
         return damaged(plan, UINT32_MAX - verdict.bad_chunk, why);
     }
-    memcpy(hashes, (const uint64_t *)run->work->hashes.host + first, (end - first) * sizeof *hashes);
     run->work->held = view->bytes;
     run->work->held_cell = cell;
     return TG_OK;

@@ -74,6 +74,15 @@ bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
     return tg_body_len(len, run->plan, cell, run->work->known_n);
 }
 
+/* write has waited, and refused them */
+static tg_status tg_gpu_verdict_of(tg_run *run, const tg_source *source, tg_detail *why)
+{
+    (void)run;
+    (void)source;
+    (void)why;
+    return TG_OK;
+}
+
 /* ---- residual state ---------------------------------------------------------------------------------------------------- */
 
 static void commit(tg_run *run)
@@ -218,6 +227,8 @@ const tg_executor tg_executor_cuda = {
     .follow = follow,
     .length = tg_gpu_length,
     .write = tg_gpu_write,
+    .seal = tg_gpu_seal,
+    .verdict = tg_gpu_verdict_of,
     .find = tg_gpu_find_chunks,
     .check = tg_gpu_check,
     .sum = tg_gpu_sum,

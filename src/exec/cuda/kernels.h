@@ -41,6 +41,10 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which is set to `front`. n is at most
+ * 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream);
+
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 
 /* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */

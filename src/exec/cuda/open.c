@@ -101,7 +101,7 @@ static tg_status acquire_workspace(tg_run *run, const tg_gpu_unit *units, tg_det
     TG_TRY(acquire_mirror(&w->out, gpu, chunks, sizeof(uint8_t *), why));
     TG_TRY(acquire_mirror(&w->views, gpu, chunks, sizeof(tg_view), why));
     TG_TRY(acquire_mirror(&w->spans, gpu, chunks, sizeof(tg_gpu_span), why));
-    TG_TRY(acquire_mirror(&w->hashes, gpu, chunks, sizeof(uint64_t), why));
+    TG_TRY(acquire_mirror(&w->hashes, gpu, chunks + run->plan->grid->cells, sizeof(uint64_t), why));
     TG_TRY(acquire_mirror(&w->sides, gpu, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_mirror(&w->verdict, gpu, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));

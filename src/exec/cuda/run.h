@@ -18,7 +18,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror out;       /* space.out */
     tg_gpu_mirror views;     /* space.views */
     tg_gpu_mirror spans;     /* chunks where they are hashed */
-    tg_gpu_mirror hashes;    /* of chunks */
+    tg_gpu_mirror hashes;    /* of chunks: those of a cell after one word for what stands before the body */
     tg_gpu_mirror sides;     /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
     uint64_t *leaves;        /* device: hashes of leaves */
@@ -89,8 +89,11 @@ void tg_gpu_settle(const tg_run *run);
 /* Notes a failure of a pass that returns nothing. */
 void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
 
-/* Hashes chunks [first, end), whose places are in the mirror of spans, to the mirror of hashes, both on the device. */
-void tg_gpu_hash_chunks(tg_run *run, size_t first, size_t end);
+/* Hashes the chunks of a cell, whose places are in the mirror of spans, to the mirror of hashes, both on the device. */
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell);
+
+/* Downloads these hashes and waits. */
+tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why) TG_CHECKED;
 
 /* Pointers by tensor to the device. NULL stays NULL. */
 const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers);
@@ -109,6 +112,8 @@ void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step);
 bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
 tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
 tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
                              tg_detail *why) TG_CHECKED;
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
