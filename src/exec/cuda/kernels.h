@@ -41,6 +41,27 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
+
+/* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */
+void tg_gpu_start_views(const tg_gpu_pass *p);
+void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
+
+/* Ends chunks: view.len, and the length of coded values. The first 8 bytes beside a chunk's values go to sides[chunk]. */
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides);
+
+/* Copies chunks from out[chunk] to spans[chunk]. */
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
+
+/* Finds the chunks of a body of `len` bytes whose lengths are in the body. known_n[i] values are in chunk first + i, if its
+ * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
+ * over. */
+void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n);
+
+/* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
+ * finite. With `share` > 0 sums are of values times it, of value_n bodies, and averages of finite values are finite. */
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n);
+
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
 
 /* Routes plain and verbatim: values to out[chunk]. Route words: to space.words. With feedback, the next residual. */
@@ -63,8 +84,8 @@ void tg_gpu_quantize_values(const tg_gpu_pass *p);
  * units[i].flat_at on (one a bin). */
 void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima);
 
-/* Adds weight times the values of a body's chunks to space.sums[flat_at of the element], or sets them. Dense chunks; symbols
- * and words are in space, or plain values and packed bits in the body. */
+/* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
+ * symbols and words are in space, or plain values and packed bits in the body. */
 void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
 
 /* The same for sparse chunks, whose coordinates are in space.positions. Elements that are not sent stay as they are. */

@@ -41,7 +41,7 @@ typedef struct tg_gpu_unit {
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state; plane p is p * (hi - lo) further */
-    double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS];
+    double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
     uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
@@ -70,10 +70,10 @@ typedef struct tg_gpu_chunk {
 
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {
-    uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that is refused; written by atomicMax */
+    uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
     uint32_t bad_chunk;  /* 2^32 - 1 less the number of the first chunk that is damaged; likewise */
-    uint32_t overflows;  /* an average of finite values is not finite */
-    uint32_t zero;
+    uint32_t bad_residual; /* likewise the first tensor of which gradient + residual, or the next residual, overflows */
+    uint32_t overflows;    /* an average of finite values is not finite */
 } tg_gpu_verdict;
 
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
@@ -99,7 +99,8 @@ typedef struct tg_gpu_pass {
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
-    const float *now; /* residual state */
+    float *const *added; /* where values of a body are added: to tensors; NULL: to space.sums */
+    const float *now;    /* residual state */
     float *next;
 
     tg_gpu_space space;

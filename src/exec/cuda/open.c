@@ -1,0 +1,243 @@
+/* Opens a plan on a GPU: takes all memory that its steps will use, and uploads the tables of kernels. */
+#include "exec/cuda/run.h"
+
+#include <string.h>
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status acquire_mirror(tg_gpu_mirror *m, const tg_gpu *gpu, uint64_t n, size_t len, tg_detail *why)
+{
+    m->len = n * len;
+    TG_TRY(tg_gpu_pin(&m->host, gpu, m->len, why));
+    return tg_gpu_acquire(&m->device, gpu, m->len, why);
+}
+
+static void release_mirror(const tg_gpu_mirror *m, const tg_gpu *gpu)
+{
+    tg_gpu_release(gpu, m->device);
+    tg_gpu_unpin(gpu, m->host);
+}
+
+static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_detail *why)
+{
+    void *block = NULL;
+    TG_TRY(tg_gpu_acquire(&block, gpu, len, why));
+    tg_gpu_fill(gpu, block, 0, len);
+    memcpy(out, &block, sizeof block);
+    return TG_OK;
+}
+
+/* What the units of a plan need together. */
+typedef struct needs {
+    bool symbols, words, values, bins;
+    uint64_t scratch_len; /* bytes a chunk */
+} needs;
+
+static needs needs_of(const tg_gpu_unit *units, size_t n)
+{
+    needs all = {0};
+    for (size_t i = 0; i < n; i++) {
+        const tg_gpu_unit *u = &units[i];
+        uint64_t scratch_len = tg_gpu_pack_scratch(u);
+        all.symbols = all.symbols || u->plain_len == 0;
+        all.words = all.words || (u->plain_len != 0 && u->coded);
+        all.values = all.values || u->coordinates != TG_AT_EVERY;
+        all.bins = all.bins || u->bin > 0;
+        all.scratch_len = scratch_len > all.scratch_len ? scratch_len : all.scratch_len;
+    }
+    return all;
+}
+
+static uint64_t staging_len(const tg_plan *plan)
+{
+    uint64_t len = 0;
+    for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
+        len += (tg_chunk_bound(plan, &plan->grid->chunks[i]) + 15) / 16 * 16;
+    }
+    return len;
+}
+
+static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const needs *need, tg_detail *why)
+{
+    enum { LEAF = 1024 };
+    const tg_gpu *gpu = run->gpu;
+    const tg_layout *l = run->plan->layout;
+    const tg_grid *grid = run->plan->grid;
+    uint64_t n = l->element_n, chunks = grid->first[grid->cells];
+    tg_gpu_space *s = &w->space;
+    TG_TRY(tg_gpu_acquire(&s->symbols, gpu, need->symbols ? 2 * n : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->values, gpu, need->values ? n * sizeof *s->values : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->values ? n * sizeof *s->positions : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
+    TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
+    TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
+    TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
+    TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
+    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, chunks * need->scratch_len, why));
+    return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
+}
+
+static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_detail *why)
+{
+    const float one = 1.0f;
+    for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
+        tg_gpu_copy(run->gpu, w->space.clips + i, &one, sizeof one);
+    }
+    return tg_gpu_wait(run->gpu, why);
+}
+
+static tg_status acquire_workspace(tg_run *run, const tg_gpu_unit *units, tg_detail *why)
+{
+    enum { LEAVES = TG_CHUNK * sizeof(float) / 4096 + 2 };
+    const tg_gpu *gpu = run->gpu;
+    const tg_layout *l = run->plan->layout;
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    needs need = needs_of(units, l->unit_n);
+    TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
+    tg_gpu_workspace *w = run->work;
+    TG_TRY(acquire_mirror(&w->grads, gpu, l->tensor_n, sizeof(void *), why));
+    TG_TRY(acquire_mirror(&w->out, gpu, chunks, sizeof(uint8_t *), why));
+    TG_TRY(acquire_mirror(&w->views, gpu, chunks, sizeof(tg_view), why));
+    TG_TRY(acquire_mirror(&w->spans, gpu, chunks, sizeof(tg_gpu_span), why));
+    TG_TRY(acquire_mirror(&w->hashes, gpu, chunks, sizeof(uint64_t), why));
+    TG_TRY(acquire_mirror(&w->sides, gpu, chunks, sizeof(uint64_t), why));
+    TG_TRY(acquire_mirror(&w->verdict, gpu, 1, sizeof(tg_gpu_verdict), why));
+    TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, chunks * LEAVES * sizeof *w->leaves, why));
+    TG_TRY(acquire_space(w, run, &need, why));
+    w->space.views = w->views.device;
+    w->space.out = w->out.device;
+    return set_clips(w, run, why);
+}
+
+static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
+{
+    const tg_gpu *gpu = run->gpu;
+    if (w == NULL) {
+        return;
+    }
+    void *const blocks[] = {w->staging,          w->scratch,      w->maxima,           w->space.sums,  w->space.clips,
+                            w->space.scales,     w->space.values, w->space.magnitudes, w->space.words, w->space.positions,
+                            w->space.symbols, w->leaves};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        tg_gpu_release(gpu, blocks[i]);
+    }
+    tg_release(&run->allocator, w->known_n);
+    const tg_gpu_mirror *const mirrors[] = {&w->verdict, &w->sides, &w->hashes, &w->spans, &w->views, &w->out, &w->grads};
+    for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
+        release_mirror(mirrors[i], gpu);
+    }
+    tg_release(&run->allocator, w);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status upload(void *out, const tg_gpu *gpu, const void *from, uint64_t len, tg_detail *why)
+{
+    void *block = NULL;
+    TG_TRY(tg_gpu_acquire(&block, gpu, len, why));
+    memcpy(out, &block, sizeof block);
+    tg_gpu_copy(gpu, block, from, len);
+    return tg_gpu_wait(gpu, why);
+}
+
+static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, tg_detail *why)
+{
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        const char *part = tg_gpu_lacks(&units[i]);
+        if (part != NULL) {
+            const char *name = plan->layout->tensors[plan->layout->units[i].pieces[0].tensor].name;
+            return tg_fail(TG_E_RECIPE, why, "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU",
+                           part, name);
+        }
+    }
+    return TG_OK;
+}
+
+/* Units are made on the host in a table that is freed again. */
+static tg_status open_units(tg_run *run, tg_gpu_unit *units, tg_detail *why)
+{
+    const tg_layout *l = run->plan->layout;
+    uint32_t piece = 0;
+    for (size_t i = 0; i < l->unit_n; i++) {
+        tg_gpu_unit_of(&units[i], &run->plan->units[i], piece);
+        piece += (uint32_t)l->units[i].piece_n;
+    }
+    TG_TRY(refuse_lacking(run->plan, units, why));
+    TG_TRY(upload(&run->units, run->gpu, units, l->unit_n * sizeof *units, why));
+    if (run->parent == NULL) {
+        return acquire_workspace(run, units, why);
+    }
+    run->work = run->parent->work;
+    return TG_OK;
+}
+
+static tg_status open_rest(tg_run *run, tg_detail *why)
+{
+    const tg_plan *plan = run->plan;
+    const tg_allocator *a = &run->allocator;
+    uint64_t chunks = plan->grid->first[plan->grid->cells];
+    void *table = NULL;
+    TG_TRY(tg_acquire_room(&table, a, chunks * sizeof(tg_gpu_chunk) + plan->layout->tensor_n * sizeof(tg_gpu_piece), why));
+    tg_gpu_fill_chunks(table, plan);
+    tg_status status = upload(&run->chunks, run->gpu, table, chunks * sizeof(tg_gpu_chunk), why);
+    if (status == TG_OK) {
+        tg_gpu_fill_pieces(table, plan->layout);
+        status = upload(&run->pieces, run->gpu, table, plan->layout->tensor_n * sizeof(tg_gpu_piece), why);
+    }
+    tg_release(a, table);
+    TG_TRY(status);
+    TG_TRY(tg_acquire(&run->stats, a, plan->layout->unit_n, sizeof *run->stats, why));
+    TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
+    TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
+    return tg_gpu_wait(run->gpu, why);
+}
+
+static tg_status open_all(tg_run *run, tg_detail *why)
+{
+    tg_gpu_unit *units = NULL;
+    TG_TRY(tg_acquire(&units, &run->allocator, run->plan->layout->unit_n, sizeof *units, why));
+    tg_status status = open_units(run, units, why);
+    tg_release(&run->allocator, units);
+    return status == TG_OK ? open_rest(run, why) : status;
+}
+
+tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a, tg_detail *why)
+{
+    tg_run *run = NULL;
+    TG_TRY(tg_acquire(&run, a, 1, sizeof *run, why));
+    run->plan = plan;
+    run->gpu = (const tg_gpu *)(const void *)opt->device; /* which begins with a tg_device */
+    run->allocator = *a;
+    run->parent = opt->shares;
+    run->only_decodes = opt->only_decodes;
+    tg_gpu_enter(run->gpu);
+    tg_status status = open_all(run, why);
+    if (status != TG_OK) {
+        tg_gpu_close(run);
+        return status;
+    }
+    *out = run;
+    return TG_OK;
+}
+
+void tg_gpu_close(tg_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    tg_allocator a = run->allocator;
+    tg_gpu_enter(run->gpu);
+    (void)tg_gpu_wait(run->gpu, NULL); /* nothing may use the memory any more */
+    tg_gpu_release(run->gpu, run->next);
+    tg_gpu_release(run->gpu, run->now);
+    tg_gpu_release(run->gpu, run->pieces);
+    tg_gpu_release(run->gpu, run->chunks);
+    tg_gpu_release(run->gpu, run->units);
+    tg_release(&a, run->stats);
+    if (run->parent == NULL) {
+        release_workspace(run->work, run);
+    }
+    tg_release(&a, run);
+}
