@@ -5,7 +5,7 @@
 #define TG_EXEC_CUDA_REGION_H
 
 #include "exec/cuda/load.h"
-#include "plan/routes.h"
+#include "exec/cuda/routes.h"
 
 /* Elements a thread has of a region: number 32 * j from `from` on. */
 enum { TG_EACH = 16 };
@@ -30,7 +30,7 @@ TG_DEVICE tg_region tg_region_of(const tg_gpu_pass &p, uint32_t unit, uint64_t a
     r.n = n;
     r.piece = tg_piece_at(p, *r.u, at);
     r.dtype = p.flat != nullptr ? 0 : r.piece->dtype;
-    r.keeps = r.u->planes > 0 && r.u->route != TG_ROUTE_LEADER;
+    r.keeps = r.u->planes > 0 && r.u->route != TG_GPU_ROUTE_LEADER;
     r.grad = nullptr;
     if (p.space.clips[unit] == 1.0f && at + n <= r.piece->at + r.piece->n) {
         r.grad = p.flat != nullptr ? (const void *)(p.flat + r.u->flat_at + (at - r.u->lo))
@@ -161,7 +161,7 @@ TG_DEVICE void tg_region_keep(const float (&g)[TG_EACH], const float (&u)[TG_EAC
 /* gradient + residual of one element again, after tg_region_keep. */
 TG_DEVICE float tg_kept_sum(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t at)
 {
-    if (u.planes > 0 && u.route != TG_ROUTE_LEADER && p.nonfinite != TG_GPU_PASS) {
+    if (u.planes > 0 && u.route != TG_GPU_ROUTE_LEADER && p.nonfinite != TG_GPU_PASS) {
         return p.next[u.residual_at + (at - u.lo)];
     }
     const tg_gpu_piece *piece = tg_piece_at(p, u, at);

@@ -1,11 +1,11 @@
-/* Sets up the selection of a plan: cuts sparse chunks into tiles, and lays out what the kernels keep. */
+/* Sets up the selection of a plan: cuts sparse chunks into patches, and lays out what the kernels keep. */
 #include "exec/cuda/select.h"
 
 #include "plan/plan.h"
 
 #include <string.h>
 
-enum { ALIGN = 256, PARAMS = 8, DRAW_SHARE = 65536, DRAW_BLOCKS = 256 };
+enum { ALIGN = 256, PARAMS = 8, DRAW_SHARE = 16384, DRAW_BLOCKS = 256 };
 
 /* ---- what a unit needs --------------------------------------------------------------------------------------------------- */
 
@@ -44,22 +44,22 @@ static bool is_short(const tg_gpu_unit *u, const tg_gpu_chunk *chunk)
     return chunk->n == u->hi - u->lo && chunk->n <= TG_GPU_SHORT;
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------------------------------- */
+/* ---- patches --------------------------------------------------------------------------------------------------------------- */
 
-/* The tile of a chunk that begins at element `at` of it. Tiles end where bins do, or with the chunk. */
-static tg_gpu_tile tile_at(const tg_gpu_unit *u, const tg_gpu_chunk *chunk, uint32_t at)
+/* The patch of a chunk that begins at element `at` of it. Patches end where bins do, or with the chunk. */
+static tg_gpu_patch patch_at(const tg_gpu_unit *u, const tg_gpu_chunk *chunk, uint32_t at)
 {
     uint32_t left = chunk->n - at, bin = u->route == TG_ROUTE_BINS || u->route == TG_ROUTE_LEADER ? u->bin : 0;
     if (bin == 0) {
-        return (tg_gpu_tile){.at = at, .n = left < TG_GPU_TILE ? left : TG_GPU_TILE};
+        return (tg_gpu_patch){.at = at, .n = left < TG_GPU_PATCH ? left : TG_GPU_PATCH};
     }
-    uint32_t whole = bin > TG_GPU_TILE ? bin : TG_GPU_TILE / bin * bin;
+    uint32_t whole = bin > TG_GPU_PATCH ? bin : TG_GPU_PATCH / bin * bin;
     uint32_t skip = (uint32_t)((chunk->at + at - u->lo) % bin);
-    return (tg_gpu_tile){.at = at, .n = left < whole - skip ? left : whole - skip, .skip = skip};
+    return (tg_gpu_patch){.at = at, .n = left < whole - skip ? left : whole - skip, .skip = skip};
 }
 
-/* Cuts all chunks; with NULL for tiles only counts. Returns the words of all masks. */
-static uint64_t cut(tg_gpu_tile *tiles, uint32_t *tile_first, uint32_t *tile_n, const tg_gpu_tables *t)
+/* Cuts all chunks; with NULL for patches only counts. Returns the words of all masks. */
+static uint64_t cut(tg_gpu_patch *patches, uint32_t *patch_first, uint32_t *patch_n, const tg_gpu_tables *t)
 {
     uint64_t words = 0;
     uint32_t n = 0;
@@ -67,25 +67,25 @@ static uint64_t cut(tg_gpu_tile *tiles, uint32_t *tile_first, uint32_t *tile_n, 
         const tg_gpu_chunk *chunk = &t->chunks[c];
         const tg_gpu_unit *u = &t->units[chunk->unit];
         uint32_t first = n;
-        if (tile_first != NULL) {
-            tile_first[c] = n;
+        if (patch_first != NULL) {
+            patch_first[c] = n;
         }
         for (uint32_t at = 0; is_sparse(u) && at < chunk->n; n++) {
-            tg_gpu_tile tile = tile_at(u, chunk, at);
-            tile.chunk = c;
-            tile.first = first;
-            tile.word_at = words;
-            if (tiles != NULL) {
-                tiles[n] = tile;
+            tg_gpu_patch patch = patch_at(u, chunk, at);
+            patch.chunk = c;
+            patch.first = first;
+            patch.word_at = words;
+            if (patches != NULL) {
+                patches[n] = patch;
             }
-            words += (tile.skip + tile.n + 31) / 32;
-            at += tile.n;
+            words += (patch.skip + patch.n + 31) / 32;
+            at += patch.n;
         }
     }
-    if (tile_first != NULL) {
-        tile_first[t->chunk_n] = n;
+    if (patch_first != NULL) {
+        patch_first[t->chunk_n] = n;
     }
-    *tile_n = n;
+    *patch_n = n;
     return words;
 }
 
@@ -106,21 +106,21 @@ static void *take(bump *b, uint64_t n, uint64_t len)
 
 /* Tables that are the same on the host and on the device. */
 typedef struct tables {
-    tg_gpu_tile *tiles;
+    tg_gpu_patch *patches;
     tg_gpu_selected *units;
-    uint32_t *unit_tiles, *shorts, *longs, *drawns;
+    uint32_t *unit_patches, *shorts, *longs, *drawns;
 } tables;
 
 typedef struct sizes {
     uint64_t words, bit_words;
-    uint32_t tile_n, short_n, long_n, drawn_n, ratio_n, draw_blocks;
+    uint32_t patch_n, short_n, long_n, drawn_n, far_n, ratio_n, draw_blocks;
 } sizes;
 
 static tables take_tables(bump *b, const tg_gpu_tables *t, const sizes *z)
 {
-    return (tables){.tiles = take(b, z->tile_n, sizeof(tg_gpu_tile)),
+    return (tables){.patches = take(b, z->patch_n, sizeof(tg_gpu_patch)),
                     .units = take(b, t->unit_n, sizeof(tg_gpu_selected)),
-                    .unit_tiles = take(b, z->tile_n, sizeof(uint32_t)),
+                    .unit_patches = take(b, z->patch_n, sizeof(uint32_t)),
                     .shorts = take(b, z->short_n, sizeof(uint32_t)),
                     .longs = take(b, z->long_n, sizeof(uint32_t)),
                     .drawns = take(b, z->drawn_n, sizeof(uint32_t))};
@@ -130,8 +130,8 @@ static void take_state(tg_gpu_selection *s, bump *b, const tg_gpu_tables *t, con
                        const tg_gpu_selection *parent)
 {
     s->masks = take(b, z->words, sizeof *s->masks);
-    s->counts = take(b, z->tile_n, sizeof *s->counts);
-    s->ties = take(b, z->tile_n, sizeof *s->ties);
+    s->counts = take(b, z->patch_n, sizeof *s->counts);
+    s->ties = take(b, z->patch_n, sizeof *s->ties);
     s->known_n = take(b, t->chunk_n, sizeof *s->known_n);
     s->tops = take(b, (uint64_t)z->long_n + z->short_n, sizeof *s->tops);
     s->cells = take(b, (uint64_t)z->long_n * TG_GPU_ROUNDS * TG_GPU_CELLS, sizeof *s->cells);
@@ -169,7 +169,7 @@ static uint32_t find_ratio(double *ratios, uint32_t *ratio_n, const double *para
 static void fill_units(tables *to, double *ratios, sizes *z, const tg_gpu_tables *t)
 {
     uint32_t ratio_n = 0;
-    *z = (sizes){.words = z->words, .tile_n = z->tile_n};
+    *z = (sizes){.words = z->words, .patch_n = z->patch_n};
     for (uint32_t i = 0; i < t->unit_n; i++) {
         const tg_gpu_unit *u = &t->units[i];
         tg_gpu_selected *s = to->units == NULL ? NULL : &to->units[i];
@@ -182,16 +182,29 @@ static void fill_units(tables *to, double *ratios, sizes *z, const tg_gpu_tables
             (void)find_ratio(NULL, &ratio_n, u->select_params);
         }
         z->bit_words += bits;
-        if (is_drawn(u) && u->route != TG_ROUTE_NONE && n > 0) {
+    }
+    z->ratio_n = ratio_n;
+}
+
+/* Units whose coordinates are drawn: those that many blocks draw first. */
+static void sort_drawn(tables *to, sizes *z, const tg_gpu_tables *t)
+{
+    for (int alone = 0; alone < 2; alone++) {
+        for (uint32_t i = 0; i < t->unit_n; i++) {
+            const tg_gpu_unit *u = &t->units[i];
+            uint64_t n = unit_n(t, u), blocks = n / DRAW_SHARE < DRAW_BLOCKS ? n / DRAW_SHARE : DRAW_BLOCKS;
+            bool is_alone = n <= TG_GPU_DRAW_ALONE || u->select == TG_GPU_SELECT_RANDOMBLOCK;
+            if (!is_drawn(u) || u->route == TG_ROUTE_NONE || n == 0 || is_alone != (alone != 0)) {
+                continue;
+            }
             if (to->drawns != NULL) {
                 to->drawns[z->drawn_n] = i;
             }
             z->drawn_n++;
-            uint64_t blocks = n / DRAW_SHARE + 1 < DRAW_BLOCKS ? n / DRAW_SHARE + 1 : DRAW_BLOCKS;
-            z->draw_blocks = blocks > z->draw_blocks ? (uint32_t)blocks : z->draw_blocks;
+            z->far_n += is_alone ? 0 : 1;
+            z->draw_blocks = !is_alone && blocks > z->draw_blocks ? (uint32_t)blocks : z->draw_blocks;
         }
     }
-    z->ratio_n = ratio_n;
 }
 
 /* Units whose largest are selected: short ones and long ones. Each is counted at its first chunk. */
@@ -215,24 +228,24 @@ static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
     }
 }
 
-/* Tiles by unit. Chunks of a unit are in order, though not side by side. */
-static void sort_tiles(tables *to, const sizes *z, const tg_gpu_tables *t)
+/* Patches by unit. Chunks of a unit are in order, though not side by side. */
+static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < t->unit_n; i++) {
-        to->units[i].tile_n = 0;
+        to->units[i].patch_n = 0;
     }
-    for (uint32_t i = 0; i < z->tile_n; i++) {
-        to->units[t->chunks[to->tiles[i].chunk].unit].tile_n++;
+    for (uint32_t i = 0; i < z->patch_n; i++) {
+        to->units[t->chunks[to->patches[i].chunk].unit].patch_n++;
     }
     for (uint32_t i = 0; i < t->unit_n; i++) {
-        to->units[i].tile_first = at;
-        at += to->units[i].tile_n;
-        to->units[i].tile_n = 0;
+        to->units[i].patch_first = at;
+        at += to->units[i].patch_n;
+        to->units[i].patch_n = 0;
     }
-    for (uint32_t i = 0; i < z->tile_n; i++) {
-        tg_gpu_selected *s = &to->units[t->chunks[to->tiles[i].chunk].unit];
-        to->unit_tiles[s->tile_first + s->tile_n++] = i;
+    for (uint32_t i = 0; i < z->patch_n; i++) {
+        tg_gpu_selected *s = &to->units[t->chunks[to->patches[i].chunk].unit];
+        to->unit_patches[s->patch_first + s->patch_n++] = i;
     }
 }
 
@@ -242,8 +255,9 @@ static sizes measure(const tg_gpu_tables *t)
 {
     sizes z = {0};
     tables none = {0};
-    z.words = cut(NULL, NULL, &z.tile_n, t);
+    z.words = cut(NULL, NULL, &z.patch_n, t);
     fill_units(&none, NULL, &z, t);
+    sort_drawn(&none, &z, t);
     sort_tops(&none, &z, t);
     return z;
 }
@@ -256,7 +270,7 @@ tg_gpu_selection_lens tg_gpu_selection_measure(const tg_gpu_tables *t, const tg_
     (void)take_tables(&host, t, &z);
     device.at = host.at;
     uint64_t copied = host.at;
-    (void)take(&host, (uint64_t)t->chunk_n + 1, sizeof *s.tile_first);
+    (void)take(&host, (uint64_t)t->chunk_n + 1, sizeof *s.patch_first);
     (void)take(&host, (uint64_t)z.ratio_n * PARAMS, sizeof *s.ratios);
     take_state(&s, &device, t, &z, parent);
     return (tg_gpu_selection_lens){.host = host.at, .device = device.at, .copied = copied};
@@ -267,7 +281,7 @@ static void note_routes(tg_gpu_selection *s, const tg_gpu_tables *t)
     for (uint32_t i = 0; i < t->unit_n; i++) {
         const tg_gpu_unit *u = &t->units[i];
         s->routes |= 1u << u->route;
-        s->has_long_bins |= u->bin > TG_GPU_TILE ? 1 : 0;
+        s->has_long_bins |= u->bin > TG_GPU_PATCH ? 1 : 0;
     }
 }
 
@@ -277,23 +291,25 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
     sizes z = measure(t);
     bump here = {.base = host}, there = {.base = device};
     tables mine = take_tables(&here, t, &z), its = take_tables(&there, t, &z);
-    uint32_t *tile_first = take(&here, (uint64_t)t->chunk_n + 1, sizeof *tile_first);
+    uint32_t *patch_first = take(&here, (uint64_t)t->chunk_n + 1, sizeof *patch_first);
     double *ratios = take(&here, (uint64_t)z.ratio_n * PARAMS, sizeof *ratios);
-    (void)cut(mine.tiles, tile_first, &z.tile_n, t);
+    (void)cut(mine.patches, patch_first, &z.patch_n, t);
     fill_units(&mine, ratios, &z, t);
+    sort_drawn(&mine, &z, t);
     sort_tops(&mine, &z, t);
-    sort_tiles(&mine, &z, t);
-    *out = (tg_gpu_selection){.tiles = its.tiles,
+    sort_patches(&mine, &z, t);
+    *out = (tg_gpu_selection){.patches = its.patches,
                               .units = its.units,
-                              .unit_tiles = its.unit_tiles,
+                              .unit_patches = its.unit_patches,
                               .shorts = its.shorts,
                               .longs = its.longs,
                               .drawns = its.drawns,
-                              .tile_first = tile_first,
+                              .patch_first = patch_first,
                               .ratios = ratios,
                               .short_n = z.short_n,
                               .long_n = z.long_n,
                               .drawn_n = z.drawn_n,
+                              .far_n = z.far_n,
                               .ratio_n = z.ratio_n,
                               .draw_blocks = z.draw_blocks};
     take_state(out, &there, t, &z, parent);
@@ -302,8 +318,8 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
 
 void tg_gpu_selection_range(uint32_t *first, uint32_t *end, const tg_gpu_selection *s, const tg_gpu_pass *p)
 {
-    *first = s->tile_first[p->first];
-    *end = s->tile_first[p->first + p->chunk_n];
+    *first = s->patch_first[p->first];
+    *end = s->patch_first[p->first + p->chunk_n];
 }
 
 double tg_gpu_selection_ratio(const tg_gpu_selection *s, uint32_t number, uint64_t step)
