@@ -1,5 +1,4 @@
-/* A GPU and a stream: memory, copies and waiting, as C functions. gpu.cu implements them by the CUDA runtime, and
- * emulate/gpu.c for tests by host memory. */
+/* A GPU and a stream: memory, copies and waiting. */
 #ifndef TG_EXEC_CUDA_GPU_H
 #define TG_EXEC_CUDA_GPU_H
 
@@ -10,6 +9,9 @@ typedef struct tg_gpu {
     int ordinal;
     void *stream;
 } tg_gpu;
+
+/* Whether a GPU can be used, and the stream is its own. */
+tg_status tg_gpu_find_device(int ordinal, void *stream, tg_detail *why) TG_CHECKED;
 
 /* Makes the GPU current for the calling thread. To be called at the start of every pass. */
 void tg_gpu_enter(const tg_gpu *gpu);

@@ -59,7 +59,8 @@ void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
 void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n);
 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
- * finite. With `share` > 0 sums are of values times it, of value_n bodies, and averages of finite values are finite. */
+ * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
+ * it, of value_n bodies, and averages of finite values are finite. */
 void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n);
 
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */

@@ -72,6 +72,7 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const nee
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
+    TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
     TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
     TG_TRY(tg_gpu_acquire(&w->scratch, gpu, chunks * need->scratch_len, why));
@@ -104,7 +105,8 @@ static tg_status acquire_workspace(tg_run *run, const tg_gpu_unit *units, tg_det
     TG_TRY(acquire_mirror(&w->sides, gpu, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_mirror(&w->verdict, gpu, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
-    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, chunks * LEAVES * sizeof *w->leaves, why));
+    TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * LEAVES * sizeof *w->leaves, why));
     TG_TRY(acquire_space(w, run, &need, why));
     w->space.views = w->views.device;
     w->space.out = w->out.device;
@@ -118,8 +120,9 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
         return;
     }
     void *const blocks[] = {w->staging,          w->scratch,      w->maxima,           w->space.sums,  w->space.clips,
+                            w->space.overflows,
                             w->space.scales,     w->space.values, w->space.magnitudes, w->space.words, w->space.positions,
-                            w->space.symbols, w->leaves};
+                            w->space.symbols, w->leaves, w->known_n_device};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
@@ -179,12 +182,19 @@ static tg_status open_rest(tg_run *run, tg_detail *why)
     const tg_allocator *a = &run->allocator;
     uint64_t chunks = plan->grid->first[plan->grid->cells];
     void *table = NULL;
-    TG_TRY(tg_acquire_room(&table, a, chunks * sizeof(tg_gpu_chunk) + plan->layout->tensor_n * sizeof(tg_gpu_piece), why));
+    TG_TRY(tg_acquire(&run->tile_first, a, chunks + 1, sizeof *run->tile_first, why));
+    uint64_t tiles = tg_gpu_fill_tiles(NULL, run->tile_first, plan);
+    uint64_t len = chunks * sizeof(tg_gpu_chunk) + plan->layout->tensor_n * sizeof(tg_gpu_piece) + tiles * sizeof(tg_gpu_tile);
+    TG_TRY(tg_acquire_room(&table, a, len, why));
     tg_gpu_fill_chunks(table, plan);
     tg_status status = upload(&run->chunks, run->gpu, table, chunks * sizeof(tg_gpu_chunk), why);
     if (status == TG_OK) {
         tg_gpu_fill_pieces(table, plan->layout);
         status = upload(&run->pieces, run->gpu, table, plan->layout->tensor_n * sizeof(tg_gpu_piece), why);
+    }
+    if (status == TG_OK) {
+        (void)tg_gpu_fill_tiles(table, run->tile_first, plan);
+        status = upload(&run->tiles, run->gpu, table, tiles * sizeof(tg_gpu_tile), why);
     }
     tg_release(a, table);
     TG_TRY(status);
@@ -229,9 +239,11 @@ void tg_gpu_close(tg_run *run)
     }
     tg_allocator a = run->allocator;
     tg_gpu_enter(run->gpu);
-    (void)tg_gpu_wait(run->gpu, NULL); /* nothing may use the memory any more */
+    tg_gpu_settle(run);
     tg_gpu_release(run->gpu, run->next);
     tg_gpu_release(run->gpu, run->now);
+    tg_gpu_release(run->gpu, run->tiles);
+    tg_release(&a, run->tile_first);
     tg_gpu_release(run->gpu, run->pieces);
     tg_gpu_release(run->gpu, run->chunks);
     tg_gpu_release(run->gpu, run->units);

@@ -12,6 +12,8 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                          .chunks = run->chunks,
                          .first = (uint32_t)first,
                          .chunk_n = (uint32_t)(end - first),
+                         .tiles = run->tiles + run->tile_first[first],
+                         .tile_n = run->tile_first[end] - run->tile_first[first],
                          .now = run->now,
                          .next = run->next,
                          .space = w->space,
@@ -52,6 +54,13 @@ tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
         return run->failed;
     }
     return TG_OK;
+}
+
+void tg_gpu_settle(const tg_run *run)
+{
+    if (tg_gpu_wait(run->gpu, NULL) != TG_OK) {
+        return; /* a GPU that has failed stays failed */
+    }
 }
 
 void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)

@@ -26,6 +26,7 @@ typedef struct tg_gpu_workspace {
     uint8_t *scratch;        /* device: of coded packs, scratch_len bytes a chunk */
     float *maxima;           /* device: of bins */
     uint32_t *known_n;       /* host: coordinates in a chunk that are known without a frame */
+    uint32_t *known_n_device;
     tg_gpu_selection *selection;
     uint64_t step;           /* that is encoded or decoded */
     const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
@@ -41,6 +42,8 @@ struct tg_run {
     tg_gpu_unit *units; /* device, likewise the next */
     tg_gpu_piece *pieces;
     tg_gpu_chunk *chunks;
+    tg_gpu_tile *tiles;
+    uint32_t *tile_first; /* host: of each chunk */
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;
@@ -54,6 +57,9 @@ struct tg_run {
 void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *unit, uint32_t piece_first);
 void tg_gpu_fill_pieces(tg_gpu_piece *out, const tg_layout *layout);
 void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
+
+/* Tiles of all chunks, those of chunk i from first[i] to first[i + 1] - 1. `out` may be NULL, to count them. */
+uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
 
 /* The part of a unit's recipe that has no kernel; NULL: all have one. */
 const char *tg_gpu_lacks(const tg_gpu_unit *unit);
@@ -76,6 +82,9 @@ void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from
 /* Clears the verdict at the start of a pass; downloads it and waits at the end. */
 void tg_gpu_clear_verdict(const tg_run *run);
 tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
+/* Waits, in functions that cannot fail: the next pass does. */
+void tg_gpu_settle(const tg_run *run);
 
 /* Notes a failure of a pass that returns nothing. */
 void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
@@ -104,6 +113,10 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
                              tg_detail *why) TG_CHECKED;
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why) TG_CHECKED;
+/* Views of a body's chunks and where they are, to the device. Reads their symbols, words and coordinates into space. */
+void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_body_view *view);
+void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body);
+
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
                           const tg_sink *sink) TG_CHECKED;

@@ -1,10 +1,15 @@
 /* Makes the tables of kernels from a plan. */
 #include "exec/cuda/run.h"
 
-#include "kernels/digits.h"
+#include "exec/cuda/routes.h"
 #include "recipe/parts.h"
 
-#include <string.h>
+/* Kernels know plan.h by these names. */
+_Static_assert((int)TG_GPU_ROUTE_LEADER == (int)TG_ROUTE_LEADER && (int)TG_GPU_ROUTE_SCALED == (int)TG_ROUTE_SCALED &&
+                   (int)TG_GPU_ROUTE_PLAIN == (int)TG_ROUTE_PLAIN,
+               "routes");
+_Static_assert((int)TG_GPU_AT_INDICES == (int)TG_AT_INDICES && (int)TG_GPU_VALUES_SIGNS == (int)TG_VALUES_SIGNS, "kinds");
+_Static_assert((int)TG_GPU_SCALE_ONE == (int)TG_SCALE_ONE && (int)TG_GPU_SCALE_NONE == (int)TG_SCALE_NONE, "scales");
 
 /* Parameters that kernels use; parts in frames have no more. */
 static void take_params(double *out, size_t cap, const tg_part *part, const double *params)
@@ -84,6 +89,22 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
                                 .leaf_at = leaves};
         leaves += (chunk->n + LEAF - 1) / LEAF;
     }
+}
+
+uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
+{
+    const tg_grid *grid = plan->grid;
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        first[i] = n;
+        for (uint32_t from = 0; from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
+            if (out != NULL) {
+                out[n] = (tg_gpu_tile){(uint32_t)i, from};
+            }
+        }
+    }
+    first[grid->first[grid->cells]] = n;
+    return n;
 }
 
 /* ---- what is lacking --------------------------------------------------------------------------------------------------- */

@@ -68,6 +68,13 @@ typedef struct tg_gpu_chunk {
     uint32_t zero;
 } tg_gpu_chunk;
 
+enum { TG_GPU_TILE = 4096 }; /* elements */
+
+/* A tile of a chunk: what one block takes in passes over all elements. */
+typedef struct tg_gpu_tile {
+    uint32_t chunk, from;
+} tg_gpu_tile;
+
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {
     uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
@@ -87,6 +94,7 @@ typedef struct tg_gpu_space {
     double *magnitudes;  /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
     float *scales;       /* of each unit */
     float *clips;        /* of each unit: the factor that bounds the norm of its gradient */
+    uint32_t *overflows; /* of each chunk: whether an average is not finite */
     float *sums;         /* one an element of the domain, while bodies are summed */
 } tg_gpu_space;
 
@@ -96,6 +104,8 @@ typedef struct tg_gpu_pass {
     const tg_gpu_piece *pieces;
     const tg_gpu_chunk *chunks;
     uint32_t first, chunk_n;
+    const tg_gpu_tile *tiles; /* of these chunks */
+    uint32_t tile_n;
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
