@@ -70,14 +70,14 @@ TG_DEVICE void tg_rice_scan(tg_rice_part *part, const tg_bit_stream &s, uint32_t
 TG_DEVICE void tg_rice_meet(tg_rice_part *part, const tg_bit_stream &s, uint32_t k, uint32_t limit)
 {
     __shared__ uint32_t ends[TG_INDEX_THREADS + 1];
-    bool changes = true;
+    bool has_bits = part->start < limit, changes = has_bits;
     do {
         if (changes) {
             tg_rice_scan(part, s, k, limit);
             ends[threadIdx.x + 1] = part->end;
         }
         __syncthreads();
-        uint32_t start = threadIdx.x == 0 ? 0 : ends[threadIdx.x];
+        uint32_t start = threadIdx.x == 0 || !has_bits ? part->start : ends[threadIdx.x];
         changes = start != part->start;
         part->start = start;
     } while (__syncthreads_or(changes));
@@ -101,7 +101,7 @@ TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t k)
     tg_rice_part part = {from, 0, 0, 0};
     tg_rice_meet(&part, s, k, limit);
     uint32_t number = tg_block_scan(part.codes, &codes), at = part.start;
-    uint64_t all, next = tg_block_scan(part.elements, &all), gap;
+    uint64_t all, next = tg_block_scan(part.elements, &all), gap = 0;
     bool is_bad = codes < x.count;
     for (uint32_t i = 0; i < part.codes && number < x.count; i++, number++) {
         (void)tg_rice_code(&at, &gap, s, k); /* it was complete before */
