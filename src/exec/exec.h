@@ -18,7 +18,7 @@ typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
     size_t payload_len; /* without the headers of chunks */
-    uint64_t *hashes;   /* of its chunks, little-endian words; set before it is written */
+    uint64_t *hashes;   /* of its chunks, little-endian words, after one word for `seal`; set before it is written */
 } tg_body;
 
 /* A body whose chunks were found: one view each. */
@@ -79,6 +79,13 @@ typedef struct tg_executor {
      * one of them. Fills the next residual. Bodies must have space for tg_body_bound. */
     tg_status (*write)(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why);
+
+    /* Completes the frame around a cell's body, which was written last: `front`, the bytes before it, and the checksum after it. */
+    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
+                 size_t front_len);
+
+    /* Whether the gradients that were written last are refused, if `write` does not wait until that is known. */
+    tg_status (*verdict)(tg_run *run, const tg_source *source, tg_detail *why);
 
     /* Finds the chunks of a cell's body, of `len` bytes at view->bytes, and checks their lengths, and that nothing is left
      * over. */

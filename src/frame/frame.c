@@ -93,13 +93,7 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
     tg_put_field(at + 32, 8, step);
     tg_put_field(at + 40, 8, c->layout->description.fingerprint);
     memcpy(at + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
-    /* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
-    uint64_t *hashes = c->hashes + grid->first[slice] + slice;
-    hashes[0] = TG_LITTLE64(tg_hash(at, front));
-    uint64_t checksum = tg_hash(hashes, (1 + grid->first[slice + 1] - grid->first[slice]) * sizeof *hashes);
-    c->executor->store(c->device, frame, at, front);
-    tg_put_field(at, TG_FRAME_CHECKSUM, checksum);
-    c->executor->store(c->device, frame + len - TG_FRAME_CHECKSUM, at, TG_FRAME_CHECKSUM);
+    c->executor->seal(c->run, plan, slice, body, frame, at, front);
     return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
 
@@ -108,13 +102,13 @@ tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8
 {
     for (uint32_t s = from; s < to; s++) {
         c->bodies[s - from] =
-            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = c->hashes + plan->grid->first[s] + s + 1};
+            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = c->hashes + plan->grid->first[s] + s};
     }
     TG_TRY(c->executor->write(c->bodies, c->run, plan, from, to, source, why));
     for (uint32_t s = from; s < to; s++) {
         out[s - from] = enclose(dst[s - from], c, plan, &c->bodies[s - from], s, step);
     }
-    return TG_OK;
+    return c->executor->verdict(c->run, source, why);
 }
 
 size_t tg_encode_bound(const tg_codec *c)

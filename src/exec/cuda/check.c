@@ -76,9 +76,16 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 
 void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body)
 {
-    (void)p;
-    (void)run;
-    (void)body;
+    const tg_gpu_uses *uses = &run->uses;
+    if (uses->symbols) {
+        tg_gpu_read_symbols(p, body, run->work->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_read_words(p, body, run->work->scratch);
+    }
+    if (uses->sparse) {
+        tg_gpu_read_indices(p, body, &run->selection);
+    }
 }
 
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_body_view *view)
@@ -104,14 +111,13 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, first, end);
     tg_gpu_clear_verdict(run);
     tg_gpu_upload_views(run, first, end, view);
-    tg_gpu_hash_chunks(run, first, end);
+    tg_gpu_hash_chunks(run, cell);
     tg_gpu_read_body(&p, run, view->bytes);
-    tg_gpu_download(run, &run->work->hashes, first, end - first, sizeof *hashes);
+    TG_TRY(tg_gpu_read_hashes(hashes, run, cell, why));
     TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
     if (verdict.bad_chunk != 0) {
         return damaged(plan, UINT32_MAX - verdict.bad_chunk, why);
     }
-    memcpy(hashes, (const uint64_t *)run->work->hashes.host + first, (end - first) * sizeof *hashes);
     run->work->held = view->bytes;
     run->work->held_cell = cell;
     return TG_OK;

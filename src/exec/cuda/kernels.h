@@ -41,6 +41,10 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which is set to `front`. n is at most
+ * 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream);
+
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 
 /* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */
@@ -69,6 +73,13 @@ void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, fl
 void tg_gpu_encode_plain(const tg_gpu_pass *p);
 
 /* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
+
+/* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
+const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
+
+/* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
+ * host function. */
+uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
 
 /* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
  * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
@@ -100,6 +111,9 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* What kernels below lack for a unit; NULL: nothing. A host function. */
+const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
 
 /* Bytes of scratch a chunk that packing or reading coded chunks of a unit needs; 0: none. A host function. */
 uint64_t tg_gpu_pack_scratch(const tg_gpu_unit *unit);

@@ -20,6 +20,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                          .verdict = w->verdict.device,
                          .seed = plan->layout->seed,
                          .step = w->step,
+                         .kinds = run->uses.kinds,
                          .rank = plan->rank,
                          .nonfinite = (uint8_t)plan->nonfinite,
                          .is_answer = plan->is_answer,
@@ -71,18 +72,31 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
     }
 }
 
-void tg_gpu_hash_chunks(tg_run *run, size_t first, size_t end)
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell)
 {
     enum { LEAF = 4096 };
     const tg_gpu_workspace *w = run->work;
+    const tg_grid *grid = run->plan->grid;
     const tg_gpu_span *spans = w->spans.host;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
     uint64_t longest = 1;
     for (size_t i = first; i < end; i++) {
         longest = spans[i].len > longest ? spans[i].len : longest;
     }
     uint32_t leaf_cap = (uint32_t)((longest + LEAF - 1) / LEAF);
-    tg_gpu_hash((uint64_t *)w->hashes.device + first, w->leaves, (const tg_gpu_span *)w->spans.device + first,
+    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, (const tg_gpu_span *)w->spans.device + first,
                 (uint32_t)(end - first), leaf_cap, run->gpu->stream);
+}
+
+tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why)
+{
+    const tg_gpu_mirror *m = &run->work->hashes;
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], n = grid->first[cell + 1] - first;
+    tg_gpu_download(run, m, first + cell + 1, n, sizeof *out);
+    TG_TRY(tg_gpu_wait(run->gpu, why));
+    memcpy(out, (const uint64_t *)m->host + first + cell + 1, n * sizeof *out);
+    return TG_OK;
 }
 
 const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers)

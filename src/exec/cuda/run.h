@@ -4,12 +4,26 @@
 
 #include "exec/cuda/gpu.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/select.h"
 
 /* Arrays on the host, pinned, and their copies on the device: what passes upload and download. */
 typedef struct tg_gpu_mirror {
     void *host, *device;
     uint64_t len;
 } tg_gpu_mirror;
+
+/* The step whose coordinates are drawn, if any are. */
+typedef struct tg_gpu_drawn {
+    uint64_t step;
+    bool is_drawn;
+} tg_gpu_drawn;
+
+/* What the units of a plan need together, so that no other kernels are launched. */
+typedef struct tg_gpu_uses {
+    bool plain, symbols, words, sparse, scales, bins, coded;
+    uint32_t kinds;       /* of quantizers */
+    uint64_t scratch_len; /* bytes a chunk of coded packs */
+} tg_gpu_uses;
 
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_gpu_workspace {
@@ -18,7 +32,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror out;       /* space.out */
     tg_gpu_mirror views;     /* space.views */
     tg_gpu_mirror spans;     /* chunks where they are hashed */
-    tg_gpu_mirror hashes;    /* of chunks */
+    tg_gpu_mirror hashes;    /* of chunks: those of a cell after one word for what stands before the body */
     tg_gpu_mirror sides;     /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
     uint64_t *leaves;        /* device: hashes of leaves */
@@ -27,8 +41,8 @@ typedef struct tg_gpu_workspace {
     float *maxima;           /* device: of bins */
     uint32_t *known_n;       /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
-    tg_gpu_selection *selection;
     uint64_t step;           /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;     /* host: of each group */
     const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
@@ -44,6 +58,9 @@ struct tg_run {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
     uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_selection selection;
+    void *selection_host, *selection_device; /* its memory */
+    tg_gpu_uses uses;
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;
@@ -89,8 +106,11 @@ void tg_gpu_settle(const tg_run *run);
 /* Notes a failure of a pass that returns nothing. */
 void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
 
-/* Hashes chunks [first, end), whose places are in the mirror of spans, to the mirror of hashes, both on the device. */
-void tg_gpu_hash_chunks(tg_run *run, size_t first, size_t end);
+/* Hashes the chunks of a cell, whose places are in the mirror of spans, to the mirror of hashes, both on the device. */
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell);
+
+/* Downloads these hashes and waits. */
+tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why) TG_CHECKED;
 
 /* Pointers by tensor to the device. NULL stays NULL. */
 const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers);
@@ -109,6 +129,8 @@ void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step);
 bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
 tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
 tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
                              tg_detail *why) TG_CHECKED;
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,

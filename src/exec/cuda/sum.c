@@ -3,8 +3,6 @@
 
 #include "kernels/range.h"
 
-#include <string.h>
-
 /* What a sum is made of. */
 typedef struct adding {
     tg_run *run;
@@ -40,18 +38,17 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
         w->held = NULL;
     }
     tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
-    tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
+    if (a->run->uses.sparse) {
+        tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
+    }
 }
 
 /* The hashes of a body's chunks, which were uploaded. */
 static void hash_body(const adding *a, size_t b)
 {
-    tg_gpu_hash_chunks(a->run, a->first, a->end);
-    tg_gpu_download(a->run, &a->run->work->hashes, a->first, a->end - a->first, sizeof(uint64_t));
     tg_detail why;
-    tg_gpu_note_failure(a->run, tg_gpu_wait(a->run->gpu, &why), &why);
-    memcpy(a->bodies[b].hashes + 1, (const uint64_t *)a->run->work->hashes.host + a->first,
-           (a->end - a->first) * sizeof(uint64_t));
+    tg_gpu_hash_chunks(a->run, a->cell);
+    tg_gpu_note_failure(a->run, tg_gpu_read_hashes(a->bodies[b].hashes + 1, a->run, a->cell, &why), &why);
 }
 
 static void deliver(const adding *a, const tg_sink *sink, float share)

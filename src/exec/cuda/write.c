@@ -2,6 +2,8 @@
  * in place. Other chunks are written aside, each with space for its bound, and copied together when their lengths are known. */
 #include "exec/cuda/run.h"
 
+#include "kernels/hash.h"
+
 #include <string.h>
 
 /* Where chunks of the cells go. Returns whether they are in place already. */
@@ -30,11 +32,36 @@ static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *
 }
 
 /* All kernels, in the order that kernels.h gives. */
-static void encode(const tg_gpu_pass *p, const tg_run *run)
+static void encode(const tg_gpu_pass *p, tg_run *run)
 {
+    const tg_gpu_workspace *w = run->work;
+    const tg_gpu_uses *uses = &run->uses;
     tg_gpu_start_views(p);
-    tg_gpu_encode_plain(p);
-    tg_gpu_end_chunks(p, run->work->sides.device);
+    if (uses->plain) {
+        tg_gpu_encode_plain(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_quantize_dense(p);
+    }
+    if (uses->sparse) {
+        tg_gpu_select_sparse(p, &run->selection, w->maxima);
+        tg_gpu_lay_out_sparse(p);
+        tg_gpu_encode_values(p);
+        tg_gpu_quantize_values(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_pack_symbols(p, w->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_pack_words(p, w->scratch);
+    }
+    if (uses->scales) {
+        tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+    }
+    if (uses->sparse) {
+        tg_gpu_write_indices(p);
+    }
+    tg_gpu_end_chunks(p, w->sides.device);
 }
 
 /* What chunks became, once their kernels are done. */
@@ -97,13 +124,19 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     if (!in_place) {
         tg_gpu_move(&p, run->work->spans.device);
     }
-    tg_gpu_hash_chunks(run, first, end);
-    tg_gpu_download(run, &run->work->hashes, first, end - first, sizeof(uint64_t));
-    TG_TRY(tg_gpu_wait(run->gpu, why));
-    const uint64_t *hashes = run->work->hashes.host;
     for (uint32_t s = from; s < to; s++) {
-        memcpy(bodies[s - from].hashes, hashes + grid->first[s],
-               (grid->first[s + 1] - grid->first[s]) * sizeof *hashes); /* devices are little-endian, and so are their hosts */
+        tg_gpu_hash_chunks(run, s);
     }
     return TG_OK;
+}
+
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
+                 size_t front_len)
+{
+    const tg_grid *grid = plan->grid;
+    uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + cell;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_copy(run->gpu, frame, front, front_len);
+    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(1 + grid->first[cell + 1] - grid->first[cell]),
+                      tg_hash(front, front_len), run->gpu->stream);
 }
