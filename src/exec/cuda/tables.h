@@ -68,7 +68,7 @@ typedef struct tg_gpu_chunk {
     uint32_t zero;
 } tg_gpu_chunk;
 
-enum { TG_GPU_TILE = 4096 }; /* elements */
+#define TG_GPU_TILE 4096u /* elements */
 
 /* A tile of a chunk: what one block takes in passes over all elements. */
 typedef struct tg_gpu_tile {
