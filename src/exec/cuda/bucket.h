@@ -166,8 +166,8 @@ TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint
     }
 }
 
-/* A leaf of a bucket into a warp's registers, 0 after its end. */
-TG_DEVICE void tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf)
+/* A leaf of a bucket into a warp's registers, 0 after its end. Returns the largest key of a lane's values. */
+TG_DEVICE uint32_t tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf)
 {
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, most = TG_KEY_INF;
     if (b.floats != nullptr || b.halves != nullptr) {
@@ -179,12 +179,16 @@ TG_DEVICE void tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_g
         }
     }
     if (most < TG_KEY_INF || b.is_sparse) {
-        return;
+        return most;
     }
+    most = 0;
     TG_ROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
-        tg_lane_put(v, k, from + 32 * k < b.n ? tg_bucket_element(p, b, from + 32 * k) : 0.0f);
+        float value = from + 32 * k < b.n ? tg_bucket_element(p, b, from + 32 * k) : 0.0f;
+        tg_lane_put(v, k, value);
+        most = max(most, tg_key(value));
     }
+    return most;
 }
 
 TG_DEVICE void tg_store_symbol(const tg_gpu_bucket &b, uint32_t i, unsigned symbol)

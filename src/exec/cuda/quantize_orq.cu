@@ -19,7 +19,7 @@ TG_DEVICE float from_order(uint32_t key)
 
 struct greedy : tg_rounding {
     static constexpr unsigned KIND = TG_KIND_GREEDY;
-    static constexpr bool DRAWS = true, CHECKS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     const float *levels; /* as the decoder sees them, times scale */
     const float *sent;   /* as the decoder sees them */
     uint32_t level_n;
