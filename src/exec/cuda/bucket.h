@@ -144,24 +144,25 @@ TG_DEVICE float tg_lane_get(const float v[TG_LANE_N], unsigned k)
     return value;
 }
 
-TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint32_t from)
+/* With IS_WHOLE, no value of the leaf is after the end of the bucket. */
+template <bool IS_WHOLE> TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint32_t from)
 {
     if (b.halves == nullptr) {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = from + 32 * k < b.n ? b.floats[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < b.n ? b.floats[from + 32 * k] : 0.0f;
         }
     } else {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            uint16_t half = from + 32 * k < b.n ? b.halves[from + 32 * k] : (uint16_t)0;
+            uint16_t half = IS_WHOLE || from + 32 * k < b.n ? b.halves[from + 32 * k] : (uint16_t)0;
             v[k] = b.is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
         }
     }
     if (b.residual != nullptr) {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = from + 32 * k < b.n ? v[k] + b.decay * b.residual[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < b.n ? v[k] + b.decay * b.residual[from + 32 * k] : 0.0f;
         }
     }
 }
@@ -171,7 +172,11 @@ TG_DEVICE uint32_t tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const 
 {
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, most = TG_KEY_INF;
     if (b.floats != nullptr || b.halves != nullptr) {
-        tg_load_in_place(v, b, from);
+        if ((leaf + 1) * TG_LEAF_N <= b.n) {
+            tg_load_in_place<true>(v, b, from);
+        } else {
+            tg_load_in_place<false>(v, b, from);
+        }
         most = 0;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {

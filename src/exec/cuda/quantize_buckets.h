@@ -216,8 +216,10 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
         float values[TG_LANE_N];
         tg_gpu_bucket b = tg_bucket_of(p, s.chunk, i * bucket_n, bucket_n, count);
         tg_team<WARPS, IS_RESIDENT> team(p, b, space, values);
-        if (IS_RESIDENT || Q::CHECKS) {
+        if (Q::CHECKS) {
             team.load();
+        } else if (team.warp < team.leaves()) {
+            (void)tg_load_leaf(values, p, b, team.warp);
         }
         tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], key);
     }
