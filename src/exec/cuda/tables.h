@@ -42,6 +42,7 @@ typedef struct tg_gpu_unit {
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state; plane p is p * (hi - lo) further */
     double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS];
+    double symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
     uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
@@ -96,6 +97,9 @@ typedef struct tg_gpu_pass {
     const tg_gpu_piece *pieces;
     const tg_gpu_chunk *chunks;
     uint32_t first, chunk_n;
+    uint32_t longest; /* elements of the longest of these chunks, or more; 0: not known */
+    uint32_t packs;   /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
+                         for units with `coded`; 0: not known */
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
