@@ -113,17 +113,18 @@ void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, 
 /* ---- pack*.cu: symbols and words to bytes and back ------------------------------------------------------------------------------ */
 
 /* Symbols of all chunks that have some: as bits, or coded with the form byte, to out[chunk] + view.symbols. Sets view.indices to
- * where they end. `scratch` has scratch_len bytes a chunk, see tg_gpu_pack_scratch. */
+ * where they end. `scratch` has tg_gpu_pack_scratch bytes, aligned to 256. */
 void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* What kernels below lack for a unit; NULL: nothing. A host function. */
-const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
+/* Bytes of scratch that packing or reading chunk_n chunks of element_n elements in all takes, if some are coded. A host
+ * function. */
+uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 
-/* Bytes of scratch a chunk that packing or reading coded chunks of a unit needs; 0: none. A host function. */
-uint64_t tg_gpu_pack_scratch(const tg_gpu_unit *unit);
+/* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */
+const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
 
 /* Reads symbols, words: from `body` by space.views to space.symbols and space.words, for all chunks with `coded`, and for sparse
  * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. Damage goes to the verdict. */

@@ -45,7 +45,6 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
     tg_gpu_uses all = {0};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
-        uint64_t scratch_len = tg_gpu_pack_scratch(u);
         bool is_dense = u->coordinates == TG_AT_EVERY;
         all.plain = all.plain || (is_dense && u->plain_len != 0);
         all.symbols = all.symbols || u->plain_len == 0;
@@ -55,7 +54,8 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         all.kinds |= tg_gpu_quantize_kinds(u);
-        all.scratch_len = scratch_len > all.scratch_len ? scratch_len : all.scratch_len;
+        all.coded = all.coded || u->coded;
+        all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
     return all;
 }
@@ -87,7 +87,7 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
     TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
-    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, chunks * need->scratch_len, why));
+    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
@@ -257,24 +257,26 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
 }
 
 /* Leaves of the longest chunk that a frame may hold, whatever a recipe would send: any number of elements. */
-static uint32_t leaf_cap_of(const tg_plan *plan)
+static void find_longest(tg_run *run)
 {
+    const tg_plan *plan = run->plan;
     enum { HEADERS = TG_CHUNK_HEADER + TG_CODED_HEADER };
     uint64_t longest = 1;
     for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
         const tg_chunk *chunk = &plan->grid->chunks[i];
+        run->longest = chunk->n > run->longest ? chunk->n : run->longest;
         const tg_unit_plan *u = &plan->units[chunk->unit];
         uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
         uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;
         longest = u->route != TG_ROUTE_NONE && len > longest ? len : longest;
     }
-    return (uint32_t)((longest + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+    run->leaf_cap = (uint32_t)((longest + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
 }
 
 static tg_status open_all(tg_run *run, tg_detail *why)
 {
     const tg_plan *plan = run->plan;
-    run->leaf_cap = leaf_cap_of(plan);
+    find_longest(run);
     TG_TRY(open_tables(run, why));
     if (run->parent == NULL) {
         TG_TRY(acquire_workspace(run, why));

@@ -24,8 +24,9 @@ typedef struct tg_gpu_drawn {
 typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
     bool fits; /* statistics need what travels beside values */
-    uint32_t kinds;       /* of quantizers */
-    uint64_t scratch_len; /* bytes a chunk of coded packs */
+    bool coded;
+    uint32_t kinds; /* of quantizers */
+    uint32_t packs; /* of symbols and words */
 } tg_gpu_uses;
 
 enum { TG_GPU_FRONT = 48, TG_GPU_CHECKSUM = 8 }; /* bytes of a frame that are fetched ahead: the first, and the last */
@@ -56,7 +57,7 @@ typedef struct tg_gpu_workspace {
     tg_view *host_views;     /* host: space for the views of a body */
     uint64_t *leaves;        /* device: hashes of leaves */
     uint8_t *staging;        /* device: chunks whose length is not known, each with space for its bound */
-    uint8_t *scratch;        /* device: of coded packs, scratch_len bytes a chunk */
+    uint8_t *scratch;        /* device: of coded packs */
     float *maxima;           /* device: of bins */
     uint32_t *known_n;       /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
@@ -81,6 +82,7 @@ struct tg_run {
     void *selection_host, *selection_device; /* its memory */
     tg_gpu_uses uses;
     uint32_t leaf_cap; /* leaves of the longest chunk */
+    uint32_t longest;  /* elements of the longest chunk */
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;
