@@ -112,6 +112,11 @@ TG_DEVICE uint32_t tg_key(float value)
     return __float_as_uint(value) & 0x7fffffffu;
 }
 
+TG_DEVICE float tg_quiet(float nan)
+{
+    return __uint_as_float(__float_as_uint(nan) | 0x400000u);
+}
+
 #define TG_KEY_INF 0x7f800000u
 
 /* One value, by the policy for NaN and Inf, clips and feedback; updates what the feedback keeps beside the residual. */
@@ -122,7 +127,7 @@ TG_DEVICE float tg_bucket_element(const tg_gpu_pass &p, const tg_gpu_bucket &b, 
     float g = tg_load_gradient(p, u, b.unit, piece, b.at + i);
     float sum = tg_add_residual(p, u, piece, g, b.at + i);
     tg_keep_state(p, u, g, b.at + i, false);
-    return sum;
+    return g != g ? tg_quiet(g) : sum; /* the NaN that a CPU would give */
 }
 
 /* v[k] = value, for a k that is not known when this is compiled, so that v stays in registers. */
