@@ -81,8 +81,8 @@ typedef struct tg_executor {
                        const tg_source *source, tg_detail *why);
 
     /* Completes the frame around a cell's body, which was written last: `front`, the bytes before it, and the checksum after it. */
-    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
-                 size_t front_len);
+    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
 
     /* Whether the gradients that were written last are refused, if `write` does not wait until that is known. */
     tg_status (*verdict)(tg_run *run, const tg_source *source, tg_detail *why);
@@ -126,8 +126,8 @@ typedef struct tg_executor {
     void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 
     /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. `run` may be NULL. */
-    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
-                       size_t len, tg_detail *why);
+    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why);
 
     /* Bytes of the host to a frame. */
     void (*store)(const tg_device *device, uint8_t *to, const void *from, size_t len);

@@ -21,7 +21,8 @@ static void clear_sums(const adding *a)
         const tg_chunk *chunk = &grid->chunks[i];
         const tg_unit_plan *u = &a->run->plan->units[chunk->unit];
         if (u->coordinates != TG_AT_EVERY || u->route == TG_ROUTE_NONE) {
-            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0, chunk->n * sizeof(float));
+            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0,
+                        chunk->n * sizeof(float));
         }
     }
 }
@@ -57,8 +58,9 @@ static void hash_body(const adding *a, size_t b)
 
 static void deliver(const adding *a, const tg_sink *sink, float share)
 {
-    void *const *averages = sink->averages == NULL ? NULL : (void *const *)tg_gpu_upload_pointers(
-                                                                a->run, (const void *const *)sink->averages);
+    void *const *averages = sink->averages == NULL
+                                ? NULL
+                                : (void *const *)tg_gpu_upload_pointers(a->run, (const void *const *)sink->averages);
     tg_gpu_deliver(&a->pass, averages, sink->flat, sink->divisor, share, (uint32_t)a->body_n);
 }
 
