@@ -22,7 +22,7 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     TG_TRY(tg_acquire(&mail->recvs, a, x->world, sizeof *mail->recvs, why));
     TG_TRY(tg_acquire(&mail->payload, a, x->world, sizeof *mail->payload, why));
     TG_TRY(tg_acquire(&mail->in, a, x->world, sizeof *mail->in, why));
-    TG_TRY(x->codec->executor->acquire(&mail->in_space, a, len, why));
+    TG_TRY(x->codec->executor->acquire(&mail->in_space, x->codec->device, a, len, why));
     for (uint32_t p = 0; p < x->world; p++) {
         mail->in[p].data = mail->in_space + p * mail->in_cap;
     }
@@ -42,7 +42,7 @@ static void release_lane(const tg_lane *lane, const tg_exchange *x)
     tg_release(a, lane->lengths.recvs);
     tg_release(a, lane->lengths.sends);
     if (x->codec != NULL) {
-        x->codec->executor->release(a, lane->mail.in_space);
+        x->codec->executor->release(x->codec->device, a, lane->mail.in_space);
     }
     tg_release(a, lane->mail.in);
     tg_release(a, lane->mail.payload);

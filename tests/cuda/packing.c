@@ -171,7 +171,7 @@ static tg_gpu_unit unit_of(const packing_chunk *c)
 void packing_open(packing *p)
 {
     const uint32_t first = 3; /* chunks before those of the pass are not its concern */
-    uint32_t n = p->chunk_n, packs = 0;
+    uint32_t n = p->chunk_n, packs = 0, tile_n = 0;
     p->units = get_memory((n + first) * sizeof *p->units);
     p->table = get_memory((n + first) * sizeof *p->table);
     p->elements = 5;
@@ -184,7 +184,15 @@ void packing_open(packing *p)
         p->elements += p->table[i + first].n;
         p->out_len += (uint64_t)c->count * 5 + 1200;
         packs |= 1u << c->pack;
-        p->pass.longest = p->pass.longest > c->count ? p->pass.longest : c->count;
+        tile_n += (p->table[i + first].n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+    }
+    p->tiles = get_memory(tile_n * sizeof *p->tiles);
+    p->pass.tiles = p->tiles;
+    p->pass.tile_n = 0;
+    for (uint32_t i = first; i < n + first; i++) {
+        for (uint32_t from = 0; from < p->table[i].n; from += TG_GPU_TILE) {
+            p->tiles[p->pass.tile_n++] = (tg_gpu_tile){.chunk = i, .from = from};
+        }
     }
     p->out = get_memory(p->out_len);
     p->body = get_memory(p->out_len);
@@ -206,6 +214,7 @@ void packing_close(packing *p)
 {
     void *all[] = {p->units,
                    p->table,
+                   p->tiles,
                    p->out,
                    p->body,
                    p->scratch,

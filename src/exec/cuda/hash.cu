@@ -229,3 +229,34 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
         TG_LAUNCH(hash_spans, (span_n + WARPS - 1) / WARPS, WARPS * TG_WARP, stream, out, leaves, spans, span_n, leaf_cap);
     }
 }
+
+/* One block: the leaves of the words, a warp each, then their hashes. */
+__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front)
+{
+    __shared__ uint64_t leaves[LEAF / 8];
+    unsigned warp = threadIdx.x / TG_WARP;
+    uint64_t len = (uint64_t)n * 8, leaf_n = (len + LEAF - 1) / LEAF;
+    if (threadIdx.x == 0) {
+        words[0] = front;
+    }
+    __syncthreads();
+    for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
+        uint64_t left = len - leaf * LEAF;
+        uint64_t hash = hash_leaf((const uint8_t *)words + leaf * LEAF, left < LEAF ? (unsigned)left : (unsigned)LEAF);
+        if (threadIdx.x % TG_WARP == 0) {
+            leaves[leaf] = hash;
+        }
+    }
+    __syncthreads();
+    if (warp == 0) {
+        uint64_t hash = leaf_n == 1 ? leaves[0] : hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+        if (threadIdx.x == 0) {
+            tg_store_bytes(at, hash, 8);
+        }
+    }
+}
+
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream)
+{
+    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front);
+}

@@ -41,12 +41,45 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which is set to `front`. n is at most
+ * 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream);
+
+/* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
+
+/* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */
+void tg_gpu_start_views(const tg_gpu_pass *p);
+void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
+
+/* Ends chunks: view.len, and the length of coded values. The first 8 bytes beside a chunk's values go to sides[chunk]. */
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides);
+
+/* Copies chunks from out[chunk] to spans[chunk]. */
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
+
+/* Finds the chunks of a body of `len` bytes whose lengths are in the body. known_n[i] values are in chunk first + i, if its
+ * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
+ * over. */
+void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n);
+
+/* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
+ * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
+ * it, of value_n bodies, and averages of finite values are finite. */
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n);
+
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
 
 /* Routes plain and verbatim: values to out[chunk]. Route words: to space.words. With feedback, the next residual. */
 void tg_gpu_encode_plain(const tg_gpu_pass *p);
 
 /* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
+
+/* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
+const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
+
+/* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
+ * host function. */
+uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
 
 /* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
  * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
@@ -63,8 +96,8 @@ void tg_gpu_quantize_values(const tg_gpu_pass *p);
  * units[i].flat_at on (one a bin). */
 void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima);
 
-/* Adds weight times the values of a body's chunks to space.sums[flat_at of the element], or sets them. Dense chunks; symbols
- * and words are in space, or plain values and packed bits in the body. */
+/* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
+ * symbols and words are in space, or plain values and packed bits in the body. */
 void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
 
 /* The same for sparse chunks, whose coordinates are in space.positions. Elements that are not sent stay as they are. */
@@ -79,8 +112,8 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* Bytes of scratch that packing or reading chunk_n chunks of element_n elements in all takes, if some are coded. A host
- * function. */
+/* Bytes of scratch that packing or reading takes if chunks are coded, with up to chunk_n chunks in a pass and element_n elements in
+ * all. A host function. */
 uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 
 /* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */

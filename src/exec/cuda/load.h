@@ -37,6 +37,11 @@ TG_DEVICE void tg_refuse_tensor(const tg_gpu_pass &p, uint32_t tensor)
     atomicMax(&p.verdict->bad_tensor, 0xffffffffu - tensor);
 }
 
+TG_DEVICE void tg_refuse_residual(const tg_gpu_pass &p, uint32_t tensor)
+{
+    atomicMax(&p.verdict->bad_residual, 0xffffffffu - tensor);
+}
+
 TG_DEVICE void tg_refuse_chunk(const tg_gpu_pass &p, uint32_t chunk)
 {
     atomicMax(&p.verdict->bad_chunk, 0xffffffffu - chunk);
@@ -72,6 +77,16 @@ TG_DEVICE float tg_load_gradient(const tg_gpu_pass &p, const tg_gpu_unit &u, uin
     return g;
 }
 
+/* Where element `at` of a unit is added. */
+TG_DEVICE float *tg_sum_at(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t at)
+{
+    if (p.added == nullptr) {
+        return p.space.sums + u.flat_at + (at - u.lo);
+    }
+    const tg_gpu_piece *piece = tg_piece_at(p, u, at);
+    return p.added[piece->tensor] + (at - piece->at);
+}
+
 /* The velocity of an element after this step. */
 TG_DEVICE float tg_velocity(const tg_gpu_pass &p, const tg_gpu_unit &u, float g, uint64_t at)
 {
@@ -90,7 +105,7 @@ TG_DEVICE float tg_add_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, cons
                                                  : residual + tg_velocity(p, u, g, at);
     if (!tg_is_finite(sum) && tg_is_finite(g)) {
         if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_tensor(p, piece->tensor);
+            tg_refuse_residual(p, piece->tensor);
         }
         sum = sum != sum ? 0.0f : copysignf(TG_FLOAT_MAX, sum);
     }
@@ -103,7 +118,7 @@ TG_DEVICE void tg_store_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, con
 {
     if (!tg_is_finite(residual)) {
         if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_tensor(p, piece->tensor);
+            tg_refuse_residual(p, piece->tensor);
         }
         residual = 0;
     }

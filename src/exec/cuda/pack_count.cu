@@ -30,31 +30,23 @@ TG_DEVICE void count_vector(uint32_t *counters, uint32_t copies, uint4 vector, u
     }
 }
 
-/* A block a tile. */
-__global__ static void __launch_bounds__(THREADS)
-    count_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t tiles, uint32_t what)
+/* Counts one tile, all threads of a block together. */
+TG_DEVICE void count_tile(uint16_t *counts, uint32_t *counters, const tg_pack_job &j, uint32_t tile)
 {
-    __shared__ uint32_t counters[WARPS * COUNTERS];
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || tile >= j.tile_n) {
-        return;
-    }
     uint32_t copies = copies_of(j.base), step = j.is_wide ? 2 : 1;
-    for (uint32_t i = threadIdx.x; i < WARPS * COUNTERS; i += THREADS) {
-        counters[i] = 0;
-    }
-    __syncthreads();
     tg_pack_tile t = tg_pack_tile_of(j, tile);
     const uint8_t *from = j.symbols + t.lo * step;
     uint32_t place = tg_place_of(from), end = place + (t.hi - t.lo) * step;
     const uint4 *vectors = (const uint4 *)(const void *)(from - place);
     uint32_t *own = counters + threadIdx.x / TG_WARP * COUNTERS;
+    for (uint32_t i = threadIdx.x; i < WARPS * COUNTERS; i += THREADS) {
+        counters[i] = 0;
+    }
+    __syncthreads();
     for (uint32_t v = threadIdx.x; v * 16 < end; v += THREADS) {
         count_vector(own, copies, vectors[v], v * 16, place, end, j.is_wide, j.base);
     }
     __syncthreads();
-    uint16_t *counts = tg_pack_scratch_of(p, scratch, chunk).counts + tile * TG_PACK_BASE;
     for (uint32_t s = threadIdx.x; s < j.base; s += THREADS) {
         uint32_t sum = 0;
         for (uint32_t i = 0; i < WARPS * copies; i++) {
@@ -63,10 +55,24 @@ __global__ static void __launch_bounds__(THREADS)
         }
         counts[s] = (uint16_t)sum;
     }
+    __syncthreads();
+}
+
+__global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
+{
+    __shared__ uint32_t counters[WARPS * COUNTERS];
+    uint32_t tile = 0, tiles = 0;
+    tg_pack_job j;
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what) || !j.is_coded) {
+        return;
+    }
+    uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
+    for (; tile < j.tile_n; tile += tiles) {
+        count_tile(counts + tile * TG_PACK_BASE, counters, j, tile);
+    }
 }
 
 void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(count_tiles, p->chunk_n * tiles, THREADS, p->stream, *p, scratch, tiles, what);
+    TG_LAUNCH(count_tiles, p->tile_n, THREADS, p->stream, *p, scratch, what);
 }

@@ -41,8 +41,7 @@ typedef struct tg_gpu_unit {
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state; plane p is p * (hi - lo) further */
-    double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS];
-    double symbol_params[2];
+    double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
     uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
@@ -69,12 +68,19 @@ typedef struct tg_gpu_chunk {
     uint32_t zero;
 } tg_gpu_chunk;
 
+enum { TG_GPU_TILE = 4096 }; /* elements */
+
+/* A tile of a chunk: what one block takes in passes over all elements. */
+typedef struct tg_gpu_tile {
+    uint32_t chunk, from;
+} tg_gpu_tile;
+
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {
-    uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that is refused; written by atomicMax */
+    uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
     uint32_t bad_chunk;  /* 2^32 - 1 less the number of the first chunk that is damaged; likewise */
-    uint32_t overflows;  /* an average of finite values is not finite */
-    uint32_t zero;
+    uint32_t bad_residual; /* likewise the first tensor of which gradient + residual, or the next residual, overflows */
+    uint32_t overflows;    /* an average of finite values is not finite */
 } tg_gpu_verdict;
 
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
@@ -88,6 +94,7 @@ typedef struct tg_gpu_space {
     double *magnitudes;  /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
     float *scales;       /* of each unit */
     float *clips;        /* of each unit: the factor that bounds the norm of its gradient */
+    uint32_t *overflows; /* of each chunk: whether an average is not finite */
     float *sums;         /* one an element of the domain, while bodies are summed */
 } tg_gpu_space;
 
@@ -97,19 +104,22 @@ typedef struct tg_gpu_pass {
     const tg_gpu_piece *pieces;
     const tg_gpu_chunk *chunks;
     uint32_t first, chunk_n;
-    uint32_t longest; /* elements of the longest of these chunks, or more; 0: not known */
-    uint32_t packs;   /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
-                         for units with `coded`; 0: not known */
+    const tg_gpu_tile *tiles; /* of these chunks */
+    uint32_t tile_n;
+    uint32_t packs; /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol for
+                       units with `coded`; 0: not known */
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
-    const float *now; /* residual state */
+    float *const *added; /* where values of a body are added: to tensors; NULL: to space.sums */
+    const float *now;    /* residual state */
     float *next;
 
     tg_gpu_space space;
     tg_gpu_verdict *verdict;
     uint64_t seed, step;
     uint32_t rank;
+    uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
     uint8_t is_answer, has_values;
     void *stream;

@@ -1,0 +1,137 @@
+/* What all passes of the CUDA executor share. */
+#include "exec/cuda/run.h"
+
+#include <string.h>
+
+tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_enter(run->gpu);
+    return (tg_gpu_pass){.units = run->units,
+                         .pieces = run->pieces,
+                         .chunks = run->chunks,
+                         .first = (uint32_t)first,
+                         .chunk_n = (uint32_t)(end - first),
+                         .tiles = run->tiles + run->tile_first[first],
+                         .tile_n = run->tile_first[end] - run->tile_first[first],
+                         .now = run->now,
+                         .next = run->next,
+                         .space = w->space,
+                         .verdict = w->verdict.device,
+                         .seed = plan->layout->seed,
+                         .step = w->step,
+                         .kinds = run->uses.kinds,
+                         .packs = run->uses.packs,
+                         .rank = plan->rank,
+                         .nonfinite = (uint8_t)plan->nonfinite,
+                         .is_answer = plan->is_answer,
+                         .has_values = (plan->holds & TG_HAS_VALUES) != 0,
+                         .stream = run->gpu->stream};
+}
+
+void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, size_t from, size_t n, size_t len)
+{
+    tg_gpu_copy(run->gpu, (char *)m->device + from * len, (const char *)m->host + from * len, n * len);
+}
+
+void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *m, size_t from, size_t n, size_t len)
+{
+    tg_gpu_copy(run->gpu, (char *)m->host + from * len, (const char *)m->device + from * len, n * len);
+}
+
+void tg_gpu_clear_verdict(const tg_run *run)
+{
+    tg_gpu_fill(run->gpu, run->work->verdict.device, 0, sizeof(tg_gpu_verdict));
+}
+
+tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
+{
+    tg_gpu_download(run, &run->work->verdict, 0, 1, sizeof *out);
+    TG_TRY(tg_gpu_wait(run->gpu, why));
+    memcpy(out, run->work->verdict.host, sizeof *out);
+    if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
+        if (why != NULL) {
+            *why = run->failure;
+        }
+        return run->failed;
+    }
+    return TG_OK;
+}
+
+void tg_gpu_settle(const tg_run *run)
+{
+    if (tg_gpu_wait(run->gpu, NULL) != TG_OK) {
+        return; /* a GPU that has failed stays failed */
+    }
+}
+
+void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
+{
+    if (run->failed == TG_OK && status != TG_OK) {
+        run->failed = status;
+        run->failure = *why;
+    }
+}
+
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell)
+{
+    enum { LEAF = 4096 };
+    const tg_gpu_workspace *w = run->work;
+    const tg_grid *grid = run->plan->grid;
+    const tg_gpu_span *spans = w->spans.host;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    uint64_t longest = 1;
+    for (size_t i = first; i < end; i++) {
+        longest = spans[i].len > longest ? spans[i].len : longest;
+    }
+    uint32_t leaf_cap = (uint32_t)((longest + LEAF - 1) / LEAF);
+    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, (const tg_gpu_span *)w->spans.device + first,
+                (uint32_t)(end - first), leaf_cap, run->gpu->stream);
+}
+
+tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why)
+{
+    const tg_gpu_mirror *m = &run->work->hashes;
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], n = grid->first[cell + 1] - first;
+    tg_gpu_download(run, m, first + cell + 1, n, sizeof *out);
+    TG_TRY(tg_gpu_wait(run->gpu, why));
+    memcpy(out, (const uint64_t *)m->host + first + cell + 1, n * sizeof *out);
+    return TG_OK;
+}
+
+const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers)
+{
+    const tg_gpu_mirror *m = &run->work->grads;
+    size_t n = run->plan->layout->tensor_n;
+    if (pointers == NULL) {
+        return NULL;
+    }
+    memcpy(m->host, pointers, n * sizeof *pointers);
+    tg_gpu_upload(run, m, 0, n, sizeof *pointers);
+    return m->device;
+}
+
+tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source, tg_detail *why)
+{
+    const tg_tensor *tensors = run->plan->layout->tensors;
+    const char *of = source->flat != NULL ? "average" : "gradient";
+    if (verdict->bad_tensor != 0) {
+        return tg_fail(TG_E_NONFINITE, why, "the %s of tensor '%.150s' holds NaN or Inf", of,
+                       tensors[UINT32_MAX - verdict->bad_tensor].name);
+    }
+    if (verdict->bad_residual != 0) {
+        return tg_refuse_overflow(tensors[UINT32_MAX - verdict->bad_residual].name, of, why);
+    }
+    return TG_OK;
+}
+
+uint64_t tg_gpu_chunk_len(const tg_plan *plan, const tg_chunk *chunk, uint32_t known_n)
+{
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    uint64_t count = u->coordinates == TG_AT_EVERY ? chunk->n : known_n;
+    if (u->route == TG_ROUTE_NONE) {
+        return 0;
+    }
+    return tg_chunk_header_len(plan, u, count) + tg_side_len(&u->format, count) + tg_symbols_len(&u->format, count);
+}
