@@ -51,8 +51,15 @@ void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front,
 void tg_gpu_start_views(const tg_gpu_pass *p);
 void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
 
-/* Ends chunks: view.len, and the length of coded values. The first 8 bytes beside a chunk's values go to sides[chunk]. */
-void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides);
+/* Ends chunks: view.len, the length of coded values, and spans[chunk], where the chunk is now. The first 8 bytes beside a chunk's
+ * values go to sides[chunk]. */
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
+
+/* spans[chunk]: where each chunk is in a body, by its view. */
+void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body);
+
+/* Sets view.start of chunks that were written, one after the other from 0 on, in the cell of the pass. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p);
 
 /* Copies chunks from out[chunk] to spans[chunk]. */
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
