@@ -1,53 +1,36 @@
 #include "packing.h"
 
+#include "exec/cuda/gpu_calls.h"
 #include "quantize/shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(TG_TEST_ON_GPU)
-#include <cuda_runtime_api.h>
-
-/* Memory that both see. */
+/* Memory that both the host and kernels see, and up to 255 bytes more. */
 static void *get_memory(size_t len)
 {
     void *memory = NULL;
-    assert_int_equal(cudaMallocHost(&memory, len), cudaSuccess);
-    memset(memory, 0, len);
+    const char *why = "";
+    if (tg_gpu_call_acquire(&memory, len + 255, 1, &why) != 0) {
+        fail_msg("memory: %s", why);
+    }
+    memset(memory, 0, len + 255);
     return memory;
 }
 
 static void free_memory(void *memory)
 {
-    cudaFreeHost(memory);
+    tg_gpu_call_release(memory, 1);
 }
 
 static void wait_for_kernels(void)
 {
-    cudaError_t status = cudaDeviceSynchronize();
-    if (status != cudaSuccess) {
-        fail_msg("a kernel failed: %s", cudaGetErrorString(status));
+    const char *why = "";
+    if (tg_gpu_call_wait(NULL, &why) != 0) {
+        fail_msg("a kernel failed: %s", why);
     }
 }
-#else
-static void *get_memory(size_t len)
-{
-    void *memory = NULL;
-    assert_int_equal(posix_memalign(&memory, 256, (len + 255) / 256 * 256), 0);
-    memset(memory, 0, (len + 255) / 256 * 256);
-    return memory;
-}
-
-static void free_memory(void *memory)
-{
-    free(memory);
-}
-
-static void wait_for_kernels(void)
-{
-}
-#endif
 
 enum { SIDE = 5, HEADER = 4, SCRATCH = 4 << 20 };
 

@@ -14,17 +14,25 @@ TG_DEVICE uint32_t copies_of(uint32_t base)
     return copies;
 }
 
-/* Counts the symbols in 16 bytes at place `at` of the aligned bytes around a tile, whose own are [from, to). */
-TG_DEVICE void count_vector(uint32_t *counters, uint32_t copies, uint4 vector, uint32_t at, uint32_t from, uint32_t to,
-                            bool is_wide, uint32_t base)
+/* Counts a symbol. */
+TG_DEVICE void count_symbol(uint32_t *counters, uint32_t copies, uint32_t symbol, uint32_t base)
 {
-    uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w}, step = is_wide ? 2 : 1;
-    uint32_t mask = is_wide ? 0xffffu : 0xffu, own = tg_lane() & (copies - 1);
+    if (symbol < base) {
+        atomicAdd(&counters[symbol * copies + (tg_lane() & (copies - 1))], 1u);
+    }
+}
+
+/* Counts the symbols in 16 bytes. */
+TG_DEVICE void count_vector(uint32_t *counters, uint32_t copies, uint4 vector, bool is_wide, uint32_t base)
+{
+    uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
     for (uint32_t i = 0; i < 4; i++) {
-        for (uint32_t b = 0; b < 4; b += step) {
-            uint32_t symbol = words[i] >> 8 * b & mask, place = at + 4 * i + b;
-            if (place >= from && place < to && symbol < base) {
-                atomicAdd(&counters[symbol * copies + own], 1u);
+        if (is_wide) {
+            count_symbol(counters, copies, words[i] & 0xffff, base);
+            count_symbol(counters, copies, words[i] >> 16, base);
+        } else {
+            for (uint32_t b = 0; b < 4; b++) {
+                count_symbol(counters, copies, words[i] >> 8 * b & 0xff, base);
             }
         }
     }
@@ -37,14 +45,20 @@ TG_DEVICE void count_tile(uint16_t *counts, uint32_t *counters, const tg_pack_jo
     tg_pack_tile t = tg_pack_tile_of(j, tile);
     const uint8_t *from = j.symbols + t.lo * step;
     uint32_t place = tg_place_of(from), end = place + (t.hi - t.lo) * step;
-    const uint4 *vectors = (const uint4 *)(const void *)(from - place);
+    const uint8_t *start = from - place;
     uint32_t *own = counters + threadIdx.x / TG_WARP * COUNTERS;
     for (uint32_t i = threadIdx.x; i < WARPS * COUNTERS; i += THREADS) {
         counters[i] = 0;
     }
     __syncthreads();
     for (uint32_t v = threadIdx.x; v * 16 < end; v += THREADS) {
-        count_vector(own, copies, vectors[v], v * 16, place, end, j.is_wide, j.base);
+        if (v * 16 >= place && v * 16 + 16 <= end) {
+            count_vector(own, copies, ((const uint4 *)(const void *)start)[v], j.is_wide, j.base);
+            continue;
+        }
+        for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b += step) {
+            count_symbol(own, copies, j.is_wide ? start[b] | (uint32_t)start[b + 1] << 8 : start[b], j.base);
+        }
     }
     __syncthreads();
     for (uint32_t s = threadIdx.x; s < j.base; s += THREADS) {
