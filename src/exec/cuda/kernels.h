@@ -125,8 +125,8 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* Bytes of scratch that packing or reading chunk_n chunks of element_n elements in all takes, if some are coded. A host
- * function. */
+/* Bytes of scratch that packing or reading takes if chunks are coded, with up to chunk_n chunks in a pass and element_n elements in
+ * all. A host function. */
 uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 
 /* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */

@@ -274,7 +274,6 @@ static void find_longest(tg_run *run)
     uint64_t longest = 1;
     for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
         const tg_chunk *chunk = &plan->grid->chunks[i];
-        run->longest = chunk->n > run->longest ? chunk->n : run->longest;
         const tg_unit_plan *u = &plan->units[chunk->unit];
         uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
         uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;

@@ -22,7 +22,6 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .step = w->step,
                      .kinds = run->uses.kinds,
                      .packs = run->uses.packs,
-                     .longest = run->longest,
                      .rank = plan->rank,
                      .nonfinite = (uint8_t)plan->nonfinite,
                      .is_answer = plan->is_answer,

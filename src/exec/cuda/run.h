@@ -84,7 +84,6 @@ struct tg_run {
     void *selection_host, *selection_device; /* its memory */
     tg_gpu_uses uses;
     uint32_t leaf_cap; /* leaves of the longest chunk */
-    uint32_t longest;  /* elements of the longest chunk */
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;
