@@ -8,12 +8,11 @@
 
 #include <string.h>
 
-/* Where the messages of a group arrive, and its lengths. */
+/* Where the messages of a group arrive. */
 static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
     tg_mail *mail = &lane->mail;
-    tg_lengths *lengths = &lane->lengths;
     uint64_t len = 0;
     if (!tg_multiply(&len, mail->in_cap, x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
@@ -26,21 +25,12 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     for (uint32_t p = 0; p < x->world; p++) {
         mail->in[p].data = mail->in_space + p * mail->in_cap;
     }
-    TG_TRY(tg_acquire(&lengths->sends, a, x->world, sizeof *lengths->sends, why));
-    TG_TRY(tg_acquire(&lengths->recvs, a, x->world, sizeof *lengths->recvs, why));
-    TG_TRY(tg_acquire(&lengths->table, a, x->world, TG_LENGTH_LEN, why));
-    TG_TRY(tg_acquire(&lengths->out, a, x->world, TG_LENGTH_LEN, why));
-    return tg_acquire(&lengths->in, a, x->world, TG_LENGTH_LEN, why);
+    return TG_OK;
 }
 
 static void release_lane(const tg_lane *lane, const tg_exchange *x)
 {
     const tg_allocator *a = &x->allocator;
-    tg_release(a, lane->lengths.in);
-    tg_release(a, lane->lengths.out);
-    tg_release(a, lane->lengths.table);
-    tg_release(a, lane->lengths.recvs);
-    tg_release(a, lane->lengths.sends);
     if (x->codec != NULL) {
         x->codec->executor->release(x->codec->device, a, lane->mail.in_space);
     }
@@ -66,7 +56,7 @@ static tg_status acquire_lanes(tg_exchange *x, tg_detail *why)
     for (uint32_t g = 0; g < x->lane_n; g++) {
         TG_TRY(acquire_lane(&x->lanes[g], x, why));
     }
-    return TG_OK;
+    return tg_lengths_open(x, why);
 }
 
 static tg_status acquire_votes(tg_exchange *x, tg_detail *why)
@@ -226,6 +216,7 @@ void tg_exchange_free(tg_exchange *x)
     }
     tg_allocator a = x->allocator;
     tg_hosts_close(x);
+    tg_lengths_close(x);
     tg_release(&a, x->votes.recvs);
     tg_release(&a, x->votes.sends);
     for (uint32_t g = 0; g < x->lane_n; g++) {
