@@ -11,6 +11,14 @@
 #include "exec/cuda/emulate/cuda.h"
 #endif
 
+#if defined(__CUDACC__)
+#define TG_UNROLL _Pragma("unroll")
+#define TG_ROLL _Pragma("unroll 1")
+#else
+#define TG_UNROLL
+#define TG_ROLL
+#endif
+
 #define TG_WARP 32u
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__

@@ -74,6 +74,13 @@ void tg_gpu_encode_plain(const tg_gpu_pass *p);
 
 /* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
 
+/* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
+const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
+
+/* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
+ * host function. */
+uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
+
 /* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
  * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
  * magnitudes: leaf i of a chunk to space.magnitudes[chunk.leaf_at + i]. */

@@ -117,6 +117,7 @@ typedef struct tg_gpu_pass {
     tg_gpu_verdict *verdict;
     uint64_t seed, step;
     uint32_t rank;
+    uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
     uint8_t is_answer, has_values;
     void *stream;

@@ -1,0 +1,252 @@
+/* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
+ * sparse ones at their coordinates. */
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/quantize.h"
+#include "exec/cuda/values.h"
+
+enum { THREADS = 256, EACH = 8, DENSE_MOST = 128, SPARSE_MOST = 16, SYMBOLS_MAX = 512 };
+#define TILE (THREADS * EACH * 1u)
+
+TG_DEVICE bool is_sent(const tg_gpu_unit &u)
+{
+    return u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
+}
+
+/* ---- plain values ------------------------------------------------------------------------------------------------------------ */
+
+/* Word i of those at any address. */
+TG_DEVICE uint32_t word_at(const uint8_t *bytes, uint64_t i)
+{
+    unsigned shift = (unsigned)((uintptr_t)bytes % 4) * 8;
+    const uint32_t *words = (const uint32_t *)(const void *)(bytes - shift / 8) + i;
+    return shift == 0 ? words[0] : (uint32_t)(((uint64_t)words[1] << 32 | words[0]) >> shift);
+}
+
+TG_DEVICE uint16_t half_at(const uint8_t *bytes, uint64_t i)
+{
+    return (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
+}
+
+TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
+{
+    if (u.plain_len == 4) {
+        return __uint_as_float(word_at(bytes, i));
+    }
+    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half_at(bytes, i)) : tg_bf16_to_float(half_at(bytes, i));
+}
+
+/* Where the plain values of a chunk are. */
+TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
+{
+    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
+}
+
+/* ---- packed symbols -------------------------------------------------------------------------------------------------------- */
+
+/* The digits of group `g` to `out`, which has those of groups from `first` on. */
+TG_DEVICE void unpack_group(uint16_t *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t g, uint32_t first)
+{
+    uint64_t bit = (uint64_t)g * u.group_bits;
+    uint64_t word = tg_load64(bytes + bit / 8) >> bit % 8 & ((1ull << u.group_bits) - 1);
+    uint64_t inverse = ~0ull / u.base + 1; /* exact for words of up to 48 bits */
+    for (uint32_t k = 0; k < u.group_n; k++) {
+        uint64_t rest = __umul64hi(word, inverse);
+        out[(g - first) * u.group_n + k] = (uint16_t)(word - rest * u.base);
+        word = rest;
+    }
+}
+
+/* A symbol that is a group by itself, of at most 9 bits. */
+TG_DEVICE unsigned bits_at(const tg_gpu_unit &u, const uint8_t *bytes, uint32_t i)
+{
+    uint32_t bit = i * u.group_bits, shift = bit % 8;
+    uint32_t word = bytes[bit / 8];
+    if (shift + u.group_bits > 8) {
+        word |= (uint32_t)bytes[bit / 8 + 1] << 8;
+    }
+    return word >> shift & ((1u << u.group_bits) - 1);
+}
+
+/* ---- dense ------------------------------------------------------------------------------------------------------------------- */
+
+/* What a block has of a chunk with symbols: those of a tile, and their values if all are in one bucket. */
+typedef struct tile_space {
+    float table[SYMBOLS_MAX];
+    uint16_t symbols[TILE + 16];
+} tile_space;
+
+typedef struct tile {
+    const tg_gpu_unit *u;
+    uint32_t number, at, n; /* elements at to at + n of chunk `number` */
+    const uint8_t *symbols; /* packed, or unpacked */
+    const uint8_t *side;
+    uint32_t bucket_n;
+    bool is_one; /* it lies in one bucket */
+} tile;
+
+/* Symbol i of the tile, after unpack_tile. */
+TG_DEVICE unsigned symbol_of(const tile &t, const tile_space &space, uint32_t i)
+{
+    const tg_gpu_unit &u = *t.u;
+    if (u.coded) {
+        return u.base > 256 ? ((const uint16_t *)(const void *)t.symbols)[t.at + i] : t.symbols[t.at + i];
+    }
+    return u.group_n == 1 ? bits_at(u, t.symbols, t.at + i) : space.symbols[t.at % u.group_n + i];
+}
+
+/* Unpacks groups, and decodes all symbols of the bucket; all threads. */
+TG_DEVICE void prepare_tile(const tile &t, tile_space &space, float weight, bool sets)
+{
+    const tg_gpu_unit &u = *t.u;
+    if (!u.coded && u.group_n > 1) {
+        uint32_t first = t.at / u.group_n, end = (t.at + t.n + u.group_n - 1) / u.group_n;
+        for (uint32_t g = first + threadIdx.x; g < end; g += THREADS) {
+            unpack_group(space.symbols, u, t.symbols, g, first);
+        }
+    }
+    if (t.is_one && u.quantize != TG_GPU_NATURAL) {
+        const uint8_t *side = t.side + (uint64_t)(t.at / t.bucket_n) * u.side_len;
+        for (uint32_t s = threadIdx.x; s < u.base; s += THREADS) {
+            float value = tg_symbol_value(u, side, s);
+            space.table[s] = sets ? value : tg_times(weight, value);
+        }
+    }
+}
+
+/* The value of symbol i of the tile, times the weight unless it is set. */
+TG_DEVICE float value_of(const tile &t, const tile_space &space, uint32_t i, float weight, bool sets)
+{
+    const tg_gpu_unit &u = *t.u;
+    unsigned symbol = symbol_of(t, space, i);
+    if (t.is_one && u.quantize != TG_GPU_NATURAL) {
+        return space.table[symbol];
+    }
+    const uint8_t *side = t.side + (uint64_t)((t.at + i) / t.bucket_n) * u.side_len;
+    float value = tg_symbol_value(u, side, symbol);
+    return sets ? value : tg_times(weight, value);
+}
+
+/* Adds or sets the values of a thread, element threadIdx.x + THREADS * k each. */
+TG_DEVICE void put_values(float *out, const float value[EACH], uint32_t n, bool sets)
+{
+    float sum[EACH];
+    TG_UNROLL
+    for (unsigned k = 0; k < EACH; k++) {
+        uint32_t i = threadIdx.x + THREADS * k;
+        sum[k] = !sets && i < n ? out[i] : 0.0f;
+    }
+    TG_UNROLL
+    for (unsigned k = 0; k < EACH; k++) {
+        uint32_t i = threadIdx.x + THREADS * k;
+        if (i < n) {
+            out[i] = sets ? value[k] : tg_plus(sum[k], value[k]);
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+{
+    uint32_t number = p.first + blockIdx.x / blocks_each;
+    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (u.coordinates != TG_GPU_AT_EVERY || u.plain_len == 0 || !is_sent(u)) {
+        return;
+    }
+    const uint8_t *bytes = plain_bytes(p, u, number, body);
+    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
+    for (uint32_t at = blockIdx.x % blocks_each * TILE; at < chunk.n; at += blocks_each * TILE) {
+        uint32_t n = chunk.n - at < TILE ? chunk.n - at : TILE;
+        float value[EACH];
+        TG_UNROLL
+        for (unsigned k = 0; k < EACH; k++) {
+            uint32_t i = threadIdx.x + THREADS * k;
+            float plain = i < n ? plain_value(u, bytes, at + i) : 0.0f;
+            value[k] = sets ? plain : tg_times(weight, plain);
+        }
+        put_values(out + at, value, n, sets);
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+{
+    __shared__ tile_space space;
+    uint32_t number = p.first + blockIdx.x / blocks_each;
+    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (u.coordinates != TG_GPU_AT_EVERY || u.plain_len != 0 || !is_sent(u)) {
+        return;
+    }
+    const tg_view &view = p.space.views[number];
+    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
+    for (uint32_t at = blockIdx.x % blocks_each * TILE; at < chunk.n; at += blocks_each * TILE) {
+        tile t = {&u, number, at, chunk.n - at < TILE ? chunk.n - at : TILE, nullptr, body + view.side, 0, false};
+        t.symbols = u.coded ? p.space.symbols + 2 * chunk.element_at : body + view.symbols;
+        t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
+        t.is_one = at / t.bucket_n == (at + t.n - 1) / t.bucket_n;
+        __syncthreads();
+        prepare_tile(t, space, weight, sets);
+        __syncthreads();
+        float value[EACH];
+        TG_UNROLL
+        for (unsigned k = 0; k < EACH; k++) {
+            uint32_t i = threadIdx.x + THREADS * k;
+            value[k] = i < t.n ? value_of(t, space, i, weight, sets) : 0.0f;
+        }
+        put_values(out + at, value, t.n, sets);
+    }
+}
+
+/* ---- sparse ------------------------------------------------------------------------------------------------------------------ */
+
+__global__ static void __launch_bounds__(THREADS)
+    add_listed(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+{
+    uint32_t number = p.first + blockIdx.x / blocks_each;
+    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (u.coordinates == TG_GPU_AT_EVERY || !is_sent(u)) {
+        return;
+    }
+    const tg_view &view = p.space.views[number];
+    const uint8_t *plain = u.plain_len == 0 ? nullptr : plain_bytes(p, u, number, body);
+    const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
+    uint32_t bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
+    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
+    for (uint32_t i = blockIdx.x % blocks_each * THREADS + threadIdx.x; i < view.count; i += blocks_each * THREADS) {
+        float value;
+        if (plain != nullptr) {
+            value = plain_value(u, plain, i);
+        } else {
+            unsigned symbol = u.base > 256 ? ((const uint16_t *)(const void *)symbols)[i] : symbols[i];
+            value = tg_symbol_value(u, body + view.side + (uint64_t)(i / bucket_n) * u.side_len, symbol);
+        }
+        float *sum = out + p.space.positions[chunk.element_at + i];
+        *sum = sets ? value : tg_plus(*sum, tg_times(weight, value));
+    }
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------------------- */
+
+extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
+{
+    uint32_t each = tg_blocks_each(p->chunk_n, DENSE_MOST);
+    if (p->chunk_n == 0) {
+        return;
+    }
+    if (tg_pass_has(p, TG_KIND_NONE)) {
+        TG_LAUNCH(add_plain, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+    }
+    if (p->kinds != 1u << TG_KIND_NONE) {
+        TG_LAUNCH(add_symbols, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+    }
+}
+
+extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
+{
+    uint32_t each = tg_blocks_each(p->chunk_n, SPARSE_MOST);
+    if (p->chunk_n > 0) {
+        TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+    }
+}
