@@ -106,6 +106,20 @@ static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
     return x->host_size > 1 && seat->protocol == NULL;
 }
 
+/* What an exchange over device memory lacks. Parts without kernels are refused when the codec is made. */
+static tg_status check_device(const tg_exchange *x, tg_detail *why)
+{
+    if (x->protocol->state != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "%s has no kernels for a GPU; it runs on the CPU", x->protocol->name);
+    }
+    if (x->host_size > 1) {
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "the sum over the %u ranks of a host has no kernels for a GPU: use a host size of 1",
+                       x->host_size);
+    }
+    return TG_OK;
+}
+
 static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *name,
                                  tg_detail *why)
 {
@@ -132,6 +146,9 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     tg_options own = *opt;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
     tg_status status = choose_protocol(x, seat, layout, opt->exchange, why);
+    if (status == TG_OK && opt->device != NULL) {
+        status = check_device(x, why);
+    }
     if (status == TG_OK) {
         status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
     }
