@@ -19,11 +19,15 @@ TG_API tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_det
 /* After all codecs and exchanges of the device. */
 TG_API void tg_cuda_close(tg_device *device);
 
-/* Device memory: for programs that do not use the CUDA runtime themselves. Copies are in the order of the stream and in any
- * direction, and are done when the function returns. */
+/* Device memory: for programs that do not use the CUDA runtime themselves. Copies and fills are in the order of the stream; copies
+ * are in any direction, and host memory must stay as it is until tg_cuda_wait. */
 TG_API tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why) TG_CHECKED;
 TG_API void tg_cuda_release(tg_device *device, void *block);
 TG_API tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t len, tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_detail *why) TG_CHECKED;
+
+/* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
+TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
 
 /* A link for the exchange of a rank whose tg_options.device is `device`. Its messages are in device memory, and links carry host
  * memory. This link copies messages to pinned host memory before `inner` carries them, and back when they have arrived, on the

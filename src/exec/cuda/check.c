@@ -76,9 +76,16 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 
 void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body)
 {
-    (void)p;
-    (void)run;
-    (void)body;
+    const tg_gpu_uses *uses = &run->uses;
+    if (uses->symbols) {
+        tg_gpu_read_symbols(p, body, run->work->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_read_words(p, body, run->work->scratch);
+    }
+    if (uses->sparse) {
+        tg_gpu_read_indices(p, body, &run->selection);
+    }
 }
 
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_body_view *view)

@@ -54,5 +54,23 @@ tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t l
     }
     tg_gpu_enter(gpu_of(device));
     tg_gpu_copy(gpu_of(device), to, from, len);
+    return TG_OK;
+}
+
+tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_detail *why)
+{
+    TG_NEED(device, why);
+    if (len > 0) {
+        TG_NEED(to, why);
+    }
+    tg_gpu_enter(gpu_of(device));
+    tg_gpu_fill(gpu_of(device), to, byte, len);
+    return TG_OK;
+}
+
+tg_status tg_cuda_wait(tg_device *device, tg_detail *why)
+{
+    TG_NEED(device, why);
+    tg_gpu_enter(gpu_of(device));
     return tg_gpu_wait(gpu_of(device), why);
 }

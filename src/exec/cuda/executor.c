@@ -37,12 +37,30 @@ static tg_status check_given(const tg_run *run, uint32_t group, const tg_source 
     return TG_OK;
 }
 
+/* Draws for the step that was begun: what all ranks share and, of an encoder, what is this rank's own. */
+static tg_status draw(tg_run *run, uint32_t group, bool own_too, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    const tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[(size_t)group * grid->slices], end = grid->first[((size_t)group + 1) * grid->slices];
+    if (!run->plan->has_draws || first == end) {
+        return TG_OK;
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
+    tg_gpu_draw_coordinates(&p, &run->selection, own_too);
+    tg_gpu_count_known(&p, &run->selection);
+    tg_gpu_copy(run->gpu, w->known_n + first, run->selection.known_n + first, (end - first) * sizeof *w->known_n);
+    w->drawn[group] = (tg_gpu_drawn){w->step, true};
+    return tg_gpu_wait(run->gpu, why);
+}
+
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
 {
     tg_gpu_enter(run->gpu);
     TG_TRY(check_given(run, group, source, why));
     if (run->parent == NULL) {
         run->work->step = step;
+        return draw(run, group, true, why);
     }
     return TG_OK;
 }
@@ -56,8 +74,13 @@ static void clip(tg_run *run, uint32_t group, const tg_source *source)
 
 void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step)
 {
-    (void)group;
+    tg_detail why;
+    run = run->parent != NULL ? run->parent : run;
+    const tg_gpu_drawn *drawn = &run->work->drawn[group];
     run->work->step = step;
+    if (run->plan->has_draws && !(drawn->is_drawn && drawn->step == step)) {
+        tg_gpu_note_failure(run, draw(run, group, false, &why), &why);
+    }
 }
 
 static void follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body)

@@ -112,6 +112,9 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
+/* What kernels below lack for a unit; NULL: nothing. A host function. */
+const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
+
 /* Bytes of scratch a chunk that packing or reading coded chunks of a unit needs; 0: none. A host function. */
 uint64_t tg_gpu_pack_scratch(const tg_gpu_unit *unit);
 

@@ -27,22 +27,21 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
     return TG_OK;
 }
 
-/* What the units of a plan need together. */
-typedef struct needs {
-    bool symbols, words, values, bins;
-    uint64_t scratch_len; /* bytes a chunk */
-} needs;
-
-static needs needs_of(const tg_gpu_unit *units, size_t n)
+static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
 {
-    needs all = {0};
+    tg_gpu_uses all = {0};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         uint64_t scratch_len = tg_gpu_pack_scratch(u);
+        bool is_dense = u->coordinates == TG_AT_EVERY;
+        all.plain = all.plain || (is_dense && u->plain_len != 0);
         all.symbols = all.symbols || u->plain_len == 0;
         all.words = all.words || (u->plain_len != 0 && u->coded);
-        all.values = all.values || u->coordinates != TG_AT_EVERY;
+        all.sparse = all.sparse || !is_dense;
+        all.scales = all.scales || u->scale != TG_SCALE_NONE;
         all.bins = all.bins || u->bin > 0;
+        all.coded = all.coded || u->coded;
+        all.kinds |= tg_gpu_quantize_kinds(u);
         all.scratch_len = scratch_len > all.scratch_len ? scratch_len : all.scratch_len;
     }
     return all;
@@ -57,7 +56,7 @@ static uint64_t staging_len(const tg_plan *plan)
     return len;
 }
 
-static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const needs *need, tg_detail *why)
+static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_gpu_uses *need, tg_detail *why)
 {
     enum { LEAF = 1024 };
     const tg_gpu *gpu = run->gpu;
@@ -67,8 +66,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const nee
     tg_gpu_space *s = &w->space;
     TG_TRY(tg_gpu_acquire(&s->symbols, gpu, need->symbols ? 2 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
-    TG_TRY(tg_gpu_acquire(&s->values, gpu, need->values ? n * sizeof *s->values : 0, why));
-    TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->values ? n * sizeof *s->positions : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
@@ -88,13 +87,12 @@ static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_deta
     return tg_gpu_wait(run->gpu, why);
 }
 
-static tg_status acquire_workspace(tg_run *run, const tg_gpu_unit *units, tg_detail *why)
+static tg_status acquire_workspace(tg_run *run, tg_detail *why)
 {
     enum { LEAVES = TG_CHUNK * sizeof(float) / 4096 + 2 };
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
     uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
-    needs need = needs_of(units, l->unit_n);
     TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
     tg_gpu_workspace *w = run->work;
     TG_TRY(acquire_mirror(&w->grads, gpu, l->tensor_n, sizeof(void *), why));
@@ -107,7 +105,8 @@ static tg_status acquire_workspace(tg_run *run, const tg_gpu_unit *units, tg_det
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * LEAVES * sizeof *w->leaves, why));
-    TG_TRY(acquire_space(w, run, &need, why));
+    TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
+    TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
     w->space.out = w->out.device;
     return set_clips(w, run, why);
@@ -126,6 +125,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
+    tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, w->known_n);
     const tg_gpu_mirror *const mirrors[] = {&w->verdict, &w->sides, &w->hashes, &w->spans, &w->views, &w->out, &w->grads};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
@@ -158,59 +158,97 @@ static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, t
     return TG_OK;
 }
 
-/* Units are made on the host in a table that is freed again. */
-static tg_status open_units(tg_run *run, tg_gpu_unit *units, tg_detail *why)
+/* Tables on the host, which are freed again. */
+typedef struct tables {
+    tg_gpu_unit *units;
+    tg_gpu_piece *pieces;
+    tg_gpu_chunk *chunks;
+    tg_gpu_tile *tiles;
+} tables;
+
+static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail *why)
 {
-    const tg_layout *l = run->plan->layout;
+    const tg_plan *plan = run->plan;
+    const tg_layout *l = plan->layout;
+    const tg_allocator *a = &run->allocator;
+    uint64_t chunks = plan->grid->first[plan->grid->cells];
     uint32_t piece = 0;
+    TG_TRY(tg_acquire(&run->tile_first, a, chunks + 1, sizeof *run->tile_first, why));
+    *tile_n = tg_gpu_fill_tiles(NULL, run->tile_first, plan);
+    TG_TRY(tg_acquire(&t->units, a, l->unit_n, sizeof *t->units, why));
+    TG_TRY(tg_acquire(&t->pieces, a, l->tensor_n, sizeof *t->pieces, why));
+    TG_TRY(tg_acquire(&t->chunks, a, chunks, sizeof *t->chunks, why));
+    TG_TRY(tg_acquire(&t->tiles, a, *tile_n, sizeof *t->tiles, why));
     for (size_t i = 0; i < l->unit_n; i++) {
-        tg_gpu_unit_of(&units[i], &run->plan->units[i], piece);
+        tg_gpu_unit_of(&t->units[i], &plan->units[i], piece);
         piece += (uint32_t)l->units[i].piece_n;
     }
-    TG_TRY(refuse_lacking(run->plan, units, why));
-    TG_TRY(upload(&run->units, run->gpu, units, l->unit_n * sizeof *units, why));
-    if (run->parent == NULL) {
-        return acquire_workspace(run, units, why);
-    }
-    run->work = run->parent->work;
+    tg_gpu_fill_pieces(t->pieces, l);
+    tg_gpu_fill_chunks(t->chunks, plan);
+    (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
     return TG_OK;
 }
 
-static tg_status open_rest(tg_run *run, tg_detail *why)
+static tg_status open_selection(tg_run *run, const tables *t, tg_detail *why)
 {
     const tg_plan *plan = run->plan;
-    const tg_allocator *a = &run->allocator;
-    uint64_t chunks = plan->grid->first[plan->grid->cells];
-    void *table = NULL;
-    TG_TRY(tg_acquire(&run->tile_first, a, chunks + 1, sizeof *run->tile_first, why));
-    uint64_t tiles = tg_gpu_fill_tiles(NULL, run->tile_first, plan);
-    uint64_t len = chunks * sizeof(tg_gpu_chunk) + plan->layout->tensor_n * sizeof(tg_gpu_piece) + tiles * sizeof(tg_gpu_tile);
-    TG_TRY(tg_acquire_room(&table, a, len, why));
-    tg_gpu_fill_chunks(table, plan);
-    tg_status status = upload(&run->chunks, run->gpu, table, chunks * sizeof(tg_gpu_chunk), why);
-    if (status == TG_OK) {
-        tg_gpu_fill_pieces(table, plan->layout);
-        status = upload(&run->pieces, run->gpu, table, plan->layout->tensor_n * sizeof(tg_gpu_piece), why);
-    }
-    if (status == TG_OK) {
-        (void)tg_gpu_fill_tiles(table, run->tile_first, plan);
-        status = upload(&run->tiles, run->gpu, table, tiles * sizeof(tg_gpu_tile), why);
-    }
-    tg_release(a, table);
-    TG_TRY(status);
-    TG_TRY(tg_acquire(&run->stats, a, plan->layout->unit_n, sizeof *run->stats, why));
-    TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
-    TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
+    tg_gpu_tables of = {.units = t->units,
+                        .pieces = t->pieces,
+                        .chunks = t->chunks,
+                        .unit_n = (uint32_t)plan->layout->unit_n,
+                        .chunk_n = (uint32_t)plan->grid->first[plan->grid->cells]};
+    const tg_gpu_selection *parent = run->parent != NULL ? &run->parent->selection : NULL;
+    tg_gpu_selection_lens lens = tg_gpu_selection_measure(&of, parent);
+    TG_TRY(tg_acquire(&run->selection_host, &run->allocator, lens.host, 1, why));
+    TG_TRY(acquire_cleared(&run->selection_device, run->gpu, lens.device, why));
+    tg_gpu_selection_set_up(&run->selection, run->selection_host, run->selection_device, &of, parent);
+    tg_gpu_copy(run->gpu, run->selection_device, run->selection_host, lens.copied);
     return tg_gpu_wait(run->gpu, why);
+}
+
+static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg_detail *why)
+{
+    const tg_layout *l = run->plan->layout;
+    const tg_gpu *gpu = run->gpu;
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    TG_TRY(refuse_lacking(run->plan, t->units, why));
+    run->uses = uses_of(t->units, l->unit_n);
+    TG_TRY(upload(&run->units, gpu, t->units, l->unit_n * sizeof *t->units, why));
+    TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
+    TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
+    TG_TRY(upload(&run->tiles, gpu, t->tiles, tile_n * sizeof *t->tiles, why));
+    return open_selection(run, t, why);
+}
+
+static tg_status open_tables(tg_run *run, tg_detail *why)
+{
+    const tg_allocator *a = &run->allocator;
+    tables t = {0};
+    uint64_t tile_n = 0;
+    tg_status status = make_tables(&t, run, &tile_n, why);
+    if (status == TG_OK) {
+        status = upload_tables(run, &t, tile_n, why);
+    }
+    tg_release(a, t.tiles);
+    tg_release(a, t.chunks);
+    tg_release(a, t.pieces);
+    tg_release(a, t.units);
+    return status;
 }
 
 static tg_status open_all(tg_run *run, tg_detail *why)
 {
-    tg_gpu_unit *units = NULL;
-    TG_TRY(tg_acquire(&units, &run->allocator, run->plan->layout->unit_n, sizeof *units, why));
-    tg_status status = open_units(run, units, why);
-    tg_release(&run->allocator, units);
-    return status == TG_OK ? open_rest(run, why) : status;
+    const tg_plan *plan = run->plan;
+    TG_TRY(open_tables(run, why));
+    if (run->parent == NULL) {
+        TG_TRY(acquire_workspace(run, why));
+    } else {
+        run->work = run->parent->work;
+    }
+    TG_TRY(tg_acquire(&run->stats, &run->allocator, plan->layout->unit_n, sizeof *run->stats, why));
+    TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
+    TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
+    return tg_gpu_wait(run->gpu, why);
 }
 
 tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a, tg_detail *why)
@@ -242,6 +280,8 @@ void tg_gpu_close(tg_run *run)
     tg_gpu_settle(run);
     tg_gpu_release(run->gpu, run->next);
     tg_gpu_release(run->gpu, run->now);
+    tg_gpu_release(run->gpu, run->selection_device);
+    tg_release(&a, run->selection_host);
     tg_gpu_release(run->gpu, run->tiles);
     tg_release(&a, run->tile_first);
     tg_gpu_release(run->gpu, run->pieces);

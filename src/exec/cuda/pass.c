@@ -20,6 +20,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                          .verdict = w->verdict.device,
                          .seed = plan->layout->seed,
                          .step = w->step,
+                         .kinds = run->uses.kinds,
                          .rank = plan->rank,
                          .nonfinite = (uint8_t)plan->nonfinite,
                          .is_answer = plan->is_answer,

@@ -4,12 +4,26 @@
 
 #include "exec/cuda/gpu.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/select.h"
 
 /* Arrays on the host, pinned, and their copies on the device: what passes upload and download. */
 typedef struct tg_gpu_mirror {
     void *host, *device;
     uint64_t len;
 } tg_gpu_mirror;
+
+/* The step whose coordinates are drawn, if any are. */
+typedef struct tg_gpu_drawn {
+    uint64_t step;
+    bool is_drawn;
+} tg_gpu_drawn;
+
+/* What the units of a plan need together, so that no other kernels are launched. */
+typedef struct tg_gpu_uses {
+    bool plain, symbols, words, sparse, scales, bins, coded;
+    uint32_t kinds;       /* of quantizers */
+    uint64_t scratch_len; /* bytes a chunk of coded packs */
+} tg_gpu_uses;
 
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_gpu_workspace {
@@ -27,8 +41,8 @@ typedef struct tg_gpu_workspace {
     float *maxima;           /* device: of bins */
     uint32_t *known_n;       /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
-    tg_gpu_selection *selection;
     uint64_t step;           /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;     /* host: of each group */
     const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
@@ -44,6 +58,9 @@ struct tg_run {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
     uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_selection selection;
+    void *selection_host, *selection_device; /* its memory */
+    tg_gpu_uses uses;
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;

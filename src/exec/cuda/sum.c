@@ -38,7 +38,9 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
         w->held = NULL;
     }
     tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
-    tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
+    if (a->run->uses.sparse) {
+        tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
+    }
 }
 
 /* The hashes of a body's chunks, which were uploaded. */

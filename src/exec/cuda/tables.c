@@ -111,8 +111,13 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
 
 const char *tg_gpu_lacks(const tg_gpu_unit *u)
 {
-    if (u->route == TG_ROUTE_NONE || u->route == TG_ROUTE_PLAIN || u->route == TG_ROUTE_VERBATIM) {
-        return u->feedback == TG_GPU_FEEDBACK_MOMENTUM && u->feedback_params[1] > 0 ? "momentum with clip" : NULL;
+    if (u->feedback == TG_GPU_FEEDBACK_MOMENTUM && u->feedback_params[1] > 0) {
+        return "momentum with clip";
     }
-    return "a part of this recipe";
+    if (u->coordinates == TG_AT_LEADER || u->route == TG_ROUTE_LEADER) {
+        return "coords=shared of a selection by data";
+    }
+    const char *part = tg_gpu_quantize_lacks(u);
+    part = part != NULL ? part : tg_gpu_select_lacks(u);
+    return part != NULL ? part : tg_gpu_pack_lacks(u);
 }

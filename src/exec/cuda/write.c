@@ -32,11 +32,36 @@ static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *
 }
 
 /* All kernels, in the order that kernels.h gives. */
-static void encode(const tg_gpu_pass *p, const tg_run *run)
+static void encode(const tg_gpu_pass *p, tg_run *run)
 {
+    const tg_gpu_workspace *w = run->work;
+    const tg_gpu_uses *uses = &run->uses;
     tg_gpu_start_views(p);
-    tg_gpu_encode_plain(p);
-    tg_gpu_end_chunks(p, run->work->sides.device);
+    if (uses->plain) {
+        tg_gpu_encode_plain(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_quantize_dense(p);
+    }
+    if (uses->sparse) {
+        tg_gpu_select_sparse(p, &run->selection, w->maxima);
+        tg_gpu_lay_out_sparse(p);
+        tg_gpu_encode_values(p);
+        tg_gpu_quantize_values(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_pack_symbols(p, w->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_pack_words(p, w->scratch);
+    }
+    if (uses->scales) {
+        tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+    }
+    if (uses->sparse) {
+        tg_gpu_write_indices(p);
+    }
+    tg_gpu_end_chunks(p, w->sides.device);
 }
 
 /* What chunks became, once their kernels are done. */
