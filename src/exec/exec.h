@@ -59,6 +59,10 @@ typedef struct tg_executor {
                       tg_detail *why);
     void (*close)(tg_run *run);
 
+    /* Refuses memory that the executor cannot use: elements of all tensors, and a frame, which may be NULL. `select` does so for a
+     * group. */
+    tg_status (*reach)(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why);
+
     /* Chooses the coordinates of a group at a step: draws, clips gradients, and runs the measuring pass of select parts that have
      * one. Only gradients of the group are read. */
     tg_status (*select)(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why);

@@ -105,6 +105,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * LEAVES * sizeof *w->leaves, why));
+    TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
     TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
     TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
@@ -126,6 +127,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
         tg_gpu_release(gpu, blocks[i]);
     }
     tg_release(&run->allocator, w->drawn);
+    tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
     const tg_gpu_mirror *const mirrors[] = {&w->verdict, &w->sides, &w->hashes, &w->spans, &w->views, &w->out, &w->grads};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {

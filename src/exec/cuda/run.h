@@ -43,6 +43,8 @@ typedef struct tg_gpu_workspace {
     uint32_t *known_n_device;
     uint64_t step;           /* that is encoded or decoded */
     tg_gpu_drawn *drawn;     /* host: of each group */
+    const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
+    const void *usable_frame; /* likewise of the frame that was written last */
     const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
@@ -112,8 +114,8 @@ void tg_gpu_hash_chunks(tg_run *run, uint32_t cell);
 /* Downloads these hashes and waits. */
 tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why) TG_CHECKED;
 
-/* Pointers by tensor to the device. NULL stays NULL. */
-const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers);
+/* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
 
 /* Fails if a verdict has refused a tensor. */
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,

@@ -114,7 +114,7 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     tg_gpu_clear_verdict(run);
     run->work->held = NULL;
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, source->grads);
+    p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
     bool in_place = place_chunks(run, plan, bodies, from, to);
     encode(&p, run);
     TG_TRY(settle(run, first, end, source, why));
