@@ -85,8 +85,8 @@ typedef struct tg_executor {
                        const tg_source *source, tg_detail *why);
 
     /* Completes the frame around a cell's body, which was written last: `front`, the bytes before it, and the checksum after it. */
-    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
-                 size_t front_len);
+    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
 
     /* Whether the gradients that were written last are refused, if `write` does not wait until that is known. */
     tg_status (*verdict)(tg_run *run, const tg_source *source, tg_detail *why);

@@ -90,8 +90,8 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + cells, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, cells, sizeof *c->bodies, why));
-    TG_TRY(tg_acquire(&c->front, &c->allocator, TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1,
-                      why));
+    TG_TRY(tg_acquire(&c->front, &c->allocator,
+                      TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1, why));
     TG_TRY(open_plan(c, &of_plan, opt->threads, why));
     c->bound = tg_frame_bound(c, c->plan, 0);
     return TG_OK;

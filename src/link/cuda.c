@@ -152,12 +152,14 @@ static cuda_link *link_of(tg_link *self)
     return (cuda_link *)(void *)self;
 }
 
-/* After a call of the inner link. */
-static tg_status settle(cuda_link *l, channel *c, tg_status status, bool is_done)
+/* What the inner link has returned of an operation. */
+static tg_status settle(cuda_link *l, channel *c, tg_status status)
 {
     l->link.sent_len = l->inner->sent_len;
-    if (status == TG_OK && is_done && c->wanted != NULL) {
+    if (status == TG_OK && c->wanted != NULL) {
         deliver(c, l);
+    } else if (status < 0) {
+        c->wanted = NULL;
     }
     return status;
 }
@@ -167,7 +169,7 @@ static tg_status carry(tg_link *self, const tg_op *op, tg_detail *why)
     cuda_link *l = link_of(self);
     channel *c = &l->channels[l->channel_n];
     TG_TRY(stage(c, l, op, why));
-    return settle(l, c, l->inner->carry(l->inner, &c->op, why), true);
+    return settle(l, c, l->inner->carry(l->inner, &c->op, why));
 }
 
 static tg_status check_channel(const cuda_link *l, uint32_t number, tg_detail *why)
@@ -186,14 +188,18 @@ static tg_status start(tg_link *self, uint32_t number, const tg_op *op, tg_detai
         return tg_fail(TG_E_ARGUMENT, why, "an operation is already under way on channel %u", number);
     }
     TG_TRY(stage(c, l, op, why));
-    return settle(l, c, l->inner->start(l->inner, number, &c->op, why), false);
+    tg_status status = l->inner->start(l->inner, number, &c->op, why);
+    if (status != TG_OK) {
+        c->wanted = NULL;
+    }
+    return status;
 }
 
 static tg_status test(tg_link *self, uint32_t number, tg_detail *why)
 {
     cuda_link *l = link_of(self);
     TG_TRY(check_channel(l, number, why));
-    return settle(l, &l->channels[number], l->inner->test(l->inner, number, why), true);
+    return settle(l, &l->channels[number], l->inner->test(l->inner, number, why));
 }
 
 static void listen(tg_link *self, void (*notify)(void *context), void *context)
