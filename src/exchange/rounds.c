@@ -41,7 +41,8 @@ static bool is_spoiled(const tg_exchange *x, const tg_span *message)
     uint8_t space[sizeof poison];
     const uint8_t *start = NULL;
     return message->len >= sizeof poison &&
-           x->codec->executor->fetch(&start, space, x->codec->device, message->data, sizeof poison, NULL) == TG_OK &&
+           x->codec->executor->fetch(&start, space, x->codec->device, NULL, message->data, sizeof poison, NULL) ==
+               TG_OK &&
            memcmp(start, poison, sizeof poison) == 0;
 }
 

@@ -126,9 +126,13 @@ typedef struct tg_executor {
     tg_status (*acquire)(void *out, const tg_device *device, const tg_allocator *a, uint64_t len, tg_detail *why);
     void (*release)(const tg_device *device, const tg_allocator *a, void *block);
 
-    /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. */
-    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const uint8_t *from, size_t len,
-                       tg_detail *why);
+    /* Announces that a frame is going to be fetched from and checked, so that a device waits once for all of it; or, with
+     * frame NULL, that the last one counts no more. NULL: no use. */
+    void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
+
+    /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. `run` may be NULL. */
+    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
+                       size_t len, tg_detail *why);
 
     /* Bytes of the host to a frame. */
     void (*store)(const tg_device *device, uint8_t *to, const void *from, size_t len);

@@ -32,11 +32,12 @@ static void release(const tg_device *device, const tg_allocator *a, void *block)
     tg_release(a, block);
 }
 
-static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const uint8_t *from, size_t len,
-                       tg_detail *why)
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why)
 {
     (void)space;
     (void)device;
+    (void)run;
     (void)len;
     (void)why;
     *out = from;

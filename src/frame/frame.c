@@ -194,14 +194,14 @@ static tg_status read_front(header *h, uint64_t *hash, tg_body_view *view, tg_co
 {
     const uint8_t *front = NULL;
     size_t header_len = src_len < TG_FRAME_HEADER ? src_len : TG_FRAME_HEADER;
-    TG_TRY(c->executor->fetch(&front, c->front, c->device, src, header_len, why));
+    TG_TRY(c->executor->fetch(&front, c->front, c->device, c->run, src, header_len, why));
     TG_TRY(get_header(h, front, src_len, why));
     TG_TRY(check_header(h, c, e, why));
     if ((h->flags & DESCRIBED) != 0 && h->description_len != c->layout->description.len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
     if (h->description_len != 0) {
-        TG_TRY(c->executor->fetch(&front, c->front, c->device, src, TG_FRAME_HEADER + h->description_len, why));
+        TG_TRY(c->executor->fetch(&front, c->front, c->device, c->run, src, TG_FRAME_HEADER + h->description_len, why));
     }
     if (h->description_len != 0 && tg_hash(front + TG_FRAME_HEADER, h->description_len) != h->fingerprint) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
@@ -230,7 +230,7 @@ static bool is_checksum(uint64_t checksum, const tg_codec *c, const uint8_t *src
 {
     const uint8_t *at = NULL;
     tg_status status =
-        c->executor->fetch(&at, c->front, c->device, src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, NULL);
+        c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, NULL);
     return status == TG_OK && checksum == tg_get_field(at, TG_FRAME_CHECKSUM);
 }
 
@@ -238,6 +238,9 @@ tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, co
                         size_t src_len, tg_detail *why)
 {
     header h = {0};
+    if (c->executor->expect != NULL) {
+        c->executor->expect(c->run, e->plan, e->slice, src, src_len, c->front_len);
+    }
     TG_TRY(read_front(&h, &c->hashes[0], view, c, e, src, src_len, why));
     TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why));
     uint64_t checksum = checksum_of(c->hashes, e);
@@ -254,6 +257,9 @@ tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *e, c
                         tg_detail *why)
 {
     header h = {0};
+    if (c->executor->expect != NULL) { /* another message may have been where this one is */
+        c->executor->expect(c->run, e->plan, e->slice, NULL, 0, 0);
+    }
     TG_TRY(read_front(&h, &view->hashes[0], view, c, e, src, src_len, why));
     return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
 }
@@ -340,7 +346,7 @@ static tg_status read_description(tg_layout **out, const header *h, const uint8_
     uint8_t *space = NULL;
     const uint8_t *description = NULL;
     TG_TRY(tg_acquire(&space, &a, opt->device != NULL ? h->description_len : 0, 1, why));
-    tg_status status = executor->fetch(&description, space, opt->device, at, h->description_len, why);
+    tg_status status = executor->fetch(&description, space, opt->device, NULL, at, h->description_len, why);
     if (status == TG_OK && tg_hash(description, h->description_len) != h->fingerprint) {
         status =
             tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
@@ -369,7 +375,7 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     uint8_t space[TG_FRAME_HEADER];
     const uint8_t *front = NULL;
     size_t header_len = src_len < TG_FRAME_HEADER ? src_len : TG_FRAME_HEADER;
-    TG_TRY(executor->fetch(&front, space, given.device, src, header_len, why));
+    TG_TRY(executor->fetch(&front, space, given.device, NULL, src, header_len, why));
     TG_TRY(get_header(&h, front, src_len, why));
     if ((h.flags & DESCRIBED) == 0) {
         return tg_fail(TG_E_MISMATCH, why,

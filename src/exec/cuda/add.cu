@@ -4,13 +4,8 @@
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
 
-enum { THREADS = 256, EACH = 8, DENSE_MOST = 128, SPARSE_MOST = 16, SYMBOLS_MAX = 512 };
-#define TILE (THREADS * EACH * 1u)
-
-TG_DEVICE bool is_sent(const tg_gpu_unit &u)
-{
-    return u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
-}
+enum { THREADS = 256, EACH = 8, SYMBOLS_MAX = 512 };
+#define TILE (THREADS * EACH * 1u) /* elements that a block takes at a time */
 
 /* ---- plain values ------------------------------------------------------------------------------------------------------------ */
 
@@ -75,17 +70,17 @@ typedef struct tile_space {
     uint16_t symbols[TILE + 16];
 } tile_space;
 
-typedef struct tile {
+typedef struct tile_part {
     const tg_gpu_unit *u;
-    uint32_t number, at, n; /* elements at to at + n of chunk `number` */
+    uint32_t at, n;         /* elements at to at + n of a chunk */
     const uint8_t *symbols; /* packed, or unpacked */
     const uint8_t *side;
     uint32_t bucket_n;
     bool is_one; /* it lies in one bucket */
-} tile;
+} tile_part;
 
 /* Symbol i of the tile, after unpack_tile. */
-TG_DEVICE unsigned symbol_of(const tile &t, const tile_space &space, uint32_t i)
+TG_DEVICE unsigned symbol_of(const tile_part &t, const tile_space &space, uint32_t i)
 {
     const tg_gpu_unit &u = *t.u;
     if (u.coded) {
@@ -95,7 +90,7 @@ TG_DEVICE unsigned symbol_of(const tile &t, const tile_space &space, uint32_t i)
 }
 
 /* Unpacks groups, and decodes all symbols of the bucket; all threads. */
-TG_DEVICE void prepare_tile(const tile &t, tile_space &space, float weight, bool sets)
+TG_DEVICE void prepare_tile(const tile_part &t, tile_space &space, float weight, bool sets)
 {
     const tg_gpu_unit &u = *t.u;
     if (!u.coded && u.group_n > 1) {
@@ -114,7 +109,7 @@ TG_DEVICE void prepare_tile(const tile &t, tile_space &space, float weight, bool
 }
 
 /* The value of symbol i of the tile, times the weight unless it is set. */
-TG_DEVICE float value_of(const tile &t, const tile_space &space, uint32_t i, float weight, bool sets)
+TG_DEVICE float value_of(const tile_part &t, const tile_space &space, uint32_t i, float weight, bool sets)
 {
     const tg_gpu_unit &u = *t.u;
     unsigned symbol = symbol_of(t, space, i);
@@ -126,10 +121,18 @@ TG_DEVICE float value_of(const tile &t, const tile_space &space, uint32_t i, flo
     return sets ? value : tg_times(weight, value);
 }
 
-/* Adds or sets the values of a thread, element threadIdx.x + THREADS * k each. */
-TG_DEVICE void put_values(float *out, const float value[EACH], uint32_t n, bool sets)
+/* Adds or sets the values of a thread, of elements threadIdx.x + THREADS * k of those from `at` of a unit on. */
+TG_DEVICE void put_values(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t at, const float value[EACH], uint32_t n,
+                          bool sets)
 {
-    float sum[EACH];
+    float sum[EACH], *out = tg_sum_at(p, u, at);
+    if (p.added != nullptr && tg_piece_at(p, u, at) != tg_piece_at(p, u, at + n - 1)) { /* of several tensors */
+        for (unsigned k = 0; k < EACH && threadIdx.x + THREADS * k < n; k++) {
+            out = tg_sum_at(p, u, at + threadIdx.x + THREADS * k);
+            *out = sets ? value[k] : tg_plus(*out, value[k]);
+        }
+        return;
+    }
     TG_UNROLL
     for (unsigned k = 0; k < EACH; k++) {
         uint32_t i = threadIdx.x + THREADS * k;
@@ -144,18 +147,16 @@ TG_DEVICE void put_values(float *out, const float value[EACH], uint32_t n, bool 
     }
 }
 
-__global__ static void __launch_bounds__(THREADS)
-    add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+__global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_tile tile = p.tiles[blockIdx.x];
+    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.coordinates != TG_GPU_AT_EVERY || u.plain_len == 0 || !is_sent(u)) {
+    if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
         return;
     }
-    const uint8_t *bytes = plain_bytes(p, u, number, body);
-    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
-    for (uint32_t at = blockIdx.x % blocks_each * TILE; at < chunk.n; at += blocks_each * TILE) {
+    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body);
+    for (uint32_t at = tile.from; at < min(chunk.n, tile.from + TG_GPU_TILE); at += TILE) {
         uint32_t n = chunk.n - at < TILE ? chunk.n - at : TILE;
         float value[EACH];
         TG_UNROLL
@@ -164,24 +165,23 @@ __global__ static void __launch_bounds__(THREADS)
             float plain = i < n ? plain_value(u, bytes, at + i) : 0.0f;
             value[k] = sets ? plain : tg_times(weight, plain);
         }
-        put_values(out + at, value, n, sets);
+        put_values(p, u, chunk.at + at, value, n, sets);
     }
 }
 
 __global__ static void __launch_bounds__(THREADS)
-    add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+    add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     __shared__ tile_space space;
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_tile part = p.tiles[blockIdx.x];
+    const tg_gpu_chunk &chunk = p.chunks[part.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.coordinates != TG_GPU_AT_EVERY || u.plain_len != 0 || !is_sent(u)) {
+    if (u.plain_len != 0 || !tg_unit_sends(u, false)) {
         return;
     }
-    const tg_view &view = p.space.views[number];
-    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
-    for (uint32_t at = blockIdx.x % blocks_each * TILE; at < chunk.n; at += blocks_each * TILE) {
-        tile t = {&u, number, at, chunk.n - at < TILE ? chunk.n - at : TILE, nullptr, body + view.side, 0, false};
+    const tg_view &view = p.space.views[part.chunk];
+    for (uint32_t at = part.from; at < min(chunk.n, part.from + TG_GPU_TILE); at += TILE) {
+        tile_part t = {&u, at, chunk.n - at < TILE ? chunk.n - at : TILE, nullptr, body + view.side, 0, false};
         t.symbols = u.coded ? p.space.symbols + 2 * chunk.element_at : body + view.symbols;
         t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
         t.is_one = at / t.bucket_n == (at + t.n - 1) / t.bucket_n;
@@ -194,7 +194,7 @@ __global__ static void __launch_bounds__(THREADS)
             uint32_t i = threadIdx.x + THREADS * k;
             value[k] = i < t.n ? value_of(t, space, i, weight, sets) : 0.0f;
         }
-        put_values(out + at, value, t.n, sets);
+        put_values(p, u, chunk.at + at, value, t.n, sets);
     }
 }
 
@@ -206,14 +206,13 @@ __global__ static void __launch_bounds__(THREADS)
     uint32_t number = p.first + blockIdx.x / blocks_each;
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.coordinates == TG_GPU_AT_EVERY || !is_sent(u)) {
+    if (!tg_unit_sends(u, true)) {
         return;
     }
     const tg_view &view = p.space.views[number];
     const uint8_t *plain = u.plain_len == 0 ? nullptr : plain_bytes(p, u, number, body);
     const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
     uint32_t bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
-    float *out = p.space.sums + u.flat_at + (chunk.at - u.lo);
     for (uint32_t i = blockIdx.x % blocks_each * THREADS + threadIdx.x; i < view.count; i += blocks_each * THREADS) {
         float value;
         if (plain != nullptr) {
@@ -222,7 +221,7 @@ __global__ static void __launch_bounds__(THREADS)
             unsigned symbol = u.base > 256 ? ((const uint16_t *)(const void *)symbols)[i] : symbols[i];
             value = tg_symbol_value(u, body + view.side + (uint64_t)(i / bucket_n) * u.side_len, symbol);
         }
-        float *sum = out + p.space.positions[chunk.element_at + i];
+        float *sum = tg_sum_at(p, u, chunk.at + p.space.positions[chunk.element_at + i]);
         *sum = sets ? value : tg_plus(*sum, tg_times(weight, value));
     }
 }
@@ -231,21 +230,20 @@ __global__ static void __launch_bounds__(THREADS)
 
 extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
 {
-    uint32_t each = tg_blocks_each(p->chunk_n, DENSE_MOST);
     if (p->chunk_n == 0) {
         return;
     }
     if (tg_pass_has(p, TG_KIND_NONE)) {
-        TG_LAUNCH(add_plain, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+        TG_LAUNCH(add_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
     }
     if (p->kinds != 1u << TG_KIND_NONE) {
-        TG_LAUNCH(add_symbols, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+        TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
     }
 }
 
 extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
 {
-    uint32_t each = tg_blocks_each(p->chunk_n, SPARSE_MOST);
+    uint32_t each = tg_blocks_each(p->chunk_n);
     if (p->chunk_n > 0) {
         TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
     }

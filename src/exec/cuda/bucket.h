@@ -6,10 +6,8 @@
 #define TG_EXEC_CUDA_BUCKET_H
 
 #include "exec/cuda/load.h"
+#include "exec/cuda/routes.h"
 #include "exec/cuda/sums.h"
-
-enum { TG_GPU_AT_EVERY = 0 };                              /* tg_coordinates */
-enum { TG_GPU_ROUTE_NONE = 0, TG_GPU_ROUTE_LEADER = 11 }; /* tg_route_id: of units whose values are not sent */
 
 typedef struct tg_gpu_bucket {
     const tg_gpu_unit *u;
@@ -47,24 +45,30 @@ TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_g
     }
 }
 
-/* Bucket number `number`, of `bucket_n` values, of a chunk that has `count` of them. */
-TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number, uint32_t number, uint32_t bucket_n,
+/* Whether values of a unit are sent, all of them or, with `is_sparse`, those of some coordinates. */
+TG_DEVICE bool tg_unit_sends(const tg_gpu_unit &u, bool is_sparse)
+{
+    return u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER &&
+           (u.coordinates != TG_GPU_AT_EVERY) == is_sparse;
+}
+
+/* The values from number `first` on, up to `n`, of a chunk that has `count` of them. */
+TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number, uint32_t first, uint32_t n,
                                      uint32_t count)
 {
     const tg_gpu_chunk &chunk = p.chunks[chunk_number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    uint32_t first = number * bucket_n;
     tg_gpu_bucket b;
     b.u = &u;
     b.unit = chunk.unit;
-    b.n = count - first < bucket_n ? count - first : bucket_n;
+    b.n = count - first < n ? count - first : n;
     b.at = chunk.at + first;
     b.is_sparse = u.coordinates != TG_GPU_AT_EVERY;
     b.is_wide = u.base > 256;
     b.is_bf16 = false;
     b.symbols = p.space.symbols + 2 * chunk.element_at + (uint64_t)first * (b.is_wide ? 2 : 1);
-    b.side = u.side_len == 0 ? nullptr
-                             : p.space.out[chunk_number] + p.space.views[chunk_number].side + (uint64_t)number * u.side_len;
+    b.side = p.space.out[chunk_number] + p.space.views[chunk_number].side;
+    b.side += u.bucket_n == 0 ? 0 : (uint64_t)(first / u.bucket_n) * u.side_len;
     b.decay = (float)u.feedback_params[0];
     b.next_at = b.is_sparse ? chunk.at : b.at;
     b.next = u.planes > 0 ? p.next + u.residual_at + (b.next_at - u.lo) : nullptr;
@@ -79,6 +83,28 @@ TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number
         tg_bucket_find(b, p, u);
     }
     return b;
+}
+
+/* How many values of a chunk are sent. */
+TG_DEVICE uint32_t tg_value_count(const tg_gpu_pass &p, uint32_t chunk)
+{
+    return p.units[p.chunks[chunk].unit].coordinates == TG_GPU_AT_EVERY ? p.chunks[chunk].n
+                                                                        : p.space.views[chunk].count;
+}
+
+/* Tiles that a block takes where values share nothing: one of a dense chunk, or of a sparse one every so manieth. */
+typedef struct tg_gpu_tiles {
+    uint32_t chunk, from, to, stride;
+} tg_gpu_tiles;
+
+TG_DEVICE tg_gpu_tiles tg_tiles_of_block(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse)
+{
+    if (is_sparse) {
+        return {p.first + blockIdx.x / blocks_each, blockIdx.x % blocks_each * TG_GPU_TILE, 0xffffffffu,
+                blocks_each * TG_GPU_TILE};
+    }
+    tg_gpu_tile tile = p.tiles[blockIdx.x];
+    return {tile.chunk, tile.from, tile.from + TG_GPU_TILE, TG_GPU_TILE};
 }
 
 TG_DEVICE uint32_t tg_key(float value)
@@ -184,7 +210,7 @@ TG_DEVICE void tg_refuse_residuals(const tg_gpu_pass &p, const tg_gpu_bucket &b,
     for (; bad != 0 && p.nonfinite == TG_GPU_ERROR; bad &= bad - 1) {
         uint32_t i = from + 32 * ((unsigned)__ffs((int)bad) - 1);
         uint64_t at = b.next_at + (b.positions != nullptr ? b.positions[i] : i);
-        tg_refuse_tensor(p, tg_piece_at(p, *b.u, at)->tensor);
+        tg_refuse_residual(p, tg_piece_at(p, *b.u, at)->tensor);
     }
 }
 

@@ -125,15 +125,6 @@ bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
     return tg_body_len(len, run->plan, cell, run->work->known_n);
 }
 
-/* write has waited, and refused them */
-static tg_status tg_gpu_verdict_of(tg_run *run, const tg_source *source, tg_detail *why)
-{
-    (void)run;
-    (void)source;
-    (void)why;
-    return TG_OK;
-}
-
 /* ---- residual state ---------------------------------------------------------------------------------------------------- */
 
 static void commit(tg_run *run)
@@ -170,17 +161,16 @@ static uint64_t hash(tg_run *run, const void *data, size_t len)
 {
     enum { LEAF = TG_HASH_LEAF, PIECE = TG_HASH_LEAF * TG_HASH_LEAVES };
     const tg_gpu_workspace *w = run->work;
-    tg_gpu_span *spans = w->spans.host;
     uint64_t *hashes = w->hashes.host;
     size_t pieces = len == 0 ? 1 : (len + PIECE - 1) / PIECE, last = len - (pieces - 1) * PIECE;
     uint32_t leaf_cap = pieces > 1 ? TG_HASH_LEAVES : (uint32_t)(len == 0 ? 1 : (len + LEAF - 1) / LEAF);
     tg_detail why;
-    for (size_t i = 0; i < pieces; i++) {
-        spans[i] = (tg_gpu_span){(const uint8_t *)data + i * PIECE, i + 1 < pieces ? PIECE : last};
-    }
     tg_gpu_enter(run->gpu);
-    tg_gpu_upload(run, &w->spans, 0, pieces, sizeof *spans);
-    tg_gpu_hash(w->hashes.device, w->leaves, w->spans.device, (uint32_t)pieces, leaf_cap, run->gpu->stream);
+    for (size_t i = 0; i < pieces; i++) {
+        const tg_gpu_span span = {(const uint8_t *)data + i * PIECE, i + 1 < pieces ? PIECE : last};
+        tg_gpu_copy(run->gpu, w->spans + i, &span, sizeof span);
+    }
+    tg_gpu_hash(w->hashes.device, w->leaves, w->spans, (uint32_t)pieces, leaf_cap, run->gpu->stream);
     tg_gpu_download(run, &w->hashes, 0, pieces, sizeof *hashes);
     tg_gpu_note_failure(run, tg_gpu_wait(run->gpu, &why), &why);
     if (pieces == 1) {
@@ -249,10 +239,29 @@ static void release(const tg_device *device, const tg_allocator *a, void *block)
     tg_gpu_release(gpu_of(device), block);
 }
 
-static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const uint8_t *from, size_t len,
-                       tg_detail *why)
+/* Bytes of a frame that was announced are on the host already. */
+static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len)
+{
+    const tg_gpu_workspace *w = run != NULL ? run->work : NULL;
+    if (w == NULL || w->expected == NULL || from < w->expected) {
+        return NULL;
+    }
+    const uint8_t *ends = w->ends.host;
+    size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
+    return at + len <= TG_GPU_FRONT                                    ? ends + at
+           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
+                                                                       : NULL;
+}
+
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
+                       size_t len, tg_detail *why)
 {
     const tg_gpu *gpu = gpu_of(device);
+    const uint8_t *known = fetched(run, from, len);
+    if (known != NULL) {
+        *out = known;
+        return TG_OK;
+    }
     tg_gpu_enter(gpu);
     if (!tg_gpu_can_use(gpu, from)) {
         return refuse_frame(gpu, why);
@@ -280,7 +289,8 @@ const tg_executor tg_executor_cuda = {
     .length = tg_gpu_length,
     .write = tg_gpu_write,
     .seal = tg_gpu_seal,
-    .verdict = tg_gpu_verdict_of,
+    .verdict = tg_gpu_ask_refusal,
+    .expect = tg_gpu_expect,
     .find = tg_gpu_find_chunks,
     .check = tg_gpu_check,
     .sum = tg_gpu_sum,

@@ -69,7 +69,7 @@ void tg_gpu_lay_out_sparse(const tg_gpu_pass *p)
     TG_LAUNCH(start_views, blocks_of(p->chunk_n), THREADS, p->stream, *p, true);
 }
 
-__global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides)
+__global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= p.chunk_n) {
@@ -88,11 +88,56 @@ __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides)
         side |= (uint64_t)out[v->side + b] << 8 * b;
     }
     sides[number] = side;
+    spans[number] = tg_gpu_span{out, v->len};
 }
 
-void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides)
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans)
 {
-    TG_LAUNCH(end_chunks, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides);
+    TG_LAUNCH(end_chunks, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides, spans);
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------------------- */
+
+__global__ static void spans_of(tg_gpu_pass p, tg_gpu_span *spans, const uint8_t *body)
+{
+    unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < p.chunk_n) {
+        const tg_view *v = &p.space.views[p.first + i];
+        spans[p.first + i] = tg_gpu_span{body + v->start, v->len};
+    }
+}
+
+void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body)
+{
+    TG_LAUNCH(spans_of, blocks_of(p->chunk_n), THREADS, p->stream, *p, spans, body);
+}
+
+/* One block: the sum of the lengths of all chunks before each, THREADS chunks at a time. */
+__global__ static void place_chunks(tg_gpu_pass p)
+{
+    __shared__ uint64_t ends[THREADS];
+    uint64_t before = 0;
+    for (unsigned from = 0; from < p.chunk_n; from += THREADS) {
+        unsigned i = from + threadIdx.x;
+        ends[threadIdx.x] = i < p.chunk_n ? p.space.views[p.first + i].len : 0;
+        __syncthreads();
+        for (unsigned by = 1; by < THREADS; by *= 2) {
+            uint64_t other = threadIdx.x >= by ? ends[threadIdx.x - by] : 0;
+            __syncthreads();
+            ends[threadIdx.x] += other;
+            __syncthreads();
+        }
+        if (i < p.chunk_n) {
+            p.space.views[p.first + i].start = before + ends[threadIdx.x] - p.space.views[p.first + i].len;
+        }
+        before += ends[THREADS - 1];
+        __syncthreads();
+    }
+}
+
+void tg_gpu_place_chunks(const tg_gpu_pass *p)
+{
+    TG_LAUNCH(place_chunks, 1, THREADS, p->stream, *p);
 }
 
 /* ---- moving -------------------------------------------------------------------------------------------------------------- */
@@ -190,15 +235,16 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, co
     if (threadIdx.x != 0) {
         return;
     }
-    for (uint32_t i = 0; i < p.chunk_n; i++) {
-        uint32_t number = p.first + i;
-        if (!find_chunk(&p.space.views[number], p, p.chunks[number], body, known_n[i], &at, len)) {
-            tg_refuse_chunk(p, number);
-            return;
-        }
+    uint32_t i = 0;
+    while (i < p.chunk_n &&
+           find_chunk(&p.space.views[p.first + i], p, p.chunks[p.first + i], body, known_n[i], &at, len)) {
+        i++;
     }
-    if (at != len) {
-        tg_refuse_chunk(p, p.first + p.chunk_n);
+    if (i < p.chunk_n || at != len) { /* nothing of the body may be used */
+        tg_refuse_chunk(p, p.first + i);
+        for (uint32_t k = 0; k < p.chunk_n; k++) {
+            p.space.views[p.first + k] = tg_view{};
+        }
     }
 }
 

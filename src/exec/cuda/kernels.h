@@ -51,8 +51,15 @@ void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front,
 void tg_gpu_start_views(const tg_gpu_pass *p);
 void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
 
-/* Ends chunks: view.len, and the length of coded values. The first 8 bytes beside a chunk's values go to sides[chunk]. */
-void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides);
+/* Ends chunks: view.len, the length of coded values, and spans[chunk], where the chunk is now. The first 8 bytes beside a chunk's
+ * values go to sides[chunk]. */
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
+
+/* spans[chunk]: where each chunk is in a body, by its view. */
+void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body);
+
+/* Sets view.start of chunks that were written, one after the other from 0 on, in the cell of the pass. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p);
 
 /* Copies chunks from out[chunk] to spans[chunk]. */
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
@@ -106,17 +113,18 @@ void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, 
 /* ---- pack*.cu: symbols and words to bytes and back ------------------------------------------------------------------------------ */
 
 /* Symbols of all chunks that have some: as bits, or coded with the form byte, to out[chunk] + view.symbols. Sets view.indices to
- * where they end. `scratch` has scratch_len bytes a chunk, see tg_gpu_pack_scratch. */
+ * where they end. `scratch` has tg_gpu_pack_scratch bytes, aligned to 256. */
 void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* What kernels below lack for a unit; NULL: nothing. A host function. */
-const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
+/* Bytes of scratch that packing or reading chunk_n chunks of element_n elements in all takes, if some are coded. A host
+ * function. */
+uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 
-/* Bytes of scratch a chunk that packing or reading coded chunks of a unit needs; 0: none. A host function. */
-uint64_t tg_gpu_pack_scratch(const tg_gpu_unit *unit);
+/* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */
+const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
 
 /* Reads symbols, words: from `body` by space.views to space.symbols and space.words, for all chunks with `coded`, and for sparse
  * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. Damage goes to the verdict. */

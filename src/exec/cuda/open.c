@@ -1,21 +1,34 @@
 /* Opens a plan on a GPU: takes all memory that its steps will use, and uploads the tables of kernels. */
 #include "exec/cuda/run.h"
 
+#include "kernels/hash.h"
+
 #include <string.h>
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------ */
 
-static tg_status acquire_mirror(tg_gpu_mirror *m, const tg_gpu *gpu, uint64_t n, size_t len, tg_detail *why)
+static tg_status acquire_pinned(tg_gpu_mirror *m, const tg_run *run, uint64_t n, size_t len, tg_detail *why)
 {
-    m->len = n * len;
-    TG_TRY(tg_gpu_pin(&m->host, gpu, m->len, why));
-    return tg_gpu_acquire(&m->device, gpu, m->len, why);
+    m->is_pinned = true;
+    TG_TRY(tg_gpu_pin(&m->host, run->gpu, n * len, why));
+    memset(m->host, 0, (size_t)(n * len));
+    return tg_gpu_acquire(&m->device, run->gpu, n * len, why);
 }
 
-static void release_mirror(const tg_gpu_mirror *m, const tg_gpu *gpu)
+static tg_status acquire_pageable(tg_gpu_mirror *m, const tg_run *run, uint64_t n, size_t len, tg_detail *why)
 {
-    tg_gpu_release(gpu, m->device);
-    tg_gpu_unpin(gpu, m->host);
+    TG_TRY(tg_acquire(&m->host, &run->allocator, n, len, why));
+    return tg_gpu_acquire(&m->device, run->gpu, n * len, why);
+}
+
+static void release_mirror(const tg_gpu_mirror *m, const tg_run *run)
+{
+    tg_gpu_release(run->gpu, m->device);
+    if (m->is_pinned) {
+        tg_gpu_unpin(run->gpu, m->host);
+    } else {
+        tg_release(&run->allocator, m->host);
+    }
 }
 
 static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_detail *why)
@@ -32,7 +45,6 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
     tg_gpu_uses all = {0};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
-        uint64_t scratch_len = tg_gpu_pack_scratch(u);
         bool is_dense = u->coordinates == TG_AT_EVERY;
         all.plain = all.plain || (is_dense && u->plain_len != 0);
         all.symbols = all.symbols || u->plain_len == 0;
@@ -40,9 +52,10 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
         all.sparse = all.sparse || !is_dense;
         all.scales = all.scales || u->scale != TG_SCALE_NONE;
         all.bins = all.bins || u->bin > 0;
-        all.coded = all.coded || u->coded;
+        all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         all.kinds |= tg_gpu_quantize_kinds(u);
-        all.scratch_len = scratch_len > all.scratch_len ? scratch_len : all.scratch_len;
+        all.coded = all.coded || u->coded;
+        all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
     return all;
 }
@@ -74,7 +87,7 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
     TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
-    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, chunks * need->scratch_len, why));
+    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
@@ -89,23 +102,27 @@ static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_deta
 
 static tg_status acquire_workspace(tg_run *run, tg_detail *why)
 {
-    enum { LEAVES = TG_CHUNK * sizeof(float) / 4096 + 2 };
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
     uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
     TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
     tg_gpu_workspace *w = run->work;
-    TG_TRY(acquire_mirror(&w->grads, gpu, l->tensor_n, sizeof(void *), why));
-    TG_TRY(acquire_mirror(&w->out, gpu, chunks, sizeof(uint8_t *), why));
-    TG_TRY(acquire_mirror(&w->views, gpu, chunks, sizeof(tg_view), why));
-    TG_TRY(acquire_mirror(&w->spans, gpu, chunks, sizeof(tg_gpu_span), why));
-    TG_TRY(acquire_mirror(&w->hashes, gpu, chunks + run->plan->grid->cells, sizeof(uint64_t), why));
-    TG_TRY(acquire_mirror(&w->sides, gpu, chunks, sizeof(uint64_t), why));
-    TG_TRY(acquire_mirror(&w->verdict, gpu, 1, sizeof(tg_gpu_verdict), why));
+    TG_TRY(acquire_pageable(&w->grads, run, l->tensor_n, sizeof(void *), why));
+    TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
+    TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
+    TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
+    TG_TRY(acquire_pinned(&w->hashes, run, chunks + run->plan->grid->cells, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
+    TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + TG_GPU_CHECKSUM, 1, why));
+    TG_TRY(tg_gpu_acquire(&w->spans, gpu, (chunks + 1) * sizeof *w->spans, why));
+    TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, chunks * sizeof *w->written_spans, why));
+    TG_TRY(tg_acquire(&w->places, &run->allocator, chunks, sizeof *w->places, why));
+    TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
-    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * LEAVES * sizeof *w->leaves, why));
     TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) * sizeof *w->leaves, why));
     TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
     TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
@@ -122,16 +139,19 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     void *const blocks[] = {w->staging,          w->scratch,      w->maxima,           w->space.sums,  w->space.clips,
                             w->space.overflows,
                             w->space.scales,     w->space.values, w->space.magnitudes, w->space.words, w->space.positions,
-                            w->space.symbols, w->leaves, w->known_n_device};
+                            w->space.symbols, w->leaves, w->known_n_device,
+                            w->spans, w->written_spans};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
+    tg_release(&run->allocator, w->host_views);
+    tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->verdict, &w->sides, &w->hashes, &w->spans, &w->views, &w->out, &w->grads};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends, &w->verdict, &w->sides, &w->hashes, &w->written, &w->views, &w->out, &w->grads};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
-        release_mirror(mirrors[i], gpu);
+        release_mirror(mirrors[i], run);
     }
     tg_release(&run->allocator, w);
 }
@@ -238,9 +258,27 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
     return status;
 }
 
+/* Leaves of the longest chunk that a frame may hold, whatever a recipe would send: any number of elements. */
+static void find_longest(tg_run *run)
+{
+    const tg_plan *plan = run->plan;
+    enum { HEADERS = TG_CHUNK_HEADER + TG_CODED_HEADER };
+    uint64_t longest = 1;
+    for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
+        const tg_chunk *chunk = &plan->grid->chunks[i];
+        run->longest = chunk->n > run->longest ? chunk->n : run->longest;
+        const tg_unit_plan *u = &plan->units[chunk->unit];
+        uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
+        uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;
+        longest = u->route != TG_ROUTE_NONE && len > longest ? len : longest;
+    }
+    run->leaf_cap = (uint32_t)((longest + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+}
+
 static tg_status open_all(tg_run *run, tg_detail *why)
 {
     const tg_plan *plan = run->plan;
+    find_longest(run);
     TG_TRY(open_tables(run, why));
     if (run->parent == NULL) {
         TG_TRY(acquire_workspace(run, why));

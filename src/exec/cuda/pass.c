@@ -21,6 +21,8 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                          .seed = plan->layout->seed,
                          .step = w->step,
                          .kinds = run->uses.kinds,
+                         .packs = run->uses.packs,
+                         .longest = run->longest,
                          .rank = plan->rank,
                          .nonfinite = (uint8_t)plan->nonfinite,
                          .is_answer = plan->is_answer,
@@ -28,9 +30,13 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                          .stream = run->gpu->stream};
 }
 
-void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, size_t from, size_t n, size_t len)
+void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
 {
-    tg_gpu_copy(run->gpu, (char *)m->device + from * len, (const char *)m->host + from * len, n * len);
+    char *host = (char *)m->host + from * len;
+    if (memcmp(host, entries, n * len) != 0) {
+        memcpy(host, entries, n * len);
+        tg_gpu_copy(run->gpu, (char *)m->device + from * len, host, n * len);
+    }
 }
 
 void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *m, size_t from, size_t n, size_t len)
@@ -72,31 +78,27 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
     }
 }
 
-void tg_gpu_hash_chunks(tg_run *run, uint32_t cell)
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans)
 {
-    enum { LEAF = 4096 };
     const tg_gpu_workspace *w = run->work;
     const tg_grid *grid = run->plan->grid;
-    const tg_gpu_span *spans = w->spans.host;
     size_t first = grid->first[cell], end = grid->first[cell + 1];
-    uint64_t longest = 1;
-    for (size_t i = first; i < end; i++) {
-        longest = spans[i].len > longest ? spans[i].len : longest;
-    }
-    uint32_t leaf_cap = (uint32_t)((longest + LEAF - 1) / LEAF);
-    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, (const tg_gpu_span *)w->spans.device + first,
-                (uint32_t)(end - first), leaf_cap, run->gpu->stream);
+    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, spans + first, (uint32_t)(end - first),
+                run->leaf_cap, run->gpu->stream);
 }
 
-tg_status tg_gpu_read_hashes(uint64_t *out, tg_run *run, uint32_t cell, tg_detail *why)
+void tg_gpu_download_hashes(const tg_run *run, uint32_t cell)
 {
-    const tg_gpu_mirror *m = &run->work->hashes;
     const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[cell], n = grid->first[cell + 1] - first;
-    tg_gpu_download(run, m, first + cell + 1, n, sizeof *out);
-    TG_TRY(tg_gpu_wait(run->gpu, why));
-    memcpy(out, (const uint64_t *)m->host + first + cell + 1, n * sizeof *out);
-    return TG_OK;
+    tg_gpu_download(run, &run->work->hashes, grid->first[cell] + cell + 1, grid->first[cell + 1] - grid->first[cell],
+                    sizeof(uint64_t));
+}
+
+void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
+{
+    const tg_grid *grid = run->plan->grid;
+    memcpy(out, (const uint64_t *)run->work->hashes.host + grid->first[cell] + cell + 1,
+           (grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
 }
 
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
@@ -112,13 +114,15 @@ const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void
         const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
         for (size_t i = 0; i < unit->piece_n; i++) {
             size_t t = unit->pieces[i].tensor;
-            host[t] = pointers[t];
-            first = t < first ? t : first;
-            end = t + 1 > end ? t + 1 : end;
+            if (host[t] != pointers[t]) {
+                host[t] = pointers[t];
+                first = t < first ? t : first;
+                end = t + 1 > end ? t + 1 : end;
+            }
         }
     }
     if (first < end) {
-        tg_gpu_upload(run, m, first, end - first, sizeof *pointers);
+        tg_gpu_copy(run->gpu, (const void **)m->device + first, host + first, (end - first) * sizeof *host);
     }
     return m->device;
 }

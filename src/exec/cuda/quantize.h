@@ -40,12 +40,12 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     }
 }
 
-/* Blocks a chunk, so that many chunks do not take too many blocks: each takes every so manieth tile of its chunk. */
-static inline uint32_t tg_blocks_each(uint32_t chunk_n, uint32_t most)
+/* Blocks for each sparse chunk, whose length is not known: fewer if there are many chunks. */
+static inline uint32_t tg_blocks_each(uint32_t chunk_n)
 {
-    enum { TARGET = 32768 };
+    const uint32_t TARGET = 16384, MOST = 16;
     uint32_t each = chunk_n == 0 ? 1 : TARGET / chunk_n;
-    return each < 1 ? 1 : each < most ? each : most;
+    return each < 1 ? 1 : each < MOST ? each : MOST;
 }
 
 /* Whether the units of a pass may have a kind. */

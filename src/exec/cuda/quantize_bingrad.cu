@@ -27,7 +27,8 @@ struct two_means {
     }
 
     /* Sums of both groups of a leaf, in binary32 until they are folded. Returns how many of this lane's values are above. */
-    template <class Team> static __device__ __forceinline__ uint32_t add_leaf(Team &team, unsigned leaf, float limit, float scale)
+    template <class Team>
+    static __device__ __forceinline__ uint32_t add_leaf(Team &team, unsigned leaf, float limit, float scale)
     {
         float parts[2] = {0, 0};
         uint32_t above = 0, from = leaf * TG_LEAF_N + team.lane;
@@ -57,7 +58,8 @@ struct two_means {
         __syncthreads();
         team.each_leaf([&](unsigned leaf) { count += add_leaf(team, leaf, limit, scale); });
         uint32_t above = team.total32(count), n = team.b.n;
-        double low = tg_tree_of(team.space.sums[0], team.leaves()), high = tg_tree_of(team.space.sums[1], team.leaves());
+        double low = tg_tree_of(team.space.sums[0], team.leaves()),
+               high = tg_tree_of(team.space.sums[1], team.leaves());
         if (scale != 1) {
             low /= (double)scale;
             high /= (double)scale;
@@ -132,7 +134,8 @@ struct two_sided : tg_rounding {
 
     /* The sum of all magnitudes above a threshold, in multiples of 1 / per_unit: these are exact, in any order. `round` rounds to
      * them, see docs/format.md, section 8. */
-    template <class Team> static __device__ __forceinline__ double sum_above(Team &team, float at, double round, double per_unit)
+    template <class Team>
+    static __device__ __forceinline__ double sum_above(Team &team, float at, double round, double per_unit)
     {
         uint64_t sum = 0;
         team.each([&](float x, uint32_t) {
@@ -153,12 +156,14 @@ struct two_sided : tg_rounding {
         }
         int exponent = 0;
         (void)frexpf(largest, &exponent);
-        double round = ldexp(1.5, 52 + exponent - 1 - 36), per_unit = ldexp(1.0, 36 + 1 - exponent), n = (double)team.b.n;
+        double round = ldexp(1.5, 52 + exponent - 1 - 36), per_unit = ldexp(1.0, 36 + 1 - exponent),
+               n = (double)team.b.n;
         uint32_t low = 0, high = tg_key(largest); /* the sum above low is more than n low; above high it is not */
         double above = sum_above(team, 0.0f, round, per_unit);
         while (high - low > 1) {
             uint32_t middle = low + (high - low) / 2;
-            double at = (double)__uint_as_float(middle), sum = sum_above(team, __uint_as_float(middle), round, per_unit);
+            double at = (double)__uint_as_float(middle),
+                   sum = sum_above(team, __uint_as_float(middle), round, per_unit);
             if (sum > n * at) {
                 low = middle;
                 above = sum;

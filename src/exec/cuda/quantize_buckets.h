@@ -54,7 +54,8 @@ TG_DEVICE const uint16_t *tg_draw_leaf(uint4 *blocks, uint64_t key, uint64_t at,
 }
 
 /* The symbol and residual of a value; returns whether the residual is finite. */
-template <class Q> TG_DEVICE bool tg_put_value(const Q &q, const tg_gpu_bucket &b, uint32_t i, float value, unsigned symbol)
+template <class Q>
+TG_DEVICE bool tg_put_value(const Q &q, const tg_gpu_bucket &b, uint32_t i, float value, unsigned symbol)
 {
     tg_store_symbol(b, i, symbol);
     return b.next == nullptr || tg_keep_residual(b, i, value - q.value(symbol));
@@ -125,26 +126,41 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
     });
 }
 
+/* What a block takes of a chunk: of a dense one the buckets that begin in [from, to); of a sparse one every so manieth bucket from
+ * number `from` on. */
+typedef struct tg_block_buckets {
+    uint32_t chunk, from, to;
+} tg_block_buckets;
+
+TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse)
+{
+    if (is_sparse) {
+        return {p.first + blockIdx.x / blocks_each, blockIdx.x % blocks_each, 0xffffffffu};
+    }
+    tg_gpu_tile tile = p.tiles[blockIdx.x / blocks_each];
+    uint32_t len = TG_GPU_TILE / blocks_each, from = tile.from + blockIdx.x % blocks_each * len;
+    return {tile.chunk, from, from + len};
+}
+
 template <class Q, unsigned WARPS, bool IS_RESIDENT>
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
     tg_quantize_kernel(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
     __shared__ tg_team_space space;
     __shared__ uint4 draws[WARPS][Q::DRAWS ? TG_DRAW_BLOCKS : 1];
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
+    tg_block_buckets s = tg_buckets_of_block(p, blocks_each, is_sparse);
+    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    bool is_mine = tg_quantize_kind(u) == Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG) && u.route != TG_GPU_ROUTE_NONE &&
-                   u.route != TG_GPU_ROUTE_LEADER && (u.coordinates != TG_GPU_AT_EVERY) == is_sparse;
-    if (!is_mine) {
+    if (tg_quantize_kind(u) != Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG) || !tg_unit_sends(u, is_sparse)) {
         return;
     }
-    uint32_t count = is_sparse ? p.space.views[number].count : chunk.n;
+    uint32_t count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
     uint32_t bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
     uint64_t key = Q::DRAWS ? tg_stream_key(p.seed, p.step, chunk.unit, p.rank + 1) : 0;
-    for (uint32_t i = blockIdx.x % blocks_each; (uint64_t)i * bucket_n < count; i += blocks_each) {
+    uint32_t first = is_sparse ? s.from : (s.from + bucket_n - 1) / bucket_n, stride = is_sparse ? blocks_each : 1;
+    for (uint32_t i = first; (uint64_t)i * bucket_n < min(count, s.to); i += stride) {
         float values[TG_LANE_N];
-        tg_gpu_bucket b = tg_bucket_of(p, number, i, bucket_n, count);
+        tg_gpu_bucket b = tg_bucket_of(p, s.chunk, i * bucket_n, bucket_n, count);
         tg_team<WARPS, IS_RESIDENT> team(p, b, space, values);
         if (IS_RESIDENT && team.warp < team.leaves()) {
             tg_load_leaf(values, p, b, team.warp);
@@ -157,16 +173,18 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
 template <class Q> static void tg_quantize_launch(const tg_gpu_pass *p, bool is_sparse)
 {
     constexpr unsigned SHORT_WARPS = TG_SHORT_BUCKET / TG_LEAF_N, LONG_WARPS = 16;
-    constexpr uint32_t DENSE_MOST = 128, SPARSE_MOST = 16;
-    uint32_t each = tg_blocks_each(p->chunk_n, is_sparse ? SPARSE_MOST : DENSE_MOST);
+    uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : TG_GPU_TILE / TG_SHORT_BUCKET;
     if (p->chunk_n > 0 && tg_pass_has(p, Q::KIND)) {
         auto kernel = tg_quantize_kernel<Q, SHORT_WARPS, true>;
-        TG_LAUNCH(kernel, p->chunk_n * each, SHORT_WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+        TG_LAUNCH(kernel, (is_sparse ? p->chunk_n : p->tile_n) * each, SHORT_WARPS * TG_WARP, p->stream, *p, each,
+                  is_sparse);
     }
     if constexpr (Q::KIND != unsigned(TG_KIND_NATURAL)) {
         if (p->chunk_n > 0 && tg_pass_has(p, Q::KIND + TG_KIND_LONG)) {
             auto kernel = tg_quantize_kernel<Q, LONG_WARPS, false>;
-            TG_LAUNCH(kernel, p->chunk_n * each, LONG_WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+            each = is_sparse ? each : 1;
+            TG_LAUNCH(kernel, (is_sparse ? p->chunk_n : p->tile_n) * each, LONG_WARPS * TG_WARP, p->stream, *p, each,
+                      is_sparse);
         }
     }
 }

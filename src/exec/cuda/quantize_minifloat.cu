@@ -1,7 +1,7 @@
 /* Floats of a few bits on the GPU, times a step that is fitted to a chunk; see quantize/minifloat.c. Three kernels: moments of
  * leaves, the fit of each chunk, rounding.
  *
- * Moments of a chunk of several tiles wait where its symbols will be. */
+ * Moments of leaves wait where symbols will be, of chunks that are long enough to have the space. */
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/team.h"
 #include "exec/cuda/values.h"
@@ -10,7 +10,11 @@ extern "C" {
 #include "quantize/shapes.h"
 }
 
-enum { WARPS = 8, TILE = WARPS * TG_LEAF_N, DENSE_MOST = 32, SPARSE_MOST = 4, LEAVES_MAX = 256, SYMBOLS_MAX = 247 };
+enum { WARPS = 4, LEAVES_MAX = 256, SYMBOLS_MAX = 247 };
+#define TILE (1u * TG_GPU_TILE)
+static_assert(TILE == WARPS * TG_LEAF_N, "a warp takes a leaf of a tile");
+
+#define SHORT 8192u /* values of a chunk that a block can sum alone */
 
 /* The table of shapes, as it goes to kernels. */
 typedef struct shape_table {
@@ -22,14 +26,11 @@ typedef struct moments {
     uint64_t count; /* of values that are not 0 */
 } moments;
 
-/* Whether a chunk is to be quantized here, and how many values it has. */
-TG_DEVICE bool is_mine(const tg_gpu_pass &p, uint32_t number, bool is_sparse, uint32_t *count)
+/* Whether a chunk is to be quantized here. */
+TG_DEVICE bool is_mine(const tg_gpu_pass &p, uint32_t number, bool is_sparse)
 {
-    const tg_gpu_chunk &chunk = p.chunks[number];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    bool is_sent = u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
-    *count = is_sparse ? p.space.views[number].count : chunk.n;
-    return tg_quantize_kind(u) == TG_KIND_MINIFLOAT && is_sent && (u.coordinates != TG_GPU_AT_EVERY) == is_sparse;
+    const tg_gpu_unit &u = p.units[p.chunks[number].unit];
+    return tg_quantize_kind(u) == TG_KIND_MINIFLOAT && tg_unit_sends(u, is_sparse);
 }
 
 TG_DEVICE moments *moments_at(const tg_gpu_pass &p, uint32_t number)
@@ -57,20 +58,21 @@ TG_DEVICE moments sum_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigne
     return m;
 }
 
-/* Chunks of several tiles. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP) sum_moments(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
+/* Chunks that are not short. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    sum_moments(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
-    uint32_t number = p.first + blockIdx.x / blocks_each, count = 0;
-    if (!is_mine(p, number, is_sparse, &count) || count <= TILE) {
+    tg_gpu_tiles s = tg_tiles_of_block(p, blocks_each, is_sparse);
+    if (!is_mine(p, s.chunk, is_sparse) || tg_value_count(p, s.chunk) <= SHORT) {
         return;
     }
-    for (uint32_t i = blockIdx.x % blocks_each; (uint64_t)i * TILE < count; i += blocks_each) {
-        tg_gpu_bucket b = tg_bucket_of(p, number, i, TILE, count);
+    for (uint32_t at = s.from; at < min(s.to, tg_value_count(p, s.chunk)); at += s.stride) {
+        tg_gpu_bucket b = tg_bucket_of(p, s.chunk, at, TILE, tg_value_count(p, s.chunk));
         unsigned leaf = threadIdx.x / TG_WARP;
         if (leaf * TG_LEAF_N < b.n) {
             moments m = sum_leaf(p, b, leaf);
             if (threadIdx.x % TG_WARP == 0) {
-                moments_at(p, number)[i * WARPS + leaf] = m;
+                moments_at(p, s.chunk)[at / TG_LEAF_N + leaf] = m;
             }
         }
     }
@@ -117,21 +119,21 @@ __global__ static void __launch_bounds__(LEAVES_MAX) fit_chunks(tg_gpu_pass p, s
 {
     __shared__ double magnitudes[LEAVES_MAX], squares[LEAVES_MAX];
     __shared__ uint32_t counts[LEAVES_MAX];
-    uint32_t number = p.first + blockIdx.x, count = 0, t = threadIdx.x;
-    if (!is_mine(p, number, is_sparse, &count) || count == 0) {
+    uint32_t number = p.first + blockIdx.x, count = tg_value_count(p, number), t = threadIdx.x;
+    if (!is_mine(p, number, is_sparse) || count == 0) {
         return;
     }
     uint32_t leaves = (count + TG_LEAF_N - 1) / TG_LEAF_N;
     tg_gpu_bucket b = tg_bucket_of(p, number, 0, count, count);
     moments m = {0, 0, 0};
-    if (count > TILE && t < leaves) {
+    if (count > SHORT && t < leaves) {
         m = moments_at(p, number)[t];
     }
-    if (count <= TILE && t / TG_WARP < leaves) {
+    if (count <= SHORT && t / TG_WARP < leaves) {
         m = sum_leaf(p, b, t / TG_WARP);
     }
-    uint32_t leaf = count > TILE ? t : t / TG_WARP;
-    if (leaf < leaves && (count > TILE || t % TG_WARP == 0)) {
+    uint32_t leaf = count > SHORT ? t : t / TG_WARP;
+    if (leaf < leaves && (count > SHORT || t % TG_WARP == 0)) {
         magnitudes[leaf] = m.magnitudes;
         squares[leaf] = m.squares;
         counts[leaf] = (uint32_t)m.count;
@@ -146,7 +148,8 @@ __global__ static void __launch_bounds__(LEAVES_MAX) fit_chunks(tg_gpu_pass p, s
     }
     b.side[4] = 0;
     float step = __uint_as_float(0x7fc00000u);
-    if (sums[1] <= (double)TG_FLOAT_MAX * (double)TG_FLOAT_MAX * TG_LEAF_N * LEAVES_MAX) { /* so it is, of finite values */
+    if (sums[1] <=
+        (double)TG_FLOAT_MAX * (double)TG_FLOAT_MAX * TG_LEAF_N * LEAVES_MAX) { /* so it is, of finite values */
         double n = (double)some;
         step = fit_step(&b.side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, tg_minifloat_of(*b.u), shapes);
     }
@@ -195,23 +198,24 @@ TG_DEVICE void round_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned
     tg_refuse_residuals(p, b, from, bad);
 }
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) round_chunks(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    round_chunks(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
     __shared__ float table[SYMBOLS_MAX];
-    uint32_t number = p.first + blockIdx.x / blocks_each, count = 0, first = blockIdx.x % blocks_each;
-    if (!is_mine(p, number, is_sparse, &count) || (uint64_t)first * TILE >= count) {
+    tg_gpu_tiles t = tg_tiles_of_block(p, blocks_each, is_sparse);
+    if (!is_mine(p, t.chunk, is_sparse) || t.from >= tg_value_count(p, t.chunk)) {
         return;
     }
-    const tg_gpu_unit &u = p.units[p.chunks[number].unit];
-    float step = tg_read_float(p.space.out[number] + p.space.views[number].side);
+    const tg_gpu_unit &u = p.units[p.chunks[t.chunk].unit];
+    float step = tg_read_float(p.space.out[t.chunk] + p.space.views[t.chunk].side);
     if (u.planes > 0) {
         for (unsigned s = threadIdx.x; s < u.base; s += WARPS * TG_WARP) {
             table[s] = tg_minifloat_value(tg_minifloat_of(u), step, s);
         }
     }
     __syncthreads();
-    for (uint32_t i = first; (uint64_t)i * TILE < count; i += blocks_each) {
-        tg_gpu_bucket b = tg_bucket_of(p, number, i, TILE, count);
+    for (uint32_t at = t.from; at < min(t.to, tg_value_count(p, t.chunk)); at += t.stride) {
+        tg_gpu_bucket b = tg_bucket_of(p, t.chunk, at, TILE, tg_value_count(p, t.chunk));
         unsigned leaf = threadIdx.x / TG_WARP;
         if (leaf * TG_LEAF_N < b.n) {
             round_leaf(p, b, leaf, step, table);
@@ -221,7 +225,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) round_chunks(tg_gpu_pas
 
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse)
 {
-    uint32_t each = tg_blocks_each(p->chunk_n, is_sparse ? SPARSE_MOST : DENSE_MOST);
+    uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : 1, blocks = is_sparse ? p->chunk_n * each : p->tile_n;
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_MINIFLOAT)) {
         return;
     }
@@ -232,7 +236,7 @@ void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse)
             shapes.reach[f][i] = tg_shapes[i].format[f].reach;
         }
     }
-    TG_LAUNCH(sum_moments, p->chunk_n * each, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+    TG_LAUNCH(sum_moments, blocks, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
     TG_LAUNCH(fit_chunks, p->chunk_n, LEAVES_MAX, p->stream, *p, shapes, is_sparse);
-    TG_LAUNCH(round_chunks, p->chunk_n * each, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+    TG_LAUNCH(round_chunks, blocks, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
 }

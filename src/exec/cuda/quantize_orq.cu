@@ -56,7 +56,8 @@ struct greedy : tg_rounding {
 
     /* The rank of the best level between those on ranks k and j, with these keys. */
     template <class Team>
-    static __device__ __forceinline__ uint32_t middle_of(Team &team, uint32_t k, uint32_t j, uint32_t low_key, uint32_t high_key)
+    static __device__ __forceinline__ uint32_t middle_of(Team &team, uint32_t k, uint32_t j, uint32_t low_key,
+                                                         uint32_t high_key)
     {
         double low = (double)from_order(low_key), high = (double)from_order(high_key), scale = 0x1p40 / (high - low);
         uint64_t sum = 0, equal = 0;
@@ -73,7 +74,8 @@ struct greedy : tg_rounding {
     }
 
     /* keys[0] and keys[n - 1] are known: the ends. Halves intervals level by level. */
-    template <class Team> static __device__ __forceinline__ void choose(Team &team, uint32_t *keys, uint32_t *ranks, uint32_t n)
+    template <class Team>
+    static __device__ __forceinline__ void choose(Team &team, uint32_t *keys, uint32_t *ranks, uint32_t n)
     {
         for (uint32_t width = n - 1; width > 1; width /= 2) {
             for (uint32_t lo = 0; lo + 1 < n; lo += width) {

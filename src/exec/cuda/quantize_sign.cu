@@ -2,8 +2,8 @@
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/team.h"
 
-enum { WARPS = 8, TILE = WARPS * TG_LEAF_N, DENSE_MOST = 32, SPARSE_MOST = 4 };
-enum { SCALE_MEAN = 0 }; /* tg_scale_rule */
+enum { WARPS = 4, TILE = TG_GPU_TILE };
+static_assert(TILE == WARPS * TG_LEAF_N, "a warp takes a leaf of a tile");
 
 /* A leaf by a warp: symbols, the whole sum as the next residual, and the sum of magnitudes to *magnitudes unless it is NULL. */
 TG_DEVICE void take_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf, double *magnitudes)
@@ -30,30 +30,30 @@ TG_DEVICE void take_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned 
     }
 }
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) quantize_signs(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    quantize_signs(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
+    tg_gpu_tiles s = tg_tiles_of_block(p, blocks_each, is_sparse);
+    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    bool is_sent = u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
-    if (tg_quantize_kind(u) != TG_KIND_SIGN || !is_sent || (u.coordinates != TG_GPU_AT_EVERY) != is_sparse) {
+    if (tg_quantize_kind(u) != TG_KIND_SIGN || !tg_unit_sends(u, is_sparse)) {
         return;
     }
-    uint32_t count = is_sparse ? p.space.views[number].count : chunk.n;
-    for (uint32_t i = blockIdx.x % blocks_each; (uint64_t)i * TILE < count; i += blocks_each) {
-        tg_gpu_bucket b = tg_bucket_of(p, number, i, TILE, count);
+    for (uint32_t at = s.from; at < min(s.to, tg_value_count(p, s.chunk)); at += s.stride) {
+        tg_gpu_bucket b = tg_bucket_of(p, s.chunk, at, TILE, tg_value_count(p, s.chunk));
         unsigned leaf = threadIdx.x / TG_WARP;
-        double *magnitudes = p.space.magnitudes + chunk.leaf_at + i * WARPS + leaf;
+        double *magnitudes = p.space.magnitudes + chunk.leaf_at + at / TG_LEAF_N + leaf;
         if (leaf * TG_LEAF_N < b.n) {
-            take_leaf(p, b, leaf, u.scale == SCALE_MEAN ? magnitudes : nullptr);
+            take_leaf(p, b, leaf, u.scale == TG_GPU_SCALE_MEAN ? magnitudes : nullptr);
         }
     }
 }
 
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse)
 {
-    uint32_t each = tg_blocks_each(p->chunk_n, is_sparse ? SPARSE_MOST : DENSE_MOST);
+    uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : 1;
     if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_SIGN)) {
-        TG_LAUNCH(quantize_signs, p->chunk_n * each, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+        TG_LAUNCH(quantize_signs, is_sparse ? p->chunk_n * each : p->tile_n, WARPS * TG_WARP, p->stream, *p, each,
+                  is_sparse);
     }
 }

@@ -7,6 +7,12 @@
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
 
+#if defined(__CUDACC__)
+#define TG_UNROLL _Pragma("unroll")
+#else
+#define TG_UNROLL
+#endif
+
 /* Elements a thread has of a region: number 32 * j from `from` on. */
 enum { TG_EACH = 16 };
 
@@ -55,7 +61,7 @@ TG_DEVICE bool tg_region_load(float (&g)[TG_EACH], const tg_region &r, uint32_t 
         return false;
     }
     if (r.dtype == 0) {
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             g[j] = i < r.n ? ((const float *)r.grad)[i] : 0.0f;
@@ -63,12 +69,12 @@ TG_DEVICE bool tg_region_load(float (&g)[TG_EACH], const tg_region &r, uint32_t 
         return true;
     }
     uint16_t halves[TG_EACH];
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t i = from + j * TG_WARP;
         halves[j] = i < r.n ? ((const uint16_t *)r.grad)[i] : (uint16_t)0;
     }
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         g[j] = r.dtype == 1 ? tg_fp16_to_float(halves[j]) : tg_bf16_to_float(halves[j]);
     }
@@ -84,29 +90,29 @@ TG_DEVICE bool tg_region_add(float (&u)[TG_EACH], const tg_gpu_pass &p, const tg
     if (r.u->planes == 2) {
         const float *velocity = now + (r.u->hi - r.u->lo);
         float v[TG_EACH];
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             v[j] = i < r.n ? velocity[i] : 0.0f;
         }
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             u[j] = (i < r.n ? now[i] : 0.0f) + (factor * v[j] + u[j]);
         }
     } else if (r.u->planes == 1) {
         float residual[TG_EACH];
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             residual[j] = i < r.n ? now[i] : 0.0f;
         }
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             u[j] = u[j] + factor * residual[j];
         }
     }
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         finite = finite && tg_is_finite(u[j]);
     }
@@ -119,14 +125,14 @@ TG_DEVICE void tg_region_sums(float (&g)[TG_EACH], float (&u)[TG_EACH], const tg
 {
     bool loaded = tg_region_load(g, r, from);
     if (loaded) {
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             u[j] = g[j];
         }
         loaded = tg_region_add(u, p, r, from);
     }
     if (!loaded) {
-#pragma unroll
+    TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             g[j] = u[j] = 0.0f;
@@ -144,7 +150,7 @@ TG_DEVICE void tg_region_keep(const float (&g)[TG_EACH], const float (&u)[TG_EAC
     if (!r.keeps) {
         return;
     }
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t i = from + j * TG_WARP;
         if (i - skip < here) {

@@ -4,18 +4,11 @@
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, TILE = 8192, TILES_MOST = 32 };
-enum { SCALE_NONE = -1, SCALE_MEAN, SCALE_BINS, SCALE_ONE }; /* tg_scale_rule */
+enum { THREADS = 256, WARPS = THREADS / 32 };
 
 TG_DEVICE bool has_scale(const tg_gpu_unit &u)
 {
-    return u.scale != SCALE_NONE && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
-}
-
-/* Values of a chunk that are sent. */
-TG_DEVICE uint32_t count_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number)
-{
-    return u.coordinates == TG_GPU_AT_EVERY ? p.chunks[number].n : p.space.views[number].count;
+    return u.scale != TG_GPU_SCALE_NONE && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
 }
 
 /* A block a chunk: the sum of magnitudes, from those of its leaves, in place of the first of them. */
@@ -25,10 +18,10 @@ __global__ static void __launch_bounds__(THREADS) sum_chunks(tg_gpu_pass p)
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (!has_scale(u) || u.scale != SCALE_MEAN) {
+    if (!has_scale(u) || u.scale != TG_GPU_SCALE_MEAN) {
         return;
     }
-    uint32_t leaf_n = (count_of(p, u, number) + TG_LEAF_N - 1) / TG_LEAF_N;
+    uint32_t leaf_n = (tg_value_count(p, number) + TG_LEAF_N - 1) / TG_LEAF_N;
     if (threadIdx.x < leaf_n) {
         leaves[threadIdx.x] = p.space.magnitudes[chunk.leaf_at + threadIdx.x];
     }
@@ -70,7 +63,7 @@ TG_DEVICE float mean_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t fir
         uint64_t number = from + threadIdx.x;
         bool is_one = number < end && p.chunks[number].unit == unit;
         lens[threadIdx.x] = is_one ? p.chunks[number].n : 0;
-        counts[threadIdx.x] = is_one ? count_of(p, u, (uint32_t)number) : 0;
+        counts[threadIdx.x] = is_one ? tg_value_count(p, (uint32_t)number) : 0;
         sums[threadIdx.x] = is_one ? p.space.magnitudes[p.chunks[number].leaf_at] : 0;
         __syncthreads();
         for (uint32_t i = 0; threadIdx.x == 0 && i < THREADS && covered < u.hi - u.lo; i++) {
@@ -92,7 +85,8 @@ TG_DEVICE float mean_of_bins(const tg_gpu_unit &u, const float *maxima)
     uint64_t bin_n = (u.hi - u.lo + u.bin - 1) / u.bin;
     tree.n = 0;
     for (uint64_t from = 0; from < bin_n; from += WARPS * TG_LEAF_N) {
-        uint64_t first = from + threadIdx.x / TG_WARP * TG_LEAF_N, end = first + TG_LEAF_N < bin_n ? first + TG_LEAF_N : bin_n;
+        uint64_t first = from + threadIdx.x / TG_WARP * TG_LEAF_N,
+                 end = first + TG_LEAF_N < bin_n ? first + TG_LEAF_N : bin_n;
         double part = 0;
         for (uint64_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
             part += fabs((double)maxima[u.flat_at + i]);
@@ -118,9 +112,9 @@ __global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p, con
     if (!has_scale(u) || !is_first(p, number)) {
         return;
     }
-    float scale = u.scale == SCALE_MEAN   ? mean_of(p, u, number)
-                  : u.scale == SCALE_BINS ? mean_of_bins(u, maxima)
-                                          : 1.0f;
+    float scale = u.scale == TG_GPU_SCALE_MEAN   ? mean_of(p, u, number)
+                  : u.scale == TG_GPU_SCALE_BINS ? mean_of_bins(u, maxima)
+                                                 : 1.0f;
     if (threadIdx.x == 0) {
         p.space.scales[unit] = scale;
     }
@@ -137,27 +131,28 @@ TG_DEVICE bool subtract(float *next, uint32_t symbol, float scale)
     return is_fine;
 }
 
-/* Tiles of chunks, the last chunk first, whose residuals are in the cache. */
-__global__ static void __launch_bounds__(THREADS) use_scales(tg_gpu_pass p, uint32_t tiles)
+/* Tiles, the last of all first, whose residuals are in the cache. Of a sparse chunk a block takes as many values as its tile has
+ * elements. */
+__global__ static void __launch_bounds__(THREADS) use_scales(tg_gpu_pass p)
 {
-    uint32_t number = p.first + p.chunk_n - 1 - blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    const tg_gpu_chunk &chunk = p.chunks[number];
+    tg_gpu_tile tile = p.tiles[p.tile_n - 1 - blockIdx.x];
+    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (!has_scale(u)) {
+    uint32_t count = tg_value_count(p, tile.chunk), end = min(count, tile.from + TG_GPU_TILE);
+    if (!has_scale(u) || tile.from >= count) {
         return;
     }
     bool is_sparse = u.coordinates != TG_GPU_AT_EVERY;
-    uint32_t count = count_of(p, u, number);
     float scale = p.space.scales[chunk.unit];
-    if (tile == 0 && threadIdx.x == 0 && count > 0) {
-        tg_store_float(p.space.out[number] + p.space.views[number].side, scale);
+    if (tile.from == 0 && threadIdx.x == 0) {
+        tg_store_float(p.space.out[tile.chunk] + p.space.views[tile.chunk].side, scale);
     }
     float *next = p.next + u.residual_at + (chunk.at - u.lo);
-    for (uint32_t i = tile * THREADS + threadIdx.x; u.planes > 0 && i < count; i += tiles * THREADS) {
+    for (uint32_t i = tile.from + threadIdx.x; u.planes > 0 && i < end; i += THREADS) {
         uint32_t place = is_sparse ? p.space.positions[chunk.element_at + i] : i;
         uint32_t symbol = is_sparse ? p.space.symbols[2 * chunk.element_at + i] : __float_as_uint(next[i]) >> 31;
         if (!subtract(next + place, symbol, scale) && p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_tensor(p, tg_piece_at(p, u, chunk.at + place)->tensor);
+            tg_refuse_residual(p, tg_piece_at(p, u, chunk.at + place)->tensor);
         }
     }
 }
@@ -168,8 +163,7 @@ extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_SIGN)) {
         return;
     }
-    uint32_t tiles = tg_blocks_each(p->chunk_n, TILES_MOST);
     TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
     TG_LAUNCH(find_scales, p->chunk_n, THREADS, p->stream, *p, maxima);
-    TG_LAUNCH(use_scales, p->chunk_n * tiles, THREADS, p->stream, *p, tiles);
+    TG_LAUNCH(use_scales, p->tile_n, THREADS, p->stream, *p);
 }

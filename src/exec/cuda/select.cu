@@ -85,7 +85,7 @@ static bool takes(const tg_gpu_selection *s, unsigned route)
     return (s->routes >> route & 1) != 0;
 }
 
-void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
+void tg_gpu_mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
 {
     uint32_t first, end;
     tg_gpu_selection_range(&first, &end, s, p);
@@ -105,5 +105,17 @@ void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxi
     if (s->short_n + s->long_n > 0) {
         tg_gpu_select_top(p, s, first, end);
     }
+}
+
+void tg_gpu_list_sparse(const tg_gpu_pass *p, tg_gpu_selection *s)
+{
+    uint32_t first, end;
+    tg_gpu_selection_range(&first, &end, s, p);
     tg_gpu_list_marks(p, s, first, end, 1);
+}
+
+void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
+{
+    tg_gpu_mark_sparse(p, s, maxima);
+    tg_gpu_list_sparse(p, s);
 }

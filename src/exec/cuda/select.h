@@ -124,7 +124,12 @@ void tg_gpu_count_known(const tg_gpu_pass *p, const tg_gpu_selection *selection)
  * selection of the plan that follows. To be counted then. */
 void tg_gpu_follow_leader(const tg_gpu_pass *leader, const tg_gpu_selection *selection);
 
-/* The launches that tg_gpu_select_sparse consists of, over patches [first, end). select_bins.cu, select_sum.cu, select_top.cu and
+/* The two halves of tg_gpu_select_sparse. Marks are of whole units: the pass has all chunks of the plan that its units have. They stay
+ * in the selection until the next ones, so that cells can be listed one after the other. */
+void tg_gpu_mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection, float *maxima);
+void tg_gpu_list_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection);
+
+/* The launches that these consist of, over patches [first, end). select_bins.cu, select_sum.cu, select_top.cu and
  * select.cu. */
 void tg_gpu_select_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end, float *maxima);
 void tg_gpu_select_sum(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end);

@@ -91,7 +91,7 @@ __global__ static void __launch_bounds__(TG_GPU_PATCH / TG_EACH)
     float g[TG_EACH], u[TG_EACH];
     tg_region_sums(g, u, p, r, from);
     tg_region_keep(g, u, p, r, from, patch.skip, patch.n);
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         keys[from + j * TG_WARP] = tg_key_of(u[j]);
     }
@@ -100,7 +100,7 @@ __global__ static void __launch_bounds__(TG_GPU_PATCH / TG_EACH)
     __syncthreads();
     float more = (float)(unit.select_params[WEIGHT] - 1.0);
     uint32_t mine = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t i = from + j * TG_WARP;
         bool is_in = i >= patch.skip && i < end && is_sent(u[j], g[j], more, keys[i / unit.bin * unit.bin]);
@@ -129,14 +129,14 @@ __global__ static void __launch_bounds__(TG_GPU_BIN_MAX / TG_EACH)
     tg_region_sums(g, u, p, r, from);
     tg_region_keep(g, u, p, r, from, patch.skip, patch.n);
     uint32_t largest = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         largest = tg_key_of(u[j]) > largest ? tg_key_of(u[j]) : largest;
     }
     largest = tg_block_max(largest);
     float more = (float)(unit.select_params[WEIGHT] - 1.0);
     uint32_t mine = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t i = from + j * TG_WARP;
         bool is_in = i >= patch.skip && i < patch.skip + patch.n && is_sent(u[j], g[j], more, largest);

@@ -11,7 +11,7 @@ enum { THREADS = TG_GPU_PATCH / TG_EACH, OF_WARP = TG_EACH * TG_WARP, T = 2 /* p
 TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], uint32_t from, uint32_t n, uint32_t bound)
 {
     uint32_t mine = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         bool reaches = from + j * TG_WARP < n && tg_key_of(u[j]) >= bound;
         uint32_t word = __ballot_sync(TG_ALL_LANES, reaches);
@@ -24,7 +24,7 @@ TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], uint32_t from, uint32_t n, ui
 TG_DEVICE void keep_keys(uint32_t *keys, const float (&u)[TG_EACH], uint32_t word, uint32_t before)
 {
     unsigned lane = threadIdx.x % TG_WARP;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t marks = __shfl_sync(TG_ALL_LANES, word, (int)j), start = __shfl_sync(TG_ALL_LANES, before, (int)j);
         if (marks >> lane & 1) {

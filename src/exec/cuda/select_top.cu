@@ -27,7 +27,7 @@ TG_DEVICE uint32_t block_total(uint32_t value)
 template <unsigned N> TG_DEVICE uint32_t count_from(const uint32_t (&keys)[N], uint32_t least)
 {
     uint32_t count = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < N; j++) {
         count += keys[j] >= least ? 1 : 0;
     }
@@ -95,7 +95,7 @@ __global__ static void __launch_bounds__(THREADS) estimate(tg_gpu_pass p, tg_gpu
     }
     uint32_t keys[SAMPLE_EACH];
     unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < SAMPLE_EACH; j++) {
         uint64_t at = u.lo + (n - TG_WARP) / STRETCHES * (warp * SAMPLE_EACH + j);
         float g;
@@ -125,13 +125,13 @@ TG_DEVICE uint32_t first_ties(const uint32_t (&keys)[TG_EACH], uint32_t from, ui
 {
     uint32_t lane = threadIdx.x % TG_WARP, equal = 0, total, of_warp = 0, chosen = 0;
     uint32_t words[TG_EACH];
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         words[j] = __ballot_sync(TG_ALL_LANES, from + j * TG_WARP < n && keys[j] == kth);
         of_warp += (uint32_t)__popc(words[j]);
     }
     uint32_t before = tg_block_scan(lane == 0 ? of_warp : 0, &total) - (lane == 0 ? 0 : of_warp);
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         equal = before + (uint32_t)__popc(words[j] & ((1u << lane) - 1));
         chosen |= (words[j] >> lane & 1) != 0 && equal < ties ? 1u << j : 0;
@@ -174,13 +174,13 @@ __global__ static void __launch_bounds__(THREADS) select_short(tg_gpu_pass p, tg
     uint32_t keys[TG_EACH];
     tg_region_sums(g, u, p, r, from);
     tg_region_keep(g, u, p, r, from, 0, n);
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         keys[j] = tg_key_of(u[j]);
     }
     uint32_t kth = find_kth(keys, k), above = count_from(keys, kth + 1);
     uint32_t ties = first_ties(keys, from, n, kth, k - above), mine = 0;
-#pragma unroll
+    TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t word = __ballot_sync(TG_ALL_LANES, from + j * TG_WARP < n && (keys[j] > kth || (ties >> j & 1) != 0));
         mine = lane == j ? word : mine;

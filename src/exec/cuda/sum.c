@@ -33,7 +33,8 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
     tg_gpu_workspace *w = a->run->work;
     bool is_held = w->held == body->bytes && w->held_cell == a->cell && a->body_n == 1;
     if (!is_held) {
-        tg_gpu_upload_views(a->run, a->first, a->end, body);
+        tg_gpu_upload_views(a->run, a->first, a->end, body->chunks);
+        w->has_known_views = false;
         tg_gpu_read_body(&a->pass, a->run, body->bytes);
         w->held = NULL;
     }
@@ -47,8 +48,11 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
 static void hash_body(const adding *a, size_t b)
 {
     tg_detail why;
-    tg_gpu_hash_chunks(a->run, a->cell);
-    tg_gpu_note_failure(a->run, tg_gpu_read_hashes(a->bodies[b].hashes + 1, a->run, a->cell, &why), &why);
+    tg_gpu_spans_of(&a->pass, a->run->work->spans, a->bodies[b].bytes);
+    tg_gpu_hash_chunks(a->run, a->cell, a->run->work->spans);
+    tg_gpu_download_hashes(a->run, a->cell);
+    tg_gpu_note_failure(a->run, tg_gpu_wait(a->run->gpu, &why), &why);
+    tg_gpu_take_hashes(a->bodies[b].hashes + 1, a->run, a->cell);
 }
 
 static uint32_t group_of(const adding *a)

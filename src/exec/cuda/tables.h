@@ -68,7 +68,7 @@ typedef struct tg_gpu_chunk {
     uint32_t zero;
 } tg_gpu_chunk;
 
-enum { TG_GPU_TILE = 4096 }; /* elements */
+#define TG_GPU_TILE 4096u /* elements */
 
 /* A tile of a chunk: what one block takes in passes over all elements. */
 typedef struct tg_gpu_tile {
@@ -106,6 +106,9 @@ typedef struct tg_gpu_pass {
     uint32_t first, chunk_n;
     const tg_gpu_tile *tiles; /* of these chunks */
     uint32_t tile_n;
+    uint32_t longest; /* elements of the longest of these chunks, or more; 0: not known */
+    uint32_t packs;   /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
+                         for units with `coded`; 0: not known */
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;

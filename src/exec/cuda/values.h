@@ -66,7 +66,8 @@ TG_DEVICE float tg_power(int exponent)
 TG_DEVICE float tg_minifloat_magnitude(const tg_gpu_minifloat &f, uint32_t m)
 {
     float unit = tg_power(1 - (int)f.bias - (int)f.fraction_bits);
-    return m < 1u << f.fraction_bits ? (float)m * unit : __uint_as_float(((127u - f.bias) << 23) + (m << (23 - f.fraction_bits)));
+    return m < 1u << f.fraction_bits ? (float)m * unit
+                                     : __uint_as_float(((127u - f.bias) << 23) + (m << (23 - f.fraction_bits)));
 }
 
 TG_DEVICE float tg_minifloat_value(const tg_gpu_minifloat &f, float step, unsigned symbol)

@@ -16,6 +16,7 @@
 #define __device__
 #define __host__
 #define __constant__
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static thread_local
@@ -33,10 +34,10 @@ template <class Body> static void tg_emulated_call(void *body)
     (*static_cast<Body *>(body))();
 }
 
-#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                                       \
-    do {                                                                                                      \
-        auto tg_body = [&] { kernel(__VA_ARGS__); };                                                          \
-        (void)(stream);                                                                                       \
+#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                                             \
+    do {                                                                                                            \
+        auto tg_body = [&] { kernel(__VA_ARGS__); };                                                                \
+        (void)(stream);                                                                                             \
         tg_emulated_launch((unsigned)(blocks), (unsigned)(threads), tg_emulated_call<decltype(tg_body)>, &tg_body); \
     } while (0)
 
@@ -187,6 +188,14 @@ static inline int __clzll(long long x)
 {
     return x == 0 ? 64 : __builtin_clzll((unsigned long long)x);
 }
+static inline unsigned __brev(unsigned x)
+{
+    unsigned reversed = 0;
+    for (int i = 0; i < 32; i++) {
+        reversed = reversed << 1 | (x >> i & 1);
+    }
+    return reversed;
+}
 static inline int __ffs(int x)
 {
     return __builtin_ffs(x);
@@ -203,6 +212,16 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 {
     __extension__ typedef unsigned __int128 wide;
     return (unsigned long long)((wide)a * b >> 64);
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) >> by % 32);
+}
+static inline long long __double_as_longlong(double x)
+{
+    long long bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 static inline unsigned __float_as_uint(float x)
 {
