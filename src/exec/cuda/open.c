@@ -126,11 +126,8 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
-    TG_TRY(tg_gpu_acquire(&w->leaves, gpu,
-                          (chunks + 1) *
-                              (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) *
-                              sizeof *w->leaves,
-                          why));
+    TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) * sizeof *w->leaves, why));
     TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
     TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
@@ -154,6 +151,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     tg_release(&run->allocator, w->host_views);
     tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
+    tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
     const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->verdict, &w->sides, &w->hashes,
                                             &w->written, &w->views,   &w->out,   &w->grads};

@@ -102,14 +102,29 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
            (grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
 }
 
-const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers)
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
 {
     const tg_gpu_mirror *m = &run->work->grads;
-    size_t n = run->plan->layout->tensor_n;
+    const tg_grid *grid = run->plan->grid;
+    const void **host = m->host;
+    size_t first = run->plan->layout->tensor_n, end = 0;
     if (pointers == NULL) {
         return NULL;
     }
-    tg_gpu_upload(run, m, pointers, 0, n, sizeof *pointers);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            if (host[t] != pointers[t]) {
+                host[t] = pointers[t];
+                first = t < first ? t : first;
+                end = t + 1 > end ? t + 1 : end;
+            }
+        }
+    }
+    if (first < end) {
+        tg_gpu_copy(run->gpu, (const void **)m->device + first, host + first, (end - first) * sizeof *host);
+    }
     return m->device;
 }
 

@@ -63,9 +63,11 @@ typedef struct tg_gpu_workspace {
     double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
     uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
-    uint64_t step;       /* that is encoded or decoded */
-    tg_gpu_drawn *drawn; /* host: of each group */
-    const uint8_t *held; /* the body whose symbols and coordinates are in space; NULL: none */
+    uint64_t step;           /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;     /* host: of each group */
+    const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
+    const void *usable_frame; /* likewise of the frame that was written last */
+    const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
 
@@ -138,8 +140,8 @@ void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans);
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
 void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
-/* Pointers by tensor to the device. NULL stays NULL. */
-const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers);
+/* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
 
 /* Fails if a verdict has refused a tensor. */
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,

@@ -148,7 +148,7 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     w->held = NULL;
     p.space.views = w->written.device;
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, source->grads);
+    p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
     bool same_places = place_chunks(run, plan, bodies, from, to, known);
     bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws;
     if (!is_laid_out) {
