@@ -131,8 +131,8 @@ typedef struct tg_executor {
     void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 
     /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. `run` may be NULL. */
-    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
-                       size_t len, tg_detail *why);
+    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why);
 
     /* Bytes of the host to a frame. */
     void (*store)(const tg_device *device, uint8_t *to, const void *from, size_t len);

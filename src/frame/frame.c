@@ -229,8 +229,8 @@ static uint64_t checksum_of(const uint64_t *hashes, const tg_expected *e)
 static bool is_checksum(uint64_t checksum, const tg_codec *c, const uint8_t *src, size_t src_len)
 {
     const uint8_t *at = NULL;
-    tg_status status =
-        c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, NULL);
+    tg_status status = c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM,
+                                          TG_FRAME_CHECKSUM, NULL);
     return status == TG_OK && checksum == tg_get_field(at, TG_FRAME_CHECKSUM);
 }
 
@@ -348,8 +348,7 @@ static tg_status read_description(tg_layout **out, const header *h, const uint8_
     TG_TRY(tg_acquire(&space, &a, opt->device != NULL ? h->description_len : 0, 1, why));
     tg_status status = executor->fetch(&description, space, opt->device, NULL, at, h->description_len, why);
     if (status == TG_OK && tg_hash(description, h->description_len) != h->fingerprint) {
-        status =
-            tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+        status = tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
     if (status == TG_OK) {
         status = tg_layout_from_description(out, description, h->description_len, &a, why);

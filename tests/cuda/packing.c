@@ -1,53 +1,36 @@
 #include "packing.h"
 
+#include "exec/cuda/gpu_calls.h"
 #include "quantize/shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(TG_TEST_ON_GPU)
-#include <cuda_runtime_api.h>
-
-/* Memory that both see. */
+/* Memory that both the host and kernels see, and up to 255 bytes more. */
 static void *get_memory(size_t len)
 {
     void *memory = NULL;
-    assert_int_equal(cudaMallocHost(&memory, len), cudaSuccess);
-    memset(memory, 0, len);
+    const char *why = "";
+    if (tg_gpu_call_acquire(&memory, len + 255, 1, &why) != 0) {
+        fail_msg("memory: %s", why);
+    }
+    memset(memory, 0, len + 255);
     return memory;
 }
 
 static void free_memory(void *memory)
 {
-    cudaFreeHost(memory);
+    tg_gpu_call_release(memory, 1);
 }
 
 static void wait_for_kernels(void)
 {
-    cudaError_t status = cudaDeviceSynchronize();
-    if (status != cudaSuccess) {
-        fail_msg("a kernel failed: %s", cudaGetErrorString(status));
+    const char *why = "";
+    if (tg_gpu_call_wait(NULL, &why) != 0) {
+        fail_msg("a kernel failed: %s", why);
     }
 }
-#else
-static void *get_memory(size_t len)
-{
-    void *memory = NULL;
-    assert_int_equal(posix_memalign(&memory, 256, (len + 255) / 256 * 256), 0);
-    memset(memory, 0, (len + 255) / 256 * 256);
-    return memory;
-}
-
-static void free_memory(void *memory)
-{
-    free(memory);
-}
-
-static void wait_for_kernels(void)
-{
-}
-#endif
 
 enum { SIDE = 5, HEADER = 4, SCRATCH = 4 << 20 };
 
@@ -171,7 +154,7 @@ static tg_gpu_unit unit_of(const packing_chunk *c)
 void packing_open(packing *p)
 {
     const uint32_t first = 3; /* chunks before those of the pass are not its concern */
-    uint32_t n = p->chunk_n, packs = 0;
+    uint32_t n = p->chunk_n, packs = 0, tile_n = 0;
     p->units = get_memory((n + first) * sizeof *p->units);
     p->table = get_memory((n + first) * sizeof *p->table);
     p->elements = 5;
@@ -184,7 +167,15 @@ void packing_open(packing *p)
         p->elements += p->table[i + first].n;
         p->out_len += (uint64_t)c->count * 5 + 1200;
         packs |= 1u << c->pack;
-        p->pass.longest = p->pass.longest > c->count ? p->pass.longest : c->count;
+        tile_n += (p->table[i + first].n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+    }
+    p->tiles = get_memory(tile_n * sizeof *p->tiles);
+    p->pass.tiles = p->tiles;
+    p->pass.tile_n = 0;
+    for (uint32_t i = first; i < n + first; i++) {
+        for (uint32_t from = 0; from < p->table[i].n; from += TG_GPU_TILE) {
+            p->tiles[p->pass.tile_n++] = (tg_gpu_tile){.chunk = i, .from = from};
+        }
     }
     p->out = get_memory(p->out_len);
     p->body = get_memory(p->out_len);
@@ -206,6 +197,7 @@ void packing_close(packing *p)
 {
     void *all[] = {p->units,
                    p->table,
+                   p->tiles,
                    p->out,
                    p->body,
                    p->scratch,

@@ -30,6 +30,7 @@ typedef struct packing {
     tg_gpu_pass pass;
     tg_gpu_unit *units;
     tg_gpu_chunk *table;
+    tg_gpu_tile *tiles;
     uint8_t *out, *scratch, *body;
     uint64_t elements, out_len;
 } packing;

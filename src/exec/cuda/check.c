@@ -80,8 +80,8 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
 }
 
 /* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. */
-static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body, size_t len,
-                        tg_view *views)
+static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
+                        size_t len, tg_view *views)
 {
     tg_gpu_workspace *w = run->work;
     size_t first = p->first, end = first + p->chunk_n;
@@ -186,8 +186,8 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
     return conclude(view, NULL, run, plan, cell, &verdict, why);
 }
 
-tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
-                       tg_detail *why)
+tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
+                       size_t len, tg_detail *why)
 {
     tg_gpu_workspace *w = run->work;
     if (!has_its_length(run, plan, cell, len)) {

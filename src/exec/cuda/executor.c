@@ -82,22 +82,32 @@ static tg_status draw(tg_run *run, uint32_t group, bool own_too, tg_detail *why)
     return tg_gpu_wait(run->gpu, why);
 }
 
+/* The factors that bound the norms of a group's gradients, where the feedback asks for that. */
+static void clip(tg_run *run, uint32_t group, const tg_source *source)
+{
+    const tg_grid *grid = run->plan->grid;
+    if (!run->plan->has_clip) {
+        return;
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
+    p.flat = source->flat;
+    p.grads = tg_gpu_upload_pointers(run, source->grads);
+    tg_gpu_clear_verdict(run);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);
+    }
+}
+
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
 {
     tg_gpu_enter(run->gpu);
     TG_TRY(check_group(run, group, source, why));
     if (run->parent == NULL) {
         run->work->step = step;
-        return draw(run, group, true, why);
+        TG_TRY(draw(run, group, true, why));
     }
+    clip(run, group, source);
     return TG_OK;
-}
-
-static void clip(tg_run *run, uint32_t group, const tg_source *source)
-{
-    (void)run; /* units whose gradients are clipped have no kernels */
-    (void)group;
-    (void)source;
 }
 
 void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step)
@@ -248,13 +258,13 @@ static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len
     }
     const uint8_t *ends = w->ends.host;
     size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
-    return at + len <= TG_GPU_FRONT                                    ? ends + at
+    return at + len <= TG_GPU_FRONT                      ? ends + at
            : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
-                                                                       : NULL;
+                                                         : NULL;
 }
 
-static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
-                       size_t len, tg_detail *why)
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why)
 {
     const tg_gpu *gpu = gpu_of(device);
     const uint8_t *known = fetched(run, from, len);

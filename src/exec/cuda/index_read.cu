@@ -290,6 +290,10 @@ void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu
     if (first == end) {
         return;
     }
-    TG_LAUNCH(read, p->chunk_n, THREADS, p->stream, *p, body);
-    tg_gpu_list_marks(p, s, first, end, 0);
+    if (s->has_indices) {
+        TG_LAUNCH(read, p->chunk_n, THREADS, p->stream, *p, body);
+    }
+    if ((s->routes >> TG_GPU_ROUTE_DRAWN & 1) != 0) {
+        tg_gpu_list_marks(p, s, first, end, 0);
+    }
 }

@@ -72,7 +72,13 @@ void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
  * it, of value_n bodies, and averages of finite values are finite. */
-void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n);
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share,
+                    uint32_t value_n);
+
+/* ---- clip.cu ---------------------------------------------------------------------------------------------------------------- */
+
+/* space.clips of units [unit_first, unit_first + unit_n). `leaves` has space for a number each 1,024 elements and unit. */
+void tg_gpu_clip(const tg_gpu_pass *p, double *leaves, uint32_t unit_first, uint32_t unit_n);
 
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
 
@@ -119,8 +125,8 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* Bytes of scratch that packing or reading chunk_n chunks of element_n elements in all takes, if some are coded. A host
- * function. */
+/* Bytes of scratch that packing or reading takes if chunks are coded, with up to chunk_n chunks in a pass and element_n elements in
+ * all. A host function. */
 uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 
 /* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */

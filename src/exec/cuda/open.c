@@ -86,17 +86,22 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
     TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
+    uint64_t norms = run->plan->has_clip ? n / LEAF + l->unit_n + 1 : 0;
+    TG_TRY(tg_gpu_acquire(&w->ones, gpu, l->unit_n * sizeof *w->ones, why));
+    TG_TRY(tg_gpu_acquire(&w->norms, gpu, norms * sizeof *w->norms, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
     TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
+/* Gradients are not clipped before the first step. */
 static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_detail *why)
 {
     const float one = 1.0f;
     for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
         tg_gpu_copy(run->gpu, w->space.clips + i, &one, sizeof one);
     }
+    tg_gpu_copy(run->gpu, w->ones, w->space.clips, run->plan->layout->unit_n * sizeof one);
     return tg_gpu_wait(run->gpu, why);
 }
 
@@ -136,11 +141,10 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     if (w == NULL) {
         return;
     }
-    void *const blocks[] = {w->staging,          w->scratch,      w->maxima,           w->space.sums,  w->space.clips,
-                            w->space.overflows,
-                            w->space.scales,     w->space.values, w->space.magnitudes, w->space.words, w->space.positions,
-                            w->space.symbols, w->leaves, w->known_n_device,
-                            w->spans, w->written_spans};
+    void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
+                            w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
+                            w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
+                            w->written_spans,   w->norms,         w->ones};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
@@ -149,7 +153,8 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends, &w->verdict, &w->sides, &w->hashes, &w->written, &w->views, &w->out, &w->grads};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->verdict, &w->sides, &w->hashes,
+                                            &w->written, &w->views,   &w->out,   &w->grads};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }
@@ -173,8 +178,9 @@ static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, t
         const char *part = tg_gpu_lacks(&units[i]);
         if (part != NULL) {
             const char *name = plan->layout->tensors[plan->layout->units[i].pieces[0].tensor].name;
-            return tg_fail(TG_E_RECIPE, why, "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU",
-                           part, name);
+            return tg_fail(TG_E_RECIPE, why,
+                           "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU", part,
+                           name);
         }
     }
     return TG_OK;
@@ -266,7 +272,6 @@ static void find_longest(tg_run *run)
     uint64_t longest = 1;
     for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
         const tg_chunk *chunk = &plan->grid->chunks[i];
-        run->longest = chunk->n > run->longest ? chunk->n : run->longest;
         const tg_unit_plan *u = &plan->units[chunk->unit];
         uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
         uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;
@@ -291,7 +296,8 @@ static tg_status open_all(tg_run *run, tg_detail *why)
     return tg_gpu_wait(run->gpu, why);
 }
 
-tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a, tg_detail *why)
+tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                      tg_detail *why)
 {
     tg_run *run = NULL;
     TG_TRY(tg_acquire(&run, a, 1, sizeof *run, why));

@@ -3,23 +3,9 @@
 
 /* ---- what a launch is told --------------------------------------------------------------------------------------------------- */
 
-uint32_t tg_pack_packs(const tg_gpu_pass *p)
-{
-    return p->packs != 0 ? p->packs : ~0u;
-}
-
-uint32_t tg_pack_tiles(const tg_gpu_pass *p)
-{
-    uint32_t most = TG_PACK_TILE * (TG_PACK_TILES - TG_PACK_STREAMS);
-    uint32_t longest = p->longest != 0 && p->longest < most ? p->longest : most;
-    uint32_t one = (longest + TG_PACK_TILE - 1) / TG_PACK_TILE;
-    bool may_be_four = longest >= TG_PACK_FOUR_FROM && (tg_pack_packs(p) >> TG_GPU_HUFFMAN & 1) != 0;
-    return may_be_four ? one + TG_PACK_STREAMS : one;
-}
-
 static bool has(const tg_gpu_pass *p, uint32_t pack)
 {
-    return p->chunk_n > 0 && (tg_pack_packs(p) >> pack & 1) != 0;
+    return p->chunk_n > 0 && (p->packs == 0 || (p->packs >> pack & 1) != 0);
 }
 
 /* Whether some chunk may have symbols that are bits, be it because its coder found nothing shorter. */

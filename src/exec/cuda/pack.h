@@ -5,6 +5,7 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/load.h"
+#include "exec/cuda/routes.h"
 
 enum { TG_PACK_BASE = 512, TG_PACK_LANES = 64 };
 
@@ -51,14 +52,12 @@ TG_DEVICE tg_pack_scratch tg_pack_scratch_of(const tg_gpu_pass &p, uint8_t *scra
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------------- */
 
-enum { TG_PACK_ROUTE_NONE = 0, TG_PACK_ROUTE_LEADER = 11 }; /* tg_route_id */
-
 /* What a launch is about: symbols of a base, or words of a plain quantizer. */
 enum { TG_PACK_SYMBOLS, TG_PACK_WORDS };
 
 TG_DEVICE bool tg_pack_concerns(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t what)
 {
-    bool has_values = p.has_values && u.route != TG_PACK_ROUTE_NONE && u.route != TG_PACK_ROUTE_LEADER;
+    bool has_values = p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
     return has_values && (what == TG_PACK_SYMBOLS ? u.base != 0 : u.base == 0 && u.coded);
 }
 
@@ -129,6 +128,17 @@ TG_DEVICE bool tg_pack_job_of(tg_pack_job *j, const tg_gpu_pass &p, uint8_t *scr
     j->stream_n = u.symbol == TG_GPU_HUFFMAN && j->count >= TG_PACK_FOUR_FROM ? TG_PACK_STREAMS : 1;
     j->tile_n = tg_pack_tile_n(j->count, j->stream_n);
     return true;
+}
+
+/* The same for a block of a launch over tiles of the pass. Those are shorter than tiles here, of which the block takes number
+ * *tile, and every *tiles-th after it. */
+TG_DEVICE bool tg_pack_tile_job_of(tg_pack_job *j, uint32_t *tile, uint32_t *tiles, const tg_gpu_pass &p,
+                                   uint8_t *scratch, uint32_t what)
+{
+    tg_gpu_tile t = p.tiles[blockIdx.x];
+    *tile = t.from / TG_GPU_TILE;
+    *tiles = (p.chunks[t.chunk].n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+    return tg_pack_job_of(j, p, scratch, t.chunk, what);
 }
 
 TG_DEVICE uint32_t tg_pack_symbol(const tg_pack_job &j, uint32_t i)
@@ -229,10 +239,6 @@ TG_DEVICE uint64_t tg_sum_lanes(uint64_t value)
 }
 
 /* ---- launches of one file that another one makes --------------------------------------------------------------------------------- */
-
-/* Which packs a launch concerns: a bit each, 1 << TG_GPU_BITS and so on; and tiles of the longest chunk. Known on the host. */
-uint32_t tg_pack_packs(const tg_gpu_pass *p);
-uint32_t tg_pack_tiles(const tg_gpu_pass *p);
 
 /* Counts of all tiles of coded chunks. */
 void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);

@@ -136,15 +136,15 @@ TG_DEVICE void write_tiles(uint8_t *out, const tg_pack_job &j, uint32_t tile, ui
 }
 
 /* A block a tile: plain forms, and the words of coded chunks, which their coder left in scratch. */
-__global__ static void __launch_bounds__(THREADS)
-    place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t tiles, uint32_t what)
+__global__ static void __launch_bounds__(THREADS) place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 2], bytes[BYTES_LEN / 16 + 1];
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, what)) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what)) {
         return;
     }
+    uint32_t chunk = j.chunk;
     tg_view *v = &p.space.views[chunk];
     uint8_t *out = p.space.out[chunk] + v->symbols;
     tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
@@ -172,8 +172,7 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_place(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(place_tiles, p->chunk_n * tiles, THREADS, p->stream, *p, scratch, tiles, what);
+    TG_LAUNCH(place_tiles, p->tile_n, THREADS, p->stream, *p, scratch, what);
 }
 
 /* ---- checking and reading ---------------------------------------------------------------------------------------------------- */
@@ -263,14 +262,15 @@ TG_DEVICE bool read_tiles(uint8_t *to, const uint8_t *from, uint32_t count, cons
 
 /* A block a tile: bits, and plain forms of coded chunks. Also refuses chunks that have no form at all. */
 __global__ static void __launch_bounds__(THREADS)
-    read_plain(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t tiles, uint32_t what)
+    read_plain(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 1], bytes[BYTES_LEN / 16 + 1];
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, what) || p.space.views[chunk].is_joint) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what) || p.space.views[j.chunk].is_joint) {
         return;
     }
+    uint32_t chunk = j.chunk;
     const tg_view *v = &p.space.views[chunk];
     const uint8_t *from = body + v->symbols;
     uint64_t len = v->indices - v->symbols, expected = j.plain_len;
@@ -294,6 +294,5 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_read_plain(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(read_plain, p->chunk_n * tiles, THREADS, p->stream, *p, body, scratch, tiles, what);
+    TG_LAUNCH(read_plain, p->tile_n, THREADS, p->stream, *p, body, scratch, what);
 }

@@ -97,29 +97,33 @@ TG_DEVICE void write_tile(uint8_t *stream, encode_space *e, const tg_pack_job &j
     tg_stage_out(to + skip, e->bits + (place + skip) / 16, end - skip);
 }
 
-__global__ static void __launch_bounds__(THREADS) encode_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t tiles)
+__global__ static void __launch_bounds__(THREADS) encode_tiles(tg_gpu_pass p, uint8_t *scratch)
 {
     __shared__ encode_space e;
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_SYMBOLS) || !j.is_coded || j.unit->symbol != TG_GPU_HUFFMAN ||
-        tile >= j.tile_n) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_SYMBOLS) || !j.is_coded ||
+        j.unit->symbol != TG_GPU_HUFFMAN) {
         return;
     }
-    tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
-    tg_pack_tile t = tg_pack_tile_of(j, tile);
-    if (s.code->is_coded == 0 || t.lo == t.hi) {
+    const tg_pack_code *code = tg_pack_scratch_of(p, scratch, j.chunk).code;
+    if (code->is_coded == 0 || tile >= j.tile_n) {
         return;
     }
     for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
-        e.codes[i] = s.code->plans[i].x;
+        e.codes[i] = code->plans[i].x;
     }
-    uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols;
-    write_tile(out + s.code->tile_bytes[tile], &e, j, t, s.code->tile_bits[tile]);
+    uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols;
+    for (; tile < j.tile_n; tile += tiles) {
+        tg_pack_tile t = tg_pack_tile_of(j, tile);
+        if (t.lo < t.hi) {
+            write_tile(out + code->tile_bytes[tile], &e, j, t, code->tile_bits[tile]);
+        }
+        __syncthreads();
+    }
 }
 
 void tg_pack_huffman_encode(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(encode_tiles, p->chunk_n * tiles, THREADS, p->stream, *p, scratch, tiles);
+    TG_LAUNCH(encode_tiles, p->tile_n, THREADS, p->stream, *p, scratch);
 }

@@ -4,6 +4,11 @@
 
 enum { WARPS = 8, THREADS = WARPS * 32, PART = 2048 /* words that are staged at a time */, COPIES = 4 };
 
+typedef struct split_space {
+    uint4 lowers[PART * 3 / 16 + 1], uppers[PART / 16 + 1];
+    uint32_t counters[WARPS][256 * COPIES];
+} split_space;
+
 TG_DEVICE uint32_t load_word(const uint8_t *words, uint32_t word_len, uint32_t i)
 {
     return word_len == 4 ? ((const uint32_t *)(const void *)words)[i] : ((const uint16_t *)(const void *)words)[i];
@@ -35,46 +40,52 @@ TG_DEVICE void split_part(uint8_t *lowers, uint8_t *uppers, uint32_t *counters, 
     }
 }
 
-/* A block a tile. */
-__global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t tiles)
+/* Splits one tile, all threads of a block together. */
+TG_DEVICE void split_tile(uint8_t *out, uint16_t *counts, split_space *s, const tg_pack_job &j, uint32_t tile)
 {
-    __shared__ uint4 lowers[PART * 3 / 16 + 1], uppers[PART / 16 + 1];
-    __shared__ uint32_t counters[WARPS][256 * COPIES];
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_WORDS) || tile >= j.tile_n) {
-        return;
-    }
-    for (uint32_t i = threadIdx.x; i < WARPS * 256 * COPIES; i += THREADS) {
-        (&counters[0][0])[i] = 0;
-    }
     tg_pack_tile t = tg_pack_tile_of(j, tile);
     uint32_t word_len = j.unit->plain_len, rest = word_len - 1;
-    uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols + 1;
+    for (uint32_t i = threadIdx.x; i < WARPS * 256 * COPIES; i += THREADS) {
+        (&s->counters[0][0])[i] = 0;
+    }
     for (uint32_t lo = t.lo; lo < t.hi; lo += PART) {
         uint32_t n = min((uint32_t)PART, t.hi - lo);
         uint8_t *to = out + (uint64_t)lo * rest, *upper_to = (uint8_t *)j.symbols + lo;
         __syncthreads();
-        split_part((uint8_t *)lowers + tg_place_of(to), (uint8_t *)uppers + tg_place_of(upper_to),
-                   counters[threadIdx.x / TG_WARP], j.words, word_len, lo, n);
+        split_part((uint8_t *)s->lowers + tg_place_of(to), (uint8_t *)s->uppers + tg_place_of(upper_to),
+                   s->counters[threadIdx.x / TG_WARP], j.words, word_len, lo, n);
         __syncthreads();
-        tg_stage_out(to, lowers, n * rest);
-        tg_stage_out(upper_to, uppers, n);
+        tg_stage_out(to, s->lowers, n * rest);
+        tg_stage_out(upper_to, s->uppers, n);
     }
-    uint16_t *counts = tg_pack_scratch_of(p, scratch, chunk).counts + tile * TG_PACK_BASE;
-    for (uint32_t s = threadIdx.x; s < 256; s += THREADS) {
+    for (uint32_t symbol = threadIdx.x; symbol < 256; symbol += THREADS) {
         uint32_t sum = 0;
         for (uint32_t i = 0; i < WARPS * COPIES; i++) {
-            sum += counters[i / COPIES][s * COPIES + i % COPIES];
+            sum += s->counters[i / COPIES][symbol * COPIES + i % COPIES];
         }
-        counts[s] = (uint16_t)sum;
+        counts[symbol] = (uint16_t)sum;
+    }
+    __syncthreads();
+}
+
+__global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uint8_t *scratch)
+{
+    __shared__ split_space s;
+    uint32_t tile = 0, tiles = 0;
+    tg_pack_job j;
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
+        return;
+    }
+    uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols + 1;
+    uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
+    for (; tile < j.tile_n; tile += tiles) {
+        split_tile(out, counts + tile * TG_PACK_BASE, &s, j, tile);
     }
 }
 
 void tg_pack_split(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(split_tiles, p->chunk_n * tiles, THREADS, p->stream, *p, scratch, tiles);
+    TG_LAUNCH(split_tiles, p->tile_n, THREADS, p->stream, *p, scratch);
 }
 
 /* ---- back --------------------------------------------------------------------------------------------------------------- */
@@ -99,28 +110,26 @@ TG_DEVICE void join_part(uint8_t *words, const uint8_t *lowers, const uint8_t *u
     }
 }
 
-/* A block a tile, of coded and of plain chunks. */
-__global__ static void __launch_bounds__(THREADS)
-    join_tiles(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t tiles)
+/* A block takes tiles of coded and of plain chunks. */
+__global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch)
 {
     __shared__ uint4 lowers[PART * 4 / 16 + 1];
-    uint32_t chunk = p.first + blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_WORDS) || tile >= j.tile_n) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
         return;
     }
-    const tg_view *v = &p.space.views[chunk];
+    const tg_view *v = &p.space.views[j.chunk];
     const uint8_t *bytes = body + v->symbols;
     uint64_t len = v->indices - v->symbols;
     bool is_plain = len > 0 && bytes[0] == 0;
     if (len == 0 || (is_plain ? len != 1 + (uint64_t)j.plain_len : len < 1 + (uint64_t)j.lower_len)) {
-        tg_refuse_chunk(p, chunk);
+        tg_refuse_chunk(p, j.chunk);
         return;
     }
-    tg_pack_tile t = tg_pack_tile_of(j, tile);
     uint32_t word_len = j.unit->plain_len, rest = is_plain ? word_len : word_len - 1;
-    for (uint32_t lo = t.lo; lo < t.hi; lo += PART) {
-        uint32_t n = min((uint32_t)PART, t.hi - lo);
+    for (uint32_t lo = tile * PART; lo < j.count; lo += tiles * PART) {
+        uint32_t n = min((uint32_t)PART, j.count - lo);
         const uint8_t *from = bytes + 1 + (uint64_t)lo * rest;
         tg_stage_in(lowers, from, n * rest);
         __syncthreads();
@@ -132,6 +141,5 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_join(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch)
 {
-    uint32_t tiles = tg_pack_tiles(p);
-    TG_LAUNCH(join_tiles, p->chunk_n * tiles, THREADS, p->stream, *p, body, scratch, tiles);
+    TG_LAUNCH(join_tiles, p->tile_n, THREADS, p->stream, *p, body, scratch);
 }

@@ -7,27 +7,28 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
 {
     const tg_gpu_workspace *w = run->work;
     tg_gpu_enter(run->gpu);
-    return (tg_gpu_pass){.units = run->units,
-                         .pieces = run->pieces,
-                         .chunks = run->chunks,
-                         .first = (uint32_t)first,
-                         .chunk_n = (uint32_t)(end - first),
-                         .tiles = run->tiles + run->tile_first[first],
-                         .tile_n = run->tile_first[end] - run->tile_first[first],
-                         .now = run->now,
-                         .next = run->next,
-                         .space = w->space,
-                         .verdict = w->verdict.device,
-                         .seed = plan->layout->seed,
-                         .step = w->step,
-                         .kinds = run->uses.kinds,
-                         .packs = run->uses.packs,
-                         .longest = run->longest,
-                         .rank = plan->rank,
-                         .nonfinite = (uint8_t)plan->nonfinite,
-                         .is_answer = plan->is_answer,
-                         .has_values = (plan->holds & TG_HAS_VALUES) != 0,
-                         .stream = run->gpu->stream};
+    tg_gpu_pass p = {.units = run->units,
+                     .pieces = run->pieces,
+                     .chunks = run->chunks,
+                     .first = (uint32_t)first,
+                     .chunk_n = (uint32_t)(end - first),
+                     .tiles = run->tiles + run->tile_first[first],
+                     .tile_n = run->tile_first[end] - run->tile_first[first],
+                     .now = run->now,
+                     .next = run->next,
+                     .space = w->space,
+                     .verdict = w->verdict.device,
+                     .seed = plan->layout->seed,
+                     .step = w->step,
+                     .kinds = run->uses.kinds,
+                     .packs = run->uses.packs,
+                     .rank = plan->rank,
+                     .nonfinite = (uint8_t)plan->nonfinite,
+                     .is_answer = plan->is_answer,
+                     .has_values = (plan->holds & TG_HAS_VALUES) != 0,
+                     .stream = run->gpu->stream};
+    p.space.clips = plan->has_clip ? p.space.clips : w->ones;
+    return p;
 }
 
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)

@@ -49,7 +49,7 @@ typedef struct tg_gpu_top {
     uint32_t bound;           /* a magnitude key; smaller ones were not marked */
     uint32_t kth;             /* the k-th largest key: its upper bits, as many as are known */
     uint32_t equal;           /* keys that begin as it does */
-    uint32_t zero;
+    uint32_t done;            /* patches that were counted, in all rounds */
 } tg_gpu_top;
 
 /* The block of a unit with randomblock, as ranges [from, to); and what is left to draw with randomk. */
@@ -86,7 +86,7 @@ struct tg_gpu_selection {
     const double *ratios;       /* parameters of topk that occur, 8 each */
     uint32_t short_n, long_n, drawn_n, far_n, ratio_n; /* far_n of `drawns`, the first ones, are drawn by many blocks */
     uint32_t routes;            /* bit r: some unit takes route r */
-    uint32_t has_long_bins;
+    uint32_t has_long_bins, has_indices; /* some bin is longer than a patch; some unit's indices are in frames */
     uint32_t draw_blocks;       /* a unit, in a round of drawing */
 };
 

@@ -28,7 +28,8 @@ static bool is_top(const tg_gpu_unit *u)
 /* The same for a plan and its parent: it depends on the recipe alone. */
 static bool has_bits(const tg_gpu_unit *u)
 {
-    bool follows = !is_drawn(u) && u->select != TG_GPU_SELECT_ALL && u->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
+    bool follows =
+        !is_drawn(u) && u->select != TG_GPU_SELECT_ALL && u->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
     return u->select == TG_GPU_SELECT_RANDOMK || follows;
 }
 
@@ -216,7 +217,8 @@ static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
         if (!is_top(u) || chunk->at != u->lo) {
             continue;
         }
-        uint32_t *list = is_short(u, chunk) ? to->shorts : to->longs, *n = is_short(u, chunk) ? &z->short_n : &z->long_n;
+        uint32_t *list = is_short(u, chunk) ? to->shorts : to->longs,
+                 *n = is_short(u, chunk) ? &z->short_n : &z->long_n;
         if (list != NULL) {
             list[*n] = chunk->unit;
         }
@@ -292,6 +294,7 @@ static void note_routes(tg_gpu_selection *s, const tg_gpu_tables *t)
         const tg_gpu_unit *u = &t->units[i];
         s->routes |= 1u << u->route;
         s->has_long_bins |= u->bin > TG_GPU_PATCH ? 1 : 0;
+        s->has_indices |= is_sparse(u) && u->coordinates == TG_AT_INDICES ? 1 : 0;
     }
 }
 

@@ -21,7 +21,8 @@ static void clear_sums(const adding *a)
         const tg_chunk *chunk = &grid->chunks[i];
         const tg_unit_plan *u = &a->run->plan->units[chunk->unit];
         if (u->coordinates != TG_AT_EVERY || u->route == TG_ROUTE_NONE) {
-            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0, chunk->n * sizeof(float));
+            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0,
+                        chunk->n * sizeof(float));
         }
     }
 }
