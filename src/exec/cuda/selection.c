@@ -240,6 +240,14 @@ static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
     }
 }
 
+/* Whether a patch is of the part of its unit that the plan has: an answer has one slice. */
+static bool is_had(const tables *to, const tg_gpu_tables *t, uint32_t patch)
+{
+    const tg_gpu_chunk *chunk = &t->chunks[to->patches[patch].chunk];
+    const tg_gpu_unit *u = &t->units[chunk->unit];
+    return chunk->at >= u->lo && chunk->at < u->hi;
+}
+
 /* Patches by unit. Chunks of a unit are in order, though not side by side. */
 static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
 {
@@ -248,7 +256,7 @@ static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
         to->units[i].patch_n = 0;
     }
     for (uint32_t i = 0; i < z->patch_n; i++) {
-        to->units[t->chunks[to->patches[i].chunk].unit].patch_n++;
+        to->units[t->chunks[to->patches[i].chunk].unit].patch_n += is_had(to, t, i) ? 1 : 0;
     }
     for (uint32_t i = 0; i < t->unit_n; i++) {
         to->units[i].patch_first = at;
@@ -257,7 +265,9 @@ static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
     }
     for (uint32_t i = 0; i < z->patch_n; i++) {
         tg_gpu_selected *s = &to->units[t->chunks[to->patches[i].chunk].unit];
-        to->unit_patches[s->patch_first + s->patch_n++] = i;
+        if (is_had(to, t, i)) {
+            to->unit_patches[s->patch_first + s->patch_n++] = i;
+        }
     }
 }
 
