@@ -6,8 +6,29 @@
 
 /* Every protocol; frames of known length and of any; with residuals and without. */
 static const test_run runs[] = {
-    {"dense", NULL},          {"fp16", "gather"},  {"ef+fp16", "shard"}, {"ef+bf16", "server"},
-    {"ef+fp16", "allreduce"}, {"dense", "gather"}, {"bf16", "shard"},    {"momentum+fp16", "server"},
+    {"dense", NULL},
+    {"fp16", "gather"},
+    {"ef+fp16", "shard"},
+    {"ef+bf16", "server"},
+    {"ef+topk@0.05+fp16", "gather"},
+    {"ef+topk@0.05", "shard"},
+    {"ef+randomblock@0.1", "allreduce"},
+    {"ef+randomk@0.1+fp16", "allreduce"},
+    {"ef+randomk@0.1", "shard"},
+    {"randomk@0.1,coords=own", "gather"},
+    {"ef+topk@0.1,scope=model", "server"},
+    {"adacomp", "gather"},
+    {"adacomp@20", "shard"},
+    {"terngrad", "server"},
+    {"qsgd@16", "shard"},
+    {"ef+fp4+rans", "gather"},
+    {"orq@9+huffman", "shard"},
+    {"bingrad@b", "gather"},
+    {"ef+sign", "shard"},
+    {"sign@scale=one", "shard"},
+    {"fp16+lossless", "gather"},
+    {"ef+threshold@0.5+qsgd@4", "gather"},
+    {"momentum+topk@0.05", "gather"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs, TENSOR_N = 6 };
 
@@ -38,7 +59,7 @@ static void compare(size_t run, uint32_t n, mixed_kind kind, tg_dtype dtype)
     mixed_flight f;
     assert_true(test_world_exists(&twin));
     mixed_take_off(&f, n, &setup, groups, kind, run * 100 + n);
-    for (uint64_t step = 0; step < 2; step++) {
+    for (uint64_t step = 0; step < 3; step++) {
         mixed_fly(&f, step, step + 1);
         test_world_step(&twin, step);
         must_be_same(&f, &twin, run, "a step");
@@ -52,7 +73,7 @@ static void devices_change_no_bits(void **state)
     static const uint32_t worlds[] = {1, 2, 3, 5, 11};
     (void)state;
     for (size_t run = 0; run < RUN_N; run++) {
-        for (size_t i = 0; i < (run < 5 ? 5 : 3); i++) { /* larger worlds once a protocol */
+        for (size_t i = 0; i < 5; i++) {
             compare(run, worlds[i], i % 2 == 0 ? MIXED_EVEN : MIXED_ODD, TG_FP32);
         }
         compare(run, 2, MIXED_ALL, run % 2 == 0 ? TG_FP16 : TG_BF16);

@@ -118,8 +118,9 @@ static device open_device(const tg_codec *c)
 static void close_device(device *d)
 {
     const tg_gpu_space *s = &d->pass.space;
-    void *const blocks[] = {d->units,  d->pieces, d->chunks,    d->tiles, d->tile_first, d->host_part, d->device_part, d->maxima, d->next,
-                            d->bytes,  s->symbols, s->values,   s->positions, s->words,  s->views,     s->out,         s->clips};
+    void *const blocks[] = {d->units,       d->pieces, d->chunks, d->tiles, d->tile_first, d->host_part,
+                            d->device_part, d->maxima, d->next,   d->bytes, s->symbols,    s->values,
+                            s->positions,   s->words,  s->views,  s->out,   s->clips};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);
     }
@@ -172,7 +173,8 @@ static void encode(device *d, const tg_codec *c, uint64_t step, const tg_source 
 static bool same_view(const tg_view *a, const tg_view *b)
 {
     return a->side == b->side && a->symbols == b->symbols && a->indices == b->indices && a->count == b->count &&
-           a->index_len == b->index_len && a->mode == b->mode && a->is_listed == b->is_listed && a->is_joint == b->is_joint;
+           a->index_len == b->index_len && a->mode == b->mode && a->is_listed == b->is_listed &&
+           a->is_joint == b->is_joint;
 }
 
 /* A chunk is as the host wrote it, but for the scale. */
@@ -184,8 +186,8 @@ static void compare_chunk(const device *d, const tg_codec *c, uint32_t i, const 
     const uint8_t *out = d->pass.space.out[i];
     uint64_t header = u->coordinates == TG_AT_INDICES ? TG_CHUNK_HEADER : 0, end = e->indices + e->index_len;
     if (!same_view(v, e)) {
-        fail_msg("%s: chunk %u has count %u mode %u length %u at %llu, not count %u mode %u length %u at %llu", what, i, v->count,
-                 v->mode, v->index_len, (unsigned long long)v->indices, e->count, e->mode, e->index_len,
+        fail_msg("%s: chunk %u has count %u mode %u length %u at %llu, not count %u mode %u length %u at %llu", what, i,
+                 v->count, v->mode, v->index_len, (unsigned long long)v->indices, e->count, e->mode, e->index_len,
                  (unsigned long long)e->indices);
     }
     if (memcmp(out, expected->bytes, header) != 0 ||
@@ -199,7 +201,8 @@ static void compare_residuals(const device *d, const tg_codec *c, const char *wh
     const float *next = c->run->residuals.next;
     for (uint64_t i = 0; i < c->plan->residual_n; i++) {
         if (memcmp(&next[i], &d->next[i], sizeof *next) != 0) {
-            fail_msg("%s: residual %llu is %a, not %a", what, (unsigned long long)i, (double)d->next[i], (double)next[i]);
+            fail_msg("%s: residual %llu is %a, not %a", what, (unsigned long long)i, (double)d->next[i],
+                     (double)next[i]);
         }
     }
 }
@@ -235,10 +238,12 @@ static void read_back(device *d, const tg_codec *c, const char *what)
     for (uint32_t i = 0; i < d->chunk_n; i++) {
         const tg_gpu_chunk *chunk = &d->chunks[i];
         const tg_view *v = &d->pass.space.views[i];
-        if (memcmp(written + chunk->element_at, d->pass.space.positions + chunk->element_at, v->count * sizeof *written) != 0) {
+        if (memcmp(written + chunk->element_at, d->pass.space.positions + chunk->element_at,
+                   v->count * sizeof *written) != 0) {
             fail_msg("%s: coordinates of chunk %u are read as others", what, i);
         }
-        if (v->is_joint && memcmp(symbols + 2 * chunk->element_at, d->pass.space.symbols + 2 * chunk->element_at, v->count) != 0) {
+        if (v->is_joint &&
+            memcmp(symbols + 2 * chunk->element_at, d->pass.space.symbols + 2 * chunk->element_at, v->count) != 0) {
             fail_msg("%s: symbols of chunk %u are read as others", what, i);
         }
     }
@@ -249,7 +254,19 @@ static void read_back(device *d, const tg_codec *c, const char *what)
 
 /* ---- models ----------------------------------------------------------------------------------------------------------------- */
 
-typedef enum values { GAUSSIAN, TIES, ZEROS, CONSTANT, DENORMALS, SPARSE, BLOCKS, HEAVY, SAMPLED, SPECIAL, VALUES_N } values;
+typedef enum values {
+    GAUSSIAN,
+    TIES,
+    ZEROS,
+    CONSTANT,
+    DENORMALS,
+    SPARSE,
+    BLOCKS,
+    HEAVY,
+    SAMPLED,
+    SPECIAL,
+    VALUES_N
+} values;
 
 static float value_of(values kind, test_random *r, uint64_t i)
 {
@@ -264,7 +281,9 @@ static float value_of(values kind, test_random *r, uint64_t i)
     case SPARSE: return test_bits(r) % 97 == 0 ? g : 0.0f;
     case BLOCKS: return i / 300 % 7 == 3 ? 1.0f + 0.01f * g : 0.0001f * g;
     case HEAVY: return g * g * g * expf(4 * g);
-    case SAMPLED: return i % 1023 < 32 ? 10.0f + g : 0.01f * g; /* the sample of a unit of 262,145 elements has large ones alone */
+    case SAMPLED:
+        return i % 1023 < 32 ? 10.0f + g
+                             : 0.01f * g; /* the sample of a unit of 262,145 elements has large ones alone */
     case SPECIAL: return test_bits(r) % 50 == 0 ? specials[test_bits(r) % 8] : g;
     default: return g;
     }
@@ -335,8 +354,8 @@ static void try_setting(const setting *s, values kind, int steps)
     const tg_source source = {.grads = (const void *const *)m.grads};
     for (int step = 0; step < steps; step++) {
         char what[200];
-        (void)snprintf(what, sizeof what, "%s, %zu tensors from %llu on, values %d, dtype %d, step %d", s->recipe, s->tensor_n,
-                       (unsigned long long)s->lens[0], (int)kind, (int)s->dtype, step);
+        (void)snprintf(what, sizeof what, "%s, %zu tensors from %llu on, values %d, dtype %d, step %d", s->recipe,
+                       s->tensor_n, (unsigned long long)s->lens[0], (int)kind, (int)s->dtype, step);
         fill(&m, kind, &r);
         write_on_host(c, (uint64_t)step, &source, bytes, hashes);
         encode(&d, c, (uint64_t)step, &source);
@@ -358,8 +377,9 @@ static void try_setting(const setting *s, values kind, int steps)
     test_model_free(&m);
 }
 
-static const uint64_t one[] = {1}, small[] = {1, 2, 31, 32, 33, 100, 257, 1023, 4095, 4097}, middle[] = {16385, 34021, 7}, mixed[] = {16384, 17000, 999},
-                      large[] = {262145, 40000}, huge[] = {400001};
+static const uint64_t one[] = {1}, small[] = {1, 2, 31, 32, 33, 100, 257, 1023, 4095, 4097},
+                      middle[] = {16385, 34021, 7}, mixed[] = {16384, 17000, 999}, large[] = {262145, 40000},
+                      huge[] = {400001};
 enum { BOTH = TG_HAS_INDICES | TG_HAS_VALUES };
 #define LENS(lens) lens, sizeof(lens) / sizeof *(lens)
 
@@ -440,10 +460,13 @@ static void test_threshold(void **state)
 static void test_drawn(void **state)
 {
     (void)state;
-    static const char *const recipes[] = {"ef+randomk@0.01,coords=own+fp32",  "randomk@0.1,unbiased=yes,coords=shared+fp16",
-                                          "ef+randomk@0.7,coords=own+fp32",   "ef+randomk@1,coords=shared+bf16",
+    static const char *const recipes[] = {"ef+randomk@0.01,coords=own+fp32",
+                                          "randomk@0.1,unbiased=yes,coords=shared+fp16",
+                                          "ef+randomk@0.7,coords=own+fp32",
+                                          "ef+randomk@1,coords=shared+bf16",
                                           "momentum+randomk@0.5,scope=model,coords=own+fp32",
-                                          "ef+randomblock@0.01,coords=own+fp32", "randomblock@0.3,unbiased=yes,coords=shared+fp32",
+                                          "ef+randomblock@0.01,coords=own+fp32",
+                                          "randomblock@0.3,unbiased=yes,coords=shared+fp32",
                                           "ef+randomblock@0.6,scope=model,coords=own+fp32"};
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         try_shapes(recipes[i], TG_FP32, GAUSSIAN);
@@ -456,7 +479,8 @@ static void test_leader(void **state)
 {
     (void)state;
     static const char *const recipes[] = {"ef+topk@0.01,coords=shared+fp32", "ef+threshold@1,coords=shared+fp32",
-                                          "ef+adabins@50,coords=shared+sign", "momentum+topk@0.1,coords=shared,scope=model+fp32+rans"};
+                                          "ef+adabins@50,coords=shared+sign",
+                                          "momentum+topk@0.1,coords=shared,scope=model+fp32+rans"};
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const setting settings[] = {{recipes[i], LENS(small), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES},
                                     {recipes[i], LENS(middle), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES}};
@@ -517,8 +541,8 @@ static void test_followers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bins), cmocka_unit_test(test_top), cmocka_unit_test(test_threshold),
-                                       cmocka_unit_test(test_drawn), cmocka_unit_test(test_leader),
-                                       cmocka_unit_test(test_followers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bins),      cmocka_unit_test(test_top),
+                                       cmocka_unit_test(test_threshold), cmocka_unit_test(test_drawn),
+                                       cmocka_unit_test(test_leader),    cmocka_unit_test(test_followers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

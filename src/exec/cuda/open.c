@@ -152,7 +152,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
                             w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
                             w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-                            w->written_spans,   w->norms,         w->ones,         w->space.slots};
+                            w->written_spans,   w->norms,         w->ones,           w->space.slots};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
