@@ -91,7 +91,7 @@ static void clip(tg_run *run, uint32_t group, const tg_source *source)
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, source->grads);
+    p.grads = tg_gpu_upload_pointers(run, group, source->grads);
     tg_gpu_clear_verdict(run);
     for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
         tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);

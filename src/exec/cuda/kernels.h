@@ -90,6 +90,10 @@ void tg_gpu_encode_plain(const tg_gpu_pass *p);
 /* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
 const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
 
+/* Bytes of scratch that a bucket of a unit needs; as many buckets are quantized at a time as there are slots of so many. 0: none.
+ * A host function. */
+uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
+
 /* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
  * host function. */
 uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);

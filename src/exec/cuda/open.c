@@ -54,6 +54,8 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         all.kinds |= tg_gpu_quantize_kinds(u);
+        uint64_t slot_len = tg_gpu_quantize_scratch(u);
+        all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
@@ -71,7 +73,7 @@ static uint64_t staging_len(const tg_plan *plan)
 
 static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_gpu_uses *need, tg_detail *why)
 {
-    enum { LEAF = 1024 };
+    enum { LEAF = 1024, SLOTS_LEN = 64 << 20, SLOTS_MAX = 512 };
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
     const tg_grid *grid = run->plan->grid;
@@ -81,6 +83,12 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
+    if (need->slot_len > 0 && !run->only_decodes) {
+        uint64_t slot_n = SLOTS_LEN / need->slot_len + 1;
+        s->slot_len = need->slot_len;
+        s->slot_n = slot_n < SLOTS_MAX ? (uint32_t)slot_n : SLOTS_MAX;
+        TG_TRY(tg_gpu_acquire(&s->slots, gpu, s->slot_n * s->slot_len, why));
+    }
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
@@ -144,7 +152,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
                             w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
                             w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-                            w->written_spans,   w->norms,         w->ones};
+                            w->written_spans,   w->norms,         w->ones,           w->space.slots};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }

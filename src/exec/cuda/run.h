@@ -26,6 +26,7 @@ typedef struct tg_gpu_uses {
     bool fits; /* statistics need what travels beside values */
     bool coded;
     uint32_t kinds; /* of quantizers */
+    uint64_t slot_len; /* bytes of scratch of a bucket */
     uint32_t packs; /* of symbols and words */
 } tg_gpu_uses;
 

@@ -22,11 +22,12 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     float limit;           /* magnitudes are clipped to it */
     unsigned warp, lane;
     uint32_t largest_key; /* of all values, before they are clipped */
+    uint8_t *scratch;     /* of a quantizer that needs some */
 
     __device__ __forceinline__ tg_team(const tg_gpu_pass &pass, const tg_gpu_bucket &bucket, tg_team_space &shared,
                                        float (&values)[TG_LANE_N])
         : p(pass), b(bucket), space(shared), v(values), limit(INFINITY), warp(threadIdx.x / TG_WARP),
-          lane(threadIdx.x % TG_WARP), largest_key(0)
+          lane(threadIdx.x % TG_WARP), largest_key(0), scratch(nullptr)
     {
     }
 
