@@ -19,6 +19,13 @@
 #define TG_ROLL
 #endif
 
+/* Asks for the line of memory around an address, which may be used soon. */
+#if defined(__CUDACC__)
+#define TG_PREFETCH(at) asm volatile("prefetch.global.L2 [%0];" ::"l"(at))
+#else
+#define TG_PREFETCH(at) ((void)(at))
+#endif
+
 #define TG_WARP 32u
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__
