@@ -1,6 +1,6 @@
 /* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
- *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] MODEL STEPS RECIPE...
+ *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] MODEL STEPS RECIPE...
  *
  * MODEL is lenet, resnet20, resnet50, gpt (a GPT of 10 M parameters) or small (200 tensors, 1 M parameters). RECIPE may also be
  * mpi:fp32 or mpi:bf16.
@@ -9,12 +9,15 @@
  * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
  * so many bytes, by a tg_reducer or by MPI_Iallreduce; otherwise all of them afterwards.
  *
+ * With --latency or --rate, the link of recipes is an emulated one of that latency and rate (train/slow.h), over MPI.
+ *
  * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
  * the counter of the interface eth0, if there is one. Gradients are random and heavy-tailed; half of each is the same on all ranks. */
 #include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
 #include "links_models.h"
+#include "slow.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -28,6 +31,8 @@ enum { POOL_N = 1 << 20, GROUP_MAX = 400, WARM = 3 };
 static int rank, world;
 static double compute_ms;  /* --compute */
 static uint64_t group_len; /* --group */
+static double latency_ms;  /* --latency */
+static double rate_mbit;   /* --rate */
 
 static void stop(const char *sentence)
 {
@@ -119,6 +124,8 @@ typedef struct job {
     const char *recipe;
     tg_exchange *exchange; /* of recipes */
     tg_mpi *mpi;
+    tg_link *link;
+    tr_slow slow;        /* with --latency or --rate */
     tg_reducer *reducer; /* with --group */
     MPI_Op sum;          /* of mpi:bf16 */
     uint16_t *halves;
@@ -226,7 +233,7 @@ static void reduce(job *j, uint64_t step)
     tg_detail why = {""};
     if (j->reducer == NULL) {
         compute(compute_ms);
-        check(tg_reduce(j->exchange, tg_mpi_link(j->mpi), step, j->rows, &why), &why);
+        check(tg_reduce(j->exchange, j->link, step, j->rows, &why), &why);
         return;
     }
     check(tg_reducer_begin(j->reducer, step, j->rows, &why), &why);
@@ -243,6 +250,19 @@ static void average(job *j, uint64_t step)
         reduce(j, step);
     } else {
         allreduce(j);
+    }
+}
+
+static void open_link(job *j)
+{
+    tg_detail why = {""};
+    j->link = tg_mpi_link(j->mpi);
+    if (latency_ms > 0 || rate_mbit > 0) {
+        tr_slow_init(&j->slow, j->link, rate_mbit > 0 ? rate_mbit * 1e6 : 1e15, latency_ms * 1e-3);
+        j->link = &j->slow.link;
+    }
+    if (group_len != 0) {
+        check(tg_reducer_new(&j->reducer, j->exchange, j->link, &why), &why);
     }
 }
 
@@ -264,14 +284,17 @@ static void open_job(job *j)
                                (uint32_t)world, &opt, &why) != TG_OK ||
                tg_mpi_new(&j->mpi, MPI_COMM_WORLD, 300000, NULL, &why) != TG_OK) {
         stop(why.text);
-    } else if (group_len != 0) {
-        check(tg_reducer_new(&j->reducer, j->exchange, tg_mpi_link(j->mpi), &why), &why);
+    } else {
+        open_link(j);
     }
 }
 
 static void close_job(job *j)
 {
     tg_reducer_free(j->reducer);
+    if (j->link == &j->slow.link) {
+        tr_slow_destroy(&j->slow);
+    }
     tg_exchange_free(j->exchange);
     tg_mpi_free(j->mpi);
     if (j->halves != NULL) {
@@ -349,14 +372,19 @@ int main(int argc, char **argv)
             compute_ms = atof(argv[at_argument + 1]);
         } else if (strcmp(argv[at_argument], "--group") == 0) {
             group_len = strtoull(argv[at_argument + 1], NULL, 10);
+        } else if (strcmp(argv[at_argument], "--latency") == 0) {
+            latency_ms = atof(argv[at_argument + 1]);
+        } else if (strcmp(argv[at_argument], "--rate") == 0) {
+            rate_mbit = atof(argv[at_argument + 1]);
         } else {
-            stop("the flags are --compute and --group");
+            stop("the flags are --compute, --group, --latency and --rate");
         }
     }
     argc -= at_argument - 1;
     argv += at_argument - 1;
     if (argc < 4 || atoi(argv[2]) < 1) {
-        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] lenet|resnet20|resnet50|gpt|small STEPS "
+        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] "
+             "lenet|resnet20|resnet50|gpt|small STEPS "
              "RECIPE...");
     }
     shapes *model = calloc(1, sizeof *model);

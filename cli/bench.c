@@ -210,7 +210,8 @@ static int check_device(cli_timing *b, const char *recipe, const tg_options *opt
     tg_status status = TG_OK;
     if (code == CLI_OK) {
         status = tg_encode(&host.frame_len, host.codec, host.frame, host.frame_cap, 0, host.grads, &why);
-        status = status == TG_OK ? tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, 0, b->grads, &why) : status;
+        status =
+            status == TG_OK ? tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, 0, b->grads, &why) : status;
         code = status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
     }
     uint8_t *frame = code == CLI_OK ? malloc(b->frame_len) : NULL;
@@ -298,10 +299,10 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_RULE, NULL},   {CLI_FLAG_N, "4194304"},   {CLI_FLAG_SHAPES, NULL},
-    {CLI_FLAG_DTYPE, "fp32"}, {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_RULE, NULL},   {CLI_FLAG_N, "4194304"},  {CLI_FLAG_SHAPES, NULL},
+    {CLI_FLAG_DTYPE, "fp32"}, {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},   {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_SECONDS, "1.0"},
+    {CLI_FLAG_JSON, NULL},    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_bench = {

@@ -39,7 +39,8 @@ static void tg_cuda_release(const tg_device *device, const void *block)
     (void)block;
 }
 
-static tg_status tg_cuda_copy(const tg_device *device, const void *to, const void *from, uint64_t len, const tg_detail *why)
+static tg_status tg_cuda_copy(const tg_device *device, const void *to, const void *from, uint64_t len,
+                              const tg_detail *why)
 {
     (void)device;
     (void)to;
@@ -81,7 +82,7 @@ int cli_device_acquire(void *out, const cli_device *d, size_t len)
     if (d->gpu == NULL) {
         block = malloc(len > 0 ? len : 1);
     }
-    int code = d->gpu != NULL ? settle(tg_cuda_acquire(&block, d->gpu, len, &why), &why)
+    int code = d->gpu != NULL  ? settle(tg_cuda_acquire(&block, d->gpu, len, &why), &why)
                : block != NULL ? CLI_OK
                                : cli_fail_memory();
     memcpy(out, &block, sizeof block);

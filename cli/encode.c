@@ -177,8 +177,8 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_RULE, NULL}, {CLI_FLAG_KIND, NULL}, {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, NULL}, {CLI_FLAG_STEP, "0"},  {CLI_FLAG_RANK, "0"},
+    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_RULE, NULL},    {CLI_FLAG_KIND, NULL}, {CLI_FLAG_DENSE_BELOW, "0"},
+    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, NULL},    {CLI_FLAG_STEP, "0"},  {CLI_FLAG_RANK, "0"},
     {CLI_FLAG_THREADS, "1"},       {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_JSON, NULL},
 };
 

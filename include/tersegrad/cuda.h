@@ -29,6 +29,15 @@ TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t le
 /* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
 TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
 
+/* A link for the exchange of a rank whose tg_options.device is `device`. Its messages are in device memory, and links carry host
+ * memory. This link copies messages to pinned host memory before `inner` carries them, and back when they have arrived, on the
+ * device's stream. It performs several operations at once, and listens, if `inner` does. `world` is the number of ranks. Other ranks
+ * may use `inner`'s kind of link as it is. `inner` and the device must outlive it, and only one of both links may be used. A link that
+ * carries device memory itself needs none of this. */
+TG_API tg_status tg_cuda_link_new(tg_link **out, tg_device *device, tg_link *inner, uint32_t world,
+                                  tg_detail *why) TG_CHECKED;
+TG_API void tg_cuda_link_free(tg_link *link);
+
 #ifdef __cplusplus
 }
 #endif

@@ -389,7 +389,7 @@ TG_API const char *tg_exchange_name(const tg_exchange *x);
 TG_API const char *tg_exchange_recipe(const tg_exchange *x, size_t tensor);
 /* The bytes of the last step and of all steps. Either output may be NULL. */
 TG_API void tg_exchange_meter(const tg_exchange *x, tg_meter *last, tg_meter *total);
-/* The same for one group, without votes; `logical` and `dense` are those of its tensors. */
+/* The same for one group, without votes and announced lengths; `logical` and `dense` are those of its tensors. */
 TG_API void tg_exchange_group_meter(const tg_exchange *x, size_t group, tg_meter *last, tg_meter *total);
 
 /* The size of tensor t in the frames that this rank encoded from its own gradients in the last step. A frame counts once,

@@ -247,17 +247,53 @@ tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why)
     }
 }
 
-/* All groups, one after the other. */
-static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
+static bool all_done(const tg_exchange *x)
+{
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        if (!tg_lane_is_done(x, g)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All groups, one after the other, until they are done or wait for lengths. */
+static tg_status sweep_groups(tg_exchange *x, tg_op *op, tg_detail *why)
 {
     for (; x->step.group < x->lane_n; x->step.group++) {
         tg_status status = tg_lane_next(x, x->step.group, op, why);
         if (status != TG_OK) {
-            return status == TG_MORE ? TG_MORE : end_step(x, status);
+            return status;
         }
     }
-    tg_step_close(x);
+    x->step.group = 0;
     return TG_OK;
+}
+
+/* One announcement, of all groups that wait for lengths. */
+static tg_status announce(tg_exchange *x, tg_op *op, tg_detail *why)
+{
+    tg_step *step = &x->step;
+    tg_status status =
+        step->is_announcing ? tg_lengths_next(x, step->slot, op, why) : tg_lengths_start(x, &step->slot, op, false);
+    step->is_announcing = status == TG_MORE;
+    return status;
+}
+
+/* Sweeps, with announcements in between. */
+static tg_status fly_in_turn(tg_exchange *x, tg_op *op, tg_detail *why)
+{
+    tg_status status = TG_OK;
+    x->step.is_in_turn = true;
+    while (status == TG_OK) {
+        status = x->step.is_announcing ? TG_OK : sweep_groups(x, op, why);
+        if (status == TG_OK && all_done(x)) {
+            tg_step_close(x);
+            return TG_OK;
+        }
+        status = status == TG_OK ? announce(x, op, why) : status;
+    }
+    return status == TG_MORE ? TG_MORE : end_step(x, status);
 }
 
 void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const *grads)
@@ -272,6 +308,8 @@ void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const 
     x->counts.last = (tg_meter){.logical = x->counts.logical, .dense = x->counts.dense};
     if (x->hosts != NULL) {
         tg_hosts_begin(x);
+    } else {
+        tg_lengths_begin(x);
     }
 }
 

@@ -12,14 +12,14 @@
 #ifndef TG_EXCHANGE_EXCHANGE_H
 #define TG_EXCHANGE_EXCHANGE_H
 
+#include "exchange/lengths.h"
 #include "frame/frame.h"
 #include "tersegrad/experimental.h"
 
 #define TG_WORLD_MAX 65536
-#define TG_GROUP_MAX 63       /* of an exchange; a link has one channel more */
+#define TG_GROUP_MAX 59       /* of an exchange; a link has 5 channels more */
 #define TG_DIRECT_WORLD_MAX 8 /* up to so many ranks votes and lengths go from everyone to everyone */
 #define TG_VOTE_LEN 96
-#define TG_LENGTH_LEN 16 /* bytes of a length on its way */
 
 typedef struct tg_protocol {
     const char *name;
@@ -85,7 +85,9 @@ typedef enum tg_phase {
 /* The step in progress. */
 typedef struct tg_step {
     tg_phase phase;
-    uint32_t group; /* that tg_exchange_next works on, one after the other */
+    bool is_in_turn;      /* by tg_exchange_next: one operation at a time ... */
+    bool is_announcing;   /* ... of lengths ... */
+    uint32_t group, slot; /* ... or of a group */
     uint64_t number;
     void *const *grads;
     tg_status status; /* how this rank fares ... */
@@ -113,14 +115,6 @@ typedef struct tg_mail {
     size_t in_cap; /* the longest message that can arrive */
 } tg_mail;
 
-/* Lengths that go ahead of messages. */
-typedef struct tg_lengths {
-    tg_span *sends, *recvs;
-    uint8_t *table;    /* of each rank: what is sent to it, and then what it sends */
-    uint8_t *out, *in; /* several ranks' lengths that are handed on */
-    uint32_t hop;      /* of those in which lengths are handed on */
-} tg_lengths;
-
 /* Bytes and times: of the last step and of all; and those of every step. */
 typedef struct tg_counts {
     tg_meter last, total;
@@ -129,10 +123,12 @@ typedef struct tg_counts {
 } tg_counts;
 
 typedef enum tg_lane_phase {
-    TG_LANE_START,    /* a round is to begin */
-    TG_LANE_LENGTHS,  /* lengths are out */
-    TG_LANE_MESSAGES, /* messages are out */
-    TG_LANE_DONE      /* of all rounds */
+    TG_LANE_START,     /* a round is to begin */
+    TG_LANE_ENCODED,   /* lengths are to be announced */
+    TG_LANE_ANNOUNCED, /* other ranks are to announce theirs */
+    TG_LANE_CLEARED,   /* all lengths are known */
+    TG_LANE_MESSAGES,  /* messages are out */
+    TG_LANE_DONE       /* of all rounds */
 } tg_lane_phase;
 
 /* The way of a group through the rounds of a step. */
@@ -141,7 +137,6 @@ typedef struct tg_lane {
     tg_lane_phase phase;
     uint32_t round;
     tg_mail mail;
-    tg_lengths lengths;
     tg_counts counts;
 } tg_lane;
 
@@ -217,7 +212,8 @@ struct tg_exchange {
     tg_step step;
     tg_lane *lanes; /* one a group */
     uint32_t lane_n;
-    tg_lane *lane;         /* that is being worked on */
+    tg_lane *lane; /* that is being worked on */
+    tg_lengths lengths;
     uint64_t (*now)(void); /* nanoseconds; NULL: no times are taken */
     tg_votes votes;
     tg_counts counts;
@@ -242,7 +238,10 @@ void tg_step_close(tg_exchange *x);
 /* Notes that this rank has failed, unless it has before. */
 void tg_step_fail(tg_exchange *x, tg_status status, const tg_detail *why);
 
-/* Counts what an operation of a lane sends, or of a vote if `lane` is NULL. `payload` may be NULL. */
+/* Notes that this rank has failed because rank p has, unless it has before. */
+void tg_step_fail_by(tg_exchange *x, uint32_t p);
+
+/* Counts what an operation of a lane sends, or of no lane if `lane` is NULL. `payload` may be NULL. */
 void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t *payload);
 
 /* After a step: adds the time that the caller has waited for it. */
@@ -256,11 +255,16 @@ static inline uint64_t tg_step_now(const tg_exchange *x)
 
 /* ---- rounds.c: the way of a group ------------------------------------------------------------------------------------------ */
 
-/* Continues a group. TG_MORE: perform *op. TG_OK: it has done all rounds. TG_E_LINK: what came cannot be understood. */
+/* Continues a group. TG_MORE: perform *op. TG_OK: it has done all rounds, or waits for lengths. TG_E_LINK: what came cannot be
+ * understood. */
 tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
 
-/* Operations in which the lengths of a round travel. */
-uint32_t tg_length_hops(uint32_t world);
+/* Whether a group has done all rounds; whether one that waited for lengths can go on. */
+bool tg_lane_is_done(const tg_exchange *x, uint32_t group);
+bool tg_lane_is_cleared(const tg_exchange *x, uint32_t group);
+
+/* Replaces the messages of a rank that has failed. */
+void tg_lane_spoil(const tg_exchange *x, tg_lane *lane);
 
 /* Whether votes and lengths go from everyone to everyone. */
 static inline bool tg_is_direct(const tg_exchange *x)
@@ -326,15 +330,18 @@ typedef enum tg_host_leg { TG_LEG_UP, TG_LEG_ACROSS, TG_LEG_DOWN, TG_LEG_DONE } 
 typedef struct tg_host_lane {
     tg_host_leg leg;
     uint32_t crossed; /* operations between hosts that were handed out */
+    bool is_held;     /* in turn: an operation that goes after lengths were announced */
+    tg_op held;
     tg_span *sends, *recvs;
 } tg_host_lane;
 
 struct tg_hosts {
-    tg_exchange *inside;  /* of the ranks of this host */
-    tg_exchange *between; /* of the leaders of all hosts; NULL on other ranks */
-    tg_host_lane *lanes;  /* one a group */
-    uint32_t crossings;   /* operations between hosts, of a group; the same on all ranks */
-    void **means;         /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
+    tg_exchange *inside;                       /* of the ranks of this host */
+    tg_exchange *between;                      /* of the leaders of all hosts; NULL on other ranks */
+    tg_host_lane *lanes;                       /* one a group */
+    tg_host_lane lengths[TG_ANNOUNCEMENT_MAX]; /* their operations */
+    uint32_t crossings;                        /* operations between hosts, of a group; the same on all ranks */
+    void **means; /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
     void **averages;
     void *mean_space, *average_space;
 };
@@ -347,6 +354,10 @@ void tg_hosts_close(tg_exchange *x);
 void tg_hosts_begin(tg_exchange *x);
 /* tg_lane_next where ranks of a host sum first. */
 tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why) TG_CHECKED;
+/* tg_lengths_start and tg_lengths_next likewise: between leaders. */
+tg_status tg_hosts_start_lengths(tg_exchange *x, uint32_t *slot, tg_op *op, bool more_to_come) TG_CHECKED;
+tg_status tg_hosts_next_lengths(tg_exchange *x, uint32_t slot, tg_op *op, tg_detail *why) TG_CHECKED;
+bool tg_hosts_is_done(const tg_exchange *x, uint32_t group);
 /* All ranks are well. */
 void tg_hosts_finish(tg_exchange *x);
 /* The step has ended: counts its bytes. */

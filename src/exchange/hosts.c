@@ -9,9 +9,13 @@
  *     down          M ---------------> M               M ---------------> M          inside
  *
  * Both hand out operations over ranks of their own, which are renumbered to ranks of the job here. All ranks take part in the
- * same number of operations on a channel. So other ranks than leaders have operations without messages while leaders exchange;
- * and leaders have them where lengths are known, because other ranks do not keep what it takes to know that. An operation
- * without messages is done at once.
+ * same number of operations on a group's channel. So other ranks than leaders have an operation without messages in each round
+ * between leaders. An operation without messages is done at once. Leaders alone announce lengths, on channels that other ranks
+ * do not use.
+ *
+ * In turn there are no channels: all ranks have the same operations in the same order. Other ranks do not know whether leaders
+ * announce lengths before a round. So all have the operations of an announcement before each round of all groups, some of them
+ * without messages.
  *
  * A rank fares as both of its exchanges do: one that fails in one of them sends messages that say so in the other. */
 #include "exchange/exchange.h"
@@ -61,17 +65,31 @@ static tg_status open_between(tg_exchange *x, const char *recipe, const tg_tenso
     return tg_exchange_seat(&h->between, &seat, recipe, tensors, tensor_n, opt, why);
 }
 
+static tg_status acquire_spans(tg_host_lane *lane, const tg_exchange *x, tg_detail *why)
+{
+    TG_TRY(tg_acquire(&lane->sends, &x->allocator, x->world, sizeof *lane->sends, why));
+    return tg_acquire(&lane->recvs, &x->allocator, x->world, sizeof *lane->recvs, why);
+}
+
+static void release_spans(const tg_host_lane *lane, const tg_exchange *x)
+{
+    tg_release(&x->allocator, lane->recvs);
+    tg_release(&x->allocator, lane->sends);
+}
+
 tg_status tg_hosts_open(tg_exchange *x, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                         const tg_options *opt, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
     TG_TRY(tg_acquire(&x->hosts, a, 1, sizeof *x->hosts, why));
     tg_hosts *h = x->hosts; /* closed with the exchange, whatever happens here */
-    h->crossings = x->protocol->rounds(x) * (tg_length_hops(x->world / x->host_size) + 1);
+    h->crossings = x->protocol->rounds(x);
     TG_TRY(tg_acquire(&h->lanes, a, x->lane_n, sizeof *h->lanes, why));
     for (uint32_t g = 0; g < x->lane_n; g++) {
-        TG_TRY(tg_acquire(&h->lanes[g].sends, a, x->world, sizeof(tg_span), why));
-        TG_TRY(tg_acquire(&h->lanes[g].recvs, a, x->world, sizeof(tg_span), why));
+        TG_TRY(acquire_spans(&h->lanes[g], x, why));
+    }
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        TG_TRY(acquire_spans(&h->lengths[i], x, why));
     }
     TG_TRY(open_inside(x, tensors, tensor_n, opt, why));
     return is_leader(x) ? open_between(x, recipe, tensors, tensor_n, opt, why) : TG_OK;
@@ -90,9 +108,11 @@ void tg_hosts_close(tg_exchange *x)
     tg_release(a, h->means);
     x->codec->executor->release(x->codec->device, a, h->mean_space);
     tg_exchange_free(h->inside);
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        release_spans(&h->lengths[i], x);
+    }
     for (uint32_t g = 0; h->lanes != NULL && g < x->lane_n; g++) {
-        tg_release(a, h->lanes[g].recvs);
-        tg_release(a, h->lanes[g].sends);
+        release_spans(&h->lanes[g], x);
     }
     tg_release(a, h->lanes);
     tg_release(a, h);
@@ -109,40 +129,70 @@ static tg_op empty_op(const tg_exchange *x, const tg_host_lane *lane)
         .kind = TG_ALLTOALLV, .rank = x->rank, .world = x->world, .sends = lane->sends, .recvs = lane->recvs};
 }
 
+/* How a rank fares, from one exchange to another. */
+static void fare_as(tg_exchange *to, const tg_exchange *from)
+{
+    to->step.status = from->step.status;
+    to->step.why = from->step.why;
+    to->step.is_peers = from->step.is_peers;
+}
+
+/* An operation of one of the two exchanges, as one of all ranks. */
+static tg_op renumber(const tg_exchange *x, const tg_exchange *in, const tg_host_lane *lane, const tg_op *own)
+{
+    tg_op op = empty_op(x, lane);
+    for (uint32_t p = 0; p < in->world; p++) {
+        lane->sends[tg_job_rank(in, p)] = own->sends[p];
+        lane->recvs[tg_job_rank(in, p)] = own->recvs[p];
+    }
+    return op;
+}
+
 /* Continues a group in one of the two exchanges. */
 static tg_status go_on(tg_exchange *x, tg_exchange *in, uint32_t group, tg_op *op, tg_detail *why)
 {
-    const tg_host_lane *lane = &x->hosts->lanes[group];
     tg_op own;
-    in->step.status = x->step.status;
-    in->step.why = x->step.why;
-    in->step.is_peers = x->step.is_peers;
+    fare_as(in, x);
     tg_status status = tg_lane_next(in, group, &own, why);
-    x->step.status = in->step.status;
-    x->step.why = in->step.why;
-    x->step.is_peers = in->step.is_peers;
+    fare_as(x, in);
     if (status == TG_MORE) {
-        *op = empty_op(x, lane);
-        for (uint32_t p = 0; p < in->world; p++) {
-            lane->sends[tg_job_rank(in, p)] = own.sends[p];
-            lane->recvs[tg_job_rank(in, p)] = own.recvs[p];
-        }
+        *op = renumber(x, in, &x->hosts->lanes[group], &own);
     }
     return status;
 }
 
-/* Continues a group between hosts. */
+/* Continues a group between hosts. In turn, what needs no lengths waits for those that do. */
 static tg_status cross(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why)
 {
     tg_hosts *h = x->hosts;
     tg_host_lane *lane = &h->lanes[group];
-    tg_status status = h->between != NULL ? go_on(x, h->between, group, op, why) : TG_OK;
-    if (status == TG_OK && lane->crossed < h->crossings) {
+    bool is_cleared = tg_lane_is_cleared(x, group);
+    tg_status status = TG_OK;
+    if (lane->is_held) {
+        lane->is_held = false;
+        *op = lane->held;
+        return TG_MORE;
+    }
+    if (h->between != NULL) {
+        status = go_on(x, h->between, group, op, why);
+    } else if (lane->crossed < h->crossings) {
         *op = empty_op(x, lane);
         status = TG_MORE;
     }
     lane->crossed += status == TG_MORE ? 1 : 0;
+    if (status == TG_MORE && x->step.is_in_turn && !is_cleared) {
+        lane->is_held = true;
+        lane->held = *op;
+        return TG_OK;
+    }
     return status;
+}
+
+/* Whether a group that has no operation now has crossed. */
+static bool has_crossed(const tg_exchange *x, uint32_t group)
+{
+    const tg_hosts *h = x->hosts;
+    return !h->lanes[group].is_held && (h->between == NULL || tg_lane_is_done(h->between, group));
 }
 
 tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why)
@@ -152,7 +202,7 @@ tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *wh
     while (lane->leg != TG_LEG_DONE) {
         bool crosses = lane->leg == TG_LEG_ACROSS;
         tg_status status = crosses ? cross(x, group, op, why) : go_on(x, h->inside, group, op, why);
-        if (status != TG_OK) {
+        if (status != TG_OK || (crosses && !has_crossed(x, group))) {
             return status;
         }
         lane->leg++;
@@ -161,6 +211,53 @@ tg_status tg_hosts_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *wh
         }
     }
     return TG_OK;
+}
+
+bool tg_hosts_is_done(const tg_exchange *x, uint32_t group)
+{
+    return x->hosts->lanes[group].leg == TG_LEG_DONE;
+}
+
+/* An announcement between leaders. In turn, other ranks have as many operations, and leaders with nothing to announce have them, too. */
+static tg_status announce(tg_exchange *x, uint32_t slot, tg_op *op, const tg_op *own, tg_status status)
+{
+    tg_hosts *h = x->hosts;
+    tg_host_lane *lane = &h->lengths[slot];
+    if (status == TG_MORE) {
+        *op = renumber(x, h->between, lane, own);
+    } else if (status == TG_OK && x->step.is_in_turn && lane->crossed < tg_lengths_hops(x->world / x->host_size)) {
+        *op = empty_op(x, lane);
+        status = TG_MORE;
+    }
+    lane->crossed = status == TG_MORE ? lane->crossed + 1 : 0;
+    return status;
+}
+
+tg_status tg_hosts_start_lengths(tg_exchange *x, uint32_t *slot, tg_op *op, bool more_to_come)
+{
+    tg_exchange *between = x->hosts->between;
+    tg_op own;
+    tg_status status = TG_OK;
+    *slot = 0;
+    if (between != NULL) {
+        fare_as(between, x);
+        status = tg_lengths_start(between, slot, &own, more_to_come);
+        fare_as(x, between);
+    }
+    return announce(x, *slot, op, &own, status);
+}
+
+tg_status tg_hosts_next_lengths(tg_exchange *x, uint32_t slot, tg_op *op, tg_detail *why)
+{
+    tg_exchange *between = x->hosts->between;
+    tg_op own;
+    tg_status status = TG_OK;
+    if (between != NULL && between->lengths.slots[slot].state == TG_ANNOUNCED) {
+        fare_as(between, x);
+        status = tg_lengths_next(between, slot, &own, why);
+        fare_as(x, between);
+    }
+    return announce(x, slot, op, &own, status);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------------------ */
@@ -174,9 +271,13 @@ void tg_hosts_begin(tg_exchange *x)
         h->between->now = x->now;
         tg_step_begin(h->between, TG_FLYING, x->step.number, h->means);
     }
+    for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
+        h->lengths[i].crossed = 0;
+    }
     for (uint32_t g = 0; g < x->lane_n; g++) {
         h->lanes[g].leg = TG_LEG_UP;
         h->lanes[g].crossed = 0;
+        h->lanes[g].is_held = false;
     }
 }
 

@@ -8,12 +8,11 @@
 
 #include <string.h>
 
-/* Where the messages of a group arrive, and its lengths. */
+/* Where the messages of a group arrive. */
 static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *why)
 {
     const tg_allocator *a = &x->allocator;
     tg_mail *mail = &lane->mail;
-    tg_lengths *lengths = &lane->lengths;
     uint64_t len = 0;
     if (!tg_multiply(&len, mail->in_cap, x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
@@ -26,21 +25,12 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     for (uint32_t p = 0; p < x->world; p++) {
         mail->in[p].data = mail->in_space + p * mail->in_cap;
     }
-    TG_TRY(tg_acquire(&lengths->sends, a, x->world, sizeof *lengths->sends, why));
-    TG_TRY(tg_acquire(&lengths->recvs, a, x->world, sizeof *lengths->recvs, why));
-    TG_TRY(tg_acquire(&lengths->table, a, x->world, TG_LENGTH_LEN, why));
-    TG_TRY(tg_acquire(&lengths->out, a, x->world, TG_LENGTH_LEN, why));
-    return tg_acquire(&lengths->in, a, x->world, TG_LENGTH_LEN, why);
+    return TG_OK;
 }
 
 static void release_lane(const tg_lane *lane, const tg_exchange *x)
 {
     const tg_allocator *a = &x->allocator;
-    tg_release(a, lane->lengths.in);
-    tg_release(a, lane->lengths.out);
-    tg_release(a, lane->lengths.table);
-    tg_release(a, lane->lengths.recvs);
-    tg_release(a, lane->lengths.sends);
     if (x->codec != NULL) {
         x->codec->executor->release(x->codec->device, a, lane->mail.in_space);
     }
@@ -66,7 +56,7 @@ static tg_status acquire_lanes(tg_exchange *x, tg_detail *why)
     for (uint32_t g = 0; g < x->lane_n; g++) {
         TG_TRY(acquire_lane(&x->lanes[g], x, why));
     }
-    return TG_OK;
+    return tg_lengths_open(x, why);
 }
 
 static tg_status acquire_votes(tg_exchange *x, tg_detail *why)
@@ -116,6 +106,20 @@ static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
     return x->host_size > 1 && seat->protocol == NULL;
 }
 
+/* What an exchange over device memory lacks. Parts without kernels are refused when the codec is made. */
+static tg_status check_device(const tg_exchange *x, tg_detail *why)
+{
+    if (x->protocol->state != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "%s has no kernels for a GPU; it runs on the CPU", x->protocol->name);
+    }
+    if (x->host_size > 1) {
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "the sum over the %u ranks of a host has no kernels for a GPU: use a host size of 1",
+                       x->host_size);
+    }
+    return TG_OK;
+}
+
 static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *name,
                                  tg_detail *why)
 {
@@ -142,6 +146,9 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     tg_options own = *opt;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
     tg_status status = choose_protocol(x, seat, layout, opt->exchange, why);
+    if (status == TG_OK && opt->device != NULL) {
+        status = check_device(x, why);
+    }
     if (status == TG_OK) {
         status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
     }
@@ -226,6 +233,7 @@ void tg_exchange_free(tg_exchange *x)
     }
     tg_allocator a = x->allocator;
     tg_hosts_close(x);
+    tg_lengths_close(x);
     tg_release(&a, x->votes.recvs);
     tg_release(&a, x->votes.sends);
     for (uint32_t g = 0; g < x->lane_n; g++) {

@@ -59,6 +59,10 @@ typedef struct tg_executor {
                       tg_detail *why);
     void (*close)(tg_run *run);
 
+    /* Refuses memory that the executor cannot use: elements of all tensors, and a frame, which may be NULL. `select` does so for a
+     * group. */
+    tg_status (*reach)(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why);
+
     /* Chooses the coordinates of a group at a step: draws, clips gradients, and runs the measuring pass of select parts that have
      * one. Only gradients of the group are read. */
     tg_status (*select)(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why);
@@ -81,8 +85,8 @@ typedef struct tg_executor {
                        const tg_source *source, tg_detail *why);
 
     /* Completes the frame around a cell's body, which was written last: `front`, the bytes before it, and the checksum after it. */
-    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
-                 size_t front_len);
+    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
 
     /* Whether the gradients that were written last are refused, if `write` does not wait until that is known. */
     tg_status (*verdict)(tg_run *run, const tg_source *source, tg_detail *why);
@@ -122,12 +126,13 @@ typedef struct tg_executor {
     tg_status (*acquire)(void *out, const tg_device *device, const tg_allocator *a, uint64_t len, tg_detail *why);
     void (*release)(const tg_device *device, const tg_allocator *a, void *block);
 
-    /* Announces that a frame is going to be fetched from and checked, so that a device waits once for all of it. NULL: no use. */
+    /* Announces that a frame is going to be fetched from and checked, so that a device waits once for all of it; or, with
+     * frame NULL, that the last one counts no more. NULL: no use. */
     void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 
     /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. `run` may be NULL. */
-    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
-                       size_t len, tg_detail *why);
+    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why);
 
     /* Bytes of the host to a frame. */
     void (*store)(const tg_device *device, uint8_t *to, const void *from, size_t len);

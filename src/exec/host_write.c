@@ -359,8 +359,8 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
 }
 
 /* The checksum is the hash of the hashes of what stands before the body and of all chunks. */
-void tg_host_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
-                  size_t front_len)
+void tg_host_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                  const uint8_t *front, size_t front_len)
 {
     const tg_grid *grid = plan->grid;
     (void)run;

@@ -90,8 +90,8 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + cells, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, cells, sizeof *c->bodies, why));
-    TG_TRY(tg_acquire(&c->front, &c->allocator, TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1,
-                      why));
+    TG_TRY(tg_acquire(&c->front, &c->allocator,
+                      TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1, why));
     TG_TRY(open_plan(c, &of_plan, opt->threads, why));
     c->bound = tg_frame_bound(c, c->plan, 0);
     return TG_OK;
@@ -190,14 +190,14 @@ void tg_codec_free(tg_codec *c)
 
 /* ---- facts ----------------------------------------------------------------------------------------------------------- */
 
-tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why)
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, const void *frame, tg_detail *why)
 {
     for (size_t t = 0; t < c->layout->tensor_n; t++) {
         if (grads == NULL || (grads[t] == NULL && c->layout->tensor_elements[t] > 0)) {
             return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", c->layout->tensors[t].name);
         }
     }
-    return TG_OK;
+    return c->executor->reach(c->run, grads, frame, why);
 }
 
 const char *tg_codec_recipe(const tg_codec *c, size_t tensor)

@@ -46,7 +46,8 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
 tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool has_feedback,
                                tg_detail *why) TG_CHECKED;
 
-/* Refuses missing gradients: NULL, or NULL for a tensor that has elements. */
-tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why) TG_CHECKED;
+/* Refuses missing gradients: NULL, or NULL for a tensor that has elements; and gradients, or a frame, which may be NULL, that are not
+ * where the codec works. */
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, const void *frame, tg_detail *why) TG_CHECKED;
 
 #endif

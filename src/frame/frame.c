@@ -129,7 +129,7 @@ tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uin
         return tg_fail(TG_E_SPACE, why, "the destination has %zu bytes, and a frame may need %zu", dst_cap,
                        tg_encode_bound(c));
     }
-    TG_TRY(tg_check_grads(c, grads, why));
+    TG_TRY(tg_check_grads(c, grads, dst, why));
     tg_source source = {.grads = grads};
     uint8_t *frame = dst;
     tg_framed framed;
@@ -229,8 +229,8 @@ static uint64_t checksum_of(const uint64_t *hashes, const tg_expected *e)
 static bool is_checksum(uint64_t checksum, const tg_codec *c, const uint8_t *src, size_t src_len)
 {
     const uint8_t *at = NULL;
-    tg_status status =
-        c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, NULL);
+    tg_status status = c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM,
+                                          TG_FRAME_CHECKSUM, NULL);
     return status == TG_OK && checksum == tg_get_field(at, TG_FRAME_CHECKSUM);
 }
 
@@ -257,6 +257,9 @@ tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *e, c
                         tg_detail *why)
 {
     header h = {0};
+    if (c->executor->expect != NULL) { /* another message may have been where this one is */
+        c->executor->expect(c->run, e->plan, e->slice, NULL, 0, 0);
+    }
     TG_TRY(read_front(&h, &view->hashes[0], view, c, e, src, src_len, why));
     return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
 }
@@ -293,7 +296,7 @@ tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const voi
 {
     tg_body_view view;
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
     c->executor->sum(c->run, 0, &view, 1, &sink);
@@ -304,7 +307,7 @@ tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, c
                                 tg_detail *why)
 {
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }
@@ -325,7 +328,7 @@ tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_l
 {
     tg_body_view view;
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)out, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)out, NULL, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.averages = out, .divisor = 1.0f};
     c->executor->sum(c->run, 0, &view, 1, &sink);
@@ -345,8 +348,7 @@ static tg_status read_description(tg_layout **out, const header *h, const uint8_
     TG_TRY(tg_acquire(&space, &a, opt->device != NULL ? h->description_len : 0, 1, why));
     tg_status status = executor->fetch(&description, space, opt->device, NULL, at, h->description_len, why);
     if (status == TG_OK && tg_hash(description, h->description_len) != h->fingerprint) {
-        status =
-            tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+        status = tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
     }
     if (status == TG_OK) {
         status = tg_layout_from_description(out, description, h->description_len, &a, why);

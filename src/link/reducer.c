@@ -2,8 +2,9 @@
  * computes. docs/steps.md describes a step.
  *
  *     caller                       begin   ready  ready  ready       wait
- *     reducer    opening on channel 0 |  group 0 on channel 1    |  closing on channel 0, finish
- *                                     |  group 1 on channel 2    |
+ *     reducer    opening on channel 0 |  lengths on channels 1-4 |  closing on channel 0, finish
+ *                                     |  group 0 on channel 5    |
+ *                                     |  group 1 on channel 6    |
  *
  * tg_reducer_pump does all that can be done without waiting. A thread of the reducer calls it, woken by the caller and by the link; or, with
  * a link that does not listen, the caller's own ready, test and wait. With a link that performs one operation at a time, wait does
@@ -165,6 +166,7 @@ tg_status tg_reducer_begin(tg_reducer *r, uint64_t step, void *const *grads, tg_
     r->under_way = 0;
     memset(r->is_ready, 0, r->x->codec->layout->tensor_n * sizeof *r->is_ready);
     r->votes = r->is_over = false;
+    memset(r->announces, 0, sizeof r->announces);
     r->outcome = (tg_outcome){TG_OK, {""}};
     pthread_mutex_lock(&r->lock);
     r->is_begun = true;

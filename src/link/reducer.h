@@ -6,15 +6,19 @@
 
 #include <pthread.h>
 
-enum { TG_CONTROL_CHANNEL = 0, TG_GROUP_CHANNEL = 1 /* of group 0 */ };
+enum {
+    TG_CONTROL_CHANNEL,
+    TG_LENGTHS_CHANNEL,                                          /* of slot 0 */
+    TG_GROUP_CHANNEL = TG_LENGTHS_CHANNEL + TG_ANNOUNCEMENT_MAX, /* of group 0 */
+};
 
-typedef enum tg_flight { TG_GROUNDED, TG_IN_FLIGHT, TG_LANDED } tg_flight;
+typedef enum tg_flight { TG_GROUNDED, TG_AWAITS_LENGTHS, TG_IN_FLIGHT, TG_LANDED } tg_flight;
 
 /* A group. */
 typedef struct tg_group_state {
     tg_flight flight;
     tg_op op;
-    uint64_t started_ns; /* its operation */
+    uint64_t started_ns; /* its operation, or its wait for lengths */
     size_t tensor_n;
     size_t missing;    /* tensors that are not ready; under the lock */
     uint64_t ready_ns; /* when the last one became ready; under the lock */
@@ -30,6 +34,8 @@ struct tg_reducer {
     tg_group_state *groups;
     bool votes; /* an operation on the control channel is under way */
     tg_op control;
+    bool announces[TG_ANNOUNCEMENT_MAX]; /* one on the channel of each slot is */
+    tg_op lengths[TG_ANNOUNCEMENT_MAX];
     bool is_over; /* the step has ended, and the caller does not know it yet */
     tg_outcome outcome;
     uint32_t under_way; /* operations ... */

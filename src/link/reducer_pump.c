@@ -1,4 +1,4 @@
-/* Progress of a reducer: votes, and groups that can start or whose operation is done. Whoever calls tg_reducer_pump is the only one who
+/* Progress of a reducer: votes, lengths, and groups that can start or whose operation is done. Whoever calls tg_reducer_pump is the only one who
  * touches the exchange while a step is under way. */
 #include "link/reducer.h"
 
@@ -64,17 +64,19 @@ static void advance_group(tg_reducer *r, uint32_t g)
     tg_meter *last = &r->x->lanes[g].counts.last;
     tg_detail why = {""};
     uint64_t now = tg_now_ns();
-    if (group->flight == TG_IN_FLIGHT) {
+    if (group->flight != TG_GROUNDED) {
         last->wire_ns += now - group->started_ns;
     } else if (group->ready_ns != 0) {
         last->wait_ns += now - group->ready_ns;
     }
     tg_status status = tg_lane_next(r->x, g, &group->op, &why);
-    group->flight = status == TG_OK ? TG_LANDED : TG_IN_FLIGHT;
-    if (status == TG_MORE) {
-        group->started_ns = tg_now_ns();
+    group->started_ns = tg_now_ns();
+    if (status == TG_OK) {
+        group->flight = tg_lane_is_done(r->x, g) ? TG_LANDED : TG_AWAITS_LENGTHS;
+    } else if (status == TG_MORE) {
+        group->flight = TG_IN_FLIGHT;
         start(r, TG_GROUP_CHANNEL + g, &group->op);
-    } else if (status != TG_OK) {
+    } else {
         give_up(r, status, &why);
     }
 }
@@ -108,6 +110,76 @@ static bool may_start(tg_reducer *r, uint32_t g)
     return may;
 }
 
+/* Whether what a group waits for has happened. Gives up if the link has failed. */
+static bool can_advance(tg_reducer *r, uint32_t g)
+{
+    switch (r->groups[g].flight) {
+    case TG_GROUNDED: return may_start(r, g);
+    case TG_AWAITS_LENGTHS: return tg_lane_is_cleared(r->x, g);
+    case TG_IN_FLIGHT: return is_done(r, TG_GROUP_CHANNEL + g);
+    case TG_LANDED: break;
+    }
+    return false;
+}
+
+static bool any_may_start(tg_reducer *r)
+{
+    for (uint32_t g = 0; g < r->x->lane_n; g++) {
+        if (r->groups[g].flight == TG_GROUNDED && may_start(r, g)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Performs what a call for lengths has returned. */
+static void carry_lengths(tg_reducer *r, uint32_t slot, tg_status status, const tg_detail *why)
+{
+    r->announces[slot] = status == TG_MORE;
+    if (status == TG_MORE) {
+        start(r, TG_LENGTHS_CHANNEL + slot, &r->lengths[slot]);
+    } else if (status != TG_OK) {
+        give_up(r, status, why);
+    }
+}
+
+/* Announcements of lengths that have arrived. Returns whether there were any. */
+static bool pump_lengths(tg_reducer *r)
+{
+    bool any = false;
+    for (uint32_t slot = 0; slot < TG_ANNOUNCEMENT_MAX && tg_reducer_is_busy(r); slot++) {
+        if (r->announces[slot] && is_done(r, TG_LENGTHS_CHANNEL + slot)) {
+            tg_detail why = {""};
+            carry_lengths(r, slot, tg_lengths_next(r->x, slot, &r->lengths[slot], &why), &why);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* The last rank to announce a group need not wait for the others, and may be done with the group before that announcement is over. */
+static bool announces_any(const tg_reducer *r)
+{
+    bool any = false;
+    for (uint32_t slot = 0; slot < TG_ANNOUNCEMENT_MAX; slot++) {
+        any = any || r->announces[slot];
+    }
+    return any;
+}
+
+/* The announcement that is due. Returns whether there was one. */
+static bool start_lengths(tg_reducer *r)
+{
+    tg_op op;
+    uint32_t slot = 0;
+    if (!tg_reducer_is_busy(r) || tg_lengths_start(r->x, &slot, &op, any_may_start(r)) != TG_MORE) {
+        return false;
+    }
+    r->lengths[slot] = op;
+    carry_lengths(r, slot, TG_MORE, NULL);
+    return true;
+}
+
 void tg_reducer_heed_misuse(tg_reducer *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -122,21 +194,22 @@ bool tg_reducer_is_busy(const tg_reducer *r)
     return r->x->step.phase != TG_IDLE;
 }
 
-/* All groups: those that can start, and those whose operation is done. */
+/* All groups that can go on, and lengths. */
 static bool pump_groups(tg_reducer *r)
 {
-    bool any = false;
-    uint32_t landed = 0;
     tg_reducer_heed_misuse(r);
+    bool any = pump_lengths(r);
+    any = start_lengths(r) || any;
+    uint32_t landed = 0;
     for (uint32_t g = 0; g < r->x->lane_n && tg_reducer_is_busy(r); g++) {
-        tg_flight now = r->groups[g].flight;
-        if ((now == TG_GROUNDED && may_start(r, g)) || (now == TG_IN_FLIGHT && is_done(r, TG_GROUP_CHANNEL + g))) {
+        if (can_advance(r, g)) {
             advance_group(r, g);
             any = true;
+            (void)start_lengths(r);
         }
         landed += r->groups[g].flight == TG_LANDED ? 1 : 0;
     }
-    if (landed == r->x->lane_n && tg_reducer_is_busy(r)) {
+    if (landed == r->x->lane_n && tg_reducer_is_busy(r) && !announces_any(r)) {
         tg_reducer_heed_misuse(r);
         tg_step_close(r->x);
         any = true;

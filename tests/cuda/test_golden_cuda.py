@@ -2,31 +2,53 @@
 """Golden frames on the GPU: the frames of tests/golden are encoded and decoded to the same bytes with --device cuda, and those of
 tests/golden-errors refused.
 
-The program is build/emulated/tersegrad, whose kernels run on the CPU, unless the environment variable TERSEGRAD names another.
-Recipes without kernels are refused by the program; LACKING lists them, and the test fails if another one is refused.
-GOLDEN_ONLY=TEXT takes frames whose names or recipes contain it, GOLDEN_EVERY=4 every fourth.
+Commands run in build/emulated/tersegrad_batch, whose kernels run on the CPU, unless the environment variable TERSEGRAD_BATCH names
+another. Recipes without kernels are refused by the program; LACKING lists them, and the test fails if another one is refused.
+GOLDEN_ONLY=TEXT takes frames whose names or recipes contain it, GOLDEN_EVERY=4 every fourth, JOBS=4 that many processes.
 """
 
 import collections
 import concurrent.futures
 import os
 import pathlib
+import shlex
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "emulated" / "tersegrad"))
+BATCH = shlex.split(os.environ.get("TERSEGRAD_BATCH", str(ROOT / "build" / "emulated" / "tersegrad_batch")))
 ONLY = os.environ.get("GOLDEN_ONLY", "")
 EVERY = int(os.environ.get("GOLDEN_EVERY", "1"))
+JOBS = int(os.environ.get("JOBS", min(os.cpu_count() or 1, 4)))
 LACKING = ("zstd",)  # parts that run on the CPU alone
 NO_KERNEL = "has no kernel for the GPU"
 
 sys.path[:0] = [str(ROOT / "tests" / "golden"), str(ROOT / "tests" / "golden-errors")]
 import golden  # noqa: E402
 import golden_errors  # noqa: E402
+
+LOCAL = threading.local()
+
+
+def run(*arguments):
+    """(status, what was printed) of a command, in the process of this thread."""
+    if not hasattr(LOCAL, "process"):
+        LOCAL.process = subprocess.Popen(BATCH, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    LOCAL.process.stdin.write("\2".join(map(str, arguments)).encode() + b"\n")
+    LOCAL.process.stdin.flush()
+    printed = b""
+    while True:
+        line = LOCAL.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the process has ended: {printed.decode(errors='replace')}")
+        if line.startswith(b"\1"):
+            return int(line[1:]), printed.decode(errors="replace")
+        printed += line
 
 
 def lacks(recipes):
@@ -36,7 +58,7 @@ def lacks(recipes):
 def decode(folder, frame):
     """(None, {name: array}), or (error text, None)."""
     (folder / "x.tg").write_bytes(frame)
-    code, error = golden.run(PROGRAM, "decode", "--device", "cuda", folder / "x.tg", folder / "out")
+    code, error = run("decode", "--device", "cuda", folder / "x.tg", folder / "out")
     if code != 0:
         return error, None
     names = golden.names_of(frame)
@@ -61,7 +83,7 @@ def try_row(row):
         folder = pathlib.Path(name)
         (folder / "in").mkdir()
         paths = [golden.save(folder / "in" / f"{entry['name']}.npy", golden.input_of(entry)) for entry in row["inputs"]]
-        code, error = golden.run(PROGRAM, "encode", "--device", "cuda", "--recipe", row["recipe"], *row["flags"], *paths,
+        code, error = run("encode", "--device", "cuda", "--recipe", row["recipe"], *row["flags"], *paths,
                                  folder / "new.tg")
         if NO_KERNEL in error:
             return "lacking" if lacks(row["canonical"]) else error
@@ -80,13 +102,13 @@ def try_bad(row):
             return "was accepted"
         if NO_KERNEL in error:
             return "lacking"
-        return None if error.startswith("tersegrad: ") and error.count("\n") == 1 else error
+        return None if error.startswith("tersegrad: ") and error.count("\n") == 1 else f"says: {error}"
 
 
 class Golden(unittest.TestCase):
     def for_each(self, function, rows, name_of):
         counts = collections.Counter()
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
             for row, outcome in zip(rows, pool.map(function, rows)):
                 counts[outcome if outcome == "lacking" else "bad" if outcome else "good"] += 1
                 with self.subTest(frame=name_of(row)):

@@ -158,6 +158,12 @@ static void upload_space(gpu_step *g, const step *h)
     s->scales = device_new(NULL, plan->layout->unit_n * sizeof(float));
     s->clips = device_new(ones, plan->layout->unit_n * sizeof(float));
     s->sums = device_new(NULL, 4 * n);
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        uint64_t slot_len = tg_gpu_quantize_scratch(&g->units[i]);
+        s->slot_len = slot_len > s->slot_len ? slot_len : s->slot_len;
+    }
+    s->slot_n = 3;
+    s->slots = device_new(NULL, s->slot_n * s->slot_len);
     g->maxima = device_new(NULL, 4 * n);
     g->pass.verdict = device_new(&none, sizeof none);
     g->views = calloc(g->chunk_n, sizeof *g->views);
@@ -433,6 +439,9 @@ static const char *const dense[] = {
     "orq@17,bucket=500",
     "orq@5,half=yes,clip=3",
     "orq@9,bucket=7000",
+    "orq@6,levels=exact",
+    "orq@2,levels=exact,bucket=100",
+    "orq@17,levels=exact,bucket=3000,half=yes,clip=3",
     "sign",
     "sign@scale=one",
     "fp8",
@@ -529,6 +538,7 @@ static void test_sparse(void **state)
         "ef+adabins@1,weight=1+sign@scale=meanmax",
         "ef+threshold@0.8,scope=model+bingrad@pb",
         "ef+threshold@0.8+fp4",
+        "ef+threshold@0.5+orq@4,levels=exact,bucket=900",
     };
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         scenario s = {.recipe = recipes[i], .scale = 1};

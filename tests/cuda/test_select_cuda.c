@@ -118,8 +118,9 @@ static device open_device(const tg_codec *c)
 static void close_device(device *d)
 {
     const tg_gpu_space *s = &d->pass.space;
-    void *const blocks[] = {d->units,  d->pieces, d->chunks,    d->tiles, d->tile_first, d->host_part, d->device_part, d->maxima, d->next,
-                            d->bytes,  s->symbols, s->values,   s->positions, s->words,  s->views,     s->out,         s->clips};
+    void *const blocks[] = {d->units,       d->pieces, d->chunks, d->tiles, d->tile_first, d->host_part,
+                            d->device_part, d->maxima, d->next,   d->bytes, s->symbols,    s->values,
+                            s->positions,   s->words,  s->views,  s->out,   s->clips};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);
     }
@@ -158,7 +159,9 @@ static void encode(device *d, const tg_codec *c, uint64_t step, const tg_source 
     p->step = step;
     p->verdict = &d->verdict;
     memset(&d->verdict, 0, sizeof d->verdict);
-    tg_gpu_draw_coordinates(p, &d->selection, 1);
+    if (d->selection.drawn_n > 0) {
+        tg_gpu_draw_coordinates(p, &d->selection, 1);
+    }
     tg_gpu_count_known(p, &d->selection);
     tg_gpu_select_sparse(p, &d->selection, d->maxima);
     tg_gpu_lay_out_sparse(p);
@@ -170,7 +173,8 @@ static void encode(device *d, const tg_codec *c, uint64_t step, const tg_source 
 static bool same_view(const tg_view *a, const tg_view *b)
 {
     return a->side == b->side && a->symbols == b->symbols && a->indices == b->indices && a->count == b->count &&
-           a->index_len == b->index_len && a->mode == b->mode && a->is_listed == b->is_listed && a->is_joint == b->is_joint;
+           a->index_len == b->index_len && a->mode == b->mode && a->is_listed == b->is_listed &&
+           a->is_joint == b->is_joint;
 }
 
 /* A chunk is as the host wrote it, but for the scale. */
@@ -182,8 +186,8 @@ static void compare_chunk(const device *d, const tg_codec *c, uint32_t i, const 
     const uint8_t *out = d->pass.space.out[i];
     uint64_t header = u->coordinates == TG_AT_INDICES ? TG_CHUNK_HEADER : 0, end = e->indices + e->index_len;
     if (!same_view(v, e)) {
-        fail_msg("%s: chunk %u has count %u mode %u length %u at %llu, not count %u mode %u length %u at %llu", what, i, v->count,
-                 v->mode, v->index_len, (unsigned long long)v->indices, e->count, e->mode, e->index_len,
+        fail_msg("%s: chunk %u has count %u mode %u length %u at %llu, not count %u mode %u length %u at %llu", what, i,
+                 v->count, v->mode, v->index_len, (unsigned long long)v->indices, e->count, e->mode, e->index_len,
                  (unsigned long long)e->indices);
     }
     if (memcmp(out, expected->bytes, header) != 0 ||
@@ -197,7 +201,8 @@ static void compare_residuals(const device *d, const tg_codec *c, const char *wh
     const float *next = c->run->residuals.next;
     for (uint64_t i = 0; i < c->plan->residual_n; i++) {
         if (memcmp(&next[i], &d->next[i], sizeof *next) != 0) {
-            fail_msg("%s: residual %llu is %a, not %a", what, (unsigned long long)i, (double)d->next[i], (double)next[i]);
+            fail_msg("%s: residual %llu is %a, not %a", what, (unsigned long long)i, (double)d->next[i],
+                     (double)next[i]);
         }
     }
 }
@@ -211,7 +216,7 @@ static bool has_signs(const tg_codec *c)
     return any;
 }
 
-/* Coordinates that are read again are those that were written. */
+/* Coordinates that are read again are those that were written, also where another rank has drawn its own. */
 static void read_back(device *d, const tg_codec *c, const char *what)
 {
     uint64_t n = c->layout->element_n;
@@ -225,14 +230,20 @@ static void read_back(device *d, const tg_codec *c, const char *what)
         tg_view *v = &d->pass.space.views[i];
         v->indices += (uint64_t)(d->pass.space.out[i] - d->bytes);
     }
+    d->pass.rank++;
+    tg_gpu_draw_coordinates(&d->pass, &d->selection, 1);
+    tg_gpu_count_known(&d->pass, &d->selection);
     tg_gpu_read_indices(&d->pass, d->bytes, &d->selection);
+    d->pass.rank--;
     for (uint32_t i = 0; i < d->chunk_n; i++) {
         const tg_gpu_chunk *chunk = &d->chunks[i];
         const tg_view *v = &d->pass.space.views[i];
-        if (memcmp(written + chunk->element_at, d->pass.space.positions + chunk->element_at, v->count * sizeof *written) != 0) {
+        if (memcmp(written + chunk->element_at, d->pass.space.positions + chunk->element_at,
+                   v->count * sizeof *written) != 0) {
             fail_msg("%s: coordinates of chunk %u are read as others", what, i);
         }
-        if (v->is_joint && memcmp(symbols + 2 * chunk->element_at, d->pass.space.symbols + 2 * chunk->element_at, v->count) != 0) {
+        if (v->is_joint &&
+            memcmp(symbols + 2 * chunk->element_at, d->pass.space.symbols + 2 * chunk->element_at, v->count) != 0) {
             fail_msg("%s: symbols of chunk %u are read as others", what, i);
         }
     }
@@ -243,7 +254,19 @@ static void read_back(device *d, const tg_codec *c, const char *what)
 
 /* ---- models ----------------------------------------------------------------------------------------------------------------- */
 
-typedef enum values { GAUSSIAN, TIES, ZEROS, CONSTANT, DENORMALS, SPARSE, BLOCKS, HEAVY, SPECIAL, VALUES_N } values;
+typedef enum values {
+    GAUSSIAN,
+    TIES,
+    ZEROS,
+    CONSTANT,
+    DENORMALS,
+    SPARSE,
+    BLOCKS,
+    HEAVY,
+    SAMPLED,
+    SPECIAL,
+    VALUES_N
+} values;
 
 static float value_of(values kind, test_random *r, uint64_t i)
 {
@@ -258,6 +281,9 @@ static float value_of(values kind, test_random *r, uint64_t i)
     case SPARSE: return test_bits(r) % 97 == 0 ? g : 0.0f;
     case BLOCKS: return i / 300 % 7 == 3 ? 1.0f + 0.01f * g : 0.0001f * g;
     case HEAVY: return g * g * g * expf(4 * g);
+    case SAMPLED:
+        return i % 1023 < 32 ? 10.0f + g
+                             : 0.01f * g; /* the sample of a unit of 262,145 elements has large ones alone */
     case SPECIAL: return test_bits(r) % 50 == 0 ? specials[test_bits(r) % 8] : g;
     default: return g;
     }
@@ -328,8 +354,8 @@ static void try_setting(const setting *s, values kind, int steps)
     const tg_source source = {.grads = (const void *const *)m.grads};
     for (int step = 0; step < steps; step++) {
         char what[200];
-        (void)snprintf(what, sizeof what, "%s, %zu tensors from %llu on, values %d, dtype %d, step %d", s->recipe, s->tensor_n,
-                       (unsigned long long)s->lens[0], (int)kind, (int)s->dtype, step);
+        (void)snprintf(what, sizeof what, "%s, %zu tensors from %llu on, values %d, dtype %d, step %d", s->recipe,
+                       s->tensor_n, (unsigned long long)s->lens[0], (int)kind, (int)s->dtype, step);
         fill(&m, kind, &r);
         write_on_host(c, (uint64_t)step, &source, bytes, hashes);
         encode(&d, c, (uint64_t)step, &source);
@@ -351,8 +377,9 @@ static void try_setting(const setting *s, values kind, int steps)
     test_model_free(&m);
 }
 
-static const uint64_t one[] = {1}, small[] = {1, 2, 31, 32, 33, 100, 257, 1023, 4095, 4097}, middle[] = {16384, 16385, 50021, 7},
-                      large[] = {262145, 262143, 40000}, huge[] = {700001};
+static const uint64_t one[] = {1}, small[] = {1, 2, 31, 32, 33, 100, 257, 1023, 4095, 4097},
+                      middle[] = {16385, 34021, 7}, mixed[] = {16384, 17000, 999}, large[] = {262145, 40000},
+                      huge[] = {400001};
 enum { BOTH = TG_HAS_INDICES | TG_HAS_VALUES };
 #define LENS(lens) lens, sizeof(lens) / sizeof *(lens)
 
@@ -364,14 +391,17 @@ static void try_shapes(const char *recipe, tg_dtype dtype, values kind)
                                 {recipe, LENS(middle), dtype, nonfinite, 1, BOTH},
                                 {recipe, LENS(middle), dtype, TG_NONFINITE_ZERO, 3, BOTH}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        try_setting(&settings[i], kind, 2);
+        try_setting(&settings[i], kind, 1 + (int)i % 2);
     }
 }
 
+/* All kinds of values in tensors of some lengths, other dtypes in all of them. */
 static void try_values(const char *recipe)
 {
     for (int kind = 0; kind < VALUES_N; kind++) {
-        try_shapes(recipe, TG_FP32, (values)kind);
+        tg_nonfinite nonfinite = kind == SPECIAL ? TG_NONFINITE_PASS : TG_NONFINITE_ERROR;
+        const setting s = {recipe, LENS(mixed), TG_FP32, nonfinite, 1 + (uint32_t)kind % 2, BOTH};
+        try_setting(&s, (values)kind, 2);
     }
     try_shapes(recipe, TG_FP16, GAUSSIAN);
     try_shapes(recipe, TG_BF16, TIES);
@@ -414,6 +444,7 @@ static void test_top(void **state)
     try_large("ef+topk@0.01+fp32", GAUSSIAN);
     try_large("ef+topk@0.01+fp32", TIES);
     try_large("ef+topk@0.03+fp32", BLOCKS);
+    try_large("ef+topk@0.02+fp32", SAMPLED);
     try_large("topk@0.05+fp32", CONSTANT);
 }
 
@@ -429,10 +460,13 @@ static void test_threshold(void **state)
 static void test_drawn(void **state)
 {
     (void)state;
-    static const char *const recipes[] = {"ef+randomk@0.01,coords=own+fp32",  "randomk@0.1,unbiased=yes,coords=shared+fp16",
-                                          "ef+randomk@0.7,coords=own+fp32",   "ef+randomk@1,coords=shared+bf16",
+    static const char *const recipes[] = {"ef+randomk@0.01,coords=own+fp32",
+                                          "randomk@0.1,unbiased=yes,coords=shared+fp16",
+                                          "ef+randomk@0.7,coords=own+fp32",
+                                          "ef+randomk@1,coords=shared+bf16",
                                           "momentum+randomk@0.5,scope=model,coords=own+fp32",
-                                          "ef+randomblock@0.01,coords=own+fp32", "randomblock@0.3,unbiased=yes,coords=shared+fp32",
+                                          "ef+randomblock@0.01,coords=own+fp32",
+                                          "randomblock@0.3,unbiased=yes,coords=shared+fp32",
                                           "ef+randomblock@0.6,scope=model,coords=own+fp32"};
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         try_shapes(recipes[i], TG_FP32, GAUSSIAN);
@@ -445,7 +479,8 @@ static void test_leader(void **state)
 {
     (void)state;
     static const char *const recipes[] = {"ef+topk@0.01,coords=shared+fp32", "ef+threshold@1,coords=shared+fp32",
-                                          "ef+adabins@50,coords=shared+sign", "momentum+topk@0.1,coords=shared,scope=model+fp32+rans"};
+                                          "ef+adabins@50,coords=shared+sign",
+                                          "momentum+topk@0.1,coords=shared,scope=model+fp32+rans"};
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const setting settings[] = {{recipes[i], LENS(small), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES},
                                     {recipes[i], LENS(middle), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES}};
@@ -454,9 +489,60 @@ static void test_leader(void **state)
     }
 }
 
+/* Values at coordinates of a leader, from its frame. */
+static void try_followers(const char *recipe)
+{
+    test_random r = {11};
+    test_model m = test_model_new(mixed, 3, TG_FP32);
+    const setting led = {recipe, LENS(mixed), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES};
+    const setting follows = {recipe, LENS(mixed), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_VALUES};
+    tg_codec *leader = open_codec(&led, &m), *follower = open_codec(&follows, &m);
+    device of_leader = open_device(leader), of_follower = open_device(follower);
+    uint8_t *bytes = space(tg_body_bound(leader->plan, 0) + tg_body_bound(follower->plan, 0));
+    uint64_t *hashes = space(of_leader.chunk_n * sizeof *hashes);
+    const tg_source source = {.grads = (const void *const *)m.grads};
+    fill(&m, GAUSSIAN, &r);
+    write_on_host(leader, 0, &source, bytes, hashes);
+    size_t len = 0;
+    for (uint32_t i = 0; i < of_leader.chunk_n; i++) {
+        len += leader->run->work->written[i].as.view.len;
+    }
+    tg_body_view view = {.bytes = bytes, .chunks = leader->views};
+    MUST(tg_host_find(&view, leader->run, leader->plan, 0, len, why));
+    tg_host_follow(follower->run, leader->plan, 0, &view);
+    tg_host_clip(follower->run, 0, &source);
+    tg_body body = {.bytes = bytes + len, .hashes = hashes};
+    MUST(tg_host_write(&body, follower->run, follower->plan, 0, 1, &source, why));
+    encode(&of_leader, leader, 0, &source);
+    read_back(&of_leader, leader, recipe);
+    tg_gpu_follow_leader(&of_leader.pass, &of_follower.selection);
+    encode(&of_follower, follower, 0, &source);
+    for (uint32_t i = 0; i < of_follower.chunk_n; i++) {
+        assert_int_equal(of_follower.selection.known_n[i], follower->run->work->known_n[i]);
+        compare_chunk(&of_follower, follower, i, recipe);
+    }
+    compare_residuals(&of_follower, follower, recipe);
+    free(bytes);
+    free(hashes);
+    close_device(&of_leader);
+    close_device(&of_follower);
+    tg_codec_free(leader);
+    tg_codec_free(follower);
+    test_model_free(&m);
+}
+
+static void test_followers(void **state)
+{
+    (void)state;
+    try_followers("ef+topk@0.01,coords=shared+fp32");
+    try_followers("momentum+threshold@2,coords=shared,scope=model+fp16");
+    try_followers("ef+adabins@50,coords=shared+bf16");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bins), cmocka_unit_test(test_top), cmocka_unit_test(test_threshold),
-                                       cmocka_unit_test(test_drawn), cmocka_unit_test(test_leader)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bins),      cmocka_unit_test(test_top),
+                                       cmocka_unit_test(test_threshold), cmocka_unit_test(test_drawn),
+                                       cmocka_unit_test(test_leader),    cmocka_unit_test(test_followers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

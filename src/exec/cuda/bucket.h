@@ -112,6 +112,11 @@ TG_DEVICE uint32_t tg_key(float value)
     return __float_as_uint(value) & 0x7fffffffu;
 }
 
+TG_DEVICE float tg_quiet(float nan)
+{
+    return __uint_as_float(__float_as_uint(nan) | 0x400000u);
+}
+
 #define TG_KEY_INF 0x7f800000u
 
 /* One value, by the policy for NaN and Inf, clips and feedback; updates what the feedback keeps beside the residual. */
@@ -122,7 +127,7 @@ TG_DEVICE float tg_bucket_element(const tg_gpu_pass &p, const tg_gpu_bucket &b, 
     float g = tg_load_gradient(p, u, b.unit, piece, b.at + i);
     float sum = tg_add_residual(p, u, piece, g, b.at + i);
     tg_keep_state(p, u, g, b.at + i, false);
-    return sum;
+    return g != g ? tg_quiet(g) : sum; /* the NaN that a CPU would give */
 }
 
 /* v[k] = value, for a k that is not known when this is compiled, so that v stays in registers. */
@@ -144,34 +149,39 @@ TG_DEVICE float tg_lane_get(const float v[TG_LANE_N], unsigned k)
     return value;
 }
 
-TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint32_t from)
+/* With IS_WHOLE, no value of the leaf is after the end of the bucket. */
+template <bool IS_WHOLE> TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint32_t from)
 {
     if (b.halves == nullptr) {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = from + 32 * k < b.n ? b.floats[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < b.n ? b.floats[from + 32 * k] : 0.0f;
         }
     } else {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            uint16_t half = from + 32 * k < b.n ? b.halves[from + 32 * k] : (uint16_t)0;
+            uint16_t half = IS_WHOLE || from + 32 * k < b.n ? b.halves[from + 32 * k] : (uint16_t)0;
             v[k] = b.is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
         }
     }
     if (b.residual != nullptr) {
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = from + 32 * k < b.n ? v[k] + b.decay * b.residual[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < b.n ? v[k] + b.decay * b.residual[from + 32 * k] : 0.0f;
         }
     }
 }
 
-/* A leaf of a bucket into a warp's registers, 0 after its end. */
-TG_DEVICE void tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf)
+/* A leaf of a bucket into a warp's registers, 0 after its end. Returns the largest key of a lane's values. */
+TG_DEVICE uint32_t tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf)
 {
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, most = TG_KEY_INF;
     if (b.floats != nullptr || b.halves != nullptr) {
-        tg_load_in_place(v, b, from);
+        if ((leaf + 1) * TG_LEAF_N <= b.n) {
+            tg_load_in_place<true>(v, b, from);
+        } else {
+            tg_load_in_place<false>(v, b, from);
+        }
         most = 0;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
@@ -179,12 +189,16 @@ TG_DEVICE void tg_load_leaf(float v[TG_LANE_N], const tg_gpu_pass &p, const tg_g
         }
     }
     if (most < TG_KEY_INF || b.is_sparse) {
-        return;
+        return most;
     }
+    most = 0;
     TG_ROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
-        tg_lane_put(v, k, from + 32 * k < b.n ? tg_bucket_element(p, b, from + 32 * k) : 0.0f);
+        float value = from + 32 * k < b.n ? tg_bucket_element(p, b, from + 32 * k) : 0.0f;
+        tg_lane_put(v, k, value);
+        most = max(most, tg_key(value));
     }
+    return most;
 }
 
 TG_DEVICE void tg_store_symbol(const tg_gpu_bucket &b, uint32_t i, unsigned symbol)

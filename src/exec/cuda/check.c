@@ -80,8 +80,8 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
 }
 
 /* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. */
-static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body, size_t len,
-                        tg_view *views)
+static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
+                        size_t len, tg_view *views)
 {
     tg_gpu_workspace *w = run->work;
     size_t first = p->first, end = first + p->chunk_n;
@@ -125,7 +125,7 @@ void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_
     tg_gpu_workspace *w = run->work;
     tg_gpu_enter(run->gpu);
     w->expected = w->held = NULL;
-    if (plan->has_draws || len < front_len + TG_GPU_CHECKSUM || !has_its_length(run, plan, cell, len - front_len - TG_GPU_CHECKSUM) ||
+    if (frame == NULL || plan->has_draws || len < front_len + TG_GPU_CHECKSUM || !has_its_length(run, plan, cell, len - front_len - TG_GPU_CHECKSUM) ||
         !tg_gpu_can_use(run->gpu, frame)) {
         return; /* coordinates depend on the step, which is in the frame; anything else is found out step by step */
     }
@@ -186,8 +186,8 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
     return conclude(view, NULL, run, plan, cell, &verdict, why);
 }
 
-tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
-                       tg_detail *why)
+tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
+                       size_t len, tg_detail *why)
 {
     tg_gpu_workspace *w = run->work;
     if (!has_its_length(run, plan, cell, len)) {

@@ -12,26 +12,54 @@ static const tg_gpu *gpu_of(const tg_device *device)
 
 /* ---- coordinates ------------------------------------------------------------------------------------------------------- */
 
-/* Refuses a group of which a tensor has no elements, or whose elements are not in memory of the GPU. */
-static tg_status check_given(const tg_run *run, uint32_t group, const tg_source *source, tg_detail *why)
+/* Refuses a tensor without elements, or whose elements are not in memory of the GPU. */
+static tg_status check_tensor(const tg_run *run, size_t t, const void *elements, tg_detail *why)
+{
+    const tg_layout *l = run->plan->layout;
+    const void **usable = run->work->usable[t]; /* of a gradient and, say, of what is decoded */
+    if (l->tensor_elements[t] == 0 || (elements != NULL && (elements == usable[0] || elements == usable[1]))) {
+        return TG_OK;
+    }
+    if (elements == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
+    }
+    if (!tg_gpu_can_use(run->gpu, elements)) {
+        return tg_fail(TG_E_ARGUMENT, why, "the elements of tensor '%.150s' are not in the memory of GPU %d",
+                       l->tensors[t].name, run->gpu->ordinal);
+    }
+    usable[1] = usable[0];
+    usable[0] = elements;
+    return TG_OK;
+}
+
+static tg_status refuse_frame(const tg_gpu *gpu, tg_detail *why)
+{
+    return tg_fail(TG_E_ARGUMENT, why, "the frame is not in the memory of GPU %d", gpu->ordinal);
+}
+
+static tg_status reach(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why)
+{
+    tg_gpu_enter(run->gpu);
+    for (size_t t = 0; t < run->plan->layout->tensor_n; t++) {
+        TG_TRY(check_tensor(run, t, tensors[t], why));
+    }
+    if (frame != NULL && frame != run->work->usable_frame) {
+        if (!tg_gpu_can_use(run->gpu, frame)) {
+            return refuse_frame(run->gpu, why);
+        }
+        run->work->usable_frame = frame;
+    }
+    return TG_OK;
+}
+
+static tg_status check_group(const tg_run *run, uint32_t group, const tg_source *source, tg_detail *why)
 {
     const tg_grid *grid = run->plan->grid;
-    const tg_layout *l = run->plan->layout;
-    const void *const *known = run->work->grads.host;
     for (size_t j = grid->unit_first[group]; source->grads != NULL && j < grid->unit_first[group + 1]; j++) {
-        const tg_unit *unit = &l->units[grid->units[j]];
+        const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
         for (size_t i = 0; i < unit->piece_n; i++) {
             size_t t = unit->pieces[i].tensor;
-            if (l->tensor_elements[t] == 0 || source->grads[t] == known[t]) {
-                continue; /* was looked at before */
-            }
-            if (source->grads[t] == NULL) {
-                return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
-            }
-            if (!tg_gpu_can_use(run->gpu, source->grads[t])) {
-                return tg_fail(TG_E_ARGUMENT, why, "the gradient of tensor '%.150s' is not in the memory of GPU %d",
-                               l->tensors[t].name, run->gpu->ordinal);
-            }
+            TG_TRY(check_tensor(run, t, source->grads[t], why));
         }
     }
     return TG_OK;
@@ -54,22 +82,32 @@ static tg_status draw(tg_run *run, uint32_t group, bool own_too, tg_detail *why)
     return tg_gpu_wait(run->gpu, why);
 }
 
+/* The factors that bound the norms of a group's gradients, where the feedback asks for that. */
+static void clip(tg_run *run, uint32_t group, const tg_source *source)
+{
+    const tg_grid *grid = run->plan->grid;
+    if (!run->plan->has_clip) {
+        return;
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
+    p.flat = source->flat;
+    p.grads = tg_gpu_upload_pointers(run, group, source->grads);
+    tg_gpu_clear_verdict(run);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);
+    }
+}
+
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
 {
     tg_gpu_enter(run->gpu);
-    TG_TRY(check_given(run, group, source, why));
+    TG_TRY(check_group(run, group, source, why));
     if (run->parent == NULL) {
         run->work->step = step;
-        return draw(run, group, true, why);
+        TG_TRY(draw(run, group, true, why));
     }
+    clip(run, group, source);
     return TG_OK;
-}
-
-static void clip(tg_run *run, uint32_t group, const tg_source *source)
-{
-    (void)run; /* units whose gradients are clipped have no kernels */
-    (void)group;
-    (void)source;
 }
 
 void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step)
@@ -220,13 +258,13 @@ static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len
     }
     const uint8_t *ends = w->ends.host;
     size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
-    return at + len <= TG_GPU_FRONT                                    ? ends + at
+    return at + len <= TG_GPU_FRONT                      ? ends + at
            : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
-                                                                       : NULL;
+                                                         : NULL;
 }
 
-static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run, const uint8_t *from,
-                       size_t len, tg_detail *why)
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why)
 {
     const tg_gpu *gpu = gpu_of(device);
     const uint8_t *known = fetched(run, from, len);
@@ -236,7 +274,7 @@ static tg_status fetch(const uint8_t **out, void *space, const tg_device *device
     }
     tg_gpu_enter(gpu);
     if (!tg_gpu_can_use(gpu, from)) {
-        return tg_fail(TG_E_ARGUMENT, why, "the frame is not in the memory of GPU %d", gpu->ordinal);
+        return refuse_frame(gpu, why);
     }
     tg_gpu_copy(gpu, space, from, len);
     *out = space;
@@ -253,6 +291,7 @@ const tg_executor tg_executor_cuda = {
     .name = "cuda",
     .open = tg_gpu_open,
     .close = tg_gpu_close,
+    .reach = reach,
     .select = tg_gpu_select,
     .clip = clip,
     .draw = tg_gpu_draw,

@@ -146,6 +146,64 @@ TG_DEVICE uint64_t across_groups(uint64_t sum)
     return sum + __shfl_xor_sync(TG_ALL_LANES, sum, 16);
 }
 
+/* The hash of a leaf from the sums of all lanes. */
+TG_DEVICE uint64_t end_sums(uint64_t sum, unsigned len)
+{
+    uint64_t own = sum ^ secret_at(11 + 8 * (threadIdx.x % SUMS)), other = __shfl_xor_sync(TG_ALL_LANES, own, 1);
+    uint64_t folded = fold(own, other);
+    folded += __shfl_xor_sync(TG_ALL_LANES, folded, 2);
+    folded += __shfl_xor_sync(TG_ALL_LANES, folded, 4);
+    return avalanche(len * PRIME_1 + folded);
+}
+
+TG_DEVICE uint64_t scramble(uint64_t sum)
+{
+    sum ^= sum >> 47;
+    sum ^= secret_at(192 - 64 + 8 * (threadIdx.x % SUMS));
+    return sum * PRIME32_1;
+}
+
+/* XXH3 of a whole leaf: all loads are under way before the first is used. */
+TG_DEVICE uint64_t hash_whole(const uint8_t *at)
+{
+    enum { BLOCKS = LEAF / BLOCK, ROUNDS = BLOCK / STRIPE / GROUPS };
+    unsigned lane = threadIdx.x % TG_WARP, sum_of = lane % SUMS, group = lane / SUMS;
+    uint64_t words[BLOCKS][ROUNDS], sum = start_sums[sum_of];
+    unsigned shift = (unsigned)((uintptr_t)at % 8);
+    if (shift == 0) { /* lanes read whole lines */
+        const uint64_t *from = (const uint64_t *)(const void *)at + lane;
+#pragma unroll
+        for (int i = 0; i < BLOCKS * ROUNDS; i++) {
+            words[i / ROUNDS][i % ROUNDS] = from[i * (int)TG_WARP];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < BLOCKS * ROUNDS; i++) {
+            words[i / ROUNDS][i % ROUNDS] = tg_load64(at + 8 * (i * TG_WARP + lane));
+        }
+    }
+    uint64_t secrets[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        secrets[r] = secret_at(8 * (GROUPS * (unsigned)r + group) + 8 * sum_of);
+    }
+    uint64_t last = secret_at(192 - 64 - 7 + 8 * sum_of);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+        uint64_t added = 0;
+#pragma unroll
+        for (int r = 0; r < ROUNDS; r++) {
+            bool is_last = b == BLOCKS - 1 && r == ROUNDS - 1 && group == GROUPS - 1; /* has a secret of its own */
+            added += term(words[b][r], is_last ? last : secrets[r]);
+        }
+        sum += across_groups(added);
+        if (b < BLOCKS - 1) {
+            sum = scramble(sum);
+        }
+    }
+    return end_sums(sum, LEAF);
+}
+
 /* XXH3 of 241 to 4,096 bytes. All lanes of a warp take part and get the result. */
 TG_DEVICE uint64_t hash_long(const uint8_t *at, unsigned len)
 {
@@ -164,22 +222,16 @@ TG_DEVICE uint64_t hash_long(const uint8_t *at, unsigned len)
         }
         sum += across_groups(added);
         if (b < blocks) {
-            sum ^= sum >> 47;
-            sum ^= secret_at(192 - 64 + 8 * sum_of);
-            sum *= PRIME32_1;
+            sum = scramble(sum);
         }
     }
     sum += term(tg_load64(at + len - STRIPE + 8 * sum_of), secret_at(192 - 64 - 7 + 8 * sum_of));
-    uint64_t own = sum ^ secret_at(11 + 8 * sum_of), other = __shfl_xor_sync(TG_ALL_LANES, own, 1);
-    uint64_t folded = fold(own, other);
-    folded += __shfl_xor_sync(TG_ALL_LANES, folded, 2);
-    folded += __shfl_xor_sync(TG_ALL_LANES, folded, 4);
-    return avalanche(len * PRIME_1 + folded);
+    return end_sums(sum, len);
 }
 
 TG_DEVICE uint64_t hash_leaf(const uint8_t *at, unsigned len)
 {
-    return len > 240 ? hash_long(at, len) : hash_short(at, len);
+    return len == LEAF ? hash_whole(at) : len > 240 ? hash_long(at, len) : hash_short(at, len);
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------------- */

@@ -24,7 +24,12 @@ TG_DEVICE uint32_t tg_bitmap_bytes(uint32_t n)
 
 /* ---- geometric: pack/geometric.c ------------------------------------------------------------------------------------------- */
 
-enum { TG_GPU_LETTERS = 64, TG_GPU_LETTER_BITS = 12, TG_GPU_LETTER_TOTAL = 1 << TG_GPU_LETTER_BITS, TG_GPU_RANS_START = 1 << 15 };
+enum {
+    TG_GPU_LETTERS = 64,
+    TG_GPU_LETTER_BITS = 12,
+    TG_GPU_LETTER_TOTAL = 1 << TG_GPU_LETTER_BITS,
+    TG_GPU_RANS_START = 1 << 15
+};
 
 /* Cumulative frequencies of letters to start[0] to start[64]; returns k. One thread. */
 TG_DEVICE uint32_t tg_geometric_model(uint32_t *start, uint32_t n, uint32_t count)

@@ -80,9 +80,11 @@ TG_DEVICE costs measure(const marks &m)
         quotients[2] += gap >> (k + 2);
         closed += gap == 0 ? 1 : 0;
     }
+    /* None of the sums exceeds 2^18, the elements of a chunk: three fit in a word. */
+    uint64_t sums = tg_block_sum(quotients[0] | (uint64_t)quotients[1] << 20 | (uint64_t)quotients[2] << 40);
     costs c = {~0ull, 0, tg_block_sum(closed)};
     for (uint32_t i = 0; i < 3; i++) {
-        uint64_t bits = tg_block_sum(quotients[i]) + (uint64_t)m.count * (k + i + 1);
+        uint64_t bits = (sums >> 20 * i & 0xfffff) + (uint64_t)m.count * (k + i + 1);
         if (bits < c.rice_bits) {
             c.rice_bits = bits;
             c.rice = k + i;
@@ -93,16 +95,23 @@ TG_DEVICE costs measure(const marks &m)
 
 /* ---- Rice codes ------------------------------------------------------------------------------------------------------------- */
 
+/* A thread has some consecutive codes. */
 TG_DEVICE void put_rice(uint32_t *words, const marks &m, uint32_t k)
 {
+    enum { EACH = 4 };
     uint32_t done = 0;
-    for (uint32_t first = 0; first < m.count; first += THREADS) {
-        uint32_t i = first + threadIdx.x, total;
-        uint32_t gap = i < m.count ? gap_before(m, i) : 0, quotient = gap >> k;
-        uint32_t at = done + tg_block_scan(i < m.count ? quotient + 1 + k : 0, &total);
-        if (i < m.count) {
+    for (uint32_t first = 0; first < m.count; first += THREADS * EACH) {
+        uint32_t i = first + threadIdx.x * EACH, total, len = 0, gaps[EACH];
+        for (uint32_t j = 0; j < EACH; j++) {
+            gaps[j] = i + j < m.count ? gap_before(m, i + j) : 0;
+            len += i + j < m.count ? (gaps[j] >> k) + 1 + k : 0;
+        }
+        uint32_t at = done + tg_block_scan(len, &total);
+        for (uint32_t j = 0; j < EACH && i + j < m.count; j++) {
+            uint32_t quotient = gaps[j] >> k;
             put_ones(words, at, quotient);
-            put_bits(words, at + quotient + 1, gap & ((1u << k) - 1));
+            put_bits(words, at + quotient + 1, gaps[j] & ((1u << k) - 1));
+            at += quotient + 1 + k;
         }
         done += total;
     }
@@ -336,8 +345,8 @@ TG_DEVICE uint32_t put_joint(uint8_t *out, const uint8_t *symbols, const marks &
 /* ---- chunks ----------------------------------------------------------------------------------------------------------------- */
 
 /* Indices of a chunk that has some; returns their length. */
-TG_DEVICE uint32_t put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p, const tg_gpu_chunk &chunk,
-                               uint8_t *mode, bool *is_joint)
+TG_DEVICE uint32_t put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p,
+                               const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     marks m = {p.space.positions + chunk.element_at, v->count, chunk.n};

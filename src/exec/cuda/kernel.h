@@ -26,6 +26,22 @@
 #define TG_PREFETCH(at) ((void)(at))
 #endif
 
+/* What GPUs before compute capability 8.0 do not have. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define TG_REDUCE(name, better)                                                               \
+    __device__ static __forceinline__ unsigned name(unsigned mask, unsigned value)             \
+    {                                                                                          \
+        for (int half = 16; half > 0; half /= 2) {                                             \
+            unsigned other = __shfl_xor_sync(mask, value, half);                               \
+            value = better;                                                                    \
+        }                                                                                      \
+        return value;                                                                          \
+    }
+TG_REDUCE(__reduce_add_sync, value + other)
+TG_REDUCE(__reduce_max_sync, value > other ? value : other)
+TG_REDUCE(__reduce_min_sync, value < other ? value : other)
+#endif
+
 #define TG_WARP 32u
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__

@@ -72,7 +72,13 @@ void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
  * it, of value_n bodies, and averages of finite values are finite. */
-void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n);
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share,
+                    uint32_t value_n);
+
+/* ---- clip.cu ---------------------------------------------------------------------------------------------------------------- */
+
+/* space.clips of units [unit_first, unit_first + unit_n). `leaves` has space for a number each 1,024 elements and unit. */
+void tg_gpu_clip(const tg_gpu_pass *p, double *leaves, uint32_t unit_first, uint32_t unit_n);
 
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
 
@@ -83,6 +89,10 @@ void tg_gpu_encode_plain(const tg_gpu_pass *p);
 
 /* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
 const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
+
+/* Bytes of scratch that a bucket of a unit needs; as many buckets are quantized at a time as there are slots of so many. 0: none.
+ * A host function. */
+uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
 
 /* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
  * host function. */

@@ -24,7 +24,8 @@ TG_DEVICE uint32_t tg_range_bits(uint64_t at, uint64_t from, uint64_t to)
 }
 
 /* Marks of elements `at` to at + 31 of a unit, of which `n` are of interest. */
-TG_DEVICE uint32_t tg_known_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit, uint64_t at, uint32_t n)
+TG_DEVICE uint32_t tg_known_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit, uint64_t at,
+                                 uint32_t n)
 {
     const tg_gpu_selected &selected = s.units[unit];
     uint32_t word;
@@ -39,8 +40,8 @@ TG_DEVICE uint32_t tg_known_word(const tg_gpu_selection &s, const tg_gpu_unit &u
 }
 
 /* Word number w of the marks of a patch. */
-TG_DEVICE uint32_t tg_patch_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit, const tg_gpu_patch &patch,
-                                 uint64_t chunk_at, uint32_t w)
+TG_DEVICE uint32_t tg_patch_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit,
+                                 const tg_gpu_patch &patch, uint64_t chunk_at, uint32_t w)
 {
     if (u.route == TG_GPU_ROUTE_DRAWN) {
         return tg_known_word(s, u, unit, chunk_at + patch.at + w * 32, patch.n - w * 32);

@@ -54,6 +54,8 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         all.kinds |= tg_gpu_quantize_kinds(u);
+        uint64_t slot_len = tg_gpu_quantize_scratch(u);
+        all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
@@ -71,7 +73,7 @@ static uint64_t staging_len(const tg_plan *plan)
 
 static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_gpu_uses *need, tg_detail *why)
 {
-    enum { LEAF = 1024 };
+    enum { LEAF = 1024, SLOTS_LEN = 64 << 20, SLOTS_MAX = 512 };
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
     const tg_grid *grid = run->plan->grid;
@@ -81,22 +83,33 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
+    if (need->slot_len > 0 && !run->only_decodes) {
+        uint64_t slot_n = SLOTS_LEN / need->slot_len + 1;
+        s->slot_len = need->slot_len;
+        s->slot_n = slot_n < SLOTS_MAX ? (uint32_t)slot_n : SLOTS_MAX;
+        TG_TRY(tg_gpu_acquire(&s->slots, gpu, s->slot_n * s->slot_len, why));
+    }
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
     TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
+    uint64_t norms = run->plan->has_clip ? n / LEAF + l->unit_n + 1 : 0;
+    TG_TRY(tg_gpu_acquire(&w->ones, gpu, l->unit_n * sizeof *w->ones, why));
+    TG_TRY(tg_gpu_acquire(&w->norms, gpu, norms * sizeof *w->norms, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
     TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
+/* Gradients are not clipped before the first step. */
 static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_detail *why)
 {
     const float one = 1.0f;
     for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
         tg_gpu_copy(run->gpu, w->space.clips + i, &one, sizeof one);
     }
+    tg_gpu_copy(run->gpu, w->ones, w->space.clips, run->plan->layout->unit_n * sizeof one);
     return tg_gpu_wait(run->gpu, why);
 }
 
@@ -121,6 +134,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
+    TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) * sizeof *w->leaves, why));
     TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
     TG_TRY(acquire_space(w, run, &run->uses, why));
@@ -135,19 +149,20 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     if (w == NULL) {
         return;
     }
-    void *const blocks[] = {w->staging,          w->scratch,      w->maxima,           w->space.sums,  w->space.clips,
-                            w->space.overflows,
-                            w->space.scales,     w->space.values, w->space.magnitudes, w->space.words, w->space.positions,
-                            w->space.symbols, w->leaves, w->known_n_device,
-                            w->spans, w->written_spans};
+    void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
+                            w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
+                            w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
+                            w->written_spans,   w->norms,         w->ones,           w->space.slots};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
     tg_release(&run->allocator, w->host_views);
     tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
+    tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends, &w->verdict, &w->sides, &w->hashes, &w->written, &w->views, &w->out, &w->grads};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->verdict, &w->sides, &w->hashes,
+                                            &w->written, &w->views,   &w->out,   &w->grads};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }
@@ -171,8 +186,9 @@ static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, t
         const char *part = tg_gpu_lacks(&units[i]);
         if (part != NULL) {
             const char *name = plan->layout->tensors[plan->layout->units[i].pieces[0].tensor].name;
-            return tg_fail(TG_E_RECIPE, why, "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU",
-                           part, name);
+            return tg_fail(TG_E_RECIPE, why,
+                           "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU", part,
+                           name);
         }
     }
     return TG_OK;
@@ -288,7 +304,8 @@ static tg_status open_all(tg_run *run, tg_detail *why)
     return tg_gpu_wait(run->gpu, why);
 }
 
-tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a, tg_detail *why)
+tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                      tg_detail *why)
 {
     tg_run *run = NULL;
     TG_TRY(tg_acquire(&run, a, 1, sizeof *run, why));

@@ -7,26 +7,28 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
 {
     const tg_gpu_workspace *w = run->work;
     tg_gpu_enter(run->gpu);
-    return (tg_gpu_pass){.units = run->units,
-                         .pieces = run->pieces,
-                         .chunks = run->chunks,
-                         .first = (uint32_t)first,
-                         .chunk_n = (uint32_t)(end - first),
-                         .tiles = run->tiles + run->tile_first[first],
-                         .tile_n = run->tile_first[end] - run->tile_first[first],
-                         .now = run->now,
-                         .next = run->next,
-                         .space = w->space,
-                         .verdict = w->verdict.device,
-                         .seed = plan->layout->seed,
-                         .step = w->step,
-                         .kinds = run->uses.kinds,
-                         .packs = run->uses.packs,
-                         .rank = plan->rank,
-                         .nonfinite = (uint8_t)plan->nonfinite,
-                         .is_answer = plan->is_answer,
-                         .has_values = (plan->holds & TG_HAS_VALUES) != 0,
-                         .stream = run->gpu->stream};
+    tg_gpu_pass p = {.units = run->units,
+                     .pieces = run->pieces,
+                     .chunks = run->chunks,
+                     .first = (uint32_t)first,
+                     .chunk_n = (uint32_t)(end - first),
+                     .tiles = run->tiles + run->tile_first[first],
+                     .tile_n = run->tile_first[end] - run->tile_first[first],
+                     .now = run->now,
+                     .next = run->next,
+                     .space = w->space,
+                     .verdict = w->verdict.device,
+                     .seed = plan->layout->seed,
+                     .step = w->step,
+                     .kinds = run->uses.kinds,
+                     .packs = run->uses.packs,
+                     .rank = plan->rank,
+                     .nonfinite = (uint8_t)plan->nonfinite,
+                     .is_answer = plan->is_answer,
+                     .has_values = (plan->holds & TG_HAS_VALUES) != 0,
+                     .stream = run->gpu->stream};
+    p.space.clips = plan->has_clip ? p.space.clips : w->ones;
+    return p;
 }
 
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
@@ -100,14 +102,29 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
            (grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
 }
 
-const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers)
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
 {
     const tg_gpu_mirror *m = &run->work->grads;
-    size_t n = run->plan->layout->tensor_n;
+    const tg_grid *grid = run->plan->grid;
+    const void **host = m->host;
+    size_t first = run->plan->layout->tensor_n, end = 0;
     if (pointers == NULL) {
         return NULL;
     }
-    tg_gpu_upload(run, m, pointers, 0, n, sizeof *pointers);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            if (host[t] != pointers[t]) {
+                host[t] = pointers[t];
+                first = t < first ? t : first;
+                end = t + 1 > end ? t + 1 : end;
+            }
+        }
+    }
+    if (first < end) {
+        tg_gpu_copy(run->gpu, (const void **)m->device + first, host + first, (end - first) * sizeof *host);
+    }
     return m->device;
 }
 

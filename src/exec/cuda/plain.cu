@@ -90,11 +90,10 @@ TG_DEVICE void store_four(uint8_t *out, uint32_t len, const uint32_t bits[FOUR])
     }
 }
 
-TG_DEVICE void encode_four(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, uint8_t *out, uint64_t at)
+/* Four elements that are loaded already. */
+TG_DEVICE void encode_four(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, uint8_t *out, float4 four,
+                           float4 old, uint64_t place)
 {
-    const float *from = p.flat != nullptr ? p.flat + u.flat_at + (at - u.lo)
-                                          : (const float *)p.grads[piece->tensor] + (at - piece->at);
-    float4 four = __ldcs((const float4 *)(const void *)from);
     float g[FOUR] = {admit(p, piece, four.x), admit(p, piece, four.y), admit(p, piece, four.z), admit(p, piece, four.w)};
     uint32_t bits[FOUR];
     if (u.planes == 0) {
@@ -102,8 +101,6 @@ TG_DEVICE void encode_four(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_
             bits[i] = to_bits(u.quantize, g[i]);
         }
     } else {
-        uint64_t place = u.residual_at + (at - u.lo);
-        float4 old = *(const float4 *)(const void *)(p.now + place);
         float residual[FOUR] = {old.x, old.y, old.z, old.w}, decay = (float)u.feedback_params[0];
         for (int i = 0; i < FOUR; i++) {
             bits[i] = quantize_sum(&residual[i], p, u, piece, g[i], decay);
@@ -111,6 +108,32 @@ TG_DEVICE void encode_four(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_
         *(float4 *)(void *)(p.next + place) = make_float4(residual[0], residual[1], residual[2], residual[3]);
     }
     store_four(out, u.plain_len, bits);
+}
+
+/* Whole fours of a tile, BATCH of which are loaded before the first is used. */
+TG_DEVICE void encode_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, uint8_t *out, uint64_t at,
+                            uint32_t fours)
+{
+    enum { BATCH = TG_GPU_TILE / FOUR / THREADS };
+    const float4 *from = (const float4 *)(const void *)(p.flat != nullptr
+                                                            ? p.flat + u.flat_at + (at - u.lo)
+                                                            : (const float *)p.grads[piece->tensor] + (at - piece->at));
+    uint64_t place = u.residual_at + (at - u.lo);
+    const float4 *now = (const float4 *)(const void *)(p.now + place);
+    float4 g[BATCH], old[BATCH];
+#pragma unroll
+    for (uint32_t b = 0; b < BATCH; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        g[b] = i < fours ? __ldcs(from + i) : make_float4(0, 0, 0, 0);
+        old[b] = i < fours && u.planes > 0 ? __ldcs(now + i) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (uint32_t b = 0; b < BATCH; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        if (i < fours) {
+            encode_four(p, u, piece, out + (uint64_t)i * FOUR * u.plain_len, g[b], old[b], place + (uint64_t)i * FOUR);
+        }
+    }
 }
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
@@ -129,8 +152,8 @@ __global__ static void encode_tile(tg_gpu_pass p)
     out += (uint64_t)tile.from * u.plain_len;
     const tg_gpu_piece *piece = tg_piece_at(p, u, at);
     uint32_t fours = suits_four(p, u, chunk.unit, piece, at, n, out) ? n / FOUR : 0;
-    for (uint32_t i = threadIdx.x; i < fours; i += THREADS) {
-        encode_four(p, u, piece, out + (uint64_t)i * FOUR * u.plain_len, at + i * FOUR);
+    if (fours > 0) {
+        encode_fours(p, u, piece, out, at, fours);
     }
     for (uint32_t i = fours * FOUR + threadIdx.x; i < n; i += THREADS) {
         encode_one(p, u, chunk.unit, out + (uint64_t)i * u.plain_len, at + i);

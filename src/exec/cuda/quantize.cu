@@ -3,8 +3,8 @@
 
 extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 {
-    unsigned kind = tg_quantize_kind(*unit) % TG_KIND_LONG;
-    return kind == TG_KIND_EXACT ? "orq with levels=exact" : nullptr;
+    (void)unit;
+    return nullptr;
 }
 
 extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
@@ -21,6 +21,7 @@ static void launch_all(const tg_gpu_pass *p, bool is_sparse)
     tg_launch_two_sided(p, is_sparse);
     tg_launch_linear(p, is_sparse);
     tg_launch_greedy(p, is_sparse);
+    tg_launch_exact(p, is_sparse);
     tg_launch_minifloat(p, is_sparse);
     tg_launch_sign(p, is_sparse);
 }

@@ -61,6 +61,7 @@ void tg_launch_two_means(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_two_sided(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_linear(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse);
+void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
 

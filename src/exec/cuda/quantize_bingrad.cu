@@ -14,7 +14,7 @@ TG_DEVICE float next_below(float x)
 
 struct two_means {
     static constexpr unsigned KIND = TG_KIND_TWO_MEANS;
-    static constexpr bool DRAWS = false, CHECKS = true;
+    static constexpr bool DRAWS = false, CHECKS = true, IS_WIDE = false;
     struct choice {
         bool is_above;
         unsigned lower, upper;
@@ -26,24 +26,27 @@ struct two_means {
         return 4;
     }
 
-    /* Sums of both groups of a leaf, in binary32 until they are folded. Returns how many of this lane's values are above. */
-    template <class Team>
+    /* Sums of both groups of a leaf, in binary32 until they are folded. Returns how many of this lane's values are above. Values
+     * after the end of the bucket are 0. */
+    template <bool IS_PLAIN, class Team>
     static __device__ __forceinline__ uint32_t add_leaf(Team &team, unsigned leaf, float limit, float scale)
     {
-        float parts[2] = {0, 0};
+        float low = 0, high = 0;
         uint32_t above = 0, from = leaf * TG_LEAF_N + team.lane;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            float value = team.clipped(team.v[k]), scaled = value * scale; /* 0 after the end of the bucket */
-            bool is_above = value > limit;
-            parts[0] += is_above ? 0.0f : scaled;
-            parts[1] += is_above ? scaled : 0.0f;
-            above += is_above && from + 32 * k < team.b.n ? 1 : 0;
+            float value = IS_PLAIN ? team.v[k] : team.clipped(team.v[k]), scaled = IS_PLAIN ? value : value * scale;
+            if (value > limit) {
+                high += scaled;
+                above += IS_PLAIN || from + 32 * k < team.b.n ? 1 : 0;
+            } else {
+                low += scaled;
+            }
         }
-        double low = tg_fold((double)parts[0]), high = tg_fold((double)parts[1]);
+        double lower = tg_fold((double)low), upper = tg_fold((double)high);
         if (team.lane == 0) {
-            team.space.sums[0][leaf] = low;
-            team.space.sums[1][leaf] = high;
+            team.space.sums[0][leaf] = lower;
+            team.space.sums[1][leaf] = upper;
         }
         return above;
     }
@@ -56,7 +59,10 @@ struct two_means {
         limit = (double)limit > threshold ? next_below(limit) : limit;
         uint32_t count = 0;
         __syncthreads();
-        team.each_leaf([&](unsigned leaf) { count += add_leaf(team, leaf, limit, scale); });
+        team.each_leaf([&](unsigned leaf) {
+            bool is_plain = scale == 1 && team.is_whole(leaf); /* neither short nor clipped nor scaled */
+            count += is_plain ? add_leaf<true>(team, leaf, limit, scale) : add_leaf<false>(team, leaf, limit, scale);
+        });
         uint32_t above = team.total32(count), n = team.b.n;
         double low = tg_tree_of(team.space.sums[0], team.leaves()),
                high = tg_tree_of(team.space.sums[1], team.leaves());
@@ -75,7 +81,7 @@ struct two_means {
         double threshold = 0, means[2];
         bool is_free = u.quantize_params[FORM] == FORM_B;
         team.clip_to(u.quantize_params[CLIP]);
-        float scale = fminf(__uint_as_float(team.largest_key()), team.limit) < 0x1p100f ? 1.0f : 0x1p-30f;
+        float scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
         if (is_free) {
             split(team, means, INFINITY, scale); /* the mean of all values */
             threshold = means[0];
@@ -124,7 +130,7 @@ void tg_launch_two_means(const tg_gpu_pass *p, bool is_sparse)
 
 struct two_sided : tg_rounding {
     static constexpr unsigned KIND = TG_KIND_TWO_SIDED;
-    static constexpr bool DRAWS = true, CHECKS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     float level;
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
@@ -149,7 +155,7 @@ struct two_sided : tg_rounding {
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         team.clip_to(u.quantize_params[CLIP]);
-        float largest = fminf(__uint_as_float(team.largest_key()), team.limit);
+        float largest = team.largest();
         level = 0;
         if (largest == 0) {
             return;

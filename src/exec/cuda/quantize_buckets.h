@@ -4,6 +4,7 @@
  * A quantizer is a struct with
  *
  *     KIND, DRAWS, CHECKS          its kind; whether it rounds at random; whether its values must be finite
+ *     IS_WIDE                      whether its symbols usually take 2 bytes
  *     number_len(unit)             bytes of each number that travels with a bucket
  *     fit(team, unit)              all threads: computes what the values share
  *     write(side)                  one thread: writes it
@@ -61,32 +62,79 @@ TG_DEVICE bool tg_put_value(const Q &q, const tg_gpu_bucket &b, uint32_t i, floa
     return b.next == nullptr || tg_keep_residual(b, i, value - q.value(symbol));
 }
 
+/* Settles values of a leaf that the draws did not decide: about one of 65,536. Returns `bad` with their residuals. */
+template <class Q, class Team>
+TG_DEVICE uint32_t tg_settle_leaf(const Q &q, const Team &team, uint32_t from, const uint16_t *draws, uint64_t key,
+                                  uint32_t bad)
+{
+    const tg_gpu_bucket &b = team.b;
+    TG_ROLL
+    for (unsigned k = 0; k < TG_LANE_N && from + 32 * k < b.n; k++) {
+        float value = tg_lane_get(team.v, k);
+        typename Q::choice c = q.of(team.clipped(value));
+        if (Q::decide(c, draws[32 * k + team.lane]) == TG_DRAW_UNDECIDED &&
+            Q::settle(c, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
+            bool is_fine = tg_put_value(q, b, from + 32 * k, value, c.upper);
+            bad = (bad & ~(1u << k)) | (is_fine ? 0u : 1u) << k;
+        }
+    }
+    return bad;
+}
+
 /* Rounds the leaf that a team's warp holds. */
 template <class Q, class Team>
 TG_DEVICE void tg_round_leaf(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
 {
     const tg_gpu_bucket &b = team.b;
-    uint32_t from = leaf * TG_LEAF_N + team.lane, undecided = 0, bad = 0;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
+    bool is_open = false;
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {
             typename Q::choice c = q.of(team.clipped(team.v[k]));
             unsigned which = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-            undecided |= (which == TG_DRAW_UNDECIDED ? 1u : 0u) << k;
+            is_open = is_open || which == TG_DRAW_UNDECIDED;
             bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], which == TG_DRAW_YES ? c.upper : c.lower);
             bad |= (is_fine ? 0u : 1u) << k;
         }
     }
-    for (; Q::DRAWS && undecided != 0; undecided &= undecided - 1) { /* rare */
-        unsigned k = (unsigned)__ffs((int)undecided) - 1;
-        float value = tg_lane_get(team.v, k);
-        typename Q::choice c = q.of(team.clipped(value));
-        if (Q::settle(c, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
-            bool is_fine = tg_put_value(q, b, from + 32 * k, value, c.upper);
-            bad = (bad & ~(1u << k)) | (is_fine ? 0u : 1u) << k;
-        }
+    if (Q::DRAWS && is_open) {
+        bad = tg_settle_leaf(q, team, from, draws, key, bad);
     }
     tg_refuse_residuals(team.p, b, from, bad);
+}
+
+/* The same for a dense leaf that has all its values, not clipped, with symbols of the usual length: most leaves. */
+template <bool KEEPS, class Q, class Team>
+TG_DEVICE void tg_round_whole(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
+{
+    const tg_gpu_bucket &b = team.b;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
+    bool is_open = false;
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_LANE_N; k++) {
+        typename Q::choice c = q.of(team.v[k]);
+        unsigned which = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+        unsigned symbol = which == TG_DRAW_YES ? c.upper : c.lower;
+        is_open = is_open || which == TG_DRAW_UNDECIDED;
+        if (Q::IS_WIDE) {
+            ((uint16_t *)(void *)b.symbols)[from + 32 * k] = (uint16_t)symbol;
+        } else {
+            b.symbols[from + 32 * k] = (uint8_t)symbol;
+        }
+        if (KEEPS) {
+            float residual = team.v[k] - q.value(symbol);
+            bool is_fine = tg_is_finite(residual);
+            b.next[from + 32 * k] = is_fine ? residual : 0.0f;
+            bad |= is_fine ? 0u : 1u << k;
+        }
+    }
+    if (Q::DRAWS && is_open) {
+        bad = tg_settle_leaf(q, team, from, draws, key, bad);
+    }
+    if (KEEPS) {
+        tg_refuse_residuals(team.p, b, from, bad);
+    }
 }
 
 /* A bucket with NaN or Inf: symbols 0, NaN for its numbers, and no residual. */
@@ -107,7 +155,7 @@ template <class Team> TG_DEVICE void tg_put_nan(Team &team, uint32_t number_len)
 template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uint4 *draws, uint64_t key)
 {
     const tg_gpu_bucket &b = team.b;
-    if (Q::CHECKS && team.largest_key() >= TG_KEY_INF) {
+    if (Q::CHECKS && team.largest_key >= TG_KEY_INF) {
         tg_put_nan(team, Q::number_len(*b.u));
         return;
     }
@@ -122,7 +170,13 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
         if (Q::DRAWS) {
             of_leaf = tg_draw_leaf(draws, key, b.at + leaf * TG_LEAF_N, n, team.p.is_answer);
         }
-        tg_round_leaf(q, team, leaf, of_leaf, key);
+        if (!team.is_whole(leaf) || b.is_sparse || b.is_wide != Q::IS_WIDE) {
+            tg_round_leaf(q, team, leaf, of_leaf, key);
+        } else if (b.next != nullptr) {
+            tg_round_whole<true>(q, team, leaf, of_leaf, key);
+        } else {
+            tg_round_whole<false>(q, team, leaf, of_leaf, key);
+        }
     });
 }
 
@@ -162,8 +216,10 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
         float values[TG_LANE_N];
         tg_gpu_bucket b = tg_bucket_of(p, s.chunk, i * bucket_n, bucket_n, count);
         tg_team<WARPS, IS_RESIDENT> team(p, b, space, values);
-        if (IS_RESIDENT && team.warp < team.leaves()) {
-            tg_load_leaf(values, p, b, team.warp);
+        if (Q::CHECKS) {
+            team.load();
+        } else if (team.warp < team.leaves()) {
+            (void)tg_load_leaf(values, p, b, team.warp);
         }
         tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], key);
     }

@@ -17,7 +17,7 @@ TG_DEVICE float from_order(uint32_t key)
 
 struct linear {
     static constexpr unsigned KIND = TG_KIND_LINEAR;
-    static constexpr bool DRAWS = true, CHECKS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     enum { S, BUCKET, CLIP };
     struct choice {
         double fraction;

@@ -45,7 +45,7 @@ TG_DEVICE moments sum_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigne
     float v[TG_LANE_N];
     moments m = {0, 0, 0};
     uint32_t count = 0;
-    tg_load_leaf(v, p, b, leaf);
+    (void)tg_load_leaf(v, p, b, leaf);
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         m.magnitudes += fabs((double)v[k]);
@@ -185,7 +185,7 @@ TG_DEVICE void round_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned
     const double inverse = 1 / (double)step;
     float v[TG_LANE_N];
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, bad = 0;
-    tg_load_leaf(v, p, b, leaf);
+    (void)tg_load_leaf(v, p, b, leaf);
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {

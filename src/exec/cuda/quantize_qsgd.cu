@@ -5,7 +5,7 @@ enum { SYMBOLS_MAX = 511 };
 
 struct qsgd : tg_rounding {
     static constexpr unsigned KIND = TG_KIND_QSGD;
-    static constexpr bool DRAWS = true, CHECKS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     enum { S, BUCKET, NORM, CLIP };
     float norm, shift, factor, most;
     const float *table; /* the value of each symbol, if there is feedback */
@@ -23,7 +23,7 @@ struct qsgd : tg_rounding {
             double squares = team.sum([&](float x) { return (double)team.clipped(x) * (double)team.clipped(x); });
             norm = (float)fmin(sqrt(squares), (double)TG_FLOAT_MAX);
         } else {
-            norm = fminf(__uint_as_float(team.largest_key()), team.limit);
+            norm = team.largest();
         }
         shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
         factor = norm > 0 ? (float)(levels / ((double)norm * (double)shift)) : 0.0f;

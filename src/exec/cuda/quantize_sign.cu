@@ -11,7 +11,7 @@ TG_DEVICE void take_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned 
     float v[TG_LANE_N];
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP;
     double part = 0;
-    tg_load_leaf(v, p, b, leaf);
+    (void)tg_load_leaf(v, p, b, leaf);
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {

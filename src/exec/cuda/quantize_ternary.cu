@@ -3,7 +3,7 @@
 
 struct ternary : tg_rounding {
     static constexpr unsigned KIND = TG_KIND_TERNARY;
-    static constexpr bool DRAWS = true, CHECKS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     static constexpr unsigned MINUS = 0, ZERO = 1, PLUS = 2;
     float largest;
 
@@ -15,7 +15,7 @@ struct ternary : tg_rounding {
     {
         enum { CLIP = 1 };
         team.clip_to(u.quantize_params[CLIP]);
-        largest = fminf(__uint_as_float(team.largest_key()), team.limit);
+        largest = team.largest();
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {

@@ -61,7 +61,7 @@ TG_DEVICE bool tg_region_load(float (&g)[TG_EACH], const tg_region &r, uint32_t 
         return false;
     }
     if (r.dtype == 0) {
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             g[j] = i < r.n ? ((const float *)r.grad)[i] : 0.0f;
@@ -90,24 +90,24 @@ TG_DEVICE bool tg_region_add(float (&u)[TG_EACH], const tg_gpu_pass &p, const tg
     if (r.u->planes == 2) {
         const float *velocity = now + (r.u->hi - r.u->lo);
         float v[TG_EACH];
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             v[j] = i < r.n ? velocity[i] : 0.0f;
         }
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             u[j] = (i < r.n ? now[i] : 0.0f) + (factor * v[j] + u[j]);
         }
     } else if (r.u->planes == 1) {
         float residual[TG_EACH];
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             residual[j] = i < r.n ? now[i] : 0.0f;
         }
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             u[j] = u[j] + factor * residual[j];
         }
@@ -125,14 +125,14 @@ TG_DEVICE void tg_region_sums(float (&g)[TG_EACH], float (&u)[TG_EACH], const tg
 {
     bool loaded = tg_region_load(g, r, from);
     if (loaded) {
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             u[j] = g[j];
         }
         loaded = tg_region_add(u, p, r, from);
     }
     if (!loaded) {
-    TG_UNROLL
+        TG_UNROLL
         for (unsigned j = 0; j < TG_EACH; j++) {
             uint32_t i = from + j * TG_WARP;
             g[j] = u[j] = 0.0f;

@@ -26,6 +26,7 @@ typedef struct tg_gpu_uses {
     bool fits; /* statistics need what travels beside values */
     bool coded;
     uint32_t kinds; /* of quantizers */
+    uint64_t slot_len; /* bytes of scratch of a bucket */
     uint32_t packs; /* of symbols and words */
 } tg_gpu_uses;
 
@@ -33,20 +34,20 @@ enum { TG_GPU_FRONT = 48, TG_GPU_CHECKSUM = 8 }; /* bytes of a frame that are fe
 
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_gpu_workspace {
-    tg_gpu_space space;      /* device memory */
-    tg_gpu_mirror grads;     /* of the source, or sums of a sink, by tensor */
-    tg_gpu_mirror out;       /* space.out */
-    uint8_t **places;        /* host: space for them */
-    tg_gpu_mirror views;     /* space.views, as they were downloaded */
-    bool has_known_views;    /* the device has the views of a body of known length, of this cell: */
+    tg_gpu_space space;   /* device memory */
+    tg_gpu_mirror grads;  /* of the source, or sums of a sink, by tensor */
+    tg_gpu_mirror out;    /* space.out */
+    uint8_t **places;     /* host: space for them */
+    tg_gpu_mirror views;  /* space.views, as they were downloaded */
+    bool has_known_views; /* the device has the views of a body of known length, of this cell: */
     uint32_t known_cell;
-    tg_gpu_span *spans;      /* device: chunks of a body that is read */
-    tg_gpu_mirror written;   /* views of chunks that are written */
+    tg_gpu_span *spans;         /* device: chunks of a body that is read */
+    tg_gpu_mirror written;      /* views of chunks that are written */
     tg_gpu_span *written_spans; /* device: and where they are */
-    const tg_run *laid_out;  /* the run whose chunks of known length these are; NULL: none */
-    bool is_refusal_open;    /* nobody has asked yet whether the last gradients are refused */
-    tg_gpu_mirror hashes;    /* of chunks: those of a cell after one word for what stands before the body */
-    tg_gpu_mirror sides;     /* the first bytes beside each chunk's values, for statistics */
+    const tg_run *laid_out;     /* the run whose chunks of known length these are; NULL: none */
+    bool is_refusal_open;       /* nobody has asked yet whether the last gradients are refused */
+    tg_gpu_mirror hashes;       /* of chunks: those of a cell after one word for what stands before the body */
+    tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
     tg_gpu_mirror ends;      /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
     const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
@@ -54,15 +55,19 @@ typedef struct tg_gpu_workspace {
     size_t expected_len;
     uint32_t expected_cell;
     tg_gpu_verdict expected_verdict;
-    tg_view *host_views;     /* host: space for the views of a body */
-    uint64_t *leaves;        /* device: hashes of leaves */
-    uint8_t *staging;        /* device: chunks whose length is not known, each with space for its bound */
-    uint8_t *scratch;        /* device: of coded packs */
-    float *maxima;           /* device: of bins */
-    uint32_t *known_n;       /* host: coordinates in a chunk that are known without a frame */
+    tg_view *host_views; /* host: space for the views of a body */
+    uint64_t *leaves;    /* device: hashes of leaves */
+    uint8_t *staging;    /* device: chunks whose length is not known, each with space for its bound */
+    uint8_t *scratch;    /* device: of coded packs */
+    float *maxima;       /* device: of bins */
+    float *ones;         /* device: clips of units that have none */
+    double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
+    uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
     uint64_t step;           /* that is encoded or decoded */
     tg_gpu_drawn *drawn;     /* host: of each group */
+    const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
+    const void *usable_frame; /* likewise of the frame that was written last */
     const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
@@ -115,7 +120,8 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
 
 /* Entries [from, from + n) of `len` bytes each, to the device or back. What is uploaded is `entries`; nothing is copied if the
  * device has the same already. */
-void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *mirror, const void *entries, size_t from, size_t n, size_t len);
+void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *mirror, const void *entries, size_t from, size_t n,
+                   size_t len);
 void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from, size_t n, size_t len);
 
 /* Clears the verdict at the start of a pass; downloads it and waits at the end. */
@@ -135,8 +141,8 @@ void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans);
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
 void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
-/* Pointers by tensor to the device. NULL stays NULL. */
-const void *tg_gpu_upload_pointers(const tg_run *run, const void *const *pointers);
+/* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
 
 /* Fails if a verdict has refused a tensor. */
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,

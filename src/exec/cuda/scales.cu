@@ -116,7 +116,7 @@ __global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p, con
                   : u.scale == TG_GPU_SCALE_BINS ? mean_of_bins(u, maxima)
                                                  : 1.0f;
     if (threadIdx.x == 0) {
-        p.space.scales[unit] = scale;
+        p.space.scales[unit] = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
     }
 }
 

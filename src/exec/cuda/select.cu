@@ -4,20 +4,24 @@
 #include "exec/cuda/scan.h"
 #include "exec/cuda/select.h"
 
-enum { THREADS = 256, WORDS = 16 /* of a warp at a time */ };
+enum { WARPS = 8, THREADS = WARPS * 32 };
 
-/* The number of marks in a chunk before a patch. */
+/* Marks of up to 4,096 elements at a time, four words a lane; few of them are listed in shared memory first. */
+enum { SECTION = 4096, WORDS = SECTION / 32 / 32, FEW = 512 };
+
+/* The number of marks in a chunk before a patch. All lanes of a warp. */
 TG_DEVICE uint32_t marks_before(const tg_gpu_selection &s, uint32_t number, uint32_t first)
 {
     uint32_t before = 0;
-    for (uint32_t i = first + threadIdx.x; i < number; i += blockDim.x) {
+    for (uint32_t i = first + threadIdx.x % TG_WARP; i < number; i += TG_WARP) {
         before += s.counts[i];
     }
-    return tg_block_sum(before);
+    return __reduce_add_sync(TG_ALL_LANES, before);
 }
 
 /* What becomes of a selected element. */
-TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t position, uint32_t number, bool with_values)
+TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t position, uint32_t number,
+                    bool with_values)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     p.space.positions[chunk.element_at + number] = position;
@@ -29,9 +33,10 @@ TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t po
     if (u.gain != 1.0f) {
         float scaled = u.gain * value;
         bool overflows = !tg_is_finite(scaled) && tg_is_finite(value);
-        value = overflows        ? copysignf(TG_FLOAT_MAX, value)
-                : value != value ? __uint_as_float(__float_as_uint(value) | 0x00400000u) /* a GPU would drop its payload */
-                                 : scaled;
+        value = overflows ? copysignf(TG_FLOAT_MAX, value)
+                : value != value
+                    ? __uint_as_float(__float_as_uint(value) | 0x00400000u) /* a GPU would drop its payload */
+                    : scaled;
     }
     p.space.values[chunk.element_at + number] = value;
     if (u.planes > 1) {
@@ -39,44 +44,91 @@ TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t po
     }
 }
 
-/* Lists the marks of a patch; each warp takes words of consecutive elements. */
-__global__ static void __launch_bounds__(THREADS)
-    list(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, bool with_values)
+/* A patch while a warp lists it. */
+typedef struct listing {
+    const tg_gpu_chunk *chunk;
+    uint32_t at;     /* of the first bit, in the chunk */
+    uint32_t number; /* of the first mark, in the chunk */
+    bool with_values;
+} listing;
+
+/* Few marks: each lane writes the places of its own, then lanes take places in turn, so that stores are side by side. */
+TG_DEVICE void list_few(const tg_gpu_pass &p, const listing &l, const uint32_t (&words)[WORDS], uint32_t from,
+                        uint32_t count, uint16_t *places)
 {
-    uint32_t number = first + blockIdx.x, count = s.counts[number];
+    unsigned lane = threadIdx.x % TG_WARP;
+    for (unsigned j = 0; j < WORDS; j++) {
+        for (uint32_t word = words[j]; word != 0; word &= word - 1) {
+            places[from++] = (uint16_t)((lane * WORDS + j) * 32 + (uint32_t)__ffs((int)word) - 1);
+        }
+    }
+    __syncwarp();
+    for (uint32_t i = lane; i < count; i += TG_WARP) {
+        take(p, *l.chunk, l.at + places[i], l.number + i, l.with_values);
+    }
+    __syncwarp();
+}
+
+/* Many marks: a word at a time, a lane a bit. */
+TG_DEVICE void list_many(const tg_gpu_pass &p, const listing &l, const uint32_t (&words)[WORDS], uint32_t from)
+{
+    unsigned lane = threadIdx.x % TG_WARP;
+    for (int other = 0; other < (int)TG_WARP; other++) {
+        uint32_t number = l.number + __shfl_sync(TG_ALL_LANES, from, other);
+        for (unsigned j = 0; j < WORDS; j++) {
+            uint32_t marks = __shfl_sync(TG_ALL_LANES, words[j], other);
+            if (marks >> lane & 1) {
+                take(p, *l.chunk, l.at + ((unsigned)other * WORDS + j) * 32 + lane,
+                     number + (uint32_t)__popc(marks & ((1u << lane) - 1)), l.with_values);
+            }
+            number += (uint32_t)__popc(marks);
+        }
+    }
+}
+
+/* Lists the marks of a patch: a warp. */
+__global__ static void __launch_bounds__(THREADS)
+    list(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end, bool with_values)
+{
+    __shared__ uint16_t places[WARPS][FEW];
+    uint32_t number = first + blockIdx.x * WARPS + threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP;
+    if (number >= end) {
+        return;
+    }
     const tg_gpu_patch &patch = s.patches[number];
     const tg_gpu_chunk &chunk = p.chunks[patch.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    bool is_last = patch.at + patch.n == chunk.n;
-    if ((count == 0 && !(is_last && with_values)) || (!with_values && u.route != TG_GPU_ROUTE_DRAWN)) {
+    bool is_last = patch.at + patch.n == chunk.n,
+         is_known = u.route == TG_GPU_ROUTE_DRAWN && u.coordinates != TG_GPU_AT_INDICES;
+    if ((s.counts[number] == 0 && !(is_last && with_values)) || (!with_values && !is_known)) {
         return;
     }
-    uint32_t before = marks_before(s, number, patch.first), word_n = (patch.skip + patch.n + 31) / 32;
-    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP;
-    for (uint32_t w = 0; w < word_n; w += THREADS / TG_WARP * WORDS) {
-        uint32_t mine = w + warp * WORDS + lane, total, of_block, of_warp;
-        uint32_t word = lane < WORDS && mine < word_n ? tg_patch_word(s, u, chunk.unit, patch, chunk.at, mine) : 0;
-        uint32_t at = tg_warp_scan((uint32_t)__popc(word), &of_warp);
-        at += before + tg_block_scan(lane == 0 ? of_warp : 0, &of_block) - (lane == 0 ? 0 : of_warp);
-        total = of_block;
+    uint32_t bits = patch.skip + patch.n;
+    listing l = {&chunk, patch.at - patch.skip, marks_before(s, number, patch.first), with_values};
+    for (uint32_t at = 0; at < bits; at += SECTION, l.at += SECTION) {
+        uint32_t words[WORDS], marks = 0, count;
         for (unsigned j = 0; j < WORDS; j++) {
-            uint32_t marks = __shfl_sync(TG_ALL_LANES, word, (int)j), start = __shfl_sync(TG_ALL_LANES, at, (int)j);
-            if (marks >> lane & 1) {
-                uint32_t bit = (w + warp * WORDS + j) * 32 + lane;
-                take(p, chunk, patch.at + bit - patch.skip, start + (uint32_t)__popc(marks & ((1u << lane) - 1)), with_values);
-            }
+            uint32_t w = at / 32 + lane * WORDS + j;
+            words[j] = w * 32 < bits ? tg_patch_word(s, u, chunk.unit, patch, chunk.at, w) : 0;
+            marks += (uint32_t)__popc(words[j]);
         }
-        before += total;
+        uint32_t from = tg_warp_scan(marks, &count);
+        if (count <= FEW) {
+            list_few(p, l, words, from, count, places[threadIdx.x / TG_WARP]);
+        } else {
+            list_many(p, l, words, from);
+        }
+        l.number += count;
     }
-    if (with_values && is_last && threadIdx.x == 0) {
-        p.space.views[patch.chunk].count = before;
+    if (with_values && is_last && lane == 0) {
+        p.space.views[patch.chunk].count = l.number;
     }
 }
 
 void tg_gpu_list_marks(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end, int with_values)
 {
     if (end > first) {
-        TG_LAUNCH(list, end - first, THREADS, p->stream, *p, *s, first, with_values != 0);
+        TG_LAUNCH(list, (end - first + WARPS - 1) / WARPS, THREADS, p->stream, *p, *s, first, end, with_values != 0);
     }
 }
 

@@ -42,6 +42,12 @@ TG_DEVICE bool is_sent(float u, float g, float more, uint32_t largest)
     return largest > 0 && (reach >= largest || reach > INFINITE) && tg_key_of(u) != 0;
 }
 
+/* i / bin, for i below 2^12, by a multiplication. */
+TG_DEVICE uint32_t bin_of(uint32_t i, uint32_t bin, uint32_t reciprocal)
+{
+    return bin == 1 ? i : __umulhi(i, reciprocal);
+}
+
 /* The whole bins around a patch. */
 TG_DEVICE tg_region bins_of(const tg_gpu_pass &p, const tg_gpu_patch &patch)
 {
@@ -53,7 +59,8 @@ TG_DEVICE tg_region bins_of(const tg_gpu_pass &p, const tg_gpu_patch &patch)
 }
 
 /* Stores the marks of a patch: words of this warp in its lanes, and their number. */
-TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch, uint32_t number_of_patch, uint32_t word)
+TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch, uint32_t number_of_patch,
+                           uint32_t word)
 {
     uint32_t lane = threadIdx.x % TG_WARP, number = threadIdx.x / TG_WARP * TG_EACH + lane;
     if (lane < TG_EACH && number * TG_WARP < patch.skip + patch.n) {
@@ -66,8 +73,8 @@ TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch,
 }
 
 /* The chunk with a bin's first element notes its maximum. */
-TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_region &r, const tg_gpu_patch &patch, uint32_t b,
-                            uint32_t largest)
+TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_region &r, const tg_gpu_patch &patch,
+                            uint32_t b, uint32_t largest)
 {
     uint32_t at = b * u.bin;
     if (maxima != nullptr && at >= patch.skip && at < patch.skip + patch.n) {
@@ -99,11 +106,11 @@ __global__ static void __launch_bounds__(TG_GPU_PATCH / TG_EACH)
     find_largest(keys, r.n, unit.bin, lanes_of(unit.bin));
     __syncthreads();
     float more = (float)(unit.select_params[WEIGHT] - 1.0);
-    uint32_t mine = 0;
+    uint32_t mine = 0, bin = unit.bin, reciprocal = bin == 1 ? 0 : 0xffffffffu / bin + 1;
     TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         uint32_t i = from + j * TG_WARP;
-        bool is_in = i >= patch.skip && i < end && is_sent(u[j], g[j], more, keys[i / unit.bin * unit.bin]);
+        bool is_in = i >= patch.skip && i < end && is_sent(u[j], g[j], more, keys[bin_of(i, bin, reciprocal) * bin]);
         uint32_t word = __ballot_sync(TG_ALL_LANES, is_in);
         mine = lane == j ? word : mine;
     }

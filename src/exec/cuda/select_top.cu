@@ -21,7 +21,8 @@ TG_DEVICE uint32_t block_total(uint32_t value)
         sums[threadIdx.x / TG_WARP] = value;
     }
     __syncthreads();
-    return __reduce_add_sync(TG_ALL_LANES, threadIdx.x % TG_WARP < blockDim.x / TG_WARP ? sums[threadIdx.x % TG_WARP] : 0);
+    return __reduce_add_sync(TG_ALL_LANES,
+                             threadIdx.x % TG_WARP < blockDim.x / TG_WARP ? sums[threadIdx.x % TG_WARP] : 0);
 }
 
 template <unsigned N> TG_DEVICE uint32_t count_from(const uint32_t (&keys)[N], uint32_t least)
@@ -54,25 +55,6 @@ TG_DEVICE uint64_t entries_of(double ratio, uint64_t n)
     return entries < 1.0 ? 1 : entries >= (double)n ? n : (uint64_t)entries;
 }
 
-/* A block a unit: k of this step, if its ratio is number `number`. */
-__global__ static void start(tg_gpu_pass p, tg_gpu_selection s, uint32_t number, double ratio)
-{
-    uint32_t unit = blockIdx.x < s.long_n ? s.longs[blockIdx.x] : s.shorts[blockIdx.x - s.long_n];
-    const tg_gpu_unit &u = p.units[unit];
-    if (s.units[unit].ratio != number) {
-        return;
-    }
-    for (uint32_t i = threadIdx.x; blockIdx.x < s.long_n && i < TG_GPU_ROUNDS * TG_GPU_CELLS; i += blockDim.x) {
-        s.cells[(uint64_t)blockIdx.x * TG_GPU_ROUNDS * TG_GPU_CELLS + i] = 0;
-    }
-    if (threadIdx.x == 0) {
-        tg_gpu_top *top = &s.tops[blockIdx.x];
-        top->k = top->rank = entries_of(ratio, u.hi - u.lo);
-        top->found = 0;
-        top->bound = top->kth = 0;
-    }
-}
-
 /* Whether the first patch of a unit is among those of the launch, which then has all. */
 TG_DEVICE bool is_in_launch(const tg_gpu_selection &s, uint32_t unit, uint32_t first, uint32_t end)
 {
@@ -82,16 +64,14 @@ TG_DEVICE bool is_in_launch(const tg_gpu_selection &s, uint32_t unit, uint32_t f
 
 enum { SAMPLE_EACH = 8, SAMPLE = THREADS * SAMPLE_EACH, STRETCHES = SAMPLE / 32, SAMPLED_FROM = 4 * SAMPLE };
 
-/* A block a long unit: the bound that about k elements reach, plus a margin of four standard deviations. */
-__global__ static void __launch_bounds__(THREADS) estimate(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end)
+/* The bound that about k of n elements reach, plus a margin of four standard deviations; 0: there is no use for one. */
+TG_DEVICE uint32_t estimate(const tg_gpu_pass &p, uint32_t unit, uint64_t k)
 {
-    uint32_t unit = s.longs[blockIdx.x];
     const tg_gpu_unit &u = p.units[unit];
     uint64_t n = u.hi - u.lo;
-    tg_gpu_top *top = &s.tops[blockIdx.x];
-    double expected = (double)SAMPLE * (double)top->k / (double)n, rank = expected + 4 * sqrt(expected) + 8;
-    if (n < SAMPLED_FROM || rank >= SAMPLE || !is_in_launch(s, unit, first, end)) {
-        return;
+    double expected = (double)SAMPLE * (double)k / (double)n, rank = expected + 4 * sqrt(expected) + 8;
+    if (n < SAMPLED_FROM || rank >= SAMPLE) {
+        return 0;
     }
     uint32_t keys[SAMPLE_EACH];
     unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP;
@@ -102,19 +82,37 @@ __global__ static void __launch_bounds__(THREADS) estimate(tg_gpu_pass p, tg_gpu
         tg_region r = tg_region_of(p, unit, at, TG_WARP);
         keys[j] = tg_key_of(tg_region_sum(&g, p, r, lane));
     }
-    uint32_t bound = find_kth(keys, (uint32_t)rank);
+    return find_kth(keys, (uint32_t)rank);
+}
+
+/* A block a unit of those whose ratio is number `number`: k of this step, and of a long unit the bound. */
+__global__ static void __launch_bounds__(THREADS)
+    start(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end, uint32_t number, double ratio)
+{
+    bool is_long = blockIdx.x < s.long_n;
+    uint32_t unit = is_long ? s.longs[blockIdx.x] : s.shorts[blockIdx.x - s.long_n];
+    if (s.units[unit].ratio != number || !is_in_launch(s, unit, first, end)) {
+        return;
+    }
+    for (uint32_t i = threadIdx.x; is_long && i < TG_GPU_ROUNDS * TG_GPU_CELLS; i += blockDim.x) {
+        s.cells[(uint64_t)blockIdx.x * TG_GPU_ROUNDS * TG_GPU_CELLS + i] = 0;
+    }
+    uint64_t k = entries_of(ratio, p.units[unit].hi - p.units[unit].lo);
+    uint32_t bound = is_long ? estimate(p, unit, k) : 0;
     if (threadIdx.x == 0) {
+        tg_gpu_top *top = &s.tops[blockIdx.x];
+        top->k = top->rank = k;
+        top->found = 0;
         top->bound = bound;
+        top->kth = top->equal = top->done = 0;
     }
 }
 
 void tg_gpu_select_start_top(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end)
 {
     for (uint32_t i = 0; i < s->ratio_n; i++) {
-        TG_LAUNCH(start, s->long_n + s->short_n, 256, p->stream, *p, *s, i, tg_gpu_selection_ratio(s, i, p->step));
-    }
-    if (s->long_n > 0) {
-        TG_LAUNCH(estimate, s->long_n, THREADS, p->stream, *p, *s, first, end);
+        TG_LAUNCH(start, s->long_n + s->short_n, THREADS, p->stream, *p, *s, first, end, i,
+                  tg_gpu_selection_ratio(s, i, p->step));
     }
 }
 
@@ -142,7 +140,7 @@ TG_DEVICE uint32_t first_ties(const uint32_t (&keys)[TG_EACH], uint32_t from, ui
 
 TG_DEVICE void store_short(const tg_gpu_selection &s, uint32_t patch_first, uint32_t n, uint32_t word)
 {
-    enum { PATCHES = TG_GPU_SHORT / TG_GPU_PATCH, WARPS = TG_GPU_PATCH / OF_WARP };
+    enum { PATCHES = TG_GPU_SHORT * 32 / TG_GPU_PATCH, WARPS = TG_GPU_PATCH / OF_WARP };
     __shared__ uint32_t counts[PATCHES];
     uint32_t lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, patch = warp / WARPS;
     uint32_t number = warp % WARPS * TG_EACH + lane;
@@ -160,14 +158,17 @@ TG_DEVICE void store_short(const tg_gpu_selection &s, uint32_t patch_first, uint
     }
 }
 
-__global__ static void __launch_bounds__(THREADS) select_short(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end)
+/* A block a unit of `shorts`, from number `from_unit` on; 16 elements a thread are enough for it. */
+template <unsigned N>
+__global__ static void __launch_bounds__(N)
+    select_short(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end, uint32_t from_unit)
 {
-    uint32_t unit = s.shorts[blockIdx.x];
+    uint32_t unit = s.shorts[from_unit + blockIdx.x];
     const tg_gpu_unit &info = p.units[unit];
     if (!is_in_launch(s, unit, first, end)) {
         return;
     }
-    uint32_t n = (uint32_t)(info.hi - info.lo), k = (uint32_t)s.tops[s.long_n + blockIdx.x].k;
+    uint32_t n = (uint32_t)(info.hi - info.lo), k = (uint32_t)s.tops[s.units[unit].top].k;
     unsigned lane = threadIdx.x % TG_WARP, from = threadIdx.x / TG_WARP * OF_WARP + lane;
     tg_region r = tg_region_of(p, unit, info.lo, n);
     float g[TG_EACH], u[TG_EACH];
@@ -238,6 +239,52 @@ TG_DEVICE void count_patch(uint32_t *cells, const tg_gpu_pass &p, const candidat
     }
 }
 
+/* The cell of the k-th largest of a unit; a thread has some cells, the first one the highest. */
+TG_DEVICE void pick(tg_gpu_top *top, const uint32_t *cells, unsigned round)
+{
+    enum { EACH = TG_GPU_CELLS / (WARPS * 32) };
+    uint32_t highest = TG_GPU_CELLS - 1 - EACH * threadIdx.x, of_cell[EACH], mine = 0, total;
+    for (uint32_t j = 0; j < EACH; j++) {
+        of_cell[j] = __ldcg(&cells[highest - j]);
+        mine += of_cell[j];
+    }
+    uint64_t rank = top->rank, above = tg_block_scan(mine, &total);
+    for (uint32_t j = 0; rank > above && j < EACH; above += of_cell[j++]) {
+        if (rank <= above + of_cell[j]) { /* one thread has it */
+            top->kth = top->kth << (round == 0 ? 11 : 10) | (highest - j);
+            top->rank = rank - above;
+            top->equal = of_cell[j];
+        }
+    }
+}
+
+/* Notes that this block has counted patches [from, to); the block that counts the last patch of a unit picks its cell. */
+TG_DEVICE void finish_round(const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t from, uint32_t to, unsigned round)
+{
+    __shared__ uint32_t finished[PATCHES], finished_n;
+    __threadfence(); /* counts are seen before what follows */
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        finished_n = 0;
+        for (uint32_t i = from, next; i < to; i = next) {
+            candidates c = candidates_of(p, s, i);
+            for (next = i + 1; next < to && p.chunks[s.patches[next].chunk].unit == c.unit;) {
+                next++;
+            }
+            uint32_t all = s.units[c.unit].patch_n * (round + 1), top = s.units[c.unit].top;
+            if (c.top != nullptr && atomicAdd(&s.tops[top].done, next - i) + (next - i) == all) {
+                finished[finished_n++] = top;
+            }
+        }
+        __threadfence();
+    }
+    __syncthreads();
+    for (uint32_t i = 0; i < finished_n; i++) {
+        pick(&s.tops[finished[i]], s.cells + ((uint64_t)finished[i] * TG_GPU_ROUNDS + round) * TG_GPU_CELLS, round);
+        __syncthreads();
+    }
+}
+
 /* Patches of one unit are counted in shared memory first, since most keys are in few cells. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
     count(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end, unsigned round)
@@ -267,27 +314,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
             atomicAdd(&cells[i], shared_cells[i]);
         }
     }
-}
-
-/* A block a long unit: the cell of the k-th largest. A thread has two cells, the first one the highest. */
-__global__ static void __launch_bounds__(THREADS)
-    pick(tg_gpu_selection s, uint32_t first, uint32_t end, unsigned round)
-{
-    if (!is_in_launch(s, s.longs[blockIdx.x], first, end)) {
-        return;
-    }
-    tg_gpu_top *top = &s.tops[blockIdx.x];
-    const uint32_t *cells = s.cells + ((uint64_t)blockIdx.x * TG_GPU_ROUNDS + round) * TG_GPU_CELLS;
-    uint32_t cell = TG_GPU_CELLS - 1 - 2 * threadIdx.x;
-    uint64_t upper = cells[cell], lower = cells[cell - 1], total;
-    uint64_t above = tg_block_scan(upper + lower, &total), rank = top->rank;
-    __syncthreads(); /* all have read the rank */
-    if (rank > above && rank <= above + upper + lower) {
-        bool is_upper = rank <= above + upper;
-        top->kth = top->kth << (round == 0 ? 11 : 10) | (is_upper ? cell : cell - 1);
-        top->rank = rank - above - (is_upper ? 0 : upper);
-        top->equal = (uint32_t)(is_upper ? upper : lower);
-    }
+    finish_round(p, s, from, to, round);
 }
 
 /* Where not all candidates of the k-th magnitude are sent: their number in each patch. */
@@ -342,7 +369,10 @@ __global__ static void keep(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, u
     uint32_t kth = c.top->kth, words[WORDS], marks = 0, total, kept = 0, equal = 0;
     for (unsigned j = 0; j < WORDS; j++) {
         uint32_t at = (lane * WORDS + j) * 32, n = patch.n > at ? patch.n - at : 0;
-        words[j] = n == 0 ? 0 : c.keys != nullptr ? s.masks[patch.word_at + at / 32] : n < 32 ? (1u << n) - 1 : 0xffffffffu;
+        words[j] = n == 0              ? 0
+                   : c.keys != nullptr ? s.masks[patch.word_at + at / 32]
+                   : n < 32            ? (1u << n) - 1
+                                       : 0xffffffffu;
         marks += (uint32_t)__popc(words[j]);
     }
     uint32_t from = tg_warp_scan(marks, &total), i = from;
@@ -371,12 +401,18 @@ __global__ static void keep(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, u
 void tg_gpu_select_top(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end)
 {
     uint32_t blocks = (end - first + WARPS - 1) / WARPS;
-    if (s->short_n > 0) {
-        TG_LAUNCH(select_short, s->short_n, THREADS, p->stream, *p, *s, first, end);
+    const uint32_t *n = s->short_ns;
+    if (n[0] > 0) {
+        TG_LAUNCH(select_short<32>, n[0], 32, p->stream, *p, *s, first, end, 0);
+    }
+    if (n[1] > 0) {
+        TG_LAUNCH(select_short<128>, n[1], 128, p->stream, *p, *s, first, end, n[0]);
+    }
+    if (n[2] > 0) {
+        TG_LAUNCH(select_short<THREADS>, n[2], THREADS, p->stream, *p, *s, first, end, n[0] + n[1]);
     }
     for (unsigned round = 0; s->long_n > 0 && round < TG_GPU_ROUNDS; round++) {
         TG_LAUNCH(count, (end - first + PATCHES - 1) / PATCHES, WARPS * TG_WARP, p->stream, *p, *s, first, end, round);
-        TG_LAUNCH(pick, s->long_n, THREADS, p->stream, *s, first, end, round);
     }
     if (s->long_n > 0) {
         TG_LAUNCH(count_ties, blocks, WARPS * TG_WARP, p->stream, *p, *s, first, end);

@@ -28,7 +28,8 @@ static bool is_top(const tg_gpu_unit *u)
 /* The same for a plan and its parent: it depends on the recipe alone. */
 static bool has_bits(const tg_gpu_unit *u)
 {
-    bool follows = !is_drawn(u) && u->select != TG_GPU_SELECT_ALL && u->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
+    bool follows =
+        !is_drawn(u) && u->select != TG_GPU_SELECT_ALL && u->select_params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
     return u->select == TG_GPU_SELECT_RANDOMK || follows;
 }
 
@@ -38,10 +39,15 @@ static uint64_t unit_n(const tg_gpu_tables *t, const tg_gpu_unit *u)
     return u->piece_n == 0 ? 0 : pieces[u->piece_n - 1].at + pieces[u->piece_n - 1].n;
 }
 
-/* One chunk of at most TG_GPU_SHORT elements, which is all that the plan has of the unit. */
-static bool is_short(const tg_gpu_unit *u, const tg_gpu_chunk *chunk)
+/* Which size of short units a unit has, if one chunk is all that the plan has of it; TG_GPU_SHORTS: it is long. */
+static uint32_t size_of(const tg_gpu_unit *u, const tg_gpu_chunk *chunk)
 {
-    return chunk->n == u->hi - u->lo && chunk->n <= TG_GPU_SHORT;
+    static const uint32_t most[TG_GPU_SHORTS] = {TG_GPU_SHORT, TG_GPU_SHORT * 4, TG_GPU_SHORT * 32};
+    uint32_t size = chunk->n == u->hi - u->lo ? 0 : TG_GPU_SHORTS;
+    while (size < TG_GPU_SHORTS && chunk->n > most[size]) {
+        size++;
+    }
+    return size;
 }
 
 /* ---- patches --------------------------------------------------------------------------------------------------------------- */
@@ -113,7 +119,7 @@ typedef struct tables {
 
 typedef struct sizes {
     uint64_t words, bit_words;
-    uint32_t patch_n, short_n, long_n, drawn_n, far_n, ratio_n, draw_blocks;
+    uint32_t patch_n, short_n, short_ns[TG_GPU_SHORTS], long_n, drawn_n, far_n, ratio_n, draw_blocks;
 } sizes;
 
 static tables take_tables(bump *b, const tg_gpu_tables *t, const sizes *z)
@@ -207,25 +213,39 @@ static void sort_drawn(tables *to, sizes *z, const tg_gpu_tables *t)
     }
 }
 
-/* Units whose largest are selected: short ones and long ones. Each is counted at its first chunk. */
+/* Units whose largest are selected: short ones by their size, and long ones. Each is counted at its first chunk. */
 static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
 {
-    for (uint32_t c = 0; c < t->chunk_n; c++) {
-        const tg_gpu_chunk *chunk = &t->chunks[c];
-        const tg_gpu_unit *u = &t->units[chunk->unit];
-        if (!is_top(u) || chunk->at != u->lo) {
-            continue;
+    for (uint32_t size = 0; size <= TG_GPU_SHORTS; size++) {
+        bool is_short = size < TG_GPU_SHORTS;
+        uint32_t *list = is_short ? to->shorts : to->longs, *n = is_short ? &z->short_n : &z->long_n, before = *n;
+        for (uint32_t c = 0; c < t->chunk_n; c++) {
+            const tg_gpu_chunk *chunk = &t->chunks[c];
+            const tg_gpu_unit *u = &t->units[chunk->unit];
+            if (!is_top(u) || chunk->at != u->lo || size_of(u, chunk) != size) {
+                continue;
+            }
+            if (list != NULL) {
+                list[*n] = chunk->unit;
+            }
+            (*n)++;
         }
-        uint32_t *list = is_short(u, chunk) ? to->shorts : to->longs, *n = is_short(u, chunk) ? &z->short_n : &z->long_n;
-        if (list != NULL) {
-            list[*n] = chunk->unit;
+        if (is_short) {
+            z->short_ns[size] = *n - before;
         }
-        (*n)++;
     }
     for (uint32_t i = 0; to->units != NULL && i < z->long_n + z->short_n; i++) {
         uint32_t unit = i < z->long_n ? to->longs[i] : to->shorts[i - z->long_n];
         to->units[unit].top = i;
     }
+}
+
+/* Whether a patch is of the part of its unit that the plan has: an answer has one slice. */
+static bool is_had(const tables *to, const tg_gpu_tables *t, uint32_t patch)
+{
+    const tg_gpu_chunk *chunk = &t->chunks[to->patches[patch].chunk];
+    const tg_gpu_unit *u = &t->units[chunk->unit];
+    return chunk->at >= u->lo && chunk->at < u->hi;
 }
 
 /* Patches by unit. Chunks of a unit are in order, though not side by side. */
@@ -236,7 +256,7 @@ static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
         to->units[i].patch_n = 0;
     }
     for (uint32_t i = 0; i < z->patch_n; i++) {
-        to->units[t->chunks[to->patches[i].chunk].unit].patch_n++;
+        to->units[t->chunks[to->patches[i].chunk].unit].patch_n += is_had(to, t, i) ? 1 : 0;
     }
     for (uint32_t i = 0; i < t->unit_n; i++) {
         to->units[i].patch_first = at;
@@ -245,7 +265,9 @@ static void sort_patches(tables *to, const sizes *z, const tg_gpu_tables *t)
     }
     for (uint32_t i = 0; i < z->patch_n; i++) {
         tg_gpu_selected *s = &to->units[t->chunks[to->patches[i].chunk].unit];
-        to->unit_patches[s->patch_first + s->patch_n++] = i;
+        if (is_had(to, t, i)) {
+            to->unit_patches[s->patch_first + s->patch_n++] = i;
+        }
     }
 }
 
@@ -282,6 +304,7 @@ static void note_routes(tg_gpu_selection *s, const tg_gpu_tables *t)
         const tg_gpu_unit *u = &t->units[i];
         s->routes |= 1u << u->route;
         s->has_long_bins |= u->bin > TG_GPU_PATCH ? 1 : 0;
+        s->has_indices |= is_sparse(u) && u->coordinates == TG_AT_INDICES ? 1 : 0;
     }
 }
 
@@ -312,6 +335,7 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
                               .far_n = z.far_n,
                               .ratio_n = z.ratio_n,
                               .draw_blocks = z.draw_blocks};
+    memcpy(out->short_ns, z.short_ns, sizeof z.short_ns);
     take_state(out, &there, t, &z, parent);
     note_routes(out, t);
 }

@@ -21,7 +21,8 @@ static void clear_sums(const adding *a)
         const tg_chunk *chunk = &grid->chunks[i];
         const tg_unit_plan *u = &a->run->plan->units[chunk->unit];
         if (u->coordinates != TG_AT_EVERY || u->route == TG_ROUTE_NONE) {
-            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0, chunk->n * sizeof(float));
+            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0,
+                        chunk->n * sizeof(float));
         }
     }
 }
@@ -55,10 +56,15 @@ static void hash_body(const adding *a, size_t b)
     tg_gpu_take_hashes(a->bodies[b].hashes + 1, a->run, a->cell);
 }
 
+static uint32_t group_of(const adding *a)
+{
+    return a->cell / a->run->plan->grid->slices;
+}
+
 static void deliver(const adding *a, const tg_sink *sink, float share)
 {
-    void *const *averages = sink->averages == NULL ? NULL : (void *const *)tg_gpu_upload_pointers(
-                                                                a->run, (const void *const *)sink->averages);
+    void *const *averages =
+        (void *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->averages);
     tg_gpu_deliver(&a->pass, averages, sink->flat, sink->divisor, share, (uint32_t)a->body_n);
 }
 
@@ -99,7 +105,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
 {
     tg_gpu_verdict verdict = {0};
     tg_detail why;
-    a->pass.added = (float *const *)tg_gpu_upload_pointers(a->run, (const void *const *)sink->added);
+    a->pass.added = (float *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->added);
     add_body(a, 0, sink->weight, false);
     if (!hashes) {
         return true;

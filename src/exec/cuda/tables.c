@@ -8,7 +8,8 @@
 _Static_assert((int)TG_GPU_ROUTE_LEADER == (int)TG_ROUTE_LEADER && (int)TG_GPU_ROUTE_SCALED == (int)TG_ROUTE_SCALED &&
                    (int)TG_GPU_ROUTE_PLAIN == (int)TG_ROUTE_PLAIN,
                "routes");
-_Static_assert((int)TG_GPU_AT_INDICES == (int)TG_AT_INDICES && (int)TG_GPU_VALUES_SIGNS == (int)TG_VALUES_SIGNS, "kinds");
+_Static_assert((int)TG_GPU_AT_INDICES == (int)TG_AT_INDICES && (int)TG_GPU_VALUES_SIGNS == (int)TG_VALUES_SIGNS,
+               "kinds");
 _Static_assert((int)TG_GPU_SCALE_ONE == (int)TG_SCALE_ONE && (int)TG_GPU_SCALE_NONE == (int)TG_SCALE_NONE, "scales");
 
 /* Parameters that kernels use; parts in frames have no more. */
@@ -55,9 +56,11 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
         out->group_n = g.symbols;
         out->group_bits = g.bits;
     }
-    take_params(out->feedback_params, sizeof out->feedback_params / sizeof(double), &s->feedback->part, s->feedback_params);
+    take_params(out->feedback_params, sizeof out->feedback_params / sizeof(double), &s->feedback->part,
+                s->feedback_params);
     take_params(out->select_params, sizeof out->select_params / sizeof(double), &s->select->part, s->select_params);
-    take_params(out->quantize_params, sizeof out->quantize_params / sizeof(double), &s->quantize->part, s->quantize_params);
+    take_params(out->quantize_params, sizeof out->quantize_params / sizeof(double), &s->quantize->part,
+                s->quantize_params);
     take_params(out->symbol_params, sizeof out->symbol_params / sizeof(double), &s->symbol->part, s->symbol_params);
 }
 
@@ -111,9 +114,6 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
 
 const char *tg_gpu_lacks(const tg_gpu_unit *u)
 {
-    if (u->feedback == TG_GPU_FEEDBACK_MOMENTUM && u->feedback_params[1] > 0) {
-        return "momentum with clip";
-    }
     if (u->coordinates == TG_AT_LEADER || u->route == TG_ROUTE_LEADER) {
         return "coords=shared of a selection by data";
     }

@@ -96,6 +96,9 @@ typedef struct tg_gpu_space {
     float *clips;        /* of each unit: the factor that bounds the norm of its gradient */
     uint32_t *overflows; /* of each chunk: whether an average is not finite */
     float *sums;         /* one an element of the domain, while bodies are summed */
+    uint8_t *slots;      /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
+    uint64_t slot_len;
+    uint32_t slot_n;
 } tg_gpu_space;
 
 /* What all kernels of a pass are given, by value. Chunks are numbered in the grid; a launch covers [first, first + chunk_n). */

@@ -21,11 +21,13 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     float (&v)[TG_LANE_N]; /* the leaf that was loaded last */
     float limit;           /* magnitudes are clipped to it */
     unsigned warp, lane;
+    uint32_t largest_key; /* of all values, before they are clipped */
+    uint8_t *scratch;     /* of a quantizer that needs some */
 
     __device__ __forceinline__ tg_team(const tg_gpu_pass &pass, const tg_gpu_bucket &bucket, tg_team_space &shared,
                                        float (&values)[TG_LANE_N])
         : p(pass), b(bucket), space(shared), v(values), limit(INFINITY), warp(threadIdx.x / TG_WARP),
-          lane(threadIdx.x % TG_WARP)
+          lane(threadIdx.x % TG_WARP), largest_key(0), scratch(nullptr)
     {
     }
 
@@ -39,6 +41,12 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         return value > limit ? limit : value < -limit ? -limit : value;
     }
 
+    /* Whether a leaf has all its values, and they are not clipped. */
+    __device__ __forceinline__ bool is_whole(unsigned leaf) const
+    {
+        return (leaf + 1) * TG_LEAF_N <= b.n && limit == INFINITY;
+    }
+
     /* use(leaf), once this warp has the leaf in v. */
     template <class Use> __device__ __forceinline__ void each_leaf(Use use)
     {
@@ -48,7 +56,7 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
             }
         } else {
             for (unsigned leaf = warp; leaf < leaves(); leaf += WARPS) {
-                tg_load_leaf(v, p, b, leaf);
+                (void)tg_load_leaf(v, p, b, leaf);
                 use(leaf);
             }
         }
@@ -121,17 +129,20 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         return count;
     }
 
-    /* The largest key of all values, before they are clipped. */
-    __device__ __forceinline__ uint32_t largest_key()
+    /* Loads all values, and finds the largest key of them. */
+    __device__ __forceinline__ void load()
     {
         uint32_t key = 0;
-        each_leaf([&](unsigned) {
-            TG_UNROLL
-            for (unsigned k = 0; k < TG_LANE_N; k++) {
-                key = max(key, tg_key(v[k]));
-            }
-        });
-        return most(key);
+        for (unsigned leaf = warp; leaf < leaves(); leaf += WARPS) {
+            key = max(key, tg_load_leaf(v, p, b, leaf));
+        }
+        largest_key = most(key);
+    }
+
+    /* The largest magnitude of clipped values, which are finite. */
+    __device__ __forceinline__ float largest() const
+    {
+        return fminf(__uint_as_float(largest_key), limit);
     }
 
     /* The sum by leaves of term(value), which is 0 of 0. */

@@ -1,10 +1,10 @@
 /* Selected values in fixed bytes: fp32, fp16 and bf16, to the frame or to where a coder reads, and what the decoder makes of them
- * out of the residual. A block takes as many values as a tile has elements. */
+ * out of the residual. Several blocks share a chunk. */
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
 
-enum { THREADS = 256, EACH = TG_GPU_TILE / THREADS };
+enum { THREADS = 256, BLOCKS = 2048, SHARE_MAX = 64 };
 
 /* A value as bytes; returns what a decoder makes of them. */
 TG_DEVICE float put(uint8_t *out, unsigned quantize, float value)
@@ -29,23 +29,20 @@ TG_DEVICE float put(uint8_t *out, unsigned quantize, float value)
     }
 }
 
-__global__ static void __launch_bounds__(THREADS) encode(tg_gpu_pass p)
+/* `share` blocks a chunk. */
+__global__ static void __launch_bounds__(THREADS) encode(tg_gpu_pass p, uint32_t share)
 {
-    const tg_gpu_tile &tile = p.tiles[blockIdx.x];
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
+    uint32_t number = p.first + blockIdx.x / share, part = blockIdx.x % share;
+    const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    tg_view *v = &p.space.views[tile.chunk];
+    tg_view *v = &p.space.views[number];
     bool is_sparse = u.route >= TG_GPU_ROUTE_LISTED && u.route <= TG_GPU_ROUTE_BINS;
-    if (!is_sparse || u.plain_len == 0 || tile.from >= v->count) {
+    if (!is_sparse || u.plain_len == 0) {
         return;
     }
     bool is_coded = u.values == TG_GPU_VALUES_WORDS;
-    uint8_t *out = is_coded ? p.space.words + 4 * chunk.element_at : p.space.out[tile.chunk] + v->symbols;
-    for (unsigned j = 0; j < EACH; j++) {
-        uint32_t i = tile.from + j * THREADS + threadIdx.x;
-        if (i >= v->count) {
-            break;
-        }
+    uint8_t *out = is_coded ? p.space.words + 4 * chunk.element_at : p.space.out[number] + v->symbols;
+    for (uint32_t i = part * THREADS + threadIdx.x; i < v->count; i += share * THREADS) {
         float decoded = put(out + (uint64_t)i * u.plain_len, u.quantize, p.space.values[chunk.element_at + i]);
         if (u.planes > 0) {
             uint64_t at = chunk.at + p.space.positions[chunk.element_at + i];
@@ -53,14 +50,16 @@ __global__ static void __launch_bounds__(THREADS) encode(tg_gpu_pass p)
             tg_store_residual(p, u, tg_piece_at(p, u, at), left, at);
         }
     }
-    if (tile.from == 0 && threadIdx.x == 0 && !is_coded) {
+    if (part == 0 && threadIdx.x == 0 && !is_coded) {
         v->indices = v->symbols + (uint64_t)v->count * u.plain_len;
     }
 }
 
 void tg_gpu_encode_values(const tg_gpu_pass *p)
 {
-    if (p->tile_n > 0) {
-        TG_LAUNCH(encode, p->tile_n, THREADS, p->stream, *p);
+    uint32_t share = p->chunk_n == 0 ? 0 : BLOCKS / p->chunk_n + 1;
+    share = share < SHARE_MAX ? share : (uint32_t)SHARE_MAX;
+    if (p->chunk_n > 0) {
+        TG_LAUNCH(encode, p->chunk_n * share, THREADS, p->stream, *p, share);
     }
 }

@@ -12,11 +12,6 @@ TG_DEVICE bool tg_is_nan(float x)
     return tg_key(x) > TG_KEY_INF;
 }
 
-TG_DEVICE float tg_quiet(float nan)
-{
-    return __uint_as_float(__float_as_uint(nan) | 0x400000u);
-}
-
 /* The result of an operation on two numbers, or the NaN among them; that of no NaN is -NaN. */
 TG_DEVICE float tg_with_nan(float result, float a, float b)
 {

@@ -22,7 +22,8 @@ static bool are_known(const tg_run *run, const tg_plan *plan, uint32_t from, uin
 }
 
 /* Where chunks of the cells are written. Returns whether the device has the same places from an earlier pass. */
-static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to, bool in_place)
+static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
+                         bool in_place)
 {
     const tg_grid *grid = plan->grid;
     const tg_gpu_workspace *w = run->work;
@@ -110,7 +111,8 @@ static void measure_bodies(tg_body *bodies, tg_run *run, const tg_plan *plan, ui
 static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 {
     const tg_grid *grid = plan->grid;
-    for (size_t i = grid->unit_first[group]; (plan->holds & TG_HAS_VALUES) != 0 && i < grid->unit_first[group + 1]; i++) {
+    for (size_t i = grid->unit_first[group]; (plan->holds & TG_HAS_VALUES) != 0 && i < grid->unit_first[group + 1];
+         i++) {
         run->stats[grid->units[i]] = (tg_unit_stats){0};
     }
 }
@@ -118,7 +120,8 @@ static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
 /* Moves and hashes chunks, cell by cell. */
-static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to, bool in_place)
+static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
+                         bool in_place)
 {
     tg_gpu_workspace *w = run->work;
     for (uint32_t s = from; s < to; s++) {
@@ -145,7 +148,7 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     w->held = NULL;
     p.space.views = w->written.device;
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, source->grads);
+    p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
     bool same_places = place_chunks(run, plan, bodies, from, to, known);
     bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws;
     if (!is_laid_out) {
@@ -170,8 +173,8 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     return TG_OK;
 }
 
-void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
-                 size_t front_len)
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len)
 {
     const tg_grid *grid = plan->grid;
     uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + cell;

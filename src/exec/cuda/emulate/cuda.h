@@ -124,6 +124,10 @@ template <class T> static inline T __ldg(const T *at)
 {
     return *at;
 }
+template <class T> static inline T __ldcg(const T *at)
+{
+    return *at;
+}
 template <class T> static inline T __ldcs(const T *at)
 {
     return *at;

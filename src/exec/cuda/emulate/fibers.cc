@@ -1,6 +1,8 @@
 /* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. */
 #include "exec/cuda/emulate/cuda.h"
 
+#include "exec/cuda/emulate/calls.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -194,10 +196,12 @@ void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *co
     running = b;
     blockDim.x = threads;
     gridDim.x = blocks;
+    tg_emulated_unlock();
     for (unsigned i = 0; i < blocks; i++) {
         blockIdx.x = i;
         run_block(b, threads);
     }
+    tg_emulated_lock();
 }
 
 /* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
