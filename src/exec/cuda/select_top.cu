@@ -70,7 +70,7 @@ TG_DEVICE uint32_t estimate(const tg_gpu_pass &p, uint32_t unit, uint64_t k)
     const tg_gpu_unit &u = p.units[unit];
     uint64_t n = u.hi - u.lo;
     double expected = (double)SAMPLE * (double)k / (double)n, rank = expected + 4 * sqrt(expected) + 8;
-    if (n < SAMPLED_FROM || rank >= SAMPLE) {
+    if (n < SAMPLED_FROM || rank >= (double)SAMPLE) {
         return 0;
     }
     uint32_t keys[SAMPLE_EACH];
