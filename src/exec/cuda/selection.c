@@ -214,7 +214,7 @@ static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
     for (uint32_t c = 0; c < t->chunk_n; c++) {
         const tg_gpu_chunk *chunk = &t->chunks[c];
         const tg_gpu_unit *u = &t->units[chunk->unit];
-        if (!is_top(u) || chunk->at != u->lo) {
+        if (!is_top(u) || chunk->at != u->lo || u->lo == u->hi) { /* an answer may have nothing of a unit */
             continue;
         }
         uint32_t *list = is_short(u, chunk) ? to->shorts : to->longs,
