@@ -170,10 +170,10 @@ static void write_and_compare(const pack *k)
         const tg_view *v = &views[i];
         if (v->mode != s->mode || v->index_len != s->len || v->is_joint != s->is_joint ||
             (s->is_joint && v->indices != v->symbols) || memcmp(outs[i] + v->indices, s->bytes, s->len) != 0) {
-            fail_msg("pack %u: %u of %u elements: mode %u, %u bytes, not mode %u, %u bytes, or they differ", k->id, s->count, s->n,
-                     v->mode, v->index_len, s->mode, s->len);
+            fail_msg("pack %u: %u of %u elements: mode %u, %u bytes, not mode %u, %u bytes, or they differ", k->id,
+                     s->count, s->n, v->mode, v->index_len, s->mode, s->len);
         }
-        if (s->mode != TG_MODE_RANS) { /* which replaces a longer code */
+        if (s->mode != TG_MODE_RANS) {                            /* which replaces a longer code */
             assert_int_equal(outs[i][v->indices + s->len], 0x5a); /* nothing after them is touched */
         }
     }
@@ -242,7 +242,8 @@ static void read_and_compare(const pack *k)
     for (uint32_t i = 0; i < CHUNKS; i++) {
         const sample *s = &samples[i];
         memcpy(body + at, s->bytes, s->len);
-        views[i] = (tg_view){.indices = at, .count = s->count, .index_len = (uint16_t)s->len, .mode = s->mode, .is_joint = s->is_joint};
+        views[i] = (tg_view){
+            .indices = at, .count = s->count, .index_len = (uint16_t)s->len, .mode = s->mode, .is_joint = s->is_joint};
         at += s->len + i % 3;
     }
     tg_gpu_read_indices(&pass, body, &selection);
@@ -251,8 +252,8 @@ static void read_and_compare(const pack *k)
         bool sound = is_sound(s, k);
         first_bad = !sound && i < first_bad ? i : first_bad;
         if (views[i].count != (sound ? s->count : 0)) {
-            fail_msg("pack %u%s: %u of %u elements, mode %u, %u bytes: the host finds them %s", k->id, k->has_rans ? " with rans" : "",
-                     s->count, s->n, s->mode, s->len, sound ? "sound" : "damaged");
+            fail_msg("pack %u%s: %u of %u elements, mode %u, %u bytes: the host finds them %s", k->id,
+                     k->has_rans ? " with rans" : "", s->count, s->n, s->mode, s->len, sound ? "sound" : "damaged");
         }
         if (sound && s->count > 0) {
             compare_sound(s, i);

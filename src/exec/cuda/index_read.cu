@@ -132,7 +132,8 @@ TG_DEVICE uint32_t entry_at(const tg_indices &x, uint32_t i, uint32_t place_bits
 /* The cells by which an entry advances depend on the entry before it alone, so cells are prefix sums. */
 TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, uint32_t place_bits)
 {
-    uint32_t entry_len = (place_bits + 2) / 8, entries = x.len / entry_len, cells = 0, values = 0, mask = (1u << place_bits) - 1;
+    uint32_t entry_len = (place_bits + 2) / 8, entries = x.len / entry_len, cells = 0, values = 0,
+             mask = (1u << place_bits) - 1;
     bool is_bad = x.len % entry_len != 0;
     for (uint32_t first = 0; first < entries; first += THREADS) {
         uint32_t i = first + threadIdx.x, all_cells, all_values;
@@ -143,7 +144,8 @@ TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, 
         uint32_t here = cells + tg_block_scan(advance, &all_cells) + advance;
         uint32_t number = values + tg_block_scan(code != 0 ? 1u : 0u, &all_values);
         if (code != 0) {
-            bool is_sound = code != 3 && place < cell && here <= x.n / cell && here * cell + place < x.n && number < x.count;
+            bool is_sound =
+                code != 3 && place < cell && here <= x.n / cell && here * cell + place < x.n && number < x.count;
             is_bad = is_bad || !is_sound;
             if (is_sound) {
                 x.positions[number] = here * cell + place;

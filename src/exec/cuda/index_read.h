@@ -5,7 +5,7 @@
 #include "exec/cuda/bit_stream.h"
 #include "exec/cuda/scan.h"
 
-enum { TG_INDEX_THREADS = 256 };
+enum { TG_INDEX_THREADS = 512 };
 
 typedef struct tg_indices {
     uint32_t *positions; /* where they go */
@@ -92,7 +92,7 @@ TG_DEVICE bool tg_rice_ends_well(const tg_bit_stream &s, uint32_t at)
 
 TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t k)
 {
-    enum { LEAST = 128 }; /* bits of a thread */
+    enum { LEAST = 64 }; /* bits of a thread */
     __shared__ uint32_t words[TG_STREAM_WORDS];
     tg_bit_stream s = tg_stream_open(words, x.bytes, x.len);
     uint32_t share = (x.len * 8 + TG_INDEX_THREADS - 1) / TG_INDEX_THREADS, codes;

@@ -345,8 +345,8 @@ TG_DEVICE uint32_t put_joint(uint8_t *out, const uint8_t *symbols, const marks &
 /* ---- chunks ----------------------------------------------------------------------------------------------------------------- */
 
 /* Indices of a chunk that has some; returns their length. */
-TG_DEVICE uint32_t put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p, const tg_gpu_chunk &chunk,
-                               uint8_t *mode, bool *is_joint)
+TG_DEVICE uint32_t put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p,
+                               const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     marks m = {p.space.positions + chunk.element_at, v->count, chunk.n};

@@ -21,6 +21,7 @@ TG_DEVICE float tg_from_order(uint32_t key)
 
 struct tg_levels : tg_rounding {
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr unsigned BLOCKS = 6;
     const float *levels; /* as the decoder sees them, times scale */
     const float *sent;   /* as the decoder sees them */
     uint32_t level_n;

@@ -15,6 +15,7 @@ TG_DEVICE float next_below(float x)
 struct two_means {
     static constexpr unsigned KIND = TG_KIND_TWO_MEANS;
     static constexpr bool DRAWS = false, CHECKS = true, IS_WIDE = false;
+    static constexpr unsigned BLOCKS = 8;
     struct choice {
         bool is_above;
         unsigned lower, upper;

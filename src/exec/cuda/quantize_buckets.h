@@ -5,6 +5,7 @@
  *
  *     KIND, DRAWS, CHECKS          its kind; whether it rounds at random; whether its values must be finite
  *     IS_WIDE                      whether its symbols usually take 2 bytes
+ *     BLOCKS                       blocks of short buckets that share an SM, which limits registers
  *     number_len(unit)             bytes of each number that travels with a bucket
  *     fit(team, unit)              all threads: computes what the values share
  *     write(side)                  one thread: writes it
@@ -27,6 +28,7 @@ typedef struct tg_choice {
 
 /* What quantizers that compare in binary32 share. */
 struct tg_rounding {
+    static constexpr unsigned BLOCKS = 8;
     typedef tg_choice choice;
 
     static __device__ __forceinline__ unsigned decide(const tg_choice &c, uint32_t draw)
@@ -197,7 +199,7 @@ TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t bl
 }
 
 template <class Q, unsigned WARPS, bool IS_RESIDENT>
-__global__ static void __launch_bounds__(WARPS *TG_WARP)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS : 1)
     tg_quantize_kernel(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
     __shared__ tg_team_space space;

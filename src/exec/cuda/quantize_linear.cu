@@ -18,6 +18,7 @@ TG_DEVICE float from_order(uint32_t key)
 struct linear {
     static constexpr unsigned KIND = TG_KIND_LINEAR;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr unsigned BLOCKS = 8;
     enum { S, BUCKET, CLIP };
     struct choice {
         double fraction;

@@ -4,6 +4,7 @@
 struct natural {
     static constexpr unsigned KIND = TG_KIND_NATURAL;
     static constexpr bool DRAWS = true, CHECKS = false, IS_WIDE = true;
+    static constexpr unsigned BLOCKS = 10;
     struct choice {
         uint32_t fraction; /* of the way to the upper one */
         unsigned lower, upper;

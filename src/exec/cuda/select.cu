@@ -20,7 +20,8 @@ TG_DEVICE uint32_t marks_before(const tg_gpu_selection &s, uint32_t number, uint
 }
 
 /* What becomes of a selected element. */
-TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t position, uint32_t number, bool with_values)
+TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t position, uint32_t number,
+                    bool with_values)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     p.space.positions[chunk.element_at + number] = position;
@@ -32,9 +33,7 @@ TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t po
     if (u.gain != 1.0f) {
         float scaled = u.gain * value;
         bool overflows = !tg_is_finite(scaled) && tg_is_finite(value);
-        value = overflows        ? copysignf(TG_FLOAT_MAX, value)
-                : value != value ? __uint_as_float(__float_as_uint(value) | 0x00400000u) /* a GPU would drop its payload */
-                                 : scaled;
+        value = overflows ? copysignf(TG_FLOAT_MAX, value) : value != value ? tg_quiet(value) : scaled;
     }
     p.space.values[chunk.element_at + number] = value;
     if (u.planes > 1) {
@@ -51,8 +50,8 @@ typedef struct listing {
 } listing;
 
 /* Few marks: each lane writes the places of its own, then lanes take places in turn, so that stores are side by side. */
-TG_DEVICE void list_few(const tg_gpu_pass &p, const listing &l, const uint32_t (&words)[WORDS], uint32_t from, uint32_t count,
-                        uint16_t *places)
+TG_DEVICE void list_few(const tg_gpu_pass &p, const listing &l, const uint32_t (&words)[WORDS], uint32_t from,
+                        uint32_t count, uint16_t *places)
 {
     unsigned lane = threadIdx.x % TG_WARP;
     for (unsigned j = 0; j < WORDS; j++) {
@@ -96,7 +95,8 @@ __global__ static void __launch_bounds__(THREADS)
     const tg_gpu_patch &patch = s.patches[number];
     const tg_gpu_chunk &chunk = p.chunks[patch.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    bool is_last = patch.at + patch.n == chunk.n, is_known = u.route == TG_GPU_ROUTE_DRAWN && u.coordinates != TG_GPU_AT_INDICES;
+    bool is_last = patch.at + patch.n == chunk.n,
+         is_known = u.route == TG_GPU_ROUTE_DRAWN && u.coordinates != TG_GPU_AT_INDICES;
     if ((s.counts[number] == 0 && !(is_last && with_values)) || (!with_values && !is_known)) {
         return;
     }

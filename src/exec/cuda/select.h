@@ -15,11 +15,12 @@ extern "C" {
 #endif
 
 enum {
-    TG_GPU_PATCH = 4096,      /* elements of a patch, unless a bin is longer */
-    TG_GPU_BIN_MAX = 16384,  /* elements of the longest bin */
-    TG_GPU_SHORT = 16384,    /* elements of a unit whose largest are found by one block */
+    TG_GPU_PATCH = 4096,       /* elements of a patch, unless a bin is longer */
+    TG_GPU_BIN_MAX = 16384,    /* elements of the longest bin */
+    TG_GPU_SHORTS = 3,         /* sizes of units whose largest are found by one block, of 1, 4 or 32 warps: */
+    TG_GPU_SHORT = 512,        /* up to so many elements, or 4 or 32 times as many */
     TG_GPU_DRAW_ALONE = 65536, /* elements of a unit that one block draws from */
-    TG_GPU_ROUNDS = 3,       /* in which the k-th largest magnitude of a longer unit is found, by up to 11 bits each */
+    TG_GPU_ROUNDS = 3, /* in which the k-th largest magnitude of a longer unit is found, by up to 11 bits each */
     TG_GPU_CELLS = 1 << 11
 };
 
@@ -27,40 +28,41 @@ enum {
  * them, bits are counted from the first bin on. */
 typedef struct tg_gpu_patch {
     uint32_t chunk, at, n, skip;
-    uint32_t first;   /* patch of the chunk */
+    uint32_t first; /* patch of the chunk */
     uint32_t zero;
     uint64_t word_at; /* of its mask */
 } tg_gpu_patch;
 
 /* What selection knows of a unit. */
 typedef struct tg_gpu_selected {
-    uint64_t n;                   /* elements of the whole unit, in all slices */
-    uint64_t bit_at;              /* of the unit in `bits`, in words, if its coordinates are drawn or the leader's */
-    uint32_t patch_first, patch_n;  /* its patches in `unit_patches` */
-    uint32_t top;                 /* in `tops`, if the largest are selected */
-    uint32_t ratio;               /* in `ratios`, likewise */
+    uint64_t n;                    /* elements of the whole unit, in all slices */
+    uint64_t bit_at;               /* of the unit in `bits`, in words, if its coordinates are drawn or the leader's */
+    uint32_t patch_first, patch_n; /* its patches in `unit_patches` */
+    uint32_t top;                  /* in `tops`, if the largest are selected */
+    uint32_t ratio;                /* in `ratios`, likewise */
 } tg_gpu_selected;
 
 /* The state of a unit whose largest magnitudes are selected. */
 typedef struct tg_gpu_top {
     uint64_t k;
     unsigned long long found; /* elements that reach the bound */
-    uint64_t rank;            /* of the k-th largest among the keys that begin as it does; at last how many that equal it are sent */
-    uint32_t bound;           /* a magnitude key; smaller ones were not marked */
-    uint32_t kth;             /* the k-th largest key: its upper bits, as many as are known */
-    uint32_t equal;           /* keys that begin as it does */
-    uint32_t done;            /* patches that were counted, in all rounds */
+    uint64_t
+        rank; /* of the k-th largest among the keys that begin as it does; at last how many that equal it are sent */
+    uint32_t bound; /* a magnitude key; smaller ones were not marked */
+    uint32_t kth;   /* the k-th largest key: its upper bits, as many as are known */
+    uint32_t equal; /* keys that begin as it does */
+    uint32_t done;  /* patches that were counted, in all rounds */
 } tg_gpu_top;
 
 /* The block of a unit with randomblock, as ranges [from, to); and what is left to draw with randomk. */
 typedef struct tg_gpu_drawing {
-    uint64_t key;      /* of the stream */
+    uint64_t key; /* of the stream */
     uint64_t from[2], to[2];
-    uint64_t wanted;   /* different numbers that are to be drawn */
-    uint64_t drawn;    /* draws so far */
+    uint64_t wanted;          /* different numbers that are to be drawn */
+    uint64_t drawn;           /* draws so far */
     unsigned long long found; /* different ones among them */
-    uint64_t batch;    /* draws of this round */
-    uint32_t is_inverse; /* what was drawn is what is left out */
+    uint64_t batch;           /* draws of this round */
+    uint32_t is_inverse;      /* what was drawn is what is left out */
     uint32_t zero;
 } tg_gpu_drawing;
 
@@ -69,25 +71,26 @@ struct tg_gpu_selection {
     const tg_gpu_patch *patches;
     const tg_gpu_selected *units;
     const uint32_t *unit_patches; /* patches of all units, in the order of elements */
-    const uint32_t *shorts;     /* units whose largest are found by one block */
-    const uint32_t *longs;      /* units whose largest are found by many */
-    const uint32_t *drawns;     /* units whose coordinates are drawn */
-    uint32_t *masks;            /* of patches */
-    uint32_t *counts;           /* of selected elements, by patch */
-    uint32_t *ties;             /* of elements of exactly the k-th magnitude, by patch */
-    uint32_t *known_n;          /* coordinates that are drawn or the leader's, by chunk */
-    uint32_t *bits;             /* of units whose coordinates are known */
-    tg_gpu_drawing *drawings;   /* by unit; NULL: none is drawn */
-    tg_gpu_top *tops;           /* of longs, then of shorts */
-    uint32_t *cells;            /* of longs: numbers of keys by their upper, middle and lower bits */
+    const uint32_t *shorts;       /* units whose largest are found by one block, smaller sizes first */
+    const uint32_t *longs;        /* units whose largest are found by many */
+    const uint32_t *drawns;       /* units whose coordinates are drawn */
+    uint32_t *masks;              /* of patches */
+    uint32_t *counts;             /* of selected elements, by patch */
+    uint32_t *ties;               /* of elements of exactly the k-th magnitude, by patch */
+    uint32_t *known_n;            /* coordinates that are drawn or the leader's, by chunk */
+    uint32_t *bits;               /* of units whose coordinates are known */
+    tg_gpu_drawing *drawings;     /* by unit; NULL: none is drawn */
+    tg_gpu_top *tops;             /* of longs, then of shorts */
+    uint32_t *cells;              /* of longs: numbers of keys by their upper, middle and lower bits */
 
     /* host memory */
     const uint32_t *patch_first; /* of each chunk, and one more */
-    const double *ratios;       /* parameters of topk that occur, 8 each */
-    uint32_t short_n, long_n, drawn_n, far_n, ratio_n; /* far_n of `drawns`, the first ones, are drawn by many blocks */
-    uint32_t routes;            /* bit r: some unit takes route r */
+    const double *ratios;        /* parameters of topk that occur, 8 each */
+    uint32_t short_n, short_ns[TG_GPU_SHORTS], long_n, drawn_n, far_n,
+        ratio_n;                         /* far_n of `drawns`, the first ones, are drawn by many blocks */
+    uint32_t routes;                     /* bit r: some unit takes route r */
     uint32_t has_long_bins, has_indices; /* some bin is longer than a patch; some unit's indices are in frames */
-    uint32_t draw_blocks;       /* a unit, in a round of drawing */
+    uint32_t draw_blocks;                /* a unit, in a round of drawing */
 };
 
 /* The tables of a plan, in host memory. */

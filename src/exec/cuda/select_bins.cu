@@ -59,7 +59,8 @@ TG_DEVICE tg_region bins_of(const tg_gpu_pass &p, const tg_gpu_patch &patch)
 }
 
 /* Stores the marks of a patch: words of this warp in its lanes, and their number. */
-TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch, uint32_t number_of_patch, uint32_t word)
+TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch, uint32_t number_of_patch,
+                           uint32_t word)
 {
     uint32_t lane = threadIdx.x % TG_WARP, number = threadIdx.x / TG_WARP * TG_EACH + lane;
     if (lane < TG_EACH && number * TG_WARP < patch.skip + patch.n) {
@@ -72,8 +73,8 @@ TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch,
 }
 
 /* The chunk with a bin's first element notes its maximum. */
-TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_region &r, const tg_gpu_patch &patch, uint32_t b,
-                            uint32_t largest)
+TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_region &r, const tg_gpu_patch &patch,
+                            uint32_t b, uint32_t largest)
 {
     uint32_t at = b * u.bin;
     if (maxima != nullptr && at >= patch.skip && at < patch.skip + patch.n) {

@@ -50,8 +50,8 @@ TG_DEVICE uint64_t entries_of(double ratio, uint64_t n)
 }
 
 /* Whether a unit is drawn now. */
-TG_DEVICE bool is_drawn_now(const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t unit, uint32_t first, uint32_t end,
-                            bool own_too)
+TG_DEVICE bool is_drawn_now(const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t unit, uint32_t first,
+                            uint32_t end, bool own_too)
 {
     uint32_t patch = s.units[unit].patch_n == 0 ? end : s.unit_patches[s.units[unit].patch_first];
     return patch >= first && patch < end && (own_too || p.units[unit].coordinates == TG_GPU_AT_DRAWN);
@@ -88,8 +88,8 @@ __global__ static void start(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, 
 }
 
 /* Draws a share of a round; returns how many numbers were new to this thread. */
-TG_DEVICE uint32_t draw_some(uint32_t *bits, const tg_gpu_drawing &d, uint64_t n, uint64_t drawn, uint64_t batch, uint64_t from,
-                             uint64_t step)
+TG_DEVICE uint32_t draw_some(uint32_t *bits, const tg_gpu_drawing &d, uint64_t n, uint64_t drawn, uint64_t batch,
+                             uint64_t from, uint64_t step)
 {
     uint32_t found = 0;
     for (uint64_t i = from; i < batch; i += step) {
@@ -109,7 +109,8 @@ __global__ static void clear_far(tg_gpu_pass p, tg_gpu_selection s, uint32_t fir
     }
     uint64_t words = (s.units[unit].n + 31) / 32;
     uint32_t *bits = s.bits + s.units[unit].bit_at;
-    for (uint64_t w = blockIdx.x % s.draw_blocks * THREADS + threadIdx.x; w < words; w += (uint64_t)s.draw_blocks * THREADS) {
+    for (uint64_t w = blockIdx.x % s.draw_blocks * THREADS + threadIdx.x; w < words;
+         w += (uint64_t)s.draw_blocks * THREADS) {
         bits[w] = 0;
     }
 }
@@ -122,7 +123,8 @@ __global__ static void draw_far(tg_gpu_pass p, tg_gpu_selection s, uint32_t firs
     }
     tg_gpu_drawing *d = &s.drawings[unit];
     uint64_t from = blockIdx.x % s.draw_blocks * THREADS + threadIdx.x, step = (uint64_t)s.draw_blocks * THREADS;
-    uint32_t found = tg_block_sum(draw_some(s.bits + s.units[unit].bit_at, *d, s.units[unit].n, d->drawn, d->batch, from, step));
+    uint32_t found =
+        tg_block_sum(draw_some(s.bits + s.units[unit].bit_at, *d, s.units[unit].n, d->drawn, d->batch, from, step));
     if (threadIdx.x == 0 && found > 0) {
         atomicAdd(&d->found, (unsigned long long)found);
     }

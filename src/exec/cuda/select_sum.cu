@@ -34,7 +34,8 @@ TG_DEVICE void keep_keys(uint32_t *keys, const float (&u)[TG_EACH], uint32_t wor
 }
 
 /* Whether a pass over all elements of the unit is needed, and whether it marks. */
-TG_DEVICE bool is_concerned(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit, bool *marks)
+TG_DEVICE bool is_concerned(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit,
+                            bool *marks)
 {
     bool is_leader = u.route == TG_GPU_ROUTE_LEADER;
     *marks = u.route == TG_GPU_ROUTE_TESTED || u.route == TG_GPU_ROUTE_LISTED || is_leader;

@@ -21,7 +21,8 @@ TG_DEVICE uint32_t block_total(uint32_t value)
         sums[threadIdx.x / TG_WARP] = value;
     }
     __syncthreads();
-    return __reduce_add_sync(TG_ALL_LANES, threadIdx.x % TG_WARP < blockDim.x / TG_WARP ? sums[threadIdx.x % TG_WARP] : 0);
+    return __reduce_add_sync(TG_ALL_LANES,
+                             threadIdx.x % TG_WARP < blockDim.x / TG_WARP ? sums[threadIdx.x % TG_WARP] : 0);
 }
 
 template <unsigned N> TG_DEVICE uint32_t count_from(const uint32_t (&keys)[N], uint32_t least)
@@ -69,7 +70,7 @@ TG_DEVICE uint32_t estimate(const tg_gpu_pass &p, uint32_t unit, uint64_t k)
     const tg_gpu_unit &u = p.units[unit];
     uint64_t n = u.hi - u.lo;
     double expected = (double)SAMPLE * (double)k / (double)n, rank = expected + 4 * sqrt(expected) + 8;
-    if (n < SAMPLED_FROM || rank >= SAMPLE) {
+    if (n < SAMPLED_FROM || rank >= (double)SAMPLE) {
         return 0;
     }
     uint32_t keys[SAMPLE_EACH];
@@ -139,7 +140,7 @@ TG_DEVICE uint32_t first_ties(const uint32_t (&keys)[TG_EACH], uint32_t from, ui
 
 TG_DEVICE void store_short(const tg_gpu_selection &s, uint32_t patch_first, uint32_t n, uint32_t word)
 {
-    enum { PATCHES = TG_GPU_SHORT / TG_GPU_PATCH, WARPS = TG_GPU_PATCH / OF_WARP };
+    enum { PATCHES = TG_GPU_SHORT * 32 / TG_GPU_PATCH, WARPS = TG_GPU_PATCH / OF_WARP };
     __shared__ uint32_t counts[PATCHES];
     uint32_t lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, patch = warp / WARPS;
     uint32_t number = warp % WARPS * TG_EACH + lane;
@@ -157,14 +158,17 @@ TG_DEVICE void store_short(const tg_gpu_selection &s, uint32_t patch_first, uint
     }
 }
 
-__global__ static void __launch_bounds__(THREADS) select_short(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end)
+/* A block a unit of `shorts`, from number `from_unit` on; 16 elements a thread are enough for it. */
+template <unsigned N>
+__global__ static void __launch_bounds__(N)
+    select_short(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, uint32_t end, uint32_t from_unit)
 {
-    uint32_t unit = s.shorts[blockIdx.x];
+    uint32_t unit = s.shorts[from_unit + blockIdx.x];
     const tg_gpu_unit &info = p.units[unit];
     if (!is_in_launch(s, unit, first, end)) {
         return;
     }
-    uint32_t n = (uint32_t)(info.hi - info.lo), k = (uint32_t)s.tops[s.long_n + blockIdx.x].k;
+    uint32_t n = (uint32_t)(info.hi - info.lo), k = (uint32_t)s.tops[s.units[unit].top].k;
     unsigned lane = threadIdx.x % TG_WARP, from = threadIdx.x / TG_WARP * OF_WARP + lane;
     tg_region r = tg_region_of(p, unit, info.lo, n);
     float g[TG_EACH], u[TG_EACH];
@@ -367,7 +371,10 @@ __global__ static void keep(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, u
     uint32_t kth = c.top->kth, words[WORDS], marks = 0, total, kept = 0, equal = 0;
     for (unsigned j = 0; j < WORDS; j++) {
         uint32_t at = (lane * WORDS + j) * 32, n = patch.n > at ? patch.n - at : 0;
-        words[j] = n == 0 ? 0 : c.keys != nullptr ? s.masks[patch.word_at + at / 32] : n < 32 ? (1u << n) - 1 : 0xffffffffu;
+        words[j] = n == 0              ? 0
+                   : c.keys != nullptr ? s.masks[patch.word_at + at / 32]
+                   : n < 32            ? (1u << n) - 1
+                                       : 0xffffffffu;
         marks += (uint32_t)__popc(words[j]);
     }
     uint32_t from = tg_warp_scan(marks, &total), i = from;
@@ -396,8 +403,15 @@ __global__ static void keep(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, u
 void tg_gpu_select_top(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end)
 {
     uint32_t blocks = (end - first + WARPS - 1) / WARPS;
-    if (s->short_n > 0) {
-        TG_LAUNCH(select_short, s->short_n, THREADS, p->stream, *p, *s, first, end);
+    const uint32_t *n = s->short_ns;
+    if (n[0] > 0) {
+        TG_LAUNCH(select_short<32>, n[0], 32, p->stream, *p, *s, first, end, 0);
+    }
+    if (n[1] > 0) {
+        TG_LAUNCH(select_short<128>, n[1], 128, p->stream, *p, *s, first, end, n[0]);
+    }
+    if (n[2] > 0) {
+        TG_LAUNCH(select_short<THREADS>, n[2], THREADS, p->stream, *p, *s, first, end, n[0] + n[1]);
     }
     for (unsigned round = 0; s->long_n > 0 && round < TG_GPU_ROUNDS; round++) {
         TG_LAUNCH(count, (end - first + PATCHES - 1) / PATCHES, WARPS * TG_WARP, p->stream, *p, *s, first, end, round);

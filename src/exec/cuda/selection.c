@@ -39,10 +39,15 @@ static uint64_t unit_n(const tg_gpu_tables *t, const tg_gpu_unit *u)
     return u->piece_n == 0 ? 0 : pieces[u->piece_n - 1].at + pieces[u->piece_n - 1].n;
 }
 
-/* One chunk of at most TG_GPU_SHORT elements, which is all that the plan has of the unit. */
-static bool is_short(const tg_gpu_unit *u, const tg_gpu_chunk *chunk)
+/* Which size of short units a unit has, if one chunk is all that the plan has of it; TG_GPU_SHORTS: it is long. */
+static uint32_t size_of(const tg_gpu_unit *u, const tg_gpu_chunk *chunk)
 {
-    return chunk->n == u->hi - u->lo && chunk->n <= TG_GPU_SHORT;
+    static const uint32_t most[TG_GPU_SHORTS] = {TG_GPU_SHORT, TG_GPU_SHORT * 4, TG_GPU_SHORT * 32};
+    uint32_t size = chunk->n == u->hi - u->lo ? 0 : TG_GPU_SHORTS;
+    while (size < TG_GPU_SHORTS && chunk->n > most[size]) {
+        size++;
+    }
+    return size;
 }
 
 /* ---- patches --------------------------------------------------------------------------------------------------------------- */
@@ -114,7 +119,7 @@ typedef struct tables {
 
 typedef struct sizes {
     uint64_t words, bit_words;
-    uint32_t patch_n, short_n, long_n, drawn_n, far_n, ratio_n, draw_blocks;
+    uint32_t patch_n, short_n, short_ns[TG_GPU_SHORTS], long_n, drawn_n, far_n, ratio_n, draw_blocks;
 } sizes;
 
 static tables take_tables(bump *b, const tg_gpu_tables *t, const sizes *z)
@@ -208,21 +213,27 @@ static void sort_drawn(tables *to, sizes *z, const tg_gpu_tables *t)
     }
 }
 
-/* Units whose largest are selected: short ones and long ones. Each is counted at its first chunk. */
+/* Units whose largest are selected: short ones by their size, and long ones. Each is counted at its first chunk. */
 static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
 {
-    for (uint32_t c = 0; c < t->chunk_n; c++) {
-        const tg_gpu_chunk *chunk = &t->chunks[c];
-        const tg_gpu_unit *u = &t->units[chunk->unit];
-        if (!is_top(u) || chunk->at != u->lo || u->lo == u->hi) { /* an answer may have nothing of a unit */
-            continue;
+    for (uint32_t size = 0; size <= TG_GPU_SHORTS; size++) {
+        bool is_short = size < TG_GPU_SHORTS;
+        uint32_t *list = is_short ? to->shorts : to->longs, *n = is_short ? &z->short_n : &z->long_n, before = *n;
+        for (uint32_t c = 0; c < t->chunk_n; c++) {
+            const tg_gpu_chunk *chunk = &t->chunks[c];
+            const tg_gpu_unit *u = &t->units[chunk->unit];
+            bool has_none = u->lo == u->hi; /* an answer may have nothing of a unit */
+            if (!is_top(u) || has_none || chunk->at != u->lo || size_of(u, chunk) != size) {
+                continue;
+            }
+            if (list != NULL) {
+                list[*n] = chunk->unit;
+            }
+            (*n)++;
         }
-        uint32_t *list = is_short(u, chunk) ? to->shorts : to->longs,
-                 *n = is_short(u, chunk) ? &z->short_n : &z->long_n;
-        if (list != NULL) {
-            list[*n] = chunk->unit;
+        if (is_short) {
+            z->short_ns[size] = *n - before;
         }
-        (*n)++;
     }
     for (uint32_t i = 0; to->units != NULL && i < z->long_n + z->short_n; i++) {
         uint32_t unit = i < z->long_n ? to->longs[i] : to->shorts[i - z->long_n];
@@ -325,6 +336,7 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
                               .far_n = z.far_n,
                               .ratio_n = z.ratio_n,
                               .draw_blocks = z.draw_blocks};
+    memcpy(out->short_ns, z.short_ns, sizeof z.short_ns);
     take_state(out, &there, t, &z, parent);
     note_routes(out, t);
 }
