@@ -214,14 +214,12 @@ typedef struct tg_options {
     const char *exchange;
     uint64_t verify_every; /* every this many steps, compare a hash of the averages between all ranks; 0: never */
     /* Groups of tensors, for tg_reducer; the same on all ranks. */
-    uint64_t
-        group_len; /* bytes of a group, from the last tensor to the first, the first groups smaller; 0: one group */
+    uint64_t group_len; /* bytes of a group, from the last tensor to the first, first ones smaller; 0: one group */
     const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
     /* Ranks of a host: rank r is on host r / host_size, and the number of ranks is a multiple. They sum in fp32 first; the lowest
      * rank of each host exchanges the mean by the recipe (docs/steps.md). 0 or 1: all ranks do. Not for LGC, nor with a device. */
     uint32_t host_size;
-    const tg_device *
-        device; /* NULL: the CPU; else gradients, averages, sums and frames are in its memory, and it must outlive them */
+    const tg_device *device; /* NULL: the CPU; else gradients, averages, sums and frames are in its memory */
 } tg_options;
 
 #define TG_OPTIONS_INIT                                                                     \
