@@ -159,25 +159,86 @@ TG_DEVICE void put_values(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t a
     }
 }
 
+/* ---- plain values, four at a time ------------------------------------------------------------------------------------------ */
+
+enum { FOUR = 4, FOURS = TG_GPU_TILE / 4 / THREADS }; /* of a thread */
+
+/* Where a tile is added if that can be done four at a time; else NULL. */
+TG_DEVICE float *sum_of_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, const uint8_t *bytes)
+{
+    const tg_gpu_piece &piece = p.pieces[tile.piece];
+    float *out = p.added == nullptr ? p.space.sums + u.flat_at + (tile.at - u.lo) : p.added[piece.tensor] + (tile.at - piece.at);
+    bool suits = (p.added == nullptr || tile.is_whole) && (uintptr_t)out % 16 == 0 && (uintptr_t)bytes % (FOUR * u.plain_len) == 0;
+    return suits ? out : nullptr;
+}
+
+TG_DEVICE void plain_four(float value[FOUR], const tg_gpu_unit &u, uint4 bits)
+{
+    if (u.plain_len == 4) {
+        value[0] = __uint_as_float(bits.x);
+        value[1] = __uint_as_float(bits.y);
+        value[2] = __uint_as_float(bits.z);
+        value[3] = __uint_as_float(bits.w);
+        return;
+    }
+    uint16_t halves[FOUR] = {(uint16_t)bits.x, (uint16_t)(bits.x >> 16), (uint16_t)bits.y, (uint16_t)(bits.y >> 16)};
+    TG_UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        value[i] = u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(halves[i]) : tg_bf16_to_float(halves[i]);
+    }
+}
+
+TG_DEVICE uint4 load_four(const uint8_t *bytes, uint32_t len, uint32_t i)
+{
+    if (len == 4) {
+        return __ldcs((const uint4 *)(const void *)bytes + i);
+    }
+    uint2 halves = __ldcs((const uint2 *)(const void *)bytes + i);
+    return make_uint4(halves.x, halves.y, 0, 0);
+}
+
+/* All loads of a thread are under way before the first is used. */
+TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t fours, float weight, bool sets)
+{
+    uint4 bits[FOURS];
+    float4 sum[FOURS];
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        bits[b] = i < fours ? load_four(bytes, u.plain_len, i) : make_uint4(0, 0, 0, 0);
+        sum[b] = i < fours && !sets ? *((const float4 *)(const void *)out + i) : make_float4(0, 0, 0, 0);
+    }
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        float value[FOUR], old[FOUR] = {sum[b].x, sum[b].y, sum[b].z, sum[b].w};
+        plain_four(value, u, bits[b]);
+        TG_UNROLL
+        for (int k = 0; k < FOUR && !sets; k++) {
+            value[k] = tg_plus(old[k], tg_times(weight, value[k]));
+        }
+        if (i < fours) {
+            *((float4 *)(void *)out + i) = make_float4(value[0], value[1], value[2], value[3]);
+        }
+    }
+}
+
 __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[tile.unit];
     if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
         return;
     }
-    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body);
-    for (uint32_t at = tile.from; at < min(chunk.n, tile.from + TG_GPU_TILE); at += TILE) {
-        uint32_t n = chunk.n - at < TILE ? chunk.n - at : TILE;
-        float value[EACH];
-        TG_UNROLL
-        for (unsigned k = 0; k < EACH; k++) {
-            uint32_t i = threadIdx.x + THREADS * k;
-            float plain = i < n ? plain_value(u, bytes, at + i) : 0.0f;
-            value[k] = sets ? plain : tg_times(weight, plain);
-        }
-        put_values(p, u, chunk.at + at, value, n, sets);
+    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
+    float *out = sum_of_fours(p, u, tile, bytes);
+    uint32_t fours = out != nullptr ? tile.n / FOUR : 0;
+    if (fours > 0) {
+        add_fours(out, u, bytes, fours, weight, sets);
+    }
+    for (uint32_t i = FOUR * fours + threadIdx.x; i < tile.n; i += THREADS) {
+        float value = plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
+        *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
 }
 

@@ -112,11 +112,6 @@ TG_DEVICE uint32_t tg_key(float value)
     return __float_as_uint(value) & 0x7fffffffu;
 }
 
-TG_DEVICE float tg_quiet(float nan)
-{
-    return __uint_as_float(__float_as_uint(nan) | 0x400000u);
-}
-
 #define TG_KEY_INF 0x7f800000u
 
 /* One value, by the policy for NaN and Inf, clips and feedback; updates what the feedback keeps beside the residual. */

@@ -1,13 +1,14 @@
 /* Sums to where they belong: averages in the dtypes of tensors, or the domain laid end to end. */
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/load.h"
+#include "exec/cuda/values.h"
 
 enum { THREADS = 256 };
 
 /* The average of values that were scaled by `share`, as tg_average_shared of kernels/range.c. */
 TG_DEVICE float average_shared(float sum, float share, uint32_t value_n)
 {
-    float average = sum / ((float)value_n * share);
+    float average = tg_with_nan(sum / ((float)value_n * share), sum, sum);
     return tg_is_finite(sum) && !tg_is_finite(average) ? copysignf(TG_FLOAT_MAX, average) : average;
 }
 
@@ -26,7 +27,8 @@ __global__ static void deliver(tg_gpu_pass p, void *const *averages, float *flat
     const tg_gpu_piece *first = tg_piece_at(p, u, at);
     bool overflows = false;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        float average = share > 0 ? average_shared(sums[i], share, value_n) : sums[i] / divisor;
+        float average = share > 0 ? average_shared(sums[i], share, value_n)
+                                  : tg_with_nan(sums[i] / divisor, sums[i], sums[i]);
         overflows = overflows || !tg_is_finite(average);
         if (flat != nullptr) {
             flat[u.flat_at + (at - u.lo) + i] = average;

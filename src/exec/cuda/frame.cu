@@ -179,34 +179,41 @@ void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans)
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
+enum { BATCH = 128 }; /* chunks whose facts are loaded at a time */
+
+/* What the way from a chunk to the next one needs to know, so that it waits for nothing but the body. */
+typedef struct facts {
+    tg_gpu_unit unit;
+    uint32_t n, known_n;
+} facts;
+
 /* Finds the chunk at *at and moves on; false if it cannot be a chunk. As find_chunk of host_check.c. */
-TG_DEVICE bool find_chunk(tg_view *v, const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const uint8_t *body, uint32_t known_n,
-                          uint64_t *at, uint64_t end)
+TG_DEVICE bool find_chunk(tg_view *v, const facts &f, bool has_values, const uint8_t *body, uint64_t *at, uint64_t end)
 {
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = f.unit;
     *v = tg_view{};
     v->start = v->side = v->symbols = v->indices = *at;
     if (u.route == TG_GPU_ROUTE_NONE) {
         return true;
     }
-    v->count = u.coordinates == TG_GPU_AT_EVERY ? chunk.n : known_n;
+    v->count = u.coordinates == TG_GPU_AT_EVERY ? f.n : f.known_n;
     if (u.coordinates == TG_GPU_AT_INDICES) {
         if (end - *at < CHUNK_HEADER) {
             return false;
         }
         uint32_t word = tg_load32(body + *at);
+        v->index_len = (uint16_t)(body[*at + 4] | body[*at + 5] << 8);
         v->count = word & 0xffffffu;
         v->mode = (uint8_t)(word >> 24);
-        v->index_len = (uint16_t)(body[*at + 4] | body[*at + 5] << 8);
         v->is_joint = v->mode == ADACOMP8 || v->mode == ADACOMP16;
         v->is_listed = v->count <= LIST_MAX && v->mode <= RICE_MAX && u.index == TG_GPU_INDEX_GAPS;
         *at += CHUNK_HEADER;
-        if (v->count > chunk.n || (v->count == 0 && (v->mode != 0 || v->index_len != 0))) {
+        if (v->count > f.n || (v->count == 0 && (v->mode != 0 || v->index_len != 0))) {
             return false;
         }
     }
     uint64_t side = 0, symbols = 0;
-    if (p.has_values && v->count > 0) {
+    if (has_values && v->count > 0) {
         side = side_len(u, v->count);
         symbols = v->is_joint ? 0 : plain_len(u, v->count) + (u.coded ? 1 : 0); /* of coded ones the most */
         if (u.coded) {
@@ -228,27 +235,50 @@ TG_DEVICE bool find_chunk(tg_view *v, const tg_gpu_pass &p, const tg_gpu_chunk &
     return true;
 }
 
-/* One thread: where a chunk begins is known when the one before it was found. */
+/* One block. One thread goes from chunk to chunk, since where a chunk begins is known when the one before it was found. */
 __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, const uint32_t *known_n)
 {
+    __shared__ facts known[BATCH];
+    __shared__ tg_view views[BATCH];
+    __shared__ uint32_t found; /* chunks; less than all before this batch: one cannot be a chunk */
     uint64_t at = 0;
-    if (threadIdx.x != 0) {
-        return;
+    uint32_t first = 0;
+    for (; first < p.chunk_n; first += BATCH) {
+        uint32_t i = first + threadIdx.x, n = p.chunk_n - first < BATCH ? p.chunk_n - first : (uint32_t)BATCH;
+        if (i < p.chunk_n) {
+            const tg_gpu_chunk &chunk = p.chunks[p.first + i];
+            known[threadIdx.x].unit = p.units[chunk.unit];
+            known[threadIdx.x].n = chunk.n;
+            known[threadIdx.x].known_n = known_n[i];
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            uint32_t k = 0;
+            while (k < n && find_chunk(&views[k], known[k], p.has_values, body, &at, len)) {
+                k++;
+            }
+            found = first + k;
+        }
+        __syncthreads();
+        if (found < first + n) {
+            break;
+        }
+        if (i < p.chunk_n) {
+            p.space.views[p.first + i] = views[threadIdx.x];
+        }
     }
-    uint32_t i = 0;
-    while (i < p.chunk_n &&
-           find_chunk(&p.space.views[p.first + i], p, p.chunks[p.first + i], body, known_n[i], &at, len)) {
-        i++;
-    }
-    if (i < p.chunk_n || at != len) { /* nothing of the body may be used */
-        tg_refuse_chunk(p, p.first + i);
-        for (uint32_t k = 0; k < p.chunk_n; k++) {
+    bool is_bad = p.chunk_n > 0 && found < p.chunk_n;
+    if (__syncthreads_or(is_bad || (threadIdx.x == 0 && at != len))) { /* nothing of the body may be used */
+        for (uint32_t k = threadIdx.x; k < p.chunk_n; k += BATCH) {
             p.space.views[p.first + k] = tg_view{};
+        }
+        if (threadIdx.x == 0) {
+            tg_refuse_chunk(p, p.first + (is_bad ? found : p.chunk_n));
         }
     }
 }
 
 void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n)
 {
-    TG_LAUNCH(find, 1, TG_WARP, p->stream, *p, body, len, known_n);
+    TG_LAUNCH(find, 1, BATCH, p->stream, *p, body, len, known_n);
 }

@@ -5,8 +5,14 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #include <stdint.h>
-#define TG_LAUNCH(kernel, blocks, threads, stream, ...) \
-    kernel<<<(unsigned)(blocks), (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__)
+/* A grid of no blocks is nothing to do; CUDA would call it an error. */
+#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                              \
+    do {                                                                                             \
+        unsigned tg_blocks = (unsigned)(blocks);                                                     \
+        if (tg_blocks > 0) {                                                                         \
+            kernel<<<tg_blocks, (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__);      \
+        }                                                                                            \
+    } while (0)
 #else
 #include "exec/cuda/emulate/cuda.h"
 #endif

@@ -16,6 +16,12 @@ TG_DEVICE bool tg_is_finite(float value)
     return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
 }
 
+/* A NaN as the CPU's arithmetic hands it on: quiet, and otherwise as it was. A GPU's would replace it by another. */
+TG_DEVICE float tg_quiet(float nan)
+{
+    return __uint_as_float(__float_as_uint(nan) | 0x00400000u);
+}
+
 /* The piece of a unit that element `at` is in. */
 TG_DEVICE const tg_gpu_piece *tg_piece_at(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t at)
 {
@@ -72,7 +78,9 @@ TG_DEVICE float tg_load_gradient(const tg_gpu_pass &p, const tg_gpu_unit &u, uin
     float clip = p.space.clips[unit];
     if (clip != 1.0f) {
         float scaled = clip * g;
-        g = !tg_is_finite(scaled) && tg_is_finite(g) ? copysignf(TG_FLOAT_MAX, scaled) : scaled;
+        g = g != g                                       ? tg_quiet(g)
+            : !tg_is_finite(scaled) && tg_is_finite(g) ? copysignf(TG_FLOAT_MAX, scaled)
+                                                         : scaled;
     }
     return g;
 }
@@ -99,6 +107,9 @@ TG_DEVICE float tg_add_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, cons
 {
     if (u.planes == 0) {
         return g;
+    }
+    if (g != g) {
+        return tg_quiet(g);
     }
     float residual = p.now[u.residual_at + (at - u.lo)];
     float sum = u.feedback == TG_GPU_FEEDBACK_EF ? g + (float)u.feedback_params[0] * residual

@@ -36,13 +36,13 @@ TG_DEVICE void encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t u
 
 /* ---- four elements ------------------------------------------------------------------------------------------------------- */
 
-/* Whether all elements of a tile can be loaded and stored four at a time, with `ef` or no feedback. */
+/* Whether the elements of a tile, which are in one piece, can be loaded and stored four at a time, with `ef` or no feedback. */
 TG_DEVICE bool suits_four(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, const tg_gpu_piece *piece, uint64_t at,
-                          uint32_t n, const uint8_t *out)
+                          const uint8_t *out)
 {
     const float *from = p.flat != nullptr ? p.flat + u.flat_at + (at - u.lo)
                                           : (const float *)p.grads[piece->tensor] + (at - piece->at);
-    return (p.flat != nullptr || piece->dtype == 0) && at + n <= piece->at + piece->n && (uintptr_t)from % 16 == 0 &&
+    return (p.flat != nullptr || piece->dtype == 0) && (uintptr_t)from % 16 == 0 &&
            (uintptr_t)out % (FOUR * u.plain_len) == 0 && u.planes < 2 && p.space.clips[unit] == 1.0f &&
            (u.planes == 0 || (u.residual_at + (at - u.lo)) % FOUR == 0);
 }
@@ -62,7 +62,7 @@ TG_DEVICE float admit(const tg_gpu_pass &p, const tg_gpu_piece *piece, float g)
 TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, float g,
                                 float decay)
 {
-    float sum = g + decay * *residual;
+    float sum = g != g ? tg_quiet(g) : g + decay * *residual;
     if (!tg_is_finite(sum) && tg_is_finite(g)) {
         if (p.nonfinite == TG_GPU_ERROR) {
             tg_refuse_residual(p, piece->tensor);
@@ -141,22 +141,21 @@ TG_DEVICE void encode_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg
 __global__ static void encode_tile(tg_gpu_pass p)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const tg_gpu_piece *piece = p.pieces + tile.piece;
     if (u.route != TG_GPU_ROUTE_PLAIN && u.route != TG_GPU_ROUTE_VERBATIM && u.route != TG_GPU_ROUTE_WORDS) {
         return;
     }
-    uint32_t n = chunk.n - tile.from < TG_GPU_TILE ? chunk.n - tile.from : (uint32_t)TG_GPU_TILE;
-    uint64_t at = chunk.at + tile.from;
-    uint8_t *out = u.route == TG_GPU_ROUTE_WORDS ? p.space.words + 4 * chunk.element_at : p.space.out[tile.chunk];
+    uint32_t n = tile.n;
+    uint64_t at = tile.at;
+    uint8_t *out = u.route == TG_GPU_ROUTE_WORDS ? p.space.words + 4 * p.chunks[tile.chunk].element_at : p.space.out[tile.chunk];
     out += (uint64_t)tile.from * u.plain_len;
-    const tg_gpu_piece *piece = tg_piece_at(p, u, at);
-    uint32_t fours = suits_four(p, u, chunk.unit, piece, at, n, out) ? n / FOUR : 0;
+    uint32_t fours = tile.is_whole && suits_four(p, u, tile.unit, piece, at, out) ? n / FOUR : 0;
     if (fours > 0) {
         encode_fours(p, u, piece, out, at, fours);
     }
     for (uint32_t i = fours * FOUR + threadIdx.x; i < n; i += THREADS) {
-        encode_one(p, u, chunk.unit, out + (uint64_t)i * u.plain_len, at + i);
+        encode_one(p, u, tile.unit, out + (uint64_t)i * u.plain_len, at + i);
     }
 }
 

@@ -220,7 +220,7 @@ __global__ static void __launch_bounds__(THREADS) quantize_exact(tg_gpu_pass p, 
     __shared__ uint4 draws[WARPS][TG_DRAW_BLOCKS];
     uint32_t turn = 0;
     for (uint32_t i = 0; i < (is_sparse ? p.chunk_n : p.tile_n); i++) {
-        tg_gpu_tile tile = is_sparse ? tg_gpu_tile{p.first + i, 0} : p.tiles[i];
+        tg_gpu_tile tile = is_sparse ? tg_gpu_tile{p.first + i, 0, 0, 0, 0, 0, 0} : p.tiles[i];
         const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
         const tg_gpu_unit &u = p.units[chunk.unit];
         if (tg_quantize_kind(u) % TG_KIND_LONG != TG_KIND_EXACT || !tg_unit_sends(u, is_sparse)) {

@@ -33,10 +33,7 @@ TG_DEVICE void take(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t po
     if (u.gain != 1.0f) {
         float scaled = u.gain * value;
         bool overflows = !tg_is_finite(scaled) && tg_is_finite(value);
-        value = overflows ? copysignf(TG_FLOAT_MAX, value)
-                : value != value
-                    ? __uint_as_float(__float_as_uint(value) | 0x00400000u) /* a GPU would drop its payload */
-                    : scaled;
+        value = overflows ? copysignf(TG_FLOAT_MAX, value) : value != value ? tg_quiet(value) : scaled;
     }
     p.space.values[chunk.element_at + number] = value;
     if (u.planes > 1) {

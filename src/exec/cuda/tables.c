@@ -94,6 +94,22 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
     }
 }
 
+static tg_gpu_tile tile_of(const tg_plan *plan, uint32_t number, uint32_t from)
+{
+    const tg_chunk *chunk = &plan->grid->chunks[number];
+    const tg_unit *unit = &plan->layout->units[chunk->unit];
+    uint64_t at = chunk->at + from;
+    uint32_t n = chunk->n - from < TG_GPU_TILE ? chunk->n - from : TG_GPU_TILE;
+    const tg_piece *piece = tg_unit_piece(unit, at);
+    return (tg_gpu_tile){.chunk = number,
+                         .from = from,
+                         .n = n,
+                         .unit = chunk->unit,
+                         .piece = (uint32_t)(piece - plan->layout->storage.pieces),
+                         .is_whole = at + n <= piece->at + piece->n,
+                         .at = at};
+}
+
 uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
 {
     const tg_grid *grid = plan->grid;
@@ -102,7 +118,7 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
         first[i] = n;
         for (uint32_t from = 0; from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
             if (out != NULL) {
-                out[n] = (tg_gpu_tile){(uint32_t)i, from};
+                out[n] = tile_of(plan, (uint32_t)i, from);
             }
         }
     }

@@ -73,6 +73,10 @@ typedef struct tg_gpu_chunk {
 /* A tile of a chunk: what one block takes in passes over all elements. */
 typedef struct tg_gpu_tile {
     uint32_t chunk, from;
+    uint32_t n, unit;
+    uint32_t piece;    /* of the unit, in the table of pieces, that its first element is in */
+    uint32_t is_whole; /* all elements are in that piece */
+    uint64_t at;       /* of its first element in the unit */
 } tg_gpu_tile;
 
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
