@@ -1,5 +1,6 @@
 /* Kernels that quantize and decode, against the host executor: the same side data, symbols, residuals and sums, to the bit. Symbols
  * are compared before they are packed, and coordinates are chosen here, so that no other kernel takes part. */
+#include "cuda/blocks.h"
 #include "exec/cuda/gpu_calls.h"
 #include "exec/cuda/run.h"
 #include "frame/codec.h"
@@ -9,39 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- device memory ------------------------------------------------------------------------------------------------------- */
-
-enum { BLOCKS_MAX = 64 };
-static void *blocks[BLOCKS_MAX];
-static size_t block_n;
-
-static void *device_new(const void *from, uint64_t len)
-{
-    const char *why = NULL;
-    assert_true(block_n < BLOCKS_MAX);
-    assert_int_equal(tg_gpu_call_acquire(&blocks[block_n], len + 64, 0, &why), 0);
-    if (from != NULL) {
-        tg_gpu_call_copy(blocks[block_n], from, len, NULL);
-    }
-    return blocks[block_n++];
-}
-
-static void device_get(void *to, const void *from, uint64_t len)
-{
-    const char *why = NULL;
-    tg_gpu_call_copy(to, from, len, NULL);
-    if (tg_gpu_call_wait(NULL, &why) != 0) {
-        fail_msg("%s", why);
-    }
-}
-
-static void device_free(void)
-{
-    while (block_n > 0) {
-        tg_gpu_call_release(blocks[--block_n], 0);
-    }
-}
 
 /* ---- a step on the host -------------------------------------------------------------------------------------------------- */
 
@@ -124,11 +92,11 @@ static void upload_tables(gpu_step *g, const step *h)
     uint32_t *first = calloc(g->chunk_n + 1, sizeof *first), tile_n = tg_gpu_fill_tiles(NULL, first, plan);
     tg_gpu_tile *tiles = calloc(tile_n, sizeof *tiles);
     tg_gpu_fill_tiles(tiles, first, plan);
-    g->pass = (tg_gpu_pass){.units = device_new(g->units, l->unit_n * sizeof *g->units),
-                            .pieces = device_new(pieces, piece_n * sizeof *pieces),
-                            .chunks = device_new(g->chunks, g->chunk_n * sizeof *g->chunks),
+    g->pass = (tg_gpu_pass){.units = block_new(g->units, l->unit_n * sizeof *g->units),
+                            .pieces = block_new(pieces, piece_n * sizeof *pieces),
+                            .chunks = block_new(g->chunks, g->chunk_n * sizeof *g->chunks),
                             .chunk_n = (uint32_t)g->chunk_n,
-                            .tiles = device_new(tiles, tile_n * sizeof *tiles),
+                            .tiles = block_new(tiles, tile_n * sizeof *tiles),
                             .tile_n = tile_n,
                             .kinds = kinds,
                             .seed = l->seed,
@@ -150,35 +118,35 @@ static void upload_space(gpu_step *g, const step *h)
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
         ones[i] = 1;
     }
-    s->symbols = device_new(NULL, 2 * n);
-    s->words = device_new(NULL, 4 * n);
-    s->values = device_new(NULL, 4 * n);
-    s->positions = device_new(NULL, 4 * n);
-    s->magnitudes = device_new(NULL, (n / 1024 + g->chunk_n) * sizeof(double));
-    s->scales = device_new(NULL, plan->layout->unit_n * sizeof(float));
-    s->clips = device_new(ones, plan->layout->unit_n * sizeof(float));
-    s->sums = device_new(NULL, 4 * n);
+    s->symbols = block_new(NULL, 2 * n);
+    s->words = block_new(NULL, 4 * n);
+    s->values = block_new(NULL, 4 * n);
+    s->positions = block_new(NULL, 4 * n);
+    s->magnitudes = block_new(NULL, (n / 1024 + g->chunk_n) * sizeof(double));
+    s->scales = block_new(NULL, plan->layout->unit_n * sizeof(float));
+    s->clips = block_new(ones, plan->layout->unit_n * sizeof(float));
+    s->sums = block_new(NULL, 4 * n);
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
         uint64_t slot_len = tg_gpu_quantize_scratch(&g->units[i]);
         s->slot_len = slot_len > s->slot_len ? slot_len : s->slot_len;
     }
     s->slot_n = 3;
-    s->slots = device_new(NULL, s->slot_n * s->slot_len);
-    g->maxima = device_new(NULL, 4 * n);
-    g->pass.verdict = device_new(&none, sizeof none);
+    s->slots = block_new(NULL, s->slot_n * s->slot_len);
+    g->maxima = block_new(NULL, 4 * n);
+    g->pass.verdict = block_new(&none, sizeof none);
     g->views = calloc(g->chunk_n, sizeof *g->views);
     g->out = calloc(g->chunk_n, sizeof *g->out);
     g->out_len = 0;
     for (size_t i = 0; i < g->chunk_n; i++) {
         g->out_len += tg_chunk_bound(plan, &plan->grid->chunks[i]);
     }
-    uint8_t *bytes = device_new(NULL, g->out_len);
+    uint8_t *bytes = block_new(NULL, g->out_len);
     for (size_t i = 0; i < g->chunk_n; i++) {
         g->out[i] = bytes;
         bytes += tg_chunk_bound(plan, &plan->grid->chunks[i]);
     }
-    s->out = device_new(g->out, g->chunk_n * sizeof *g->out);
-    s->views = device_new(g->views, g->chunk_n * sizeof *g->views);
+    s->out = block_new(g->out, g->chunk_n * sizeof *g->out);
+    s->views = block_new(g->views, g->chunk_n * sizeof *g->views);
     free(ones);
 }
 
@@ -188,11 +156,11 @@ static void upload_source(gpu_step *g, const step *h, uint64_t number)
     void **grads = calloc(h->model.tensor_n, sizeof *grads);
     for (size_t t = 0; t < h->model.tensor_n; t++) {
         uint64_t len = plan->layout->tensor_elements[t] * (h->model.tensors[t].dtype == TG_FP32 ? 4 : 2);
-        grads[t] = device_new(h->model.grads[t], len);
+        grads[t] = block_new(h->model.grads[t], len);
     }
-    g->pass.grads = device_new(grads, h->model.tensor_n * sizeof *grads);
-    g->pass.now = device_new(h->now, plan->residual_n * sizeof(float));
-    g->pass.next = device_new(NULL, plan->residual_n * sizeof(float));
+    g->pass.grads = block_new(grads, h->model.tensor_n * sizeof *grads);
+    g->pass.now = block_new(h->now, plan->residual_n * sizeof(float));
+    g->pass.next = block_new(NULL, plan->residual_n * sizeof(float));
     g->pass.step = number;
     free(grads);
 }
@@ -255,7 +223,7 @@ static void select_values(gpu_step *g, const step *h)
     tg_gpu_call_copy(g->maxima, maxima, n * sizeof *maxima, NULL);
     tg_gpu_call_copy(g->pass.next, next, plan->residual_n * sizeof *next, NULL);
     tg_gpu_call_copy(g->pass.space.views, g->views, g->chunk_n * sizeof *g->views, NULL);
-    device_get(values, g->pass.space.values, sizeof *values);
+    block_get(values, g->pass.space.values, sizeof *values);
     free(values);
     free(maxima);
     free(next);
@@ -282,7 +250,7 @@ static uint16_t *get_symbols(const gpu_step *g, const tg_gpu_chunk *chunk, uint3
 {
     uint16_t *symbols = calloc(count + 1, sizeof *symbols);
     uint8_t *bytes = calloc(2 * count + 1, 1);
-    device_get(bytes, g->pass.space.symbols + 2 * chunk->element_at, (base > 256 ? 2 : 1) * (uint64_t)count);
+    block_get(bytes, g->pass.space.symbols + 2 * chunk->element_at, (base > 256 ? 2 : 1) * (uint64_t)count);
     for (uint32_t i = 0; i < count; i++) {
         symbols[i] = (uint16_t)(base > 256 ? bytes[2 * i] | bytes[2 * i + 1] << 8 : bytes[i]);
     }
@@ -301,7 +269,7 @@ static void compare_chunk(const gpu_step *g, const step *h, const scenario *s, s
     }
     size_t side_len = (size_t)tg_side_len(f, view->count);
     uint8_t *side = calloc(side_len + 1, 1);
-    device_get(side, g->out[i] + g->views[i].side, side_len);
+    block_get(side, g->out[i] + g->views[i].side, side_len);
     compare("byte of side data", s, side, h->body + view->side, side_len, 1);
     uint16_t *symbols = get_symbols(g, chunk, f->base, view->count), *expected = calloc(view->count, sizeof *expected);
     if (!f->coded) {
@@ -321,18 +289,18 @@ static void compare_sums(gpu_step *g, const step *h, const scenario *s)
     float *sums = calloc(n, sizeof *sums), *expected = calloc(n, sizeof *expected);
     tg_sink flat = {.flat = expected, .divisor = 1};
     size_t len = h->frame_len - c->front_len;
-    const uint8_t *body = device_new(h->body, len);
+    const uint8_t *body = block_new(h->body, len);
     tg_gpu_call_copy(g->pass.space.views, h->view.chunks, g->chunk_n * sizeof *g->views, NULL);
     tg_gpu_call_copy(g->pass.space.sums, sums, n * sizeof *sums, NULL);
     g->pass.is_answer = 0;
     tg_gpu_add_dense(&g->pass, body, 1, 1);
     tg_gpu_add_sparse(&g->pass, body, 1, 1);
-    device_get(sums, g->pass.space.sums, n * sizeof *sums);
+    block_get(sums, g->pass.space.sums, n * sizeof *sums);
     c->executor->sum(c->run, 0, &h->view, 1, &flat);
     compare("value", s, sums, expected, n * sizeof *sums, sizeof *sums);
     tg_gpu_add_dense(&g->pass, body, -0.3f, 0);
     tg_gpu_add_sparse(&g->pass, body, -0.3f, 0);
-    device_get(sums, g->pass.space.sums, n * sizeof *sums);
+    block_get(sums, g->pass.space.sums, n * sizeof *sums);
     float **added = calloc(c->layout->tensor_n, sizeof *added);
     for (size_t u = 0; u < c->layout->unit_n; u++) {
         for (size_t p = 0; p < c->layout->units[u].piece_n; p++) {
@@ -366,15 +334,15 @@ static void gpu_compare(step *h, const scenario *s, uint64_t number)
         tg_gpu_quantize_values(&g.pass);
     }
     tg_gpu_apply_scales(&g.pass, (uint32_t)plan->layout->unit_n, g.maxima);
-    device_get(g.views, g.pass.space.views, g.chunk_n * sizeof *g.views);
+    block_get(g.views, g.pass.space.views, g.chunk_n * sizeof *g.views);
     for (size_t i = 0; i < g.chunk_n; i++) {
         compare_chunk(&g, h, s, i);
     }
     float *next = calloc(plan->residual_n + 1, sizeof *next);
-    device_get(next, g.pass.next, plan->residual_n * sizeof *next);
+    block_get(next, g.pass.next, plan->residual_n * sizeof *next);
     compare("residual", s, next, h->next, plan->residual_n * sizeof *next, sizeof *next);
     tg_gpu_verdict verdict;
-    device_get(&verdict, g.pass.verdict, sizeof verdict);
+    block_get(&verdict, g.pass.verdict, sizeof verdict);
     assert_int_equal(verdict.bad_tensor, 0);
     assert_int_equal(verdict.bad_residual, 0);
     compare_sums(&g, h, s);
@@ -383,7 +351,7 @@ static void gpu_compare(step *h, const scenario *s, uint64_t number)
     free(g.views);
     free(g.chunks);
     free(g.units);
-    device_free();
+    blocks_free();
 }
 
 /* ---- scenarios ------------------------------------------------------------------------------------------------------------- */
@@ -411,45 +379,18 @@ static void try_scenario(const scenario *s, const uint64_t *lens, size_t tensor_
     test_model_free(&h.model);
 }
 
+/* clang-format off */
 static const char *const dense[] = {
-    "ternary",
-    "ternary@clip=2.5",
-    "ternary@bucket=100",
-    "ternary@bucket=5000",
-    "ternary@bucket=65536",
-    "qsgd@16",
-    "qsgd@4,norm=max",
-    "qsgd@200,bucket=512",
-    "qsgd@1,bucket=1,clip=1",
-    "qsgd@16,bucket=20000",
-    "natural",
-    "bingrad@b",
-    "bingrad@zero",
-    "bingrad@b,iters=0",
-    "bingrad@b,iters=20,bucket=333",
-    "bingrad@b,bucket=10000,clip=3",
-    "bingrad@pb",
-    "bingrad@pb,bucket=70,clip=2",
-    "bingrad@pb,bucket=9000",
-    "linear@16",
-    "linear@256,bucket=77",
-    "linear@3,bucket=3000,clip=2",
-    "orq@9",
-    "orq@3",
-    "orq@17,bucket=500",
-    "orq@5,half=yes,clip=3",
-    "orq@9,bucket=7000",
-    "orq@6,levels=exact",
-    "orq@2,levels=exact,bucket=100",
-    "orq@17,levels=exact,bucket=3000,half=yes,clip=3",
-    "sign",
-    "sign@scale=one",
-    "fp8",
-    "fp8@e4m3",
-    "fp4",
-    "fp8+huffman",
-    "qsgd@16+rans",
+    "ternary", "ternary@clip=2.5", "ternary@bucket=100", "ternary@bucket=5000", "ternary@bucket=65536", "qsgd@16",
+    "qsgd@4,norm=max", "qsgd@200,bucket=512", "qsgd@1,bucket=1,clip=1", "qsgd@16,bucket=20000", "natural",
+    "bingrad@b", "bingrad@zero", "bingrad@b,iters=0", "bingrad@b,iters=20,bucket=333",
+    "bingrad@b,bucket=10000,clip=3", "bingrad@pb", "bingrad@pb,bucket=70,clip=2", "bingrad@pb,bucket=9000",
+    "linear@16", "linear@256,bucket=77", "linear@3,bucket=3000,clip=2", "orq@9", "orq@3", "orq@17,bucket=500",
+    "orq@5,half=yes,clip=3", "orq@9,bucket=7000", "orq@6,levels=exact", "orq@2,levels=exact,bucket=100",
+    "orq@17,levels=exact,bucket=3000,half=yes,clip=3", "sign", "sign@scale=one", "fp8", "fp8@e4m3", "fp4",
+    "fp8+huffman", "qsgd@16+rans",
 };
+/* clang-format on */
 
 /* Every quantizer, with feedback and without. */
 static void test_dense(void **state)
@@ -523,23 +464,16 @@ static void test_sparse(void **state)
 {
     (void)state;
     const uint64_t lens[] = {1, 9000, 40};
+    /* clang-format off */
     const char *const recipes[] = {
-        "ef+threshold@0.8+ternary",
-        "threshold@0.8+qsgd@16",
-        "ef+threshold@0.5+natural",
-        "ef+threshold@1.5+bingrad@b",
-        "ef+threshold@1+linear",
-        "ef+threshold@0.1,scope=model+orq@5",
-        "ef+threshold@0.9+sign",
-        "ef+threshold@100+sign",
-        "ef+threshold@0.01,scope=model+fp8",
-        "ef+adabins@7+sign",
-        "ef+adabins@100+sign@scale=meanmax",
-        "ef+adabins@1,weight=1+sign@scale=meanmax",
-        "ef+threshold@0.8,scope=model+bingrad@pb",
-        "ef+threshold@0.8+fp4",
+        "ef+threshold@0.8+ternary", "threshold@0.8+qsgd@16", "ef+threshold@0.5+natural",
+        "ef+threshold@1.5+bingrad@b", "ef+threshold@1+linear", "ef+threshold@0.1,scope=model+orq@5",
+        "ef+threshold@0.9+sign", "ef+threshold@100+sign", "ef+threshold@0.01,scope=model+fp8", "ef+adabins@7+sign",
+        "ef+adabins@100+sign@scale=meanmax", "ef+adabins@1,weight=1+sign@scale=meanmax",
+        "ef+threshold@0.8,scope=model+bingrad@pb", "ef+threshold@0.8+fp4",
         "ef+threshold@0.5+orq@4,levels=exact,bucket=900",
     };
+    /* clang-format on */
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         scenario s = {.recipe = recipes[i], .scale = 1};
         try_scenario(&s, lens, 3, TG_FP32, 2);

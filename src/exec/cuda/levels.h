@@ -25,6 +25,7 @@ struct tg_levels : tg_rounding {
     const float *levels; /* as the decoder sees them, times scale */
     const float *sent;   /* as the decoder sees them */
     uint32_t level_n;
+    uint32_t widest; /* the power of two that a search begins with */
     float scale;
     bool is_half;
 
@@ -37,6 +38,7 @@ struct tg_levels : tg_rounding {
     __device__ __forceinline__ void take(float *chosen, float *scaled, const tg_gpu_unit &u)
     {
         level_n = u.base;
+        widest = level_n > 9 ? 8 : level_n > 5 ? 4 : level_n > 3 ? 2 : level_n > 2 ? 1 : 0;
         is_half = u.quantize_params[TG_ORQ_HALF] != 0;
         if (threadIdx.x < level_n) {
             float level = chosen[threadIdx.x] + 0.0f; /* no level is -0 */
@@ -68,9 +70,10 @@ struct tg_levels : tg_rounding {
     __device__ __forceinline__ tg_choice of(float given) const
     {
         float value = given * scale;
-        unsigned below = 0;
-        for (uint32_t l = 1; l + 1 < level_n; l++) {
-            below += levels[l] <= value ? 1 : 0;
+        uint32_t below = 0; /* the last level but one at most */
+        for (uint32_t step = widest; step > 0; step /= 2) {
+            uint32_t next = below + step;
+            below = next + 1 < level_n && levels[next] <= value ? next : below;
         }
         return {levels[below + 1] - levels[below], value - levels[below], below, below + 1};
     }

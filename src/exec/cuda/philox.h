@@ -57,13 +57,17 @@ TG_DEVICE float tg_draw_unit(uint32_t bits)
     return (float)(bits >> surplus << surplus) * 0x1p-32f;
 }
 
-/* Whether r x < y, as far as the upper 16 bits tell. x >= 0. */
-enum { TG_DRAW_NO, TG_DRAW_YES, TG_DRAW_UNDECIDED };
+/* What 16 of the 32 random bits tell of a choice: it is certain, or possible. If it is possible and not certain, the others
+ * decide. */
+typedef struct tg_decision {
+    bool is_certain, is_possible;
+} tg_decision;
 
-TG_DEVICE unsigned tg_draw_below(uint32_t draw, float x, float y)
+/* Whether r x < y. x >= 0. */
+TG_DEVICE tg_decision tg_draw_below(uint32_t draw, float x, float y)
 {
     float low = (float)draw * 0x1p-16f, high = low + 0x1p-16f;
-    return high * x < y ? TG_DRAW_YES : low * x < y ? TG_DRAW_UNDECIDED : TG_DRAW_NO;
+    return {high * x < y, low * x < y};
 }
 
 #endif

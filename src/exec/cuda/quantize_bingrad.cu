@@ -108,9 +108,9 @@ struct two_means {
     {
         return {value > limit, 0, 1};
     }
-    static __device__ __forceinline__ unsigned decide(const choice &c, uint32_t)
+    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t)
     {
-        return c.is_above ? TG_DRAW_YES : TG_DRAW_NO;
+        return {c.is_above, c.is_above};
     }
     static __device__ __forceinline__ bool settle(const choice &c, uint32_t)
     {

@@ -10,7 +10,7 @@
  *     fit(team, unit)              all threads: computes what the values share
  *     write(side)                  one thread: writes it
  *     choice of(value)             the two symbols that a value can become
- *     unsigned decide(choice, draw)         which of them, by 16 random bits: TG_DRAW_NO (the first), ...
+ *     tg_decision decide(choice, draw)  whether it becomes the upper one, by 16 random bits, ...
  *     bool settle(choice, bits)             ... and by all 32, where they do not decide
  *     float value(symbol)          what the decoder makes of a symbol */
 #ifndef TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
@@ -31,7 +31,7 @@ struct tg_rounding {
     static constexpr unsigned BLOCKS = 8;
     typedef tg_choice choice;
 
-    static __device__ __forceinline__ unsigned decide(const tg_choice &c, uint32_t draw)
+    static __device__ __forceinline__ tg_decision decide(const tg_choice &c, uint32_t draw)
     {
         return tg_draw_below(draw, c.x, c.y);
     }
@@ -74,7 +74,8 @@ TG_DEVICE uint32_t tg_settle_leaf(const Q &q, const Team &team, uint32_t from, c
     for (unsigned k = 0; k < TG_LANE_N && from + 32 * k < b.n; k++) {
         float value = tg_lane_get(team.v, k);
         typename Q::choice c = q.of(team.clipped(value));
-        if (Q::decide(c, draws[32 * k + team.lane]) == TG_DRAW_UNDECIDED &&
+        tg_decision is_up = Q::decide(c, draws[32 * k + team.lane]);
+        if (is_up.is_possible && !is_up.is_certain &&
             Q::settle(c, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
             bool is_fine = tg_put_value(q, b, from + 32 * k, value, c.upper);
             bad = (bad & ~(1u << k)) | (is_fine ? 0u : 1u) << k;
@@ -94,9 +95,9 @@ TG_DEVICE void tg_round_leaf(const Q &q, const Team &team, unsigned leaf, const 
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {
             typename Q::choice c = q.of(team.clipped(team.v[k]));
-            unsigned which = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-            is_open = is_open || which == TG_DRAW_UNDECIDED;
-            bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], which == TG_DRAW_YES ? c.upper : c.lower);
+            tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+            is_open = is_open || is_up.is_possible != is_up.is_certain;
+            bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], is_up.is_certain ? c.upper : c.lower);
             bad |= (is_fine ? 0u : 1u) << k;
         }
     }
@@ -116,9 +117,9 @@ TG_DEVICE void tg_round_whole(const Q &q, const Team &team, unsigned leaf, const
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         typename Q::choice c = q.of(team.v[k]);
-        unsigned which = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-        unsigned symbol = which == TG_DRAW_YES ? c.upper : c.lower;
-        is_open = is_open || which == TG_DRAW_UNDECIDED;
+        tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+        unsigned symbol = is_up.is_certain ? c.upper : c.lower;
+        is_open = is_open || is_up.is_possible != is_up.is_certain;
         if (Q::IS_WIDE) {
             ((uint16_t *)(void *)b.symbols)[from + 32 * k] = (uint16_t)symbol;
         } else {

@@ -82,10 +82,10 @@ struct linear {
         double at = range > 0 ? ((double)value - (double)least) / range * steps : 0, below = floor(at);
         return {at - below, (unsigned)below, (unsigned)below + 1};
     }
-    static __device__ __forceinline__ unsigned decide(const choice &c, uint32_t draw)
+    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t draw)
     {
         double low = (double)draw * 0x1p-16;
-        return low + 0x1p-16 <= c.fraction ? TG_DRAW_YES : low < c.fraction ? TG_DRAW_UNDECIDED : TG_DRAW_NO;
+        return {low + 0x1p-16 <= c.fraction, low < c.fraction};
     }
     static __device__ __forceinline__ bool settle(const choice &c, uint32_t bits)
     {

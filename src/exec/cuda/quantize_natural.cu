@@ -25,10 +25,10 @@ struct natural {
         uint32_t bits = __float_as_uint(value), exponent = bits >> 23;
         return {bits & 0x7fffffu, exponent, exponent + ((exponent & 255u) < 254 ? 1 : 0)};
     }
-    static __device__ __forceinline__ unsigned decide(const choice &c, uint32_t draw)
+    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t draw)
     {
         uint32_t most = c.fraction >> 7;
-        return draw < most ? TG_DRAW_YES : draw == most ? TG_DRAW_UNDECIDED : TG_DRAW_NO;
+        return {draw < most, draw <= most};
     }
     static __device__ __forceinline__ bool settle(const choice &c, uint32_t bits)
     {
