@@ -24,7 +24,7 @@ static tg_status tg_cuda_open(tg_device **out, int ordinal, const void *stream, 
     return TG_E_ARGUMENT;
 }
 
-static tg_status tg_cuda_acquire(void *const *out, const tg_device *device, uint64_t len, const tg_detail *why)
+static tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why)
 {
     (void)out;
     (void)device;
@@ -33,14 +33,13 @@ static tg_status tg_cuda_acquire(void *const *out, const tg_device *device, uint
     return TG_E_ARGUMENT;
 }
 
-static void tg_cuda_release(const tg_device *device, const void *block)
+static void tg_cuda_release(tg_device *device, void *block)
 {
     (void)device;
     (void)block;
 }
 
-static tg_status tg_cuda_copy(const tg_device *device, const void *to, const void *from, uint64_t len,
-                              const tg_detail *why)
+static tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t len, tg_detail *why)
 {
     (void)device;
     (void)to;
@@ -50,11 +49,26 @@ static tg_status tg_cuda_copy(const tg_device *device, const void *to, const voi
     return TG_E_ARGUMENT;
 }
 
-static tg_status tg_cuda_wait(const tg_device *device, const tg_detail *why)
+static tg_status tg_cuda_wait(tg_device *device, tg_detail *why)
 {
     (void)device;
     (void)why;
     return TG_E_ARGUMENT;
+}
+
+static tg_status tg_cuda_link_new(tg_link **out, tg_device *device, tg_link *inner, uint32_t world, tg_detail *why)
+{
+    (void)out;
+    (void)device;
+    (void)inner;
+    (void)world;
+    (void)why;
+    return TG_E_ARGUMENT;
+}
+
+static void tg_cuda_link_free(tg_link *link)
+{
+    (void)link;
 }
 #endif
 
@@ -73,6 +87,18 @@ int cli_device_open(cli_device *out, const cli_args *args)
 void cli_device_close(const cli_device *d)
 {
     tg_cuda_close(d->gpu);
+}
+
+const tr_device *cli_device_of_training(tr_device *out, const cli_device *d)
+{
+    *out = (tr_device){.device = d->gpu,
+                       .acquire = tg_cuda_acquire,
+                       .release = tg_cuda_release,
+                       .copy = tg_cuda_copy,
+                       .wait = tg_cuda_wait,
+                       .link_new = tg_cuda_link_new,
+                       .link_free = tg_cuda_link_free};
+    return d->gpu == NULL ? NULL : out;
 }
 
 int cli_device_acquire(void *out, const cli_device *d, size_t len)

@@ -3,6 +3,7 @@
 #define CLI_DEVICE_H
 
 #include "args.h"
+#include "place.h"
 
 /* Where a command encodes and decodes. */
 typedef struct cli_device {
@@ -11,6 +12,9 @@ typedef struct cli_device {
 
 int cli_device_open(cli_device *out, const cli_args *args);
 void cli_device_close(const cli_device *d);
+
+/* For a training run: sets *out and returns it, or NULL for the CPU. */
+const tr_device *cli_device_of_training(tr_device *out, const cli_device *d);
 
 /* Memory of the device. On the CPU it is the host's. Release accepts NULL. */
 int cli_device_acquire(void *out, const cli_device *d, size_t len);

@@ -157,12 +157,6 @@ TG_API tg_status tg_tensor_elements(uint64_t *out, const tg_tensor *tensor, tg_d
 TG_API void tg_widen(float *out, const void *src, tg_dtype dtype, size_t n);
 TG_API void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n);
 
-/* ---- devices ---------------------------------------------------------------------------------------- */
-
-/* Where gradients, residuals and frames are, and where they are encoded and decoded. A GPU is opened by tg_cuda_open of cuda.h.
- * NULL stands for host memory and the CPU. */
-typedef struct tg_device tg_device;
-
 /* ---- options --------------------------------------------------------------------------------------- */
 
 /* The policy for NaN and Inf in a gradient, and for finite gradients that are so large that error feedback overflows fp32.
@@ -195,6 +189,7 @@ typedef struct tg_rule {
 /* Whether a name matches a pattern of tg_rule: 1 or 0. */
 TG_API int tg_name_matches(const char *pattern, const char *name);
 
+typedef struct tg_device tg_device; /* a GPU: tg_cuda_open of cuda.h */
 /* Options of a codec or an exchange. Initialise with TG_OPTIONS_INIT; zero in any other member is the default. Functions that
  * take options copy them.
  *
@@ -219,21 +214,16 @@ typedef struct tg_options {
     const char *exchange;
     uint64_t verify_every; /* every this many steps, compare a hash of the averages between all ranks; 0: never */
     /* Groups of tensors, for tg_reducer; the same on all ranks. */
-    uint64_t
-        group_len; /* bytes of gradients of a group: from the last tensor to the first, the first groups smaller; 0: one group */
+    uint64_t group_len; /* bytes of a group, from the last tensor to the first, first ones smaller; 0: one group */
     const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
-    /* Ranks of a host: rank r is on host r / host_size. Ranks of a host sum their gradients among themselves first, in fp32; the
-     * lowest rank of each host exchanges the mean with those of other hosts, by the recipe. docs/steps.md describes it. The
-     * number of ranks must be a multiple. 0 or 1: all ranks exchange by the recipe. Not for LGC. */
+    /* Ranks of a host: rank r is on host r / host_size, and the number of ranks is a multiple. They sum in fp32 first; the lowest
+     * rank of each host exchanges the mean by the recipe (docs/steps.md). 0 or 1: all ranks do. Not for LGC, nor with a device. */
     uint32_t host_size;
-    /* The device of a codec or an exchange; it must outlive them. With a device, gradients, averages, sums and frames are in its
-     * memory; arrays of pointers to them, and everything else, are in host memory. Work is in the order of the device's
-     * stream. NULL: the CPU. */
-    const tg_device *device;
+    const tg_device *device; /* NULL: the CPU; else gradients, averages, sums and frames are in its memory */
 } tg_options;
 
-#define TG_OPTIONS_INIT                                                                  \
-    {                                                                                    \
+#define TG_OPTIONS_INIT                                                                     \
+    {                                                                                       \
         sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 

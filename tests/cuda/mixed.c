@@ -73,6 +73,7 @@ void mixed_get(const mixed *m, uint32_t r)
     for (size_t t = 0; m->grads[r] != NULL && t < model->tensor_n; t++) {
         MUST(tg_cuda_copy(m->device, model->grads[t], m->grads[r][t], len_of(model, t), why));
     }
+    MUST(tg_cuda_wait(m->device, why));
 }
 
 tg_link *mixed_link(const mixed *m, uint32_t r, tg_link *inner)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const uint32_t bases[] = {2, 3, 5, 9, 11, 16, 17, 33, 65, 239, 247, 256, 257, 300, 511, 512};
-static const uint32_t counts[] = {1, 2, 3, 31, 63, 64, 65, 257, 1000, 4097, 8191, 8192, 8195, 20011};
+static const uint32_t counts[] = {1, 2, 3, 31, 63, 64, 65, 257, 1000, 8191, 8192, 8195};
 
 enum { BASES = sizeof bases / sizeof *bases, COUNTS = sizeof counts / sizeof *counts };
 
@@ -23,7 +23,7 @@ static void check_counts(uint32_t pack, uint32_t base, uint32_t word_len)
 {
     packing p = {0};
     for (uint32_t i = 0; i < COUNTS; i++) {
-        for (uint32_t k = 0; k < 3; k++) {
+        for (uint32_t k = 0; k < 2; k++) {
             packing_chunk c = {
                 .base = base, .word_len = word_len, .count = counts[i], .pack = pack, .is_sparse = k == 1};
             packing_add(&p, c, (i + k * 2 + base) % PACKING_SHAPES, base * 1000 + i * 10 + k);
@@ -113,13 +113,13 @@ static void check_damage(packing_chunk c, uint32_t shape)
     test_random r = {c.base + c.count};
     packing_add(&p, c, shape, 5);
     packing_open(&p);
-    size_t len = p.chunks[0].len, step = len > 400 ? len / 200 : 1;
+    size_t len = p.chunks[0].len, step = len > 400 ? len / 50 : 1;
     uint8_t *bytes = malloc(len + 1);
     assert_non_null(bytes);
     memcpy(bytes, p.chunks[0].bytes, len);
     bytes[len] = 0;
     assert_true(packing_is_sound(&p, bytes, len));
-    for (size_t i = 0; i < len; i += i < 40 || i + 40 > len ? 1 : step) {
+    for (size_t i = 0; i < len; i += i < 20 || i + 20 > len ? 1 : step) {
         uint8_t was = bytes[i];
         bytes[i] = (uint8_t)(was ^ 1u << test_bits(&r) % 8);
         (void)packing_is_sound(&p, bytes, len);
@@ -131,7 +131,7 @@ static void check_damage(packing_chunk c, uint32_t shape)
         (void)packing_is_sound(&p, bytes, len - i);
     }
     (void)packing_is_sound(&p, bytes, len + 1);
-    for (uint32_t i = 0; i < 100; i++) { /* a sound beginning, then noise */
+    for (uint32_t i = 0; i < 30; i++) { /* a sound beginning, then noise */
         size_t kept = i % 2 == 0 ? test_bits(&r) % len : 1;
         for (size_t k = kept; k < len; k++) {
             bytes[k] = (uint8_t)test_bits(&r);

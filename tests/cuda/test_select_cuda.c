@@ -1,256 +1,11 @@
 /* Selection and indices on the GPU against the host: the same chunks to the byte and the same next residuals, for all select parts,
  * ties, special values and shapes of models; and damaged indices, which both refuse alike. */
-#include "exec/cuda/select.h"
-#include "exec/host.h"
-#include "frame/codec.h"
-#include "support.h"
+#include "cuda/selecting.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* tables.c; its header has another tg_run. */
-void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *unit, uint32_t piece_first);
-void tg_gpu_fill_pieces(tg_gpu_piece *out, const tg_layout *layout);
-void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
-uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
-
-/* ---- a plan on both sides ------------------------------------------------------------------------------------------------- */
-
-/* The device's side of a codec, in host memory, as the emulation has it. */
-typedef struct device {
-    tg_gpu_unit *units;
-    tg_gpu_piece *pieces;
-    tg_gpu_chunk *chunks;
-    tg_gpu_tile *tiles;
-    uint32_t *tile_first;
-    tg_gpu_selection selection;
-    void *host_part, *device_part;
-    tg_gpu_verdict verdict;
-    float *maxima, *next;
-    uint8_t *bytes;
-    uint32_t chunk_n;
-    tg_gpu_pass pass;
-} device;
-
-static void *space(uint64_t len)
-{
-    void *block = calloc(1, len + 64);
-    assert_non_null(block);
-    memset(block, 0xa5, len + 64);
-    return block;
-}
-
-static void open_tables(device *d, const tg_plan *plan)
-{
-    const tg_layout *l = plan->layout;
-    uint32_t piece = 0;
-    d->chunk_n = (uint32_t)plan->grid->first[plan->grid->cells];
-    d->units = space(l->unit_n * sizeof *d->units);
-    d->pieces = space(l->tensor_n * sizeof *d->pieces);
-    d->chunks = space(d->chunk_n * sizeof *d->chunks);
-    d->tile_first = space((d->chunk_n + 1) * sizeof *d->tile_first);
-    for (size_t i = 0; i < l->unit_n; i++) {
-        tg_gpu_unit_of(&d->units[i], &plan->units[i], piece);
-        piece += (uint32_t)l->units[i].piece_n;
-        assert_null(tg_gpu_select_lacks(&d->units[i]));
-    }
-    tg_gpu_fill_pieces(d->pieces, l);
-    tg_gpu_fill_chunks(d->chunks, plan);
-    d->tiles = space(tg_gpu_fill_tiles(NULL, d->tile_first, plan) * sizeof *d->tiles);
-    (void)tg_gpu_fill_tiles(d->tiles, d->tile_first, plan);
-}
-
-static void open_selection(device *d, const tg_plan *plan, const tg_gpu_selection *parent)
-{
-    const tg_gpu_tables t = {d->units, d->pieces, d->chunks, (uint32_t)plan->layout->unit_n, d->chunk_n};
-    tg_gpu_selection_lens lens = tg_gpu_selection_measure(&t, parent);
-    d->host_part = space(lens.host);
-    d->device_part = space(lens.device);
-    tg_gpu_selection_set_up(&d->selection, d->host_part, d->device_part, &t, parent);
-    memcpy(d->device_part, d->host_part, lens.copied);
-}
-
-static device open_device(const tg_codec *c)
-{
-    device d = {0};
-    const tg_plan *plan = c->plan;
-    uint64_t n = plan->layout->element_n, len = 0;
-    open_tables(&d, plan);
-    open_selection(&d, plan, NULL);
-    for (uint32_t i = 0; i < d.chunk_n; i++) {
-        len += tg_chunk_bound(plan, &plan->grid->chunks[i]) + 3;
-    }
-    d.maxima = space(n * sizeof *d.maxima);
-    d.next = space(plan->residual_n * sizeof *d.next);
-    d.bytes = space(len + 64);
-    tg_gpu_space s = {.symbols = space(2 * n),
-                      .values = space(n * sizeof *s.values),
-                      .positions = space(n * sizeof *s.positions),
-                      .words = space(4 * n),
-                      .views = space(d.chunk_n * sizeof *s.views),
-                      .out = space(d.chunk_n * sizeof *s.out),
-                      .clips = space(plan->layout->unit_n * sizeof *s.clips)};
-    for (size_t i = 0; i < plan->layout->unit_n; i++) {
-        s.clips[i] = 1.0f;
-    }
-    uint8_t *at = d.bytes + 9; /* chunks stand at any address */
-    for (uint32_t i = 0; i < d.chunk_n; i++) {
-        s.out[i] = at;
-        at += tg_chunk_bound(plan, &plan->grid->chunks[i]) + i % 3;
-    }
-    d.pass = (tg_gpu_pass){.units = d.units,
-                           .pieces = d.pieces,
-                           .chunks = d.chunks,
-                           .chunk_n = d.chunk_n,
-                           .tiles = d.tiles,
-                           .tile_n = d.tile_first[d.chunk_n],
-                           .next = d.next,
-                           .space = s,
-                           .seed = plan->layout->seed,
-                           .rank = plan->rank,
-                           .nonfinite = (uint8_t)plan->nonfinite,
-                           .has_values = (plan->holds & TG_HAS_VALUES) != 0};
-    return d;
-}
-
-static void close_device(device *d)
-{
-    const tg_gpu_space *s = &d->pass.space;
-    void *const blocks[] = {d->units,       d->pieces, d->chunks, d->tiles, d->tile_first, d->host_part,
-                            d->device_part, d->maxima, d->next,   d->bytes, s->symbols,    s->values,
-                            s->positions,   s->words,  s->views,  s->out,   s->clips};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        free(blocks[i]);
-    }
-}
-
-/* ---- one step ------------------------------------------------------------------------------------------------------------- */
-
-/* The symbols of `sign`, packed: the part of other kernels. */
-static void write_signs(const device *d)
-{
-    for (uint32_t i = 0; i < d->chunk_n; i++) {
-        const tg_gpu_chunk *chunk = &d->chunks[i];
-        const tg_gpu_unit *u = &d->units[chunk->unit];
-        tg_view *v = &d->pass.space.views[i];
-        uint8_t *symbols = d->pass.space.symbols + 2 * chunk->element_at;
-        if (u->quantize != TG_GPU_SIGN || v->count == 0 || !d->pass.has_values) {
-            continue;
-        }
-        uint16_t *wide = space(v->count * sizeof *wide);
-        for (uint32_t j = 0; j < v->count; j++) {
-            symbols[j] = signbit(d->pass.space.values[chunk->element_at + j]) ? 1 : 0;
-            wide[j] = symbols[j];
-        }
-        tg_bits_write(d->pass.space.out[i] + v->symbols, wide, v->count, 2);
-        v->indices = v->symbols + tg_bits_len(v->count, 2);
-        free(wide);
-    }
-}
-
-static void encode(device *d, const tg_codec *c, uint64_t step, const tg_source *source)
-{
-    tg_gpu_pass *p = &d->pass;
-    p->grads = source->grads;
-    p->flat = source->flat;
-    p->now = c->run->residuals.now;
-    p->step = step;
-    p->verdict = &d->verdict;
-    memset(&d->verdict, 0, sizeof d->verdict);
-    if (d->selection.drawn_n > 0) {
-        tg_gpu_draw_coordinates(p, &d->selection, 1);
-    }
-    tg_gpu_count_known(p, &d->selection);
-    tg_gpu_select_sparse(p, &d->selection, d->maxima);
-    tg_gpu_lay_out_sparse(p);
-    tg_gpu_encode_values(p);
-    write_signs(d);
-    tg_gpu_write_indices(p);
-}
-
-static bool same_view(const tg_view *a, const tg_view *b)
-{
-    return a->side == b->side && a->symbols == b->symbols && a->indices == b->indices && a->count == b->count &&
-           a->index_len == b->index_len && a->mode == b->mode && a->is_listed == b->is_listed &&
-           a->is_joint == b->is_joint;
-}
-
-/* A chunk is as the host wrote it, but for the scale. */
-static void compare_chunk(const device *d, const tg_codec *c, uint32_t i, const char *what)
-{
-    const tg_written *expected = &c->run->work->written[i];
-    const tg_view *v = &d->pass.space.views[i], *e = &expected->as.view;
-    const tg_gpu_unit *u = &d->units[d->chunks[i].unit];
-    const uint8_t *out = d->pass.space.out[i];
-    uint64_t header = u->coordinates == TG_AT_INDICES ? TG_CHUNK_HEADER : 0, end = e->indices + e->index_len;
-    if (!same_view(v, e)) {
-        fail_msg("%s: chunk %u has count %u mode %u length %u at %llu, not count %u mode %u length %u at %llu", what, i,
-                 v->count, v->mode, v->index_len, (unsigned long long)v->indices, e->count, e->mode, e->index_len,
-                 (unsigned long long)e->indices);
-    }
-    if (memcmp(out, expected->bytes, header) != 0 ||
-        memcmp(out + e->symbols, expected->bytes + e->symbols, end - e->symbols) != 0) {
-        fail_msg("%s: chunk %u has other bytes", what, i);
-    }
-}
-
-static void compare_residuals(const device *d, const tg_codec *c, const char *what)
-{
-    const float *next = c->run->residuals.next;
-    for (uint64_t i = 0; i < c->plan->residual_n; i++) {
-        if (memcmp(&next[i], &d->next[i], sizeof *next) != 0) {
-            fail_msg("%s: residual %llu is %a, not %a", what, (unsigned long long)i, (double)d->next[i],
-                     (double)next[i]);
-        }
-    }
-}
-
-static bool has_signs(const tg_codec *c)
-{
-    bool any = false;
-    for (size_t i = 0; i < c->layout->unit_n; i++) {
-        any = any || c->plan->units[i].values == TG_VALUES_SIGNS;
-    }
-    return any;
-}
-
-/* Coordinates that are read again are those that were written, also where another rank has drawn its own. */
-static void read_back(device *d, const tg_codec *c, const char *what)
-{
-    uint64_t n = c->layout->element_n;
-    uint32_t *written = space(n * sizeof *written);
-    uint8_t *symbols = space(2 * n);
-    memcpy(written, d->pass.space.positions, n * sizeof *written);
-    memcpy(symbols, d->pass.space.symbols, 2 * n);
-    memset(d->pass.space.positions, 0xee, n * sizeof *written);
-    memset(d->pass.space.symbols, 0xee, 2 * n);
-    for (uint32_t i = 0; i < d->chunk_n; i++) {
-        tg_view *v = &d->pass.space.views[i];
-        v->indices += (uint64_t)(d->pass.space.out[i] - d->bytes);
-    }
-    d->pass.rank++;
-    tg_gpu_draw_coordinates(&d->pass, &d->selection, 1);
-    tg_gpu_count_known(&d->pass, &d->selection);
-    tg_gpu_read_indices(&d->pass, d->bytes, &d->selection);
-    d->pass.rank--;
-    for (uint32_t i = 0; i < d->chunk_n; i++) {
-        const tg_gpu_chunk *chunk = &d->chunks[i];
-        const tg_view *v = &d->pass.space.views[i];
-        if (memcmp(written + chunk->element_at, d->pass.space.positions + chunk->element_at,
-                   v->count * sizeof *written) != 0) {
-            fail_msg("%s: coordinates of chunk %u are read as others", what, i);
-        }
-        if (v->is_joint &&
-            memcmp(symbols + 2 * chunk->element_at, d->pass.space.symbols + 2 * chunk->element_at, v->count) != 0) {
-            fail_msg("%s: symbols of chunk %u are read as others", what, i);
-        }
-    }
-    assert_int_equal(d->verdict.bad_chunk, 0);
-    free(written);
-    free(symbols);
-}
 
 /* ---- models ----------------------------------------------------------------------------------------------------------------- */
 
@@ -327,7 +82,7 @@ static tg_codec *open_codec(const setting *s, const test_model *m)
 static void write_on_host(tg_codec *c, uint64_t step, const tg_source *source, uint8_t *bytes, uint64_t *hashes)
 {
     uint32_t cells = c->grid->cells;
-    tg_body *bodies = space(cells * sizeof *bodies);
+    tg_body *bodies = test_space(cells * sizeof *bodies);
     uint64_t at = 0;
     for (uint32_t s = 0; s < cells; s++) {
         bodies[s] = (tg_body){.bytes = bytes + at, .hashes = hashes + c->grid->first[s]};
@@ -338,19 +93,28 @@ static void write_on_host(tg_codec *c, uint64_t step, const tg_source *source, u
     free(bodies);
 }
 
+static bool has_signs(const tg_codec *c)
+{
+    bool any = false;
+    for (size_t i = 0; i < c->layout->unit_n; i++) {
+        any = any || c->plan->units[i].values == TG_VALUES_SIGNS;
+    }
+    return any;
+}
+
 /* Some steps by both, with the residuals of each step from the host. */
 static void try_setting(const setting *s, values kind, int steps)
 {
     test_random r = {kind + 7u};
     test_model m = test_model_new(s->lens, s->tensor_n, s->dtype);
     tg_codec *c = open_codec(s, &m);
-    device d = open_device(c);
+    test_gpu d = test_gpu_open(c);
     uint64_t bound = 0;
     for (uint32_t i = 0; i < c->grid->cells; i++) {
         bound += tg_body_bound(c->plan, i);
     }
-    uint8_t *bytes = space(bound);
-    uint64_t *hashes = space(d.chunk_n * sizeof *hashes);
+    uint8_t *bytes = test_space(bound);
+    uint64_t *hashes = test_space(d.chunk_n * sizeof *hashes);
     const tg_source source = {.grads = (const void *const *)m.grads};
     for (int step = 0; step < steps; step++) {
         char what[200];
@@ -358,21 +122,21 @@ static void try_setting(const setting *s, values kind, int steps)
                        s->tensor_n, (unsigned long long)s->lens[0], (int)kind, (int)s->dtype, step);
         fill(&m, kind, &r);
         write_on_host(c, (uint64_t)step, &source, bytes, hashes);
-        encode(&d, c, (uint64_t)step, &source);
+        test_gpu_encode(&d, c, (uint64_t)step, &source);
         for (uint32_t i = 0; i < d.chunk_n; i++) {
             if (d.units[d.chunks[i].unit].coordinates != TG_AT_EVERY) {
-                compare_chunk(&d, c, i, what);
+                test_gpu_compare_chunk(&d, c, i, what);
             }
         }
         if (!has_signs(c) && (s->holds & TG_HAS_VALUES) != 0) {
-            compare_residuals(&d, c, what);
+            test_gpu_compare_residuals(&d, c, what);
         }
-        read_back(&d, c, what);
+        test_gpu_read_back(&d, c, what);
         c->executor->commit(c->run);
     }
     free(bytes);
     free(hashes);
-    close_device(&d);
+    test_gpu_close(&d);
     tg_codec_free(c);
     test_model_free(&m);
 }
@@ -497,9 +261,9 @@ static void try_followers(const char *recipe)
     const setting led = {recipe, LENS(mixed), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_INDICES};
     const setting follows = {recipe, LENS(mixed), TG_FP32, TG_NONFINITE_ERROR, 1, TG_HAS_VALUES};
     tg_codec *leader = open_codec(&led, &m), *follower = open_codec(&follows, &m);
-    device of_leader = open_device(leader), of_follower = open_device(follower);
-    uint8_t *bytes = space(tg_body_bound(leader->plan, 0) + tg_body_bound(follower->plan, 0));
-    uint64_t *hashes = space(of_leader.chunk_n * sizeof *hashes);
+    test_gpu of_leader = test_gpu_open(leader), of_follower = test_gpu_open(follower);
+    uint8_t *bytes = test_space(tg_body_bound(leader->plan, 0) + tg_body_bound(follower->plan, 0));
+    uint64_t *hashes = test_space(of_leader.chunk_n * sizeof *hashes);
     const tg_source source = {.grads = (const void *const *)m.grads};
     fill(&m, GAUSSIAN, &r);
     write_on_host(leader, 0, &source, bytes, hashes);
@@ -513,19 +277,19 @@ static void try_followers(const char *recipe)
     tg_host_clip(follower->run, 0, &source);
     tg_body body = {.bytes = bytes + len, .hashes = hashes};
     MUST(tg_host_write(&body, follower->run, follower->plan, 0, 1, &source, why));
-    encode(&of_leader, leader, 0, &source);
-    read_back(&of_leader, leader, recipe);
+    test_gpu_encode(&of_leader, leader, 0, &source);
+    test_gpu_read_back(&of_leader, leader, recipe);
     tg_gpu_follow_leader(&of_leader.pass, &of_follower.selection);
-    encode(&of_follower, follower, 0, &source);
+    test_gpu_encode(&of_follower, follower, 0, &source);
     for (uint32_t i = 0; i < of_follower.chunk_n; i++) {
         assert_int_equal(of_follower.selection.known_n[i], follower->run->work->known_n[i]);
-        compare_chunk(&of_follower, follower, i, recipe);
+        test_gpu_compare_chunk(&of_follower, follower, i, recipe);
     }
-    compare_residuals(&of_follower, follower, recipe);
+    test_gpu_compare_residuals(&of_follower, follower, recipe);
     free(bytes);
     free(hashes);
-    close_device(&of_leader);
-    close_device(&of_follower);
+    test_gpu_close(&of_leader);
+    test_gpu_close(&of_follower);
     tg_codec_free(leader);
     tg_codec_free(follower);
     test_model_free(&m);

@@ -25,6 +25,13 @@
 #define TG_ROLL
 #endif
 
+/* Asks for the line of memory around an address, which may be used soon. */
+#if defined(__CUDACC__)
+#define TG_PREFETCH(at) asm volatile("prefetch.global.L2 [%0];" ::"l"(at))
+#else
+#define TG_PREFETCH(at) ((void)(at))
+#endif
+
 /* What GPUs before compute capability 8.0 do not have. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define TG_REDUCE(name, better)                                                               \

@@ -78,9 +78,7 @@ TG_DEVICE float tg_load_gradient(const tg_gpu_pass &p, const tg_gpu_unit &u, uin
     float clip = p.space.clips[unit];
     if (clip != 1.0f) {
         float scaled = clip * g;
-        g = g != g                                       ? tg_quiet(g)
-            : !tg_is_finite(scaled) && tg_is_finite(g) ? copysignf(TG_FLOAT_MAX, scaled)
-                                                         : scaled;
+        g = g != g ? tg_quiet(g) : !tg_is_finite(scaled) && tg_is_finite(g) ? copysignf(TG_FLOAT_MAX, scaled) : scaled;
     }
     return g;
 }

@@ -8,6 +8,13 @@ static bool has(const tg_gpu_pass *p, uint32_t pack)
     return p->chunk_n > 0 && (p->packs == 0 || (p->packs >> pack & 1) != 0);
 }
 
+uint32_t tg_pack_share(const tg_gpu_pass *p)
+{
+    const uint32_t most = 12;
+    uint32_t mean = p->chunk_n > 0 ? (p->tile_n + p->chunk_n - 1) / p->chunk_n : 1;
+    return has(p, TG_GPU_BITS) ? 0 : mean < most ? mean : most;
+}
+
 /* Whether some chunk may have symbols that are bits, be it because its coder found nothing shorter. */
 static bool has_symbols(const tg_gpu_pass *p)
 {
@@ -48,6 +55,7 @@ void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch)
 {
     if (has(p, TG_GPU_LOSSLESS)) {
         tg_pack_split(p, scratch);
+        tg_pack_count(p, scratch, TG_PACK_WORDS);
         tg_pack_rans_table(p, scratch, TG_PACK_WORDS);
         tg_pack_rans_encode(p, scratch, TG_PACK_WORDS);
         tg_pack_place(p, scratch, TG_PACK_WORDS);

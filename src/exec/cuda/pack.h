@@ -141,6 +141,18 @@ TG_DEVICE bool tg_pack_tile_job_of(tg_pack_job *j, uint32_t *tile, uint32_t *til
     return tg_pack_job_of(j, p, scratch, t.chunk, what);
 }
 
+/* The same for a launch of `share` blocks a chunk, or over tiles if that is 0. */
+TG_DEVICE bool tg_pack_share_job_of(tg_pack_job *j, uint32_t *tile, uint32_t *tiles, const tg_gpu_pass &p,
+                                    uint8_t *scratch, uint32_t what, uint32_t share)
+{
+    if (share == 0) {
+        return tg_pack_tile_job_of(j, tile, tiles, p, scratch, what);
+    }
+    *tile = blockIdx.x % share;
+    *tiles = share;
+    return tg_pack_job_of(j, p, scratch, p.first + blockIdx.x / share, what);
+}
+
 TG_DEVICE uint32_t tg_pack_symbol(const tg_pack_job &j, uint32_t i)
 {
     return j.is_wide ? ((const uint16_t *)(const void *)j.symbols)[i] : j.symbols[i];
@@ -184,6 +196,54 @@ TG_DEVICE void tg_stage_out(uint8_t *to, const uint4 *shared, uint32_t len)
                 start[b] = ((const uint8_t *)(const void *)shared)[b];
             }
         }
+    }
+}
+
+/* Copies `len` bytes from any place in shared memory to any place in memory. Up to 19 bytes after them are read. */
+TG_DEVICE void tg_copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
+{
+    uint32_t place = tg_place_of(to), end = place + len;
+    const uint8_t *bytes = shared - place;
+    uint8_t *start = to - place;
+    for (uint32_t v = threadIdx.x; v * 16 < end; v += blockDim.x) {
+        if (v * 16 >= place && v * 16 + 16 <= end) {
+            const uint8_t *here = bytes + v * 16;
+            uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
+            const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
+            for (int i = 0; i < 5; i++) {
+                words[i] = aligned[i];
+            }
+            ((uint4 *)(void *)start)[v] =
+                make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
+                           __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
+        } else {
+            for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b++) {
+                start[b] = bytes[b];
+            }
+        }
+    }
+}
+
+/* Adds up the counts of all tiles of a chunk, two symbols a thread and many loads at a time; 0 from the base on. */
+TG_DEVICE void tg_pack_sum_counts(uint32_t *sums, const uint16_t *counts, uint32_t tile_n, uint32_t base)
+{
+    const uint32_t *pairs = (const uint32_t *)(const void *)counts;
+    for (uint32_t i = threadIdx.x; i < TG_PACK_BASE / 2; i += blockDim.x) {
+        uint32_t low = 0, high = 0;
+        for (uint32_t tile = 0; 2 * i < base && tile < tile_n; tile += 16) {
+            uint32_t loaded[16];
+#pragma unroll
+            for (uint32_t k = 0; k < 16; k++) {
+                loaded[k] = tile + k < tile_n ? pairs[(tile + k) * (TG_PACK_BASE / 2) + i] : 0;
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < 16; k++) {
+                low += loaded[k] & 0xffff;
+                high += loaded[k] >> 16;
+            }
+        }
+        sums[2 * i] = 2 * i < base ? low : 0;
+        sums[2 * i + 1] = 2 * i + 1 < base ? high : 0;
     }
 }
 
@@ -239,6 +299,9 @@ TG_DEVICE uint64_t tg_sum_lanes(uint64_t value)
 }
 
 /* ---- launches of one file that another one makes --------------------------------------------------------------------------------- */
+
+/* Blocks a chunk where most have little to do, because chunks are coded; 0: as many as there are tiles. */
+uint32_t tg_pack_share(const tg_gpu_pass *p);
 
 /* Counts of all tiles of coded chunks. */
 void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);

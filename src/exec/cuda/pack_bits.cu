@@ -82,26 +82,7 @@ TG_DEVICE void copy_bytes(uint8_t *to, const uint8_t *from, uint32_t len, uint4 
 {
     tg_stage_in(shared, from, len);
     __syncthreads();
-    uint32_t to_place = tg_place_of(to), end = to_place + len;
-    const uint8_t *bytes = (const uint8_t *)shared + tg_place_of(from) - to_place; /* of `to` less its place */
-    uint8_t *start = to - to_place;
-    for (uint32_t v = threadIdx.x; v * 16 < end; v += THREADS) {
-        if (v * 16 >= to_place && v * 16 + 16 <= end) {
-            const uint8_t *here = bytes + v * 16;
-            uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
-            const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
-            for (int i = 0; i < 5; i++) {
-                words[i] = aligned[i];
-            }
-            ((uint4 *)(void *)start)[v] =
-                make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
-                           __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
-        } else {
-            for (uint32_t b = max(v * 16, to_place); b < min(v * 16 + 16, end); b++) {
-                start[b] = bytes[b];
-            }
-        }
-    }
+    tg_copy_out(to, (const uint8_t *)shared + tg_place_of(from), len);
     __syncthreads();
 }
 
@@ -136,12 +117,13 @@ TG_DEVICE void write_tiles(uint8_t *out, const tg_pack_job &j, uint32_t tile, ui
 }
 
 /* A block a tile: plain forms, and the words of coded chunks, which their coder left in scratch. */
-__global__ static void __launch_bounds__(THREADS) place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
+__global__ static void __launch_bounds__(THREADS)
+    place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what, uint32_t share)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 2], bytes[BYTES_LEN / 16 + 1];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what)) {
+    if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share)) {
         return;
     }
     uint32_t chunk = j.chunk;
@@ -172,7 +154,8 @@ __global__ static void __launch_bounds__(THREADS) place_tiles(tg_gpu_pass p, uin
 
 void tg_pack_place(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(place_tiles, p->tile_n, THREADS, p->stream, *p, scratch, what);
+    uint32_t share = tg_pack_share(p);
+    TG_LAUNCH(place_tiles, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, scratch, what, share);
 }
 
 /* ---- checking and reading ---------------------------------------------------------------------------------------------------- */
@@ -262,12 +245,12 @@ TG_DEVICE bool read_tiles(uint8_t *to, const uint8_t *from, uint32_t count, cons
 
 /* A block a tile: bits, and plain forms of coded chunks. Also refuses chunks that have no form at all. */
 __global__ static void __launch_bounds__(THREADS)
-    read_plain(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
+    read_plain(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what, uint32_t share)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 1], bytes[BYTES_LEN / 16 + 1];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
-    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what) || p.space.views[j.chunk].is_joint) {
+    if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share) || p.space.views[j.chunk].is_joint) {
         return;
     }
     uint32_t chunk = j.chunk;
@@ -294,5 +277,7 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_read_plain(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(read_plain, p->tile_n, THREADS, p->stream, *p, body, scratch, what);
+    uint32_t share = tg_pack_share(p);
+    TG_LAUNCH(read_plain, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, body, scratch, what,
+              share);
 }

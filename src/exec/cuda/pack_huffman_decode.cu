@@ -6,8 +6,8 @@
  * elsewhere than before: then each begins where a sequential decoder would. */
 #include "exec/cuda/pack_prefix.h"
 
-enum { THREADS = 256, SPAN = 128 /* bits */, WINDOW = THREADS * SPAN, STAGE = 8192 /* symbols */ };
-enum { BITS_WORDS = WINDOW / 32 + 8 };
+enum { THREADS = 256, SPAN = 256 /* bits */, WINDOW = THREADS * SPAN, STAGE = 8192 /* symbols */ };
+enum { BITS_WORDS = WINDOW / 32 + 8 }; /* a reader is up to three words ahead */
 
 typedef struct decode_space {
     uint16_t slots[TG_PREFIX_SLOT_N]; /* by the next 12 bits: length of the code in bits 0 to 5, its symbol above */
@@ -68,19 +68,40 @@ TG_DEVICE void make_slots(decode_space *d, uint32_t base)
 
 /* ---- spans -------------------------------------------------------------------------------------------------------------- */
 
-/* The slot of the code at a bit of the window. */
-TG_DEVICE uint32_t slot_at(const decode_space *d, const uint32_t *words, uint32_t bit)
+/* Bits of the window from some bit on, at least 32 of them between two codes. */
+typedef struct bit_reader {
+    const uint32_t *next; /* the word after those that are held */
+    uint64_t held;
+    uint32_t held_n;
+} bit_reader;
+
+TG_DEVICE bit_reader start_bits(const uint32_t *words, uint32_t bit)
 {
-    uint32_t bits = __funnelshift_r(words[bit / 32], words[bit / 32 + 1], bit % 32);
-    return d->slots[bits & (TG_PREFIX_SLOT_N - 1)];
+    const uint32_t *at = words + bit / 32;
+    bit_reader r = {at + 2, (at[0] | (uint64_t)at[1] << 32) >> bit % 32, 64 - bit % 32};
+    return r;
+}
+
+/* The slot of the next code, whose bits are consumed. */
+TG_DEVICE uint32_t next_slot(bit_reader *r, const decode_space *d)
+{
+    uint32_t slot = d->slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
+    r->held >>= bits;
+    r->held_n -= bits;
+    if (r->held_n < 32) {
+        r->held |= (uint64_t)*r->next++ << r->held_n;
+        r->held_n += 32;
+    }
+    return slot;
 }
 
 /* Decodes from `bit` until a code ends at `end` or after it; returns the bit after it and counts the codes. */
 TG_DEVICE uint32_t skip_span(const decode_space *d, const uint32_t *words, uint32_t bit, uint32_t end, uint32_t *count)
 {
     uint32_t n = 0;
+    bit_reader r = start_bits(words, bit);
     for (; bit < end; n++) {
-        bit += slot_at(d, words, bit) & 63;
+        bit += next_slot(&r, d) & 63;
     }
     *count = n;
     return bit;
@@ -114,11 +135,12 @@ TG_DEVICE void write_symbols(decode_space *d, const uint32_t *words, uint8_t *ou
                              uint32_t before, uint32_t count, uint32_t all, bool has_last)
 {
     uint32_t symbol_len = is_wide ? 2 : 1, at = before, end = min(before + count, all);
+    bit_reader r = start_bits(words, count > 0 ? bit : 0);
     for (uint32_t first = 0; first < all; first += STAGE) {
         uint32_t n = min((uint32_t)STAGE, all - first);
         uint8_t *to = out + first * symbol_len, *staged = (uint8_t *)d->symbols + tg_place_of(to);
         for (; at < min(end, first + n); at++) {
-            uint32_t slot = slot_at(d, words, bit);
+            uint32_t slot = next_slot(&r, d);
             bit += slot & 63;
             if (is_wide) {
                 ((uint16_t *)(void *)staged)[at - first] = (uint16_t)(slot >> 6);

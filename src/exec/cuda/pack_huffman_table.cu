@@ -153,17 +153,6 @@ TG_DEVICE uint32_t lay_out(tg_pack_code *code, const table_space *t, uint32_t ti
     return len;
 }
 
-TG_DEVICE void sum_counts(table_space *t, const uint16_t *counts, uint32_t tile_n, uint32_t base)
-{
-    for (uint32_t s = threadIdx.x; s < base; s += THREADS) {
-        uint32_t sum = 0;
-        for (uint32_t tile = 0; tile < tile_n; tile++) {
-            sum += counts[tile * TG_PACK_BASE + s];
-        }
-        t->counts[s] = sum;
-    }
-}
-
 /* Lengths into shared memory; returns whether they are those of the model. */
 TG_DEVICE bool find_lengths(table_space *t, const tg_pack_job &j, const tg_prefix_models &models, const uint8_t *side)
 {
@@ -191,7 +180,7 @@ __global__ static void __launch_bounds__(THREADS)
     tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
     const tg_view *v = &p.space.views[chunk];
     uint8_t *out = p.space.out[chunk] + v->symbols;
-    sum_counts(&t, s.counts, j.tile_n, j.base);
+    tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
     __syncthreads();
     bool by_model = find_lengths(&t, j, models, p.space.out[chunk] + v->side), four = j.stream_n > 1;
     count_bits(&t, s.counts, j.tile_n, j.base);

@@ -1,73 +1,85 @@
 /* Lossless coding of floats (pack/lossless.c) on the GPU: a word is rotated left by one bit and split. Its lower bytes go to the
- * frame, its upper byte, which the range coder takes as a symbol, to scratch; and back. */
+ * frame, its upper byte, which the range coder takes as a symbol, to scratch; and back. A thread takes 16 bytes of words at a
+ * time, and a block stages them in shared memory, because they stand at any address in a frame. */
 #include "exec/cuda/pack.h"
 
-enum { WARPS = 8, THREADS = WARPS * 32, PART = 2048 /* words that are staged at a time */, COPIES = 4 };
+enum { THREADS = 256, PART = 4096 * 2 /* bytes of words that are staged at a time */ };
+
+/* ---- words in vectors --------------------------------------------------------------------------------------------------- */
+
+/* 16 bytes of words of 4 bytes become 12 lower and 4 upper bytes; of words of 2 bytes, 8 and 8. `lower` has 3 or 2 words, `upper`
+ * 1 or 2. */
+TG_DEVICE void split_fours(uint32_t *lower, uint32_t *upper, const uint32_t *words)
+{
+    uint32_t r[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = words[i] << 1 | words[i] >> 31;
+    }
+    lower[0] = (r[0] & 0xffffff) | r[1] << 24;
+    lower[1] = (r[1] >> 8 & 0xffff) | r[2] << 16;
+    lower[2] = (r[2] >> 16 & 0xff) | r[3] << 8;
+    upper[0] = r[0] >> 24 | (r[1] >> 24) << 8 | (r[2] >> 24) << 16 | (r[3] >> 24) << 24;
+}
+
+TG_DEVICE void join_fours(uint32_t *words, const uint32_t *lower, const uint32_t *upper)
+{
+    uint32_t r[4] = {
+        (lower[0] & 0xffffff) | upper[0] << 24, lower[0] >> 24 | (lower[1] & 0xffff) << 8 | (upper[0] >> 8) << 24,
+        lower[1] >> 16 | (lower[2] & 0xff) << 16 | (upper[0] >> 16) << 24, lower[2] >> 8 | (upper[0] >> 24) << 24};
+    for (int i = 0; i < 4; i++) {
+        words[i] = r[i] >> 1 | r[i] << 31;
+    }
+}
+
+/* Both halves of a word rotated by one bit. */
+TG_DEVICE uint32_t rotate_halves_left(uint32_t pair)
+{
+    return (pair << 1 & 0xfffefffe) | (pair >> 15 & 0x00010001);
+}
+
+TG_DEVICE uint32_t rotate_halves_right(uint32_t pair)
+{
+    return (pair >> 1 & 0x7fff7fff) | (pair << 15 & 0x80008000);
+}
+
+TG_DEVICE void split_twos(uint32_t *lower, uint32_t *upper, const uint32_t *words)
+{
+    for (int i = 0; i < 2; i++) {
+        uint32_t a = rotate_halves_left(words[2 * i]), b = rotate_halves_left(words[2 * i + 1]);
+        lower[i] = (a & 0xff) | (a >> 8 & 0xff00) | (b & 0xff) << 16 | (b >> 16 & 0xff) << 24;
+        upper[i] = (a >> 8 & 0xff) | (a >> 16 & 0xff00) | (b >> 8 & 0xff) << 16 | (b >> 24) << 24;
+    }
+}
+
+TG_DEVICE void join_twos(uint32_t *words, const uint32_t *lower, const uint32_t *upper)
+{
+    for (int i = 0; i < 4; i++) {
+        uint32_t l = lower[i / 2] >> i % 2 * 16, u = upper[i / 2] >> i % 2 * 16;
+        words[i] = rotate_halves_right((l & 0xff) | (u & 0xff) << 8 | (l & 0xff00) << 8 | (u & 0xff00) << 16);
+    }
+}
+
+/* ---- splitting ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct split_space {
-    uint4 lowers[PART * 3 / 16 + 1], uppers[PART / 16 + 1];
-    uint32_t counters[WARPS][256 * COPIES];
+    uint4 words[PART / 16 + 2];
+    uint4 lowers[PART / 16 + 2], uppers[PART / 16 + 2]; /* each from its first byte on */
 } split_space;
 
-TG_DEVICE uint32_t load_word(const uint8_t *words, uint32_t word_len, uint32_t i)
+/* Splits `len` bytes of words, which begin at a word of 4 bytes in shared memory. What is after them becomes something, too. */
+TG_DEVICE void split_part(split_space *s, const uint32_t *words, uint32_t word_len, uint32_t len)
 {
-    return word_len == 4 ? ((const uint32_t *)(const void *)words)[i] : ((const uint16_t *)(const void *)words)[i];
-}
-
-TG_DEVICE uint32_t rotate_left(uint32_t word, uint32_t bits)
-{
-    return (word << 1 | word >> (bits - 1)) & (uint32_t)((1ull << bits) - 1);
-}
-
-TG_DEVICE uint32_t rotate_right(uint32_t word, uint32_t bits)
-{
-    return (word >> 1 | word << (bits - 1)) & (uint32_t)((1ull << bits) - 1);
-}
-
-/* Stages words [lo, lo + n): lower bytes to `lowers`, upper bytes to `uppers`, which are counted. */
-TG_DEVICE void split_part(uint8_t *lowers, uint8_t *uppers, uint32_t *counters, const uint8_t *words, uint32_t word_len,
-                          uint32_t lo, uint32_t n)
-{
-    uint32_t rest = word_len - 1;
-#pragma unroll 8
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        uint32_t word = rotate_left(load_word(words, word_len, lo + i), 8 * word_len), upper = word >> 8 * rest;
-        for (uint32_t b = 0; b < rest; b++) {
-            lowers[i * rest + b] = (uint8_t)(word >> 8 * b);
+    uint32_t *lowers = (uint32_t *)s->lowers, *uppers = (uint32_t *)s->uppers;
+    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
+        if (word_len == 4) {
+            split_fours(lowers + 3 * v, uppers + v, words + 4 * v);
+        } else {
+            split_twos(lowers + 2 * v, uppers + 2 * v, words + 4 * v);
         }
-        uppers[i] = (uint8_t)upper;
-        atomicAdd(&counters[upper * COPIES + tg_lane() % COPIES], 1u);
     }
 }
 
-/* Splits one tile, all threads of a block together. */
-TG_DEVICE void split_tile(uint8_t *out, uint16_t *counts, split_space *s, const tg_pack_job &j, uint32_t tile)
-{
-    tg_pack_tile t = tg_pack_tile_of(j, tile);
-    uint32_t word_len = j.unit->plain_len, rest = word_len - 1;
-    for (uint32_t i = threadIdx.x; i < WARPS * 256 * COPIES; i += THREADS) {
-        (&s->counters[0][0])[i] = 0;
-    }
-    for (uint32_t lo = t.lo; lo < t.hi; lo += PART) {
-        uint32_t n = min((uint32_t)PART, t.hi - lo);
-        uint8_t *to = out + (uint64_t)lo * rest, *upper_to = (uint8_t *)j.symbols + lo;
-        __syncthreads();
-        split_part((uint8_t *)s->lowers + tg_place_of(to), (uint8_t *)s->uppers + tg_place_of(upper_to),
-                   s->counters[threadIdx.x / TG_WARP], j.words, word_len, lo, n);
-        __syncthreads();
-        tg_stage_out(to, s->lowers, n * rest);
-        tg_stage_out(upper_to, s->uppers, n);
-    }
-    for (uint32_t symbol = threadIdx.x; symbol < 256; symbol += THREADS) {
-        uint32_t sum = 0;
-        for (uint32_t i = 0; i < WARPS * COPIES; i++) {
-            sum += s->counters[i / COPIES][symbol * COPIES + i % COPIES];
-        }
-        counts[symbol] = (uint16_t)sum;
-    }
-    __syncthreads();
-}
-
+/* A block takes a share of a chunk, part after part. */
 __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uint8_t *scratch)
 {
     __shared__ split_space s;
@@ -76,10 +88,19 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
         return;
     }
+    uint32_t word_len = j.unit->plain_len, part_n = PART / word_len;
     uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols + 1;
-    uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
-    for (; tile < j.tile_n; tile += tiles) {
-        split_tile(out, counts + tile * TG_PACK_BASE, &s, j, tile);
+    for (uint32_t lo = tile * part_n; lo < j.count; lo += tiles * part_n) {
+        uint32_t n = min(part_n, j.count - lo);
+        const uint8_t *from = j.words + (uint64_t)lo * word_len;
+        tg_stage_in(s.words, from, n * word_len);
+        __syncthreads();
+        const uint8_t *words = (const uint8_t *)s.words + tg_place_of(from);
+        split_part(&s, (const uint32_t *)(const void *)words, word_len, n * word_len);
+        __syncthreads();
+        tg_copy_out(out + (uint64_t)lo * (word_len - 1), (const uint8_t *)s.lowers, n * (word_len - 1));
+        tg_copy_out((uint8_t *)j.symbols + lo, (const uint8_t *)s.uppers, n);
+        __syncthreads();
     }
 }
 
@@ -88,32 +109,75 @@ void tg_pack_split(const tg_gpu_pass *p, uint8_t *scratch)
     TG_LAUNCH(split_tiles, p->tile_n, THREADS, p->stream, *p, scratch);
 }
 
-/* ---- back --------------------------------------------------------------------------------------------------------------- */
+/* ---- joining ------------------------------------------------------------------------------------------------------------ */
 
-/* Joins words [lo, lo + n). Without uppers, the staged bytes are the words. */
-TG_DEVICE void join_part(uint8_t *words, const uint8_t *lowers, const uint8_t *uppers, uint32_t word_len, uint32_t n)
+typedef struct join_space {
+    uint4 lowers[PART / 16 + 2], uppers[PART / 16 + 2], words[PART / 16 + 2];
+} join_space;
+
+/* Three words of shared memory from any byte on. */
+TG_DEVICE void load_three(uint32_t *words, const uint8_t *at)
 {
-    uint32_t rest = uppers != nullptr ? word_len - 1 : word_len;
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        uint32_t word = 0;
-        for (uint32_t b = 0; b < rest; b++) {
-            word |= (uint32_t)lowers[i * rest + b] << 8 * b;
-        }
-        if (uppers != nullptr) {
-            word = rotate_right(word | (uint32_t)uppers[i] << 8 * rest, 8 * word_len);
-        }
-        if (word_len == 4) {
-            ((uint32_t *)(void *)words)[i] = word;
-        } else {
-            ((uint16_t *)(void *)words)[i] = (uint16_t)word;
-        }
+    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, held[4];
+    const uint32_t *from = (const uint32_t *)(const void *)(at - shift / 8);
+    for (int i = 0; i < 4; i++) {
+        held[i] = from[i];
+    }
+    for (int i = 0; i < 3; i++) {
+        words[i] = __funnelshift_r(held[i], held[i + 1], shift);
     }
 }
 
-/* A block takes tiles of coded and of plain chunks. */
+/* Joins `len` bytes of words to shared memory, from its first byte on. Where the bytes after them come from does not matter. */
+TG_DEVICE void join_part(join_space *s, const uint8_t *lowers, const uint8_t *uppers, uint32_t word_len, uint32_t len)
+{
+    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
+        uint32_t lower[3], upper[3], words[4];
+        load_three(lower, lowers + v * (word_len == 4 ? 12 : 8));
+        load_three(upper, uppers + v * (word_len == 4 ? 4 : 8));
+        if (word_len == 4) {
+            join_fours(words, lower, upper);
+        } else {
+            join_twos(words, lower, upper);
+        }
+        s->words[v] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+/* A share of a chunk, part after part. */
+TG_DEVICE void join_share(join_space *s, const tg_pack_job &j, const uint8_t *lowers, uint32_t tile, uint32_t tiles)
+{
+    uint32_t word_len = j.unit->plain_len, rest = word_len - 1, part_n = PART / word_len;
+    for (uint32_t lo = tile * part_n; lo < j.count; lo += tiles * part_n) {
+        uint32_t n = min(part_n, j.count - lo);
+        const uint8_t *from = lowers + (uint64_t)lo * rest, *upper = j.symbols + lo;
+        tg_stage_in(s->lowers, from, n * rest);
+        tg_stage_in(s->uppers, upper, n);
+        __syncthreads();
+        join_part(s, (const uint8_t *)s->lowers + tg_place_of(from), (const uint8_t *)s->uppers + tg_place_of(upper),
+                  word_len, n * word_len);
+        __syncthreads();
+        tg_copy_out((uint8_t *)j.words + (uint64_t)lo * word_len, (const uint8_t *)s->words, n * word_len);
+        __syncthreads();
+    }
+}
+
+/* Words of the plain form. */
+TG_DEVICE void copy_share(join_space *s, const tg_pack_job &j, const uint8_t *from, uint32_t tile, uint32_t tiles)
+{
+    for (uint32_t at = tile * PART; at < j.plain_len; at += tiles * PART) {
+        uint32_t n = min((uint32_t)PART, j.plain_len - at);
+        tg_stage_in(s->lowers, from + at, n);
+        __syncthreads();
+        tg_copy_out((uint8_t *)j.words + at, (const uint8_t *)s->lowers + tg_place_of(from + at), n);
+        __syncthreads();
+    }
+}
+
+/* A block takes a share of a chunk, coded or plain. */
 __global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch)
 {
-    __shared__ uint4 lowers[PART * 4 / 16 + 1];
+    __shared__ join_space s;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
@@ -125,17 +189,10 @@ __global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, cons
     bool is_plain = len > 0 && bytes[0] == 0;
     if (len == 0 || (is_plain ? len != 1 + (uint64_t)j.plain_len : len < 1 + (uint64_t)j.lower_len)) {
         tg_refuse_chunk(p, j.chunk);
-        return;
-    }
-    uint32_t word_len = j.unit->plain_len, rest = is_plain ? word_len : word_len - 1;
-    for (uint32_t lo = tile * PART; lo < j.count; lo += tiles * PART) {
-        uint32_t n = min((uint32_t)PART, j.count - lo);
-        const uint8_t *from = bytes + 1 + (uint64_t)lo * rest;
-        tg_stage_in(lowers, from, n * rest);
-        __syncthreads();
-        join_part((uint8_t *)j.words + (uint64_t)lo * word_len, (const uint8_t *)lowers + tg_place_of(from),
-                  is_plain ? nullptr : j.symbols + lo, word_len, n);
-        __syncthreads();
+    } else if (is_plain) {
+        copy_share(&s, j, bytes + 1, tile, tiles);
+    } else {
+        join_share(&s, j, bytes + 1, tile, tiles);
     }
 }
 

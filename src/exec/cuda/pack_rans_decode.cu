@@ -6,15 +6,16 @@
  * the slot and that of the word go on at the same time. The other warps also write the symbols of the tile of rounds before. */
 #include "exec/cuda/pack.h"
 
-enum { WARPS = 4, THREADS = WARPS * 32, HELPERS = THREADS - 32, ROUNDS = 16 /* of a tile */ };
+enum { WARPS = 8, THREADS = WARPS * 32, HELPERS = THREADS - 32, ROUNDS = 16 /* of a tile */ };
 enum { TILE = ROUNDS * TG_PACK_LANES, RING = 2 * TILE, START = 1 << 15, BITS_MIN = 8, BITS_MAX = 14 };
+enum { WORDS = (TILE + HELPERS - 1) / HELPERS /* the most of a thread and a tile */, AHEAD = 2 * RING /* bytes */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
  * frequency - 1, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
  * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
-    uint2 ring[RING];
+    uint2 ring[RING + TILE]; /* its beginning stands again after its end, so that a tile does not wrap around */
     uint16_t out[2][TILE];
     uint32_t symbols[TG_PACK_BASE];
     uint32_t at[2];    /* words that were taken before a tile, in turn */
@@ -115,8 +116,8 @@ template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, uint32_t bits
 
 /* ---- slots -------------------------------------------------------------------------------------------------------------- */
 
-/* A slot in two words, as it is kept in registers and, the first joined with a word, in the ring. Narrow: 0 and the slot. Wide: the
- * symbol from bit 16 on; frequency and, from bit 16 on, the offset. */
+/* A slot in two words. Narrow: 0 and the slot. Wide: the symbol from bit 16 on; frequency and, from bit 16 on, the offset. In the
+ * ring, the first word also has the bits of its word that are above the slot's. */
 template <bool IS_WIDE> TG_DEVICE uint2 look_up(const decode_space *d, uint32_t low)
 {
     if (!IS_WIDE) {
@@ -131,23 +132,37 @@ template <bool IS_WIDE> TG_DEVICE uint32_t symbol_in(uint2 held)
     return IS_WIDE ? held.x >> 16 : held.y >> 24;
 }
 
-/* The state after its symbol is taken; it may be too small. */
-template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t x, uint2 held, uint32_t bits)
+/* ---- rounds ------------------------------------------------------------------------------------------------------------- */
+
+/* Two states of a lane. A state is kept as what its low bits mean, and the bits above them, which is all that the next symbol
+ * needs. */
+typedef struct pair_of_states {
+    uint32_t high[2];
+    uint2 held[2];
+} pair_of_states;
+
+template <bool IS_WIDE>
+TG_DEVICE void set_state(pair_of_states *s, const decode_space *d, int i, uint32_t x, uint32_t bits)
 {
-    uint32_t high = x >> bits;
+    s->high[i] = x >> bits;
+    s->held[i] = look_up<IS_WIDE>(d, x & ((1u << bits) - 1));
+}
+
+template <bool IS_WIDE>
+TG_DEVICE uint32_t state_of(const pair_of_states &s, const decode_space *d, int i, uint32_t bits)
+{
+    uint32_t offset = IS_WIDE ? s.held[i].y >> 16 : s.held[i].y >> 12 & 0xfff;
+    return s.high[i] << bits | ((d->symbols[symbol_in<IS_WIDE>(s.held[i])] >> 16) + offset);
+}
+
+/* The state after its symbol is taken; it may be too small. */
+template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t high, uint2 held)
+{
     if (IS_WIDE) {
         return (held.y & 0xffff) * high + (held.y >> 16);
     }
     return (held.y & 0xfff) * high + (high + (held.y >> 12 & 0xfff));
 }
-
-/* ---- rounds ------------------------------------------------------------------------------------------------------------- */
-
-/* Two states of a lane, each with the slot of its low bits. */
-typedef struct pair_of_states {
-    uint32_t x[2];
-    uint2 held[2];
-} pair_of_states;
 
 /* One round. `is_there`: which of the two states take a symbol. Returns the words that were taken. */
 template <bool IS_WIDE>
@@ -158,26 +173,23 @@ TG_DEVICE uint32_t take_round(pair_of_states *s, const decode_space *d, uint32_t
     bool lacks[2];
     uint2 own[2];
     for (int i = 0; i < 2; i++) {
-        x[i] = take<IS_WIDE>(s->x[i], s->held[i], bits);
+        x[i] = take<IS_WIDE>(s->high[i], s->held[i]);
         lacks[i] = x[i] < START && is_there[i];
         votes[i] = __ballot_sync(TG_ALL_LANES, lacks[i]);
-    }
-    for (int i = 0; i < 2; i++) {
         own[i] = look_up<IS_WIDE>(d, x[i] & mask);
     }
     uint32_t first = at + (uint32_t)(__popc(votes[0] & below) + __popc(votes[1] & below));
-    uint32_t second = first + (lacks[0] ? 1 : 0);
-    uint2 words[2] = {d->ring[first % RING], d->ring[second % RING]};
+    uint2 words[2] = {d->ring[first], d->ring[first + (lacks[0] ? 1 : 0)]};
     for (int i = 0; i < 2; i++) {
-        uint32_t filled = x[i] << 16 | (words[i].x & 0xffff);
-        s->x[i] = lacks[i] ? filled : is_there[i] ? x[i] : s->x[i];
-        s->held[i].x = lacks[i] ? words[i].x : is_there[i] ? own[i].x : s->held[i].x;
+        uint32_t filled = (x[i] << (16 - bits)) + (IS_WIDE ? words[i].x & 0xffff : words[i].x);
+        s->high[i] = lacks[i] ? filled : is_there[i] ? x[i] >> bits : s->high[i];
+        s->held[i].x = !IS_WIDE ? 0 : lacks[i] ? words[i].x : is_there[i] ? own[i].x : s->held[i].x;
         s->held[i].y = lacks[i] ? words[i].y : is_there[i] ? own[i].y : s->held[i].y;
     }
     return (uint32_t)(__popc(votes[0]) + __popc(votes[1]));
 }
 
-/* The rounds of a tile of which `left` symbols are there; returns the place in the words. */
+/* The rounds of a tile of which `left` symbols are there, from place `at` of the ring on; returns the place after it. */
 template <bool IS_WIDE>
 TG_DEVICE uint32_t take_tile(pair_of_states *s, decode_space *d, const decode_job &j, uint32_t buffer, uint32_t at,
                              uint32_t left)
@@ -208,18 +220,38 @@ TG_DEVICE uint32_t take_tile(pair_of_states *s, decode_space *d, const decode_jo
 
 /* ---- helpers --------------------------------------------------------------------------------------------------------------- */
 
-/* Fills the ring with words [from, to), zeros after the last. */
+/* Fills the ring with words [from, to), at most TILE of them, zeros after the last. All are loaded before they are used. */
 template <bool IS_WIDE>
-TG_DEVICE void fill_ring(decode_space *d, const decode_job &j, uint32_t from, uint32_t to, uint32_t thread,
-                         uint32_t threads)
+TG_DEVICE void fill_ring(decode_space *d, const decode_job &j, uint32_t from, uint32_t to, uint32_t thread)
 {
-    uint32_t mask = (1u << j.bits) - 1;
-#pragma unroll 4
-    for (uint32_t i = from + thread; i < to; i += threads) {
-        const uint8_t *at = j.words + 2 * (uint64_t)i;
-        uint32_t word = i < j.word_n ? at[0] | (uint32_t)at[1] << 8 : 0;
-        uint2 held = look_up<IS_WIDE>(d, word & mask);
-        d->ring[i % RING] = make_uint2(held.x | word, held.y);
+    uint32_t mask = (1u << j.bits) - 1, low[WORDS], high[WORDS];
+#pragma unroll
+    for (uint32_t k = 0; k < WORDS; k++) {
+        uint32_t i = from + thread + k * HELPERS;
+        bool is_there = i < to && i < j.word_n;
+        low[k] = is_there ? j.words[2 * (uint64_t)i] : 0;
+        high[k] = is_there ? j.words[2 * (uint64_t)i + 1] : 0;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < WORDS; k++) {
+        uint32_t i = from + thread + k * HELPERS, word = low[k] | high[k] << 8;
+        if (i < to) {
+            uint2 held = look_up<IS_WIDE>(d, word & mask), entry = make_uint2(held.x | word >> j.bits, held.y);
+            d->ring[i % RING] = entry;
+            if (i % RING < TILE) {
+                d->ring[i % RING + RING] = entry;
+            }
+        }
+    }
+}
+
+/* Asks for the words that are needed soon, so that they wait nearby. */
+TG_DEVICE void prefetch_words(const decode_job &j, uint32_t from, uint32_t thread)
+{
+    enum { LINE = 128, LINES = 2 * TILE / LINE };
+    uint64_t at = 2 * (uint64_t)from + AHEAD + thread * LINE;
+    if (thread < LINES && at < 2 * (uint64_t)j.word_n) {
+        TG_PREFETCH(j.words + at);
     }
 }
 
@@ -247,15 +279,18 @@ TG_DEVICE void write_tile(const decode_job &j, const uint16_t *symbols, uint32_t
 /* ---- a chunk -------------------------------------------------------------------------------------------------------------------- */
 
 /* Decodes all tiles. Returns, in the first warp, whether this lane's states end as they must. */
-template <bool IS_WIDE> TG_DEVICE bool decode_tiles(decode_space *d, const decode_job &j, pair_of_states s)
+template <bool IS_WIDE> TG_DEVICE bool decode_tiles(decode_space *d, const decode_job &j, const uint32_t starts[2])
 {
     uint32_t tile_len = ROUNDS * j.lane_n, tile_n = (j.count + tile_len - 1) / tile_len, at = 0, filled = RING;
     uint32_t thread = threadIdx.x - TG_WARP, state = 2 * tg_lane();
     make_slots<IS_WIDE>(d, j.bits);
     __syncthreads();
-    fill_ring<IS_WIDE>(d, j, 0, RING, threadIdx.x, THREADS);
-    for (uint32_t i = 0; i < 2; i++) {
-        s.held[i] = look_up<IS_WIDE>(d, s.x[i] & ((1u << j.bits) - 1));
+    for (uint32_t from = 0; from < RING && threadIdx.x >= TG_WARP; from += TILE) {
+        fill_ring<IS_WIDE>(d, j, from, from + TILE, thread);
+    }
+    pair_of_states s;
+    for (int i = 0; i < 2; i++) {
+        set_state<IS_WIDE>(&s, d, i, starts[i], j.bits);
     }
     if (threadIdx.x == 0) {
         d->at[0] = 0;
@@ -265,27 +300,30 @@ template <bool IS_WIDE> TG_DEVICE bool decode_tiles(decode_space *d, const decod
         uint32_t taken = d->at[tile % 2];
         if (threadIdx.x < TG_WARP) {
             if (tile < tile_n) {
-                at = take_tile<IS_WIDE>(&s, d, j, tile % 2, taken, j.count - tile * tile_len);
+                uint32_t from = taken % RING,
+                         to = take_tile<IS_WIDE>(&s, d, j, tile % 2, from, j.count - tile * tile_len);
+                at = taken + (to - from);
                 d->at[(tile + 1) % 2] = at;
             }
         } else {
+            prefetch_words(j, taken, thread);
+            fill_ring<IS_WIDE>(d, j, filled, taken + RING, thread);
+            filled = taken + RING;
             if (tile > 0) {
                 write_tile(j, d->out[(tile - 1) % 2], tile - 1, thread);
             }
-            fill_ring<IS_WIDE>(d, j, filled, taken + RING, thread, HELPERS);
-            filled = taken + RING;
         }
         __syncthreads();
     }
     bool ends = at == j.word_n;
-    for (uint32_t i = 0; i < 2; i++) {
-        ends = ends && (state + i >= j.lane_n || s.x[i] == START);
+    for (int i = 0; i < 2; i++) {
+        ends = ends && (state + (uint32_t)i >= j.lane_n || state_of<IS_WIDE>(s, d, i, j.bits) == START);
     }
     return ends;
 }
 
 /* Reads form, frequencies and states; returns whether they are sound, the same for all threads. */
-TG_DEVICE bool read_head(decode_space *d, decode_job *j, pair_of_states *s, const uint8_t *bytes, uint64_t len,
+TG_DEVICE bool read_head(decode_space *d, decode_job *j, uint32_t states[2], const uint8_t *bytes, uint64_t len,
                          uint32_t form)
 {
     j->bits = form >> 4;
@@ -308,8 +346,8 @@ TG_DEVICE bool read_head(decode_space *d, decode_job *j, pair_of_states *s, cons
     bool sound = true;
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t state = 2 * tg_lane() + i;
-        s->x[i] = state < j->lane_n ? tg_load32(bytes + head_len + 4 * state) : (uint32_t)START;
-        sound = sound && s->x[i] >= START && s->x[i] >> 31 == 0;
+        states[i] = state < j->lane_n ? tg_load32(bytes + head_len + 4 * state) : (uint32_t)START;
+        sound = sound && states[i] >= START && states[i] >> 31 == 0;
     }
     j->words = bytes + head_len + 4 * j->lane_n;
     j->word_n = (uint32_t)((len - head_len - 4 * (uint64_t)j->lane_n) / 2);
@@ -334,8 +372,8 @@ __global__ static void __launch_bounds__(THREADS)
     }
     uint64_t before = 1 + (uint64_t)j.lower_len;
     decode_job job = {nullptr, (uint8_t *)j.symbols, 0, j.count, 0, 0, j.base};
-    pair_of_states s;
-    bool sound = len >= before && read_head(&d, &job, &s, bytes + before, len - before, bytes[0]);
+    uint32_t s[2];
+    bool sound = len >= before && read_head(&d, &job, s, bytes + before, len - before, bytes[0]);
     if (sound) {
         bool is_wide = job.bits > 12 || job.base > 256;
         sound = is_wide ? decode_tiles<true>(&d, job, s) : decode_tiles<false>(&d, job, s);

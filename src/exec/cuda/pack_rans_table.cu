@@ -3,15 +3,16 @@
  * Each of the three precisions is the work of one warp. */
 #include "exec/cuda/pack.h"
 
-enum { WARPS = 3, THREADS = WARPS * 32, OWNED = TG_PACK_BASE / 32 /* symbols of a lane: neighbours */ };
+enum { DRAFTS = 3, THREADS = 128 };
 
 /* What the warps of a block share. */
 typedef struct table_space {
     uint32_t counts[TG_PACK_BASE];
-    uint32_t frequency[WARPS][TG_PACK_BASE];
+    uint32_t frequency[DRAFTS][TG_PACK_BASE];
+    uint64_t keys[DRAFTS][TG_PACK_BASE];
     uint32_t bits[TG_PACK_BASE]; /* of the table as it is written */
-    uint64_t body_len[WARPS];
-    uint32_t head_len[WARPS];
+    uint64_t body_len[DRAFTS];
+    uint32_t head_len[DRAFTS];
     uint32_t chosen;
 } table_space;
 
@@ -29,28 +30,38 @@ TG_DEVICE uint64_t cost_key(uint32_t count, uint32_t frequency)
     return (uint64_t)__double_as_longlong((double)count / (double)frequency);
 }
 
-/* The cheapest of a lane's symbols, the first of equal ones: key and symbol. If `loses`, that with the least cost of those above 1,
- * else that with the most. Keys of the first kind are inverted, so that the largest is best; 0: there is none. */
+/* The key of a symbol, so that the largest is best. If its frequency is to become less: the inverted cost of what is left of it,
+ * else its cost. 0: it cannot be. */
+TG_DEVICE uint64_t key_of(uint32_t count, uint32_t frequency, bool loses)
+{
+    if (count == 0 || (loses && frequency == 1)) {
+        return 0;
+    }
+    return loses ? ~cost_key(count, frequency - 1) : cost_key(count, frequency);
+}
+
+/* The best of a lane's symbols, which are neighbours: `owned` from lane * owned on. The first of equal ones. */
 typedef struct candidate {
     uint64_t key;
     uint32_t symbol;
 } candidate;
 
-TG_DEVICE candidate best_of_lane(const uint32_t *frequency, const uint32_t *counts, uint32_t base, bool loses)
+TG_DEVICE candidate best_of_lane(const uint64_t *keys, uint32_t owned)
 {
-    candidate best = {0, base};
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
-        if (s >= base || counts[s] == 0 || (loses && frequency[s] == 1)) {
-            continue;
-        }
-        uint64_t key = loses ? ~cost_key(counts[s], frequency[s] - 1) : cost_key(counts[s], frequency[s]);
-        if (key > best.key) {
-            best.key = key;
-            best.symbol = s;
-        }
+    candidate best = {0, 0};
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        uint64_t key = keys[s];
+        best.symbol = key > best.key ? s : best.symbol;
+        best.key = key > best.key ? key : best.key;
     }
     return best;
+}
+
+/* Symbols of a lane, of a base. */
+TG_DEVICE uint32_t owned_of(uint32_t base)
+{
+    return (base + TG_WARP - 1) / TG_WARP;
 }
 
 /* The lane with the best candidate; lanes have ascending symbols, so that the first of equal ones is the host's. */
@@ -63,26 +74,34 @@ TG_DEVICE uint32_t best_lane(uint64_t key)
 }
 
 /* A warp sets the frequencies of a precision, as tg_rans_normalise does. */
-TG_DEVICE void normalise(uint32_t *frequency, const uint32_t *counts, uint32_t count, uint32_t base, uint32_t bits)
+TG_DEVICE void normalise(uint32_t *frequency, uint64_t *keys, const uint32_t *counts, uint32_t count, uint32_t base,
+                         uint32_t bits)
 {
-    uint32_t total = 1u << bits, sum = 0;
+    uint32_t total = 1u << bits, sum = 0, owned = owned_of(base);
     const double whole = (double)total, half = (double)(count / 2), all = (double)count;
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
-        if (s < base) {
-            uint32_t f = (uint32_t)(((double)counts[s] * whole + half) / all);
-            f = f == 0 && counts[s] > 0 ? 1 : f;
-            frequency[s] = f;
-            sum += f;
-        }
+    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
+        uint32_t f = (uint32_t)(((double)counts[s] * whole + half) / all); /* counts are 0 from the base on */
+        f = f == 0 && counts[s] > 0 ? 1 : f;
+        frequency[s] = f;
+        sum += f;
     }
     sum = __reduce_add_sync(TG_ALL_LANES, sum);
+    if (sum == total) {
+        __syncwarp();
+        return;
+    }
     bool loses = sum > total;
-    candidate best = best_of_lane(frequency, counts, base, loses);
+    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
+        keys[s] = key_of(counts[s], frequency[s], loses);
+    }
+    __syncwarp();
+    candidate best = best_of_lane(keys, owned);
     for (; sum != total; sum += loses ? -1 : 1) {
         if (best_lane(best.key) == tg_lane()) {
-            frequency[best.symbol] += loses ? -1 : 1;
-            best = best_of_lane(frequency, counts, base, loses);
+            uint32_t s = best.symbol;
+            frequency[s] += loses ? -1 : 1;
+            keys[s] = key_of(counts[s], frequency[s], loses);
+            best = best_of_lane(keys, owned);
         }
     }
     __syncwarp();
@@ -114,7 +133,7 @@ TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32
 {
     uint32_t bits = precision_of(draft), *frequency = t->frequency[draft], head = 0;
     uint64_t cost = 0;
-    normalise(frequency, t->counts, count, base, bits);
+    normalise(frequency, t->keys[draft], t->counts, count, base, bits);
     for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
         cost += t->counts[s] == 0 ? 0 : (uint64_t)t->counts[s] * ((bits << 8) - log_of(frequency[s]));
         head += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
@@ -131,7 +150,7 @@ TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32
 TG_DEVICE uint32_t choose_draft(const table_space *t, uint32_t base)
 {
     uint32_t best = 0;
-    for (uint32_t other = 1; other < WARPS; other++) {
+    for (uint32_t other = 1; other < DRAFTS; other++) {
         uint64_t len = t->body_len[best] + t->head_len[best], other_len = t->body_len[other] + t->head_len[other];
         bool may = 1u << precision_of(other) >= 2 * base;
         if (may && other_len + (best == 0 ? len / 256 : 0) < len) {
@@ -159,21 +178,23 @@ TG_DEVICE uint4 plan_of(uint32_t f, uint32_t start, uint32_t bits)
         return make_uint4(f << (31 - bits), ~0u, start + rest, rest);
     }
     uint32_t log = 32 - (uint32_t)__clz((int)(f - 1));
-    uint64_t inverse = ((1ull << (31 + log)) + f - 1) / f;
+    /* In binary64, whose quotient is below 2^32 and too far from the next integer to be rounded to it, unless it is one. */
+    uint64_t number = 1ull << (31 + log), inverse = (uint64_t)((double)number / (double)f);
+    inverse += inverse * f != number ? 1 : 0;
     return make_uint4(f << (31 - bits), (uint32_t)inverse, start, rest | (log - 1) << 16);
 }
 
 /* One warp writes the plans. */
 TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base, uint32_t bits)
 {
-    uint32_t own = 0;
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
+    uint32_t own = 0, owned = owned_of(base);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
         own += s < base ? frequency[s] : 0;
     }
     uint32_t start = tg_sum_before(own);
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
         if (s < base) {
             plans[s] = plan_of(frequency[s], start, bits);
             start += frequency[s];
@@ -184,14 +205,14 @@ TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base
 /* One warp puts the codes of all frequencies but the last into t->bits, which are zero. */
 TG_DEVICE void write_codes(table_space *t, const uint32_t *frequency, uint32_t base)
 {
-    uint32_t own = 0;
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
+    uint32_t own = 0, owned = owned_of(base);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
         own += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
     }
     uint32_t at = tg_sum_before(own);
-    for (uint32_t i = 0; i < OWNED; i++) {
-        uint32_t s = tg_lane() * OWNED + i;
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
         if (s + 1 < base) {
             uint32_t b = low_bits_of(frequency[s]), number = frequency[s] + 1;
             uint64_t code = ((1ull << b) - 1) | (uint64_t)(number & ((1u << b) - 1)) << (b + 1);
@@ -205,19 +226,6 @@ TG_DEVICE void write_codes(table_space *t, const uint32_t *frequency, uint32_t b
     }
 }
 
-/* Counts of the whole chunk. */
-TG_DEVICE void sum_counts(table_space *t, const uint16_t *counts, uint32_t tile_n, uint32_t base)
-{
-    for (uint32_t s = threadIdx.x; s < TG_PACK_BASE; s += THREADS) {
-        uint32_t sum = 0;
-        for (uint32_t tile = 0; s < base && tile < tile_n; tile++) {
-            sum += counts[tile * TG_PACK_BASE + s];
-        }
-        t->counts[s] = sum;
-        t->bits[s] = 0;
-    }
-}
-
 __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
     __shared__ table_space t;
@@ -227,9 +235,14 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
         return;
     }
     tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
-    sum_counts(&t, s.counts, j.tile_n, j.base);
+    tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
+    for (uint32_t i = threadIdx.x; i < TG_PACK_BASE; i += THREADS) {
+        t.bits[i] = 0;
+    }
     __syncthreads();
-    make_draft(&t, warp, j.count, j.base);
+    if (warp < DRAFTS) {
+        make_draft(&t, warp, j.count, j.base);
+    }
     __syncthreads();
     uint32_t chosen = choose_draft(&t, j.base), bits = precision_of(chosen), head_len = t.head_len[chosen];
     uint32_t cap = j.plain_len - 1 - j.lower_len;

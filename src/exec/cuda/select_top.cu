@@ -70,7 +70,7 @@ TG_DEVICE uint32_t estimate(const tg_gpu_pass &p, uint32_t unit, uint64_t k)
     const tg_gpu_unit &u = p.units[unit];
     uint64_t n = u.hi - u.lo;
     double expected = (double)SAMPLE * (double)k / (double)n, rank = expected + 4 * sqrt(expected) + 8;
-    if (n < SAMPLED_FROM || rank >= SAMPLE) {
+    if (n < SAMPLED_FROM || rank >= (double)SAMPLE) {
         return 0;
     }
     uint32_t keys[SAMPLE_EACH];
@@ -291,8 +291,10 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
 {
     __shared__ uint32_t shared_cells[TG_GPU_CELLS];
     uint32_t from = first + blockIdx.x * PATCHES, to = end - from < PATCHES ? end : from + PATCHES;
-    candidates one = candidates_of(p, s, from), last = candidates_of(p, s, to - 1);
-    bool is_one = one.unit == last.unit;
+    candidates one = candidates_of(p, s, from);
+    /* Slices follow each other, each with chunks of all units. */
+    bool is_same = from + threadIdx.x >= to || p.chunks[s.patches[from + threadIdx.x].chunk].unit == one.unit;
+    bool is_one = __syncthreads_and(is_same) != 0;
     if (is_one && one.top == nullptr) {
         return;
     }

@@ -222,7 +222,8 @@ static void sort_tops(tables *to, sizes *z, const tg_gpu_tables *t)
         for (uint32_t c = 0; c < t->chunk_n; c++) {
             const tg_gpu_chunk *chunk = &t->chunks[c];
             const tg_gpu_unit *u = &t->units[chunk->unit];
-            if (!is_top(u) || chunk->at != u->lo || size_of(u, chunk) != size) {
+            bool has_none = u->lo == u->hi; /* an answer may have nothing of a unit */
+            if (!is_top(u) || has_none || chunk->at != u->lo || size_of(u, chunk) != size) {
                 continue;
             }
             if (list != NULL) {

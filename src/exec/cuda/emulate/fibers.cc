@@ -14,7 +14,8 @@ enum { THREADS_MAX = 1024, WARP = 32, STACK_LEN = 128 << 10 };
 
 thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
-namespace {
+namespace
+{
 
 [[noreturn]] void give_up(const char *what)
 {
@@ -75,7 +76,9 @@ struct thread {
     fiber self;
     bool is_done;
     uint64_t barriers, operations; /* that it has come to */
-    int predicate[2];              /* at barriers, in turn */
+    const uint64_t *awaited;       /* it waits until this is at least `enough`; NULL: it does not wait */
+    uint64_t enough;
+    int predicate[2]; /* at barriers, in turn */
 };
 
 /* Nobody comes to the next barrier or operation before all have come to this one, so arrivals can be counted together. */
@@ -108,21 +111,30 @@ void run_thread()
     give_up("was resumed after its end");
 }
 
-/* Lets others run until a condition holds. */
-template <class Condition> void wait_for(Condition holds)
+/* Lets others run until a counter is at least a number. */
+void wait_for(const uint64_t *counter, uint64_t enough)
 {
     block *b = running;
     unsigned me = threadIdx.x;
-    while (!holds()) {
+    if (*counter < enough) {
+        b->threads[me].awaited = counter;
+        b->threads[me].enough = enough;
         change(&b->threads[me].self, &b->scheduler);
+        b->threads[me].awaited = NULL;
         threadIdx.x = me;
     }
+}
+
+bool can_run(const thread *t)
+{
+    return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
 }
 
 void run_block(block *b, unsigned threads)
 {
     for (unsigned t = 0; t < threads; t++) {
         b->threads[t].is_done = false;
+        b->threads[t].awaited = NULL;
         b->threads[t].barriers = b->threads[t].operations = 0;
         prepare(&b->threads[t].self, b->stacks + (size_t)t * STACK_LEN, run_thread);
     }
@@ -134,7 +146,7 @@ void run_block(block *b, unsigned threads)
         uint64_t before = b->events;
         done = 0;
         for (unsigned t = 0; t < threads; t++) {
-            if (!b->threads[t].is_done) {
+            if (can_run(&b->threads[t])) {
                 threadIdx.x = t;
                 change(&b->scheduler, &b->threads[t].self);
             }
@@ -154,7 +166,7 @@ template <class Fold> int vote(int predicate, int first, Fold fold)
     t->predicate[number % 2] = predicate;
     b->arrivals++;
     b->events++;
-    wait_for([&] { return b->arrivals >= number * blockDim.x; });
+    wait_for(&b->arrivals, number * blockDim.x);
     int all = first;
     for (unsigned i = 0; i < blockDim.x; i++) {
         all = fold(all, b->threads[i].predicate[number % 2]);
@@ -227,7 +239,7 @@ const uint64_t *tg_emulated_warp(unsigned kind, uint64_t value, unsigned mask)
     w->kinds[number % 2][me % WARP] = kind;
     w->arrivals++;
     b->events++;
-    wait_for([&] { return w->arrivals >= number * WARP; });
+    wait_for(&w->arrivals, number * WARP);
     for (unsigned lane = 0; lane < WARP; lane++) {
         if (w->kinds[number % 2][lane] != kind) {
             give_up("lanes of a warp are in different operations");
