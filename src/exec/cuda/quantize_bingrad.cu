@@ -80,7 +80,7 @@ struct two_means {
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         double threshold = 0, means[2];
-        bool is_free = u.quantize_params[FORM] == FORM_B;
+        bool is_free = (int)u.quantize_params[FORM] == FORM_B;
         team.clip_to(u.quantize_params[CLIP]);
         float scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
         if (is_free) {

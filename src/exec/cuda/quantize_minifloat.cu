@@ -148,8 +148,7 @@ __global__ static void __launch_bounds__(LEAVES_MAX) fit_chunks(tg_gpu_pass p, s
     }
     b.side[4] = 0;
     float step = __uint_as_float(0x7fc00000u);
-    if (sums[1] <=
-        (double)TG_FLOAT_MAX * (double)TG_FLOAT_MAX * TG_LEAF_N * LEAVES_MAX) { /* so it is, of finite values */
+    if (sums[1] < (double)INFINITY) { /* so it is, of finite values */
         double n = (double)some;
         step = fit_step(&b.side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, tg_minifloat_of(*b.u), shapes);
     }
