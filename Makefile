@@ -10,7 +10,7 @@ ROUNDS = 5
 SAVE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all mpi wheel deb check check-quick check-page bench results docs fuzz format install clean program build-deps
+.PHONY: help demo demo-all mpi wheel deb check check-quick check-page bench gpu-check gpu-bench results docs fuzz format install clean program build-deps
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,18 @@ check-page: program ## open the report pages in headless Chromium, and keep scre
 bench: program ## measure recipes beside targets and beside what bench/results holds; SAVE=1 adds to it, ROUNDS=5, SIMD=avx2
 	@scripts/install-deps bench
 	@/usr/bin/python3 bench/recipes.py --rounds $(ROUNDS) $(if $(SIMD),--simd $(SIMD)) $(if $(SAVE),--save)
+
+gpu-check: ## on a machine with a GPU: all tests of its kernels, golden and refused frames, compute-sanitizer
+	@scripts/install-deps build
+	cmake --preset cuda -DTG_BUILD_TESTS=ON
+	cmake --build build/cuda --target cuda_tests tersegrad_batch tersegrad
+	@scripts/gpu-check
+
+gpu-bench: ## on a machine with a GPU: recipes beside a copy in device memory; SAVE=1 adds to bench/results
+	@scripts/install-deps build
+	cmake --preset cuda -DTG_BUILD_TESTS=OFF
+	cmake --build build/cuda --target tersegrad
+	@python3 bench/gpu.py $(if $(SAVE),--save)
 
 results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
 	@scripts/install-deps results

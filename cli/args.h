@@ -38,6 +38,7 @@ typedef enum cli_flag {
     CLI_FLAG_DTYPE,
     CLI_FLAG_SECONDS,
     CLI_FLAG_THREADS,
+    CLI_FLAG_DEVICE,
     CLI_FLAG_WORKERS,
     CLI_FLAG_STEPS,
     CLI_FLAG_EPOCHS,
@@ -81,6 +82,8 @@ typedef struct cli_texts {
     size_t n;
 } cli_texts;
 
+enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
+
 typedef struct cli_args {
     uint64_t given;      /* bit f: the command line or the configuration file holds flag f */
     const char *program; /* as it was called, for hints that can be copied */
@@ -90,7 +93,7 @@ typedef struct cli_args {
     cli_texts kinds;   /* PATTERN and KIND in turn */
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
-    int nonfinite, dtype, optimizer, schedule;
+    int nonfinite, dtype, optimizer, schedule, device;
     cli_link link;
     const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
     char *config_text; /* of the configuration file; values point into it */

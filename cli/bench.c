@@ -177,11 +177,12 @@ static int print_text(const findings *f)
 /* A frame of many tensors: the same bytes with one thread, and decodes. */
 static int check_tensors(const cli_subject *s, const char *recipe, const tg_options *opt)
 {
+    const cli_device cpu = {0};
     cli_timing b[2];
     tg_options single = *opt;
     single.threads = 1;
-    int code = cli_timing_open(&b[0], s, s->shapes.tensors, s->shapes.tensor_n, recipe, opt);
-    int other = cli_timing_open(&b[1], s, s->shapes.tensors, s->shapes.tensor_n, recipe, &single);
+    int code = cli_timing_open(&b[0], s, s->shapes.tensors, s->shapes.tensor_n, recipe, opt, &cpu);
+    int other = cli_timing_open(&b[1], s, s->shapes.tensors, s->shapes.tensor_n, recipe, &single, &cpu);
     code = code == CLI_OK ? other : code;
     tg_detail why;
     for (int i = 0; i < 2 && code == CLI_OK; i++) {
@@ -197,7 +198,36 @@ static int check_tensors(const cli_subject *s, const char *recipe, const tg_opti
     return code;
 }
 
-static int measure(const cli_args *args, const cli_subject *s)
+/* The first frame of a GPU has the bytes of the CPU's. */
+static int check_device(cli_timing *b, const char *recipe, const tg_options *opt)
+{
+    const cli_device cpu = {0};
+    cli_timing host;
+    tg_options on_host = *opt;
+    on_host.device = NULL;
+    tg_detail why;
+    int code = cli_timing_open(&host, b->subject, b->tensors, b->tensor_n, recipe, &on_host, &cpu);
+    tg_status status = TG_OK;
+    if (code == CLI_OK) {
+        status = tg_encode(&host.frame_len, host.codec, host.frame, host.frame_cap, 0, host.grads, &why);
+        status =
+            status == TG_OK ? tg_encode(&b->frame_len, b->codec, b->frame, b->frame_cap, 0, b->grads, &why) : status;
+        code = status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
+    }
+    uint8_t *frame = code == CLI_OK ? malloc(b->frame_len) : NULL;
+    if (code == CLI_OK) {
+        code = frame == NULL ? cli_fail_memory() : cli_device_copy(b->device, frame, b->frame, b->frame_len);
+        code = code == CLI_OK ? cli_device_wait(b->device) : code;
+    }
+    if (code == CLI_OK && (host.frame_len != b->frame_len || memcmp(host.frame, frame, b->frame_len) != 0)) {
+        code = cli_fail(CLI_FAILED, "%s wrote other bytes on the GPU than on the CPU", recipe);
+    }
+    free(frame);
+    cli_timing_free(&host);
+    return code;
+}
+
+static int measure(const cli_args *args, const cli_subject *s, const cli_device *device)
 {
     tg_options opt = cli_args_options(args);
     const char *recipe = args->recipes.items[0];
@@ -212,10 +242,14 @@ static int measure(const cli_args *args, const cli_subject *s)
         return code;
     }
     cli_timing b[2] = {{0}}; /* of one tensor and of many */
+    opt.device = device->gpu;
     findings f = {args, s, &b[has_shapes ? 1 : 0], has_shapes ? &b[0] : NULL, &checked, 0};
-    code = cli_timing_open(&b[0], s, &s->tensor, 1, recipe, &opt);
+    code = cli_timing_open(&b[0], s, &s->tensor, 1, recipe, &opt, device);
     if (code == CLI_OK && has_shapes) {
-        code = cli_timing_open(&b[1], s, s->shapes.tensors, s->shapes.tensor_n, recipe, &opt);
+        code = cli_timing_open(&b[1], s, s->shapes.tensors, s->shapes.tensor_n, recipe, &opt, device);
+    }
+    for (int i = 0; i < (has_shapes ? 2 : 1) && code == CLI_OK && device->gpu != NULL; i++) {
+        code = check_device(&b[i], recipe, &opt);
     }
     if (code == CLI_OK) {
         code = cli_timing_run(&f.seconds, b, has_shapes ? 2 : 1, args->seconds);
@@ -250,22 +284,25 @@ static int check_args(const cli_args *args)
 static int run(const cli_args *args)
 {
     cli_subject s = {0};
+    cli_device device = {0};
     int code = check_args(args);
     if (code == CLI_OK) {
         code = cli_subject_make(&s, args);
     }
     if (code == CLI_OK) {
-        code = measure(args, &s);
+        code = cli_device_open(&device, args);
+        code = code == CLI_OK ? measure(args, &s, &device) : code;
+        cli_device_close(&device);
     }
     cli_subject_free(&s);
     return code;
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_RULE, NULL},   {CLI_FLAG_N, "4194304"},   {CLI_FLAG_SHAPES, NULL},
-    {CLI_FLAG_DTYPE, "fp32"}, {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_SECONDS, "1.0"}, {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_RULE, NULL},   {CLI_FLAG_N, "4194304"},  {CLI_FLAG_SHAPES, NULL},
+    {CLI_FLAG_DTYPE, "fp32"}, {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_SHIFT, NULL},   {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_SEED, "1"},     {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_SECONDS, "1.0"},
+    {CLI_FLAG_JSON, NULL},    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_bench = {

@@ -129,12 +129,15 @@ static uint64_t elements_of(const tg_tensor *t)
 static int acquire(cli_timing *b)
 {
     b->frame_cap = tg_encode_bound(b->codec);
-    b->frame = malloc(b->frame_cap);
-    b->copy = malloc(b->subject->len);
-    b->sums = malloc(b->subject->n * sizeof(float));
+    int code = cli_device_acquire(&b->frame, b->device, b->frame_cap);
+    code = code == CLI_OK ? cli_device_acquire(&b->copy, b->device, b->subject->len) : code;
+    code = code == CLI_OK ? cli_device_acquire(&b->sums, b->device, b->subject->n * sizeof(float)) : code;
+    if (code != CLI_OK) {
+        return code;
+    }
     b->grads = calloc(b->tensor_n * b->subject->step_n, sizeof *b->grads);
     b->sum_of = calloc(b->tensor_n, sizeof *b->sum_of);
-    int sound = b->frame != NULL && b->copy != NULL && b->sums != NULL && b->grads != NULL && b->sum_of != NULL;
+    int sound = b->grads != NULL && b->sum_of != NULL;
     for (int op = 0; op < CLI_OP_N; op++) {
         b->times[op] = malloc(ROUND_MAX * sizeof(double));
         sound = sound && b->times[op] != NULL;
@@ -149,17 +152,40 @@ static void place_tensors(const cli_timing *b)
     for (size_t t = 0; t < b->tensor_n; t++) {
         b->sum_of[t] = b->sums + at;
         for (size_t step = 0; step < s->step_n; step++) {
-            b->grads[step * b->tensor_n + t] = s->grad + (step * s->shift + at) * element_len;
+            b->grads[step * b->tensor_n + t] = b->grad + (step * s->shift + at) * element_len;
         }
         at += (size_t)elements_of(&b->tensors[t]);
     }
 }
 
+/* Gradients of all steps to the device. Buffers are touched once, so that no round pays for the first use of a page. */
+static int place_gradients(cli_timing *b)
+{
+    const cli_subject *s = b->subject;
+    size_t element_len = tg_dtype_len(s->tensor.dtype), len = (s->n + (s->step_n - 1) * s->shift) * element_len;
+    b->grad = s->grad;
+    if (b->device->gpu == NULL) {
+        memset(b->frame, 0, b->frame_cap);
+        memset(b->copy, 0, s->len);
+        for (size_t i = 0; i < s->n; i++) {
+            b->sums[i] = 0;
+        }
+        return CLI_OK;
+    }
+    float *zeros = calloc(s->n, sizeof *zeros);
+    int code = zeros == NULL ? cli_fail_memory() : cli_device_copy(b->device, b->sums, zeros, s->n * sizeof *zeros);
+    code = code == CLI_OK ? cli_copy_new(&b->all, b->device, (void *)(uintptr_t)s->grad, len) : code;
+    code = code == CLI_OK ? cli_copy_in(&b->all, b->device, len) : code;
+    b->grad = b->all.device;
+    free(zeros);
+    return code;
+}
+
 int cli_timing_open(cli_timing *out, const cli_subject *s, const tg_tensor *tensors, size_t tensor_n,
-                    const char *recipe, const tg_options *opt)
+                    const char *recipe, const tg_options *opt, const cli_device *device)
 {
     tg_detail why;
-    *out = (cli_timing){.subject = s, .tensors = tensors, .tensor_n = tensor_n, .weight = -1.0f};
+    *out = (cli_timing){.subject = s, .device = device, .tensors = tensors, .tensor_n = tensor_n, .weight = -1.0f};
     tg_status status = tg_codec_new(&out->codec, recipe, tensors, tensor_n, opt, &why);
     if (status != TG_OK) {
         return cli_fail_status(NULL, status, &why);
@@ -171,14 +197,11 @@ int cli_timing_open(cli_timing *out, const cli_subject *s, const tg_tensor *tens
     if (code != CLI_OK) {
         return code;
     }
-    /* Touched once, so that no round pays for the first use of a page. */
-    memset(out->frame, 0, out->frame_cap);
-    memset(out->copy, 0, s->len);
-    for (size_t i = 0; i < s->n; i++) {
-        out->sums[i] = 0;
+    code = place_gradients(out);
+    if (code == CLI_OK) {
+        place_tensors(out);
     }
-    place_tensors(out);
-    return CLI_OK;
+    return code;
 }
 
 void cli_timing_free(cli_timing *b)
@@ -189,10 +212,13 @@ void cli_timing_free(cli_timing *b)
     cli_copier_free(b->copier);
     free(b->sum_of);
     free(b->grads);
-    free(b->frame);
-    free(b->copy);
-    free(b->sums);
     tg_codec_free(b->codec);
+    if (b->device != NULL) {
+        cli_copy_free(&b->all, b->device);
+        cli_device_release(b->device, b->frame);
+        cli_device_release(b->device, b->copy);
+        cli_device_release(b->device, b->sums);
+    }
 }
 
 /* ---- timing ---------------------------------------------------------------------------------------- */
@@ -202,7 +228,9 @@ static tg_status run_once(cli_timing *b, int op, tg_detail *why)
     const void **grads = b->grads + (size_t)(b->step % b->subject->step_n) * b->tensor_n;
     switch (op) {
     case CLI_OP_COPY:
-        memcpy(b->copy, grads[0], b->subject->len);
+        if (cli_device_copy(b->device, b->copy, grads[0], b->subject->len) != CLI_OK) {
+            return TG_E_ARGUMENT;
+        }
         /* A copy that nobody reads could be left out by the compiler. */
         __asm__ volatile("" : : "r"(b->copy) : "memory");
         return TG_OK;
@@ -228,8 +256,9 @@ static int time_op(double *out, cli_timing *b, int op, size_t repeats)
             return cli_fail_status(NULL, status, &why);
         }
     }
+    int code = cli_device_wait(b->device);
     *out = (cli_clock_now() - start) / (double)repeats;
-    return CLI_OK;
+    return code;
 }
 
 /* Warms everything up and finds how many runs in a row are long enough for the clock. */

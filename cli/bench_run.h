@@ -4,6 +4,7 @@
 
 #include "args.h"
 #include "copier.h"
+#include "device.h"
 #include "model.h"
 #include "shapes.h"
 
@@ -37,6 +38,9 @@ enum {
 /* One codec and its buffers. */
 typedef struct cli_timing {
     const cli_subject *subject;
+    const cli_device *device;
+    const uint8_t *grad; /* the subject's, on the device */
+    cli_copy all;        /* of all steps */
     const tg_tensor *tensors;
     size_t tensor_n;
     tg_codec *codec;
@@ -57,7 +61,7 @@ typedef struct cli_timing {
 
 /* Opens a codec of these tensors, which together have as many elements as the subject. Free `out` in any case. */
 int cli_timing_open(cli_timing *out, const cli_subject *s, const tg_tensor *tensors, size_t tensor_n,
-                    const char *recipe, const tg_options *opt);
+                    const char *recipe, const tg_options *opt, const cli_device *device);
 void cli_timing_free(cli_timing *b);
 
 /* Times all of them in turns, until each operation has had so many seconds. *spent is the time that it took. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "device.h"
 #include "fail.h"
 #include "file.h"
 #include "npy.h"
@@ -15,6 +16,9 @@
 
 /* All tensors of a frame, decoded. */
 typedef struct decoded {
+    cli_device device;
+    cli_copy frame;
+    cli_copy *copies; /* of values */
     tg_codec *codec;
     tg_frame_info info;
     cli_summary summary;
@@ -26,13 +30,19 @@ typedef struct decoded {
 
 static void free_decoded(decoded *d)
 {
+    cli_summary_free(&d->summary);
+    tg_codec_free(d->codec);
+    for (size_t t = 0; t < d->tensor_n && d->copies != NULL; t++) {
+        cli_copy_free(&d->copies[t], &d->device);
+    }
+    cli_copy_free(&d->frame, &d->device);
     for (size_t t = 0; t < d->tensor_n && d->values != NULL; t++) {
         free(d->values[t]);
     }
+    free(d->copies);
     free(d->values);
     free(d->lens);
-    cli_summary_free(&d->summary);
-    tg_codec_free(d->codec);
+    cli_device_close(&d->device);
 }
 
 /* Room for tensor t. A bf16 tensor gets twice what it needs, because it is widened in place afterwards. */
@@ -55,7 +65,7 @@ static int reserve(decoded *d, size_t t)
     d->lens[t] = (size_t)element_n * element_len;
     d->values[t] = malloc(d->lens[t] + 1);
     d->any_bf16 |= tensor.dtype == TG_BF16;
-    return d->values[t] != NULL ? CLI_OK : cli_fail_memory();
+    return d->values[t] != NULL ? cli_copy_new(&d->copies[t], &d->device, d->values[t], d->lens[t]) : cli_fail_memory();
 }
 
 /* .npy has no bf16; every value of it is a binary32 as well. From the back, so that none is overwritten. */
@@ -75,30 +85,60 @@ static void widen(const decoded *d, size_t t)
     }
 }
 
-static int decode_frame(decoded *d, const cli_args *args, const char *path, const uint8_t *src, size_t src_len)
+/* Decodes on the device, and copies what was decoded to the host. */
+static int decode_on_device(const decoded *d, const char *path, size_t src_len)
+{
+    tg_detail why;
+    int code = CLI_OK;
+    void **outs = calloc(d->tensor_n + 1, sizeof *outs);
+    if (outs == NULL) {
+        return cli_fail_memory();
+    }
+    for (size_t t = 0; t < d->tensor_n; t++) {
+        outs[t] = d->copies[t].device;
+    }
+    tg_status status = tg_decode(d->codec, outs, d->frame.device, src_len, &why);
+    free(outs);
+    if (status != TG_OK) {
+        return cli_fail_frame(path, status, &why);
+    }
+    for (size_t t = 0; t < d->tensor_n && code == CLI_OK; t++) {
+        code = cli_copy_out(&d->copies[t], &d->device, d->lens[t]);
+    }
+    return code;
+}
+
+static int decode_frame(decoded *d, const cli_args *args, const char *path, uint8_t *src, size_t src_len)
 {
     tg_detail why;
     tg_options opt = cli_args_options(args);
-    tg_status status = tg_codec_from_frame(&d->codec, &d->info, src, src_len, &opt, &why);
+    int code = cli_device_open(&d->device, args);
+    code = code == CLI_OK ? cli_copy_new(&d->frame, &d->device, src, src_len) : code;
+    code = code == CLI_OK ? cli_copy_in(&d->frame, &d->device, src_len) : code;
+    if (code != CLI_OK) {
+        return code;
+    }
+    opt.device = d->device.gpu;
+    tg_status status = tg_codec_from_frame(&d->codec, &d->info, d->frame.device, src_len, &opt, &why);
     if (status != TG_OK) {
         return cli_fail_frame(path, status, &why);
     }
     d->tensor_n = tg_codec_tensors(d->codec);
     d->values = calloc(d->tensor_n + 1, sizeof *d->values);
     d->lens = calloc(d->tensor_n + 1, sizeof *d->lens);
-    if (d->values == NULL || d->lens == NULL) {
+    d->copies = calloc(d->tensor_n + 1, sizeof *d->copies);
+    if (d->values == NULL || d->lens == NULL || d->copies == NULL) {
         return cli_fail_memory();
     }
-    int code = CLI_OK;
     for (size_t t = 0; t < d->tensor_n && code == CLI_OK; t++) {
         code = reserve(d, t);
     }
     if (code != CLI_OK) {
         return code;
     }
-    status = tg_decode(d->codec, d->values, src, src_len, &why);
-    if (status != TG_OK) {
-        return cli_fail_frame(path, status, &why);
+    code = decode_on_device(d, path, src_len);
+    if (code != CLI_OK) {
+        return code;
     }
     for (size_t t = 0; t < d->tensor_n; t++) {
         widen(d, t);
@@ -208,7 +248,6 @@ static int run(const cli_args *args)
     }
     decoded d = {0};
     code = decode_frame(&d, args, in, src, src_len);
-    free(src);
     if (code == CLI_OK) {
         code = d.tensor_n == 1 ? write_one(&d, out) : write_folder(&d, out);
     }
@@ -216,10 +255,11 @@ static int run(const cli_args *args)
         code = print_result(args, &d, out);
     }
     free_decoded(&d);
+    free(src);
     return code;
 }
 
-static const cli_flag_use flags[] = {{CLI_FLAG_THREADS, "1"}, {CLI_FLAG_JSON, NULL}};
+static const cli_flag_use flags[] = {{CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_JSON, NULL}};
 
 const cli_command cli_decode = {
     .name = "decode",

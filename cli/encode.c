@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "device.h"
 #include "fail.h"
 #include "file.h"
 #include "model.h"
@@ -14,6 +15,10 @@
 
 /* What encode makes: a codec and the frame that it wrote. */
 typedef struct encoded {
+    cli_device device;
+    cli_copy *grads; /* one a tensor */
+    size_t grad_n;
+    cli_copy copy; /* of the frame */
     tg_codec *codec;
     uint8_t *frame;
     size_t frame_len;
@@ -22,15 +27,71 @@ typedef struct encoded {
 
 static void free_encoded(encoded *e)
 {
-    free(e->frame);
     tg_codec_free(e->codec);
+    cli_copy_free(&e->copy, &e->device);
+    for (size_t t = 0; t < e->grad_n; t++) {
+        cli_copy_free(&e->grads[t], &e->device);
+    }
+    free(e->grads);
+    free(e->frame);
+    cli_device_close(&e->device);
+}
+
+/* Gradients on the device; pointers[t] is set to those of tensor t. */
+static int place_gradients(const void **pointers, encoded *out, const cli_model *model)
+{
+    int code = CLI_OK;
+    out->grads = calloc(model->tensor_n + 1, sizeof *out->grads);
+    if (out->grads == NULL) {
+        return cli_fail_memory();
+    }
+    for (size_t t = 0; t < model->tensor_n && code == CLI_OK; t++) {
+        uint64_t element_n = 0;
+        if (tg_tensor_elements(&element_n, &model->tensors[t], NULL) != TG_OK) {
+            return cli_fail_memory(); /* was loaded, so it fits */
+        }
+        size_t len = (size_t)element_n * tg_dtype_len(model->tensors[t].dtype);
+        code = cli_copy_new(&out->grads[t], &out->device, model->grads[t], len);
+        out->grad_n += code == CLI_OK ? 1 : 0;
+        code = code == CLI_OK ? cli_copy_in(&out->grads[t], &out->device, len) : code;
+        pointers[t] = out->grads[t].device;
+    }
+    return code;
+}
+
+/* Encodes, checks what was written, and copies it to the host. */
+static int encode_on_device(encoded *out, const cli_args *args, const cli_model *model, size_t bound)
+{
+    tg_detail why;
+    const void **grads = calloc(model->tensor_n + 1, sizeof *grads);
+    int code = grads == NULL ? cli_fail_memory() : place_gradients(grads, out, model);
+    if (code == CLI_OK) {
+        code = cli_copy_new(&out->copy, &out->device, out->frame, bound);
+    }
+    tg_status status = TG_OK;
+    if (code == CLI_OK) {
+        status = tg_encode(&out->frame_len, out->codec, out->copy.device, bound, args->step, grads, &why);
+    }
+    if (code == CLI_OK && status == TG_OK) {
+        status = tg_frame_inspect(&out->info, out->codec, out->copy.device, out->frame_len, &why);
+    }
+    free(grads);
+    if (status != TG_OK) {
+        return cli_fail_status(NULL, status, &why);
+    }
+    return code == CLI_OK ? cli_copy_out(&out->copy, &out->device, out->frame_len) : code;
 }
 
 static int encode_model(encoded *out, const cli_args *args, const cli_model *model)
 {
     tg_detail why;
     tg_options opt = cli_args_options(args);
+    int code = cli_device_open(&out->device, args);
+    if (code != CLI_OK) {
+        return code;
+    }
     opt.describe = 1;
+    opt.device = out->device.gpu;
     tg_status status = tg_codec_new(&out->codec, args->recipes.items[0], model->tensors, model->tensor_n, &opt, &why);
     if (status != TG_OK) {
         return cli_fail_status(NULL, status, &why);
@@ -41,12 +102,7 @@ static int encode_model(encoded *out, const cli_args *args, const cli_model *mod
     if (out->frame == NULL) {
         return cli_fail_memory();
     }
-    status =
-        tg_encode(&out->frame_len, out->codec, out->frame, bound, args->step, (const void *const *)model->grads, &why);
-    if (status == TG_OK) {
-        status = tg_frame_inspect(&out->info, out->codec, out->frame, out->frame_len, &why);
-    }
-    return status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
+    return encode_on_device(out, args, model, bound);
 }
 
 static int print_result(const cli_args *args, const encoded *e, const cli_summary *summary, const char *path)
@@ -121,9 +177,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_RULE, NULL}, {CLI_FLAG_KIND, NULL}, {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, NULL}, {CLI_FLAG_STEP, "0"},  {CLI_FLAG_RANK, "0"},
-    {CLI_FLAG_THREADS, "1"},       {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_RECIPE, NULL},       {CLI_FLAG_RULE, NULL},    {CLI_FLAG_KIND, NULL}, {CLI_FLAG_DENSE_BELOW, "0"},
+    {CLI_FLAG_NONFINITE, "error"}, {CLI_FLAG_SEED, NULL},    {CLI_FLAG_STEP, "0"},  {CLI_FLAG_RANK, "0"},
+    {CLI_FLAG_THREADS, "1"},       {CLI_FLAG_DEVICE, "cpu"}, {CLI_FLAG_JSON, NULL},
 };
 
 const cli_command cli_encode = {

@@ -56,6 +56,11 @@ static int dispatch(int argc, char *const *argv)
                     hint[0] != '\0' ? hint : "; 'tersegrad --help' lists them");
 }
 
+#if defined(TG_BATCH) /* tests/cuda/batch.c runs many commands in one process */
+int tersegrad_main(int argc, char **argv);
+#define main tersegrad_main
+#endif
+
 int main(int argc, char **argv)
 {
     int code = dispatch(argc, argv);

@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "commands.h"
+#include "device.h"
 #include "fail.h"
 #include "gradients.h"
 #include "json.h"
@@ -397,7 +398,16 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
         *alone = 1;
         return code;
     }
+    cli_device device;
+    tr_device of_training;
+    code = cli_device_open(&device, args);
+    if (code != CLI_OK) {
+        tr_data_free(data);
+        *alone = 1;
+        return code;
+    }
     tr_settings settings = cli_train_settings(args, data, args->recipes.items[0], args->seed);
+    settings.device = cli_device_of_training(&of_training, &device);
     cli_train_place(&settings, world->link, world->rank);
     tr_result result = {0};
     training s = {.settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
@@ -410,6 +420,7 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
     if (code == CLI_FAILED && result.diverged > 0 && world->rank == 0 && (args->json || args->csv)) {
         print_ended(args, &s, &result);
     }
+    cli_device_close(&device);
     tr_data_free(data);
     return code;
 }
@@ -431,23 +442,41 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
-    {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_LINK, NULL},        {CLI_FLAG_HOSTS, NULL},
-    {CLI_FLAG_TIMEOUT, "300"},    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
-    {CLI_FLAG_WORKERS, "4"},      {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_EPOCHS, "1"},       {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},         {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
-    {CLI_FLAG_MOMENTUM, "0.9"},   {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},       {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
-    {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
-    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_MODEL, "lenet"},
+    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},
+    {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},
+    {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},
+    {CLI_FLAG_HOSTS, NULL},
+    {CLI_FLAG_TIMEOUT, "300"},
+    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
+    {CLI_FLAG_DEVICE, "cpu"},
+    {CLI_FLAG_WORKERS, "4"},
+    {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_EPOCHS, "1"},
+    {CLI_FLAG_STEPS, NULL},
+    {CLI_FLAG_SEED, "1"},
+    {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},
+    {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},
+    {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"},
+    {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},
+    {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},
+    {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},
+    {CLI_FLAG_GRADIENTS, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},
+    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},
+    {CLI_FLAG_CONFIG, NULL},
+    {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

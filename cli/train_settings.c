@@ -62,7 +62,7 @@ static int learns(const char *recipe)
 void cli_train_place(tr_settings *s, tg_link *link, uint32_t rank)
 {
     uint32_t found = link != NULL ? link->host_size : 0;
-    int is_worth_it = found > 1 && found < s->workers && !learns(s->recipe);
+    int is_worth_it = found > 1 && found < s->workers && !learns(s->recipe) && s->device == NULL;
     for (size_t i = 0; i < s->rule_n; i++) {
         is_worth_it = is_worth_it && !learns(s->rules[i].recipe);
     }

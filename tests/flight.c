@@ -45,13 +45,16 @@ void test_fly(test_flight *f, uint64_t step)
     bool *ended = calloc(n, sizeof *ended);
     uint32_t left = f->dead < n ? n - 1 : n;
     assert_true(order != NULL && next != NULL && ended != NULL);
+    if (f->around.before != NULL) {
+        f->around.before(f->around.context, &f->world);
+    }
     for (uint32_t r = 0; r < n; r++) {
         for (size_t t = 0; t < tensor_n; t++) {
             size_t at = (size_t)(test_bits(&f->random) % (t + 1));
             order[r * tensor_n + t] = order[r * tensor_n + at];
             order[r * tensor_n + at] = t;
         }
-        MUST(tg_reducer_begin(f->reducers[r], step, f->world.models[r].grads, why));
+        MUST(tg_reducer_begin(f->reducers[r], step, f->world.grads[r], why));
     }
     while (left > 0) {
         uint32_t r = (uint32_t)(test_bits(&f->random) % n);
@@ -74,6 +77,9 @@ void test_fly(test_flight *f, uint64_t step)
         if (r != f->dead) {
             f->world.outcomes[r].status = tg_reducer_wait(f->reducers[r], &f->world.outcomes[r].why);
         }
+    }
+    if (f->around.after != NULL) {
+        f->around.after(f->around.context, &f->world);
     }
     free(ended);
     free(next);

@@ -5,12 +5,20 @@
 #include "loose.h"
 #include "world.h"
 
+/* What is done around a step, where gradients are not in host memory; see tests/cuda/mixed.h. */
+typedef struct test_around {
+    void (*before)(void *context, const test_world *w);
+    void (*after)(void *context, const test_world *w);
+    void *context;
+} test_around;
+
 typedef struct test_flight {
     test_world world;
     test_loose *link;
     tg_reducer **reducers;
     test_random random;
     uint32_t dead; /* a rank that does nothing; the world's size: none */
+    test_around around;
 } test_flight;
 
 test_flight test_take_off(const test_setup *setup, uint32_t n, const uint32_t *group_of, uint64_t seed);

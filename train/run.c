@@ -28,7 +28,7 @@ static double now(void)
 /* Begins a step of the reducer. Other workers wait for this one if it cannot. */
 static tg_status begin(tr_worker *w, uint64_t step, tg_detail *why)
 {
-    tg_status status = tg_reducer_begin(w->reducer, step, w->grads, why);
+    tg_status status = tg_reducer_begin(w->reducer, step, w->place.grads, why);
     if (status != TG_OK) {
         w->link->abort(w->link, why->text);
     }
@@ -39,6 +39,7 @@ static tg_status begin(tr_worker *w, uint64_t step, tg_detail *why)
 static void report_ready(void *context, size_t param)
 {
     tr_worker *w = context;
+    tr_place_store(&w->place, param);
     tg_status status = tg_reducer_ready(w->reducer, param, NULL);
     (void)status; /* tg_reducer_wait returns why it fails */
 }
@@ -58,12 +59,20 @@ static tg_status wait_for_averages(tr_worker *w, uint64_t step, tg_detail *why)
     return tg_reducer_wait(w->reducer, why);
 }
 
+static tg_status reduce_at_once(tr_worker *w, uint64_t step, tg_detail *why)
+{
+    for (size_t p = 0; p < w->team->tensor_n; p++) {
+        tr_place_store(&w->place, p);
+    }
+    return tg_reduce(w->exchange, w->link, step, w->place.grads, why);
+}
+
 static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
 {
     const tg_meter *last = &w->report->last;
     tr_times *times = &w->report->times;
-    tg_status status =
-        w->reducer != NULL ? wait_for_averages(w, step, why) : tg_reduce(w->exchange, w->link, step, w->grads, why);
+    tg_status status = w->reducer != NULL ? wait_for_averages(w, step, why) : reduce_at_once(w, step, why);
+    status = status == TG_OK ? tr_place_fetch(&w->place, why) : status;
     tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
     times->encode = 1e-9 * (double)last->encode_ns;
     times->exchange = 1e-9 * (double)last->wire_ns;

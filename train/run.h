@@ -5,6 +5,7 @@
 #define TR_RUN_H
 
 #include "optimizer.h"
+#include "place.h"
 
 #include <tersegrad/experimental.h>
 
@@ -30,7 +31,8 @@ typedef struct tr_settings {
         group_len; /* bytes of gradients that are sent together, while the backward pass goes on; 0: all after it */
     tg_link *
         link; /* NULL: workers are threads; otherwise this process is one worker, and the link connects it to the others */
-    uint32_t rank; /* of this process, if `link` is not NULL */
+    uint32_t rank;           /* of this process, if `link` is not NULL */
+    const tr_device *device; /* where exchanges work; NULL: the CPU. It changes no bits */
     double
         slow_bits; /* threads only: bits per second of the link that is emulated between them (slow.h); 0: none ... */
     double slow_latency; /* ... and its latency in seconds */

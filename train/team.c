@@ -13,7 +13,8 @@ static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
     t->tensors = calloc(t->tensor_n, sizeof *t->tensors);
     t->residual_norms = calloc(t->tensor_n, sizeof *t->residual_norms);
     t->traffic = calloc(t->tensor_n, sizeof *t->traffic);
-    if (t->tensors == NULL || t->residual_norms == NULL || t->traffic == NULL) {
+    t->lens = calloc(t->tensor_n, sizeof *t->lens);
+    if (t->tensors == NULL || t->residual_norms == NULL || t->traffic == NULL || t->lens == NULL) {
         (void)snprintf(why, TR_WHY, "there is not enough memory");
         return -1;
     }
@@ -21,6 +22,7 @@ static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
         const tr_param *param = tr_model_param(m, p);
         t->tensors[p] = (tg_tensor){param->name, param->dims, param->dim_n, param->kind, TG_FP32};
         t->kinds[param->kind].elements += param->n;
+        t->lens[p] = param->n * sizeof(float);
         largest = param->n > largest ? param->n : largest;
     }
     t->residual = malloc((largest + 1) * sizeof *t->residual);
@@ -29,6 +31,50 @@ static int describe(tr_team *t, const tr_model *m, char why[TR_WHY])
         return -1;
     }
     return 0;
+}
+
+static int fail(char why[TR_WHY], tg_status status, const tg_detail *reason)
+{
+    int misuse = status == TG_E_RECIPE || status == TG_E_ARGUMENT || status == TG_E_NO_EFFECT;
+    (void)snprintf(why, TR_WHY, "%s", reason->text);
+    return misuse ? TR_MISUSE : -1;
+}
+
+/* The worker's exchange, and its link to the others. */
+static int connect(tr_worker *w, char why[TR_WHY])
+{
+    const tr_team *t = w->team;
+    const tr_settings *s = t->settings;
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.rules = s->rules;
+    opt.rule_n = s->rule_n;
+    opt.has_seed = 1;
+    opt.seed = s->seed;
+    opt.dense_below = s->dense_below;
+    opt.nonfinite = s->nonfinite;
+    opt.exchange = s->exchange;
+    opt.verify_every = s->verify_every;
+    opt.host_size = s->host_size;
+    opt.group_len = s->group_len;
+    opt.device = s->device != NULL ? s->device->device : NULL;
+    tg_detail reason = {""};
+    tg_status status =
+        tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason);
+    if (status != TG_OK) {
+        return fail(why, status, &reason);
+    }
+    w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
+    if (s->link == NULL && s->slow_bits > 0) {
+        tr_slow_init(&w->slow, w->link, s->slow_bits, s->slow_latency);
+        w->slow.host_size = s->host_size;
+        w->is_slow = 1;
+        w->link = &w->slow.link;
+    }
+    status = tr_place_open(&w->place, s->device, w->grads, t->lens, t->tensor_n, &reason);
+    if (status == TG_OK) {
+        status = tr_place_link(&w->link, &w->place, w->link, s->workers, &reason);
+    }
+    return status == TG_OK ? 0 : fail(why, status, &reason);
 }
 
 static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
@@ -61,32 +107,7 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     for (size_t p = 0; p < t->tensor_n; p++) {
         w->grads[p] = grads + tr_model_param(w->model, p)->at;
     }
-    tg_options opt = TG_OPTIONS_INIT;
-    opt.rules = s->rules;
-    opt.rule_n = s->rule_n;
-    opt.has_seed = 1;
-    opt.seed = s->seed;
-    opt.dense_below = s->dense_below;
-    opt.nonfinite = s->nonfinite;
-    opt.exchange = s->exchange;
-    opt.verify_every = s->verify_every;
-    opt.host_size = s->host_size;
-    opt.group_len = s->group_len;
-    tg_detail reason = {""};
-    tg_status status =
-        tg_exchange_new(&w->exchange, s->recipe, t->tensors, t->tensor_n, w->rank, s->workers, &opt, &reason);
-    if (status != TG_OK) {
-        int misuse = status == TG_E_RECIPE || status == TG_E_ARGUMENT || status == TG_E_NO_EFFECT;
-        (void)snprintf(why, TR_WHY, "%s", reason.text);
-        return misuse ? TR_MISUSE : -1;
-    }
-    w->link = s->link != NULL ? s->link : tg_threads_link(t->hub, w->rank);
-    if (s->link == NULL && s->slow_bits > 0) {
-        tr_slow_init(&w->slow, w->link, s->slow_bits, s->slow_latency);
-        w->slow.host_size = s->host_size;
-        w->link = &w->slow.link;
-    }
-    return 0;
+    return connect(w, why);
 }
 
 static int take_room(tr_team *t, char why[TR_WHY])
@@ -138,10 +159,11 @@ void tr_team_dismiss(tr_team *t)
     for (uint32_t r = 0; t->workers != NULL && r < t->worker_n; r++) {
         tr_worker *w = &t->workers[r];
         tg_reducer_free(w->reducer);
-        if (w->link == &w->slow.link) {
+        tg_exchange_free(w->exchange);
+        tr_place_close(&w->place);
+        if (w->is_slow) {
             tr_slow_destroy(&w->slow);
         }
-        tg_exchange_free(w->exchange);
         free(w->saved);
         free(w->leading);
         free(w->kept);
@@ -160,6 +182,7 @@ void tr_team_dismiss(tr_team *t)
     free(t->workers);
     free(t->residual);
     free(t->residual_norms);
+    free(t->lens);
     free(t->traffic);
     free(t->tensors);
     tr_gate_destroy(&t->gate);

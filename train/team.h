@@ -30,10 +30,12 @@ typedef struct tr_worker {
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
-    tr_slow slow;        /* wraps the link if a slow one is emulated */
+    tr_slow slow;        /* wraps the link if a slow one is emulated ... */
+    int is_slow;         /* ... which is so */
     tg_reducer *reducer; /* drives the exchange during the backward pass; NULL: tg_reduce does, after it */
     int is_begun;        /* the reducer has begun a step */
     void **grads;        /* of each parameter: pointer into the model's array */
+    tr_place place;      /* gradients where the exchange works */
     tr_report *report;   /* its element of the team's reports */
     uint64_t between;    /* bytes that it has sent between steps */
     float *kept;         /* copy of the model's buffers during a test */
@@ -58,6 +60,7 @@ typedef struct tr_team {
     int has_nonfinite;      /* a step has failed because a gradient holds NaN or Inf */
     tr_model **models;      /* of this process's workers, for the hook `gradients` */
     tg_tensor *tensors;     /* the parameters, as the exchange needs them */
+    uint64_t *lens;         /* of each parameter: bytes of its gradient */
     size_t tensor_n;
     float *residual; /* scratch buffer for the largest parameter */
     double *residual_norms;

@@ -189,6 +189,7 @@ typedef struct tg_rule {
 /* Whether a name matches a pattern of tg_rule: 1 or 0. */
 TG_API int tg_name_matches(const char *pattern, const char *name);
 
+typedef struct tg_device tg_device; /* a GPU: tg_cuda_open of cuda.h */
 /* Options of a codec or an exchange. Initialise with TG_OPTIONS_INIT; zero in any other member is the default. Functions that
  * take options copy them.
  *
@@ -213,18 +214,17 @@ typedef struct tg_options {
     const char *exchange;
     uint64_t verify_every; /* every this many steps, compare a hash of the averages between all ranks; 0: never */
     /* Groups of tensors, for tg_reducer; the same on all ranks. */
-    uint64_t
-        group_len; /* bytes of gradients of a group: from the last tensor to the first, the first groups smaller; 0: one group */
+    uint64_t group_len; /* bytes of a group, from the last tensor to the first, first ones smaller; 0: one group */
     const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
-    /* Ranks of a host: rank r is on host r / host_size. Ranks of a host sum their gradients among themselves first, in fp32; the
-     * lowest rank of each host exchanges the mean with those of other hosts, by the recipe. docs/steps.md describes it. The
-     * number of ranks must be a multiple. 0 or 1: all ranks exchange by the recipe. Not for LGC. */
+    /* Ranks of a host: rank r is on host r / host_size, and the number of ranks is a multiple. They sum in fp32 first; the lowest
+     * rank of each host exchanges the mean by the recipe (docs/steps.md). 0 or 1: all ranks do. Not for LGC, nor with a device. */
     uint32_t host_size;
+    const tg_device *device; /* NULL: the CPU; else gradients, averages, sums and frames are in its memory */
 } tg_options;
 
-#define TG_OPTIONS_INIT                                                                  \
-    {                                                                                    \
-        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0, 0 \
+#define TG_OPTIONS_INIT                                                                     \
+    {                                                                                       \
+        sizeof(tg_options), 0, 0, 0, 0, 0, 0, 0, TG_NONFINITE_ERROR, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /* ---- codec: gradients to a frame and back ------------------------------------------------------------- */

@@ -19,7 +19,7 @@ static tg_status acquire_out(tg_carrier *c, const tg_allocator *a, tg_detail *wh
     for (uint32_t i = 0; i < cells; i++) {
         len += tg_frame_bound(codec, codec->plan, i);
     }
-    TG_TRY(codec->executor->acquire(&c->out, a, len, why));
+    TG_TRY(codec->executor->acquire(&c->out, codec->device, a, len, why));
     uint8_t *at = c->out;
     for (uint32_t i = 0; i < cells; i++) {
         c->frames[i] = at;
@@ -47,7 +47,7 @@ static tg_status acquire_answers(tg_carrier *c, const tg_allocator *a, tg_detail
     for (uint32_t g = 0; g < groups; g++) {
         len += answer_bound(c, g);
     }
-    TG_TRY(c->codec->executor->acquire(&c->answer_out, a, len, why));
+    TG_TRY(c->codec->executor->acquire(&c->answer_out, c->codec->device, a, len, why));
     uint8_t *at = c->answer_out;
     for (uint32_t g = 0; g < groups; g++) {
         c->answers[g] = at;
@@ -75,7 +75,7 @@ tg_status tg_carrier_buffers(void ***out, void **space, const tg_codec *codec, c
     for (size_t t = 0; t < l->tensor_n; t++) {
         len += (l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype) + LINE - 1) / LINE * LINE;
     }
-    TG_TRY(codec->executor->acquire(space, a, len, why));
+    TG_TRY(codec->executor->acquire(space, codec->device, a, len, why));
     TG_TRY(tg_acquire(out, a, l->tensor_n, sizeof **out, why));
     char *at = *space;
     for (size_t t = 0; t < l->tensor_n; t++) {
@@ -130,7 +130,7 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
     TG_TRY(tg_acquire(&c->hashes, &x->allocator, views + bodies, sizeof *c->hashes, why));
     TG_TRY(acquire_averages(c, &x->allocator, why));
     uint64_t mean_n = c->answer == NULL ? 0 : c->answer->plan->flat_n;
-    return codec->executor->acquire(&c->mean, &x->allocator, mean_n * sizeof *c->mean, why);
+    return codec->executor->acquire(&c->mean, codec->device, &x->allocator, mean_n * sizeof *c->mean, why);
 }
 
 bool tg_carrier_follows(const tg_layout *l)
@@ -184,16 +184,17 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a)
         return;
     }
     const tg_executor *executor = c->codec->executor;
-    executor->release(a, c->mean);
+    const tg_device *device = c->codec->device;
+    executor->release(device, a, c->mean);
     tg_release(a, c->averages);
-    executor->release(a, c->average_space);
+    executor->release(device, a, c->average_space);
     tg_release(a, c->hashes);
     tg_release(a, c->views);
     tg_release(a, c->bodies);
     tg_release(a, c->view_first);
-    executor->release(a, c->answer_out);
+    executor->release(device, a, c->answer_out);
     tg_release(a, c->answers);
-    executor->release(a, c->out);
+    executor->release(device, a, c->out);
     tg_release(a, c->known);
     tg_release(a, c->framed);
     tg_release(a, c->frames);

@@ -180,7 +180,7 @@ static uint64_t hash_averages(const tg_exchange *x)
     uint64_t hashes[2] = {0, 0}; /* of all tensors before, and of the next */
     for (size_t t = 0; t < l->tensor_n; t++) {
         size_t len = (size_t)l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
-        hashes[1] = x->codec->executor->hash(x->step.grads[t], len);
+        hashes[1] = x->codec->executor->hash(x->codec->run, x->step.grads[t], len);
         hashes[0] = tg_hash_words(hashes, 2);
     }
     return hashes[0];

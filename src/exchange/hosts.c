@@ -104,9 +104,9 @@ void tg_hosts_close(tg_exchange *x)
     }
     tg_exchange_free(h->between);
     tg_release(a, h->averages);
-    x->codec->executor->release(a, h->average_space);
+    x->codec->executor->release(x->codec->device, a, h->average_space);
     tg_release(a, h->means);
-    x->codec->executor->release(a, h->mean_space);
+    x->codec->executor->release(x->codec->device, a, h->mean_space);
     tg_exchange_free(h->inside);
     for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
         release_spans(&h->lengths[i], x);

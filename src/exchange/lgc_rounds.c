@@ -358,7 +358,7 @@ tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)
     tg_lgc *l = tg_lgc_of(x);
     if (round == 0) {
         l->sent.lead_len = l->sent.coded_len = 0;
-        TG_TRY(tg_check_grads(x->codec, (const void *const *)x->step.grads, why));
+        TG_TRY(tg_check_grads(x->codec, (const void *const *)x->step.grads, NULL, why));
         TG_TRY(tg_lgc_load(tg_lgc_of(x), x->step.grads, why));
     }
     tg_lgc_topic about = script_of(l)[round];

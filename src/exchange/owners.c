@@ -112,7 +112,7 @@ static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const t
     for (uint32_t p = a->from; p < a->to && sound; p++) {
         tg_message message = tg_exchange_received(x, p);
         tg_expected expected = expect(x, c, a, p);
-        sound = tg_frame_is_intact(&bodies[p], &expected, message.data, message.len);
+        sound = tg_frame_is_intact(&bodies[p], codec, &expected, message.data, message.len);
     }
     return sound;
 }

@@ -5,7 +5,8 @@
  *
  * Lengths go ahead of messages unless all ranks know them: lengths.c announces them, for all groups that are ready.
  *
- * A rank that has failed announces that or, where lengths are known, sends a message that begins with "TGER". */
+ * A rank that has failed announces that or, where lengths are known, sends a message that begins with "TGER". No frame begins like
+ * that, so it is looked for only when a check has failed. */
 #include "exchange/exchange.h"
 
 #include <string.h>
@@ -30,19 +31,31 @@ void tg_lane_spoil(const tg_exchange *x, tg_lane *lane)
         if (!mail->is_known) {
             mail->sends[p] = (tg_span){NULL, 0};
         } else if (mail->sends[p].len > 0) {
-            memcpy(mail->sends[p].data, poison, sizeof poison);
+            x->codec->executor->store(x->codec->device, mail->sends[p].data, poison, sizeof poison);
         }
     }
 }
 
-static void heed_spoiled(tg_exchange *x)
+static bool is_spoiled(const tg_exchange *x, const tg_span *message)
+{
+    uint8_t space[sizeof poison];
+    const uint8_t *start = NULL;
+    return message->len >= sizeof poison &&
+           x->codec->executor->fetch(&start, space, x->codec->device, NULL, message->data, sizeof poison, NULL) ==
+               TG_OK &&
+           memcmp(start, poison, sizeof poison) == 0;
+}
+
+/* Notes that a round has failed: because of a rank that has failed, if one has, and only else because of what was received. */
+static void fail_round(tg_exchange *x, tg_status status, const tg_detail *why)
 {
     const tg_mail *mail = &x->lane->mail;
     for (uint32_t p = 0; p < x->world && mail->is_known; p++) {
-        if (mail->recvs[p].len > 0 && memcmp(mail->recvs[p].data, poison, sizeof poison) == 0) {
+        if (is_spoiled(x, &mail->recvs[p])) {
             tg_step_fail_by(x, p);
         }
     }
+    tg_step_fail(x, status, why);
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------------- */
@@ -94,9 +107,10 @@ static tg_status start_round(tg_exchange *x, tg_op *op)
 static tg_status receive_messages(tg_exchange *x, tg_op *op)
 {
     uint64_t begin = tg_step_now(x);
-    heed_spoiled(x);
-    if (x->step.status == TG_OK) {
-        x->step.status = x->protocol->receive(x, x->lane->round, &x->step.why);
+    tg_detail why = {""};
+    tg_status status = x->step.status == TG_OK ? x->protocol->receive(x, x->lane->round, &why) : TG_OK;
+    if (status != TG_OK) {
+        fail_round(x, status, &why);
     }
     x->lane->counts.last.decode_ns += tg_step_now(x) - begin;
     x->lane->round++;

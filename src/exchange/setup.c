@@ -21,7 +21,7 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     TG_TRY(tg_acquire(&mail->recvs, a, x->world, sizeof *mail->recvs, why));
     TG_TRY(tg_acquire(&mail->payload, a, x->world, sizeof *mail->payload, why));
     TG_TRY(tg_acquire(&mail->in, a, x->world, sizeof *mail->in, why));
-    TG_TRY(x->codec->executor->acquire(&mail->in_space, a, len, why));
+    TG_TRY(x->codec->executor->acquire(&mail->in_space, x->codec->device, a, len, why));
     for (uint32_t p = 0; p < x->world; p++) {
         mail->in[p].data = mail->in_space + p * mail->in_cap;
     }
@@ -32,7 +32,7 @@ static void release_lane(const tg_lane *lane, const tg_exchange *x)
 {
     const tg_allocator *a = &x->allocator;
     if (x->codec != NULL) {
-        x->codec->executor->release(a, lane->mail.in_space);
+        x->codec->executor->release(x->codec->device, a, lane->mail.in_space);
     }
     tg_release(a, lane->mail.in);
     tg_release(a, lane->mail.payload);
@@ -106,6 +106,20 @@ static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
     return x->host_size > 1 && seat->protocol == NULL;
 }
 
+/* What an exchange over device memory lacks. Parts without kernels are refused when the codec is made. */
+static tg_status check_device(const tg_exchange *x, tg_detail *why)
+{
+    if (x->protocol->state != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "%s has no kernels for a GPU; it runs on the CPU", x->protocol->name);
+    }
+    if (x->host_size > 1) {
+        return tg_fail(TG_E_ARGUMENT, why,
+                       "the sum over the %u ranks of a host has no kernels for a GPU: use a host size of 1",
+                       x->host_size);
+    }
+    return TG_OK;
+}
+
 static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *name,
                                  tg_detail *why)
 {
@@ -132,6 +146,9 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     tg_options own = *opt;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
     tg_status status = choose_protocol(x, seat, layout, opt->exchange, why);
+    if (status == TG_OK && opt->device != NULL) {
+        status = check_device(x, why);
+    }
     if (status == TG_OK) {
         status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
     }

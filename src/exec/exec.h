@@ -1,5 +1,5 @@
-/* The executor seam. An executor runs a plan where the gradients are: the host (threads and instruction sets), or later a
- * GPU (a stream). It offers whole passes, in the order of a step:
+/* The executor seam. An executor runs a plan where the gradients are: the host (threads and instruction sets), or a GPU (a
+ * stream). It offers whole passes, in the order of a step:
  *
  *     select -> write -> (frames travel) -> check -> sum -> commit                 sums are the caller's
  *                                        -> find -> sum_unchecked -> copy -> commit   sums are private until they are copied
@@ -18,7 +18,7 @@ typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
     size_t payload_len; /* without the headers of chunks */
-    uint64_t *hashes;   /* of its chunks, little-endian words; set before it is written */
+    uint64_t *hashes;   /* of its chunks, little-endian words, after one word for `seal`; set before it is written */
 } tg_body;
 
 /* A body whose chunks were found: one view each. */
@@ -45,6 +45,7 @@ typedef struct tg_unit_stats {
 } tg_unit_stats;
 
 typedef struct tg_run_options {
+    const tg_device *device; /* NULL: the host */
     uint32_t threads;
     bool only_decodes; /* takes no memory that encoding alone needs */
     tg_run *shares;    /* a run of the gradients' plan, whose workspace and coordinates an answer uses; NULL: its own */
@@ -57,6 +58,10 @@ typedef struct tg_executor {
     tg_status (*open)(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
                       tg_detail *why);
     void (*close)(tg_run *run);
+
+    /* Refuses memory that the executor cannot use: elements of all tensors, and a frame, which may be NULL. `select` does so for a
+     * group. */
+    tg_status (*reach)(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why);
 
     /* Chooses the coordinates of a group at a step: draws, clips gradients, and runs the measuring pass of select parts that have
      * one. Only gradients of the group are read. */
@@ -78,6 +83,13 @@ typedef struct tg_executor {
      * one of them. Fills the next residual. Bodies must have space for tg_body_bound. */
     tg_status (*write)(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why);
+
+    /* Completes the frame around a cell's body, which was written last: `front`, the bytes before it, and the checksum after it. */
+    void (*seal)(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
+
+    /* Whether the gradients that were written last are refused, if `write` does not wait until that is known. */
+    tg_status (*verdict)(tg_run *run, const tg_source *source, tg_detail *why);
 
     /* Finds the chunks of a cell's body, of `len` bytes at view->bytes, and checks their lengths, and that nothing is left
      * over. */
@@ -104,15 +116,26 @@ typedef struct tg_executor {
     void (*commit)(tg_run *run);
 
     /* The hash of `len` bytes of a gradient. */
-    uint64_t (*hash)(const void *data, size_t len);
+    uint64_t (*hash)(tg_run *run, const void *data, size_t len);
 
     /* Residual state, n numbers from number `at` on, to floats on the host and back. */
     void (*save)(float *out, const tg_run *run, uint64_t at, uint64_t n);
     void (*load)(tg_run *run, uint64_t at, const float *values, uint64_t n);
 
     /* Memory for frames and means, where the executor works; not cleared. */
-    tg_status (*acquire)(void *out, const tg_allocator *a, uint64_t len, tg_detail *why);
-    void (*release)(const tg_allocator *a, void *block);
+    tg_status (*acquire)(void *out, const tg_device *device, const tg_allocator *a, uint64_t len, tg_detail *why);
+    void (*release)(const tg_device *device, const tg_allocator *a, void *block);
+
+    /* Announces that a frame is going to be fetched from and checked, so that a device waits once for all of it; or, with
+     * frame NULL, that the last one counts no more. NULL: no use. */
+    void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
+
+    /* Bytes of a frame on the host: *out is `from` itself, or `space`, which has `len` bytes. `run` may be NULL. */
+    tg_status (*fetch)(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why);
+
+    /* Bytes of the host to a frame. */
+    void (*store)(const tg_device *device, uint8_t *to, const void *from, size_t len);
 
     /* Returns when all passes of a run are done. */
     void (*wait)(const tg_run *run);
@@ -123,6 +146,11 @@ typedef struct tg_executor {
 } tg_executor;
 
 extern const tg_executor tg_executor_host;
+
+/* Where an executor works. Each executor but the host's has a struct of its own, which begins with this one. */
+struct tg_device {
+    const tg_executor *executor;
+};
 
 /* The sentence for a residual that overflows; `of` is "gradient" or "average". */
 tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why) TG_CHECKED;

@@ -14,6 +14,50 @@ const tg_route *const tg_host_routes[TG_ROUTE_N] = {
     [TG_ROUTE_LEADER] = &tg_route_leader,
 };
 
+static uint64_t hash(tg_run *run, const void *data, size_t len)
+{
+    (void)run;
+    return tg_hash(data, len);
+}
+
+static tg_status acquire(void *out, const tg_device *device, const tg_allocator *a, uint64_t len, tg_detail *why)
+{
+    (void)device;
+    return tg_acquire_room(out, a, len, why);
+}
+
+static void release(const tg_device *device, const tg_allocator *a, void *block)
+{
+    (void)device;
+    tg_release(a, block);
+}
+
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why)
+{
+    (void)space;
+    (void)device;
+    (void)run;
+    (void)len;
+    (void)why;
+    *out = from;
+    return TG_OK;
+}
+
+static void store(const tg_device *device, uint8_t *to, const void *from, size_t len)
+{
+    (void)device;
+    memcpy(to, from, len);
+}
+
+static tg_status verdict(tg_run *run, const tg_source *source, tg_detail *why)
+{
+    (void)run; /* write has refused them */
+    (void)source;
+    (void)why;
+    return TG_OK;
+}
+
 static void commit(tg_run *run)
 {
     run->residuals = (tg_residuals){.now = run->residuals.next, .next = run->residuals.now};
@@ -102,25 +146,40 @@ tg_status tg_host_refuse(const tg_run *run, size_t bad_tensor, const tg_source *
     return tg_refuse_overflow(name, of, why);
 }
 
+/* The host can use all memory that it is given. */
+static tg_status reach(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why)
+{
+    (void)run;
+    (void)tensors;
+    (void)frame;
+    (void)why;
+    return TG_OK;
+}
+
 const tg_executor tg_executor_host = {
     .name = "host",
     .open = tg_host_open,
     .close = tg_host_close,
+    .reach = reach,
     .select = tg_host_select,
     .clip = tg_host_clip,
     .draw = tg_host_draw,
     .follow = tg_host_follow,
     .length = tg_host_length,
     .write = tg_host_write,
+    .seal = tg_host_seal,
+    .verdict = verdict,
     .find = tg_host_find,
     .check = tg_host_check,
     .sum = tg_host_sum,
     .sum_unchecked = tg_host_sum_unchecked,
     .copy = tg_host_copy,
     .commit = commit,
-    .hash = tg_hash,
-    .acquire = tg_acquire_room,
-    .release = tg_release,
+    .hash = hash,
+    .acquire = acquire,
+    .release = release,
+    .fetch = fetch,
+    .store = store,
     .wait = wait,
     .save = save,
     .load = load,

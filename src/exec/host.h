@@ -80,6 +80,8 @@ void tg_host_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_b
 bool tg_host_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
 tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                         const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_host_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                  const uint8_t *front, size_t front_len);
 tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t slice, size_t len,
                        tg_detail *why) TG_CHECKED;
 tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,

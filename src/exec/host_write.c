@@ -319,7 +319,7 @@ static void assemble(tg_body *body, const pass *p, uint32_t slice)
         }
         body->len += written->as.view.len;
         body->payload_len += written->as.view.len - (size_t)written->as.view.side;
-        body->hashes[i - grid->first[slice]] = TG_LITTLE64(written->as.hash);
+        body->hashes[1 + i - grid->first[slice]] = TG_LITTLE64(written->as.hash);
     }
 }
 
@@ -356,4 +356,16 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
         assemble(&bodies[s - from], &p, s);
     }
     return TG_OK;
+}
+
+/* The checksum is the hash of the hashes of what stands before the body and of all chunks. */
+void tg_host_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                  const uint8_t *front, size_t front_len)
+{
+    const tg_grid *grid = plan->grid;
+    (void)run;
+    body->hashes[0] = TG_LITTLE64(tg_hash(front, front_len));
+    uint64_t checksum = tg_hash(body->hashes, (1 + grid->first[cell + 1] - grid->first[cell]) * sizeof *body->hashes);
+    memcpy(frame, front, front_len);
+    tg_put_field(frame + front_len + body->len, sizeof checksum, checksum);
 }

@@ -69,8 +69,10 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
 
 static tg_status open_plan(tg_codec *c, const tg_purpose *purpose, uint32_t threads, tg_detail *why)
 {
-    tg_run_options opt = {
-        .threads = threads, .only_decodes = c->only_decodes, .shares = c->parent != NULL ? c->parent->run : NULL};
+    tg_run_options opt = {.device = c->device,
+                          .threads = threads,
+                          .only_decodes = c->only_decodes,
+                          .shares = c->parent != NULL ? c->parent->run : NULL};
     TG_TRY(tg_plan_new(&c->plan, c->layout, c->grid, purpose, &c->allocator, why));
     return c->executor->open(&c->run, c->plan, &opt, &c->allocator, why);
 }
@@ -88,6 +90,8 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
     TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + cells, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, cells, sizeof *c->bodies, why));
+    TG_TRY(tg_acquire(&c->front, &c->allocator,
+                      TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1, why));
     TG_TRY(open_plan(c, &of_plan, opt->threads, why));
     c->bound = tg_frame_bound(c, c->plan, 0);
     return TG_OK;
@@ -114,7 +118,8 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
         return status;
     }
     c->allocator = a;
-    c->executor = &tg_executor_host;
+    c->device = opt->device;
+    c->executor = opt->device != NULL ? opt->device->executor : &tg_executor_host;
     c->layout = layout;
     c->front_len = TG_FRAME_HEADER + (opt->describe != 0 ? layout->description.len : 0);
     c->only_decodes = purpose->only_decodes;
@@ -127,6 +132,7 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
     TG_TRY(tg_acquire(&c, &parent->allocator, 1, sizeof *c, why));
     c->allocator = parent->allocator;
     c->executor = parent->executor;
+    c->device = parent->device;
     c->front_len = TG_FRAME_HEADER;
     c->parent = parent;
     c->layout = parent->layout;
@@ -134,6 +140,7 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
     c->views = parent->views;
     c->hashes = parent->hashes;
     c->bodies = parent->bodies;
+    c->front = parent->front;
     const tg_purpose purpose = {.holds = parent->plan->holds,
                                 .slice = slice,
                                 .slices = parent->grid->slices,
@@ -171,6 +178,7 @@ void tg_codec_free(tg_codec *c)
     c->executor->close(c->run);
     tg_plan_free(c->plan, &a);
     if (c->parent == NULL) {
+        tg_release(&a, c->front);
         tg_release(&a, c->bodies);
         tg_release(&a, c->hashes);
         tg_release(&a, c->views);
@@ -182,14 +190,14 @@ void tg_codec_free(tg_codec *c)
 
 /* ---- facts ----------------------------------------------------------------------------------------------------------- */
 
-tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why)
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, const void *frame, tg_detail *why)
 {
     for (size_t t = 0; t < c->layout->tensor_n; t++) {
         if (grads == NULL || (grads[t] == NULL && c->layout->tensor_elements[t] > 0)) {
             return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", c->layout->tensors[t].name);
         }
     }
-    return TG_OK;
+    return c->executor->reach(c->run, grads, frame, why);
 }
 
 const char *tg_codec_recipe(const tg_codec *c, size_t tensor)

@@ -4,11 +4,13 @@
 
 #include "exec/exec.h"
 
-#define TG_FRAME_HEADER 48 /* bytes of a frame before its description */
+#define TG_FRAME_HEADER 48  /* bytes of a frame before its description */
+#define TG_FRAME_CHECKSUM 8 /* and after its body */
 
 struct tg_codec {
     tg_allocator allocator;
     const tg_executor *executor;
+    const tg_device *device; /* NULL: the host */
     tg_layout *layout;
     tg_grid *grid;
     tg_plan *plan;
@@ -18,6 +20,7 @@ struct tg_codec {
     uint64_t *hashes;  /* one a frame and a chunk: of what stands before a cell's body, and of the cell's chunks */
     tg_body *bodies;   /* of frames that are written, one a cell */
     size_t front_len;  /* bytes of a frame before its body */
+    uint8_t *front;    /* space for these bytes on the host, with a description or without, and for a checksum */
     size_t bound;      /* of tg_encode_bound, which would go through all chunks each time */
     bool only_decodes; /* made from a frame, or only knows the tensors */
 };
@@ -43,7 +46,8 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
 tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool has_feedback,
                                tg_detail *why) TG_CHECKED;
 
-/* Refuses missing gradients: NULL, or NULL for a tensor that has elements. */
-tg_status tg_check_grads(const tg_codec *c, const void *const *grads, tg_detail *why) TG_CHECKED;
+/* Refuses missing gradients: NULL, or NULL for a tensor that has elements; and gradients, or a frame, which may be NULL, that are not
+ * where the codec works. */
+tg_status tg_check_grads(const tg_codec *c, const void *const *grads, const void *frame, tg_detail *why) TG_CHECKED;
 
 #endif

@@ -81,22 +81,19 @@ static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan,
 {
     const tg_grid *grid = plan->grid;
     size_t front = c->front_len, description_len = front - TG_FRAME_HEADER, len = front + body->len + TG_FRAME_CHECKSUM;
-    memcpy(frame, magic, sizeof magic);
-    tg_put_field(frame + 4, 1, TG_FRAME_VERSION);
-    tg_put_field(frame + 5, 3, plan->holds | (description_len > 0 ? DESCRIBED : 0u));
-    tg_put_field(frame + 8, 4, plan->rank);
-    tg_put_field(frame + 12, 4, slice);
-    tg_put_field(frame + 16, 4, grid->cells);
-    tg_put_field(frame + 20, 4, description_len);
-    tg_put_field(frame + 24, 8, len);
-    tg_put_field(frame + 32, 8, step);
-    tg_put_field(frame + 40, 8, c->layout->description.fingerprint);
-    memcpy(frame + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
-    /* The checksum: the hash of the hashes of what stands before the body and of all chunks. */
-    uint64_t *hashes = c->hashes + grid->first[slice] + slice;
-    hashes[0] = TG_LITTLE64(tg_hash(frame, front));
-    uint64_t checksum = tg_hash(hashes, (1 + grid->first[slice + 1] - grid->first[slice]) * sizeof *hashes);
-    tg_put_field(frame + len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM, checksum);
+    uint8_t *at = c->front;
+    memcpy(at, magic, sizeof magic);
+    tg_put_field(at + 4, 1, TG_FRAME_VERSION);
+    tg_put_field(at + 5, 3, plan->holds | (description_len > 0 ? DESCRIBED : 0u));
+    tg_put_field(at + 8, 4, plan->rank);
+    tg_put_field(at + 12, 4, slice);
+    tg_put_field(at + 16, 4, grid->cells);
+    tg_put_field(at + 20, 4, description_len);
+    tg_put_field(at + 24, 8, len);
+    tg_put_field(at + 32, 8, step);
+    tg_put_field(at + 40, 8, c->layout->description.fingerprint);
+    memcpy(at + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
+    c->executor->seal(c->run, plan, slice, body, frame, at, front);
     return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
 
@@ -105,13 +102,13 @@ tg_status tg_frame_write(tg_framed *out, tg_codec *c, const tg_plan *plan, uint8
 {
     for (uint32_t s = from; s < to; s++) {
         c->bodies[s - from] =
-            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = c->hashes + plan->grid->first[s] + s + 1};
+            (tg_body){.bytes = dst[s - from] + c->front_len, .hashes = c->hashes + plan->grid->first[s] + s};
     }
     TG_TRY(c->executor->write(c->bodies, c->run, plan, from, to, source, why));
     for (uint32_t s = from; s < to; s++) {
         out[s - from] = enclose(dst[s - from], c, plan, &c->bodies[s - from], s, step);
     }
-    return TG_OK;
+    return c->executor->verdict(c->run, source, why);
 }
 
 size_t tg_encode_bound(const tg_codec *c)
@@ -132,7 +129,7 @@ tg_status tg_encode(size_t *dst_len, tg_codec *c, void *dst, size_t dst_cap, uin
         return tg_fail(TG_E_SPACE, why, "the destination has %zu bytes, and a frame may need %zu", dst_cap,
                        tg_encode_bound(c));
     }
-    TG_TRY(tg_check_grads(c, grads, why));
+    TG_TRY(tg_check_grads(c, grads, dst, why));
     tg_source source = {.grads = grads};
     uint8_t *frame = dst;
     tg_framed framed;
@@ -191,18 +188,25 @@ static void fill_info(tg_frame_info *info, const header *h, const tg_view *views
     info->header_len = h->frame_len - info->payload_len;
 }
 
-/* Checks what stands before the body; the body's bytes go to view->bytes. */
-static tg_status read_front(header *h, tg_body_view *view, tg_codec *c, const tg_expected *e, const uint8_t *src,
-                            size_t src_len, tg_detail *why)
+/* Checks what stands before the body, whose hash goes to *hash; the body's bytes go to view->bytes. */
+static tg_status read_front(header *h, uint64_t *hash, tg_body_view *view, tg_codec *c, const tg_expected *e,
+                            const uint8_t *src, size_t src_len, tg_detail *why)
 {
-    TG_TRY(get_header(h, src, src_len, why));
+    const uint8_t *front = NULL;
+    size_t header_len = src_len < TG_FRAME_HEADER ? src_len : TG_FRAME_HEADER;
+    TG_TRY(c->executor->fetch(&front, c->front, c->device, c->run, src, header_len, why));
+    TG_TRY(get_header(h, front, src_len, why));
     TG_TRY(check_header(h, c, e, why));
-    if (h->description_len != 0 && tg_hash(src + TG_FRAME_HEADER, h->description_len) != h->fingerprint) {
-        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
-    }
     if ((h->flags & DESCRIBED) != 0 && h->description_len != c->layout->description.len) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description has the wrong length");
     }
+    if (h->description_len != 0) {
+        TG_TRY(c->executor->fetch(&front, c->front, c->device, c->run, src, TG_FRAME_HEADER + h->description_len, why));
+    }
+    if (h->description_len != 0 && tg_hash(front + TG_FRAME_HEADER, h->description_len) != h->fingerprint) {
+        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+    }
+    *hash = TG_LITTLE64(tg_hash(front, TG_FRAME_HEADER + h->description_len));
     if ((e->plan->holds & TG_HAS_VALUES) != 0 && c->plan->has_draws) {
         c->executor->draw(c->run, e->slice / e->plan->grid->slices, h->step);
     }
@@ -215,27 +219,32 @@ static size_t body_len_of(const tg_body_view *view, const uint8_t *src, size_t s
     return src_len - (size_t)(view->bytes - src) - TG_FRAME_CHECKSUM;
 }
 
-/* The checksum of a frame: the hash of the hashes of what stands before the body, which goes to hashes[0], and of all chunks. */
-static uint64_t checksum_of(uint64_t *hashes, const tg_body_view *view, const tg_expected *e, const uint8_t *src)
+/* The checksum of a frame: the hash of the hashes of what stands before the body, and of all chunks. */
+static uint64_t checksum_of(const uint64_t *hashes, const tg_expected *e)
 {
     const tg_grid *grid = e->plan->grid;
-    hashes[0] = TG_LITTLE64(tg_hash(src, (size_t)(view->bytes - src)));
     return tg_hash(hashes, (1 + grid->first[e->slice + 1] - grid->first[e->slice]) * sizeof *hashes);
 }
 
-static bool is_checksum(uint64_t checksum, const uint8_t *src, size_t src_len)
+static bool is_checksum(uint64_t checksum, const tg_codec *c, const uint8_t *src, size_t src_len)
 {
-    return checksum == tg_get_field(src + src_len - TG_FRAME_CHECKSUM, TG_FRAME_CHECKSUM);
+    const uint8_t *at = NULL;
+    tg_status status = c->executor->fetch(&at, c->front, c->device, c->run, src + src_len - TG_FRAME_CHECKSUM,
+                                          TG_FRAME_CHECKSUM, NULL);
+    return status == TG_OK && checksum == tg_get_field(at, TG_FRAME_CHECKSUM);
 }
 
 tg_status tg_frame_read(tg_body_view *view, tg_frame_info *info, tg_codec *c, const tg_expected *e, const uint8_t *src,
                         size_t src_len, tg_detail *why)
 {
     header h = {0};
-    TG_TRY(read_front(&h, view, c, e, src, src_len, why));
+    if (c->executor->expect != NULL) {
+        c->executor->expect(c->run, e->plan, e->slice, src, src_len, c->front_len);
+    }
+    TG_TRY(read_front(&h, &c->hashes[0], view, c, e, src, src_len, why));
     TG_TRY(c->executor->check(view, c->hashes + 1, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why));
-    uint64_t checksum = checksum_of(c->hashes, view, e, src);
-    if (!is_checksum(checksum, src, src_len)) {
+    uint64_t checksum = checksum_of(c->hashes, e);
+    if (!is_checksum(checksum, c, src, src_len)) {
         return tg_fail(TG_E_FRAME, why, "the frame is damaged: its checksum does not match");
     }
     if (info != NULL) {
@@ -248,13 +257,17 @@ tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *e, c
                         tg_detail *why)
 {
     header h = {0};
-    TG_TRY(read_front(&h, view, c, e, src, src_len, why));
+    if (c->executor->expect != NULL) { /* another message may have been where this one is */
+        c->executor->expect(c->run, e->plan, e->slice, NULL, 0, 0);
+    }
+    TG_TRY(read_front(&h, &view->hashes[0], view, c, e, src, src_len, why));
     return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
 }
 
-bool tg_frame_is_intact(const tg_body_view *view, const tg_expected *e, const uint8_t *src, size_t src_len)
+bool tg_frame_is_intact(const tg_body_view *view, const tg_codec *c, const tg_expected *e, const uint8_t *src,
+                        size_t src_len)
 {
-    return is_checksum(checksum_of(view->hashes, view, e, src), src, src_len);
+    return is_checksum(checksum_of(view->hashes, e), c, src, src_len);
 }
 
 /* A frame of the whole model, as tg_encode writes it. */
@@ -283,7 +296,7 @@ tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const voi
 {
     tg_body_view view;
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
     c->executor->sum(c->run, 0, &view, 1, &sink);
@@ -294,7 +307,7 @@ tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, c
                                 tg_detail *why)
 {
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)sums, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }
@@ -303,7 +316,7 @@ tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, c
     tg_sink sink = {.added = sums, .weight = weight};
     TG_TRY(tg_frame_find(&view, c, &expected, src, src_len, why));
     bool sound = c->executor->sum_unchecked(c->run, 0, &view, 1, &sink);
-    if (!sound || !tg_frame_is_intact(&view, &expected, src, src_len)) {
+    if (!sound || !tg_frame_is_intact(&view, c, &expected, src, src_len)) {
         TG_TRY(tg_frame_read(&view, NULL, c, &expected, src, src_len, why));
         return tg_fail(TG_E_FRAME, why, TG_FRAME_CHANGED);
     }
@@ -315,7 +328,7 @@ tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_l
 {
     tg_body_view view;
     TG_NEED(c, why);
-    TG_TRY(tg_check_grads(c, (const void *const *)out, why));
+    TG_TRY(tg_check_grads(c, (const void *const *)out, NULL, why));
     TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.averages = out, .divisor = 1.0f};
     c->executor->sum(c->run, 0, &view, 1, &sink);
@@ -324,6 +337,25 @@ tg_status tg_decode(tg_codec *c, void *const *out, const void *src, size_t src_l
 
 /* What a frame may claim to hold before it is taken for a bomb: no gradient worth sending is that sparse. */
 #define ELEMENTS_PER_BYTE (UINT64_C(1) << 24)
+
+/* The layout that the description of a frame describes. */
+static tg_status read_description(tg_layout **out, const header *h, const uint8_t *at, const tg_executor *executor,
+                                  const tg_options *opt, tg_detail *why)
+{
+    tg_allocator a = tg_allocator_or_standard(opt->allocator);
+    uint8_t *space = NULL;
+    const uint8_t *description = NULL;
+    TG_TRY(tg_acquire(&space, &a, opt->device != NULL ? h->description_len : 0, 1, why));
+    tg_status status = executor->fetch(&description, space, opt->device, NULL, at, h->description_len, why);
+    if (status == TG_OK && tg_hash(description, h->description_len) != h->fingerprint) {
+        status = tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
+    }
+    if (status == TG_OK) {
+        status = tg_layout_from_description(out, description, h->description_len, &a, why);
+    }
+    tg_release(&a, space);
+    return status;
+}
 
 tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *src, size_t src_len,
                               const tg_options *opt, tg_detail *why)
@@ -334,22 +366,23 @@ tg_status tg_codec_from_frame(tg_codec **out, tg_frame_info *info, const void *s
     TG_TRY(tg_options_read(&given, opt, why));
     own.allocator = given.allocator;
     own.threads = given.threads;
+    own.device = given.device;
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");
     }
-    TG_TRY(get_header(&h, src, src_len, why));
+    const tg_executor *executor = given.device != NULL ? given.device->executor : &tg_executor_host;
+    uint8_t space[TG_FRAME_HEADER];
+    const uint8_t *front = NULL;
+    size_t header_len = src_len < TG_FRAME_HEADER ? src_len : TG_FRAME_HEADER;
+    TG_TRY(executor->fetch(&front, space, given.device, NULL, src, header_len, why));
+    TG_TRY(get_header(&h, front, src_len, why));
     if ((h.flags & DESCRIBED) == 0) {
         return tg_fail(TG_E_MISMATCH, why,
                        "the frame does not describe itself; only the ranks that exchange it can read it");
     }
-    tg_allocator a = tg_allocator_or_standard(own.allocator);
-    const uint8_t *description = (const uint8_t *)src + TG_FRAME_HEADER;
-    if (tg_hash(description, h.description_len) != h.fingerprint) {
-        return tg_fail(TG_E_FRAME, why, "the frame is damaged: its description is not what its fingerprint says");
-    }
     tg_layout *layout = NULL;
     tg_codec *c = NULL;
-    TG_TRY(tg_layout_from_description(&layout, description, h.description_len, &a, why));
+    TG_TRY(read_description(&layout, &h, (const uint8_t *)src + TG_FRAME_HEADER, executor, &own, why));
     bool too_short = tg_body_least(layout) > src_len;
     if (too_short || layout->element_n / ELEMENTS_PER_BYTE > src_len) {
         tg_status refused = tg_fail(TG_E_FRAME, why, "the frame claims %" PRIu64 " elements in %zu bytes, which %s",

@@ -5,7 +5,6 @@
 #include "frame/codec.h"
 
 #define TG_FRAME_VERSION 2
-#define TG_FRAME_CHECKSUM 8
 
 /* The length of a frame. */
 typedef struct tg_framed {
@@ -43,7 +42,7 @@ tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *expe
 #define TG_FRAME_CHANGED "the frame changes while it is read"
 
 /* Whether the checksum of a frame is that of its bytes, given the hashes of its chunks. */
-bool tg_frame_is_intact(const tg_body_view *view, const tg_expected *expected, const uint8_t *src,
+bool tg_frame_is_intact(const tg_body_view *view, const tg_codec *c, const tg_expected *expected, const uint8_t *src,
                         size_t src_len) TG_CHECKED;
 
 /* Checks a frame whole and finds its chunks: view->chunks has one entry a chunk of the slice. `info` may be NULL. */

@@ -121,6 +121,9 @@ tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, ui
         if (ranks[r]->codec->layout->tensor_n > 0) {
             TG_NEED(grads[r], why);
         }
+        if (ranks[r]->codec->device != NULL) {
+            return tg_fail(TG_E_ARGUMENT, why, "ranks in lockstep copy in host memory, and rank %u has a device", r);
+        }
         if (ranks[r]->world != world || ranks[r]->rank != r) {
             return tg_fail(TG_E_ARGUMENT, why, "exchange %u belongs to rank %u of %u, not to rank %u of %u", r,
                            ranks[r]->rank, ranks[r]->world, r, world);

@@ -51,6 +51,11 @@ static inline tg_digits group_of(uint32_t base)
     return find_group(base);
 }
 
+tg_digits tg_bits_group(uint32_t base)
+{
+    return group_of(base);
+}
+
 uint64_t tg_bits_len(uint64_t count, uint32_t base)
 {
     tg_digits g = group_of(base);

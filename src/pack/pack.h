@@ -5,6 +5,7 @@
 
 #include "base/part.h"
 #include "kernels/digits.h"
+#include "kernels/digits.h"
 
 #include <stdint.h>
 
@@ -108,6 +109,9 @@ uint64_t tg_bits_len(uint64_t count, uint32_t base);
 void tg_bits_write(uint8_t *out, const uint16_t *symbols, size_t count, uint32_t base);
 bool tg_bits_read(uint16_t *symbols, const uint8_t *bytes, size_t count, uint32_t base);
 bool tg_bits_check(const uint8_t *bytes, size_t count, uint32_t base);
+
+/* How many symbols are packed together, and in how many bits. */
+tg_digits tg_bits_group(uint32_t base);
 
 /* A multiple of this many symbols fills whole bytes, so the symbols after them can be written and read separately. */
 uint32_t tg_bits_align(uint32_t base);

@@ -9,26 +9,13 @@
 #define TG_ROUTES_ROUTE_H
 
 #include "routes/scratch.h"
+#include "routes/view.h"
 
 /* Gradients to encode: by tensor in their dtypes, or the domain laid end to end in fp32. */
 typedef struct tg_source {
     const void *const *grads;
     const float *flat;
 } tg_source;
-
-/* A chunk in a body: offsets from the start of the body. */
-typedef struct tg_view {
-    uint64_t start;
-    uint64_t side;    /* of what travels with its buckets */
-    uint64_t symbols; /* of its values */
-    uint64_t indices;
-    uint32_t len; /* of all of it, header included */
-    uint32_t count;
-    uint16_t index_len;
-    uint8_t mode;   /* of the indices */
-    bool is_listed; /* indices are read as a list, because they are few */
-    bool is_joint;  /* indices and symbols are one */
-} tg_view;
 
 /* What a chunk became. */
 typedef struct tg_encoded {

@@ -1,0 +1,44 @@
+/* Tersegrad on GPUs of NVIDIA: gradients, residuals and frames in device memory, encoded and decoded on a stream.
+ *
+ * A codec or an exchange whose tg_options.device is a GPU has the interface of tersegrad.h: the same functions, frames and
+ * results to the bit. Ranks with and without a GPU may work in one job. Recipes whose parts have no kernel are refused when the
+ * codec is made. The library is libtersegrad-cuda. */
+#ifndef TERSEGRAD_CUDA_H
+#define TERSEGRAD_CUDA_H
+
+#include <tersegrad/tersegrad.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Opens GPU number `ordinal`. `stream` is a cudaStream_t of that GPU, which must outlive the device; NULL: the default
+ * stream. Fails with TG_E_ARGUMENT if there is no such GPU, no driver, or the driver is too old. */
+TG_API tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *why) TG_CHECKED;
+
+/* After all codecs and exchanges of the device. */
+TG_API void tg_cuda_close(tg_device *device);
+
+/* Device memory: for programs that do not use the CUDA runtime themselves. Copies and fills are in the order of the stream; copies
+ * are in any direction, and host memory must stay as it is until tg_cuda_wait. */
+TG_API tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why) TG_CHECKED;
+TG_API void tg_cuda_release(tg_device *device, void *block);
+TG_API tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t len, tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_detail *why) TG_CHECKED;
+
+/* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
+TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
+
+/* A link for the exchange of a rank whose tg_options.device is `device`. Its messages are in device memory, and links carry host
+ * memory. This link copies messages to pinned host memory before `inner` carries them, and back when they have arrived, on the
+ * device's stream. It performs several operations at once, and listens, if `inner` does. `world` is the number of ranks. Other ranks
+ * may use `inner`'s kind of link as it is. `inner` and the device must outlive it, and only one of both links may be used. A link that
+ * carries device memory itself needs none of this. */
+TG_API tg_status tg_cuda_link_new(tg_link **out, tg_device *device, tg_link *inner, uint32_t world,
+                                  tg_detail *why) TG_CHECKED;
+TG_API void tg_cuda_link_free(tg_link *link);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,323 @@
+/* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
+ * sparse ones at their coordinates. */
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/quantize.h"
+#include "exec/cuda/values.h"
+
+enum { THREADS = 256, EACH = 8, SYMBOLS_MAX = 512 };
+#define TILE (THREADS * EACH * 1u) /* elements that a block takes at a time */
+
+/* ---- plain values ------------------------------------------------------------------------------------------------------------ */
+
+/* Word i of those at any address. */
+TG_DEVICE uint32_t word_at(const uint8_t *bytes, uint64_t i)
+{
+    unsigned shift = (unsigned)((uintptr_t)bytes % 4) * 8;
+    const uint32_t *words = (const uint32_t *)(const void *)(bytes - shift / 8) + i;
+    return shift == 0 ? words[0] : (uint32_t)(((uint64_t)words[1] << 32 | words[0]) >> shift);
+}
+
+TG_DEVICE uint16_t half_at(const uint8_t *bytes, uint64_t i)
+{
+    return (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
+}
+
+TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
+{
+    if (u.plain_len == 4) {
+        return __uint_as_float(word_at(bytes, i));
+    }
+    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half_at(bytes, i)) : tg_bf16_to_float(half_at(bytes, i));
+}
+
+/* Where the plain values of a chunk are. */
+TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
+{
+    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
+}
+
+/* ---- packed symbols -------------------------------------------------------------------------------------------------------- */
+
+/* `n` bits, at most 48, from bit `from` of a byte on. Reads no words but those that have them. */
+TG_DEVICE uint64_t load_bits(const uint8_t *at, unsigned from, unsigned n)
+{
+    unsigned skip = (unsigned)((uintptr_t)at % 8), shift = skip * 8 + from;
+    const uint64_t *words = (const uint64_t *)(const void *)(at - skip);
+    uint64_t bits = words[0] >> shift;
+    if (shift + n > 64) {
+        bits |= words[1] << (64 - shift);
+    }
+    return bits & ((1ull << n) - 1);
+}
+
+/* The digits of group `g` to `out`, which has those of groups from `first` on. */
+TG_DEVICE void unpack_group(uint16_t *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t g, uint32_t first)
+{
+    uint64_t bit = (uint64_t)g * u.group_bits;
+    uint64_t word = load_bits(bytes + bit / 8, (unsigned)(bit % 8), u.group_bits);
+    uint64_t inverse = ~0ull / u.base + 1; /* exact for words of up to 48 bits */
+    for (uint32_t k = 0; k < u.group_n; k++) {
+        uint64_t rest = __umul64hi(word, inverse);
+        out[(g - first) * u.group_n + k] = (uint16_t)(word - rest * u.base);
+        word = rest;
+    }
+}
+
+/* A symbol that is a group by itself, of at most 9 bits. */
+TG_DEVICE unsigned bits_at(const tg_gpu_unit &u, const uint8_t *bytes, uint32_t i)
+{
+    uint32_t bit = i * u.group_bits, shift = bit % 8;
+    uint32_t word = bytes[bit / 8];
+    if (shift + u.group_bits > 8) {
+        word |= (uint32_t)bytes[bit / 8 + 1] << 8;
+    }
+    return word >> shift & ((1u << u.group_bits) - 1);
+}
+
+/* ---- dense ------------------------------------------------------------------------------------------------------------------- */
+
+/* What a block has of a chunk with symbols: those of a tile, and their values if all are in one bucket. */
+typedef struct tile_space {
+    float table[SYMBOLS_MAX];
+    uint16_t symbols[TILE + 16];
+} tile_space;
+
+typedef struct tile_part {
+    const tg_gpu_unit *u;
+    uint32_t at, n;         /* elements at to at + n of a chunk */
+    const uint8_t *symbols; /* packed, or unpacked */
+    const uint8_t *side;
+    uint32_t bucket_n;
+    bool is_one; /* it lies in one bucket */
+} tile_part;
+
+/* Symbol i of the tile, after unpack_tile. */
+TG_DEVICE unsigned symbol_of(const tile_part &t, const tile_space &space, uint32_t i)
+{
+    const tg_gpu_unit &u = *t.u;
+    if (u.coded) {
+        return u.base > 256 ? ((const uint16_t *)(const void *)t.symbols)[t.at + i] : t.symbols[t.at + i];
+    }
+    return u.group_n == 1 ? bits_at(u, t.symbols, t.at + i) : space.symbols[t.at % u.group_n + i];
+}
+
+/* Unpacks groups, and decodes all symbols of the bucket; all threads. */
+TG_DEVICE void prepare_tile(const tile_part &t, tile_space &space, float weight, bool sets)
+{
+    const tg_gpu_unit &u = *t.u;
+    if (!u.coded && u.group_n > 1) {
+        uint32_t first = t.at / u.group_n, end = (t.at + t.n + u.group_n - 1) / u.group_n;
+        for (uint32_t g = first + threadIdx.x; g < end; g += THREADS) {
+            unpack_group(space.symbols, u, t.symbols, g, first);
+        }
+    }
+    if (t.is_one && u.quantize != TG_GPU_NATURAL) {
+        const uint8_t *side = t.side + (uint64_t)(t.at / t.bucket_n) * u.side_len;
+        for (uint32_t s = threadIdx.x; s < u.base; s += THREADS) {
+            float value = tg_symbol_value(u, side, s);
+            space.table[s] = sets ? value : tg_times(weight, value);
+        }
+    }
+}
+
+/* The value of symbol i of the tile, times the weight unless it is set. */
+TG_DEVICE float value_of(const tile_part &t, const tile_space &space, uint32_t i, float weight, bool sets)
+{
+    const tg_gpu_unit &u = *t.u;
+    unsigned symbol = symbol_of(t, space, i);
+    if (t.is_one && u.quantize != TG_GPU_NATURAL) {
+        return space.table[symbol];
+    }
+    const uint8_t *side = t.side + (uint64_t)((t.at + i) / t.bucket_n) * u.side_len;
+    float value = tg_symbol_value(u, side, symbol);
+    return sets ? value : tg_times(weight, value);
+}
+
+/* Adds or sets the values of a thread, of elements threadIdx.x + THREADS * k of those from `at` of a unit on. */
+TG_DEVICE void put_values(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t at, const float value[EACH], uint32_t n,
+                          bool sets)
+{
+    float sum[EACH], *out = tg_sum_at(p, u, at);
+    if (p.added != nullptr && tg_piece_at(p, u, at) != tg_piece_at(p, u, at + n - 1)) { /* of several tensors */
+        for (unsigned k = 0; k < EACH && threadIdx.x + THREADS * k < n; k++) {
+            out = tg_sum_at(p, u, at + threadIdx.x + THREADS * k);
+            *out = sets ? value[k] : tg_plus(*out, value[k]);
+        }
+        return;
+    }
+    TG_UNROLL
+    for (unsigned k = 0; k < EACH; k++) {
+        uint32_t i = threadIdx.x + THREADS * k;
+        sum[k] = !sets && i < n ? out[i] : 0.0f;
+    }
+    TG_UNROLL
+    for (unsigned k = 0; k < EACH; k++) {
+        uint32_t i = threadIdx.x + THREADS * k;
+        if (i < n) {
+            out[i] = sets ? value[k] : tg_plus(sum[k], value[k]);
+        }
+    }
+}
+
+/* ---- plain values, four at a time ------------------------------------------------------------------------------------------ */
+
+enum { FOUR = 4, FOURS = TG_GPU_TILE / 4 / THREADS }; /* of a thread */
+
+/* Where a tile is added if that can be done four at a time; else NULL. */
+TG_DEVICE float *sum_of_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, const uint8_t *bytes)
+{
+    const tg_gpu_piece &piece = p.pieces[tile.piece];
+    float *out = p.added == nullptr ? p.space.sums + u.flat_at + (tile.at - u.lo) : p.added[piece.tensor] + (tile.at - piece.at);
+    bool suits = (p.added == nullptr || tile.is_whole) && (uintptr_t)out % 16 == 0 && (uintptr_t)bytes % (FOUR * u.plain_len) == 0;
+    return suits ? out : nullptr;
+}
+
+TG_DEVICE void plain_four(float value[FOUR], const tg_gpu_unit &u, uint4 bits)
+{
+    if (u.plain_len == 4) {
+        value[0] = __uint_as_float(bits.x);
+        value[1] = __uint_as_float(bits.y);
+        value[2] = __uint_as_float(bits.z);
+        value[3] = __uint_as_float(bits.w);
+        return;
+    }
+    uint16_t halves[FOUR] = {(uint16_t)bits.x, (uint16_t)(bits.x >> 16), (uint16_t)bits.y, (uint16_t)(bits.y >> 16)};
+    TG_UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        value[i] = u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(halves[i]) : tg_bf16_to_float(halves[i]);
+    }
+}
+
+TG_DEVICE uint4 load_four(const uint8_t *bytes, uint32_t len, uint32_t i)
+{
+    if (len == 4) {
+        return __ldcs((const uint4 *)(const void *)bytes + i);
+    }
+    uint2 halves = __ldcs((const uint2 *)(const void *)bytes + i);
+    return make_uint4(halves.x, halves.y, 0, 0);
+}
+
+/* All loads of a thread are under way before the first is used. */
+TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t fours, float weight, bool sets)
+{
+    uint4 bits[FOURS];
+    float4 sum[FOURS];
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        bits[b] = i < fours ? load_four(bytes, u.plain_len, i) : make_uint4(0, 0, 0, 0);
+        sum[b] = i < fours && !sets ? *((const float4 *)(const void *)out + i) : make_float4(0, 0, 0, 0);
+    }
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = b * THREADS + threadIdx.x;
+        float value[FOUR], old[FOUR] = {sum[b].x, sum[b].y, sum[b].z, sum[b].w};
+        plain_four(value, u, bits[b]);
+        TG_UNROLL
+        for (int k = 0; k < FOUR && !sets; k++) {
+            value[k] = tg_plus(old[k], tg_times(weight, value[k]));
+        }
+        if (i < fours) {
+            *((float4 *)(void *)out + i) = make_float4(value[0], value[1], value[2], value[3]);
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+{
+    const tg_gpu_tile tile = p.tiles[blockIdx.x];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
+        return;
+    }
+    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
+    float *out = sum_of_fours(p, u, tile, bytes);
+    uint32_t fours = out != nullptr ? tile.n / FOUR : 0;
+    if (fours > 0) {
+        add_fours(out, u, bytes, fours, weight, sets);
+    }
+    for (uint32_t i = FOUR * fours + threadIdx.x; i < tile.n; i += THREADS) {
+        float value = plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
+        *to = sets ? value : tg_plus(*to, tg_times(weight, value));
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+{
+    __shared__ tile_space space;
+    const tg_gpu_tile part = p.tiles[blockIdx.x];
+    const tg_gpu_chunk &chunk = p.chunks[part.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (u.plain_len != 0 || !tg_unit_sends(u, false)) {
+        return;
+    }
+    const tg_view &view = p.space.views[part.chunk];
+    for (uint32_t at = part.from; at < min(chunk.n, part.from + TG_GPU_TILE); at += TILE) {
+        tile_part t = {&u, at, chunk.n - at < TILE ? chunk.n - at : TILE, nullptr, body + view.side, 0, false};
+        t.symbols = u.coded ? p.space.symbols + 2 * chunk.element_at : body + view.symbols;
+        t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
+        t.is_one = at / t.bucket_n == (at + t.n - 1) / t.bucket_n;
+        __syncthreads();
+        prepare_tile(t, space, weight, sets);
+        __syncthreads();
+        float value[EACH];
+        TG_UNROLL
+        for (unsigned k = 0; k < EACH; k++) {
+            uint32_t i = threadIdx.x + THREADS * k;
+            value[k] = i < t.n ? value_of(t, space, i, weight, sets) : 0.0f;
+        }
+        put_values(p, u, chunk.at + at, value, t.n, sets);
+    }
+}
+
+/* ---- sparse ------------------------------------------------------------------------------------------------------------------ */
+
+__global__ static void __launch_bounds__(THREADS)
+    add_listed(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
+{
+    uint32_t number = p.first + blockIdx.x / blocks_each;
+    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (!tg_unit_sends(u, true)) {
+        return;
+    }
+    const tg_view &view = p.space.views[number];
+    const uint8_t *plain = u.plain_len == 0 ? nullptr : plain_bytes(p, u, number, body);
+    const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
+    uint32_t bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
+    for (uint32_t i = blockIdx.x % blocks_each * THREADS + threadIdx.x; i < view.count; i += blocks_each * THREADS) {
+        float value;
+        if (plain != nullptr) {
+            value = plain_value(u, plain, i);
+        } else {
+            unsigned symbol = u.base > 256 ? ((const uint16_t *)(const void *)symbols)[i] : symbols[i];
+            value = tg_symbol_value(u, body + view.side + (uint64_t)(i / bucket_n) * u.side_len, symbol);
+        }
+        float *sum = tg_sum_at(p, u, chunk.at + p.space.positions[chunk.element_at + i]);
+        *sum = sets ? value : tg_plus(*sum, tg_times(weight, value));
+    }
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------------------- */
+
+extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
+{
+    if (p->chunk_n == 0) {
+        return;
+    }
+    if (tg_pass_has(p, TG_KIND_NONE)) {
+        TG_LAUNCH(add_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+    }
+    if (p->kinds != 1u << TG_KIND_NONE) {
+        TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+    }
+}
+
+extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
+{
+    uint32_t each = tg_blocks_each(p->chunk_n);
+    if (p->chunk_n > 0) {
+        TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+    }
+}

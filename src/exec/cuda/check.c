@@ -1,0 +1,202 @@
+/* The check pass: finds the chunks of a body and validates every byte that could be wrong, on the GPU. Where all lengths are known
+ * without the body, the host finds chunks by itself. All of it is launched at once, so that there is one wait; kernels after one that
+ * has found no chunks see empty ones. */
+#include "exec/cuda/run.h"
+
+#include <string.h>
+
+static tg_status damaged(const tg_plan *plan, size_t chunk, tg_detail *why)
+{
+    const tg_layout *l = plan->layout;
+    return tg_fail(TG_E_FRAME, why, "the frame is damaged: what it holds of tensor '%.100s' makes no sense",
+                   l->tensors[l->units[plan->grid->chunks[chunk].unit].pieces[0].tensor].name);
+}
+
+static tg_status too_long(tg_detail *why)
+{
+    return tg_fail(TG_E_FRAME, why, "the frame is damaged: it is longer than what it holds");
+}
+
+/* ---- bodies of known length ----------------------------------------------------------------------------------------------- */
+
+static bool is_known(uint64_t *len, const tg_run *run, const tg_plan *plan, uint32_t cell)
+{
+    return tg_body_len(len, plan, cell, run->work->known_n);
+}
+
+/* Views of chunks whose lengths are known. */
+static void find_known(tg_view *views, const tg_run *run, const tg_plan *plan, uint32_t cell)
+{
+    const tg_grid *grid = plan->grid;
+    uint64_t at = 0;
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        const tg_unit_plan *u = &plan->units[grid->chunks[i].unit];
+        uint32_t count = u->coordinates == TG_AT_EVERY ? grid->chunks[i].n : run->work->known_n[i];
+        bool has_none = u->route == TG_ROUTE_NONE;
+        uint64_t side_len = has_none ? 0 : tg_side_len(&u->format, count);
+        uint64_t len = has_none ? 0 : side_len + tg_symbols_len(&u->format, count);
+        views[i - grid->first[cell]] = (tg_view){.start = at,
+                                                 .side = at,
+                                                 .symbols = at + side_len,
+                                                 .indices = at + len,
+                                                 .len = (uint32_t)len,
+                                                 .count = has_none ? 0 : count};
+        at += len;
+    }
+}
+
+/* What is wrong with a body of another length than the known one. */
+static tg_status refuse_length(const tg_view *views, const tg_plan *plan, uint32_t cell, size_t len, tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        const tg_view *v = &views[i - grid->first[cell]];
+        if (v->start + v->len > len) {
+            return damaged(plan, i, why);
+        }
+    }
+    return too_long(why);
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------------------- */
+
+void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views)
+{
+    tg_gpu_copy(run->gpu, (tg_view *)run->work->views.device + first, views, (end - first) * sizeof *views);
+}
+
+void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body)
+{
+    const tg_gpu_uses *uses = &run->uses;
+    if (uses->symbols) {
+        tg_gpu_read_symbols(p, body, run->work->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_read_words(p, body, run->work->scratch);
+    }
+    if (uses->sparse) {
+        tg_gpu_read_indices(p, body, &run->selection);
+    }
+}
+
+/* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. */
+static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
+                        size_t len, tg_view *views)
+{
+    tg_gpu_workspace *w = run->work;
+    size_t first = p->first, end = first + p->chunk_n;
+    uint64_t known_len = 0;
+    if (!is_known(&known_len, run, plan, cell)) {
+        tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
+        tg_gpu_find(p, body, len, w->known_n_device + first);
+        tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
+        w->has_known_views = false;
+    } else if (!w->has_known_views || w->known_cell != cell || plan->has_draws) {
+        find_known(views, run, plan, cell);
+        tg_gpu_upload_views(run, first, end, views);
+        w->has_known_views = true;
+        w->known_cell = cell;
+    }
+}
+
+static void launch_check(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body, size_t len)
+{
+    const tg_grid *grid = plan->grid;
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
+    tg_gpu_clear_verdict(run);
+    launch_find(&p, run, plan, cell, body, len, run->work->host_views);
+    tg_gpu_spans_of(&p, run->work->spans, body);
+    tg_gpu_hash_chunks(run, cell, run->work->spans);
+    tg_gpu_read_body(&p, run, body);
+    tg_gpu_download_hashes(run, cell);
+}
+
+/* Whether a body can be read at all: one of known length has that length. */
+static bool has_its_length(const tg_run *run, const tg_plan *plan, uint32_t cell, size_t len)
+{
+    uint64_t known_len = 0;
+    return !is_known(&known_len, run, plan, cell) || known_len == len;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
+
+void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len)
+{
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_enter(run->gpu);
+    w->expected = w->held = NULL;
+    if (frame == NULL || plan->has_draws || len < front_len + TG_GPU_CHECKSUM || !has_its_length(run, plan, cell, len - front_len - TG_GPU_CHECKSUM) ||
+        !tg_gpu_can_use(run->gpu, frame)) {
+        return; /* coordinates depend on the step, which is in the frame; anything else is found out step by step */
+    }
+    launch_check(run, plan, cell, frame + front_len, len - front_len - TG_GPU_CHECKSUM);
+    tg_gpu_copy(run->gpu, w->ends.host, frame, TG_GPU_FRONT);
+    tg_gpu_copy(run->gpu, (uint8_t *)w->ends.host + TG_GPU_FRONT, frame + len - TG_GPU_CHECKSUM, TG_GPU_CHECKSUM);
+    tg_gpu_verdict verdict;
+    tg_detail why;
+    if (tg_gpu_read_verdict(&verdict, run, &why) == TG_OK) {
+        w->expected = frame;
+        w->expected_len = len;
+        w->expected_body = frame + front_len;
+        w->expected_cell = cell;
+        w->expected_verdict = verdict;
+    }
+}
+
+/* Takes what a launch has found. */
+static tg_status conclude(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
+                          const tg_gpu_verdict *verdict, tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    uint64_t known_len = 0;
+    if (verdict->bad_chunk != 0) {
+        size_t bad = UINT32_MAX - verdict->bad_chunk;
+        return bad == end ? too_long(why) : damaged(plan, bad, why);
+    }
+    if (is_known(&known_len, run, plan, cell)) {
+        find_known(view->chunks, run, plan, cell);
+    } else {
+        memcpy(view->chunks, (const tg_view *)w->views.host + first, (end - first) * sizeof *view->chunks);
+    }
+    if (hashes != NULL) {
+        tg_gpu_take_hashes(hashes, run, cell);
+        w->held = view->bytes;
+        w->held_cell = cell;
+    }
+    return TG_OK;
+}
+
+tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
+                             tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    uint64_t known_len = 0;
+    run->work->held = NULL;
+    if (is_known(&known_len, run, plan, cell)) {
+        find_known(view->chunks, run, plan, cell);
+        return known_len == len ? TG_OK : refuse_length(view->chunks, plan, cell, len, why);
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
+    tg_gpu_verdict verdict;
+    tg_gpu_clear_verdict(run);
+    launch_find(&p, run, plan, cell, view->bytes, len, run->work->host_views);
+    TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+    return conclude(view, NULL, run, plan, cell, &verdict, why);
+}
+
+tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
+                       size_t len, tg_detail *why)
+{
+    tg_gpu_workspace *w = run->work;
+    if (!has_its_length(run, plan, cell, len)) {
+        return tg_gpu_find_chunks(view, run, plan, cell, len, why);
+    }
+    tg_gpu_verdict verdict = w->expected_verdict;
+    if (w->expected == NULL || w->expected_body != view->bytes || w->expected_cell != cell) {
+        launch_check(run, plan, cell, view->bytes, len);
+        TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+    }
+    return conclude(view, hashes, run, plan, cell, &verdict, why);
+}

@@ -1,0 +1,54 @@
+/* Sums to where they belong: averages in the dtypes of tensors, or the domain laid end to end. */
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/load.h"
+#include "exec/cuda/values.h"
+
+enum { THREADS = 256 };
+
+/* The average of values that were scaled by `share`, as tg_average_shared of kernels/range.c. */
+TG_DEVICE float average_shared(float sum, float share, uint32_t value_n)
+{
+    float average = tg_with_nan(sum / ((float)value_n * share), sum, sum);
+    return tg_is_finite(sum) && !tg_is_finite(average) ? copysignf(TG_FLOAT_MAX, average) : average;
+}
+
+__global__ static void deliver(tg_gpu_pass p, void *const *averages, float *flat, float divisor, float share,
+                               uint32_t value_n)
+{
+    const tg_gpu_tile tile = p.tiles[blockIdx.x];
+    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (share > 0 && p.space.overflows[tile.chunk] == 0) {
+        return;
+    }
+    uint32_t n = chunk.n - tile.from < TG_GPU_TILE ? chunk.n - tile.from : (uint32_t)TG_GPU_TILE;
+    uint64_t at = chunk.at + tile.from;
+    const float *sums = p.space.sums + u.flat_at + (at - u.lo);
+    const tg_gpu_piece *first = tg_piece_at(p, u, at);
+    bool overflows = false;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        float average = share > 0 ? average_shared(sums[i], share, value_n)
+                                  : tg_with_nan(sums[i] / divisor, sums[i], sums[i]);
+        overflows = overflows || !tg_is_finite(average);
+        if (flat != nullptr) {
+            flat[u.flat_at + (at - u.lo) + i] = average;
+            continue;
+        }
+        const tg_gpu_piece *piece = at + i < first->at + first->n ? first : tg_piece_at(p, u, at + i);
+        uint64_t place = at + i - piece->at;
+        if (piece->dtype == 0) {
+            ((float *)averages[piece->tensor])[place] = average;
+        } else {
+            ((uint16_t *)averages[piece->tensor])[place] = piece->dtype == 1 ? tg_float_to_fp16(average) : tg_float_to_bf16(average);
+        }
+    }
+    if (overflows && share == 0 && divisor != 1.0f) {
+        atomicOr(&p.verdict->overflows, 1u);
+        p.space.overflows[tile.chunk] = 1;
+    }
+}
+
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share, uint32_t value_n)
+{
+    TG_LAUNCH(deliver, p->tile_n, THREADS, p->stream, *p, averages, flat, divisor, share, value_n);
+}

@@ -1,0 +1,76 @@
+/* The public functions of cuda.h. */
+#include "tersegrad/cuda.h"
+
+#include "exec/cuda/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const tg_gpu *gpu_of(const tg_device *device)
+{
+    return (const tg_gpu *)(const void *)device;
+}
+
+tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *why)
+{
+    TG_NEED(out, why);
+    TG_TRY(tg_gpu_find_device(ordinal, stream, why));
+    tg_gpu *gpu = malloc(sizeof *gpu);
+    if (gpu == NULL) {
+        return tg_fail(TG_E_MEMORY, why, "no memory for a device");
+    }
+    *gpu = (tg_gpu){.device = {.executor = &tg_executor_cuda}, .ordinal = ordinal, .stream = stream};
+    *out = &gpu->device;
+    return TG_OK;
+}
+
+void tg_cuda_close(tg_device *device)
+{
+    free(device);
+}
+
+tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why)
+{
+    TG_NEED(out, why);
+    TG_NEED(device, why);
+    tg_gpu_enter(gpu_of(device));
+    return tg_gpu_acquire(out, gpu_of(device), len, why);
+}
+
+void tg_cuda_release(tg_device *device, void *block)
+{
+    if (device != NULL) {
+        tg_gpu_enter(gpu_of(device));
+        tg_gpu_release(gpu_of(device), block);
+    }
+}
+
+tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t len, tg_detail *why)
+{
+    TG_NEED(device, why);
+    if (len > 0) {
+        TG_NEED(to, why);
+        TG_NEED(from, why);
+    }
+    tg_gpu_enter(gpu_of(device));
+    tg_gpu_copy(gpu_of(device), to, from, len);
+    return TG_OK;
+}
+
+tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_detail *why)
+{
+    TG_NEED(device, why);
+    if (len > 0) {
+        TG_NEED(to, why);
+    }
+    tg_gpu_enter(gpu_of(device));
+    tg_gpu_fill(gpu_of(device), to, byte, len);
+    return TG_OK;
+}
+
+tg_status tg_cuda_wait(tg_device *device, tg_detail *why)
+{
+    TG_NEED(device, why);
+    tg_gpu_enter(gpu_of(device));
+    return tg_gpu_wait(gpu_of(device), why);
+}

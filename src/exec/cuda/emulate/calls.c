@@ -1,0 +1,272 @@
+/* gpu_calls.h on the CPU, for tests. Device memory is a range of addresses of its own, so that it can be told from host memory.
+ *
+ * New memory is filled with 0xA5. Bytes after each block are checked when it is released. Copies must stay inside blocks. With
+ * TG_EMULATED_PROTECT in the environment, only kernels and copies can touch device memory: to all other code it is protected, as on a
+ * machine with a GPU. That costs two calls of mprotect a kernel. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "exec/cuda/emulate/calls.h"
+
+#include "exec/cuda/gpu_calls.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 256, GUARD = 64, NEW = 0xA5, AFTER = 0x5A, PAGE = 1 << 16 };
+#define RANGE_LEN ((uint64_t)1 << 36)
+
+typedef struct block {
+    uint8_t *start;
+    uint64_t len;
+    struct block *next; /* by address */
+} block;
+
+static struct {
+    pthread_mutex_t lock;
+    uint8_t *range;
+    block *blocks;
+    uint64_t top; /* bytes of the range that were used at any time; whole pages */
+    uint32_t users;
+    int protects;
+    uint64_t acquired, held, fail_at;
+} memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void give_up(const char *what)
+{
+    (void)fprintf(stderr, "emulated GPU: %s\n", what);
+    abort();
+}
+
+/* ---- protection; all with the lock held -------------------------------------------------------------------------------- */
+
+static void protect(int how)
+{
+    if (memory.protects && memory.top > 0 && mprotect(memory.range, memory.top, how) != 0) {
+        give_up("its memory cannot be protected");
+    }
+}
+
+static void unlock(void)
+{
+    if (memory.users++ == 0) {
+        protect(PROT_READ | PROT_WRITE);
+    }
+}
+
+static void lock(void)
+{
+    if (--memory.users == 0) {
+        protect(PROT_NONE);
+    }
+}
+
+void tg_emulated_unlock(void)
+{
+    pthread_mutex_lock(&memory.lock);
+    unlock();
+    pthread_mutex_unlock(&memory.lock);
+}
+
+void tg_emulated_lock(void)
+{
+    pthread_mutex_lock(&memory.lock);
+    lock();
+    pthread_mutex_unlock(&memory.lock);
+}
+
+/* ---- blocks; all with the lock held ------------------------------------------------------------------------------------ */
+
+/* Whole words, as kernels read them; then bytes that nobody writes. */
+static uint64_t space_of(uint64_t len)
+{
+    return (len + 8 + GUARD + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int is_device(const void *at)
+{
+    return memory.range != NULL && (const uint8_t *)at >= memory.range &&
+           (const uint8_t *)at < memory.range + RANGE_LEN;
+}
+
+/* The block that has these bytes; NULL: none has all of them. */
+static const block *block_of(const void *at, uint64_t len)
+{
+    for (const block *b = memory.blocks; b != NULL; b = b->next) {
+        if ((const uint8_t *)at >= b->start && (const uint8_t *)at + len <= b->start + b->len) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+/* Reserves addresses; pages are there when they are first used. */
+static int reserve(void)
+{
+    if (memory.range != NULL) {
+        return 1;
+    }
+    void *range = mmap(NULL, RANGE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory.range = range == MAP_FAILED ? NULL : range;
+    memory.protects = getenv("TG_EMULATED_PROTECT") != NULL;
+    return memory.range != NULL;
+}
+
+/* Takes the first gap that is long enough. */
+static uint8_t *take(uint64_t len)
+{
+    block *b = malloc(sizeof *b), **at = &memory.blocks;
+    if (b == NULL || !reserve() || len > RANGE_LEN / 2) {
+        free(b);
+        return NULL;
+    }
+    uint8_t *start = memory.range;
+    for (; *at != NULL && (uint64_t)((*at)->start - start) < space_of(len); at = &(*at)->next) {
+        start = (*at)->start + space_of((*at)->len);
+    }
+    uint64_t end = (uint64_t)(start - memory.range) + space_of(len);
+    if (end > RANGE_LEN) {
+        free(b);
+        return NULL;
+    }
+    *b = (block){.start = start, .len = len, .next = *at};
+    *at = b;
+    unlock();
+    if (end > memory.top) {
+        memory.top = (end + PAGE - 1) / PAGE * PAGE;
+    }
+    memset(start, NEW, len);
+    memset(start + len, AFTER, space_of(len) - len);
+    lock();
+    return start;
+}
+
+static void give_back(const void *start)
+{
+    block **at = &memory.blocks;
+    while (*at != NULL && (*at)->start != start) {
+        at = &(*at)->next;
+    }
+    block *b = *at;
+    if (b == NULL) {
+        give_up("memory is released that is not in use");
+        return;
+    }
+    unlock();
+    for (uint64_t i = b->len; i < space_of(b->len); i++) {
+        if (b->start[i] != AFTER) {
+            give_up("a kernel has written after the end of a block");
+        }
+    }
+    lock();
+    *at = b->next;
+    free(b);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------- */
+
+int tg_gpu_call_find(int ordinal, void *stream, const char **why)
+{
+    (void)stream;
+    *why = "the emulation has one GPU, number 0";
+    return ordinal != 0;
+}
+
+void tg_gpu_call_enter(int ordinal)
+{
+    (void)ordinal;
+}
+
+int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why)
+{
+    pthread_mutex_lock(&memory.lock);
+    int fails = ++memory.acquired == memory.fail_at;
+    *out = fails ? NULL : pinned ? malloc(len) : take(len);
+    memory.held += *out != NULL;
+    pthread_mutex_unlock(&memory.lock);
+    *why = "out of memory";
+    if (*out != NULL && pinned) {
+        memset(*out, NEW, len);
+    }
+    return *out == NULL;
+}
+
+void tg_gpu_call_release(void *memory_of, int pinned)
+{
+    pthread_mutex_lock(&memory.lock);
+    memory.held--;
+    if (pinned) {
+        free(memory_of);
+    } else {
+        give_back(memory_of);
+    }
+    pthread_mutex_unlock(&memory.lock);
+}
+
+void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&memory.lock);
+    if ((is_device(to) && block_of(to, len) == NULL) || (is_device(from) && block_of(from, len) == NULL)) {
+        give_up("a copy is not inside a block");
+    }
+    unlock();
+    pthread_mutex_unlock(&memory.lock);
+    memmove(to, from, len);
+    tg_emulated_lock();
+}
+
+void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&memory.lock);
+    if (block_of(to, len) == NULL) {
+        give_up("memory that is filled is not inside a block");
+    }
+    unlock();
+    pthread_mutex_unlock(&memory.lock);
+    memset(to, byte, len);
+    tg_emulated_lock();
+}
+
+int tg_gpu_call_wait(void *stream, const char **why)
+{
+    (void)stream;
+    *why = NULL;
+    return 0;
+}
+
+int tg_gpu_call_can_use(const void *at, int ordinal)
+{
+    (void)ordinal;
+    pthread_mutex_lock(&memory.lock);
+    int can = block_of(at, 1) != NULL;
+    pthread_mutex_unlock(&memory.lock);
+    return can;
+}
+
+/* ---- for tests --------------------------------------------------------------------------------------------------------- */
+
+void tg_emulated_fail(uint64_t nth)
+{
+    pthread_mutex_lock(&memory.lock);
+    memory.fail_at = nth == 0 ? 0 : memory.acquired + nth;
+    pthread_mutex_unlock(&memory.lock);
+}
+
+uint64_t tg_emulated_acquired(void)
+{
+    pthread_mutex_lock(&memory.lock);
+    uint64_t n = memory.acquired;
+    pthread_mutex_unlock(&memory.lock);
+    return n;
+}
+
+uint64_t tg_emulated_held(void)
+{
+    pthread_mutex_lock(&memory.lock);
+    uint64_t n = memory.held;
+    pthread_mutex_unlock(&memory.lock);
+    return n;
+}

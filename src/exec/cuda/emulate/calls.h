@@ -1,0 +1,25 @@
+/* The memory of the emulated GPU, for its kernels and for tests. */
+#ifndef TG_EXEC_CUDA_EMULATE_CALLS_H
+#define TG_EXEC_CUDA_EMULATE_CALLS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Around kernels: only between these calls may a thread touch device memory. Calls may be nested, and from several threads. */
+void tg_emulated_unlock(void);
+void tg_emulated_lock(void);
+
+/* Device memory and pinned memory together: fails the nth acquisition from now on (from 1; 0: none). */
+void tg_emulated_fail(uint64_t nth);
+
+/* Acquisitions so far, and blocks that are not released. */
+uint64_t tg_emulated_acquired(void);
+uint64_t tg_emulated_held(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

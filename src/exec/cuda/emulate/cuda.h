@@ -1,0 +1,276 @@
+/* CUDA's execution model on the CPU, for tests: the part of CUDA C that the kernels here use. Blocks run one after the other;
+ * the threads of a block are fibers, which run until they meet at a barrier or in a warp operation.
+ *
+ * Stricter than a GPU: a barrier that some threads of a block do not reach, and a warp operation that lanes reach in another
+ * order, end the program. Grids and blocks have one dimension, blocks are whole warps, and masks of warp operations name
+ * all lanes. Blocks may wait for blocks with lower numbers only. */
+#ifndef TG_EXEC_CUDA_EMULATE_CUDA_H
+#define TG_EXEC_CUDA_EMULATE_CUDA_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __grid_constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+
+struct tg_emulated_index {
+    unsigned x;
+};
+extern thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
+
+/* Runs `body` with `context` once for every thread of every block. */
+void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *context), void *context);
+
+template <class Body> static void tg_emulated_call(void *body)
+{
+    (*static_cast<Body *>(body))();
+}
+
+#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                                             \
+    do {                                                                                                            \
+        auto tg_body = [&] { kernel(__VA_ARGS__); };                                                                \
+        (void)(stream);                                                                                             \
+        tg_emulated_launch((unsigned)(blocks), (unsigned)(threads), tg_emulated_call<decltype(tg_body)>, &tg_body); \
+    } while (0)
+
+/* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
+
+void __syncthreads(void);
+int __syncthreads_or(int predicate);
+int __syncthreads_and(int predicate);
+int __syncthreads_count(int predicate);
+
+/* Deposits a lane's value, and returns those of all lanes once all have come. `kind` must be the same for all. */
+const uint64_t *tg_emulated_warp(unsigned kind, uint64_t value, unsigned mask);
+
+static inline unsigned tg_emulated_lane(void)
+{
+    return threadIdx.x % 32;
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    (void)tg_emulated_warp(1, 0, mask);
+}
+
+template <class T> static inline T tg_emulated_value(uint64_t bits)
+{
+    T value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <class T> static inline uint64_t tg_emulated_bits(T value)
+{
+    static_assert(sizeof value <= 8, "values of warp operations have at most 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+template <class T> static inline T __shfl_sync(unsigned mask, T value, int from)
+{
+    return tg_emulated_value<T>(tg_emulated_warp(2, tg_emulated_bits(value), mask)[(unsigned)from % 32]);
+}
+template <class T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned by)
+{
+    const uint64_t *all = tg_emulated_warp(3, tg_emulated_bits(value), mask);
+    unsigned lane = tg_emulated_lane();
+    return tg_emulated_value<T>(all[lane >= by ? lane - by : lane]);
+}
+template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned by)
+{
+    const uint64_t *all = tg_emulated_warp(4, tg_emulated_bits(value), mask);
+    unsigned lane = tg_emulated_lane();
+    return tg_emulated_value<T>(all[lane + by < 32 ? lane + by : lane]);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int by)
+{
+    return tg_emulated_value<T>(tg_emulated_warp(5, tg_emulated_bits(value), mask)[tg_emulated_lane() ^ (unsigned)by]);
+}
+
+unsigned __ballot_sync(unsigned mask, int predicate);
+static inline int __any_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) != 0;
+}
+static inline int __all_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) == 0xffffffffu;
+}
+unsigned __reduce_add_sync(unsigned mask, unsigned value);
+unsigned __reduce_max_sync(unsigned mask, unsigned value);
+unsigned __reduce_min_sync(unsigned mask, unsigned value);
+unsigned __match_any_sync(unsigned mask, unsigned value);
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+
+static inline void __threadfence(void)
+{
+}
+static inline void __threadfence_block(void)
+{
+}
+
+template <class T> static inline T __ldg(const T *at)
+{
+    return *at;
+}
+template <class T> static inline T __ldcg(const T *at)
+{
+    return *at;
+}
+template <class T> static inline T __ldcs(const T *at)
+{
+    return *at;
+}
+template <class T> static inline void __stcs(T *at, T value)
+{
+    *at = value;
+}
+
+template <class T, class V> static inline T atomicAdd(T *at, V value)
+{
+    T old = *at;
+    *at = (T)(old + (T)value);
+    return old;
+}
+template <class T, class V> static inline T atomicMax(T *at, V value)
+{
+    T old = *at;
+    *at = old > (T)value ? old : (T)value;
+    return old;
+}
+template <class T, class V> static inline T atomicMin(T *at, V value)
+{
+    T old = *at;
+    *at = old < (T)value ? old : (T)value;
+    return old;
+}
+template <class T, class V> static inline T atomicOr(T *at, V value)
+{
+    T old = *at;
+    *at = (T)(old | (T)value);
+    return old;
+}
+template <class T, class V> static inline T atomicExch(T *at, V value)
+{
+    T old = *at;
+    *at = (T)value;
+    return old;
+}
+template <class T, class U, class V> static inline T atomicCAS(T *at, U expected, V value)
+{
+    T old = *at;
+    *at = old == (T)expected ? (T)value : old;
+    return old;
+}
+
+/* ---- bits and arithmetic ------------------------------------------------------------------------------------------------ */
+
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline int __popcll(unsigned long long x)
+{
+    return __builtin_popcountll(x);
+}
+static inline int __clz(int x)
+{
+    return x == 0 ? 32 : __builtin_clz((unsigned)x);
+}
+static inline int __clzll(long long x)
+{
+    return x == 0 ? 64 : __builtin_clzll((unsigned long long)x);
+}
+static inline unsigned __brev(unsigned x)
+{
+    unsigned reversed = 0;
+    for (int i = 0; i < 32; i++) {
+        reversed = reversed << 1 | (x >> i & 1);
+    }
+    return reversed;
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+static inline int __ffsll(long long x)
+{
+    return __builtin_ffsll(x);
+}
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    return (unsigned long long)((wide)a * b >> 64);
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) >> by % 32);
+}
+static inline long long __double_as_longlong(double x)
+{
+    long long bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+template <class T> static inline T min(T a, T b)
+{
+    return a < b ? a : b;
+}
+template <class T> static inline T max(T a, T b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- vectors -------------------------------------------------------------------------------------------------------------- */
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+static inline uint2 make_uint2(unsigned x, unsigned y)
+{
+    return {x, y};
+}
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
+
+#endif

@@ -1,0 +1,294 @@
+/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. */
+#include "exec/cuda/emulate/cuda.h"
+
+#include "exec/cuda/emulate/calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+enum { THREADS_MAX = 1024, WARP = 32, STACK_LEN = 128 << 10 };
+
+thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace
+{
+
+[[noreturn]] void give_up(const char *what)
+{
+    fprintf(stderr, "emulated GPU: block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
+    abort();
+}
+
+/* ---- switching stacks -------------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+typedef void *fiber;
+
+extern "C" void tg_fiber_switch(fiber *from, fiber to);
+__asm__(".text\n"
+        ".type tg_fiber_switch, @function\n"
+        "tg_fiber_switch:\n"
+        "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
+        "    ret\n"
+        ".size tg_fiber_switch, .-tg_fiber_switch\n");
+
+void prepare(fiber *f, char *stack, void (*entry)())
+{
+    enum { SAVED = 6 };
+    void **top = (void **)(void *)(stack + STACK_LEN) - 2; /* so that the stack is aligned as after a call */
+    *top = (void *)entry;
+    *f = (void *)(top - SAVED);
+    memset(top - SAVED, 0, SAVED * sizeof *top);
+}
+
+void change(fiber *from, fiber *to)
+{
+    tg_fiber_switch(from, *to);
+}
+#else
+typedef ucontext_t fiber;
+
+void prepare(fiber *f, char *stack, void (*entry)())
+{
+    getcontext(f);
+    f->uc_stack.ss_sp = stack;
+    f->uc_stack.ss_size = STACK_LEN;
+    f->uc_link = NULL;
+    makecontext(f, entry, 0);
+}
+
+void change(fiber *from, fiber *to)
+{
+    swapcontext(from, to);
+}
+#endif
+
+/* ---- a block ------------------------------------------------------------------------------------------------------------ */
+
+struct thread {
+    fiber self;
+    bool is_done;
+    uint64_t barriers, operations; /* that it has come to */
+    const uint64_t *awaited;       /* it waits until this is at least `enough`; NULL: it does not wait */
+    uint64_t enough;
+    int predicate[2]; /* at barriers, in turn */
+};
+
+/* Nobody comes to the next barrier or operation before all have come to this one, so arrivals can be counted together. */
+struct warp {
+    uint64_t arrivals;
+    uint64_t values[2][WARP]; /* of operations, in turn */
+    unsigned kinds[2][WARP];
+};
+
+struct block {
+    thread threads[THREADS_MAX];
+    warp warps[THREADS_MAX / WARP];
+    uint64_t arrivals; /* at barriers */
+    uint64_t events;   /* arrivals and ends */
+    fiber scheduler;
+    void (*body)(void *context);
+    void *context;
+    char *stacks;
+};
+
+thread_local block *running;
+
+void run_thread()
+{
+    block *b = running;
+    b->body(b->context);
+    b->threads[threadIdx.x].is_done = true;
+    b->events++;
+    change(&b->threads[threadIdx.x].self, &b->scheduler);
+    give_up("was resumed after its end");
+}
+
+/* Lets others run until a counter is at least a number. */
+void wait_for(const uint64_t *counter, uint64_t enough)
+{
+    block *b = running;
+    unsigned me = threadIdx.x;
+    if (*counter < enough) {
+        b->threads[me].awaited = counter;
+        b->threads[me].enough = enough;
+        change(&b->threads[me].self, &b->scheduler);
+        b->threads[me].awaited = NULL;
+        threadIdx.x = me;
+    }
+}
+
+bool can_run(const thread *t)
+{
+    return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
+}
+
+void run_block(block *b, unsigned threads)
+{
+    for (unsigned t = 0; t < threads; t++) {
+        b->threads[t].is_done = false;
+        b->threads[t].awaited = NULL;
+        b->threads[t].barriers = b->threads[t].operations = 0;
+        prepare(&b->threads[t].self, b->stacks + (size_t)t * STACK_LEN, run_thread);
+    }
+    for (unsigned w = 0; w < threads / WARP; w++) {
+        b->warps[w].arrivals = 0;
+    }
+    b->arrivals = b->events = 0;
+    for (unsigned done = 0; done < threads;) {
+        uint64_t before = b->events;
+        done = 0;
+        for (unsigned t = 0; t < threads; t++) {
+            if (can_run(&b->threads[t])) {
+                threadIdx.x = t;
+                change(&b->scheduler, &b->threads[t].self);
+            }
+            done += b->threads[t].is_done;
+        }
+        if (b->events == before) {
+            give_up("waits at a barrier that other threads do not reach");
+        }
+    }
+}
+
+template <class Fold> int vote(int predicate, int first, Fold fold)
+{
+    block *b = running;
+    thread *t = &b->threads[threadIdx.x];
+    uint64_t number = ++t->barriers;
+    t->predicate[number % 2] = predicate;
+    b->arrivals++;
+    b->events++;
+    wait_for(&b->arrivals, number * blockDim.x);
+    int all = first;
+    for (unsigned i = 0; i < blockDim.x; i++) {
+        all = fold(all, b->threads[i].predicate[number % 2]);
+    }
+    return all;
+}
+
+} // namespace
+
+void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *context), void *context)
+{
+    static thread_local block *b;
+    if (b == NULL) {
+        b = (block *)calloc(1, sizeof *b);
+        void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_LEN, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (b == NULL || stacks == MAP_FAILED) {
+            give_up("there is no memory for stacks");
+        }
+        b->stacks = (char *)stacks;
+    }
+    if (threads == 0 || threads > THREADS_MAX || threads % WARP != 0) {
+        give_up("a block must be of 1 to 32 whole warps");
+    }
+    b->body = body;
+    b->context = context;
+    running = b;
+    blockDim.x = threads;
+    gridDim.x = blocks;
+    tg_emulated_unlock();
+    for (unsigned i = 0; i < blocks; i++) {
+        blockIdx.x = i;
+        run_block(b, threads);
+    }
+    tg_emulated_lock();
+}
+
+/* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
+
+int __syncthreads_or(int predicate)
+{
+    return vote(predicate != 0, 0, [](int a, int b) { return a | b; });
+}
+
+int __syncthreads_and(int predicate)
+{
+    return vote(predicate != 0, 1, [](int a, int b) { return a & b; });
+}
+
+int __syncthreads_count(int predicate)
+{
+    return vote(predicate != 0, 0, [](int a, int b) { return a + b; });
+}
+
+void __syncthreads(void)
+{
+    (void)__syncthreads_or(0);
+}
+
+const uint64_t *tg_emulated_warp(unsigned kind, uint64_t value, unsigned mask)
+{
+    block *b = running;
+    unsigned me = threadIdx.x;
+    warp *w = &b->warps[me / WARP];
+    if (mask != 0xffffffffu) {
+        give_up("a warp operation does not name all lanes");
+    }
+    uint64_t number = ++b->threads[me].operations;
+    w->values[number % 2][me % WARP] = value;
+    w->kinds[number % 2][me % WARP] = kind;
+    w->arrivals++;
+    b->events++;
+    wait_for(&w->arrivals, number * WARP);
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        if (w->kinds[number % 2][lane] != kind) {
+            give_up("lanes of a warp are in different operations");
+        }
+    }
+    return w->values[number % 2];
+}
+
+unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    const uint64_t *all = tg_emulated_warp(6, predicate != 0, mask);
+    unsigned ballot = 0;
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        ballot |= (unsigned)all[lane] << lane;
+    }
+    return ballot;
+}
+
+template <class Fold> static unsigned reduce(unsigned kind, unsigned mask, unsigned value, Fold fold)
+{
+    const uint64_t *all = tg_emulated_warp(kind, value, mask);
+    unsigned result = (unsigned)all[0];
+    for (unsigned lane = 1; lane < WARP; lane++) {
+        result = fold(result, (unsigned)all[lane]);
+    }
+    return result;
+}
+
+unsigned __reduce_add_sync(unsigned mask, unsigned value)
+{
+    return reduce(7, mask, value, [](unsigned a, unsigned b) { return a + b; });
+}
+
+unsigned __reduce_max_sync(unsigned mask, unsigned value)
+{
+    return reduce(8, mask, value, [](unsigned a, unsigned b) { return a > b ? a : b; });
+}
+
+unsigned __reduce_min_sync(unsigned mask, unsigned value)
+{
+    return reduce(9, mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+
+unsigned __match_any_sync(unsigned mask, unsigned value)
+{
+    const uint64_t *all = tg_emulated_warp(10, value, mask);
+    unsigned same = 0;
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        same |= (all[lane] == value ? 1u : 0u) << lane;
+    }
+    return same;
+}

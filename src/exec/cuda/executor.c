@@ -1,0 +1,320 @@
+/* The CUDA executor: its table of passes, residual state, statistics and memory. */
+#include "exec/cuda/run.h"
+
+#include "kernels/hash.h"
+
+#include <string.h>
+
+static const tg_gpu *gpu_of(const tg_device *device)
+{
+    return (const tg_gpu *)(const void *)device; /* a tg_gpu begins with its tg_device */
+}
+
+/* ---- coordinates ------------------------------------------------------------------------------------------------------- */
+
+/* Refuses a tensor without elements, or whose elements are not in memory of the GPU. */
+static tg_status check_tensor(const tg_run *run, size_t t, const void *elements, tg_detail *why)
+{
+    const tg_layout *l = run->plan->layout;
+    const void **usable = run->work->usable[t]; /* of a gradient and, say, of what is decoded */
+    if (l->tensor_elements[t] == 0 || (elements != NULL && (elements == usable[0] || elements == usable[1]))) {
+        return TG_OK;
+    }
+    if (elements == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "no elements are given for tensor '%.150s'", l->tensors[t].name);
+    }
+    if (!tg_gpu_can_use(run->gpu, elements)) {
+        return tg_fail(TG_E_ARGUMENT, why, "the elements of tensor '%.150s' are not in the memory of GPU %d",
+                       l->tensors[t].name, run->gpu->ordinal);
+    }
+    usable[1] = usable[0];
+    usable[0] = elements;
+    return TG_OK;
+}
+
+static tg_status refuse_frame(const tg_gpu *gpu, tg_detail *why)
+{
+    return tg_fail(TG_E_ARGUMENT, why, "the frame is not in the memory of GPU %d", gpu->ordinal);
+}
+
+static tg_status reach(tg_run *run, const void *const *tensors, const void *frame, tg_detail *why)
+{
+    tg_gpu_enter(run->gpu);
+    for (size_t t = 0; t < run->plan->layout->tensor_n; t++) {
+        TG_TRY(check_tensor(run, t, tensors[t], why));
+    }
+    if (frame != NULL && frame != run->work->usable_frame) {
+        if (!tg_gpu_can_use(run->gpu, frame)) {
+            return refuse_frame(run->gpu, why);
+        }
+        run->work->usable_frame = frame;
+    }
+    return TG_OK;
+}
+
+static tg_status check_group(const tg_run *run, uint32_t group, const tg_source *source, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    for (size_t j = grid->unit_first[group]; source->grads != NULL && j < grid->unit_first[group + 1]; j++) {
+        const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            TG_TRY(check_tensor(run, t, source->grads[t], why));
+        }
+    }
+    return TG_OK;
+}
+
+/* Draws for the step that was begun: what all ranks share and, of an encoder, what is this rank's own. */
+static tg_status draw(tg_run *run, uint32_t group, bool own_too, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    const tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[(size_t)group * grid->slices], end = grid->first[((size_t)group + 1) * grid->slices];
+    if (!run->plan->has_draws || first == end) {
+        return TG_OK;
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
+    tg_gpu_draw_coordinates(&p, &run->selection, own_too);
+    tg_gpu_count_known(&p, &run->selection);
+    tg_gpu_copy(run->gpu, w->known_n + first, run->selection.known_n + first, (end - first) * sizeof *w->known_n);
+    w->drawn[group] = (tg_gpu_drawn){w->step, true};
+    return tg_gpu_wait(run->gpu, why);
+}
+
+/* The factors that bound the norms of a group's gradients, where the feedback asks for that. */
+static void clip(tg_run *run, uint32_t group, const tg_source *source)
+{
+    const tg_grid *grid = run->plan->grid;
+    if (!run->plan->has_clip) {
+        return;
+    }
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
+    p.flat = source->flat;
+    p.grads = tg_gpu_upload_pointers(run, group, source->grads);
+    tg_gpu_clear_verdict(run);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);
+    }
+}
+
+tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
+{
+    tg_gpu_enter(run->gpu);
+    TG_TRY(check_group(run, group, source, why));
+    if (run->parent == NULL) {
+        run->work->step = step;
+        TG_TRY(draw(run, group, true, why));
+    }
+    clip(run, group, source);
+    return TG_OK;
+}
+
+void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step)
+{
+    tg_detail why;
+    run = run->parent != NULL ? run->parent : run;
+    const tg_gpu_drawn *drawn = &run->work->drawn[group];
+    run->work->step = step;
+    if (run->plan->has_draws && !(drawn->is_drawn && drawn->step == step)) {
+        tg_gpu_note_failure(run, draw(run, group, false, &why), &why);
+    }
+}
+
+static void follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body)
+{
+    (void)run; /* units that follow a leader have no kernels */
+    (void)plan;
+    (void)group;
+    (void)body;
+}
+
+bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
+{
+    tg_gpu_draw(run, cell / run->plan->grid->slices, step);
+    return tg_body_len(len, run->plan, cell, run->work->known_n);
+}
+
+/* ---- residual state ---------------------------------------------------------------------------------------------------- */
+
+static void commit(tg_run *run)
+{
+    float *now = run->now;
+    run->now = run->next;
+    run->next = now;
+}
+
+static void save(float *out, const tg_run *run, uint64_t at, uint64_t n)
+{
+    tg_gpu_enter(run->gpu);
+    tg_gpu_copy(run->gpu, out, run->now + at, n * sizeof *out);
+    tg_gpu_settle(run);
+}
+
+static void load(tg_run *run, uint64_t at, const float *values, uint64_t n)
+{
+    tg_gpu_enter(run->gpu);
+    tg_gpu_copy(run->gpu, run->now + at, values, n * sizeof *values);
+    tg_gpu_settle(run);
+}
+
+static void wait(const tg_run *run)
+{
+    tg_gpu_enter(run->gpu);
+    tg_gpu_settle(run);
+}
+
+/* ---- hashes ------------------------------------------------------------------------------------------------------------ */
+
+/* The hash of a piece of up to 512 leaves is that of a leaf of their hashes. The hash of several pieces is that of their hashes. */
+static uint64_t hash(tg_run *run, const void *data, size_t len)
+{
+    enum { LEAF = TG_HASH_LEAF, PIECE = TG_HASH_LEAF * TG_HASH_LEAVES };
+    const tg_gpu_workspace *w = run->work;
+    uint64_t *hashes = w->hashes.host;
+    size_t pieces = len == 0 ? 1 : (len + PIECE - 1) / PIECE, last = len - (pieces - 1) * PIECE;
+    uint32_t leaf_cap = pieces > 1 ? TG_HASH_LEAVES : (uint32_t)(len == 0 ? 1 : (len + LEAF - 1) / LEAF);
+    tg_detail why;
+    tg_gpu_enter(run->gpu);
+    for (size_t i = 0; i < pieces; i++) {
+        const tg_gpu_span span = {(const uint8_t *)data + i * PIECE, i + 1 < pieces ? PIECE : last};
+        tg_gpu_copy(run->gpu, w->spans + i, &span, sizeof span);
+    }
+    tg_gpu_hash(w->hashes.device, w->leaves, w->spans, (uint32_t)pieces, leaf_cap, run->gpu->stream);
+    tg_gpu_download(run, &w->hashes, 0, pieces, sizeof *hashes);
+    tg_gpu_note_failure(run, tg_gpu_wait(run->gpu, &why), &why);
+    if (pieces == 1) {
+        return hashes[0];
+    }
+    if (last <= LEAF) { /* of one leaf, whose hash is that of the leaf itself */
+        hashes[pieces - 1] = tg_hash(&hashes[pieces - 1], sizeof *hashes);
+    }
+    return tg_hash(hashes, pieces * sizeof *hashes);
+}
+
+/* ---- statistics -------------------------------------------------------------------------------------------------------- */
+
+void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t side)
+{
+    const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
+    tg_unit_stats *stats = &run->stats[unit];
+    stats->len += view->len;
+    stats->entries += view->count;
+    if (quantize->fit != NULL && view->indices > view->symbols) {
+        double shape = 0, scale = 0;
+        uint8_t bytes[sizeof side];
+        memcpy(bytes, &side, sizeof side);
+        quantize->fit(&shape, &scale, bytes);
+        stats->shape += shape;
+        stats->scale += scale;
+        stats->fit_n++;
+    }
+}
+
+static tg_unit_stats stats(const tg_run *run, size_t unit)
+{
+    return run->stats[unit];
+}
+
+static void note(tg_run *run, uint32_t cell, const tg_body_view *body)
+{
+    const tg_grid *grid = run->plan->grid;
+    for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
+        run->stats[i] = (tg_unit_stats){0};
+    }
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        tg_view view = body->chunks[i - grid->first[cell]];
+        uint64_t side = 0;
+        if (run->plan->units[grid->chunks[i].unit].stages.quantize->fit != NULL && view.indices > view.symbols) {
+            tg_gpu_copy(run->gpu, &side, body->bytes + view.side, view.symbols - view.side);
+            tg_gpu_settle(run);
+        }
+        tg_gpu_note_chunk(run, grid->chunks[i].unit, &view, side);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status acquire(void *out, const tg_device *device, const tg_allocator *a, uint64_t len, tg_detail *why)
+{
+    (void)a;
+    tg_gpu_enter(gpu_of(device));
+    return tg_gpu_acquire(out, gpu_of(device), len, why);
+}
+
+static void release(const tg_device *device, const tg_allocator *a, void *block)
+{
+    (void)a;
+    tg_gpu_enter(gpu_of(device));
+    tg_gpu_release(gpu_of(device), block);
+}
+
+/* Bytes of a frame that was announced are on the host already. */
+static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len)
+{
+    const tg_gpu_workspace *w = run != NULL ? run->work : NULL;
+    if (w == NULL || w->expected == NULL || from < w->expected) {
+        return NULL;
+    }
+    const uint8_t *ends = w->ends.host;
+    size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
+    return at + len <= TG_GPU_FRONT                      ? ends + at
+           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
+                                                         : NULL;
+}
+
+static tg_status fetch(const uint8_t **out, void *space, const tg_device *device, const tg_run *run,
+                       const uint8_t *from, size_t len, tg_detail *why)
+{
+    const tg_gpu *gpu = gpu_of(device);
+    const uint8_t *known = fetched(run, from, len);
+    if (known != NULL) {
+        *out = known;
+        return TG_OK;
+    }
+    tg_gpu_enter(gpu);
+    if (!tg_gpu_can_use(gpu, from)) {
+        return refuse_frame(gpu, why);
+    }
+    tg_gpu_copy(gpu, space, from, len);
+    *out = space;
+    return tg_gpu_wait(gpu, why);
+}
+
+static void store(const tg_device *device, uint8_t *to, const void *from, size_t len)
+{
+    tg_gpu_enter(gpu_of(device));
+    tg_gpu_copy(gpu_of(device), to, from, len);
+}
+
+const tg_executor tg_executor_cuda = {
+    .name = "cuda",
+    .open = tg_gpu_open,
+    .close = tg_gpu_close,
+    .reach = reach,
+    .select = tg_gpu_select,
+    .clip = clip,
+    .draw = tg_gpu_draw,
+    .follow = follow,
+    .length = tg_gpu_length,
+    .write = tg_gpu_write,
+    .seal = tg_gpu_seal,
+    .verdict = tg_gpu_ask_refusal,
+    .expect = tg_gpu_expect,
+    .find = tg_gpu_find_chunks,
+    .check = tg_gpu_check,
+    .sum = tg_gpu_sum,
+    .sum_unchecked = tg_gpu_sum_unchecked,
+    .copy = tg_gpu_copy_group,
+    .commit = commit,
+    .hash = hash,
+    .acquire = acquire,
+    .release = release,
+    .fetch = fetch,
+    .store = store,
+    .wait = wait,
+    .save = save,
+    .load = load,
+    .stats = stats,
+    .note = note,
+};

@@ -1,0 +1,84 @@
+/* gpu.h by the CUDA runtime. */
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "exec/cuda/gpu_calls.h"
+}
+
+int tg_gpu_call_find(int ordinal, void *stream, const char **why)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        *why = cudaGetErrorString(error);
+        (void)cudaGetLastError();
+        return 1;
+    }
+    if (ordinal < 0 || ordinal >= count) {
+        *why = "there is no GPU of that number";
+        return 1;
+    }
+    error = cudaSetDevice(ordinal);
+    int of_stream = ordinal;
+    if (error == cudaSuccess && stream != nullptr) {
+        error = cudaStreamGetDevice((cudaStream_t)stream, &of_stream);
+    }
+    if (error != cudaSuccess) {
+        *why = cudaGetErrorString(error);
+        (void)cudaGetLastError();
+        return 1;
+    }
+    if (of_stream != ordinal) {
+        *why = "the stream is of another GPU";
+        return 1;
+    }
+    return 0;
+}
+
+void tg_gpu_call_enter(int ordinal)
+{
+    (void)cudaSetDevice(ordinal);
+}
+
+int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why)
+{
+    cudaError_t error = pinned ? cudaMallocHost(out, len) : cudaMalloc(out, len);
+    *why = error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return error != cudaSuccess;
+}
+
+void tg_gpu_call_release(void *block, int pinned)
+{
+    (void)(pinned ? cudaFreeHost(block) : cudaFree(block));
+}
+
+void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
+{
+    (void)cudaMemcpyAsync(to, from, len, cudaMemcpyDefault, (cudaStream_t)stream);
+}
+
+void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
+{
+    (void)cudaMemsetAsync(to, byte, len, (cudaStream_t)stream);
+}
+
+int tg_gpu_call_wait(void *stream, const char **why)
+{
+    cudaError_t launched = cudaGetLastError(), done = cudaStreamSynchronize((cudaStream_t)stream);
+    cudaError_t error = launched != cudaSuccess ? launched : done;
+    *why = error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+    return error != cudaSuccess;
+}
+
+int tg_gpu_call_can_use(const void *memory, int ordinal)
+{
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return attributes.type == cudaMemoryTypeManaged || (attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal);
+}

@@ -1,0 +1,35 @@
+/* A GPU and a stream: memory, copies and waiting. */
+#ifndef TG_EXEC_CUDA_GPU_H
+#define TG_EXEC_CUDA_GPU_H
+
+#include "exec/exec.h"
+
+typedef struct tg_gpu {
+    tg_device device;
+    int ordinal;
+    void *stream;
+} tg_gpu;
+
+/* Whether a GPU can be used, and the stream is its own. */
+tg_status tg_gpu_find_device(int ordinal, void *stream, tg_detail *why) TG_CHECKED;
+
+/* Makes the GPU current for the calling thread. To be called at the start of every pass. */
+void tg_gpu_enter(const tg_gpu *gpu);
+
+/* Device memory, not cleared; pinned host memory. */
+tg_status tg_gpu_acquire(void *out, const tg_gpu *gpu, uint64_t len, tg_detail *why) TG_CHECKED;
+void tg_gpu_release(const tg_gpu *gpu, void *block);
+tg_status tg_gpu_pin(void *out, const tg_gpu *gpu, uint64_t len, tg_detail *why) TG_CHECKED;
+void tg_gpu_unpin(const tg_gpu *gpu, void *block);
+
+/* In the order of the stream. Copies are in any direction; pageable host memory may be reused at once. */
+void tg_gpu_copy(const tg_gpu *gpu, void *to, const void *from, uint64_t len);
+void tg_gpu_fill(const tg_gpu *gpu, void *to, int byte, uint64_t len);
+
+/* Waits for the stream. Reports what has failed since the last wait, in kernels of the caller's own, too. */
+tg_status tg_gpu_wait(const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
+
+/* Whether memory can be used by kernels of this GPU. */
+bool tg_gpu_can_use(const tg_gpu *gpu, const void *memory);
+
+#endif

@@ -1,0 +1,18 @@
+/* Calls of the CUDA runtime, in plain C types. gpu.cu makes them; emulate/calls.c does the same for tests in host memory. */
+#ifndef TG_EXEC_CUDA_GPU_CALLS_H
+#define TG_EXEC_CUDA_GPU_CALLS_H
+
+#include <stdint.h>
+
+/* 0: success; else *why is a static sentence. */
+int tg_gpu_call_find(int ordinal, void *stream, const char **why);
+int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why);
+int tg_gpu_call_wait(void *stream, const char **why);
+
+void tg_gpu_call_enter(int ordinal);
+void tg_gpu_call_release(void *block, int pinned);
+void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream);
+void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream);
+int tg_gpu_call_can_use(const void *memory, int ordinal);
+
+#endif

@@ -1,0 +1,169 @@
+/* The launches of all kernels, as C functions: what the executor's passes call. Pointers are to device memory unless stated
+ * otherwise; a tg_gpu_pass itself is in host memory. A launch returns at once; faults are reported by the next wait.
+ *
+ * A launch covers chunks [first, first + chunk_n) of a pass and skips those that are not its concern, by route, kind of values
+ * and coordinates. Chunks of no elements do not exist. The order of launches when a cell is written:
+ *
+ *     tg_gpu_start_views                                          offsets of chunks whose count is known
+ *     tg_gpu_encode_plain      tg_gpu_quantize_dense              dense: values to bytes or words; to symbols
+ *     tg_gpu_select_sparse     tg_gpu_lay_out_sparse              sparse: coordinates and values; offsets
+ *     tg_gpu_encode_values     tg_gpu_quantize_values             their bytes or words; their symbols
+ *     tg_gpu_pack_symbols      tg_gpu_pack_words                  symbols and words to bytes
+ *     tg_gpu_apply_scales                                         scales of units, and their residuals
+ *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; headers and lengths
+ *
+ * and when a body is read:
+ *
+ *     tg_gpu_find                                                 chunks of a body
+ *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
+ *     tg_gpu_read_indices                                         coordinates, checked
+ *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
+ *     tg_gpu_deliver                                              sums to where they belong
+ */
+#ifndef TG_EXEC_CUDA_KERNELS_H
+#define TG_EXEC_CUDA_KERNELS_H
+
+#include "exec/cuda/tables.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_gpu_span {
+    const uint8_t *bytes;
+    uint64_t len;
+} tg_gpu_span;
+
+/* ---- hash.cu -------------------------------------------------------------------------------------------------------------- */
+
+/* out[i]: the hash of span i. `leaves` has space for span_n * leaf_cap words; no span has more than leaf_cap leaves, which is at
+ * most 512. Up to 7 bytes before and after a span must be readable. */
+void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
+                 void *stream);
+
+/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which is set to `front`. n is at most
+ * 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream);
+
+/* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
+
+/* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */
+void tg_gpu_start_views(const tg_gpu_pass *p);
+void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
+
+/* Ends chunks: view.len, the length of coded values, and spans[chunk], where the chunk is now. The first 8 bytes beside a chunk's
+ * values go to sides[chunk]. */
+void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
+
+/* spans[chunk]: where each chunk is in a body, by its view. */
+void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body);
+
+/* Sets view.start of chunks that were written, one after the other from 0 on, in the cell of the pass. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p);
+
+/* Copies chunks from out[chunk] to spans[chunk]. */
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
+
+/* Finds the chunks of a body of `len` bytes whose lengths are in the body. known_n[i] values are in chunk first + i, if its
+ * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
+ * over. */
+void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n);
+
+/* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
+ * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
+ * it, of value_n bodies, and averages of finite values are finite. */
+void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share,
+                    uint32_t value_n);
+
+/* ---- clip.cu ---------------------------------------------------------------------------------------------------------------- */
+
+/* space.clips of units [unit_first, unit_first + unit_n). `leaves` has space for a number each 1,024 elements and unit. */
+void tg_gpu_clip(const tg_gpu_pass *p, double *leaves, uint32_t unit_first, uint32_t unit_n);
+
+/* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
+
+/* Routes plain and verbatim: values to out[chunk]. Route words: to space.words. With feedback, the next residual. */
+void tg_gpu_encode_plain(const tg_gpu_pass *p);
+
+/* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
+
+/* What kernels below lack to encode a unit, as part of a sentence; NULL: nothing. A host function. */
+const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit);
+
+/* Bytes of scratch that a bucket of a unit needs; as many buckets are quantized at a time as there are slots of so many. 0: none.
+ * A host function. */
+uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
+
+/* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
+ * host function. */
+uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
+
+/* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
+ * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
+ * magnitudes: leaf i of a chunk to space.magnitudes[chunk.leaf_at + i]. */
+void tg_gpu_quantize_dense(const tg_gpu_pass *p);
+
+/* Sparse chunks whose values are symbols: view.count values in space.values to space.symbols, the side to out[chunk] + view.side.
+ * With feedback, what is decoded is subtracted from the next residual at space.positions; for signs, whose scale is not known
+ * yet, that waits for tg_gpu_apply_scales. For signs with a mean also the sums of leaves of magnitudes. */
+void tg_gpu_quantize_values(const tg_gpu_pass *p);
+
+/* Units with a scale, dense and sparse: computes space.scales, writes them to the side of each chunk, and subtracts what is
+ * decoded from the next residual. unit_n units from p->units on; `maxima` has those of bins, those of a unit from
+ * units[i].flat_at on (one a bin). */
+void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima);
+
+/* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
+ * symbols and words are in space, or plain values and packed bits in the body. */
+void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
+
+/* The same for sparse chunks, whose coordinates are in space.positions. Elements that are not sent stay as they are. */
+void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
+
+/* ---- pack*.cu: symbols and words to bytes and back ------------------------------------------------------------------------------ */
+
+/* Symbols of all chunks that have some: as bits, or coded with the form byte, to out[chunk] + view.symbols. Sets view.indices to
+ * where they end. `scratch` has tg_gpu_pack_scratch bytes, aligned to 256. */
+void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* Words of chunks with coded words, from space.words. */
+void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* Bytes of scratch that packing or reading takes if chunks are coded, with up to chunk_n chunks in a pass and element_n elements in
+ * all. A host function. */
+uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
+
+/* The name of the unit's symbol pack, if these kernels lack it; else NULL. A host function; the unit is in host memory. */
+const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
+
+/* Reads symbols, words: from `body` by space.views to space.symbols and space.words, for all chunks with `coded`, and for sparse
+ * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. Damage goes to the verdict. */
+void tg_gpu_read_symbols(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
+void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
+
+/* ---- select*.cu, index*.cu: coordinates -------------------------------------------------------------------------------------------- */
+
+/* What selection keeps of a unit between its kernels, and lists of drawn coordinates. */
+typedef struct tg_gpu_selection tg_gpu_selection;
+
+/* Sparse routes: coordinates to space.positions, their number to view.count, gradient + residual there, times the gain, to
+ * space.values. The next residual is the whole sum for now; velocities are complete. Maxima of bins to `maxima`, as in
+ * tg_gpu_apply_scales. */
+void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection, float *maxima);
+
+/* Sparse chunks with plain values: values to out[chunk] + view.symbols, or to space.words; what is decoded is subtracted from the
+ * next residual. Sets view.indices to their end unless they are coded. */
+void tg_gpu_encode_values(const tg_gpu_pass *p);
+
+/* Explicit indices: after the values, or both as one (joint), with the mode, by the rules of index_write of the unit's recipe.
+ * Sets mode, index_len, is_joint, is_listed; writes the chunk's header. */
+void tg_gpu_write_indices(const tg_gpu_pass *p);
+
+/* Coordinates of sparse chunks to space.positions: explicit ones from `body`, checked; drawn ones from the selection. Joint
+ * symbols to space.symbols. */
+void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu_selection *selection);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

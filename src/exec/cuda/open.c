@@ -1,0 +1,349 @@
+/* Opens a plan on a GPU: takes all memory that its steps will use, and uploads the tables of kernels. */
+#include "exec/cuda/run.h"
+
+#include "kernels/hash.h"
+
+#include <string.h>
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status acquire_pinned(tg_gpu_mirror *m, const tg_run *run, uint64_t n, size_t len, tg_detail *why)
+{
+    m->is_pinned = true;
+    TG_TRY(tg_gpu_pin(&m->host, run->gpu, n * len, why));
+    memset(m->host, 0, (size_t)(n * len));
+    return tg_gpu_acquire(&m->device, run->gpu, n * len, why);
+}
+
+static tg_status acquire_pageable(tg_gpu_mirror *m, const tg_run *run, uint64_t n, size_t len, tg_detail *why)
+{
+    TG_TRY(tg_acquire(&m->host, &run->allocator, n, len, why));
+    return tg_gpu_acquire(&m->device, run->gpu, n * len, why);
+}
+
+static void release_mirror(const tg_gpu_mirror *m, const tg_run *run)
+{
+    tg_gpu_release(run->gpu, m->device);
+    if (m->is_pinned) {
+        tg_gpu_unpin(run->gpu, m->host);
+    } else {
+        tg_release(&run->allocator, m->host);
+    }
+}
+
+static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_detail *why)
+{
+    void *block = NULL;
+    TG_TRY(tg_gpu_acquire(&block, gpu, len, why));
+    tg_gpu_fill(gpu, block, 0, len);
+    memcpy(out, &block, sizeof block);
+    return TG_OK;
+}
+
+static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
+{
+    tg_gpu_uses all = {0};
+    for (size_t i = 0; i < n; i++) {
+        const tg_gpu_unit *u = &units[i];
+        bool is_dense = u->coordinates == TG_AT_EVERY;
+        all.plain = all.plain || (is_dense && u->plain_len != 0);
+        all.symbols = all.symbols || u->plain_len == 0;
+        all.words = all.words || (u->plain_len != 0 && u->coded);
+        all.sparse = all.sparse || !is_dense;
+        all.scales = all.scales || u->scale != TG_SCALE_NONE;
+        all.bins = all.bins || u->bin > 0;
+        all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
+        all.kinds |= tg_gpu_quantize_kinds(u);
+        uint64_t slot_len = tg_gpu_quantize_scratch(u);
+        all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
+        all.coded = all.coded || u->coded;
+        all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
+    }
+    return all;
+}
+
+static uint64_t staging_len(const tg_plan *plan)
+{
+    uint64_t len = 0;
+    for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
+        len += (tg_chunk_bound(plan, &plan->grid->chunks[i]) + 15) / 16 * 16;
+    }
+    return len;
+}
+
+static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_gpu_uses *need, tg_detail *why)
+{
+    enum { LEAF = 1024, SLOTS_LEN = 64 << 20, SLOTS_MAX = 512 };
+    const tg_gpu *gpu = run->gpu;
+    const tg_layout *l = run->plan->layout;
+    const tg_grid *grid = run->plan->grid;
+    uint64_t n = l->element_n, chunks = grid->first[grid->cells];
+    tg_gpu_space *s = &w->space;
+    TG_TRY(tg_gpu_acquire(&s->symbols, gpu, need->symbols ? 2 * n + 16 : 0 /* read in whole vectors */, why));
+    TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
+    if (need->slot_len > 0 && !run->only_decodes) {
+        uint64_t slot_n = SLOTS_LEN / need->slot_len + 1;
+        s->slot_len = need->slot_len;
+        s->slot_n = slot_n < SLOTS_MAX ? (uint32_t)slot_n : SLOTS_MAX;
+        TG_TRY(tg_gpu_acquire(&s->slots, gpu, s->slot_n * s->slot_len, why));
+    }
+    TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
+    TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
+    TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
+    TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
+    TG_TRY(tg_gpu_acquire(&s->sums, gpu, n * sizeof *s->sums, why));
+    uint64_t norms = run->plan->has_clip ? n / LEAF + l->unit_n + 1 : 0;
+    TG_TRY(tg_gpu_acquire(&w->ones, gpu, l->unit_n * sizeof *w->ones, why));
+    TG_TRY(tg_gpu_acquire(&w->norms, gpu, norms * sizeof *w->norms, why));
+    TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
+    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
+    return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
+}
+
+/* Gradients are not clipped before the first step. */
+static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_detail *why)
+{
+    const float one = 1.0f;
+    for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
+        tg_gpu_copy(run->gpu, w->space.clips + i, &one, sizeof one);
+    }
+    tg_gpu_copy(run->gpu, w->ones, w->space.clips, run->plan->layout->unit_n * sizeof one);
+    return tg_gpu_wait(run->gpu, why);
+}
+
+static tg_status acquire_workspace(tg_run *run, tg_detail *why)
+{
+    const tg_gpu *gpu = run->gpu;
+    const tg_layout *l = run->plan->layout;
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
+    tg_gpu_workspace *w = run->work;
+    TG_TRY(acquire_pageable(&w->grads, run, l->tensor_n, sizeof(void *), why));
+    TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
+    TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
+    TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
+    TG_TRY(acquire_pinned(&w->hashes, run, chunks + run->plan->grid->cells, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
+    TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + TG_GPU_CHECKSUM, 1, why));
+    TG_TRY(tg_gpu_acquire(&w->spans, gpu, (chunks + 1) * sizeof *w->spans, why));
+    TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, chunks * sizeof *w->written_spans, why));
+    TG_TRY(tg_acquire(&w->places, &run->allocator, chunks, sizeof *w->places, why));
+    TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
+    TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
+    TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
+    TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) * sizeof *w->leaves, why));
+    TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
+    TG_TRY(acquire_space(w, run, &run->uses, why));
+    w->space.views = w->views.device;
+    w->space.out = w->out.device;
+    return set_clips(w, run, why);
+}
+
+static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
+{
+    const tg_gpu *gpu = run->gpu;
+    if (w == NULL) {
+        return;
+    }
+    void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
+                            w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
+                            w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
+                            w->written_spans,   w->norms,         w->ones,           w->space.slots};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        tg_gpu_release(gpu, blocks[i]);
+    }
+    tg_release(&run->allocator, w->host_views);
+    tg_release(&run->allocator, w->places);
+    tg_release(&run->allocator, w->drawn);
+    tg_release(&run->allocator, (void *)w->usable);
+    tg_release(&run->allocator, w->known_n);
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->verdict, &w->sides, &w->hashes,
+                                            &w->written, &w->views,   &w->out,   &w->grads};
+    for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
+        release_mirror(mirrors[i], run);
+    }
+    tg_release(&run->allocator, w);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------------ */
+
+static tg_status upload(void *out, const tg_gpu *gpu, const void *from, uint64_t len, tg_detail *why)
+{
+    void *block = NULL;
+    TG_TRY(tg_gpu_acquire(&block, gpu, len, why));
+    memcpy(out, &block, sizeof block);
+    tg_gpu_copy(gpu, block, from, len);
+    return tg_gpu_wait(gpu, why);
+}
+
+static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, tg_detail *why)
+{
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        const char *part = tg_gpu_lacks(&units[i]);
+        if (part != NULL) {
+            const char *name = plan->layout->tensors[plan->layout->units[i].pieces[0].tensor].name;
+            return tg_fail(TG_E_RECIPE, why,
+                           "'%s', which tensor '%.100s' uses, has no kernel for the GPU; it runs on the CPU", part,
+                           name);
+        }
+    }
+    return TG_OK;
+}
+
+/* Tables on the host, which are freed again. */
+typedef struct tables {
+    tg_gpu_unit *units;
+    tg_gpu_piece *pieces;
+    tg_gpu_chunk *chunks;
+    tg_gpu_tile *tiles;
+} tables;
+
+static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail *why)
+{
+    const tg_plan *plan = run->plan;
+    const tg_layout *l = plan->layout;
+    const tg_allocator *a = &run->allocator;
+    uint64_t chunks = plan->grid->first[plan->grid->cells];
+    uint32_t piece = 0;
+    TG_TRY(tg_acquire(&run->tile_first, a, chunks + 1, sizeof *run->tile_first, why));
+    *tile_n = tg_gpu_fill_tiles(NULL, run->tile_first, plan);
+    TG_TRY(tg_acquire(&t->units, a, l->unit_n, sizeof *t->units, why));
+    TG_TRY(tg_acquire(&t->pieces, a, l->tensor_n, sizeof *t->pieces, why));
+    TG_TRY(tg_acquire(&t->chunks, a, chunks, sizeof *t->chunks, why));
+    TG_TRY(tg_acquire(&t->tiles, a, *tile_n, sizeof *t->tiles, why));
+    for (size_t i = 0; i < l->unit_n; i++) {
+        tg_gpu_unit_of(&t->units[i], &plan->units[i], piece);
+        piece += (uint32_t)l->units[i].piece_n;
+    }
+    tg_gpu_fill_pieces(t->pieces, l);
+    tg_gpu_fill_chunks(t->chunks, plan);
+    (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
+    return TG_OK;
+}
+
+static tg_status open_selection(tg_run *run, const tables *t, tg_detail *why)
+{
+    const tg_plan *plan = run->plan;
+    tg_gpu_tables of = {.units = t->units,
+                        .pieces = t->pieces,
+                        .chunks = t->chunks,
+                        .unit_n = (uint32_t)plan->layout->unit_n,
+                        .chunk_n = (uint32_t)plan->grid->first[plan->grid->cells]};
+    const tg_gpu_selection *parent = run->parent != NULL ? &run->parent->selection : NULL;
+    tg_gpu_selection_lens lens = tg_gpu_selection_measure(&of, parent);
+    TG_TRY(tg_acquire(&run->selection_host, &run->allocator, lens.host, 1, why));
+    TG_TRY(acquire_cleared(&run->selection_device, run->gpu, lens.device, why));
+    tg_gpu_selection_set_up(&run->selection, run->selection_host, run->selection_device, &of, parent);
+    tg_gpu_copy(run->gpu, run->selection_device, run->selection_host, lens.copied);
+    return tg_gpu_wait(run->gpu, why);
+}
+
+static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg_detail *why)
+{
+    const tg_layout *l = run->plan->layout;
+    const tg_gpu *gpu = run->gpu;
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    TG_TRY(refuse_lacking(run->plan, t->units, why));
+    run->uses = uses_of(t->units, l->unit_n);
+    TG_TRY(upload(&run->units, gpu, t->units, l->unit_n * sizeof *t->units, why));
+    TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
+    TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
+    TG_TRY(upload(&run->tiles, gpu, t->tiles, tile_n * sizeof *t->tiles, why));
+    return open_selection(run, t, why);
+}
+
+static tg_status open_tables(tg_run *run, tg_detail *why)
+{
+    const tg_allocator *a = &run->allocator;
+    tables t = {0};
+    uint64_t tile_n = 0;
+    tg_status status = make_tables(&t, run, &tile_n, why);
+    if (status == TG_OK) {
+        status = upload_tables(run, &t, tile_n, why);
+    }
+    tg_release(a, t.tiles);
+    tg_release(a, t.chunks);
+    tg_release(a, t.pieces);
+    tg_release(a, t.units);
+    return status;
+}
+
+/* Leaves of the longest chunk that a frame may hold, whatever a recipe would send: any number of elements. */
+static void find_longest(tg_run *run)
+{
+    const tg_plan *plan = run->plan;
+    enum { HEADERS = TG_CHUNK_HEADER + TG_CODED_HEADER };
+    uint64_t longest = 1;
+    for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
+        const tg_chunk *chunk = &plan->grid->chunks[i];
+        const tg_unit_plan *u = &plan->units[chunk->unit];
+        uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
+        uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;
+        longest = u->route != TG_ROUTE_NONE && len > longest ? len : longest;
+    }
+    run->leaf_cap = (uint32_t)((longest + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+}
+
+static tg_status open_all(tg_run *run, tg_detail *why)
+{
+    const tg_plan *plan = run->plan;
+    find_longest(run);
+    TG_TRY(open_tables(run, why));
+    if (run->parent == NULL) {
+        TG_TRY(acquire_workspace(run, why));
+    } else {
+        run->work = run->parent->work;
+    }
+    TG_TRY(tg_acquire(&run->stats, &run->allocator, plan->layout->unit_n, sizeof *run->stats, why));
+    TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
+    TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
+    return tg_gpu_wait(run->gpu, why);
+}
+
+tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                      tg_detail *why)
+{
+    tg_run *run = NULL;
+    TG_TRY(tg_acquire(&run, a, 1, sizeof *run, why));
+    run->plan = plan;
+    run->gpu = (const tg_gpu *)(const void *)opt->device; /* which begins with a tg_device */
+    run->allocator = *a;
+    run->parent = opt->shares;
+    run->only_decodes = opt->only_decodes;
+    tg_gpu_enter(run->gpu);
+    tg_status status = open_all(run, why);
+    if (status != TG_OK) {
+        tg_gpu_close(run);
+        return status;
+    }
+    *out = run;
+    return TG_OK;
+}
+
+void tg_gpu_close(tg_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    tg_allocator a = run->allocator;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_settle(run);
+    tg_gpu_release(run->gpu, run->next);
+    tg_gpu_release(run->gpu, run->now);
+    tg_gpu_release(run->gpu, run->selection_device);
+    tg_release(&a, run->selection_host);
+    tg_gpu_release(run->gpu, run->tiles);
+    tg_release(&a, run->tile_first);
+    tg_gpu_release(run->gpu, run->pieces);
+    tg_gpu_release(run->gpu, run->chunks);
+    tg_gpu_release(run->gpu, run->units);
+    tg_release(&a, run->stats);
+    if (run->parent == NULL) {
+        release_workspace(run->work, run);
+    }
+    tg_release(&a, run);
+}

@@ -1,0 +1,214 @@
+/* Codes of huffman (pack/huffman.c) on the GPU: a block a chunk finds the optimal lengths, or takes those of the quantizer's model,
+ * decides the form, writes what precedes the streams, and finds where each tile begins. */
+#include "exec/cuda/pack_prefix.h"
+
+enum { THREADS = 256 };
+
+typedef struct table_space {
+    uint32_t counts[TG_PACK_BASE];
+    uint32_t leaves[TG_PACK_BASE];                /* sorted: count, and the symbol in the low 9 bits */
+    uint32_t row[2][2 * TG_PACK_BASE];            /* weights of package-merge, in turn */
+    uint16_t place[TG_PREFIX_BITS][TG_PACK_BASE]; /* of a leaf in the row of a level */
+    uint8_t lengths[TG_PACK_BASE];
+    uint32_t codes[TG_PACK_BASE];
+    uint32_t first[TG_PREFIX_BITS + 1];
+    uint32_t tile_bits[TG_PACK_TILES];
+} table_space;
+
+/* ---- optimal code lengths ------------------------------------------------------------------------------------------------------ */
+
+/* Sorts the symbols that occur by count, then by symbol; returns their number. */
+TG_DEVICE uint32_t sort_leaves(table_space *t, uint32_t base)
+{
+    uint32_t own = 0;
+    for (uint32_t s = threadIdx.x; s < base; s += THREADS) {
+        if (t->counts[s] == 0) {
+            continue;
+        }
+        uint32_t place = 0, key = t->counts[s] << 9 | s;
+        for (uint32_t other = 0; other < base; other++) {
+            uint32_t count = t->counts[other];
+            place += count > 0 && (count << 9 | other) < key ? 1 : 0;
+        }
+        t->leaves[place] = key;
+        own++;
+    }
+    return tg_sum_block(own);
+}
+
+/* How many of n ascending numbers, each shifted right, are below a number, or not above it if `or_equal`. */
+TG_DEVICE uint32_t count_below(const uint32_t *numbers, uint32_t n, uint32_t shift, uint32_t number, bool or_equal)
+{
+    uint32_t low = 0, high = n;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2, here = numbers[middle] >> shift;
+        bool is_below = or_equal ? here <= number : here < number;
+        low = is_below ? middle + 1 : low;
+        high = is_below ? high : middle;
+    }
+    return low;
+}
+
+/* Package-merge, as the host does it. A row merges the leaves and the pairs of the row before, a leaf before a pair of the same
+ * weight: the place of each is found by a search in the others. */
+TG_DEVICE void merge_rows(table_space *t, uint32_t n)
+{
+    uint32_t pair_n = 0;
+    for (uint32_t level = 0; level < TG_PREFIX_BITS; level++) {
+        uint32_t *before = t->row[level % 2], *row = t->row[(level + 1) % 2];
+        uint32_t *pairs = before; /* the sums take the place of what they are of, after all have read it */
+        uint32_t sums[TG_PACK_BASE / THREADS];
+        for (uint32_t i = 0; i < TG_PACK_BASE / THREADS; i++) {
+            uint32_t pair = threadIdx.x + i * THREADS;
+            sums[i] = pair < pair_n ? before[2 * pair] + before[2 * pair + 1] : 0;
+        }
+        __syncthreads();
+        for (uint32_t i = 0; i < TG_PACK_BASE / THREADS; i++) {
+            pairs[threadIdx.x + i * THREADS] = sums[i];
+        }
+        __syncthreads();
+        for (uint32_t leaf = threadIdx.x; leaf < n; leaf += THREADS) {
+            uint32_t weight = t->leaves[leaf] >> 9, place = leaf + count_below(pairs, pair_n, 0, weight, false);
+            row[place] = weight;
+            t->place[level][leaf] = (uint16_t)place;
+        }
+        for (uint32_t pair = threadIdx.x; pair < pair_n; pair += THREADS) {
+            row[pair + count_below(t->leaves, n, 9, pairs[pair], true)] = pairs[pair];
+        }
+        pair_n = (n + pair_n) / 2;
+        __syncthreads();
+    }
+}
+
+/* Lengths of an optimal code for the counts. */
+TG_DEVICE void best_lengths(table_space *t, uint32_t base)
+{
+    uint32_t n = sort_leaves(t, base);
+    for (uint32_t s = threadIdx.x; s < base; s += THREADS) {
+        t->lengths[s] = 0;
+    }
+    __syncthreads();
+    if (n == 1) { /* a single symbol: a second, unused one makes the code complete */
+        if (threadIdx.x == 0) {
+            uint32_t only = t->leaves[0] & 511;
+            t->lengths[only] = t->lengths[only == 0 ? 1 : only - 1] = 1;
+        }
+        return;
+    }
+    merge_rows(t, n);
+    uint32_t taken = 2 * n - 2, length[TG_PACK_BASE / THREADS] = {};
+    for (uint32_t level = TG_PREFIX_BITS; level-- > 0;) {
+        uint32_t leaves = 0;
+        for (uint32_t i = 0; i < TG_PACK_BASE / THREADS; i++) {
+            uint32_t leaf = threadIdx.x + i * THREADS;
+            bool is_taken = leaf < n && t->place[level][leaf] < taken;
+            length[i] += is_taken ? 1 : 0;
+            leaves += (uint32_t)__syncthreads_count(is_taken);
+        }
+        taken = 2 * (taken - leaves);
+    }
+    for (uint32_t i = 0; i < TG_PACK_BASE / THREADS; i++) {
+        uint32_t leaf = threadIdx.x + i * THREADS;
+        if (leaf < n) {
+            t->lengths[t->leaves[leaf] & 511] = (uint8_t)length[i];
+        }
+    }
+}
+
+/* ---- the form ----------------------------------------------------------------------------------------------------------- */
+
+/* Bits of each tile; a warp a tile. */
+TG_DEVICE void count_bits(table_space *t, const uint16_t *counts, uint32_t tile_n, uint32_t base)
+{
+    for (uint32_t tile = threadIdx.x / TG_WARP; tile < tile_n; tile += THREADS / TG_WARP) {
+        uint32_t bits = 0;
+        for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
+            bits += (uint32_t)counts[tile * TG_PACK_BASE + s] * t->lengths[s];
+        }
+        bits = __reduce_add_sync(TG_ALL_LANES, bits);
+        if (tg_lane() == 0) {
+            t->tile_bits[tile] = bits;
+        }
+    }
+}
+
+/* One thread: where tiles and streams begin, and the whole length, beginning with `len` bytes before the first stream. The lengths of
+ * all streams but the last go to `starts`. */
+TG_DEVICE uint32_t lay_out(tg_pack_code *code, const table_space *t, uint32_t tile_n, uint32_t stream_n, uint32_t len,
+                           uint8_t *starts)
+{
+    uint32_t tiles = tile_n / stream_n;
+    for (uint32_t stream = 0; stream < stream_n; stream++) {
+        uint32_t bits = 0;
+        for (uint32_t tile = stream * tiles; tile < (stream + 1) * tiles; tile++) {
+            code->tile_bits[tile] = bits;
+            code->tile_bytes[tile] = len;
+            bits += t->tile_bits[tile];
+        }
+        if (stream + 1 < stream_n) {
+            tg_store_bytes(starts + 4 * stream, (bits + 7) / 8, 4);
+        }
+        len += (bits + 7) / 8;
+    }
+    return len;
+}
+
+/* Lengths into shared memory; returns whether they are those of the model. */
+TG_DEVICE bool find_lengths(table_space *t, const tg_pack_job &j, const tg_prefix_models &models, const uint8_t *side)
+{
+    const uint8_t *model = tg_prefix_model_of(models, *j.unit, side);
+    if (model == nullptr) {
+        best_lengths(t, j.base);
+    } else {
+        for (uint32_t s = threadIdx.x; s < j.base; s += THREADS) {
+            t->lengths[s] = model[s / 2] >> s % 2 * 4 & 15;
+        }
+    }
+    __syncthreads();
+    return model != nullptr;
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    make_tables(tg_gpu_pass p, uint8_t *scratch, const __grid_constant__ tg_prefix_models models)
+{
+    __shared__ table_space t;
+    uint32_t chunk = p.first + blockIdx.x;
+    tg_pack_job j;
+    if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_SYMBOLS) || !j.is_coded || j.unit->symbol != TG_GPU_HUFFMAN) {
+        return;
+    }
+    tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
+    const tg_view *v = &p.space.views[chunk];
+    uint8_t *out = p.space.out[chunk] + v->symbols;
+    tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
+    __syncthreads();
+    bool by_model = find_lengths(&t, j, models, p.space.out[chunk] + v->side), four = j.stream_n > 1;
+    count_bits(&t, s.counts, j.tile_n, j.base);
+    bool is_complete = tg_prefix_make_codes(t.codes, t.first, t.lengths, j.base);
+    __syncthreads();
+    uint32_t head = by_model ? 1 : 1 + (j.base + 1) / 2, starts_len = four ? 4 * (TG_PACK_STREAMS - 1) : 0, bits = 0;
+    for (uint32_t tile = 0; tile < j.tile_n; tile++) {
+        bits += t.tile_bits[tile];
+    }
+    bool is_coded = is_complete && head + starts_len + (bits + 7) / 8 + (four ? TG_PACK_STREAMS - 1 : 0) <= j.plain_len;
+    for (uint32_t i = threadIdx.x; i < j.base && is_coded; i += THREADS) {
+        s.code->plans[i].x = t.codes[i];
+    }
+    for (uint32_t i = threadIdx.x; i + 1 < head && is_coded; i += THREADS) {
+        uint32_t high = 2 * i + 1 < j.base ? t.lengths[2 * i + 1] : 0u;
+        out[1 + i] = (uint8_t)(t.lengths[2 * i] | high << 4);
+    }
+    if (threadIdx.x == 0) {
+        s.code->is_coded = is_coded ? 1 : 0;
+        if (is_coded) {
+            out[0] = (uint8_t)((by_model ? TG_FORM_MODEL : TG_FORM_COUNTS) + (four ? TG_FORM_FOUR : 0));
+            s.code->len = lay_out(s.code, &t, j.tile_n, j.stream_n, head + starts_len, out + head);
+        }
+    }
+}
+
+void tg_pack_huffman_table(const tg_gpu_pass *p, uint8_t *scratch)
+{
+    static const tg_prefix_models models = tg_prefix_models_pack();
+    TG_LAUNCH(make_tables, p->chunk_n, THREADS, p->stream, *p, scratch, models);
+}

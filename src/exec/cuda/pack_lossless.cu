@@ -1,0 +1,202 @@
+/* Lossless coding of floats (pack/lossless.c) on the GPU: a word is rotated left by one bit and split. Its lower bytes go to the
+ * frame, its upper byte, which the range coder takes as a symbol, to scratch; and back. A thread takes 16 bytes of words at a
+ * time, and a block stages them in shared memory, because they stand at any address in a frame. */
+#include "exec/cuda/pack.h"
+
+enum { THREADS = 256, PART = 4096 * 2 /* bytes of words that are staged at a time */ };
+
+/* ---- words in vectors --------------------------------------------------------------------------------------------------- */
+
+/* 16 bytes of words of 4 bytes become 12 lower and 4 upper bytes; of words of 2 bytes, 8 and 8. `lower` has 3 or 2 words, `upper`
+ * 1 or 2. */
+TG_DEVICE void split_fours(uint32_t *lower, uint32_t *upper, const uint32_t *words)
+{
+    uint32_t r[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = words[i] << 1 | words[i] >> 31;
+    }
+    lower[0] = (r[0] & 0xffffff) | r[1] << 24;
+    lower[1] = (r[1] >> 8 & 0xffff) | r[2] << 16;
+    lower[2] = (r[2] >> 16 & 0xff) | r[3] << 8;
+    upper[0] = r[0] >> 24 | (r[1] >> 24) << 8 | (r[2] >> 24) << 16 | (r[3] >> 24) << 24;
+}
+
+TG_DEVICE void join_fours(uint32_t *words, const uint32_t *lower, const uint32_t *upper)
+{
+    uint32_t r[4] = {
+        (lower[0] & 0xffffff) | upper[0] << 24, lower[0] >> 24 | (lower[1] & 0xffff) << 8 | (upper[0] >> 8) << 24,
+        lower[1] >> 16 | (lower[2] & 0xff) << 16 | (upper[0] >> 16) << 24, lower[2] >> 8 | (upper[0] >> 24) << 24};
+    for (int i = 0; i < 4; i++) {
+        words[i] = r[i] >> 1 | r[i] << 31;
+    }
+}
+
+/* Both halves of a word rotated by one bit. */
+TG_DEVICE uint32_t rotate_halves_left(uint32_t pair)
+{
+    return (pair << 1 & 0xfffefffe) | (pair >> 15 & 0x00010001);
+}
+
+TG_DEVICE uint32_t rotate_halves_right(uint32_t pair)
+{
+    return (pair >> 1 & 0x7fff7fff) | (pair << 15 & 0x80008000);
+}
+
+TG_DEVICE void split_twos(uint32_t *lower, uint32_t *upper, const uint32_t *words)
+{
+    for (int i = 0; i < 2; i++) {
+        uint32_t a = rotate_halves_left(words[2 * i]), b = rotate_halves_left(words[2 * i + 1]);
+        lower[i] = (a & 0xff) | (a >> 8 & 0xff00) | (b & 0xff) << 16 | (b >> 16 & 0xff) << 24;
+        upper[i] = (a >> 8 & 0xff) | (a >> 16 & 0xff00) | (b >> 8 & 0xff) << 16 | (b >> 24) << 24;
+    }
+}
+
+TG_DEVICE void join_twos(uint32_t *words, const uint32_t *lower, const uint32_t *upper)
+{
+    for (int i = 0; i < 4; i++) {
+        uint32_t l = lower[i / 2] >> i % 2 * 16, u = upper[i / 2] >> i % 2 * 16;
+        words[i] = rotate_halves_right((l & 0xff) | (u & 0xff) << 8 | (l & 0xff00) << 8 | (u & 0xff00) << 16);
+    }
+}
+
+/* ---- splitting ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct split_space {
+    uint4 words[PART / 16 + 2];
+    uint4 lowers[PART / 16 + 2], uppers[PART / 16 + 2]; /* each from its first byte on */
+} split_space;
+
+/* Splits `len` bytes of words, which begin at a word of 4 bytes in shared memory. What is after them becomes something, too. */
+TG_DEVICE void split_part(split_space *s, const uint32_t *words, uint32_t word_len, uint32_t len)
+{
+    uint32_t *lowers = (uint32_t *)s->lowers, *uppers = (uint32_t *)s->uppers;
+    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
+        if (word_len == 4) {
+            split_fours(lowers + 3 * v, uppers + v, words + 4 * v);
+        } else {
+            split_twos(lowers + 2 * v, uppers + 2 * v, words + 4 * v);
+        }
+    }
+}
+
+/* A block takes a share of a chunk, part after part. */
+__global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uint8_t *scratch)
+{
+    __shared__ split_space s;
+    uint32_t tile = 0, tiles = 0;
+    tg_pack_job j;
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
+        return;
+    }
+    uint32_t word_len = j.unit->plain_len, part_n = PART / word_len;
+    uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols + 1;
+    for (uint32_t lo = tile * part_n; lo < j.count; lo += tiles * part_n) {
+        uint32_t n = min(part_n, j.count - lo);
+        const uint8_t *from = j.words + (uint64_t)lo * word_len;
+        tg_stage_in(s.words, from, n * word_len);
+        __syncthreads();
+        const uint8_t *words = (const uint8_t *)s.words + tg_place_of(from);
+        split_part(&s, (const uint32_t *)(const void *)words, word_len, n * word_len);
+        __syncthreads();
+        tg_copy_out(out + (uint64_t)lo * (word_len - 1), (const uint8_t *)s.lowers, n * (word_len - 1));
+        tg_copy_out((uint8_t *)j.symbols + lo, (const uint8_t *)s.uppers, n);
+        __syncthreads();
+    }
+}
+
+void tg_pack_split(const tg_gpu_pass *p, uint8_t *scratch)
+{
+    TG_LAUNCH(split_tiles, p->tile_n, THREADS, p->stream, *p, scratch);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct join_space {
+    uint4 lowers[PART / 16 + 2], uppers[PART / 16 + 2], words[PART / 16 + 2];
+} join_space;
+
+/* Three words of shared memory from any byte on. */
+TG_DEVICE void load_three(uint32_t *words, const uint8_t *at)
+{
+    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, held[4];
+    const uint32_t *from = (const uint32_t *)(const void *)(at - shift / 8);
+    for (int i = 0; i < 4; i++) {
+        held[i] = from[i];
+    }
+    for (int i = 0; i < 3; i++) {
+        words[i] = __funnelshift_r(held[i], held[i + 1], shift);
+    }
+}
+
+/* Joins `len` bytes of words to shared memory, from its first byte on. Where the bytes after them come from does not matter. */
+TG_DEVICE void join_part(join_space *s, const uint8_t *lowers, const uint8_t *uppers, uint32_t word_len, uint32_t len)
+{
+    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
+        uint32_t lower[3], upper[3], words[4];
+        load_three(lower, lowers + v * (word_len == 4 ? 12 : 8));
+        load_three(upper, uppers + v * (word_len == 4 ? 4 : 8));
+        if (word_len == 4) {
+            join_fours(words, lower, upper);
+        } else {
+            join_twos(words, lower, upper);
+        }
+        s->words[v] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+/* A share of a chunk, part after part. */
+TG_DEVICE void join_share(join_space *s, const tg_pack_job &j, const uint8_t *lowers, uint32_t tile, uint32_t tiles)
+{
+    uint32_t word_len = j.unit->plain_len, rest = word_len - 1, part_n = PART / word_len;
+    for (uint32_t lo = tile * part_n; lo < j.count; lo += tiles * part_n) {
+        uint32_t n = min(part_n, j.count - lo);
+        const uint8_t *from = lowers + (uint64_t)lo * rest, *upper = j.symbols + lo;
+        tg_stage_in(s->lowers, from, n * rest);
+        tg_stage_in(s->uppers, upper, n);
+        __syncthreads();
+        join_part(s, (const uint8_t *)s->lowers + tg_place_of(from), (const uint8_t *)s->uppers + tg_place_of(upper),
+                  word_len, n * word_len);
+        __syncthreads();
+        tg_copy_out((uint8_t *)j.words + (uint64_t)lo * word_len, (const uint8_t *)s->words, n * word_len);
+        __syncthreads();
+    }
+}
+
+/* Words of the plain form. */
+TG_DEVICE void copy_share(join_space *s, const tg_pack_job &j, const uint8_t *from, uint32_t tile, uint32_t tiles)
+{
+    for (uint32_t at = tile * PART; at < j.plain_len; at += tiles * PART) {
+        uint32_t n = min((uint32_t)PART, j.plain_len - at);
+        tg_stage_in(s->lowers, from + at, n);
+        __syncthreads();
+        tg_copy_out((uint8_t *)j.words + at, (const uint8_t *)s->lowers + tg_place_of(from + at), n);
+        __syncthreads();
+    }
+}
+
+/* A block takes a share of a chunk, coded or plain. */
+__global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch)
+{
+    __shared__ join_space s;
+    uint32_t tile = 0, tiles = 0;
+    tg_pack_job j;
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
+        return;
+    }
+    const tg_view *v = &p.space.views[j.chunk];
+    const uint8_t *bytes = body + v->symbols;
+    uint64_t len = v->indices - v->symbols;
+    bool is_plain = len > 0 && bytes[0] == 0;
+    if (len == 0 || (is_plain ? len != 1 + (uint64_t)j.plain_len : len < 1 + (uint64_t)j.lower_len)) {
+        tg_refuse_chunk(p, j.chunk);
+    } else if (is_plain) {
+        copy_share(&s, j, bytes + 1, tile, tiles);
+    } else {
+        join_share(&s, j, bytes + 1, tile, tiles);
+    }
+}
+
+void tg_pack_join(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch)
+{
+    TG_LAUNCH(join_tiles, p->tile_n, THREADS, p->stream, *p, body, scratch);
+}

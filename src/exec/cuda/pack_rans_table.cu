@@ -1,0 +1,276 @@
+/* Frequencies of a rANS stream (pack/rans_table.c, pack/rans_encode.c) on the GPU: a block a chunk finds the precision, the
+ * frequencies and the number of states that the host would, writes the table of frequencies, and leaves plans for the coder.
+ * Each of the three precisions is the work of one warp. */
+#include "exec/cuda/pack.h"
+
+enum { DRAFTS = 3, THREADS = 128 };
+
+/* What the warps of a block share. */
+typedef struct table_space {
+    uint32_t counts[TG_PACK_BASE];
+    uint32_t frequency[DRAFTS][TG_PACK_BASE];
+    uint64_t keys[DRAFTS][TG_PACK_BASE];
+    uint32_t bits[TG_PACK_BASE]; /* of the table as it is written */
+    uint64_t body_len[DRAFTS];
+    uint32_t head_len[DRAFTS];
+    uint32_t chosen;
+} table_space;
+
+TG_DEVICE uint32_t precision_of(uint32_t draft)
+{
+    return draft == 0 ? 12 : draft == 1 ? 10 : 14;
+}
+
+/* ---- frequencies ------------------------------------------------------------------------------------------------------------ */
+
+/* What one unit of a symbol's frequency costs: its count over its frequency, as the bits of a binary64, which order as integers.
+ * Different quotients of a count below 2^19 and a frequency below 2^15 are different numbers, and equal ones are equal. */
+TG_DEVICE uint64_t cost_key(uint32_t count, uint32_t frequency)
+{
+    return (uint64_t)__double_as_longlong((double)count / (double)frequency);
+}
+
+/* The key of a symbol, so that the largest is best. If its frequency is to become less: the inverted cost of what is left of it,
+ * else its cost. 0: it cannot be. */
+TG_DEVICE uint64_t key_of(uint32_t count, uint32_t frequency, bool loses)
+{
+    if (count == 0 || (loses && frequency == 1)) {
+        return 0;
+    }
+    return loses ? ~cost_key(count, frequency - 1) : cost_key(count, frequency);
+}
+
+/* The best of a lane's symbols, which are neighbours: `owned` from lane * owned on. The first of equal ones. */
+typedef struct candidate {
+    uint64_t key;
+    uint32_t symbol;
+} candidate;
+
+TG_DEVICE candidate best_of_lane(const uint64_t *keys, uint32_t owned)
+{
+    candidate best = {0, 0};
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        uint64_t key = keys[s];
+        best.symbol = key > best.key ? s : best.symbol;
+        best.key = key > best.key ? key : best.key;
+    }
+    return best;
+}
+
+/* Symbols of a lane, of a base. */
+TG_DEVICE uint32_t owned_of(uint32_t base)
+{
+    return (base + TG_WARP - 1) / TG_WARP;
+}
+
+/* The lane with the best candidate; lanes have ascending symbols, so that the first of equal ones is the host's. */
+TG_DEVICE uint32_t best_lane(uint64_t key)
+{
+    uint32_t high = (uint32_t)(key >> 32), most = __reduce_max_sync(TG_ALL_LANES, high);
+    uint32_t low = high == most ? (uint32_t)key : 0, least = __reduce_max_sync(TG_ALL_LANES, low);
+    uint32_t equal = __ballot_sync(TG_ALL_LANES, high == most && low == least);
+    return (uint32_t)__ffs((int)equal) - 1;
+}
+
+/* A warp sets the frequencies of a precision, as tg_rans_normalise does. */
+TG_DEVICE void normalise(uint32_t *frequency, uint64_t *keys, const uint32_t *counts, uint32_t count, uint32_t base,
+                         uint32_t bits)
+{
+    uint32_t total = 1u << bits, sum = 0, owned = owned_of(base);
+    const double whole = (double)total, half = (double)(count / 2), all = (double)count;
+    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
+        uint32_t f = (uint32_t)(((double)counts[s] * whole + half) / all); /* counts are 0 from the base on */
+        f = f == 0 && counts[s] > 0 ? 1 : f;
+        frequency[s] = f;
+        sum += f;
+    }
+    sum = __reduce_add_sync(TG_ALL_LANES, sum);
+    if (sum == total) {
+        __syncwarp();
+        return;
+    }
+    bool loses = sum > total;
+    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
+        keys[s] = key_of(counts[s], frequency[s], loses);
+    }
+    __syncwarp();
+    candidate best = best_of_lane(keys, owned);
+    for (; sum != total; sum += loses ? -1 : 1) {
+        if (best_lane(best.key) == tg_lane()) {
+            uint32_t s = best.symbol;
+            frequency[s] += loses ? -1 : 1;
+            keys[s] = key_of(counts[s], frequency[s], loses);
+            best = best_of_lane(keys, owned);
+        }
+    }
+    __syncwarp();
+}
+
+/* ---- cost -------------------------------------------------------------------------------------------------------------------- */
+
+/* 256 times the binary logarithm, rounded down, as in pack/rans_table.c. */
+TG_DEVICE uint32_t log_of(uint32_t number)
+{
+    uint32_t whole = 31 - (uint32_t)__clz((int)number), log = whole;
+    uint64_t x = ((uint64_t)number << 31) >> whole;
+    for (int bit = 0; bit < 8; bit++) {
+        x = (x * x) >> 31;
+        uint32_t is_set = (uint32_t)(x >> 32);
+        log = log << 1 | is_set;
+        x >>= is_set;
+    }
+    return log;
+}
+
+TG_DEVICE uint32_t low_bits_of(uint32_t frequency)
+{
+    return 31 - (uint32_t)__clz((int)(frequency + 1));
+}
+
+/* One warp's draft: its frequencies, and what they cost. */
+TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32_t base)
+{
+    uint32_t bits = precision_of(draft), *frequency = t->frequency[draft], head = 0;
+    uint64_t cost = 0;
+    normalise(frequency, t->keys[draft], t->counts, count, base, bits);
+    for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
+        cost += t->counts[s] == 0 ? 0 : (uint64_t)t->counts[s] * ((bits << 8) - log_of(frequency[s]));
+        head += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
+    }
+    cost = tg_sum_lanes(cost);
+    head = __reduce_add_sync(TG_ALL_LANES, head);
+    if (tg_lane() == 0) {
+        t->body_len[draft] = cost >> 11;
+        t->head_len[draft] = (head + 7) / 8;
+    }
+}
+
+/* The draft that the host chooses, of 12, 10 and 14 bits in this order. */
+TG_DEVICE uint32_t choose_draft(const table_space *t, uint32_t base)
+{
+    uint32_t best = 0;
+    for (uint32_t other = 1; other < DRAFTS; other++) {
+        uint64_t len = t->body_len[best] + t->head_len[best], other_len = t->body_len[other] + t->head_len[other];
+        bool may = 1u << precision_of(other) >= 2 * base;
+        if (may && other_len + (best == 0 ? len / 256 : 0) < len) {
+            best = other;
+        }
+    }
+    return best;
+}
+
+TG_DEVICE uint32_t lanes_for(uint64_t len, uint32_t head_len)
+{
+    uint64_t sixteen_from = 128 * (16 * 3 + (uint64_t)head_len);
+    return len >= 65536 ? 64 : len >= 16384 ? 32 : len >= sixteen_from ? 16 : len >= 4096 ? 4 : 1;
+}
+
+/* ---- what is left for the coder ------------------------------------------------------------------------------------------------ */
+
+/* A plan, in four words: the least state that emits a word; the inverse of the frequency; what is added to the state; and what
+ * the quotient is multiplied by, with the shift of the inverse from bit 16 on. The quotient of x is the upper word of x times the
+ * inverse, shifted. For a frequency of 1 that is x - 1, so that what is added makes up for it. */
+TG_DEVICE uint4 plan_of(uint32_t f, uint32_t start, uint32_t bits)
+{
+    uint32_t rest = (1u << bits) - f;
+    if (f <= 1) {
+        return make_uint4(f << (31 - bits), ~0u, start + rest, rest);
+    }
+    uint32_t log = 32 - (uint32_t)__clz((int)(f - 1));
+    /* In binary64, whose quotient is below 2^32 and too far from the next integer to be rounded to it, unless it is one. */
+    uint64_t number = 1ull << (31 + log), inverse = (uint64_t)((double)number / (double)f);
+    inverse += inverse * f != number ? 1 : 0;
+    return make_uint4(f << (31 - bits), (uint32_t)inverse, start, rest | (log - 1) << 16);
+}
+
+/* One warp writes the plans. */
+TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base, uint32_t bits)
+{
+    uint32_t own = 0, owned = owned_of(base);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        own += s < base ? frequency[s] : 0;
+    }
+    uint32_t start = tg_sum_before(own);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        if (s < base) {
+            plans[s] = plan_of(frequency[s], start, bits);
+            start += frequency[s];
+        }
+    }
+}
+
+/* One warp puts the codes of all frequencies but the last into t->bits, which are zero. */
+TG_DEVICE void write_codes(table_space *t, const uint32_t *frequency, uint32_t base)
+{
+    uint32_t own = 0, owned = owned_of(base);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        own += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
+    }
+    uint32_t at = tg_sum_before(own);
+    for (uint32_t i = 0; i < owned; i++) {
+        uint32_t s = tg_lane() * owned + i;
+        if (s + 1 < base) {
+            uint32_t b = low_bits_of(frequency[s]), number = frequency[s] + 1;
+            uint64_t code = ((1ull << b) - 1) | (uint64_t)(number & ((1u << b) - 1)) << (b + 1);
+            code <<= at % 32;
+            atomicOr(&t->bits[at / 32], (uint32_t)code);
+            if (code >> 32 != 0) {
+                atomicOr(&t->bits[at / 32 + 1], (uint32_t)(code >> 32));
+            }
+            at += 2 * b + 1;
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
+{
+    __shared__ table_space t;
+    tg_pack_job j;
+    uint32_t chunk = p.first + blockIdx.x, warp = threadIdx.x / TG_WARP;
+    if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN) {
+        return;
+    }
+    tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
+    tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
+    for (uint32_t i = threadIdx.x; i < TG_PACK_BASE; i += THREADS) {
+        t.bits[i] = 0;
+    }
+    __syncthreads();
+    if (warp < DRAFTS) {
+        make_draft(&t, warp, j.count, j.base);
+    }
+    __syncthreads();
+    uint32_t chosen = choose_draft(&t, j.base), bits = precision_of(chosen), head_len = t.head_len[chosen];
+    uint32_t cap = j.plain_len - 1 - j.lower_len;
+    bool is_coded = t.body_len[chosen] + head_len <= cap;
+    if (threadIdx.x == 0) {
+        uint32_t lane_n = lanes_for(t.body_len[chosen], head_len);
+        s.code->is_coded = is_coded ? 1 : 0;
+        s.code->bits = bits;
+        s.code->lane_n = lane_n;
+        s.code->head_len = head_len;
+        s.code->form = bits << 4 | (31 - (uint32_t)__clz((int)lane_n));
+    }
+    if (!is_coded) {
+        return;
+    }
+    if (warp == 0) {
+        write_codes(&t, t.frequency[chosen], j.base);
+    } else if (warp == 1) {
+        make_plans(s.code->plans, t.frequency[chosen], j.base, bits);
+    }
+    __syncthreads();
+    uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols + 1 + j.lower_len;
+    for (uint32_t i = threadIdx.x; i < head_len; i += THREADS) {
+        out[i] = (uint8_t)(t.bits[i / 4] >> 8 * (i % 4));
+    }
+}
+
+void tg_pack_rans_table(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
+{
+    TG_LAUNCH(make_tables, p->chunk_n, THREADS, p->stream, *p, scratch, what);
+}

@@ -1,0 +1,153 @@
+/* What all passes of the CUDA executor share. */
+#include "exec/cuda/run.h"
+
+#include <string.h>
+
+tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_pass p = {.units = run->units,
+                     .pieces = run->pieces,
+                     .chunks = run->chunks,
+                     .first = (uint32_t)first,
+                     .chunk_n = (uint32_t)(end - first),
+                     .tiles = run->tiles + run->tile_first[first],
+                     .tile_n = run->tile_first[end] - run->tile_first[first],
+                     .now = run->now,
+                     .next = run->next,
+                     .space = w->space,
+                     .verdict = w->verdict.device,
+                     .seed = plan->layout->seed,
+                     .step = w->step,
+                     .kinds = run->uses.kinds,
+                     .packs = run->uses.packs,
+                     .rank = plan->rank,
+                     .nonfinite = (uint8_t)plan->nonfinite,
+                     .is_answer = plan->is_answer,
+                     .has_values = (plan->holds & TG_HAS_VALUES) != 0,
+                     .stream = run->gpu->stream};
+    p.space.clips = plan->has_clip ? p.space.clips : w->ones;
+    return p;
+}
+
+void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
+{
+    char *host = (char *)m->host + from * len;
+    if (memcmp(host, entries, n * len) != 0) {
+        memcpy(host, entries, n * len);
+        tg_gpu_copy(run->gpu, (char *)m->device + from * len, host, n * len);
+    }
+}
+
+void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *m, size_t from, size_t n, size_t len)
+{
+    tg_gpu_copy(run->gpu, (char *)m->host + from * len, (const char *)m->device + from * len, n * len);
+}
+
+void tg_gpu_clear_verdict(const tg_run *run)
+{
+    tg_gpu_fill(run->gpu, run->work->verdict.device, 0, sizeof(tg_gpu_verdict));
+}
+
+tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
+{
+    tg_gpu_download(run, &run->work->verdict, 0, 1, sizeof *out);
+    TG_TRY(tg_gpu_wait(run->gpu, why));
+    memcpy(out, run->work->verdict.host, sizeof *out);
+    if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
+        if (why != NULL) {
+            *why = run->failure;
+        }
+        return run->failed;
+    }
+    return TG_OK;
+}
+
+void tg_gpu_settle(const tg_run *run)
+{
+    if (tg_gpu_wait(run->gpu, NULL) != TG_OK) {
+        return; /* a GPU that has failed stays failed */
+    }
+}
+
+void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
+{
+    if (run->failed == TG_OK && status != TG_OK) {
+        run->failed = status;
+        run->failure = *why;
+    }
+}
+
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans)
+{
+    const tg_gpu_workspace *w = run->work;
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, spans + first, (uint32_t)(end - first),
+                run->leaf_cap, run->gpu->stream);
+}
+
+void tg_gpu_download_hashes(const tg_run *run, uint32_t cell)
+{
+    const tg_grid *grid = run->plan->grid;
+    tg_gpu_download(run, &run->work->hashes, grid->first[cell] + cell + 1, grid->first[cell + 1] - grid->first[cell],
+                    sizeof(uint64_t));
+}
+
+void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
+{
+    const tg_grid *grid = run->plan->grid;
+    memcpy(out, (const uint64_t *)run->work->hashes.host + grid->first[cell] + cell + 1,
+           (grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
+}
+
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
+{
+    const tg_gpu_mirror *m = &run->work->grads;
+    const tg_grid *grid = run->plan->grid;
+    const void **host = m->host;
+    size_t first = run->plan->layout->tensor_n, end = 0;
+    if (pointers == NULL) {
+        return NULL;
+    }
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            if (host[t] != pointers[t]) {
+                host[t] = pointers[t];
+                first = t < first ? t : first;
+                end = t + 1 > end ? t + 1 : end;
+            }
+        }
+    }
+    if (first < end) {
+        tg_gpu_copy(run->gpu, (const void **)m->device + first, host + first, (end - first) * sizeof *host);
+    }
+    return m->device;
+}
+
+tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source, tg_detail *why)
+{
+    const tg_tensor *tensors = run->plan->layout->tensors;
+    const char *of = source->flat != NULL ? "average" : "gradient";
+    if (verdict->bad_tensor != 0) {
+        return tg_fail(TG_E_NONFINITE, why, "the %s of tensor '%.150s' holds NaN or Inf", of,
+                       tensors[UINT32_MAX - verdict->bad_tensor].name);
+    }
+    if (verdict->bad_residual != 0) {
+        return tg_refuse_overflow(tensors[UINT32_MAX - verdict->bad_residual].name, of, why);
+    }
+    return TG_OK;
+}
+
+uint64_t tg_gpu_chunk_len(const tg_plan *plan, const tg_chunk *chunk, uint32_t known_n)
+{
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    uint64_t count = u->coordinates == TG_AT_EVERY ? chunk->n : known_n;
+    if (u->route == TG_ROUTE_NONE) {
+        return 0;
+    }
+    return tg_chunk_header_len(plan, u, count) + tg_side_len(&u->format, count) + tg_symbols_len(&u->format, count);
+}

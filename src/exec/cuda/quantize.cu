@@ -1,0 +1,37 @@
+/* Chooses the kernels that quantize the units of a pass; see quantize.h. */
+#include "exec/cuda/quantize.h"
+
+extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
+{
+    (void)unit;
+    return nullptr;
+}
+
+extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
+{
+    return 1u << tg_quantize_kind(*unit);
+}
+
+static void launch_all(const tg_gpu_pass *p, bool is_sparse)
+{
+    tg_launch_ternary(p, is_sparse);
+    tg_launch_qsgd(p, is_sparse);
+    tg_launch_natural(p, is_sparse);
+    tg_launch_two_means(p, is_sparse);
+    tg_launch_two_sided(p, is_sparse);
+    tg_launch_linear(p, is_sparse);
+    tg_launch_greedy(p, is_sparse);
+    tg_launch_exact(p, is_sparse);
+    tg_launch_minifloat(p, is_sparse);
+    tg_launch_sign(p, is_sparse);
+}
+
+extern "C" void tg_gpu_quantize_dense(const tg_gpu_pass *p)
+{
+    launch_all(p, false);
+}
+
+extern "C" void tg_gpu_quantize_values(const tg_gpu_pass *p)
+{
+    launch_all(p, true);
+}

@@ -1,0 +1,251 @@
+/* The frame of the kernels that quantize buckets: a block takes a bucket, fits a quantizer to it, rounds its values, and stores
+ * symbols, what travels with the bucket, and residuals.
+ *
+ * A quantizer is a struct with
+ *
+ *     KIND, DRAWS, CHECKS          its kind; whether it rounds at random; whether its values must be finite
+ *     IS_WIDE                      whether its symbols usually take 2 bytes
+ *     BLOCKS                       blocks of short buckets that share an SM, which limits registers
+ *     number_len(unit)             bytes of each number that travels with a bucket
+ *     fit(team, unit)              all threads: computes what the values share
+ *     write(side)                  one thread: writes it
+ *     choice of(value)             the two symbols that a value can become
+ *     tg_decision decide(choice, draw)  whether it becomes the upper one, by 16 random bits, ...
+ *     bool settle(choice, bits)             ... and by all 32, where they do not decide
+ *     float value(symbol)          what the decoder makes of a symbol */
+#ifndef TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
+#define TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
+
+#include "exec/cuda/philox.h"
+#include "exec/cuda/quantize.h"
+#include "exec/cuda/team.h"
+
+/* The two symbols that a value can become; it becomes the upper one if r x < y. */
+typedef struct tg_choice {
+    float x, y;
+    unsigned lower, upper;
+} tg_choice;
+
+/* What quantizers that compare in binary32 share. */
+struct tg_rounding {
+    static constexpr unsigned BLOCKS = 8;
+    typedef tg_choice choice;
+
+    static __device__ __forceinline__ tg_decision decide(const tg_choice &c, uint32_t draw)
+    {
+        return tg_draw_below(draw, c.x, c.y);
+    }
+    static __device__ __forceinline__ bool settle(const tg_choice &c, uint32_t bits)
+    {
+        return tg_draw_unit(bits) * c.x < c.y;
+    }
+};
+
+enum { TG_DRAW_BLOCKS = TG_LEAF_N / TG_DRAWS_EACH + 1 }; /* of Philox for a leaf, which need not begin with one */
+
+/* The draws of the n values from number `at` on, by a warp. Returns where that of the first one is. */
+TG_DEVICE const uint16_t *tg_draw_leaf(uint4 *blocks, uint64_t key, uint64_t at, uint32_t n, uint32_t other)
+{
+    uint64_t first = at / TG_DRAWS_EACH;
+    uint32_t shift = (uint32_t)(at % TG_DRAWS_EACH), block_n = (shift + n + TG_DRAWS_EACH - 1) / TG_DRAWS_EACH;
+    __syncwarp();
+    for (uint32_t i = threadIdx.x % TG_WARP; i < block_n; i += TG_WARP) {
+        blocks[i] = tg_draw_block(key, first + i, TG_DRAWS_UPPER, other);
+    }
+    __syncwarp();
+    return (const uint16_t *)(const void *)blocks + shift;
+}
+
+/* The symbol and residual of a value; returns whether the residual is finite. */
+template <class Q>
+TG_DEVICE bool tg_put_value(const Q &q, const tg_gpu_bucket &b, uint32_t i, float value, unsigned symbol)
+{
+    tg_store_symbol(b, i, symbol);
+    return b.next == nullptr || tg_keep_residual(b, i, value - q.value(symbol));
+}
+
+/* Settles values of a leaf that the draws did not decide: about one of 65,536. Returns `bad` with their residuals. */
+template <class Q, class Team>
+TG_DEVICE uint32_t tg_settle_leaf(const Q &q, const Team &team, uint32_t from, const uint16_t *draws, uint64_t key,
+                                  uint32_t bad)
+{
+    const tg_gpu_bucket &b = team.b;
+    TG_ROLL
+    for (unsigned k = 0; k < TG_LANE_N && from + 32 * k < b.n; k++) {
+        float value = tg_lane_get(team.v, k);
+        typename Q::choice c = q.of(team.clipped(value));
+        tg_decision is_up = Q::decide(c, draws[32 * k + team.lane]);
+        if (is_up.is_possible && !is_up.is_certain &&
+            Q::settle(c, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
+            bool is_fine = tg_put_value(q, b, from + 32 * k, value, c.upper);
+            bad = (bad & ~(1u << k)) | (is_fine ? 0u : 1u) << k;
+        }
+    }
+    return bad;
+}
+
+/* Rounds the leaf that a team's warp holds. */
+template <class Q, class Team>
+TG_DEVICE void tg_round_leaf(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
+{
+    const tg_gpu_bucket &b = team.b;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
+    bool is_open = false;
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_LANE_N; k++) {
+        if (from + 32 * k < b.n) {
+            typename Q::choice c = q.of(team.clipped(team.v[k]));
+            tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+            is_open = is_open || is_up.is_possible != is_up.is_certain;
+            bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], is_up.is_certain ? c.upper : c.lower);
+            bad |= (is_fine ? 0u : 1u) << k;
+        }
+    }
+    if (Q::DRAWS && is_open) {
+        bad = tg_settle_leaf(q, team, from, draws, key, bad);
+    }
+    tg_refuse_residuals(team.p, b, from, bad);
+}
+
+/* The same for a dense leaf that has all its values, not clipped, with symbols of the usual length: most leaves. */
+template <bool KEEPS, class Q, class Team>
+TG_DEVICE void tg_round_whole(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
+{
+    const tg_gpu_bucket &b = team.b;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
+    bool is_open = false;
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_LANE_N; k++) {
+        typename Q::choice c = q.of(team.v[k]);
+        tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+        unsigned symbol = is_up.is_certain ? c.upper : c.lower;
+        is_open = is_open || is_up.is_possible != is_up.is_certain;
+        if (Q::IS_WIDE) {
+            ((uint16_t *)(void *)b.symbols)[from + 32 * k] = (uint16_t)symbol;
+        } else {
+            b.symbols[from + 32 * k] = (uint8_t)symbol;
+        }
+        if (KEEPS) {
+            float residual = team.v[k] - q.value(symbol);
+            bool is_fine = tg_is_finite(residual);
+            b.next[from + 32 * k] = is_fine ? residual : 0.0f;
+            bad |= is_fine ? 0u : 1u << k;
+        }
+    }
+    if (Q::DRAWS && is_open) {
+        bad = tg_settle_leaf(q, team, from, draws, key, bad);
+    }
+    if (KEEPS) {
+        tg_refuse_residuals(team.p, b, from, bad);
+    }
+}
+
+/* A bucket with NaN or Inf: symbols 0, NaN for its numbers, and no residual. */
+template <class Team> TG_DEVICE void tg_put_nan(Team &team, uint32_t number_len)
+{
+    const tg_gpu_bucket &b = team.b;
+    for (uint32_t i = threadIdx.x; i < b.n; i += blockDim.x) {
+        tg_store_symbol(b, i, 0);
+        if (b.next != nullptr) {
+            b.next[b.positions != nullptr ? b.positions[i] : i] = 0;
+        }
+    }
+    for (uint32_t at = threadIdx.x * number_len; at < b.u->side_len; at += blockDim.x * number_len) {
+        tg_store_bytes(b.side + at, number_len == 4 ? 0x7fc00000u : 0x7e00u, number_len);
+    }
+}
+
+template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uint4 *draws, uint64_t key)
+{
+    const tg_gpu_bucket &b = team.b;
+    if (Q::CHECKS && team.largest_key >= TG_KEY_INF) {
+        tg_put_nan(team, Q::number_len(*b.u));
+        return;
+    }
+    Q q;
+    q.fit(team, *b.u);
+    if (threadIdx.x == 0) {
+        q.write(b.side);
+    }
+    team.each_leaf([&](unsigned leaf) {
+        uint32_t left = b.n - leaf * TG_LEAF_N, n = left < TG_LEAF_N ? left : TG_LEAF_N;
+        const uint16_t *of_leaf = nullptr;
+        if (Q::DRAWS) {
+            of_leaf = tg_draw_leaf(draws, key, b.at + leaf * TG_LEAF_N, n, team.p.is_answer);
+        }
+        if (!team.is_whole(leaf) || b.is_sparse || b.is_wide != Q::IS_WIDE) {
+            tg_round_leaf(q, team, leaf, of_leaf, key);
+        } else if (b.next != nullptr) {
+            tg_round_whole<true>(q, team, leaf, of_leaf, key);
+        } else {
+            tg_round_whole<false>(q, team, leaf, of_leaf, key);
+        }
+    });
+}
+
+/* What a block takes of a chunk: of a dense one the buckets that begin in [from, to); of a sparse one every so manieth bucket from
+ * number `from` on. */
+typedef struct tg_block_buckets {
+    uint32_t chunk, from, to;
+} tg_block_buckets;
+
+TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse)
+{
+    if (is_sparse) {
+        return {p.first + blockIdx.x / blocks_each, blockIdx.x % blocks_each, 0xffffffffu};
+    }
+    tg_gpu_tile tile = p.tiles[blockIdx.x / blocks_each];
+    uint32_t len = TG_GPU_TILE / blocks_each, from = tile.from + blockIdx.x % blocks_each * len;
+    return {tile.chunk, from, from + len};
+}
+
+template <class Q, unsigned WARPS, bool IS_RESIDENT>
+__global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS : 1)
+    tg_quantize_kernel(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
+{
+    __shared__ tg_team_space space;
+    __shared__ uint4 draws[WARPS][Q::DRAWS ? TG_DRAW_BLOCKS : 1];
+    tg_block_buckets s = tg_buckets_of_block(p, blocks_each, is_sparse);
+    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (tg_quantize_kind(u) != Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG) || !tg_unit_sends(u, is_sparse)) {
+        return;
+    }
+    uint32_t count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
+    uint32_t bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
+    uint64_t key = Q::DRAWS ? tg_stream_key(p.seed, p.step, chunk.unit, p.rank + 1) : 0;
+    uint32_t first = is_sparse ? s.from : (s.from + bucket_n - 1) / bucket_n, stride = is_sparse ? blocks_each : 1;
+    for (uint32_t i = first; (uint64_t)i * bucket_n < min(count, s.to); i += stride) {
+        float values[TG_LANE_N];
+        tg_gpu_bucket b = tg_bucket_of(p, s.chunk, i * bucket_n, bucket_n, count);
+        tg_team<WARPS, IS_RESIDENT> team(p, b, space, values);
+        if (Q::CHECKS) {
+            team.load();
+        } else if (team.warp < team.leaves()) {
+            (void)tg_load_leaf(values, p, b, team.warp);
+        }
+        tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], key);
+    }
+}
+
+/* Launches a quantizer for short buckets and for long ones, where a pass may have them. */
+template <class Q> static void tg_quantize_launch(const tg_gpu_pass *p, bool is_sparse)
+{
+    constexpr unsigned SHORT_WARPS = TG_SHORT_BUCKET / TG_LEAF_N, LONG_WARPS = 16;
+    uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : TG_GPU_TILE / TG_SHORT_BUCKET;
+    if (p->chunk_n > 0 && tg_pass_has(p, Q::KIND)) {
+        auto kernel = tg_quantize_kernel<Q, SHORT_WARPS, true>;
+        TG_LAUNCH(kernel, (is_sparse ? p->chunk_n : p->tile_n) * each, SHORT_WARPS * TG_WARP, p->stream, *p, each,
+                  is_sparse);
+    }
+    if constexpr (Q::KIND != unsigned(TG_KIND_NATURAL)) {
+        if (p->chunk_n > 0 && tg_pass_has(p, Q::KIND + TG_KIND_LONG)) {
+            auto kernel = tg_quantize_kernel<Q, LONG_WARPS, false>;
+            each = is_sparse ? each : 1;
+            TG_LAUNCH(kernel, (is_sparse ? p->chunk_n : p->tile_n) * each, LONG_WARPS * TG_WARP, p->stream, *p, each,
+                      is_sparse);
+        }
+    }
+}
+
+#endif

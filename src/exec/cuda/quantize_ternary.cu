@@ -1,0 +1,37 @@
+/* TernGrad on the GPU; see quantize/ternary.c. */
+#include "exec/cuda/quantize_buckets.h"
+
+struct ternary : tg_rounding {
+    static constexpr unsigned KIND = TG_KIND_TERNARY;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr unsigned MINUS = 0, ZERO = 1, PLUS = 2;
+    float largest;
+
+    static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
+    {
+        return 4;
+    }
+    template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
+    {
+        enum { CLIP = 1 };
+        team.clip_to(u.quantize_params[CLIP]);
+        largest = team.largest();
+    }
+    __device__ __forceinline__ void write(uint8_t *side) const
+    {
+        tg_store_float(side, largest);
+    }
+    __device__ __forceinline__ tg_choice of(float value) const
+    {
+        return {largest, fabsf(value), ZERO, value < 0 ? MINUS : PLUS};
+    }
+    __device__ __forceinline__ float value(unsigned symbol) const
+    {
+        return symbol == ZERO ? 0.0f : symbol == PLUS ? largest : -largest;
+    }
+};
+
+void tg_launch_ternary(const tg_gpu_pass *p, bool is_sparse)
+{
+    tg_quantize_launch<ternary>(p, is_sparse);
+}

@@ -1,0 +1,183 @@
+/* The CUDA executor's inside: a plan that is opened on a GPU, with its tables and buffers. */
+#ifndef TG_EXEC_CUDA_RUN_H
+#define TG_EXEC_CUDA_RUN_H
+
+#include "exec/cuda/gpu.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/select.h"
+
+/* An array on the host and its copy on the device. One that is uploaded is in pageable host memory, from which copies are taken
+ * at once, so that it may change before the device has it. One that is downloaded is pinned. */
+typedef struct tg_gpu_mirror {
+    void *host, *device;
+    uint64_t len;
+    bool is_pinned;
+} tg_gpu_mirror;
+
+/* The step whose coordinates are drawn, if any are. */
+typedef struct tg_gpu_drawn {
+    uint64_t step;
+    bool is_drawn;
+} tg_gpu_drawn;
+
+/* What the units of a plan need together, so that no other kernels are launched. */
+typedef struct tg_gpu_uses {
+    bool plain, symbols, words, sparse, scales, bins;
+    bool fits; /* statistics need what travels beside values */
+    bool coded;
+    uint32_t kinds; /* of quantizers */
+    uint64_t slot_len; /* bytes of scratch of a bucket */
+    uint32_t packs; /* of symbols and words */
+} tg_gpu_uses;
+
+enum { TG_GPU_FRONT = 48, TG_GPU_CHECKSUM = 8 }; /* bytes of a frame that are fetched ahead: the first, and the last */
+
+/* What a run and the runs that share with it use in turns. */
+typedef struct tg_gpu_workspace {
+    tg_gpu_space space;   /* device memory */
+    tg_gpu_mirror grads;  /* of the source, or sums of a sink, by tensor */
+    tg_gpu_mirror out;    /* space.out */
+    uint8_t **places;     /* host: space for them */
+    tg_gpu_mirror views;  /* space.views, as they were downloaded */
+    bool has_known_views; /* the device has the views of a body of known length, of this cell: */
+    uint32_t known_cell;
+    tg_gpu_span *spans;         /* device: chunks of a body that is read */
+    tg_gpu_mirror written;      /* views of chunks that are written */
+    tg_gpu_span *written_spans; /* device: and where they are */
+    const tg_run *laid_out;     /* the run whose chunks of known length these are; NULL: none */
+    bool is_refusal_open;       /* nobody has asked yet whether the last gradients are refused */
+    tg_gpu_mirror hashes;       /* of chunks: those of a cell after one word for what stands before the body */
+    tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
+    tg_gpu_mirror verdict;
+    tg_gpu_mirror ends;      /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
+    const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
+    const uint8_t *expected_body;
+    size_t expected_len;
+    uint32_t expected_cell;
+    tg_gpu_verdict expected_verdict;
+    tg_view *host_views; /* host: space for the views of a body */
+    uint64_t *leaves;    /* device: hashes of leaves */
+    uint8_t *staging;    /* device: chunks whose length is not known, each with space for its bound */
+    uint8_t *scratch;    /* device: of coded packs */
+    float *maxima;       /* device: of bins */
+    float *ones;         /* device: clips of units that have none */
+    double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
+    uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
+    uint32_t *known_n_device;
+    uint64_t step;           /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;     /* host: of each group */
+    const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
+    const void *usable_frame; /* likewise of the frame that was written last */
+    const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
+    uint32_t held_cell;
+} tg_gpu_workspace;
+
+struct tg_run {
+    const tg_plan *plan;
+    const tg_gpu *gpu;
+    tg_allocator allocator;
+    tg_run *parent; /* whose workspace this is; NULL: its own */
+    tg_gpu_workspace *work;
+    tg_gpu_unit *units; /* device, likewise the next */
+    tg_gpu_piece *pieces;
+    tg_gpu_chunk *chunks;
+    tg_gpu_tile *tiles;
+    uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_selection selection;
+    void *selection_host, *selection_device; /* its memory */
+    tg_gpu_uses uses;
+    uint32_t leaf_cap; /* leaves of the longest chunk */
+    float *now, *next;
+    tg_unit_stats *stats;
+    bool only_decodes;
+    tg_status failed; /* of a pass that could not report it; stays */
+    tg_detail failure;
+};
+
+/* ---- tables.c ---------------------------------------------------------------------------------------------------------- */
+
+/* The tables of a plan in host memory, as kernels take them. */
+void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *unit, uint32_t piece_first);
+void tg_gpu_fill_pieces(tg_gpu_piece *out, const tg_layout *layout);
+void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
+
+/* Tiles of all chunks, those of chunk i from first[i] to first[i + 1] - 1. `out` may be NULL, to count them. */
+uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
+
+/* The part of a unit's recipe that has no kernel; NULL: all have one. */
+const char *tg_gpu_lacks(const tg_gpu_unit *unit);
+
+/* ---- open.c ------------------------------------------------------------------------------------------------------------ */
+
+tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
+                      tg_detail *why) TG_CHECKED;
+void tg_gpu_close(tg_run *run);
+
+/* ---- pass.c ------------------------------------------------------------------------------------------------------------ */
+
+/* A pass of a plan over chunks [first, end) of the grid. */
+tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end);
+
+/* Entries [from, from + n) of `len` bytes each, to the device or back. What is uploaded is `entries`; nothing is copied if the
+ * device has the same already. */
+void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *mirror, const void *entries, size_t from, size_t n,
+                   size_t len);
+void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from, size_t n, size_t len);
+
+/* Clears the verdict at the start of a pass; downloads it and waits at the end. */
+void tg_gpu_clear_verdict(const tg_run *run);
+tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
+/* Waits, in functions that cannot fail: the next pass does. */
+void tg_gpu_settle(const tg_run *run);
+
+/* Notes a failure of a pass that returns nothing. */
+void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
+
+/* Hashes the chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans);
+
+/* Downloads these hashes; takes them once that was waited for. */
+void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
+void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
+
+/* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
+
+/* Fails if a verdict has refused a tensor. */
+tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,
+                        tg_detail *why) TG_CHECKED;
+
+/* The length of a chunk that does not depend on the gradients. */
+uint64_t tg_gpu_chunk_len(const tg_plan *plan, const tg_chunk *chunk, uint32_t known_n);
+
+/* ---- passes ------------------------------------------------------------------------------------------------------------ */
+
+tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step);
+bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
+tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+                       const tg_source *source, tg_detail *why) TG_CHECKED;
+tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why) TG_CHECKED;
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len);
+tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len,
+                             tg_detail *why) TG_CHECKED;
+void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
+tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
+                       size_t len, tg_detail *why) TG_CHECKED;
+/* Views of a body's chunks to the device. Reads their symbols, words and coordinates into space. */
+void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views);
+void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body);
+
+void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
+                          const tg_sink *sink) TG_CHECKED;
+void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from);
+
+/* Adds a chunk that was written or read to the statistics; `side` are the first bytes beside its values. */
+void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t side);
+
+extern const tg_executor tg_executor_cuda;
+
+#endif

@@ -1,0 +1,73 @@
+/* Sums and prefix sums over the threads of a block. All threads of the block take part. */
+#ifndef TG_EXEC_CUDA_SCAN_H
+#define TG_EXEC_CUDA_SCAN_H
+
+#include "exec/cuda/kernel.h"
+
+/* The sum of the values of lower lanes; with `total`, of all lanes. */
+template <class T> TG_DEVICE T tg_warp_scan(T value, T *total)
+{
+    unsigned lane = threadIdx.x % TG_WARP;
+    T sum = value;
+    for (unsigned by = 1; by < TG_WARP; by *= 2) {
+        T lower = __shfl_up_sync(TG_ALL_LANES, sum, by);
+        sum += lane >= by ? lower : 0;
+    }
+    *total = __shfl_sync(TG_ALL_LANES, sum, (int)TG_WARP - 1);
+    return sum - value;
+}
+
+/* The same over a block. May be called again at once: a barrier is at its start. */
+template <class T> TG_DEVICE T tg_block_scan(T value, T *total)
+{
+    __shared__ T sums[TG_WARP];
+    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, warps = blockDim.x / TG_WARP;
+    T all, before = tg_warp_scan(value, &all);
+    __syncthreads(); /* readers of the last call are done */
+    if (lane == 0) {
+        sums[warp] = all;
+    }
+    __syncthreads();
+    T of_warp = lane < warps ? sums[lane] : 0, earlier = tg_warp_scan(of_warp, total);
+    return before + __shfl_sync(TG_ALL_LANES, earlier, (int)warp);
+}
+
+template <class T> TG_DEVICE T tg_block_sum(T value)
+{
+    T total;
+    (void)tg_block_scan(value, &total);
+    return total;
+}
+
+/* The largest value of all threads up to this one. */
+TG_DEVICE uint32_t tg_block_max_scan(uint32_t value)
+{
+    __shared__ uint32_t largest[TG_WARP];
+    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP;
+    for (unsigned by = 1; by < TG_WARP; by *= 2) {
+        uint32_t lower = __shfl_up_sync(TG_ALL_LANES, value, by);
+        value = lane >= by && lower > value ? lower : value;
+    }
+    __syncthreads();
+    if (lane == TG_WARP - 1) {
+        largest[warp] = value;
+    }
+    __syncthreads();
+    uint32_t earlier = __reduce_max_sync(TG_ALL_LANES, lane < warp ? largest[lane] : 0);
+    return earlier > value ? earlier : value;
+}
+
+TG_DEVICE uint32_t tg_block_max(uint32_t value)
+{
+    __shared__ uint32_t largest[TG_WARP];
+    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, warps = blockDim.x / TG_WARP;
+    value = __reduce_max_sync(TG_ALL_LANES, value);
+    __syncthreads();
+    if (lane == 0) {
+        largest[warp] = value;
+    }
+    __syncthreads();
+    return __reduce_max_sync(TG_ALL_LANES, lane < warps ? largest[lane] : 0);
+}
+
+#endif

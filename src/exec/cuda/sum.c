@@ -1,0 +1,157 @@
+/* The sum pass: adds the values of frames, body by body in order, so that a value is the same on every rank. */
+#include "exec/cuda/run.h"
+
+#include "kernels/range.h"
+
+/* What a sum is made of. */
+typedef struct adding {
+    tg_run *run;
+    tg_gpu_pass pass;
+    const tg_body_view *bodies;
+    size_t body_n;
+    size_t first, end; /* chunks */
+    uint32_t cell;
+} adding;
+
+/* Sums of elements that no body sends are 0. */
+static void clear_sums(const adding *a)
+{
+    const tg_grid *grid = a->run->plan->grid;
+    for (size_t i = a->first; i < a->end; i++) {
+        const tg_chunk *chunk = &grid->chunks[i];
+        const tg_unit_plan *u = &a->run->plan->units[chunk->unit];
+        if (u->coordinates != TG_AT_EVERY || u->route == TG_ROUTE_NONE) {
+            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0,
+                        chunk->n * sizeof(float));
+        }
+    }
+}
+
+/* Adds a body; the first one sets, so that a -0 arrives as it was. */
+static void add_body(const adding *a, size_t b, float weight, bool sets)
+{
+    const tg_body_view *body = &a->bodies[b];
+    tg_gpu_workspace *w = a->run->work;
+    bool is_held = w->held == body->bytes && w->held_cell == a->cell && a->body_n == 1;
+    if (!is_held) {
+        tg_gpu_upload_views(a->run, a->first, a->end, body->chunks);
+        w->has_known_views = false;
+        tg_gpu_read_body(&a->pass, a->run, body->bytes);
+        w->held = NULL;
+    }
+    tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
+    if (a->run->uses.sparse) {
+        tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
+    }
+}
+
+/* The hashes of a body's chunks, which were uploaded. */
+static void hash_body(const adding *a, size_t b)
+{
+    tg_detail why;
+    tg_gpu_spans_of(&a->pass, a->run->work->spans, a->bodies[b].bytes);
+    tg_gpu_hash_chunks(a->run, a->cell, a->run->work->spans);
+    tg_gpu_download_hashes(a->run, a->cell);
+    tg_gpu_note_failure(a->run, tg_gpu_wait(a->run->gpu, &why), &why);
+    tg_gpu_take_hashes(a->bodies[b].hashes + 1, a->run, a->cell);
+}
+
+static uint32_t group_of(const adding *a)
+{
+    return a->cell / a->run->plan->grid->slices;
+}
+
+static void deliver(const adding *a, const tg_sink *sink, float share)
+{
+    void *const *averages =
+        (void *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->averages);
+    tg_gpu_deliver(&a->pass, averages, sink->flat, sink->divisor, share, (uint32_t)a->body_n);
+}
+
+/* Averages of all bodies. Returns whether all chunks are sound. */
+static bool average(const adding *a, const tg_sink *sink, bool hashes)
+{
+    tg_gpu_verdict verdict = {0};
+    tg_detail why;
+    clear_sums(a);
+    tg_gpu_fill(a->run->gpu, a->pass.space.overflows + a->first, 0, (a->end - a->first) * sizeof(uint32_t));
+    for (size_t b = 0; b < a->body_n; b++) {
+        add_body(a, b, 1.0f, b == 0);
+        if (hashes) {
+            hash_body(a, b);
+        }
+    }
+    deliver(a, sink, 0);
+    if (a->body_n == 1 && !hashes) {
+        return true;
+    }
+    tg_status status = tg_gpu_read_verdict(&verdict, a->run, &why);
+    tg_gpu_note_failure(a->run, status, &why);
+    if (verdict.overflows != 0 && a->body_n > 1) { /* once more, of values that are scaled down */
+        float share = tg_average_share(a->body_n);
+        for (size_t b = 0; b < a->body_n; b++) {
+            if (b == 0) {
+                tg_gpu_fill(a->run->gpu, a->pass.space.sums, 0, a->run->plan->flat_n * sizeof(float));
+            }
+            add_body(a, b, share, false);
+        }
+        deliver(a, sink, share);
+    }
+    return status == TG_OK && verdict.bad_chunk == 0;
+}
+
+/* One body into the caller's sums, at the cost of what was sent. */
+static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
+{
+    tg_gpu_verdict verdict = {0};
+    tg_detail why;
+    a->pass.added = (float *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->added);
+    add_body(a, 0, sink->weight, false);
+    if (!hashes) {
+        return true;
+    }
+    hash_body(a, 0);
+    tg_status status = tg_gpu_read_verdict(&verdict, a->run, &why);
+    tg_gpu_note_failure(a->run, status, &why);
+    return status == TG_OK && verdict.bad_chunk == 0;
+}
+
+static bool sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink, bool hashes)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    adding a = {.run = run,
+                .pass = tg_gpu_pass_of(run, run->plan, first, end),
+                .bodies = bodies,
+                .body_n = body_n,
+                .first = first,
+                .end = end,
+                .cell = cell};
+    tg_gpu_clear_verdict(run);
+    return sink->added != NULL ? add_to_tensors(&a, sink, hashes) : average(&a, sink, hashes);
+}
+
+void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
+{
+    (void)sum(run, cell, bodies, body_n, sink, false);
+}
+
+bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
+{
+    run->work->held = NULL;
+    return sum(run, cell, bodies, body_n, sink, true);
+}
+
+void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from)
+{
+    const tg_grid *grid = run->plan->grid;
+    const tg_layout *l = run->plan->layout;
+    tg_gpu_enter(run->gpu);
+    for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
+        const tg_unit *unit = &l->units[grid->units[j]];
+        for (size_t i = 0; i < unit->piece_n; i++) {
+            size_t t = unit->pieces[i].tensor;
+            tg_gpu_copy(run->gpu, to[t], from[t], l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype));
+        }
+    }
+}

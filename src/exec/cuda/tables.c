@@ -1,0 +1,139 @@
+/* Makes the tables of kernels from a plan. */
+#include "exec/cuda/run.h"
+
+#include "exec/cuda/routes.h"
+#include "recipe/parts.h"
+
+/* Kernels know plan.h by these names. */
+_Static_assert((int)TG_GPU_ROUTE_LEADER == (int)TG_ROUTE_LEADER && (int)TG_GPU_ROUTE_SCALED == (int)TG_ROUTE_SCALED &&
+                   (int)TG_GPU_ROUTE_PLAIN == (int)TG_ROUTE_PLAIN,
+               "routes");
+_Static_assert((int)TG_GPU_AT_INDICES == (int)TG_AT_INDICES && (int)TG_GPU_VALUES_SIGNS == (int)TG_VALUES_SIGNS,
+               "kinds");
+_Static_assert((int)TG_GPU_SCALE_ONE == (int)TG_SCALE_ONE && (int)TG_GPU_SCALE_NONE == (int)TG_SCALE_NONE, "scales");
+
+/* Parameters that kernels use; parts in frames have no more. */
+static void take_params(double *out, size_t cap, const tg_part *part, const double *params)
+{
+    for (size_t i = 0; i < cap; i++) {
+        out[i] = i < part->param_n ? params[i] : 0;
+    }
+}
+
+void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_first)
+{
+    const tg_stages *s = &u->stages;
+    const tg_format *f = &u->format;
+    *out = (tg_gpu_unit){.lo = u->lo,
+                         .hi = u->hi,
+                         .flat_at = u->flat_at,
+                         .residual_at = u->residual_at,
+                         .planes = u->planes,
+                         .piece_first = piece_first,
+                         .piece_n = (uint32_t)u->unit->piece_n,
+                         .plain_len = f->plain_len,
+                         .base = f->base,
+                         .bucket_n = f->bucket_n,
+                         .side_len = f->side_len,
+                         .bin = f->bin,
+                         .header_len = f->header_len,
+                         .scale = f->scale,
+                         .gain = f->gain,
+                         .route = (uint8_t)u->route,
+                         .values = (uint8_t)u->values,
+                         .coordinates = (uint8_t)u->coordinates,
+                         .feedback = tg_part_id(&s->feedback->part),
+                         .select = tg_part_id(&s->select->part),
+                         .quantize = tg_part_id(&s->quantize->part),
+                         .index = tg_part_id(&s->index->part),
+                         .symbol = tg_part_id(&s->symbol->part),
+                         .coded = f->coded,
+                         .draws = f->draws,
+                         .presums = u->presums,
+                         .verbatim = u->verbatim};
+    if (f->base != 0) {
+        tg_digits g = tg_bits_group(f->base);
+        out->group_n = g.symbols;
+        out->group_bits = g.bits;
+    }
+    take_params(out->feedback_params, sizeof out->feedback_params / sizeof(double), &s->feedback->part,
+                s->feedback_params);
+    take_params(out->select_params, sizeof out->select_params / sizeof(double), &s->select->part, s->select_params);
+    take_params(out->quantize_params, sizeof out->quantize_params / sizeof(double), &s->quantize->part,
+                s->quantize_params);
+    take_params(out->symbol_params, sizeof out->symbol_params / sizeof(double), &s->symbol->part, s->symbol_params);
+}
+
+void tg_gpu_fill_pieces(tg_gpu_piece *out, const tg_layout *l)
+{
+    for (size_t i = 0; i < l->unit_n; i++) {
+        const tg_unit *unit = &l->units[i];
+        for (size_t p = 0; p < unit->piece_n; p++) {
+            const tg_piece *piece = &unit->pieces[p];
+            *out++ = (tg_gpu_piece){.at = piece->at,
+                                    .n = piece->n,
+                                    .tensor = (uint32_t)piece->tensor,
+                                    .dtype = (uint32_t)l->tensors[piece->tensor].dtype};
+        }
+    }
+}
+
+void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
+{
+    enum { LEAF = 1024 };
+    const tg_grid *grid = plan->grid;
+    uint32_t leaves = 0;
+    for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        const tg_chunk *chunk = &grid->chunks[i];
+        out[i] = (tg_gpu_chunk){.at = chunk->at,
+                                .element_at = plan->layout->units[chunk->unit].at + chunk->at,
+                                .unit = chunk->unit,
+                                .n = chunk->n,
+                                .leaf_at = leaves};
+        leaves += (chunk->n + LEAF - 1) / LEAF;
+    }
+}
+
+static tg_gpu_tile tile_of(const tg_plan *plan, uint32_t number, uint32_t from)
+{
+    const tg_chunk *chunk = &plan->grid->chunks[number];
+    const tg_unit *unit = &plan->layout->units[chunk->unit];
+    uint64_t at = chunk->at + from;
+    uint32_t n = chunk->n - from < TG_GPU_TILE ? chunk->n - from : TG_GPU_TILE;
+    const tg_piece *piece = tg_unit_piece(unit, at);
+    return (tg_gpu_tile){.chunk = number,
+                         .from = from,
+                         .n = n,
+                         .unit = chunk->unit,
+                         .piece = (uint32_t)(piece - plan->layout->storage.pieces),
+                         .is_whole = at + n <= piece->at + piece->n,
+                         .at = at};
+}
+
+uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
+{
+    const tg_grid *grid = plan->grid;
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        first[i] = n;
+        for (uint32_t from = 0; from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
+            if (out != NULL) {
+                out[n] = tile_of(plan, (uint32_t)i, from);
+            }
+        }
+    }
+    first[grid->first[grid->cells]] = n;
+    return n;
+}
+
+/* ---- what is lacking --------------------------------------------------------------------------------------------------- */
+
+const char *tg_gpu_lacks(const tg_gpu_unit *u)
+{
+    if (u->coordinates == TG_AT_LEADER || u->route == TG_ROUTE_LEADER) {
+        return "coords=shared of a selection by data";
+    }
+    const char *part = tg_gpu_quantize_lacks(u);
+    part = part != NULL ? part : tg_gpu_select_lacks(u);
+    return part != NULL ? part : tg_gpu_pack_lacks(u);
+}

@@ -1,0 +1,135 @@
+/* The plan as kernels see it: plain tables in device memory, written once when a plan is opened, and what one pass is given.
+ * C and CUDA C include it. */
+#ifndef TG_EXEC_CUDA_TABLES_H
+#define TG_EXEC_CUDA_TABLES_H
+
+#include "routes/view.h"
+
+#include <stdint.h>
+
+enum { TG_GPU_PARAMS = 12 }; /* of a part; more than any part in a frame has */
+
+/* Ids of parts (recipe/parts.def) that kernels distinguish. */
+enum { TG_GPU_FEEDBACK_NONE = 1, TG_GPU_FEEDBACK_EF, TG_GPU_FEEDBACK_MOMENTUM };
+enum {
+    TG_GPU_SELECT_ALL = 1,
+    TG_GPU_SELECT_TOPK,
+    TG_GPU_SELECT_THRESHOLD,
+    TG_GPU_SELECT_RANDOMK,
+    TG_GPU_SELECT_RANDOMBLOCK,
+    TG_GPU_SELECT_ADABINS
+};
+enum {
+    TG_GPU_FP32 = 1,
+    TG_GPU_FP16,
+    TG_GPU_BF16,
+    TG_GPU_SIGN,
+    TG_GPU_BINGRAD,
+    TG_GPU_ORQ,
+    TG_GPU_LINEAR,
+    TG_GPU_QSGD,
+    TG_GPU_TERNARY,
+    TG_GPU_NATURAL,
+    TG_GPU_FP8 = 12,
+    TG_GPU_FP4 = 13
+};
+enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
+enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS };
+
+/* A unit's plan (plan.h). */
+typedef struct tg_gpu_unit {
+    uint64_t lo, hi;      /* its part of the domain */
+    uint64_t flat_at;     /* of that part in the domain laid end to end */
+    uint64_t residual_at; /* of that part in the residual state; plane p is p * (hi - lo) further */
+    double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
+    uint32_t planes;
+    uint32_t piece_first, piece_n; /* in the table of pieces */
+    uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
+    uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
+    int32_t scale;                /* tg_scale_rule */
+    float gain;
+    uint8_t route, values, coordinates; /* tg_route_id, tg_value_kind, tg_coordinates */
+    uint8_t feedback, select, quantize, index, symbol;
+    uint8_t coded, draws, presums, verbatim;
+} tg_gpu_unit;
+
+/* The part of a unit that is in one tensor. */
+typedef struct tg_gpu_piece {
+    uint64_t at, n;
+    uint32_t tensor, dtype;
+} tg_gpu_piece;
+
+/* A chunk of the grid. */
+typedef struct tg_gpu_chunk {
+    uint64_t at;         /* of its first element in the unit */
+    uint64_t element_at; /* in all units laid end to end: where its part of arrays by element begins */
+    uint32_t unit, n;
+    uint32_t leaf_at; /* where its part of `magnitudes` begins */
+    uint32_t zero;
+} tg_gpu_chunk;
+
+#define TG_GPU_TILE 4096u /* elements */
+
+/* A tile of a chunk: what one block takes in passes over all elements. */
+typedef struct tg_gpu_tile {
+    uint32_t chunk, from;
+    uint32_t n, unit;
+    uint32_t piece;    /* of the unit, in the table of pieces, that its first element is in */
+    uint32_t is_whole; /* all elements are in that piece */
+    uint64_t at;       /* of its first element in the unit */
+} tg_gpu_tile;
+
+/* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
+typedef struct tg_gpu_verdict {
+    uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
+    uint32_t bad_chunk;  /* 2^32 - 1 less the number of the first chunk that is damaged; likewise */
+    uint32_t bad_residual; /* likewise the first tensor of which gradient + residual, or the next residual, overflows */
+    uint32_t overflows;    /* an average of finite values is not finite */
+} tg_gpu_verdict;
+
+/* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
+typedef struct tg_gpu_space {
+    uint8_t *symbols;    /* one a value, of 1 byte, or of 2 if base > 256; those of a chunk begin at 2 * element_at */
+    float *values;       /* selected values of sparse chunks; those of a chunk begin at element_at */
+    uint32_t *positions; /* their coordinates in the chunk, ascending; likewise */
+    uint8_t *words;      /* words that are coded or decoded; those of a chunk begin at 4 * element_at */
+    tg_view *views;      /* of each chunk */
+    uint8_t **out;       /* where each chunk is written */
+    double *magnitudes;  /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
+    float *scales;       /* of each unit */
+    float *clips;        /* of each unit: the factor that bounds the norm of its gradient */
+    uint32_t *overflows; /* of each chunk: whether an average is not finite */
+    float *sums;         /* one an element of the domain, while bodies are summed */
+    uint8_t *slots;      /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
+    uint64_t slot_len;
+    uint32_t slot_n;
+} tg_gpu_space;
+
+/* What all kernels of a pass are given, by value. Chunks are numbered in the grid; a launch covers [first, first + chunk_n). */
+typedef struct tg_gpu_pass {
+    const tg_gpu_unit *units;
+    const tg_gpu_piece *pieces;
+    const tg_gpu_chunk *chunks;
+    uint32_t first, chunk_n;
+    const tg_gpu_tile *tiles; /* of these chunks */
+    uint32_t tile_n;
+    uint32_t packs;   /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
+                         for units with `coded`; 0: not known */
+
+    const void *const *grads; /* the source: by tensor, or the domain laid end to end */
+    const float *flat;
+    float *const *added; /* where values of a body are added: to tensors; NULL: to space.sums */
+    const float *now;    /* residual state */
+    float *next;
+
+    tg_gpu_space space;
+    tg_gpu_verdict *verdict;
+    uint64_t seed, step;
+    uint32_t rank;
+    uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
+    uint8_t nonfinite; /* tg_nonfinite */
+    uint8_t is_answer, has_values;
+    void *stream;
+} tg_gpu_pass;
+
+#endif

@@ -1,0 +1,195 @@
+/* The write pass: chunks through their kernels, then to their places in the body.
+ *
+ * Bodies whose lengths are known beforehand are written in place, and nobody waits: lengths are computed on the host, and a refusal
+ * is asked for later. Other chunks are written aside, each with space for its bound, and copied together by the device, which then
+ * tells their lengths. */
+#include "exec/cuda/run.h"
+
+#include "kernels/hash.h"
+
+#include <string.h>
+
+enum { ALIGN = 16 };
+
+static bool are_known(const tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to)
+{
+    bool known = true;
+    for (uint32_t s = from; s < to && known; s++) {
+        uint64_t len = 0;
+        known = tg_body_len(&len, plan, s, run->work->known_n);
+    }
+    return known;
+}
+
+/* Where chunks of the cells are written. Returns whether the device has the same places from an earlier pass. */
+static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
+                         bool in_place)
+{
+    const tg_grid *grid = plan->grid;
+    const tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[from], n = grid->first[to] - first;
+    uint8_t *aside = w->staging;
+    for (uint32_t s = from; s < to; s++) {
+        uint8_t *at = bodies[s - from].bytes;
+        for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
+            w->places[i] = in_place ? at : aside;
+            at += in_place ? tg_gpu_chunk_len(plan, &grid->chunks[i], w->known_n[i]) : 0;
+            aside += in_place ? 0 : (tg_chunk_bound(plan, &grid->chunks[i]) + ALIGN - 1) / ALIGN * ALIGN;
+        }
+    }
+    bool same = memcmp((uint8_t *const *)w->out.host + first, w->places + first, n * sizeof *w->places) == 0;
+    tg_gpu_upload(run, &w->out, w->places + first, first, n, sizeof *w->places);
+    return same;
+}
+
+/* All kernels, in the order that kernels.h gives. */
+static void encode(const tg_gpu_pass *p, tg_run *run)
+{
+    const tg_gpu_workspace *w = run->work;
+    const tg_gpu_uses *uses = &run->uses;
+    if (uses->plain) {
+        tg_gpu_encode_plain(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_quantize_dense(p);
+    }
+    if (uses->sparse) {
+        tg_gpu_select_sparse(p, &run->selection, w->maxima);
+        tg_gpu_lay_out_sparse(p);
+        tg_gpu_encode_values(p);
+        tg_gpu_quantize_values(p);
+    }
+    if (uses->symbols) {
+        tg_gpu_pack_symbols(p, w->scratch);
+    }
+    if (uses->words) {
+        tg_gpu_pack_words(p, w->scratch);
+    }
+    if (uses->scales) {
+        tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+    }
+    if (uses->sparse) {
+        tg_gpu_write_indices(p);
+    }
+}
+
+/* ---- lengths and statistics ------------------------------------------------------------------------------------------------ */
+
+/* The view of a chunk whose length is known. */
+static tg_view known_view(const tg_plan *plan, const tg_chunk *chunk, uint32_t known_n)
+{
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    uint32_t count = u->coordinates == TG_AT_EVERY ? chunk->n : known_n;
+    if (u->route == TG_ROUTE_NONE) {
+        return (tg_view){0};
+    }
+    uint64_t len = tg_gpu_chunk_len(plan, chunk, known_n);
+    uint64_t side_len = tg_side_len(&u->format, count);
+    return (tg_view){.symbols = side_len, .indices = len, .len = (uint32_t)len, .count = count};
+}
+
+/* Lengths of bodies; views of chunks stay on the host, for statistics. */
+static void measure_bodies(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to, bool known)
+{
+    const tg_grid *grid = plan->grid;
+    tg_gpu_workspace *w = run->work;
+    const tg_view *views = w->written.host;
+    for (uint32_t s = from; s < to; s++) {
+        tg_body *body = &bodies[s - from];
+        body->len = body->payload_len = 0;
+        for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
+            tg_view v = known ? known_view(plan, &grid->chunks[i], w->known_n[i]) : views[i];
+            body->len += v.len;
+            body->payload_len += (size_t)(v.indices - v.side) + v.index_len;
+            if ((plan->holds & TG_HAS_VALUES) != 0) {
+                tg_gpu_note_chunk(run, grid->chunks[i].unit, &v, ((const uint64_t *)w->sides.host)[i]);
+            }
+        }
+    }
+}
+
+static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
+{
+    const tg_grid *grid = plan->grid;
+    for (size_t i = grid->unit_first[group]; (plan->holds & TG_HAS_VALUES) != 0 && i < grid->unit_first[group + 1];
+         i++) {
+        run->stats[grid->units[i]] = (tg_unit_stats){0};
+    }
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
+
+/* Moves and hashes chunks, cell by cell. */
+static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
+                         bool in_place)
+{
+    tg_gpu_workspace *w = run->work;
+    for (uint32_t s = from; s < to; s++) {
+        tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
+        cell.space.views = w->written.device;
+        if (!in_place) {
+            tg_gpu_place_chunks(&cell);
+            tg_gpu_spans_of(&cell, w->written_spans, bodies[s - from].bytes);
+            tg_gpu_move(&cell, w->written_spans);
+        }
+        tg_gpu_hash_chunks(run, s, w->written_spans);
+    }
+}
+
+tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
+                       const tg_source *source, tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[from], end = grid->first[to];
+    bool known = are_known(run, plan, from, to);
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, first, end);
+    tg_gpu_clear_verdict(run);
+    w->held = NULL;
+    p.space.views = w->written.device;
+    p.flat = source->flat;
+    p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
+    bool same_places = place_chunks(run, plan, bodies, from, to, known);
+    bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws;
+    if (!is_laid_out) {
+        tg_gpu_start_views(&p);
+    }
+    encode(&p, run);
+    if (!is_laid_out || run->uses.fits) {
+        tg_gpu_end_chunks(&p, w->sides.device, w->written_spans);
+    }
+    gather_cells(run, plan, bodies, from, to, known);
+    w->laid_out = known ? run : NULL;
+    w->is_refusal_open = known;
+    if (!known || run->uses.fits) {
+        tg_gpu_verdict verdict;
+        tg_gpu_download(run, &w->written, first, end - first, sizeof(tg_view));
+        tg_gpu_download(run, &w->sides, first, end - first, sizeof(uint64_t));
+        TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+        TG_TRY(tg_gpu_refuse(run, &verdict, source, why));
+    }
+    clear_stats(run, plan, from / grid->slices);
+    measure_bodies(bodies, run, plan, from, to, known);
+    return TG_OK;
+}
+
+void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
+                 const uint8_t *front, size_t front_len)
+{
+    const tg_grid *grid = plan->grid;
+    uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + cell;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_copy(run->gpu, frame, front, front_len);
+    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(1 + grid->first[cell + 1] - grid->first[cell]),
+                      tg_hash(front, front_len), run->gpu->stream);
+}
+
+tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why)
+{
+    tg_gpu_verdict verdict;
+    if (!run->work->is_refusal_open || run->plan->nonfinite != TG_NONFINITE_ERROR) {
+        return TG_OK; /* nothing is ever refused, or write has asked */
+    }
+    TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+    return tg_gpu_refuse(run, &verdict, source, why);
+}
