@@ -5,7 +5,6 @@
 
 #include "base/part.h"
 #include "kernels/digits.h"
-#include "kernels/digits.h"
 
 #include <stdint.h>
 

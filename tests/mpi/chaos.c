@@ -248,8 +248,7 @@ static void open_job(job *j, uint64_t seed)
     opt.group_of = group_of;
     for (size_t t = 0; t < TENSOR_N; t++) {
         static const char *const names[TENSOR_N] = {"a", "b", "c", "d", "e", "f"};
-        tensors[t] =
-            (tg_tensor){.name = names[t], .kind = TG_DENSE, .dtype = TG_FP32, .dims = &lens[t], .dim_n = 1};
+        tensors[t] = (tg_tensor){.name = names[t], .kind = TG_DENSE, .dtype = TG_FP32, .dims = &lens[t], .dim_n = 1};
         j->grads[t] = calloc(lens[t], sizeof(float));
         j->kept[t] = calloc(lens[t], sizeof(float));
         HOLDS(j->grads[t] != NULL && j->kept[t] != NULL);

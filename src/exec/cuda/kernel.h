@@ -6,12 +6,12 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 /* A grid of no blocks is nothing to do; CUDA would call it an error. */
-#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                              \
-    do {                                                                                             \
-        unsigned tg_blocks = (unsigned)(blocks);                                                     \
-        if (tg_blocks > 0) {                                                                         \
-            kernel<<<tg_blocks, (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__);      \
-        }                                                                                            \
+#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                         \
+    do {                                                                                        \
+        unsigned tg_blocks = (unsigned)(blocks);                                                \
+        if (tg_blocks > 0) {                                                                    \
+            kernel<<<tg_blocks, (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__); \
+        }                                                                                       \
     } while (0)
 #else
 #include "exec/cuda/emulate/cuda.h"
@@ -34,14 +34,14 @@
 
 /* What GPUs before compute capability 8.0 do not have. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#define TG_REDUCE(name, better)                                                               \
-    __device__ static __forceinline__ unsigned name(unsigned mask, unsigned value)             \
-    {                                                                                          \
-        for (int half = 16; half > 0; half /= 2) {                                             \
-            unsigned other = __shfl_xor_sync(mask, value, half);                               \
-            value = better;                                                                    \
-        }                                                                                      \
-        return value;                                                                          \
+#define TG_REDUCE(name, better)                                                    \
+    __device__ static __forceinline__ unsigned name(unsigned mask, unsigned value) \
+    {                                                                              \
+        for (int half = 16; half > 0; half /= 2) {                                 \
+            unsigned other = __shfl_xor_sync(mask, value, half);                   \
+            value = better;                                                        \
+        }                                                                          \
+        return value;                                                              \
     }
 TG_REDUCE(__reduce_add_sync, value + other)
 TG_REDUCE(__reduce_max_sync, value > other ? value : other)

@@ -135,7 +135,11 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
-    TG_TRY(tg_gpu_acquire(&w->leaves, gpu, (chunks + 1) * (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) * sizeof *w->leaves, why));
+    TG_TRY(tg_gpu_acquire(&w->leaves, gpu,
+                          (chunks + 1) *
+                              (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) *
+                              sizeof *w->leaves,
+                          why));
     TG_TRY(tg_acquire(&w->drawn, &run->allocator, run->plan->grid->groups, sizeof *w->drawn, why));
     TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
@@ -152,7 +156,7 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
                             w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
                             w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-                            w->written_spans,   w->norms,         w->ones,           w->space.slots};
+                            w->written_spans,   w->norms,         w->ones,         w->space.slots};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }

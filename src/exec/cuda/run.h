@@ -25,9 +25,9 @@ typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
     bool fits; /* statistics need what travels beside values */
     bool coded;
-    uint32_t kinds; /* of quantizers */
+    uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
-    uint32_t packs; /* of symbols and words */
+    uint32_t packs;    /* of symbols and words */
 } tg_gpu_uses;
 
 enum { TG_GPU_FRONT = 48, TG_GPU_CHECKSUM = 8 }; /* bytes of a frame that are fetched ahead: the first, and the last */
@@ -64,11 +64,11 @@ typedef struct tg_gpu_workspace {
     double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
     uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
-    uint64_t step;           /* that is encoded or decoded */
-    tg_gpu_drawn *drawn;     /* host: of each group */
+    uint64_t step;            /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;      /* host: of each group */
     const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
     const void *usable_frame; /* likewise of the frame that was written last */
-    const uint8_t *held;     /* the body whose symbols and coordinates are in space; NULL: none */
+    const uint8_t *held;      /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
 

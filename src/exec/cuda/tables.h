@@ -113,7 +113,8 @@ typedef struct tg_gpu_pass {
     uint32_t first, chunk_n;
     const tg_gpu_tile *tiles; /* of these chunks */
     uint32_t tile_n;
-    uint32_t packs;   /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
+    uint32_t
+        packs; /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
                          for units with `coded`; 0: not known */
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
