@@ -6,7 +6,7 @@
 #ifndef TERSEGRAD_CUDA_H
 #define TERSEGRAD_CUDA_H
 
-#include "tersegrad/tersegrad.h"
+#include <tersegrad/tersegrad.h>
 
 #ifdef __cplusplus
 extern "C" {
