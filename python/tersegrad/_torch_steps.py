@@ -4,22 +4,22 @@ Steps is the base of State (gradients come in buckets) and Reducer (gradients ar
 """
 
 import atexit
-import collections
 import math
+import operator
 import time
-from typing import Any, Callable, Counter, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ._exchange import Exchange, Flight
-from ._library import Error, Rules, TensorSpec, canonical
+from ._library import Error, Meter, Rules, TensorSpec, canonical
 from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
 _FORMAT = 1  # of state_dict
-_COUNTS = ("steps", "logical", "dense", "payload", "header", "received", "between", "seconds", "encode_seconds", "decode_seconds",
-           "wire_seconds", "wait_seconds", "exposed_seconds")
-GROUP_LEN = 16 << 20  # bytes of gradients that are encoded and sent together
+_COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
+GROUP_LEN = 16 << 20   # bytes of gradients that are encoded and sent together
+SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap gains there is less than a group's messages cost
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 
@@ -44,7 +44,7 @@ class Steps:
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: int = GROUP_LEN) -> None:
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None) -> None:
         self._group = check_group(process_group)
         self._link = TorchLink(self._group)
         self.rank, self.world = self._link.rank, self._link.world
@@ -68,8 +68,8 @@ class Steps:
         self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
         self._factor = 1.0     # by which gradients are scaled in this step
         self._failure: Optional[Error] = None  # one that is for good
-        self._last: Dict[str, Any] = {}
-        self._total: Counter[str] = collections.Counter()
+        self._last: List[float] = [0] * len(_COUNTS)
+        self._total = self._last
         self._begin()
         if summary and self.rank == 0:
             atexit.register(lambda: print(self.summary(), flush=True))
@@ -142,6 +142,9 @@ class Steps:
             recipe, exchange = self.recipe, self._options["exchange"]
             if self._loaded is not None:
                 recipe, exchange, _ = self._loaded
+            if self._options["group_len"] is None:
+                len_of = sum(gradient.numel() * gradient.element_size() for gradient in gradients.values())
+                self._options["group_len"] = GROUP_LEN if len_of > SMALL_LEN else 0
             made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
             if self._loaded is not None:
                 self._apply(made, self._loaded[2])
@@ -250,14 +253,24 @@ class Steps:
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
     def _count(self, seconds: float) -> None:
-        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds, **self._made().times())
-        self._total.update(last)
-        self._last = last
+        meter = self._made().last()
+        if not self._flying_now().overlaps:
+            meter.exposed_ns = int(1e9 * seconds)  # all of it, also what was done before the library was waiting
+        self._last = [*(getattr(meter, name) for name in _COUNTS[:-1]), seconds]
+        self._total = list(map(operator.add, self._total, self._last))
         if self._writer is not None:
-            sent = last["payload"] + last["header"]
+            last = self._named(self._last)
+            sent = last["sent"]
             for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
                                 ("ratio", last["dense"] / sent if sent else 1.0)):
                 self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
+
+    def _named(self, counts: Sequence[float]) -> Dict[str, Any]:
+        """Counts, as stats() returns them."""
+        out = {name[:-len("ns")] + "seconds" if name.endswith("_ns") else name: count * 1e-9 if name.endswith("_ns") else count
+               for name, count in zip(_COUNTS, counts)}
+        sent = out["payload"] + out["header"]
+        return dict(out, sent=sent, ratio=out["dense"] / sent if sent else 1.0)
 
     def stats(self) -> Dict[str, Any]:
         """What steps took, on this rank.
@@ -266,14 +279,11 @@ class Steps:
         an uncompressed all-reduce would send), "payload" and "header", their sum "sent", "received", and "between" (sent to other
         hosts); "ratio" (dense / sent); "seconds". Times that overlap with the backward pass and with each other are
         "encode_seconds", "decode_seconds", "wire_seconds" (operations under way) and "wait_seconds" (gradients that were ready
-        and not yet encoded); "exposed_seconds" is what was left after the last gradient was ready. "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
-        names. A hook that has never been called has 0 steps in "total".
+        and not yet encoded); "exposed_seconds" is what was left after the last gradient was ready. "tensors" is {name: {"bytes",
+        "entries", "recipe"}} of the last step; "recipe" and "exchange" are names. A hook that has never been called has 0 steps in "total".
         """
         out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
-        for name, counts in (("last", self._last), ("total", self._total)):
-            counts = {key: counts.get(key, 0) for key in _COUNTS}
-            sent = counts["payload"] + counts["header"]
-            out[name] = dict(counts, sent=sent, ratio=counts["dense"] / sent if sent else 1.0)
+        out["last"], out["total"] = self._named(self._last), self._named(self._total)
         if self._exchange is not None:
             out["exchange"] = self._exchange.name
             for t, tensor in enumerate(self._exchange.tensors):
