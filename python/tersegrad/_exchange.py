@@ -33,6 +33,9 @@ class Exchange:
     def group_n(self) -> int:
         return int(lib.tg_exchange_groups(self.handle))
 
+    def group_of(self, tensor: int) -> int:
+        return int(lib.tg_exchange_group(self.handle, tensor))
+
     @property
     def name(self) -> str:
         return str(lib.tg_exchange_name(self.handle).decode())

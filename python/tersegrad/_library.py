@@ -147,6 +147,7 @@ _PLAIN: Dict[str, Any] = {
     "tg_exchange_recipe": (c_char_p, [_exchange, c_size_t]),
     "tg_exchange_meter": (None, [_exchange, POINTER(Meter), POINTER(Meter)]),
     "tg_exchange_groups": (c_size_t, [_exchange]),
+    "tg_exchange_group": (c_size_t, [_exchange, c_size_t]),
     "tg_state_len": (c_size_t, [_exchange]),
     "tg_reducer_free": (None, [_reducer]),
 }

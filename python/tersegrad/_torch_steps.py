@@ -1,6 +1,6 @@
 """The steps of an exchange in PyTorch: checks of the gradients, changes of recipe, statistics and checkpoints.
 
-Steps is the base of State (gradients come in buckets) and Reducer (gradients are the .grad of parameters), in torch.py.
+Steps is the base of State (gradients come in buckets; torch.py) and Reducer (gradients are the .grad of parameters; _torch_reducer.py).
 """
 
 import atexit
@@ -24,7 +24,7 @@ SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 
 
-def _flat(gradient: torch.Tensor) -> torch.Tensor:
+def flat(gradient: torch.Tensor) -> torch.Tensor:
     """A view of a dense gradient in the order in which it lies in memory, which is what the library sees."""
     return gradient.as_strided((gradient.numel(),), (1,))
 
@@ -205,8 +205,9 @@ class Steps:
             try:
                 end()
             except Error as error:
-                if error.code != "LINK":  # it has failed on all ranks, and all come here
-                    self._link.agree(sentence(trouble))
+                if error.code == "LINK":
+                    raise error from trouble
+                self._link.agree(sentence(trouble))  # it has failed on all ranks, and all come here
                 raise trouble or error
         except Error as error:
             self._note_failure(error)
@@ -239,7 +240,7 @@ class Steps:
         if trouble is not None:  # without addresses the step fails on all ranks
             self._flying().reduce(self.step, [0] * len(self._parameters))
             raise trouble
-        own = [_flat(gradients[parameter]) for parameter in self._parameters]
+        own = [flat(gradients[parameter]) for parameter in self._parameters]
         changed = own
         if self._factor != 1:
             changed = [gradient / self._factor for gradient in own]

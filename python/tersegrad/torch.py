@@ -25,15 +25,15 @@ import queue
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed
 
 from ._exchange import close_flights, numbers
-from ._library import Error, Rules, pointers
+from ._library import Error, pointers
 from ._torch_link import TorchLink, waiters
-from ._torch_model import describe, describe_list
+from ._torch_reducer import Reducer
 from ._torch_steps import Gradients, Steps, sentence
 from .workers import Workers
 
@@ -307,45 +307,3 @@ class State(Steps):
 def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For DistributedDataParallel.register_comm_hook(State(...), hook): averages the gradients of all buckets in place."""
     return state._collect(bucket)
-
-
-class Reducer(Steps):
-    """For loops without DistributedDataParallel: reduce() after backward() makes every .grad the average over all ranks.
-
-    `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters must have the same values on
-    all ranks at first. Options are those of State.
-    """
-
-    def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
-                 seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
-                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None) -> None:
-        super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
-                         nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
-                         summary=summary, writer=writer, group_len=group_len)
-        self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
-
-    @torch.no_grad()
-    def reduce(self) -> None:
-        """One step: every .grad becomes the average, in place; one that is None counts as zeros and is a tensor afterwards.
-        Raises Error, on all ranks and with no gradient changed, if any rank cannot take part."""
-        gradients: Gradients = {}
-        copies: List[torch.nn.Parameter] = []
-        missing: List[torch.nn.Parameter] = []
-        for parameter in self._described or ():
-            if not parameter.requires_grad:
-                continue
-            if parameter.grad is None:
-                gradients[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-                missing.append(parameter)
-                continue
-            gradients[parameter] = parameter.grad
-            if parameter.grad.layout == torch.strided and not parameter.grad.is_contiguous():
-                gradients[parameter] = parameter.grad.contiguous()
-                copies.append(parameter)
-        self._reduce(gradients)
-        for parameter in copies:
-            if parameter.grad is not None:
-                parameter.grad.copy_(gradients[parameter])
-        for parameter in missing:
-            parameter.grad = gradients[parameter]

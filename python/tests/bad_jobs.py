@@ -291,3 +291,56 @@ def two_models(rank, world, together, other, bucket_cap_mb):
             loss_of(second, 0, rank).backward()
     finally:
         state.check()
+
+
+def misuse(rank, world, what, group_len, timeout=None):
+    """Gradients that a Reducer sends while others are computed, and what one rank must not do meanwhile. The step that fails is
+    repeated; returns what was raised, whether it changed anything, and the weights."""
+    group = None if timeout is None else dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1", group_len=group_len, process_group=group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step, raised, same, breaks = 0, [], True, False
+
+    def fail(gradient):
+        if breaks:
+            if what == "death":
+                os._exit(0)
+            if what == "stop":
+                time.sleep(2 * timeout)
+            raise Broken
+    model[0].weight.register_hook(fail)
+    while step < 5:
+        model.zero_grad()
+        bad = step == 3 and rank == 1 and not raised
+        breaks = bad and what in ("death", "stop", "broken off")
+        loss = loss_of(model, step, rank)
+        try:
+            if bad and what == "nan":
+                loss = loss * float("nan")
+            loss.backward()
+            if bad and what == "twice":
+                loss_of(model, step, rank).backward()
+            elif bad and what == "changed":
+                model[4].weight.grad.mul_(2)
+            elif bad and what == "replaced":
+                model[4].weight.grad = torch.ones_like(model[4].weight)
+            elif bad and what == "none":
+                model[4].weight.grad = None
+        except Broken:
+            raised.append("broken")
+            reducer.discard()
+            continue
+        own = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        try:
+            reducer.reduce()
+        except Exception as error:
+            if reducer._link.failed is not None:
+                raise
+            raised.append(str(error))
+            after = [p.grad for p in model.parameters() if p.grad is not None]
+            same = same and all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(own, after))
+            continue
+        optimizer.step()
+        step += 1
+    return {"raised": raised, "same": same, "digest": digest(weights_of(model)), "step": reducer.step}

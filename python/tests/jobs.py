@@ -62,6 +62,25 @@ def average(rank, world, recipe, dtype="float32"):
     return {"expected": (sum(all_of) / world).tolist(), "got": got.tolist(), "kinds": [t[2] for t in reducer._exchange.tensors]}
 
 
+def plain(rank, world, recipe, steps=5, model="mlp", accumulate=1, **options):
+    """Trains without DistributedDataParallel; also returns how many groups were under way before reduce()."""
+    model = make_model(model)
+    reducer = Reducer(model, recipe, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    early = 0
+    for step in range(steps):
+        model.zero_grad(set_to_none=step % 2 == 0)
+        for part in range(accumulate - 1):
+            with reducer.no_sync():
+                loss_of(model, 100 + accumulate * step + part, rank).backward()
+        loss_of(model, step, rank).backward()
+        early += len(reducer._now.reported)
+        reducer.reduce()
+        optimizer.step()
+    return {"digest": digest(weights_of(model)), "early": early, "groups": reducer._exchange.group_n, "weights": weights_of(model).tolist(),
+            "stats": reducer.stats()}
+
+
 def strided(rank, world):
     """Gradients that do not lie in rows, and parameters without a module."""
     p, q = nn.Parameter(torch.zeros(6, 4)), nn.Parameter(torch.zeros(3))
