@@ -232,7 +232,7 @@ class TorchLink:
         """Chooses what messages travel over, with all ranks. The setup is not counted as sent."""
         sent_len = self.struct.sent_len
         self._wire = self._gloo
-        self._wire = _mesh.connect(self.rank, self._gather, _timeout_of(self.group)) or self._gloo
+        self._wire = _mesh.connect(self.rank, self.gather, _timeout_of(self.group)) or self._gloo
         self.struct.sent_len = sent_len
 
     def _wait(self, works: _Works) -> None:
@@ -260,7 +260,7 @@ class TorchLink:
     def agree(self, trouble: Optional[str]) -> None:
         """Tells all ranks the trouble of each, None if it has none. Raises that of the first rank that has one, unless this
         rank has one of its own."""
-        for rank, text in enumerate(self._gather((trouble or "").encode())):
+        for rank, text in enumerate(self.gather((trouble or "").encode())):
             if text and not trouble:
                 raise Error(f"rank {rank}: {text}", "PEER")
 
@@ -280,7 +280,7 @@ class TorchLink:
         self._compares = False
         return self._facts, self._post(self._facts.sends, self._facts.recvs, _FACTS_TAG)
 
-    def _gather(self, text: bytes) -> List[str]:
+    def gather(self, text: bytes) -> List[str]:
         """The first bytes of the texts of all ranks."""
         own = bytearray(text[:_TEXT_LEN].ljust(_TEXT_LEN, b"\0"))
         heard = [bytearray(0 if p == self.rank else _TEXT_LEN) for p in range(self.world)]
@@ -293,7 +293,7 @@ class TorchLink:
         rank = facts.differs()
         if rank is None:
             return
-        texts = self._gather(facts.text.encode())
+        texts = self.gather(facts.text.encode())
         sentence = f"rank {rank} goes on with another setup than rank 0"
         for first, second in zip(texts[0].splitlines(), texts[rank].splitlines()):
             if first != second:

@@ -17,6 +17,7 @@ import torch
 
 from ._exchange import Exchange, numbers
 from ._library import Error, Rules, pointers
+from ._torch_hosts import Hosts
 from ._torch_model import describe, describe_list
 from ._torch_steps import Gradients, Steps, flat
 
@@ -63,10 +64,11 @@ class Reducer(Steps):
     def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
                  seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, overlap: bool = True) -> None:
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat",
+                 overlap: bool = True) -> None:
         super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
                          nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
-                         summary=summary, writer=writer, group_len=group_len)
+                         summary=summary, writer=writer, group_len=group_len, hosts=hosts)
         self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
         self._now = _Pass()
         self._syncs = True

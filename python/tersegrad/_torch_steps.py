@@ -13,6 +13,7 @@ import torch
 
 from ._exchange import Exchange, Flight
 from ._library import Error, Meter, Rules, TensorSpec, canonical
+from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
 from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
@@ -44,7 +45,7 @@ class Steps:
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None) -> None:
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat") -> None:
         self._group = check_group(process_group)
         self._link = TorchLink(self._group)
         self.rank, self.world = self._link.rank, self._link.world
@@ -54,7 +55,8 @@ class Steps:
             nonfinite = "error" if scaler is None else "pass"
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
                                          "exchange": exchange, "threads": threads, "verify_every": verify_every,
-                                         "group_len": group_len}
+                                         "group_len": group_len, "host_size": given_size(hosts)}
+        self._hosts = hosts
         self._scaler = scaler
         self._writer = writer
         self._schedule: Optional[Callable[[int], Optional[str]]] = None
@@ -135,9 +137,11 @@ class Steps:
 
     def _start(self, gradients: Gradients, trouble: Optional[Exception]) -> None:
         """Makes the exchange; all ranks end up with one, or all raise."""
+        told = [text.splitlines() for text in self._link.gather(f"{self._hosts}\n{own_name()}".encode())]
         try:
             if trouble is not None:
                 raise trouble
+            self._find_hosts([hosts for hosts, _ in told], [name for _, name in told])
             tensors = self._tensors(gradients)
             recipe, exchange = self.recipe, self._options["exchange"]
             if self._loaded is not None:
@@ -147,7 +151,7 @@ class Steps:
                 self._options["group_len"] = GROUP_LEN if len_of > SMALL_LEN else 0
             made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
             if self._loaded is not None:
-                self._apply(made, self._loaded[2])
+                self._apply(made, self._fitting(self._loaded[2]))
             if (recipe, exchange) != (self.recipe, self._options["exchange"]):
                 made = self._followed(made, self.recipe, self._options["exchange"])
         except Exception as error:
@@ -157,6 +161,14 @@ class Steps:
         made.handshake(self._link.struct, {"recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
                                            "nonfinite": self._options["nonfinite"]})
         self._exchange, self._loaded = made, None
+
+    def _find_hosts(self, options: List[str], names: List[str]) -> None:
+        """By what all ranks have said."""
+        for rank, option in enumerate(options):
+            if option != options[0]:
+                raise Error(f"rank {rank} has hosts '{option}', but rank 0 has '{options[0]}'", "MISMATCH")
+        if self._options["host_size"] is None:
+            self._options["host_size"] = 0 if learns(self.recipe, self._options["rules"]) else common_size(names)
 
     def _flying(self) -> Flight:
         """The flight of the exchange, for its next step."""
@@ -298,7 +310,8 @@ class Steps:
         if self._exchange is None or steps == 0:
             return f"tersegrad: {self.recipe}: no step was reduced; was the hook registered, and backward() called?"
         name = self._exchange.name
-        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks, {total['steps']} steps: "
+        size = self._options["host_size"]
+        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks{f' in hosts of {size}' if size else ''}, {total['steps']} steps: "
                 f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
                 f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step: "
                 f"encoding {1000 * total['encode_seconds'] / steps:.1f}, decoding {1000 * total['decode_seconds'] / steps:.1f}, "
@@ -361,7 +374,8 @@ class Steps:
             states = self._loaded[2]
             return states[0] if len(states) == 1 else states
         state: Dict[str, Any] = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
-                 "world": self.world, "rank": self.rank, "step": self.step, "tensors": None, "state": None, "owed": None}
+                 "world": self.world, "host_size": self._options["host_size"], "rank": self.rank, "step": self.step, "tensors": None,
+                 "state": None, "owed": None}
         if self._exchange is not None:
             state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
             state["state"] = torch.frombuffer(bytearray(self._exchange.save()), dtype=torch.uint8)
@@ -370,7 +384,7 @@ class Steps:
 
     def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
         """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
-        of ranks, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
+        of ranks or hosts, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
         self._settle()
         states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
@@ -384,14 +398,8 @@ class Steps:
             if each["step"] != first["step"]:
                 raise Error(f"the states of ranks {first['rank']} and {each['rank']} were saved before steps "
                             f"{first['step']} and {each['step']}", "MISMATCH")
-        if first["world"] == self.world:
-            own = [each for each in states if each["rank"] == self.rank]
-            if not own:
-                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
-            states = own
-        elif sorted(each["rank"] for each in states) != list(range(first["world"])):
-            raise Error(f"the state is of a world of {first['world']} ranks, and this one has {self.world}; to go on with "
-                        f"another number, give the list of all {first['world']} states", "MISMATCH")
+        if self._options["host_size"] is not None:  # else it is found at the first step
+            states = self._fitting(states)
         if self._exchange is None:
             self._loaded = self.recipe, self._options["exchange"], states
         else:
@@ -399,6 +407,22 @@ class Steps:
             self._apply(fresh, states)
             self._exchange = fresh
         self.step = first["step"]
+
+    def _fitting(self, states: List[Any]) -> List[Any]:
+        """This rank's state if it is enough, else those of all old ranks; raises Error if some are not there."""
+        first, size = states[0], self._options["host_size"]
+        saved = first.get("host_size") or 0
+        if first["world"] == self.world and saved == size:
+            own = [each for each in states if each["rank"] == self.rank]
+            if not own:
+                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
+            return own
+        if sorted(each["rank"] for each in states) != list(range(first["world"])):
+            def shape(world: int, size: int) -> str:
+                return f"{world} ranks" + (f" in hosts of {size}" if size else "")
+            raise Error(f"the state is of a world of {shape(first['world'], saved)}, and this one has {shape(self.world, size)}; to go on with "
+                        f"another number, give the list of all {first['world']} states", "MISMATCH")
+        return states
 
     def _apply(self, exchange: Exchange, states: Sequence[Mapping[str, Any]]) -> None:
         """Puts states into an exchange that is new, or raises and leaves everything as it was."""

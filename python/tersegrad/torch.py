@@ -147,6 +147,8 @@ class State(Steps):
     writer         an object with add_scalar, such as a SummaryWriter
     group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
                    is 16 MiB, and 0 for models of up to 4 MiB
+    hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
+                   ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
 
     Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
     """

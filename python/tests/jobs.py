@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersegrad
 from tersegrad.torch import Reducer, State, hook
 
-from models import Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
+from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
 
 
 def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, **ddp_options):
@@ -79,6 +79,67 @@ def plain(rank, world, recipe, steps=5, model="mlp", accumulate=1, **options):
         optimizer.step()
     return {"digest": digest(weights_of(model)), "early": early, "groups": reducer._exchange.group_n, "weights": weights_of(model).tolist(),
             "stats": reducer.stats()}
+
+
+def hosts(rank, world, recipe, hosts, fold=1, nodes=None, folder=None, load=None, steps=4):
+    """Gradients of world * fold ranks, of which this one has the mean of `fold`; returns averages and bytes. `nodes` is the node of each rank
+    by torchrun. Goes on from the states of `load` old ranks, and saves its own."""
+    model = make_model("mlp")
+    named = {} if nodes is None else {"GROUP_RANK": str(nodes[rank]), "LOCAL_WORLD_SIZE": "1"}
+    with mock.patch.dict(os.environ, named):
+        reducer = Reducer(model, recipe, hosts=hosts, group_len=3000, verify_every=2)
+        if load is not None:
+            states = [torch.load(f"{folder}/{r}") for r in range(load)]
+            reducer.load_state_dict(states)
+        out = []
+        for step in range(reducer.step, reducer.step + steps):
+            parts = []
+            for r in range(fold * rank, fold * rank + fold):
+                fill(model, step, r, zero=load is not None)
+                parts.append([p.grad for p in model.parameters()])
+            for p, *own in zip(model.parameters(), *parts):
+                p.grad = sum(own[1:], own[0].clone()) / fold
+            reducer.reduce()
+            out.append(gradients_of(model))
+    if folder is not None and load is None:
+        torch.save(reducer.state_dict(), f"{folder}/{rank}")
+    residual = torch.cat([r.flatten() for r in reducer.residual().values()])
+    return {"digest": digest(torch.cat(out)), "total": reducer.stats()["total"], "size": reducer._options["host_size"], "sum": sum(out).tolist(),
+            "residual": residual.tolist(), "summary": reducer.summary()}
+
+
+def host_options(rank, world):
+    """The sentences about hosts that cannot be."""
+    out = []
+    for wrong in (lambda: Reducer(make_model("mlp"), "fp16", hosts=0), lambda: State("fp16", hosts="some"),
+                  lambda: State("fp16", hosts=True), lambda: reduce_once(rank, "fp16", hosts=world - 1),
+                  lambda: reduce_once(rank, "fp16", hosts=rank + 1), lambda: reduce_once(rank, LGC, hosts=world)):
+        try:
+            wrong()
+            out.append(None)
+        except tersegrad.Error as error:
+            out.append(str(error))
+    return out
+
+
+def hosts_alone(rank, world):
+    """The state of one rank, of other hosts."""
+    model = make_model("mlp")
+    saving, loading = (Reducer(model, "ef+topk@0.1", hosts=hosts) for hosts in (2, "flat"))
+    fill(model, 0, rank)
+    saving.reduce()
+    try:
+        loading.load_state_dict(saving.state_dict())
+        return None
+    except tersegrad.Error as error:
+        return str(error)
+
+
+def reduce_once(rank, recipe, **options):
+    model = make_model("mlp")
+    reducer = Reducer(model, recipe, **options)
+    fill(model, 0, rank)
+    reducer.reduce()
 
 
 def strided(rank, world):
