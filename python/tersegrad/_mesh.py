@@ -279,12 +279,13 @@ def _own_address() -> str:
             found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             return socket.inet_ntoa(found[20:24])
     try:
-        address = socket.gethostbyname(socket.gethostname())
-        with socket.socket() as probe:
-            probe.bind((address, 0))
-        return address
+        for family, _, _, _, address in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
+            with socket.socket(family) as probe:
+                probe.bind((address[0], 0))
+            return str(address[0])
     except OSError:
-        return "127.0.0.1"
+        pass
+    return "127.0.0.1"
 
 
 def _listen() -> Tuple[Optional[socket.socket], str]:
@@ -292,12 +293,13 @@ def _listen() -> Tuple[Optional[socket.socket], str]:
     if os.environ.get("GLOO_DEVICE_TRANSPORT", "TCP") != "TCP" or os.environ.get("TERSEGRAD_TORCH_LINK") == "gloo":
         return None, "none"
     try:
-        own = socket.socket()
-        own.bind((_own_address(), 0))
+        address = _own_address()
+        own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        own.bind((address, 0))
         own.listen(4096)
     except OSError:
         return None, "none"
-    address, port = own.getsockname()
+    port = own.getsockname()[1]
     return own, f"{address} {port} {secrets.token_hex(16)}"
 
 

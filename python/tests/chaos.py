@@ -18,7 +18,6 @@ from tersegrad.torch import Reducer, State, hook
 
 TIMEOUT, STOPPED = 1.5, 3.0  # seconds that a message may take, and that a stopped rank stands still
 LAYERS = (0, 2, 4)           # of the model, with parameters
-KINDS = ("kill", "stop", "delay", "nan", "damage")
 
 
 def draw_events(seed, world, steps, kinds):
@@ -110,9 +109,10 @@ def chaos(rank, world, recipe, by_hook, steps, folder, events, resume):
                 state.reduce()
         except RuntimeError as error:
             unchanged = unchanged and state.step == step and residual_of(state) == before
+            said = str(state._error if by_hook else error)  # backward() adds its own words
             if state._link.failed is not None:
-                return {"lost": str(error), "step": step, "failed": failed, "unchanged": unchanged, "digest": digest(weights_of(model))}
-            failed.append([step, str(error)])
+                return {"lost": said, "step": step, "failed": failed, "unchanged": unchanged, "digest": digest(weights_of(model))}
+            failed.append([step, said])
             if by_hook:  # DistributedDataParallel is of no more use after an exception in backward()
                 run = models.wrap(model, 0.001, process_group=group)
                 run.register_comm_hook(state, hook)

@@ -440,6 +440,20 @@ class Failures(OnRanks):
         self.raised(self.ranks.run("elsewhere", 2, limit=20), "is on meta")
         self.raised(self.ranks.run("another_type", 2, limit=20), "float16, and was of", "in the first step")
 
+    def test_buckets_as_they_never_are(self):
+        """In another order on another rank, the same bits; a parameter twice or never, an exception on all ranks, once."""
+        straight = self.identical(self.run_all("odd_buckets", 3, what=None, group_len=0))["digest"]
+        for group_len in (1, 3000, 0):
+            for what in ("order", "twice", "twice in place of another", "never"):
+                with self.subTest(what=what, group_len=group_len):
+                    results = self.run_all("odd_buckets", 3, what=what, group_len=group_len, limit=20)
+                    self.assertEqual(self.identical(results)["digest"], straight)
+                    for rank, result in enumerate(results):
+                        self.assertEqual(len(result["raised"]), 0 if what == "order" else 1, result["raised"])
+                        for sentence in result["raised"]:
+                            self.assertRegex(sentence, "gradients of other parameters|reported ready twice|was not reported ready")
+                            self.assertEqual("rank 1: " in sentence, rank != 1)
+
     def test_a_recipe_without_effect(self):
         for result in self.ranks.run("no_effect", 2, limit=20):
             self.assertIn("ef+topk@0.1", result["error"])
