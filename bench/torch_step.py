@@ -2,7 +2,7 @@
 """What a step of the PyTorch hook costs beyond encoding and decoding: two ranks over loopback, a model of 200 tensors and a million
 parameters. Needs the package and PyTorch.
 
-    bench/torch_step.py [--rounds N] [--steps N] [--recipes A,B,...] [--group-len BYTES]
+    bench/torch_step.py [--rounds N] [--steps N] [--recipes A,B,...] [--group-len BYTES] [--page]
 
 Each recipe is measured in turns with a hook that does nothing and with one that sends the messages of a step of that recipe, in their
 order and size, by gloo and nothing else. All figures are of rank 0: medians over rounds of the mean time of a round's steps.
@@ -19,6 +19,7 @@ import argparse
 import gc
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tables import put_table
 from tersegrad.torch import State, hook
 
 LAYERS, WIDTH = 100, 100
@@ -165,6 +167,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--recipes", default=RECIPES)
     parser.add_argument("--group-len", type=int)
+    parser.add_argument("--page", action="store_true", help="write the table into docs/pytorch.md")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -177,12 +180,14 @@ def main():
                                   stdout=subprocess.PIPE, env=environment, text=True) for rank in range(2)]
         said = [rank.communicate()[0] for rank in ranks]
     rows = [json.loads(line) for line in said[0].splitlines()]
-    print(f"PyTorch {torch.__version__}; {2 * LAYERS} tensors, {LAYERS * WIDTH * (WIDTH + 1):,} parameters; a step without communication "
-          f"takes {rows[0]['base']:.1f} ms\n")
     names = ("more", "codec", "beyond", "cpu", "gloo", "first", "first_cpu")
-    print("| recipe | groups | more, ms | codec | beyond | CPU | gloo | first | first, CPU |\n|---|---|---|---|---|---|---|---|---|")
+    lines = ["| recipe | groups | more, ms | codec | beyond | CPU | gloo | first step | its CPU |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        print(f"| `{row['recipe']}` | {row['groups']} | " + " | ".join(f"{row[name]:.2f}" for name in names) + " |")
+        lines.append(f"| `{row['recipe']}` | {row['groups']} | " + " | ".join(f"{row[name]:.1f}" for name in names) + " |")
+    print(f"PyTorch {torch.__version__}; {2 * LAYERS} tensors, {LAYERS * WIDTH * (WIDTH + 1):,} parameters; a step without communication "
+          f"takes {rows[0]['base']:.1f} ms\n", *lines, sep="\n")
+    if options.page:
+        put_table(pathlib.Path(__file__).resolve().parent.parent / "docs/pytorch.md", "step", lines)
 
 
 if __name__ == "__main__":
