@@ -34,6 +34,7 @@ _CHANNEL_TAG, _CHANNELS = 0x544800, 64
 _FACTS_TAG, _HASH_LEN = 0x544900, 8
 _TEXT_LEN = 256
 _READ_WRITE = 0x200
+_FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
 
 _memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -189,6 +190,9 @@ class TorchLink:
         self._unstarted = 0             # groups of it
         self._facts: Optional[_Facts] = None
         self._compares = False  # with the next operation
+        self._compared = threading.Event()       # whether that has been done
+        self._compared.set()
+        self._comparer: Optional[int] = None     # the thread that does it
         self._calling = threading.Lock()     # while the listener is called
         self._notify: Any = None
         self._context: Any = None
@@ -245,7 +249,10 @@ class TorchLink:
                 raise self._lost(peer, error) from error
 
     def _lost(self, peer: int, error: Exception) -> Error:
-        """Whatever it is, the others must not wait for this rank: the link has failed. The first reason stays."""
+        """Whatever it is, the others must not wait for this rank: the link has failed. The first reason stays; but one that facts
+        differ comes before all, because a rank that knows it has closed its connections."""
+        if self._comparer != threading.get_ident():
+            self._compared.wait(_FACTS_SECONDS)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         self.failed = self.failed or f"rank {self.rank} has lost rank {peer}: {reason}"
         return Error(self.failed, "LINK")
@@ -278,6 +285,8 @@ class TorchLink:
         if not self._compares or self._facts is None:
             return None, []
         self._compares = False
+        self._comparer = None
+        self._compared.clear()
         return self._facts, self._post(self._facts.sends, self._facts.recvs, _FACTS_TAG)
 
     def gather(self, text: bytes) -> List[str]:
@@ -287,6 +296,15 @@ class TorchLink:
         self.exchange(self._to_others(memoryview(own)), [memoryview(room) for room in heard])
         heard[self.rank] = own
         return [room.rstrip(b"\0").decode(errors="replace") for room in heard]
+
+    def _compare(self, facts: _Facts, works: _Works) -> None:
+        self._comparer = threading.get_ident()
+        try:
+            self._wait(works)
+            self._check_facts(facts)
+        finally:
+            self._comparer = None
+            self._compared.set()
 
     def _check_facts(self, facts: _Facts) -> None:
         """Raises if ranks differ. All ranks see that, and then exchange their facts to say how."""
@@ -337,9 +355,8 @@ class TorchLink:
         """Waits for an operation. If that fails, the link has failed."""
         operation.is_waited = True
         try:
-            self._wait(operation.compared)
             if operation.facts is not None:
-                self._check_facts(operation.facts)
+                self._compare(operation.facts, operation.compared)
             self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__
@@ -389,6 +406,8 @@ class TorchLink:
     def _drain(self, operation: _Operation) -> None:
         """Ends an operation for which nobody waits, after its connections were closed."""
         operation.is_waited = operation.is_lost = True
+        if operation.facts is not None:
+            self._compared.set()
         for _, work in operation.compared + operation.works:
             try:
                 work.wait(datetime.timedelta(milliseconds=100))

@@ -108,14 +108,11 @@ def chaos(rank, world, recipe, by_hook, steps, folder, events, resume):
             if not by_hook:
                 state.reduce()
         except RuntimeError as error:
-            unchanged = unchanged and state.step == step and residual_of(state) == before
+            unchanged = unchanged and state.step == step and before in (None, residual_of(state))
             said = str(state._error if by_hook else error)  # backward() adds its own words
             if state._link.failed is not None:
                 return {"lost": said, "step": step, "failed": failed, "unchanged": unchanged, "digest": digest(weights_of(model))}
             failed.append([step, said])
-            if by_hook:  # DistributedDataParallel is of no more use after an exception in backward()
-                run = models.wrap(model, 0.001, process_group=group)
-                run.register_comm_hook(state, hook)
             continue
         optimizer.step()
         torch.save({"model": model.state_dict(), "exchange": state.state_dict()}, f"{folder}/{rank}.new")
@@ -124,6 +121,6 @@ def chaos(rank, world, recipe, by_hook, steps, folder, events, resume):
 
 
 def residual_of(state):
-    """Before a rank's first step it has none."""
+    """None before a rank's first step."""
     residual = state.residual()
     return digest(torch.cat([r.flatten() for r in residual.values()])) if residual else None
