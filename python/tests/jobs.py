@@ -348,6 +348,15 @@ def facts(rank, world):
             "kinds": {t[0]: t[2] for t in state._exchange.tensors}}
 
 
+def hidden(rank, world):
+    """A model that no caller of backward() has."""
+    nested = [[make_ddp(rank, "mlp")]]
+    state = State("fp16")
+    nested[0][0].register_comm_hook(state, hook)
+    loss_of(nested[0][0], 0, rank).backward()
+    return list(state.stats()["tensors"])
+
+
 def kinds(rank, world):
     class Net(nn.Module):
         def __init__(self):

@@ -149,6 +149,10 @@ class Averages(OnRanks):
             self.assertLess(counted, result["sent"])            # before the first step ranks compare their setups
             self.assertLess(result["sent"] - counted, 256 + 16 + 4096)
 
+    def test_a_model_that_is_not_in_sight(self):
+        for names in self.run_all("hidden", 2):
+            self.assertEqual(names, ["0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"])
+
     def test_kinds(self):
         kinds = self.run_all("kinds", 1)[0]
         for name, kind in (("words.weight", "embedding"), ("memory.weight_ih_l0", "recurrent"), ("memory.bias_hh_l0", "bias"),
