@@ -12,7 +12,7 @@ order and size, by gloo and nothing else. All figures are of rank 0: medians ove
     beyond   more - codec: messages, waiting for the other rank, checks, threads, Python
     CPU      CPU time of the process, beyond the hook that does nothing
     gloo     the same messages by gloo, without anything else, beyond the hook that does nothing
-    first    the first step, which makes the exchange and compares setups, beyond a later one of the hook that does nothing
+    first    the first step, which makes the exchange and compares setups, with model= given, beyond a later one of the hook that does nothing
 """
 
 import argparse
@@ -92,9 +92,9 @@ def lengths_of(run):
 class Run:
     """One hook, and what its steps took."""
 
-    def __init__(self, state, hook):
+    def __init__(self, state, hook, model=None):
         self.state = state
-        self.ddp = nn.parallel.DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
+        self.ddp = nn.parallel.DistributedDataParallel(model or make_model(), gradient_as_bucket_view=True)
         self.ddp.register_comm_hook(state, hook)
         self.x = torch.randn(1, WIDTH)
         self.wall, self.cpu, self.codec = [], [], []
@@ -130,8 +130,9 @@ def measure(recipe, options):
     base = Run(None, nothing)
     base.step()
     base.warm()
-    state = State(recipe, **({} if options.group_len is None else {"group_len": options.group_len}))
-    ours = Run(state, hook)
+    model = make_model()
+    state = State(recipe, model=model, **({} if options.group_len is None else {"group_len": options.group_len}))
+    ours = Run(state, hook, model)
     first = ours.timed(1)
     ours.warm()
     gloo = Run(Messages(lengths_of(ours)), replay)

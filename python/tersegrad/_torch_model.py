@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -55,29 +54,16 @@ def _all_classes(of: Type[Any]) -> List[Type[Any]]:
     return out
 
 
-def _of_callers() -> Iterator[Any]:
-    """The variables of all callers, and the attributes of those: where a training script usually has its model."""
-    frame = sys._getframe(1).f_back
-    while frame is not None:
-        for value in list(frame.f_locals.values()):
-            yield value
-            yield from list(getattr(value, "__dict__", {}).values())
-        frame = frame.f_back
-
-
 def find(parameters: Iterable[torch.Tensor]) -> nn.Module:
-    """The module that DistributedDataParallel trains and these are parameters of. If no caller has it, all objects are searched, which
-    takes some 20 ms: an object refers to its class, so all objects of a class are found in one pass over what the garbage collector
-    knows. (gc.get_objects would do, too, but wakes tensors that PyTorch is about to free.)"""
+    """The module that DistributedDataParallel trains and these are parameters of. An object refers to its class, so all objects of
+    a class are found in one pass over what the garbage collector knows. (gc.get_objects would do, too, but wakes tensors that
+    PyTorch is about to free.)"""
     wanted = {id(parameter) for parameter in parameters}
-    searches: Tuple[Callable[[], Iterable[Any]], ...] = (
-        _of_callers, lambda: gc.get_referrers(*_all_classes(nn.parallel.DistributedDataParallel)))
-    for search in searches:
-        for holder in search():
-            if issubclass(type(holder), nn.parallel.DistributedDataParallel) and "module" in holder._modules:
-                if wanted <= {id(parameter) for parameter in holder.parameters()}:
-                    found: nn.Module = holder.module
-                    return found
+    for holder in gc.get_referrers(*_all_classes(nn.parallel.DistributedDataParallel)):
+        if issubclass(type(holder), nn.parallel.DistributedDataParallel) and hasattr(holder, "module"):
+            if wanted <= {id(parameter) for parameter in holder.parameters()}:
+                found: nn.Module = holder.module
+                return found
     raise Error("no DistributedDataParallel holds the parameters of this bucket; give the module: State(..., model=module)")
 
 

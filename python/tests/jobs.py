@@ -349,7 +349,7 @@ def facts(rank, world):
 
 
 def hidden(rank, world):
-    """A model that no caller of backward() has."""
+    """A model that is found though no variable has it."""
     nested = [[make_ddp(rank, "mlp")]]
     state = State("fp16")
     nested[0][0].register_comm_hook(state, hook)
