@@ -1,11 +1,9 @@
-"""A link between the ranks of a process group: every span of an operation is one message from rank to rank, with no copy of its bytes.
+"""A link between the ranks of a process group: every span of an operation is one message from rank to rank (_torch_mail.py).
 
-Messages travel over connections of our own (_mesh.py), which the ranks tell each other over the process group at the first operation.
-Where these cannot be made, messages travel over gloo, the only backend with messages in host memory. A link that has failed is
-failed for good, because a rank may be anywhere in the step.
+A link that has failed is failed for good, because a rank may be anywhere in the step.
 
 An operation has the tag of its channel, so that several can be under way. Whether one is done, gloo does not tell: one can
-only wait for it; _mesh.py does the same. While the backward pass goes on, each operation under way has a thread that waits for its messages, out of a pool
+only wait for it. While the backward pass goes on, each operation under way has a thread that waits for its messages, out of a pool
 that all links share. Once the step is awaited and all groups have started, nothing is left to do but to wait: then `test` itself
 waits, without any hand-over between threads, for the operation that comes first in an order that is the same on all ranks. (In any
 other order, two ranks could wait for operations that the other one has not started yet.)
@@ -13,25 +11,28 @@ other order, two ranks could wait for operations that the other one has not star
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import datetime
 import hashlib
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
-from . import _mesh
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test
+from ._torch_mail import ROOM_MIN, Key, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
 
-_TAG = 0x5447  # of all messages that are not on a channel, so that they do not meet those of the caller
-_CHANNEL_TAG, _CHANNELS = 0x544800, 64
-_FACTS_TAG, _HASH_LEN = 0x544900, 8
+# Tags, so that messages do not meet those of the caller.
+_TAG, _FACTS_TAG, _CHANNEL_TAG, _TAG_STEP = 0x54470000, 0x54480000, 0x54490000, 32
+_CHANNELS = 64
+_HASH_LEN = 8
+_RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
 _READ_WRITE = 0x200
 _FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
@@ -107,67 +108,54 @@ class _Waiters:
 waiters = _Waiters()
 
 
-class _Gloo:
-    """Messages over gloo, as a _mesh.Mesh has them."""
-
-    def __init__(self, group: Any) -> None:
-        self._group = group
-
-    def recv(self, memory: _mesh.Memory, rank: int, tag: int) -> Any:
-        return self._group.recv([torch.frombuffer(memory, dtype=torch.uint8)], rank, tag)
-
-    def send(self, memory: _mesh.Memory, rank: int, tag: int) -> Any:
-        return self._group.send([torch.frombuffer(memory, dtype=torch.uint8)], rank, tag)
-
-    def abort(self) -> None:
-        """gloo cannot be told to stop, but it closes all connections when a wait for one runs out of time: so the others,
-        who wait for this rank, learn of it at once."""
-        for peer in range(self._group.size()):
-            if peer != self._group.rank():
-                try:
-                    byte = torch.empty(1, dtype=torch.uint8)
-                    self._group.recv([byte], peer, _TAG + 1).wait(datetime.timedelta(milliseconds=1))
-                except Exception:  # as it must be
-                    pass
-
-
-def _timeout_of(group: Any) -> float:
-    """The seconds that a message may take in a process group."""
-    try:
-        backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
-        return float(backend.options._timeout.total_seconds())
-    except (AttributeError, RuntimeError):
-        return 1800.0
-
-
-def _spans(spans: Any, world: int) -> List[_mesh.Memory]:
+def _spans(spans: Any, world: int) -> List[Memory]:
     return [_memory(span.data, span.len, _READ_WRITE) if span.len else b"" for span in spans[:world]]
 
 
 class _Facts:
     """What ranks go on with, as lines "name value". Ranks compare hashes of it in the first operation of a step."""
 
-    def __init__(self, text: str, rank: int, world: int) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        own = hashlib.blake2b(text.encode(), digest_size=_HASH_LEN).digest()
-        self.hashes = [bytearray(own) for _ in range(world)]  # of all ranks, once received
-        self.own = memoryview(bytearray(own))
-        self.sends: List[_mesh.Memory] = [b"" if p == rank else self.own for p in range(world)]
-        self.recvs: List[_mesh.Memory] = [b"" if p == rank else memoryview(room) for p, room in enumerate(self.hashes)]
+        self.hash = hashlib.blake2b(text.encode(), digest_size=_HASH_LEN).digest()
+
+
+class _Comparison:
+    """Facts in the first operation of a step. Everyone sends its hash to everyone, and behind it the message of the operation, if that is
+    short: so it costs no message of its own."""
+
+    def __init__(self, facts: _Facts, rank: int, sends: Sequence[Memory], recvs: Sequence[Memory]) -> None:
+        self.facts, self._rank = facts, rank
+        self._riders = [memory if len(memory) <= _RIDE_LEN else b"" for memory in recvs]
+        self.heard = [bytearray(0 if p == rank else _HASH_LEN + len(rider)) for p, rider in enumerate(self._riders)]
+        self.said = [b"" if p == rank else bytearray(facts.hash + bytes(memory if len(memory) <= _RIDE_LEN else b""))
+                     for p, memory in enumerate(sends)]
 
     def differs(self) -> Optional[int]:
         """The first rank whose hash is not that of rank 0."""
-        return next((rank for rank, other in enumerate(self.hashes) if other != self.hashes[0]), None)
+        hashes = [self.facts.hash if p == self._rank else heard[:_HASH_LEN] for p, heard in enumerate(self.heard)]
+        return next((rank for rank, other in enumerate(hashes) if other != hashes[0]), None)
+
+    def deliver(self) -> None:
+        """Puts the messages of the operation where they belong."""
+        for rider, heard in zip(self._riders, self.heard):
+            if len(rider) > 0:
+                memoryview(rider)[:] = heard[_HASH_LEN:]
+
+
+def _long(spans: Sequence[Memory]) -> List[Memory]:
+    """Those that do not travel behind a hash."""
+    return [memory if len(memory) > _RIDE_LEN else b"" for memory in spans]
 
 
 class _Operation:
     """An operation that was started and not yet found done by `test`."""
 
-    __slots__ = ("order", "facts", "compared", "works", "is_held", "is_waited", "is_done", "is_lost")
+    __slots__ = ("order", "comparison", "compared", "works", "is_held", "is_waited", "is_done", "is_lost")
 
-    def __init__(self, order: Tuple[int, int], facts: Optional[_Facts], compared: _Works, works: _Works) -> None:
+    def __init__(self, order: Tuple[int, int], comparison: Optional[_Comparison], compared: _Works, works: _Works) -> None:
         self.order = order            # the number of the operation on its channel, and the channel
-        self.facts = facts            # to be compared
+        self.comparison = comparison  # of facts, in the first operation of a step
         self.compared, self.works = compared, works  # what has to be waited for yet
         self.is_held = False          # `test` waits for it, not a thread of the pool
         self.is_waited = False        # a thread is doing so
@@ -182,8 +170,8 @@ class TorchLink:
         self.group = group
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.failed: Optional[str] = None
-        self._gloo = _Gloo(group)
-        self._wire: Union[_Gloo, _mesh.Mesh, None] = None  # once the first message is to travel
+        self._mail = Mail(group)
+        self._used: Counter[Key] = collections.Counter()  # rooms, in the step in progress
         self.is_awaited = False  # the step in progress, by Flight.wait
         self._operations: Dict[int, _Operation] = {}  # by channel
         self._counts = [0] * _CHANNELS  # operations of the step in progress
@@ -206,38 +194,29 @@ class TorchLink:
     def begin_step(self, group_n: int) -> None:
         self._counts = [0] * _CHANNELS
         self._unstarted = group_n
+        used, self._used = self._used, collections.Counter()
+        if self.failed is None:
+            self._mail.prepare(used)
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 
-    def _post(self, sends: Sequence[_mesh.Memory], recvs: Sequence[_mesh.Memory], tag: int) -> _Works:
+    def _post(self, sends: Sequence[Memory], recvs: Sequence[Memory], tag: int) -> _Works:
         """Starts to send the memoryview sends[p] to rank p and to receive recvs[p] from it; empty ones do not travel."""
         if self.failed is not None:
             raise Error(self.failed, "LINK")
-        if self._wire is None:
-            self._connect()
-        return self._post_over(self._wire, sends, recvs, tag)
-
-    def _post_over(self, wire: Any, sends: Sequence[_mesh.Memory], recvs: Sequence[_mesh.Memory], tag: int) -> _Works:
         works: _Works = []
         peer = self.rank
         try:
             for peer, memory in enumerate(recvs):
                 if len(memory) > 0:
-                    works.append((peer, wire.recv(memory, peer, tag)))
+                    works.append((peer, self._mail.recv(memory, peer, tag, self._used)))
             for peer, memory in enumerate(sends):
                 if len(memory) > 0:
-                    works.append((peer, wire.send(memory, peer, tag)))
+                    works.append((peer, self._mail.send(memory, peer, tag)))
                     self.struct.sent_len += len(memory)
         except Exception as error:
             raise self._lost(peer, error) from error
         return works
-
-    def _connect(self) -> None:
-        """Chooses what messages travel over, with all ranks. The setup is not counted as sent."""
-        sent_len = self.struct.sent_len
-        self._wire = self._gloo
-        self._wire = _mesh.connect(self.rank, self.gather, _timeout_of(self.group)) or self._gloo
-        self.struct.sent_len = sent_len
 
     def _wait(self, works: _Works) -> None:
         """Waits for works, and removes those that are done: one must not be waited for twice."""
@@ -257,11 +236,11 @@ class TorchLink:
         self.failed = self.failed or f"rank {self.rank} has lost rank {peer}: {reason}"
         return Error(self.failed, "LINK")
 
-    def exchange(self, sends: Sequence[_mesh.Memory], recvs: Sequence[_mesh.Memory]) -> None:
+    def exchange(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> None:
         """Sends sends[p] to rank p and receives recvs[p] from it."""
         self._wait(self._post(sends, recvs, _TAG))
 
-    def _to_others(self, memory: _mesh.Memory) -> List[_mesh.Memory]:
+    def _to_others(self, memory: Memory) -> List[Memory]:
         return [b"" if p == self.rank else memory for p in range(self.world)]
 
     def agree(self, trouble: Optional[str]) -> None:
@@ -278,16 +257,17 @@ class TorchLink:
         one may be in an operation that the others do not know, and all would wait: so the link fails, on all ranks alike."""
         self._compares = self.world > 1
         if self._facts is None or self._facts.text != facts:
-            self._facts = _Facts(facts, self.rank, self.world)
+            self._facts = _Facts(facts)
 
-    def _post_facts(self) -> Tuple[Optional[_Facts], _Works]:
-        """The facts to be compared with this operation, if any, and what to wait for."""
+    def _post_facts(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> Tuple[Optional[_Comparison], _Works]:
+        """The comparison that is due with this operation, if any, and what to wait for."""
         if not self._compares or self._facts is None:
             return None, []
         self._compares = False
         self._comparer = None
         self._compared.clear()
-        return self._facts, self._post(self._facts.sends, self._facts.recvs, _FACTS_TAG)
+        comparison = _Comparison(self._facts, self.rank, sends, recvs)
+        return comparison, self._post(comparison.said, comparison.heard, _FACTS_TAG)
 
     def gather(self, text: bytes) -> List[str]:
         """The first bytes of the texts of all ranks."""
@@ -297,21 +277,22 @@ class TorchLink:
         heard[self.rank] = own
         return [room.rstrip(b"\0").decode(errors="replace") for room in heard]
 
-    def _compare(self, facts: _Facts, works: _Works) -> None:
+    def _compare(self, comparison: _Comparison, works: _Works) -> None:
         self._comparer = threading.get_ident()
         try:
             self._wait(works)
-            self._check_facts(facts)
+            self._check_facts(comparison)
+            comparison.deliver()
         finally:
             self._comparer = None
             self._compared.set()
 
-    def _check_facts(self, facts: _Facts) -> None:
+    def _check_facts(self, comparison: _Comparison) -> None:
         """Raises if ranks differ. All ranks see that, and then exchange their facts to say how."""
-        rank = facts.differs()
+        rank = comparison.differs()
         if rank is None:
             return
-        texts = self.gather(facts.text.encode())
+        texts = self.gather(comparison.facts.text.encode())
         sentence = f"rank {rank} goes on with another setup than rank 0"
         for first, second in zip(texts[0].splitlines(), texts[rank].splitlines()):
             if first != second:
@@ -336,9 +317,12 @@ class TorchLink:
     def _start(self, _: Any, channel: int, operation: Any, why: Any) -> int:
         try:
             op = operation.contents
-            facts, compared = self._post_facts()
-            works = self._post(_spans(op.sends, op.world), _spans(op.recvs, op.world), _CHANNEL_TAG + channel)
-            started = _Operation((self._counts[channel], channel), facts, compared, works)
+            sends, recvs = _spans(op.sends, op.world), _spans(op.recvs, op.world)
+            comparison, compared = self._post_facts(sends, recvs)
+            if comparison is not None:
+                sends, recvs = _long(sends), _long(recvs)
+            works = self._post(sends, recvs, _CHANNEL_TAG + _TAG_STEP * channel)
+            started = _Operation((self._counts[channel], channel), comparison, compared, works)
             if channel > 0 and self._counts[channel] == 0:
                 self._unstarted -= 1
             self._counts[channel] += 1
@@ -355,8 +339,8 @@ class TorchLink:
         """Waits for an operation. If that fails, the link has failed."""
         operation.is_waited = True
         try:
-            if operation.facts is not None:
-                self._compare(operation.facts, operation.compared)
+            if operation.comparison is not None:
+                self._compare(operation.comparison, operation.compared)
             self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__
@@ -394,7 +378,7 @@ class TorchLink:
         """The others, who wait for this rank, learn of it at once. Operations under way then end; until they have, their memory must
         stay."""
         self.failed = self.failed or (reason or b"the link was given up").decode(errors="replace")
-        (self._wire or self._gloo).abort()
+        self._mail.abort()
         until = time.monotonic() + _ABORT_SECONDS
         for operation in list(self._operations.values()):
             while not operation.is_done and time.monotonic() < until:
@@ -406,7 +390,7 @@ class TorchLink:
     def _drain(self, operation: _Operation) -> None:
         """Ends an operation for which nobody waits, after its connections were closed."""
         operation.is_waited = operation.is_lost = True
-        if operation.facts is not None:
+        if operation.comparison is not None:
             self._compared.set()
         for _, work in operation.compared + operation.works:
             try:

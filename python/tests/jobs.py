@@ -34,16 +34,8 @@ def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=Fa
     return {"weights": weights_of(ddp).tolist(), "digest": digest(weights_of(ddp)), "stats": stats,
             "summary": None if state is None else state.summary(),
             "sent": None if state is None else state._link.struct.sent_len,
-            "wire": None if state is None else type(state._link._wire).__name__,
             "buckets": None if state is None else len(state._layouts),
             "groups": None if state is None or state._exchange is None else state._exchange.group_n}
-
-
-def train_over_gloo(rank, world, **options):
-    """The same where the last rank makes no connections of its own."""
-    with mock.patch.dict(os.environ, {"TERSEGRAD_TORCH_LINK": "gloo"} if rank == world - 1 else {}):
-        out = train(rank, world, **options)
-    return out
 
 
 def average(rank, world, recipe, dtype="float32"):

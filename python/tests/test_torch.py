@@ -91,16 +91,6 @@ class Averages(OnRanks):
                     if group_len > 0 and recipe != models.LGC:
                         self.assertGreater(many["groups"], 2)
 
-    def test_over_gloo_alone(self):
-        """Where connections of our own cannot be made."""
-        for world, recipe, group_len in ((2, "ef+topk@0.1", 1), (3, "fp16", 0), (3, "powersgd@2", 2000)):
-            with self.subTest(world=world, recipe=recipe):
-                options = {"recipe": recipe, "options": {"group_len": group_len}, "bucket_cap_mb": 0.001}
-                ours, gloo = (self.identical(self.run_all(job, world, **options)) for job in ("train", "train_over_gloo"))
-                self.assertEqual((ours["wire"], gloo["wire"]), ("Mesh", "_Gloo"))
-                self.assertEqual((ours["digest"], ours["stats"]["total"]["sent"], ours["sent"]),
-                                 (gloo["digest"], gloo["stats"]["total"]["sent"], gloo["sent"]))
-
     def test_unused_and_frozen_parameters_and_exchanges(self):
         self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
         self.identical(self.run_all("train", 2, recipe="ef+topk@0.2", model="frozen"))
