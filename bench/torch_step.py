@@ -4,14 +4,16 @@ parameters. Needs the package and PyTorch.
 
     bench/torch_step.py [--rounds N] [--steps N] [--recipes A,B,...] [--group-len BYTES] [--page]
 
-Each recipe is measured in turns with a hook that does nothing and with one that sends the messages of a step of that recipe, in their
-order and size, by gloo and nothing else. All figures are of rank 0: medians over rounds of the mean time of a round's steps.
+Each recipe is measured in turns with a hook that does nothing, with no hook (PyTorch's own all-reduce of all gradients), and with a hook
+that all-reduces as many bytes as the recipe sends, by the same process group. All figures are of rank 0: medians over rounds of the mean
+time of a round's steps.
 
     more     beyond the hook that does nothing
     codec    encoding and decoding, by state.stats()
     beyond   more - codec: messages, waiting for the other rank, checks, threads, Python
     CPU      CPU time of the process, beyond the hook that does nothing
-    gloo     the same messages by gloo, without anything else, beyond the hook that does nothing
+    DDP      without a hook, beyond the hook that does nothing
+    bytes    all-reduce of as many bytes as the recipe sends, beyond the hook that does nothing
     first    the first step, which makes the exchange and compares setups, with model= given, beyond a later one of the hook that does nothing
 """
 
@@ -48,45 +50,17 @@ def make_model():
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
 
 
-class Messages:
-    """A hook that sends messages, as lists of lengths that travel at once, after the last bucket."""
+class Bytes:
+    """A hook that all-reduces bytes after the last bucket."""
 
-    def __init__(self, lengths):
-        self.rounds = [[(torch.zeros(n, dtype=torch.uint8), torch.zeros(n, dtype=torch.uint8)) for n in round] for round in lengths]
-
-    def send(self):
-        group, peer = dist.group.WORLD, 1 - dist.get_rank()
-        for round in self.rounds:
-            works = [group.recv([there], peer, 1) for there, _ in round] + [group.send([here], peer, 1) for _, here in round]
-            for work in works:
-                work.wait()
+    def __init__(self, length):
+        self.tensor = torch.zeros(max(1, length // 4))
 
 
-def replay(messages: Messages, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def all_reduce(state: Bytes, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     if bucket.is_last():
-        messages.send()
+        dist.all_reduce(state.tensor)
     return nothing(None, bucket)
-
-
-def lengths_of(run):
-    """The messages of a step: those that are posted in one operation travel at once. The longer one of both ranks counts, so that both
-    replay the same."""
-    link, out = run.state._link, []
-    start, post = link._post_facts, link._post
-
-    def spy(sends, recvs, tag):
-        out[-1] += [max(len(a), len(b)) for a, b in zip(sends, recvs) if len(a) + len(b) > 0]
-        return post(sends, recvs, tag)
-
-    def begin():
-        out.append([])
-        return start()
-    link._post_facts, link._post = begin, spy
-    run.step()
-    del link._post_facts, link._post
-    both = [None, None]
-    dist.all_gather_object(both, out)
-    return [[max(pair) for pair in zip(*rounds)] for rounds in zip(*both)]
 
 
 class Run:
@@ -95,7 +69,8 @@ class Run:
     def __init__(self, state, hook, model=None):
         self.state = state
         self.ddp = nn.parallel.DistributedDataParallel(model or make_model(), gradient_as_bucket_view=True)
-        self.ddp.register_comm_hook(state, hook)
+        if hook is not None:
+            self.ddp.register_comm_hook(state, hook)
         self.x = torch.randn(1, WIDTH)
         self.wall, self.cpu, self.codec = [], [], []
 
@@ -135,18 +110,20 @@ def measure(recipe, options):
     ours = Run(state, hook, model)
     first = ours.timed(1)
     ours.warm()
-    gloo = Run(Messages(lengths_of(ours)), replay)
-    gloo.step()
-    gloo.warm()
+    length = torch.tensor(state.stats()["last"]["sent"])
+    dist.all_reduce(length, dist.ReduceOp.MAX)
+    plain, same = Run(None, None), Run(Bytes(int(length)), all_reduce)
+    for run in (plain, same):
+        run.warm()
     for _ in range(options.rounds):
-        for run in (base, ours, gloo):
+        for run in (base, ours, plain, same):
             run.round(options.steps)
 
     def median(*lists):
         return 1e3 * statistics.median(sum(values) for values in zip(*lists))
     nothing_wall, nothing_cpu, codec = [-t for t in base.wall], [-t for t in base.cpu], [-t for t in ours.codec]
-    return {"recipe": recipe, "groups": state._exchange.group_n, "base": median(base.wall), "more": median(ours.wall, nothing_wall), "codec": median(ours.codec),
-            "gloo": median(gloo.wall, nothing_wall), "beyond": median(ours.wall, codec, nothing_wall), "cpu": median(ours.cpu, nothing_cpu),
+    return {"recipe": recipe, "groups": state._exchange.group_n, "sent": state.stats()["last"]["sent"], "base": median(base.wall), "more": median(ours.wall, nothing_wall), "codec": median(ours.codec),
+            "plain": median(plain.wall, nothing_wall), "same": median(same.wall, nothing_wall), "beyond": median(ours.wall, codec, nothing_wall), "cpu": median(ours.cpu, nothing_cpu),
             "first": 1e3 * first[0] - median(base.wall), "first_cpu": 1e3 * first[1] - median(base.cpu)}
 
 
@@ -181,10 +158,11 @@ def main():
                                   stdout=subprocess.PIPE, env=environment, text=True) for rank in range(2)]
         said = [rank.communicate()[0] for rank in ranks]
     rows = [json.loads(line) for line in said[0].splitlines()]
-    names = ("more", "codec", "beyond", "cpu", "gloo", "first", "first_cpu")
-    lines = ["| recipe | groups | more, ms | codec | beyond | CPU | gloo | first step | its CPU |", "|---|---|---|---|---|---|---|---|---|"]
+    names = ("more", "codec", "beyond", "cpu", "plain", "same", "first", "first_cpu")
+    lines = ["| recipe | bytes | more, ms | codec | beyond | CPU | DDP | all-reduce of the bytes | first step | its CPU |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        lines.append(f"| `{row['recipe']}` | {row['groups']} | " + " | ".join(f"{row[name]:.1f}" for name in names) + " |")
+        lines.append(f"| `{row['recipe']}` | {row['sent']:,} | " + " | ".join(f"{row[name]:.1f}" for name in names) + " |")
     print(f"PyTorch {torch.__version__}; {2 * LAYERS} tensors, {LAYERS * WIDTH * (WIDTH + 1):,} parameters; a step without communication "
           f"takes {rows[0]['base']:.1f} ms\n", *lines, sep="\n")
     if options.page:

@@ -11,20 +11,19 @@ other order, two ranks could wait for operations that the other one has not star
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import datetime
 import hashlib
 import queue
 import threading
 import time
-from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test
-from ._torch_mail import ROOM_MIN, Key, Mail, Memory
+from ._torch_mail import ROOM_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
 
@@ -171,7 +170,6 @@ class TorchLink:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.failed: Optional[str] = None
         self._mail = Mail(group)
-        self._used: Counter[Key] = collections.Counter()  # rooms, in the step in progress
         self.is_awaited = False  # the step in progress, by Flight.wait
         self._operations: Dict[int, _Operation] = {}  # by channel
         self._counts = [0] * _CHANNELS  # operations of the step in progress
@@ -194,9 +192,6 @@ class TorchLink:
     def begin_step(self, group_n: int) -> None:
         self._counts = [0] * _CHANNELS
         self._unstarted = group_n
-        used, self._used = self._used, collections.Counter()
-        if self.failed is None:
-            self._mail.prepare(used)
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 
@@ -207,13 +202,9 @@ class TorchLink:
         works: _Works = []
         peer = self.rank
         try:
-            for peer, memory in enumerate(recvs):
-                if len(memory) > 0:
-                    works.append((peer, self._mail.recv(memory, peer, tag, self._used)))
-            for peer, memory in enumerate(sends):
-                if len(memory) > 0:
-                    works.append((peer, self._mail.send(memory, peer, tag)))
-                    self.struct.sent_len += len(memory)
+            for peer, (sent, received) in enumerate(zip(sends, recvs)):
+                works += [(peer, work) for work in self._mail.exchange(sent, received, peer, tag)]
+                self.struct.sent_len += len(sent)
         except Exception as error:
             raise self._lost(peer, error) from error
         return works
