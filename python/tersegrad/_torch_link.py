@@ -150,12 +150,13 @@ def _long(spans: Sequence[Memory]) -> List[Memory]:
 class _Operation:
     """An operation that was started and not yet found done by `test`."""
 
-    __slots__ = ("order", "comparison", "compared", "works", "is_held", "is_waited", "is_done", "is_lost")
+    __slots__ = ("order", "comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
 
     def __init__(self, order: Tuple[int, int], comparison: Optional[_Comparison], compared: _Works, works: _Works) -> None:
         self.order = order            # the number of the operation on its channel, and the channel
         self.comparison = comparison  # of facts, in the first operation of a step
         self.compared, self.works = compared, works  # what has to be waited for yet
+        self.post_rest: Callable[[], _Works] = list  # after the comparison: messages that did not travel with it
         self.is_held = False          # `test` waits for it, not a thread of the pool
         self.is_waited = False        # a thread is doing so
         self.is_done = not compared and not works  # or lost
@@ -309,11 +310,12 @@ class TorchLink:
         try:
             op = operation.contents
             sends, recvs = _spans(op.sends, op.world), _spans(op.recvs, op.world)
+            tag = _CHANNEL_TAG + _TAG_STEP * channel
             comparison, compared = self._post_facts(sends, recvs)
-            if comparison is not None:
-                sends, recvs = _long(sends), _long(recvs)
-            works = self._post(sends, recvs, _CHANNEL_TAG + _TAG_STEP * channel)
+            works = [] if comparison is not None else self._post(sends, recvs, tag)
             started = _Operation((self._counts[channel], channel), comparison, compared, works)
+            if comparison is not None:
+                started.post_rest = lambda: self._post(_long(sends), _long(recvs), tag)
             if channel > 0 and self._counts[channel] == 0:
                 self._unstarted -= 1
             self._counts[channel] += 1
@@ -332,6 +334,7 @@ class TorchLink:
         try:
             if operation.comparison is not None:
                 self._compare(operation.comparison, operation.compared)
+                operation.works = operation.post_rest()
             self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__
