@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tersegrad
+from tersegrad._torch_mail import Mail
 from tersegrad.torch import Reducer, State, hook
 
 from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
@@ -359,3 +360,23 @@ def kinds(rank, world):
             self.tied = self.out
     from tersegrad._torch_model import describe
     return dict(describe(Net()).values())
+
+
+def exchange_mail(rank, world, lengths, rooms_len):
+    """Messages of all lengths from everyone to everyone, by two users of a process group in turn; returns those that were wrong, the bytes of
+    rooms, and how many receives were found posted."""
+    def pattern(at, sender, receiver):
+        return bytearray(f"{at} {sender} {receiver} ".encode() * lengths[at])[:lengths[at]]
+    wrong, found = [], 0
+    mails = [Mail(dist.group.WORLD), Mail(dist.group.WORLD)]
+    with mock.patch("tersegrad._torch_mail._ROOMS_LEN", rooms_len):
+        for at in range(len(lengths)):
+            heard = [bytearray(lengths[at]) for _ in range(world)]
+            others = [p for p in range(world) if p != rank]
+            before = sum(map(len, mails[0]._rooms.posted.values()))
+            works = [work for p in others for work in mails[at % 2].exchange(pattern(at, rank, p), heard[p], p, 64)]
+            found += before - sum(map(len, mails[0]._rooms.posted.values()))
+            for work in works:
+                work.wait()
+            wrong += [(at, p) for p in others if heard[p] != pattern(at, p, rank)]
+    return {"wrong": wrong, "rooms": mails[0]._rooms.len, "found": found}

@@ -91,6 +91,20 @@ class Averages(OnRanks):
                     if group_len > 0 and recipe != models.LGC:
                         self.assertGreater(many["groups"], 2)
 
+    def test_messages_of_all_lengths_and_their_rooms(self):
+        """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
+        lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]
+        for world in (2, 3):
+            for rooms_len in (1 << 24, 300):
+                with self.subTest(world=world, rooms_len=rooms_len):
+                    got = self.run_all("exchange_mail", world, lengths=lengths, rooms_len=rooms_len)
+                    self.assertEqual([each["wrong"] for each in got], [[]] * world)
+                    self.assertEqual(got[0]["found"], 0)  # the lowest rank needs none
+                    for rank in range(1, world):
+                        self.assertLessEqual(got[rank]["rooms"], rooms_len)
+                        if rooms_len > 300:
+                            self.assertEqual(got[rank]["found"], rank * 8)  # all but the first of each size, and the long ones
+
     def test_unused_and_frozen_parameters_and_exchanges(self):
         self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
         self.identical(self.run_all("train", 2, recipe="ef+topk@0.2", model="frozen"))
