@@ -154,7 +154,7 @@ class _Operation:
     __slots__ = ("order", "comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
 
     def __init__(self, order: Tuple[int, int], comparison: Optional[_Comparison], compared: _Works, works: _Works) -> None:
-        self.order = order            # the number of the operation on its channel, and the channel
+        self.order = order            # the number of the operation on its channel, -1 if facts are compared in it, and the channel
         self.comparison = comparison  # of facts, in the first operation of a step
         self.compared, self.works = compared, works  # what has to be waited for yet
         self.post_rest: Callable[[], _Works] = list  # after the comparison: messages that did not travel with it
@@ -176,6 +176,7 @@ class TorchLink:
         self._operations: Dict[int, _Operation] = {}  # by channel
         self._counts = [0] * _CHANNELS  # operations of the step in progress
         self._unstarted = 0             # groups of it
+        self._rides = False             # the first operation is the same on all ranks, and goes with the comparison of facts
         self._facts: Optional[_Facts] = None
         self._compares = False  # with the next operation
         self._compared = threading.Event()       # whether that has been done
@@ -194,6 +195,7 @@ class TorchLink:
     def begin_step(self, group_n: int) -> None:
         self._counts = [0] * _CHANNELS
         self._unstarted = group_n
+        self._rides = group_n == 1
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 
@@ -259,7 +261,8 @@ class TorchLink:
         self._compares = False
         self._comparer = None
         self._compared.clear()
-        comparison = _Comparison(self._facts, self.rank, sends, recvs)
+        nothing: List[Memory] = [b""] * self.world
+        comparison = _Comparison(self._facts, self.rank, *((sends, recvs) if self._rides else (nothing, nothing)))
         return comparison, self._post(comparison.said, comparison.heard, _FACTS_TAG)
 
     def gather(self, text: bytes) -> List[str]:
@@ -313,9 +316,10 @@ class TorchLink:
             sends, recvs = _spans(op.sends, op.world), _spans(op.recvs, op.world)
             tag = _CHANNEL_TAG + _TAG_STEP * channel
             comparison, compared = self._post_facts(sends, recvs)
-            works = [] if comparison is not None else self._post(sends, recvs, tag)
-            started = _Operation((self._counts[channel], channel), comparison, compared, works)
-            if comparison is not None:
+            is_later = comparison is not None and self._rides
+            works = [] if is_later else self._post(sends, recvs, tag)
+            started = _Operation((self._counts[channel] if comparison is None else -1, channel), comparison, compared, works)
+            if is_later:
                 started.post_rest = lambda: self._post(_long(sends), _long(recvs), tag)
             if channel > 0 and self._counts[channel] == 0:
                 self._unstarted -= 1
@@ -335,7 +339,7 @@ class TorchLink:
         try:
             if operation.comparison is not None:
                 self._compare(operation.comparison, operation.compared)
-                operation.works = operation.post_rest()
+                operation.works += operation.post_rest()
             self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__
