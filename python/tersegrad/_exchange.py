@@ -21,6 +21,7 @@ class Exchange:
         self.tensors = list(tensors)
         self.rank, self.world = rank, world
         self._options = dict(options)
+        self._last = Meter()
         handle = ctypes.c_void_p()
         call("tg_exchange_new", ctypes.byref(handle), recipe.encode(), make_tensors(self.tensors), len(self.tensors), rank,
              world, make_options(**options))
@@ -31,6 +32,9 @@ class Exchange:
     @property
     def group_n(self) -> int:
         return int(lib.tg_exchange_groups(self.handle))
+
+    def group_of(self, tensor: int) -> int:
+        return int(lib.tg_exchange_group(self.handle, tensor))
 
     @property
     def name(self) -> str:
@@ -56,12 +60,10 @@ class Exchange:
         first, second = ({name: getattr(meter, name) for name in names} for meter in (last, total))
         return first, second
 
-    def times(self) -> Dict[str, float]:
-        """Seconds of the last step, as {"encode_seconds": ..., ...}; they overlap."""
-        last = Meter()
-        lib.tg_exchange_meter(self.handle, ctypes.byref(last), None)
-        names = [field[0] for field in Meter._fields_ if field[0].endswith("_ns")]
-        return {name[:-len("ns")] + "seconds": getattr(last, name) * 1e-9 for name in names}
+    def last(self) -> Meter:
+        """The meter of the last step, which the next call overwrites."""
+        lib.tg_exchange_meter(self.handle, self._last, None)
+        return self._last
 
     def traffic(self, tensor: int) -> Dict[str, Any]:
         out = Traffic()
@@ -96,6 +98,10 @@ class Exchange:
 
 class AnyLink(Protocol):
     struct: Link
+    plain_struct: Link  # without `listen`
+    is_awaited: bool    # whether a step is waited for
+
+    def begin_step(self, group_n: int) -> None: ...
 
     def _abort(self, _: Any, reason: Optional[bytes]) -> None: ...
 
@@ -116,14 +122,18 @@ def _free_garbage() -> None:
 
 
 class Flight:
-    """A tg_reducer: steps of an exchange over a link, group after group while the caller computes."""
+    """A tg_reducer: steps of an exchange over a link, group after group while the caller computes. With one group nothing can be done
+    before all tensors are ready. The reducer then has no thread, and everything is done in wait(), by its caller."""
 
     def __init__(self, exchange: Exchange, link: AnyLink) -> None:
         self.exchange, self._link = exchange, link
         self._all = numbers(range(len(exchange.tensors)))
         self._addresses: Any = None  # of the step in progress
+        self._group_n = exchange.group_n
+        self.overlaps = self._group_n > 1  # with what the caller computes
+        self._ready: List[Any] = []  # to be reported in wait(), if there is one group
         self._handle = ctypes.c_void_p()
-        call("tg_reducer_new", ctypes.byref(self._handle), exchange.handle, link.struct)
+        call("tg_reducer_new", ctypes.byref(self._handle), exchange.handle, link.struct if self.overlaps else link.plain_struct)
         if not _collector:
             _collector.append(threading.Thread(target=_free_garbage, name="tersegrad-free", daemon=True))
             _collector[0].start()
@@ -133,6 +143,8 @@ class Flight:
 
     def begin(self, step: int, addresses: Any) -> None:
         """Begins a step. `addresses` is what pointers() returns; an address is read when its tensor is reported ready."""
+        self._link.begin_step(self._group_n)
+        self._ready = []
         try:
             call("tg_reducer_begin", self._handle, step, addresses)
         except Error as error:  # the others, who have begun it, must not wait for this rank
@@ -142,13 +154,20 @@ class Flight:
 
     def ready(self, tensors: Any) -> None:
         """Reports tensors, which are what numbers() returns. What is wrong with them fails the step, in wait()."""
-        lib.tg_reducer_ready_all(self._handle, tensors, len(tensors), None)
+        if self.overlaps:
+            lib.tg_reducer_ready_all(self._handle, tensors, len(tensors), None)
+        else:
+            self._ready.append(tensors)
 
     def wait(self) -> None:
         """Waits for the end of the step. Tensors that were not reported fail it on all ranks."""
+        self._link.is_awaited = True
         try:
+            for tensors in self._ready:
+                lib.tg_reducer_ready_all(self._handle, tensors, len(tensors), None)
             call("tg_reducer_wait", self._handle)
         finally:
+            self._link.is_awaited = False
             self._addresses = None
 
     def reduce(self, step: int, addresses: Sequence[int]) -> None:

@@ -73,7 +73,7 @@ class Options(Structure):
     _fields_ = [("size", c_size_t), ("allocator", c_void_p), ("rules", POINTER(Rule)), ("rule_n", c_size_t),
                 ("seed", c_uint64), ("dense_below", c_uint64), ("has_seed", c_uint32), ("threads", c_uint32),
                 ("nonfinite", c_int), ("rank", c_uint32), ("describe", c_uint32), ("exchange", c_char_p),
-                ("verify_every", c_uint64), ("group_len", c_uint64), ("group_of", POINTER(c_uint32))]
+                ("verify_every", c_uint64), ("group_len", c_uint64), ("group_of", POINTER(c_uint32)), ("host_size", c_uint32)]
 
 
 class Traffic(Structure):
@@ -106,7 +106,7 @@ Test = ctypes.CFUNCTYPE(c_int, POINTER(Link), c_uint32, POINTER(Detail))
 Listen = ctypes.CFUNCTYPE(None, POINTER(Link), c_void_p, c_void_p)
 Notify = ctypes.PYFUNCTYPE(None, c_void_p)  # returns at once: it is not worth to give up the interpreter's lock
 Link._fields_ = [("carry", Carry), ("abort", Abort), ("sent_len", c_uint64), ("start", Start), ("test", Test), ("listen", Listen),
-                 ("channel_n", c_uint32)]
+                 ("channel_n", c_uint32), ("host_size", c_uint32)]
 
 _codec = _exchange = _reducer = c_void_p
 _grads: Any = POINTER(c_void_p)
@@ -147,6 +147,7 @@ _PLAIN: Dict[str, Any] = {
     "tg_exchange_recipe": (c_char_p, [_exchange, c_size_t]),
     "tg_exchange_meter": (None, [_exchange, POINTER(Meter), POINTER(Meter)]),
     "tg_exchange_groups": (c_size_t, [_exchange]),
+    "tg_exchange_group": (c_size_t, [_exchange, c_size_t]),
     "tg_state_len": (c_size_t, [_exchange]),
     "tg_reducer_free": (None, [_reducer]),
 }
@@ -186,7 +187,7 @@ def make_tensors(tensors: Sequence[TensorSpec]) -> Any:
 
 def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, dense_below: int = 0, threads: int = 1,
                  nonfinite: str = "error", exchange: Optional[str] = None, verify_every: int = 0, rank: int = 0,
-                 describe: bool = False, group_len: int = 0) -> Options:
+                 describe: bool = False, group_len: int = 0, host_size: int = 0) -> Options:
     """tg_options."""
     if nonfinite not in NONFINITE:
         raise Error(f"nonfinite is {nonfinite!r}; it is one of {', '.join(NONFINITE)}")
@@ -195,7 +196,7 @@ def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, d
     return Options(size=ctypes.sizeof(Options), rules=own, rule_n=len(pairs), seed=seed or 0, has_seed=seed is not None,
                    dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
                    describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every,
-                   group_len=group_len)
+                   group_len=group_len, host_size=host_size)
 
 
 def pointers(addresses: Sequence[int]) -> Any:

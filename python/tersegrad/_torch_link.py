@@ -1,11 +1,12 @@
-"""A link over torch.distributed: every span of an operation is one message from rank to rank, with no copy of its bytes.
+"""A link between the ranks of a process group: every span of an operation is one message from rank to rank (_torch_mail.py).
 
-Only gloo can carry it: messages lie in the memory of the processor. A link that has failed is failed for good, because a
-rank may be anywhere in the step.
+A link that has failed is failed for good, because a rank may be anywhere in the step.
 
 An operation has the tag of its channel, so that several can be under way. Whether one is done, gloo does not tell: one can
-only wait for it. So each operation under way has a thread that waits for its messages, out of a pool that all links share.
-(With one thread for all, an operation that is done could not be told before an older one, for which another rank may wait.)
+only wait for it. While the backward pass goes on, each operation under way has a thread that waits for its messages, out of a pool
+that all links share. Once the step is awaited and all groups have started, nothing is left to do but to wait: then `test` itself
+waits, without any hand-over between threads, for the operation that comes first in an order that is the same on all ranks. (In any
+other order, two ranks could wait for operations that the other one has not started yet.)
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ import hashlib
 import queue
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test
+from ._torch_mail import ROOM_MIN, Mail, Memory
 
-_Memory = Union[memoryview, bytes]
-_Works = List[Tuple[int, Any, _Memory]]  # rank, work, and the memory that must stay
+_Works = List[Tuple[int, Any]]  # rank, and what to wait for
 
-_TAG = 0x5447  # of all messages that are not on a channel, so that they do not meet those of the caller
-_CHANNEL_TAG, _CHANNELS = 0x544800, 64
-_FACTS_TAG, _HASH_LEN = 0x544900, 8
+# Tags, so that messages do not meet those of the caller.
+_TAG, _FACTS_TAG, _CHANNEL_TAG, _TAG_STEP = 0x54470000, 0x54480000, 0x54490000, 32
+_CHANNELS = 64
+_HASH_LEN = 8
+_RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
 _READ_WRITE = 0x200
+_FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
-
-_IDLE, _UNDER_WAY, _DONE, _LOST = range(4)  # states of a channel
 
 _memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory.restype = ctypes.py_object
@@ -105,8 +107,61 @@ class _Waiters:
 waiters = _Waiters()
 
 
-def _spans(spans: Any, world: int) -> List[_Memory]:
+def _spans(spans: Any, world: int) -> List[Memory]:
     return [_memory(span.data, span.len, _READ_WRITE) if span.len else b"" for span in spans[:world]]
+
+
+class _Facts:
+    """What ranks go on with, as lines "name value". Ranks compare hashes of it in the first operation of a step."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.hash = hashlib.blake2b(text.encode(), digest_size=_HASH_LEN).digest()
+
+
+class _Comparison:
+    """Facts in the first operation of a step. Everyone sends its hash to everyone, and behind it the message of the operation, if that is
+    short: so it costs no message of its own."""
+
+    def __init__(self, facts: _Facts, rank: int, sends: Sequence[Memory], recvs: Sequence[Memory]) -> None:
+        self.facts, self._rank = facts, rank
+        self._riders = [memory if len(memory) <= _RIDE_LEN else b"" for memory in recvs]
+        # As long as can be: where ranks differ, a message may be another than expected, and gloo ends a process that gets one too long.
+        self.heard = [bytearray(0 if p == rank else 1 << ROOM_MIN) for p in range(len(recvs))]
+        self.said = [b"" if p == rank else bytearray(facts.hash + bytes(memory if len(memory) <= _RIDE_LEN else b""))
+                     for p, memory in enumerate(sends)]
+
+    def differs(self) -> Optional[int]:
+        """The first rank whose hash is not that of rank 0."""
+        hashes = [self.facts.hash if p == self._rank else heard[:_HASH_LEN] for p, heard in enumerate(self.heard)]
+        return next((rank for rank, other in enumerate(hashes) if other != hashes[0]), None)
+
+    def deliver(self) -> None:
+        """Puts the messages of the operation where they belong."""
+        for rider, heard in zip(self._riders, self.heard):
+            if len(rider) > 0:
+                memoryview(rider)[:] = heard[_HASH_LEN:_HASH_LEN + len(rider)]
+
+
+def _long(spans: Sequence[Memory]) -> List[Memory]:
+    """Those that do not travel behind a hash."""
+    return [memory if len(memory) > _RIDE_LEN else b"" for memory in spans]
+
+
+class _Operation:
+    """An operation that was started and not yet found done by `test`."""
+
+    __slots__ = ("order", "comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
+
+    def __init__(self, order: Tuple[int, int], comparison: Optional[_Comparison], compared: _Works, works: _Works) -> None:
+        self.order = order            # the number of the operation on its channel, -1 if facts are compared in it, and the channel
+        self.comparison = comparison  # of facts, in the first operation of a step
+        self.compared, self.works = compared, works  # what has to be waited for yet
+        self.post_rest: Callable[[], _Works] = list  # after the comparison: messages that did not travel with it
+        self.is_held = False          # `test` waits for it, not a thread of the pool
+        self.is_waited = False        # a thread is doing so
+        self.is_done = not compared and not works  # or lost
+        self.is_lost = False
 
 
 class TorchLink:
@@ -116,8 +171,17 @@ class TorchLink:
         self.group = group
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.failed: Optional[str] = None
-        self._channels = [_IDLE] * _CHANNELS
-        self._facts: Optional[bytes] = None  # to be compared with the next operation
+        self._mail = Mail(group)
+        self.is_awaited = False  # the step in progress, by Flight.wait
+        self._operations: Dict[int, _Operation] = {}  # by channel
+        self._counts = [0] * _CHANNELS  # operations of the step in progress
+        self._unstarted = 0             # groups of it
+        self._rides = False             # the first operation is the same on all ranks, and goes with the comparison of facts
+        self._facts: Optional[_Facts] = None
+        self._compares = False  # with the next operation
+        self._compared = threading.Event()       # whether that has been done
+        self._compared.set()
+        self._comparer: Optional[int] = None     # the thread that does it
         self._calling = threading.Lock()     # while the listener is called
         self._notify: Any = None
         self._context: Any = None
@@ -125,51 +189,59 @@ class TorchLink:
         self._callbacks = (Carry(self._carry), Abort(self._abort), Start(self._start), Test(self._test), Listen(self._listen))
         carry, abort, start, test, listen = self._callbacks
         self.struct = Link(carry, abort, 0, start, test, listen, _CHANNELS)
+        # For exchanges of one group: their reducer has no thread, and the caller of Flight.wait does everything.
+        self.plain_struct = Link(carry, abort, 0, start, test, Listen(), _CHANNELS)
+
+    def begin_step(self, group_n: int) -> None:
+        self._counts = [0] * _CHANNELS
+        self._unstarted = group_n
+        self._rides = group_n == 1
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 
-    def _post(self, sends: Sequence[_Memory], recvs: Sequence[_Memory], tag: int) -> _Works:
+    def _post(self, sends: Sequence[Memory], recvs: Sequence[Memory], tag: int) -> _Works:
         """Starts to send the memoryview sends[p] to rank p and to receive recvs[p] from it; empty ones do not travel."""
         if self.failed is not None:
             raise Error(self.failed, "LINK")
         works: _Works = []
         peer = self.rank
         try:
-            for peer, memory in enumerate(recvs):
-                if len(memory) > 0:
-                    works.append((peer, self.group.recv([torch.frombuffer(memory, dtype=torch.uint8)], peer, tag), memory))
-            for peer, memory in enumerate(sends):
-                if len(memory) > 0:
-                    works.append((peer, self.group.send([torch.frombuffer(memory, dtype=torch.uint8)], peer, tag), memory))
-                    self.struct.sent_len += len(memory)
+            for peer, (sent, received) in enumerate(zip(sends, recvs)):
+                works += [(peer, work) for work in self._mail.exchange(sent, received, peer, tag)]
+                self.struct.sent_len += len(sent)
         except Exception as error:
             raise self._lost(peer, error) from error
         return works
 
     def _wait(self, works: _Works) -> None:
-        for peer, work, _ in works:
+        """Waits for works, and removes those that are done: one must not be waited for twice."""
+        while works:
+            peer, work = works.pop(0)
             try:
                 work.wait()
             except Exception as error:
                 raise self._lost(peer, error) from error
 
     def _lost(self, peer: int, error: Exception) -> Error:
-        """Whatever it is, the others must not wait for this rank: the link has failed. The first reason stays."""
+        """Whatever it is, the others must not wait for this rank: the link has failed. The first reason stays; but one that facts
+        differ comes before all, because a rank that knows it has closed its connections."""
+        if self._comparer != threading.get_ident():
+            self._compared.wait(_FACTS_SECONDS)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         self.failed = self.failed or f"rank {self.rank} has lost rank {peer}: {reason}"
         return Error(self.failed, "LINK")
 
-    def exchange(self, sends: Sequence[_Memory], recvs: Sequence[_Memory]) -> None:
+    def exchange(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> None:
         """Sends sends[p] to rank p and receives recvs[p] from it."""
         self._wait(self._post(sends, recvs, _TAG))
 
-    def _to_others(self, memory: _Memory) -> List[_Memory]:
+    def _to_others(self, memory: Memory) -> List[Memory]:
         return [b"" if p == self.rank else memory for p in range(self.world)]
 
     def agree(self, trouble: Optional[str]) -> None:
         """Tells all ranks the trouble of each, None if it has none. Raises that of the first rank that has one, unless this
         rank has one of its own."""
-        for rank, text in enumerate(self._gather((trouble or "").encode())):
+        for rank, text in enumerate(self.gather((trouble or "").encode())):
             if text and not trouble:
                 raise Error(f"rank {rank}: {text}", "PEER")
 
@@ -178,19 +250,22 @@ class TorchLink:
     def compare(self, facts: str) -> None:
         """Has the next operation compare facts, which are lines "name value", with those of all ranks, by a hash. If ranks differ,
         one may be in an operation that the others do not know, and all would wait: so the link fails, on all ranks alike."""
-        self._facts = facts.encode() if self.world > 1 else None
+        self._compares = self.world > 1
+        if self._facts is None or self._facts.text != facts:
+            self._facts = _Facts(facts)
 
-    def _post_facts(self) -> Tuple[_Works, bytes, List[bytearray]]:
-        """What to wait for, the facts, and where the hashes of all ranks will be."""
-        facts, self._facts = self._facts, None
-        if facts is None:
-            return [], b"", []
-        own = hashlib.blake2b(facts, digest_size=_HASH_LEN).digest()
-        hashes = [bytearray(own if p == self.rank else _HASH_LEN) for p in range(self.world)]
-        return self._post(self._to_others(memoryview(bytearray(own))),
-                          [memoryview(b"" if p == self.rank else room) for p, room in enumerate(hashes)], _FACTS_TAG), facts, hashes
+    def _post_facts(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> Tuple[Optional[_Comparison], _Works]:
+        """The comparison that is due with this operation, if any, and what to wait for."""
+        if not self._compares or self._facts is None:
+            return None, []
+        self._compares = False
+        self._comparer = None
+        self._compared.clear()
+        nothing: List[Memory] = [b""] * self.world
+        comparison = _Comparison(self._facts, self.rank, *((sends, recvs) if self._rides else (nothing, nothing)))
+        return comparison, self._post(comparison.said, comparison.heard, _FACTS_TAG)
 
-    def _gather(self, text: bytes) -> List[str]:
+    def gather(self, text: bytes) -> List[str]:
         """The first bytes of the texts of all ranks."""
         own = bytearray(text[:_TEXT_LEN].ljust(_TEXT_LEN, b"\0"))
         heard = [bytearray(0 if p == self.rank else _TEXT_LEN) for p in range(self.world)]
@@ -198,12 +273,22 @@ class TorchLink:
         heard[self.rank] = own
         return [room.rstrip(b"\0").decode(errors="replace") for room in heard]
 
-    def _compare_hashes(self, facts: bytes, hashes: List[bytearray]) -> None:
+    def _compare(self, comparison: _Comparison, works: _Works) -> None:
+        self._comparer = threading.get_ident()
+        try:
+            self._wait(works)
+            self._check_facts(comparison)
+            comparison.deliver()
+        finally:
+            self._comparer = None
+            self._compared.set()
+
+    def _check_facts(self, comparison: _Comparison) -> None:
         """Raises if ranks differ. All ranks see that, and then exchange their facts to say how."""
-        if all(other == hashes[0] for other in hashes):
+        rank = comparison.differs()
+        if rank is None:
             return
-        texts = self._gather(facts)
-        rank = next(rank for rank, other in enumerate(hashes) if other != hashes[0])
+        texts = self.gather(comparison.facts.text.encode())
         sentence = f"rank {rank} goes on with another setup than rank 0"
         for first, second in zip(texts[0].splitlines(), texts[rank].splitlines()):
             if first != second:
@@ -228,42 +313,58 @@ class TorchLink:
     def _start(self, _: Any, channel: int, operation: Any, why: Any) -> int:
         try:
             op = operation.contents
-            compared, facts, hashes = self._post_facts()
-            works = self._post(_spans(op.sends, op.world), _spans(op.recvs, op.world), _CHANNEL_TAG + channel)
-            if compared or works:
-                self._channels[channel] = _UNDER_WAY
-                waiters.run(lambda: self._complete(channel, compared, facts, hashes, works))
-            else:
-                self._channels[channel] = _DONE
+            sends, recvs = _spans(op.sends, op.world), _spans(op.recvs, op.world)
+            tag = _CHANNEL_TAG + _TAG_STEP * channel
+            comparison, compared = self._post_facts(sends, recvs)
+            is_later = comparison is not None and self._rides
+            works = [] if is_later else self._post(sends, recvs, tag)
+            started = _Operation((self._counts[channel] if comparison is None else -1, channel), comparison, compared, works)
+            if is_later:
+                started.post_rest = lambda: self._post(_long(sends), _long(recvs), tag)
+            if channel > 0 and self._counts[channel] == 0:
+                self._unstarted -= 1
+            self._counts[channel] += 1
+            started.is_held = self._notify is None or (self.is_awaited and self._unstarted <= 0)
+            self._operations[channel] = started
+            if not started.is_done and not started.is_held:
+                waiters.run(lambda: self._complete_and_tell(started))
         except BaseException as error:
             why.contents.say(str(error) or type(error).__name__)
             return E_LINK
         return OK
 
-    def _complete(self, channel: int, compared: _Works, facts: bytes, hashes: List[bytearray], works: _Works) -> None:
-        """Waits for an operation, in a thread of the pool."""
-        state = _LOST
+    def _complete(self, operation: _Operation) -> None:
+        """Waits for an operation. If that fails, the link has failed."""
+        operation.is_waited = True
         try:
-            self._wait(compared)
-            self._compare_hashes(facts, hashes)
-            self._wait(works)
-            state = _DONE
+            if operation.comparison is not None:
+                self._compare(operation.comparison, operation.compared)
+                operation.works += operation.post_rest()
+            self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__
-        self._channels[channel] = state
+            operation.is_lost = True
+        operation.is_done = True
+
+    def _complete_and_tell(self, operation: _Operation) -> None:
+        """The same, in a thread of the pool."""
+        self._complete(operation)
         with self._calling:
             if self._notify is not None:
                 self._notify(self._context)
 
     def _test(self, _: Any, channel: int, why: Any) -> int:
         try:
-            state = self._channels[channel]
-            if state == _UNDER_WAY and self.failed is None:
-                return MORE
-            if state in (_IDLE, _DONE):
-                self._channels[channel] = _IDLE
+            operation = self._operations.get(channel)
+            if operation is not None and operation.is_held and not operation.is_done and self.failed is None:
+                if operation.order == min(other.order for other in list(self._operations.values())):
+                    self._complete(operation)
+            if operation is None or (operation.is_done and not operation.is_lost):
+                self._operations.pop(channel, None)
                 return OK
-            why.contents.say(self.failed or "the link has failed")
+            if self.failed is None:
+                return MORE
+            why.contents.say(self.failed)
         except BaseException as error:
             why.contents.say(str(error) or type(error).__name__)
         return E_LINK
@@ -273,16 +374,26 @@ class TorchLink:
             self._notify, self._context = Notify(notify) if notify else None, context
 
     def _abort(self, _: Any, reason: Optional[bytes]) -> None:
-        """gloo cannot be told to stop, but it closes all connections when a wait for one runs out of time: so the others,
-        who wait for this rank, learn of it at once. Operations under way then end; until they have, their memory must stay."""
+        """The others, who wait for this rank, learn of it at once. Operations under way then end; until they have, their memory must
+        stay."""
         self.failed = self.failed or (reason or b"the link was given up").decode(errors="replace")
-        for peer in range(self.world):
-            if peer != self.rank:
-                try:
-                    byte = torch.empty(1, dtype=torch.uint8)
-                    self.group.recv([byte], peer, _TAG + 1).wait(datetime.timedelta(milliseconds=1))
-                except Exception:  # as it must be
-                    pass
+        self._mail.abort()
         until = time.monotonic() + _ABORT_SECONDS
-        while _UNDER_WAY in self._channels and time.monotonic() < until:
-            time.sleep(0.001)
+        for operation in list(self._operations.values()):
+            while not operation.is_done and time.monotonic() < until:
+                if operation.is_waited or not operation.is_held:
+                    time.sleep(0.001)  # for the thread that waits for it
+                else:
+                    self._drain(operation)
+
+    def _drain(self, operation: _Operation) -> None:
+        """Ends an operation for which nobody waits, after its connections were closed."""
+        operation.is_waited = operation.is_lost = True
+        if operation.comparison is not None:
+            self._compared.set()
+        for _, work in operation.compared + operation.works:
+            try:
+                work.wait(datetime.timedelta(milliseconds=100))
+            except Exception:  # as it must be
+                pass
+        operation.is_done = True

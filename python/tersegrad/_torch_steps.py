@@ -1,30 +1,31 @@
 """The steps of an exchange in PyTorch: checks of the gradients, changes of recipe, statistics and checkpoints.
 
-Steps is the base of State (gradients come in buckets) and Reducer (gradients are the .grad of parameters), in torch.py.
+Steps is the base of State (gradients come in buckets; torch.py) and Reducer (gradients are the .grad of parameters; _torch_reducer.py).
 """
 
 import atexit
-import collections
 import math
+import operator
 import time
-from typing import Any, Callable, Counter, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ._exchange import Exchange, Flight
-from ._library import Error, Rules, TensorSpec, canonical
+from ._library import Error, Meter, Rules, TensorSpec, canonical
+from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
 from ._torch_link import TorchLink, check_group
 from ._torch_model import Described, describe, dtype_name, find
 
 _FORMAT = 1  # of state_dict
-_COUNTS = ("steps", "logical", "dense", "payload", "header", "received", "between", "seconds", "encode_seconds", "decode_seconds",
-           "wire_seconds", "wait_seconds", "exposed_seconds")
-GROUP_LEN = 16 << 20  # bytes of gradients that are encoded and sent together
+_COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
+GROUP_LEN = 16 << 20   # bytes of gradients that are encoded and sent together
+SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap gains there is less than a group's messages cost
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
 
 
-def _flat(gradient: torch.Tensor) -> torch.Tensor:
+def flat(gradient: torch.Tensor) -> torch.Tensor:
     """A view of a dense gradient in the order in which it lies in memory, which is what the library sees."""
     return gradient.as_strided((gradient.numel(),), (1,))
 
@@ -44,7 +45,7 @@ class Steps:
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: int = GROUP_LEN) -> None:
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat") -> None:
         self._group = check_group(process_group)
         self._link = TorchLink(self._group)
         self.rank, self.world = self._link.rank, self._link.world
@@ -54,7 +55,8 @@ class Steps:
             nonfinite = "error" if scaler is None else "pass"
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
                                          "exchange": exchange, "threads": threads, "verify_every": verify_every,
-                                         "group_len": group_len}
+                                         "group_len": group_len, "host_size": given_size(hosts)}
+        self._hosts = hosts
         self._scaler = scaler
         self._writer = writer
         self._schedule: Optional[Callable[[int], Optional[str]]] = None
@@ -68,8 +70,8 @@ class Steps:
         self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
         self._factor = 1.0     # by which gradients are scaled in this step
         self._failure: Optional[Error] = None  # one that is for good
-        self._last: Dict[str, Any] = {}
-        self._total: Counter[str] = collections.Counter()
+        self._last: List[float] = [0] * len(_COUNTS)
+        self._total = self._last
         self._begin()
         if summary and self.rank == 0:
             atexit.register(lambda: print(self.summary(), flush=True))
@@ -135,16 +137,21 @@ class Steps:
 
     def _start(self, gradients: Gradients, trouble: Optional[Exception]) -> None:
         """Makes the exchange; all ranks end up with one, or all raise."""
+        told = [text.splitlines() for text in self._link.gather(f"{self._hosts}\n{own_name()}".encode())]
         try:
             if trouble is not None:
                 raise trouble
+            self._find_hosts([hosts for hosts, _ in told], [name for _, name in told])
             tensors = self._tensors(gradients)
             recipe, exchange = self.recipe, self._options["exchange"]
             if self._loaded is not None:
                 recipe, exchange, _ = self._loaded
+            if self._options["group_len"] is None:
+                len_of = sum(gradient.numel() * gradient.element_size() for gradient in gradients.values())
+                self._options["group_len"] = GROUP_LEN if len_of > SMALL_LEN else 0
             made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
             if self._loaded is not None:
-                self._apply(made, self._loaded[2])
+                self._apply(made, self._fitting(self._loaded[2]))
             if (recipe, exchange) != (self.recipe, self._options["exchange"]):
                 made = self._followed(made, self.recipe, self._options["exchange"])
         except Exception as error:
@@ -154,6 +161,14 @@ class Steps:
         made.handshake(self._link.struct, {"recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
                                            "nonfinite": self._options["nonfinite"]})
         self._exchange, self._loaded = made, None
+
+    def _find_hosts(self, options: List[str], names: List[str]) -> None:
+        """By what all ranks have said."""
+        for rank, option in enumerate(options):
+            if option != options[0]:
+                raise Error(f"rank {rank} has hosts '{option}', but rank 0 has '{options[0]}'", "MISMATCH")
+        if self._options["host_size"] is None:
+            self._options["host_size"] = 0 if learns(self.recipe, self._options["rules"]) else common_size(names)
 
     def _flying(self) -> Flight:
         """The flight of the exchange, for its next step."""
@@ -202,8 +217,9 @@ class Steps:
             try:
                 end()
             except Error as error:
-                if error.code != "LINK":  # it has failed on all ranks, and all come here
-                    self._link.agree(sentence(trouble))
+                if error.code == "LINK":
+                    raise error from trouble
+                self._link.agree(sentence(trouble))  # it has failed on all ranks, and all come here
                 raise trouble or error
         except Error as error:
             self._note_failure(error)
@@ -236,7 +252,7 @@ class Steps:
         if trouble is not None:  # without addresses the step fails on all ranks
             self._flying().reduce(self.step, [0] * len(self._parameters))
             raise trouble
-        own = [_flat(gradients[parameter]) for parameter in self._parameters]
+        own = [flat(gradients[parameter]) for parameter in self._parameters]
         changed = own
         if self._factor != 1:
             changed = [gradient / self._factor for gradient in own]
@@ -250,14 +266,24 @@ class Steps:
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
     def _count(self, seconds: float) -> None:
-        last: Dict[str, Any] = dict(self._made().meter()[0], seconds=seconds, **self._made().times())
-        self._total.update(last)
-        self._last = last
+        meter = self._made().last()
+        if not self._flying_now().overlaps:
+            meter.exposed_ns = int(1e9 * seconds)  # all of it, also what was done before the library was waiting
+        self._last = [*(getattr(meter, name) for name in _COUNTS[:-1]), seconds]
+        self._total = list(map(operator.add, self._total, self._last))
         if self._writer is not None:
-            sent = last["payload"] + last["header"]
+            last = self._named(self._last)
+            sent = last["sent"]
             for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
                                 ("ratio", last["dense"] / sent if sent else 1.0)):
                 self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
+
+    def _named(self, counts: Sequence[float]) -> Dict[str, Any]:
+        """Counts, as stats() returns them."""
+        out = {name[:-len("ns")] + "seconds" if name.endswith("_ns") else name: count * 1e-9 if name.endswith("_ns") else count
+               for name, count in zip(_COUNTS, counts)}
+        sent = out["payload"] + out["header"]
+        return dict(out, sent=sent, ratio=out["dense"] / sent if sent else 1.0)
 
     def stats(self) -> Dict[str, Any]:
         """What steps took, on this rank.
@@ -266,14 +292,11 @@ class Steps:
         an uncompressed all-reduce would send), "payload" and "header", their sum "sent", "received", and "between" (sent to other
         hosts); "ratio" (dense / sent); "seconds". Times that overlap with the backward pass and with each other are
         "encode_seconds", "decode_seconds", "wire_seconds" (operations under way) and "wait_seconds" (gradients that were ready
-        and not yet encoded); "exposed_seconds" is what was left after the last gradient was ready. "tensors" is {name: {"bytes", "entries", "recipe"}} of the last step; "recipe" and "exchange" are
-        names. A hook that has never been called has 0 steps in "total".
+        and not yet encoded); "exposed_seconds" is what was left after the last gradient was ready. "tensors" is {name: {"bytes",
+        "entries", "recipe"}} of the last step; "recipe" and "exchange" are names. A hook that has never been called has 0 steps in "total".
         """
         out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
-        for name, counts in (("last", self._last), ("total", self._total)):
-            counts = {key: counts.get(key, 0) for key in _COUNTS}
-            sent = counts["payload"] + counts["header"]
-            out[name] = dict(counts, sent=sent, ratio=counts["dense"] / sent if sent else 1.0)
+        out["last"], out["total"] = self._named(self._last), self._named(self._total)
         if self._exchange is not None:
             out["exchange"] = self._exchange.name
             for t, tensor in enumerate(self._exchange.tensors):
@@ -287,7 +310,8 @@ class Steps:
         if self._exchange is None or steps == 0:
             return f"tersegrad: {self.recipe}: no step was reduced; was the hook registered, and backward() called?"
         name = self._exchange.name
-        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks, {total['steps']} steps: "
+        size = self._options["host_size"]
+        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks{f' in hosts of {size}' if size else ''}, {total['steps']} steps: "
                 f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
                 f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step: "
                 f"encoding {1000 * total['encode_seconds'] / steps:.1f}, decoding {1000 * total['decode_seconds'] / steps:.1f}, "
@@ -350,7 +374,8 @@ class Steps:
             states = self._loaded[2]
             return states[0] if len(states) == 1 else states
         state: Dict[str, Any] = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
-                 "world": self.world, "rank": self.rank, "step": self.step, "tensors": None, "state": None, "owed": None}
+                 "world": self.world, "host_size": self._options["host_size"], "rank": self.rank, "step": self.step, "tensors": None,
+                 "state": None, "owed": None}
         if self._exchange is not None:
             state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
             state["state"] = torch.frombuffer(bytearray(self._exchange.save()), dtype=torch.uint8)
@@ -359,7 +384,7 @@ class Steps:
 
     def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
         """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
-        of ranks, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
+        of ranks or hosts, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
         self._settle()
         states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
@@ -373,14 +398,8 @@ class Steps:
             if each["step"] != first["step"]:
                 raise Error(f"the states of ranks {first['rank']} and {each['rank']} were saved before steps "
                             f"{first['step']} and {each['step']}", "MISMATCH")
-        if first["world"] == self.world:
-            own = [each for each in states if each["rank"] == self.rank]
-            if not own:
-                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
-            states = own
-        elif sorted(each["rank"] for each in states) != list(range(first["world"])):
-            raise Error(f"the state is of a world of {first['world']} ranks, and this one has {self.world}; to go on with "
-                        f"another number, give the list of all {first['world']} states", "MISMATCH")
+        if self._options["host_size"] is not None:  # else it is found at the first step
+            states = self._fitting(states)
         if self._exchange is None:
             self._loaded = self.recipe, self._options["exchange"], states
         else:
@@ -388,6 +407,22 @@ class Steps:
             self._apply(fresh, states)
             self._exchange = fresh
         self.step = first["step"]
+
+    def _fitting(self, states: List[Any]) -> List[Any]:
+        """This rank's state if it is enough, else those of all old ranks; raises Error if some are not there."""
+        first, size = states[0], self._options["host_size"]
+        saved = first.get("host_size") or 0
+        if first["world"] == self.world and saved == size:
+            own = [each for each in states if each["rank"] == self.rank]
+            if not own:
+                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
+            return own
+        if sorted(each["rank"] for each in states) != list(range(first["world"])):
+            def shape(world: int, size: int) -> str:
+                return f"{world} ranks" + (f" in hosts of {size}" if size else "")
+            raise Error(f"the state is of a world of {shape(first['world'], saved)}, and this one has {shape(self.world, size)}; to go on with "
+                        f"another number, give the list of all {first['world']} states", "MISMATCH")
+        return states
 
     def _apply(self, exchange: Exchange, states: Sequence[Mapping[str, Any]]) -> None:
         """Puts states into an exchange that is new, or raises and leaves everything as it was."""

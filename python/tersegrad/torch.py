@@ -10,10 +10,11 @@ that order, so it is of no consequence how DistributedDataParallel fills its buc
 complete.
 
     backward pass     bucket 0      bucket 1      bucket 2
-    hook              begin, ready  ready         ready, queue the end
+    hook              begin, ready  ready         ready
     library           encode, send and check groups whose tensors are ready
-    State's thread                                wait for the end of the step, complete all futures
+    hook                                          wait for the end of the step, complete all futures
 
+Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
@@ -24,16 +25,16 @@ import queue
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed
 
 from ._exchange import close_flights, numbers
-from ._library import Error, Rules, pointers
+from ._library import Error, pointers
 from ._torch_link import TorchLink, waiters
-from ._torch_model import describe, describe_list
-from ._torch_steps import GROUP_LEN, Gradients, Steps, sentence
+from ._torch_reducer import Reducer
+from ._torch_steps import Gradients, Steps, sentence
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = ["Reducer", "State", "Workers", "hook"]
 _Future = torch.futures.Future
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
+_states: "weakref.WeakSet[State]" = weakref.WeakSet()  # all there are
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
 
 
@@ -143,7 +145,10 @@ class State(Steps):
     verify_every   steps between comparisons of the averages on all ranks; 0: never
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
-    group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end
+    group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
+                   is 16 MiB, and 0 for models of up to 4 MiB
+    hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
+                   ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
 
     Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
     """
@@ -157,6 +162,7 @@ class State(Steps):
         self._jobs: _Jobs = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
+        _states.add(self)
 
     def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
         done: "_Future[Any]" = torch.futures.Future()
@@ -178,7 +184,7 @@ class State(Steps):
         if bucket.is_last():
             now.is_complete = True
             begin = time.monotonic()
-            self._queue(lambda: self._finish(now, begin))
+            self._do(lambda: self._finish(now, begin))
         return done.then(now.give)
 
     def _refuse(self, bucket: GradBucket, done: "_Future[Any]", trouble: Exception) -> "_Future[torch.Tensor]":
@@ -188,7 +194,7 @@ class State(Steps):
         self._refused.append((done, bucket.buffer()))
         if bucket.is_last():
             other.buckets, self._refused = self._refused, []
-            self._queue(lambda: self._end(other, trouble))
+            self._do(lambda: self._end(other, trouble))
         other.error = trouble
         return done.then(other.give)
 
@@ -258,7 +264,12 @@ class State(Steps):
             now.end(error)
         self._pass = None
 
-    def _queue(self, job: Callable[[], None]) -> None:
+    def _do(self, job: Callable[[], None]) -> None:
+        """Ends a pass: here, which takes no hand-over between threads; or by the thread, if ranks may end passes of several States in
+        different orders, and would wait for each other."""
+        if len(_states) == 1:
+            job()
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=_run, args=(self._jobs,), name="tersegrad", daemon=True)
             _threads[self._thread] = self._jobs, self._link
@@ -267,7 +278,7 @@ class State(Steps):
         self._jobs.put(job)
 
     def _finish(self, now: _Pass, begin: float) -> None:
-        """The end of a pass, by the thread."""
+        """The end of a pass."""
         failure: Optional[BaseException] = None
         try:
             if now.is_begun:
@@ -298,45 +309,3 @@ class State(Steps):
 def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For DistributedDataParallel.register_comm_hook(State(...), hook): averages the gradients of all buckets in place."""
     return state._collect(bucket)
-
-
-class Reducer(Steps):
-    """For loops without DistributedDataParallel: reduce() after backward() makes every .grad the average over all ranks.
-
-    `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters must have the same values on
-    all ranks at first. Options are those of State.
-    """
-
-    def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
-                 seed: int = 0, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
-                 exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: int = GROUP_LEN) -> None:
-        super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
-                         nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
-                         summary=summary, writer=writer, group_len=group_len)
-        self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
-
-    @torch.no_grad()
-    def reduce(self) -> None:
-        """One step: every .grad becomes the average, in place; one that is None counts as zeros and is a tensor afterwards.
-        Raises Error, on all ranks and with no gradient changed, if any rank cannot take part."""
-        gradients: Gradients = {}
-        copies: List[torch.nn.Parameter] = []
-        missing: List[torch.nn.Parameter] = []
-        for parameter in self._described or ():
-            if not parameter.requires_grad:
-                continue
-            if parameter.grad is None:
-                gradients[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-                missing.append(parameter)
-                continue
-            gradients[parameter] = parameter.grad
-            if parameter.grad.layout == torch.strided and not parameter.grad.is_contiguous():
-                gradients[parameter] = parameter.grad.contiguous()
-                copies.append(parameter)
-        self._reduce(gradients)
-        for parameter in copies:
-            if parameter.grad is not None:
-                parameter.grad.copy_(gradients[parameter])
-        for parameter in missing:
-            parameter.grad = gradients[parameter]

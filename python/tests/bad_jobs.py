@@ -165,33 +165,66 @@ def another_type(rank, world):
 
 
 class Bucket:
-    """As DistributedDataParallel would hand it to the hook, of a tensor that is elsewhere."""
+    """As DistributedDataParallel would hand it to the hook."""
 
-    def __init__(self):
-        self.parameter = nn.Parameter(torch.empty(4, 4, device="meta"))
+    def __init__(self, parameters, index=0, is_last=True):
+        self._parameters, self._index, self._is_last = parameters, index, is_last
+        self._buffer = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
 
     def index(self):
-        return 0
+        return self._index
 
     def is_last(self):
-        return True
+        return self._is_last
 
     def buffer(self):
-        return torch.empty(16, device="meta")
+        return self._buffer
 
     def parameters(self):
-        return [self.parameter]
+        return list(self._parameters)
 
     def gradients(self):
-        return [self.buffer().view(4, 4)]
+        parts = self._buffer.split([p.numel() for p in self._parameters])
+        return [part.view(p.shape) for part, p in zip(parts, self._parameters)]
 
 
 def elsewhere(rank, world):
     """Gradients of another device."""
-    bucket = Bucket()
     module = nn.Module()
-    module.parameter = bucket.parameter
-    hook(State("topk@0.1", model=module), bucket).wait()
+    module.parameter = nn.Parameter(torch.empty(4, 4, device="meta"))
+    hook(State("topk@0.1", model=module), Bucket([module.parameter])).wait()
+
+
+def odd_buckets(rank, world, what, group_len, steps=5):
+    """Buckets as DistributedDataParallel never has them, on rank 1 in the fourth step; in order "other", in all of its steps."""
+    model = make_model("mlp")
+    state = State("ef+topk@0.1", model=model, group_len=group_len)
+    raised, averages = [], []
+    while state.step < steps:
+        fill(model, state.step, rank)
+        parts = [list(reversed(list(layer.parameters()))) for layer in (model[4], model[2], model[0])]
+        bad = rank == 1 and state.step == 3 and not raised
+        if bad and what == "twice":
+            parts[2].append(parts[0][0])
+        elif bad and what == "twice in place of another":
+            parts[2][0] = parts[0][0]
+        elif bad and what == "never":
+            parts[2].pop()
+        elif rank == 1 and what == "order":
+            parts = [parts[1], parts[2], parts[0]] if state.step < 3 else [parts[2], parts[0] + parts[1]]
+        buckets = [Bucket(part, i, i == len(parts) - 1) for i, part in enumerate(parts)]
+        before = [bucket.buffer().clone() for bucket in buckets]
+        try:
+            for future in [hook(state, bucket) for bucket in buckets]:
+                future.wait()
+        except RuntimeError:
+            raised.append(str(state._error))
+            if not all(torch.equal(bucket.buffer(), own) for bucket, own in zip(buckets, before)):
+                raised.append("gradients were changed")
+            continue
+        got = {id(p): g for bucket in buckets for p, g in zip(bucket.parameters(), bucket.gradients())}
+        averages.append(torch.cat([got[id(p)].flatten() for p in model.parameters()]))
+    return {"raised": raised, "digest": digest(torch.cat(averages))}
 
 
 def no_effect(rank, world):
@@ -291,3 +324,56 @@ def two_models(rank, world, together, other, bucket_cap_mb):
             loss_of(second, 0, rank).backward()
     finally:
         state.check()
+
+
+def misuse(rank, world, what, group_len, timeout=None):
+    """Gradients that a Reducer sends while others are computed, and what one rank must not do meanwhile. The step that fails is
+    repeated; returns what was raised, whether it changed anything, and the weights."""
+    group = None if timeout is None else dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    model = make_model("mlp")
+    reducer = Reducer(model, "ef+topk@0.1", group_len=group_len, process_group=group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step, raised, same, breaks = 0, [], True, False
+
+    def fail(gradient):
+        if breaks:
+            if what == "death":
+                os._exit(0)
+            if what == "stop":
+                time.sleep(2 * timeout)
+            raise Broken
+    model[0].weight.register_hook(fail)
+    while step < 5:
+        model.zero_grad()
+        bad = step == 3 and rank == 1 and not raised
+        breaks = bad and what in ("death", "stop", "broken off")
+        loss = loss_of(model, step, rank)
+        try:
+            if bad and what == "nan":
+                loss = loss * float("nan")
+            loss.backward()
+            if bad and what == "twice":
+                loss_of(model, step, rank).backward()
+            elif bad and what == "changed":
+                model[4].weight.grad.mul_(2)
+            elif bad and what == "replaced":
+                model[4].weight.grad = torch.ones_like(model[4].weight)
+            elif bad and what == "none":
+                model[4].weight.grad = None
+        except Broken:
+            raised.append("broken")
+            reducer.discard()
+            continue
+        own = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        try:
+            reducer.reduce()
+        except Exception as error:
+            if reducer._link.failed is not None:
+                raise
+            raised.append(str(error))
+            after = [p.grad for p in model.parameters() if p.grad is not None]
+            same = same and all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(own, after))
+            continue
+        optimizer.step()
+        step += 1
+    return {"raised": raised, "same": same, "digest": digest(weights_of(model)), "step": reducer.step}

@@ -1,14 +1,18 @@
 """What ranks do in tests (worker.py): each function is one job, run by every rank of a world."""
 
+import os
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tersegrad
+from tersegrad._torch_mail import Mail
 from tersegrad.torch import Reducer, State, hook
 
-from models import Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
+from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
 
 
 def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, **ddp_options):
@@ -49,6 +53,86 @@ def average(rank, world, recipe, dtype="float32"):
     reducer.reduce()
     got = torch.cat([p.grad.float().flatten() for p in model.parameters()])
     return {"expected": (sum(all_of) / world).tolist(), "got": got.tolist(), "kinds": [t[2] for t in reducer._exchange.tensors]}
+
+
+def plain(rank, world, recipe, steps=5, model="mlp", accumulate=1, **options):
+    """Trains without DistributedDataParallel; also returns how many groups were under way before reduce()."""
+    model = make_model(model)
+    reducer = Reducer(model, recipe, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    early = 0
+    for step in range(steps):
+        model.zero_grad(set_to_none=step % 2 == 0)
+        for part in range(accumulate - 1):
+            with reducer.no_sync():
+                loss_of(model, 100 + accumulate * step + part, rank).backward()
+        loss_of(model, step, rank).backward()
+        early += len(reducer._now.reported)
+        reducer.reduce()
+        optimizer.step()
+    return {"digest": digest(weights_of(model)), "early": early, "groups": reducer._exchange.group_n, "weights": weights_of(model).tolist(),
+            "stats": reducer.stats()}
+
+
+def hosts(rank, world, recipe, hosts, fold=1, nodes=None, folder=None, load=None, steps=4):
+    """Gradients of world * fold ranks, of which this one has the mean of `fold`; returns averages and bytes. `nodes` is the node of each rank
+    by torchrun. Goes on from the states of `load` old ranks, and saves its own."""
+    model = make_model("mlp")
+    named = {} if nodes is None else {"GROUP_RANK": str(nodes[rank]), "LOCAL_WORLD_SIZE": "1"}
+    with mock.patch.dict(os.environ, named):
+        reducer = Reducer(model, recipe, hosts=hosts, group_len=3000, verify_every=2)
+        if load is not None:
+            states = [torch.load(f"{folder}/{r}") for r in range(load)]
+            reducer.load_state_dict(states)
+        out = []
+        for step in range(reducer.step, reducer.step + steps):
+            parts = []
+            for r in range(fold * rank, fold * rank + fold):
+                fill(model, step, r, zero=load is not None)
+                parts.append([p.grad for p in model.parameters()])
+            for p, *own in zip(model.parameters(), *parts):
+                p.grad = sum(own[1:], own[0].clone()) / fold
+            reducer.reduce()
+            out.append(gradients_of(model))
+    if folder is not None and load is None:
+        torch.save(reducer.state_dict(), f"{folder}/{rank}")
+    residual = torch.cat([r.flatten() for r in reducer.residual().values()])
+    return {"digest": digest(torch.cat(out)), "total": reducer.stats()["total"], "size": reducer._options["host_size"], "sum": sum(out).tolist(),
+            "residual": residual.tolist(), "summary": reducer.summary()}
+
+
+def host_options(rank, world):
+    """The sentences about hosts that cannot be."""
+    out = []
+    for wrong in (lambda: Reducer(make_model("mlp"), "fp16", hosts=0), lambda: State("fp16", hosts="some"),
+                  lambda: State("fp16", hosts=True), lambda: reduce_once(rank, "fp16", hosts=world - 1),
+                  lambda: reduce_once(rank, "fp16", hosts=rank + 1), lambda: reduce_once(rank, LGC, hosts=world)):
+        try:
+            wrong()
+            out.append(None)
+        except tersegrad.Error as error:
+            out.append(str(error))
+    return out
+
+
+def hosts_alone(rank, world):
+    """The state of one rank, of other hosts."""
+    model = make_model("mlp")
+    saving, loading = (Reducer(model, "ef+topk@0.1", hosts=hosts) for hosts in (2, "flat"))
+    fill(model, 0, rank)
+    saving.reduce()
+    try:
+        loading.load_state_dict(saving.state_dict())
+        return None
+    except tersegrad.Error as error:
+        return str(error)
+
+
+def reduce_once(rank, recipe, **options):
+    model = make_model("mlp")
+    reducer = Reducer(model, recipe, **options)
+    fill(model, 0, rank)
+    reducer.reduce()
 
 
 def strided(rank, world):
@@ -257,6 +341,15 @@ def facts(rank, world):
             "kinds": {t[0]: t[2] for t in state._exchange.tensors}}
 
 
+def hidden(rank, world):
+    """A model that is found though no variable has it."""
+    nested = [[make_ddp(rank, "mlp")]]
+    state = State("fp16")
+    nested[0][0].register_comm_hook(state, hook)
+    loss_of(nested[0][0], 0, rank).backward()
+    return list(state.stats()["tensors"])
+
+
 def kinds(rank, world):
     class Net(nn.Module):
         def __init__(self):
@@ -267,3 +360,23 @@ def kinds(rank, world):
             self.tied = self.out
     from tersegrad._torch_model import describe
     return dict(describe(Net()).values())
+
+
+def exchange_mail(rank, world, lengths, rooms_len):
+    """Messages of all lengths from everyone to everyone, by two users of a process group in turn; returns those that were wrong, the bytes of
+    rooms, and how many receives were found posted."""
+    def pattern(at, sender, receiver):
+        return bytearray(f"{at} {sender} {receiver} ".encode() * lengths[at])[:lengths[at]]
+    wrong, found = [], 0
+    mails = [Mail(dist.group.WORLD), Mail(dist.group.WORLD)]
+    with mock.patch("tersegrad._torch_mail._ROOMS_LEN", rooms_len):
+        for at in range(len(lengths)):
+            heard = [bytearray(lengths[at]) for _ in range(world)]
+            others = [p for p in range(world) if p != rank]
+            before = sum(map(len, mails[0]._rooms.posted.values()))
+            works = [work for p in others for work in mails[at % 2].exchange(pattern(at, rank, p), heard[p], p, 64)]
+            found += before - sum(map(len, mails[0]._rooms.posted.values()))
+            for work in works:
+                work.wait()
+            wrong += [(at, p) for p in others if heard[p] != pattern(at, p, rank)]
+    return {"wrong": wrong, "rooms": mails[0]._rooms.len, "found": found}

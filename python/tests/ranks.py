@@ -1,6 +1,6 @@
 """Ranks for tests: processes that wait for jobs, so that PyTorch is loaded once and not once a test.
 
-A job is a function of jobs.py or bad_jobs.py; each gets a process group of its own. A job that does not end in time ends its processes,
+A job is a function of jobs.py, bad_jobs.py or chaos.py; each gets a process group of its own. A job that does not end in time ends its processes,
 and its test fails: nothing may hang.
 """
 
@@ -27,17 +27,23 @@ class Ranks:
         self.count = 0
 
     def start(self, world):
-        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
         while len(self.processes) < world:
-            self.processes.append(subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE,
-                                                   stdout=subprocess.PIPE, env=environment, cwd=HERE))
+            self.processes.append(self.spawn())
+
+    def spawn(self):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+        return subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+                                cwd=HERE)
+
+    def end(self, process):
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
 
     def stop(self):
         for process in self.processes:
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            self.end(process)
         self.processes = []
 
     def run(self, job, world, limit=60, dies=(), **arguments):
@@ -61,6 +67,7 @@ class Ranks:
         except BaseException:
             self.stop()
             raise
-        if dies:
-            self.stop()
+        for rank in {rank for rank in dies if out[rank] is None}:
+            self.end(self.processes[rank])
+            self.processes[rank] = self.spawn()
         return out

@@ -91,6 +91,20 @@ class Averages(OnRanks):
                     if group_len > 0 and recipe != models.LGC:
                         self.assertGreater(many["groups"], 2)
 
+    def test_messages_of_all_lengths_and_their_rooms(self):
+        """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
+        lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]
+        for world in (2, 3):
+            for rooms_len in (1 << 24, 300):
+                with self.subTest(world=world, rooms_len=rooms_len):
+                    got = self.run_all("exchange_mail", world, lengths=lengths, rooms_len=rooms_len)
+                    self.assertEqual([each["wrong"] for each in got], [[]] * world)
+                    self.assertEqual(got[0]["found"], 0)  # the lowest rank needs none
+                    for rank in range(1, world):
+                        self.assertLessEqual(got[rank]["rooms"], rooms_len)
+                        if rooms_len > 300:
+                            self.assertEqual(got[rank]["found"], rank * 8)  # all but the first of each size, and the long ones
+
     def test_unused_and_frozen_parameters_and_exchanges(self):
         self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
         self.identical(self.run_all("train", 2, recipe="ef+topk@0.2", model="frozen"))
@@ -138,6 +152,10 @@ class Averages(OnRanks):
             counted = result["stats"]["total"]["sent"]
             self.assertLess(counted, result["sent"])            # before the first step ranks compare their setups
             self.assertLess(result["sent"] - counted, 256 + 16 + 4096)
+
+    def test_a_model_that_is_not_in_sight(self):
+        for names in self.run_all("hidden", 2):
+            self.assertEqual(names, ["0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"])
 
     def test_kinds(self):
         kinds = self.run_all("kinds", 1)[0]
@@ -314,6 +332,20 @@ class Failures(OnRanks):
         self.raised(self.ranks.run("complex_numbers", 2, limit=20), "complex64")
         self.raised(self.ranks.run("elsewhere", 2, limit=20), "is on meta")
         self.raised(self.ranks.run("another_type", 2, limit=20), "float16, and was of", "in the first step")
+
+    def test_buckets_as_they_never_are(self):
+        """In another order on another rank, the same bits; a parameter twice or never, an exception on all ranks, once."""
+        straight = self.identical(self.run_all("odd_buckets", 3, what=None, group_len=0))["digest"]
+        for group_len in (1, 3000, 0):
+            for what in ("order", "twice", "twice in place of another", "never"):
+                with self.subTest(what=what, group_len=group_len):
+                    results = self.run_all("odd_buckets", 3, what=what, group_len=group_len, limit=20)
+                    self.assertEqual(self.identical(results)["digest"], straight)
+                    for rank, result in enumerate(results):
+                        self.assertEqual(len(result["raised"]), 0 if what == "order" else 1, result["raised"])
+                        for sentence in result["raised"]:
+                            self.assertRegex(sentence, "gradients of other parameters|reported ready twice|was not reported ready")
+                            self.assertEqual("rank 1: " in sentence, rank != 1)
 
     def test_a_recipe_without_effect(self):
         for result in self.ranks.run("no_effect", 2, limit=20):

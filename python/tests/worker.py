@@ -8,10 +8,11 @@ import torch
 import torch.distributed as dist
 
 import bad_jobs
+import chaos
 import jobs
 
 warnings.filterwarnings("ignore")
-JOBS = {**vars(jobs), **vars(bad_jobs)}
+JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos)}
 
 
 def main():
