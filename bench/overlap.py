@@ -20,8 +20,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HOOKS = ("none", "torch:fp16", "torch:powersgd", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01",
-         "powersgd@4")
+# Not "torch:powersgd": over gloo its buckets' all-reduces start in another order on another rank, and PyTorch 2.13 ends the process.
+HOOKS = ("none", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01", "powersgd@4")
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
 STEPS, WARM = 3, 3  # a round's steps of each; the first steps, which are not timed
 GROUP, COMPUTE_MS = 4 << 20, 220
