@@ -1,7 +1,7 @@
 """Messages between the ranks of a process group over gloo, the only backend that has them in host memory.
 
 gloo's event loop spins while another thread is in a call for the same connection. Where that thread has lost its core to the loop, it
-goes on milliseconds later. So two ranks never talk at once, where both have something to say:
+goes on milliseconds later. So two ranks never talk at once, where both have something short to say:
 
     lower rank     post receive, send ............................. receive
     higher rank                        receive, post next, send
@@ -10,6 +10,8 @@ gloo asks before it sends: a receiver that is ready tells the sender, and only t
 when the higher one sends. For the other direction, the higher rank posts a receive for the next message when it has got one, and before
 it sends: short messages come to **rooms**, memory of our own. A message may be shorter than its room. Rooms belong to the process
 group, because gloo cannot take a receive back: the next user finds them posted.
+
+Long messages travel in both directions at once, since a link can do that.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Memory = Union[memoryview, bytes, bytearray]
 Key = Tuple[int, int, int]  # of rooms that are alike: rank, tag, and the logarithm of their length
 
 _ABORT_TAG = 0x5447
-ROOM_MIN, _ROOM_MAX = 7, 21  # logarithms; longer messages are received where they belong, without a copy
+ROOM_MIN, _ROOM_MAX = 7, 18  # logarithms; longer messages are received where they belong, without a copy
 _ROOMS_LEN = 16 << 20        # of all rooms of a process group at most
 
 
@@ -102,6 +104,9 @@ class Mail:
             return [self.send(sent, rank, tag), *works] if len(sent) > 0 else works
         if len(received) == 0:
             return [self.send(sent, rank, tag)] if len(sent) > 0 else []
+
+        if len(sent) > 1 << _ROOM_MAX:
+            return [self.recv(received, rank, tag), self.send(sent, rank, tag)]
 
         def reply() -> Any:
             self._expect(len(received), rank, tag)

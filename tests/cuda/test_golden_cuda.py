@@ -33,12 +33,14 @@ import golden  # noqa: E402
 import golden_errors  # noqa: E402
 
 LOCAL = threading.local()
+PROCESSES = []
 
 
 def run(*arguments):
     """(status, what was printed) of a command, in the process of this thread."""
     if not hasattr(LOCAL, "process"):
         LOCAL.process = subprocess.Popen(BATCH, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        PROCESSES.append(LOCAL.process)
     LOCAL.process.stdin.write("\2".join(map(str, arguments)).encode() + b"\n")
     LOCAL.process.stdin.flush()
     printed = b""
@@ -48,7 +50,8 @@ def run(*arguments):
             raise AssertionError(f"the process has ended: {printed.decode(errors='replace')}")
         if line.startswith(b"\1"):
             return int(line[1:]), printed.decode(errors="replace")
-        printed += line
+        if line.strip() != b"========= COMPUTE-SANITIZER":  # its first line; what follows is of errors
+            printed += line
 
 
 def lacks(recipes):
@@ -106,6 +109,13 @@ def try_bad(row):
 
 
 class Golden(unittest.TestCase):
+    def tearDown(self):
+        """Processes end well; under compute-sanitizer, which reports at the end, only without errors."""
+        for process in PROCESSES:
+            said, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, said.decode(errors="replace"))
+        PROCESSES.clear()
+
     def for_each(self, function, rows, name_of):
         counts = collections.Counter()
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
