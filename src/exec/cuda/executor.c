@@ -216,20 +216,23 @@ static tg_unit_stats stats(const tg_run *run, size_t unit)
     return run->stats[unit];
 }
 
+/* The views of the body are on the device, which has checked or summed it last. */
 static void note(tg_run *run, uint32_t cell, const tg_body_view *body)
 {
     const tg_grid *grid = run->plan->grid;
+    const tg_gpu_mirror *sides = &run->work->sides;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
     for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
         run->stats[i] = (tg_unit_stats){0};
     }
-    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
-        tg_view view = body->chunks[i - grid->first[cell]];
-        uint64_t side = 0;
-        if (run->plan->units[grid->chunks[i].unit].stages.quantize->fit != NULL && view.indices > view.symbols) {
-            tg_gpu_copy(run->gpu, &side, body->bytes + view.side, view.symbols - view.side);
-            tg_gpu_settle(run);
-        }
-        tg_gpu_note_chunk(run, grid->chunks[i].unit, &view, side);
+    if (run->uses.fits) {
+        tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
+        tg_gpu_read_sides(&p, sides->device, body->bytes);
+        tg_gpu_download(run, sides, first, end - first, sizeof(uint64_t));
+        tg_gpu_settle(run);
+    }
+    for (size_t i = first; i < end; i++) {
+        tg_gpu_note_chunk(run, grid->chunks[i].unit, &body->chunks[i - first], ((const uint64_t *)sides->host)[i]);
     }
 }
 

@@ -69,6 +69,16 @@ void tg_gpu_lay_out_sparse(const tg_gpu_pass *p)
     TG_LAUNCH(start_views, blocks_of(p->chunk_n), THREADS, p->stream, *p, true);
 }
 
+/* The first 8 bytes beside a chunk's values; offsets are from `start`. */
+TG_DEVICE uint64_t first_bytes(const uint8_t *start, const tg_view *v)
+{
+    uint64_t side = 0;
+    for (unsigned b = 0; b < 8 && v->side + b < v->symbols; b++) {
+        side |= (uint64_t)start[v->side + b] << 8 * b;
+    }
+    return side;
+}
+
 __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
@@ -83,17 +93,27 @@ __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *s
     if (p.has_values && u.route != TG_GPU_ROUTE_NONE && u.coded && v->count > 0) {
         tg_store_bytes(out + u.header_len - CODED_HEADER, v->indices - v->symbols, CODED_HEADER);
     }
-    uint64_t side = 0;
-    for (unsigned b = 0; b < 8 && v->side + b < v->symbols; b++) {
-        side |= (uint64_t)out[v->side + b] << 8 * b;
-    }
-    sides[number] = side;
+    sides[number] = first_bytes(out, v);
     spans[number] = tg_gpu_span{out, v->len};
 }
 
 void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans)
 {
     TG_LAUNCH(end_chunks, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides, spans);
+}
+
+__global__ static void read_sides(tg_gpu_pass p, uint64_t *sides, const uint8_t *body)
+{
+    unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < p.chunk_n) {
+        const tg_view *v = &p.space.views[p.first + i];
+        sides[p.first + i] = first_bytes(body, v);
+    }
+}
+
+void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *body)
+{
+    TG_LAUNCH(read_sides, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides, body);
 }
 
 /* ---- places -------------------------------------------------------------------------------------------------------------- */

@@ -55,6 +55,9 @@ void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
  * values go to sides[chunk]. */
 void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
 
+/* sides[chunk], likewise, of a body whose views are on the device. */
+void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *body);
+
 /* spans[chunk]: where each chunk is in a body, by its view. */
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body);
 
