@@ -54,7 +54,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_SECONDS] = {"seconds", "S", REAL(seconds, 0, 3600, 0), .help = "time to spend on each measurement"},
     [CLI_FLAG_THREADS] = {"threads", "T", COUNT32(threads, 1, 256), .help = "threads that share the work, 1 to 256"},
     [CLI_FLAG_DEVICE] = {"device", "DEVICE", CLI_CHOICE, AT(device), .choices = devices,
-                         .help = "where frames are encoded and decoded: cpu, or cuda, the first GPU (docs/gpu.md)"},
+                         .help = "where to encode and decode: cpu, or cuda, the first GPU (docs/gpu.md)"},
     [CLI_FLAG_WORKERS] = {"workers", "W", COUNT32(workers, 1, CLI_WORKER_MAX), .help = "workers, 1 to 64"},
     [CLI_FLAG_STEPS] = {"steps", "N", COUNT(steps, 1, 1e9), .help = "training steps"},
     [CLI_FLAG_EPOCHS] = {"epochs", "E", REAL(epochs, 0, 1e6, 0), .help = "passes over the training data"},
