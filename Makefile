@@ -38,9 +38,9 @@ mpi: ## build the program for many machines, build/openmpi/tersegrad; MPI=mpich:
 	@echo
 	@echo "Try next: mpirun -n 4 build/$(MPI)/tersegrad train --recipe adacomp     (docs/clusters.md)"
 
-wheel: ## build the Python package in build/wheels: a wheel for other machines, and a source distribution
+wheel: ## build the Python package in build/wheels: a wheel for other machines, and a source distribution; CUDA=1: with GPUs
 	@scripts/install-deps wheel
-	@scripts/build-wheel
+	@scripts/build-wheel $(if $(CUDA),cuda)
 
 check: ## run all tests and checks, as continuous integration does
 	@scripts/install-deps check

@@ -147,6 +147,8 @@ RUN(all_finite, (void)k->passes.all_finite(d.values, N))
 RUN(accumulate, (void)k->passes.accumulate(d.out, NULL, d.values, d.other, 0.9f, N, false))
 RUN(accumulate_twice, (void)k->passes.accumulate(d.out, d.out + N, d.values, d.other, 0.9f, N, false))
 RUN(subtract, (void)k->passes.subtract(d.out, d.values, d.other, N, false))
+RUN(divide, (void)k->passes.divide(d.out, d.values, 2.0f, N, false))
+RUN(divide_by_3, (void)k->passes.divide(d.out, d.values, 3.0f, N, false))
 RUN(add, k->passes.add(d.out, d.values, 0.5f, N))
 RUN(halves_all_finite, (void)k->halves.all_finite(d.halves, 0x7c00, N))
 RUN(fp16_narrow, (void)k->halves.fp16_narrow(d.out, d.values, N))
@@ -158,7 +160,10 @@ RUN(bf16_add, k->halves.bf16_add(d.out, d.halves, 0.5f, N))
 RUN(largest_key, (void)k->select.largest_key(d.values, N))
 RUN(mark_keys, k->select.mark_keys(d.mask, d.values, 0x3c5f0000, N))
 RUN_BUCKETS(mark_bin, k->select.mark_bin(d.mask, at, d.values + at, d.other + at, 0.5f, 0x3c5f0000, BUCKET))
-RUN(list_marks, (void)k->select.list_marks(d.list, d.mask, N))
+RUN(list_marks, (void)k->select.list_marks(d.list, d.mask, 0, N))
+RUN(compress, (void)k->select.compress(d.out, d.values, d.mask, N))
+RUN(expand_add, k->select.expand_add(d.out, d.mask, d.values, -1.0f, N))
+RUN(expand_set, k->select.expand_set(d.out, d.mask, d.values, N))
 RUN(draw, k->symbols.draw(d.out_symbols, 1, 2, 3, N / 8, d.values))
 RUN_BUCKETS(ternary, k->symbols.ternary(d.out_symbols + at, d.values + at, &here, 0.02f, BUCKET))
 RUN_BUCKETS(two_sided, k->symbols.two_sided(d.out_symbols + at, d.values + at, &here, 0.02f, BUCKET))
@@ -254,6 +259,8 @@ static const kernel kernels[] = {
     PLAIN(accumulate),
     PLAIN(accumulate_twice),
     PLAIN(subtract),
+    PLAIN(divide),
+    PLAIN(divide_by_3),
     PLAIN(add),
     PLAIN(hash_leaf),
     PLAIN(halves_all_finite),
@@ -267,6 +274,9 @@ static const kernel kernels[] = {
     PLAIN(mark_keys),
     PLAIN(mark_bin),
     PLAIN(list_marks),
+    PLAIN(compress),
+    PLAIN(expand_add),
+    PLAIN(expand_set),
     PLAIN(draw),
     PLAIN(ternary),
     PLAIN(two_sided),

@@ -77,7 +77,7 @@ static bool follow(const fuzz_body_case *with, const uint8_t *bytes, size_t len)
 /* Bytes of a body that its views account for. */
 static size_t viewed_len(const tg_codec *c, uint32_t slice)
 {
-    size_t len = 0;
+    size_t len = (size_t)c->plan->headers_len[slice];
     for (size_t i = 0; i < c->grid->first[slice + 1] - c->grid->first[slice]; i++) {
         len += c->views[i].len;
     }
@@ -94,7 +94,7 @@ static bool sum_unchecked(const fuzz_body_case *with, tg_codec *c, uint32_t slic
 
 static void check_body(const fuzz_body_case *with, tg_codec *c, uint32_t slice, const uint8_t *bytes, size_t len)
 {
-    tg_body_view view = {.bytes = bytes, .chunks = c->views, .has_lists = len % 2 != 0};
+    tg_body_view view = {.bytes = bytes, .chunks = c->views, .keeps = len % 2};
     tg_detail why;
     memset(&why, 'x', sizeof why);
     if (c->executor->check(&view, c->hashes, c->run, c->plan, slice, len, &why) == TG_OK) {

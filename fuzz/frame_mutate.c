@@ -79,20 +79,21 @@ static const tg_unit_plan *unit_of(const fuzz_frame_shape *shape, uint32_t chunk
     return &shape->plan->units[grid->chunks[grid->first[shape->slice] + chunk].unit];
 }
 
-static size_t cut_chunk(fuzz_mutant *m, size_t at, const fuzz_frame_shape *shape, uint32_t i)
+static size_t cut_chunk_header(fuzz_mutant *m, size_t at, const fuzz_frame_shape *shape, uint32_t i)
 {
-    const tg_view *view = &shape->c->views[i];
     const tg_unit_plan *unit = unit_of(shape, i);
-    size_t header_len = (size_t)(view->side - view->start);
-    if (unit->coordinates == TG_AT_INDICES && unit->route != TG_ROUTE_NONE) {
+    size_t end = at + unit->header_len;
+    if (unit->coordinates == TG_AT_INDICES && unit->header_len > 0) {
         at = fuzz_mutant_add(m, FUZZ_NUMBER, FUZZ_COUNT, i, at, 3);
         at = fuzz_mutant_add(m, FUZZ_NUMBER, FUZZ_MODE, i, at, 1);
         at = fuzz_mutant_add(m, FUZZ_NUMBER, FUZZ_INDEX_LEN, i, at, 2);
-        header_len -= TG_CHUNK_HEADER;
     }
-    if (header_len > 0) {
-        at = fuzz_mutant_add(m, FUZZ_NUMBER, FUZZ_CODED_LEN, i, at, header_len);
-    }
+    return at < end ? fuzz_mutant_add(m, FUZZ_NUMBER, FUZZ_CODED_LEN, i, at, end - at) : at;
+}
+
+static size_t cut_chunk(fuzz_mutant *m, size_t at, const fuzz_frame_shape *shape, uint32_t i)
+{
+    const tg_view *view = &shape->c->views[i];
     at = fuzz_mutant_add(m, FUZZ_FLOATS, FUZZ_SIDE, i, at, (size_t)(view->symbols - view->side));
     at = fuzz_mutant_add(m, FUZZ_BYTES, FUZZ_SYMBOLS, i, at, (size_t)(view->indices - view->symbols));
     return fuzz_mutant_add(m, FUZZ_BYTES, FUZZ_INDICES, i, at, view->index_len);
@@ -121,6 +122,9 @@ void fuzz_frame_cut(fuzz_mutant *m, const fuzz_frame_shape *shape)
     PROMISE(read_body(shape, m->bytes, m->len, description_len) == TG_OK, "a frame that was written can be read");
     size_t at = cut_header(m);
     at = description_len > 0 ? cut_description(m, at) : at;
+    for (uint32_t i = 0; i < chunks_of(shape); i++) {
+        at = cut_chunk_header(m, at, shape, i);
+    }
     for (uint32_t i = 0; i < chunks_of(shape); i++) {
         at = cut_chunk(m, at, shape, i);
     }
@@ -196,15 +200,21 @@ void fuzz_frame_damage_description(fuzz_input *input, fuzz_mutant *m, const tg_r
 
 /* ---- lengths --------------------------------------------------------------------------------------------------------- */
 
-/* The length of the field of that role in the same chunk. */
-static size_t len_of(const fuzz_mutant *m, size_t from, fuzz_frame_role role)
+/* The field of that role of a chunk. NULL: it has none. */
+static const fuzz_field *field_of(const fuzz_mutant *m, uint32_t chunk, fuzz_frame_role role)
 {
-    for (size_t i = from; i < m->field_n && m->fields[i].chunk == m->fields[from].chunk; i++) {
-        if (m->fields[i].role == role) {
-            return m->fields[i].len;
+    for (size_t i = 0; i < m->field_n; i++) {
+        if (m->fields[i].chunk == chunk && m->fields[i].role == role) {
+            return &m->fields[i];
         }
     }
-    return 0;
+    return NULL;
+}
+
+static size_t len_of(const fuzz_mutant *m, uint32_t chunk, fuzz_frame_role role)
+{
+    const fuzz_field *f = field_of(m, chunk, role);
+    return f != NULL ? f->len : 0;
 }
 
 void fuzz_frame_fix_inner(fuzz_mutant *m)
@@ -214,9 +224,9 @@ void fuzz_frame_fix_inner(fuzz_mutant *m)
         if (f->role == FUZZ_TEXT_LEN) {
             fuzz_put_number(m->bytes + f->at, 2, m->fields[i + 1].len);
         } else if (f->role == FUZZ_INDEX_LEN) {
-            fuzz_put_number(m->bytes + f->at, 2, len_of(m, i, FUZZ_INDICES));
+            fuzz_put_number(m->bytes + f->at, 2, len_of(m, f->chunk, FUZZ_INDICES));
         } else if (f->role == FUZZ_CODED_LEN) {
-            fuzz_put_number(m->bytes + f->at, f->len, len_of(m, i, FUZZ_SYMBOLS));
+            fuzz_put_number(m->bytes + f->at, f->len, len_of(m, f->chunk, FUZZ_SYMBOLS));
         }
     }
 }
@@ -233,17 +243,13 @@ static void resize_field(fuzz_mutant *m, size_t field, size_t len)
 void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape)
 {
     enum { LEN_MAX = 1 << 18 };
-    uint32_t count = 0;
-    bool is_told = false, is_joint = false;
     for (size_t i = 0; i < m->field_n; i++) {
-        const fuzz_field *f = &m->fields[i];
-        is_told =
-            f->chunk != FUZZ_NO_CHUNK && (f->role == FUZZ_COUNT || (is_told && m->fields[i - 1].chunk == f->chunk));
-        count = f->role == FUZZ_COUNT ? (uint32_t)fuzz_get_number(m->bytes + f->at, 3) : count;
-        is_joint = f->role == FUZZ_MODE ? tg_mode_is_joint(m->bytes[f->at]) : is_joint;
-        if (!is_told || (shape->plan->holds & TG_HAS_VALUES) == 0) {
+        const fuzz_field *f = &m->fields[i], *count_field = field_of(m, f->chunk, FUZZ_COUNT);
+        if (f->chunk == FUZZ_NO_CHUNK || count_field == NULL || (shape->plan->holds & TG_HAS_VALUES) == 0) {
             continue;
         }
+        uint32_t count = (uint32_t)fuzz_get_number(m->bytes + count_field->at, 3);
+        bool is_joint = tg_mode_is_joint(m->bytes[field_of(m, f->chunk, FUZZ_MODE)->at]);
         const tg_format *format = &unit_of(shape, f->chunk)->format;
         uint64_t side_len = tg_side_len(format, count), symbol_len = tg_symbols_len(format, count);
         if (f->role == FUZZ_SIDE && side_len <= LEN_MAX) {
@@ -270,12 +276,13 @@ void fuzz_frame_fix_outer(fuzz_mutant *m)
 
 /* ---- chunks ---------------------------------------------------------------------------------------------------------- */
 
-void fuzz_frame_chunk(const fuzz_mutant *m, uint32_t chunk, size_t *from, size_t *to)
+/* The range of a chunk's bytes, or of its header's. */
+static void find_chunk(const fuzz_mutant *m, uint32_t chunk, bool in_headers, size_t *from, size_t *to)
 {
     *from = *to = m->len - TG_FRAME_CHECKSUM;
     bool found = false;
     for (size_t i = 0; i < m->field_n; i++) {
-        if (m->fields[i].chunk == chunk) {
+        if (m->fields[i].chunk == chunk && (m->fields[i].role <= FUZZ_CODED_LEN) == in_headers) {
             *from = found ? *from : m->fields[i].at;
             *to = m->fields[i].at + m->fields[i].len;
             found = true;
@@ -301,35 +308,58 @@ static void replace_raw(fuzz_mutant *m, size_t from, size_t to, const uint8_t *b
     m->field_n = field_n;
 }
 
+/* Where a chunk of `m`, or its header, is replaced by one of `source`. */
+typedef struct move {
+    uint32_t chunk, of_source;
+    const fuzz_mutant *source;
+    bool adds;    /* nothing is dropped */
+    bool is_rest; /* all after it, too */
+} move;
+
+static void move_chunk(fuzz_mutant *m, const move *how, bool in_headers)
+{
+    size_t from = 0, to = 0, source_from = 0, source_to = 0;
+    find_chunk(m, how->chunk, in_headers, &from, &to);
+    find_chunk(how->source, how->of_source, in_headers, &source_from, &source_to);
+    from = how->adds ? to : from;
+    if (how->is_rest && !in_headers) {
+        to = m->len - TG_FRAME_CHECKSUM;
+        source_to = how->source->len - TG_FRAME_CHECKSUM;
+    }
+    size_t len = source_to - source_from;
+    uint8_t *bytes = fuzz_room(len, 0);
+    memcpy(bytes, how->source->bytes + source_from, len);
+    replace_raw(m, from, to, bytes, len);
+    free(bytes);
+}
+
 void fuzz_frame_move_chunks(fuzz_input *input, fuzz_mutant *m, const fuzz_mutant *other)
 {
     uint32_t n = chunk_n(m), theirs = chunk_n(other);
     if (n == 0) {
         return;
     }
-    size_t from = 0, to = 0, other_from = 0, other_to = 0;
-    uint32_t chosen = fuzz_pick(input, n);
-    fuzz_frame_chunk(m, chosen, &from, &to);
-    const fuzz_mutant *source = m;
+    move how = {.chunk = fuzz_pick(input, n), .source = m};
+    how.of_source = how.chunk;
     switch (fuzz_pick(input, 4)) {
     case 0: /* a chunk of the other frame, of the same number or of any */
-        source = other;
-        chosen = fuzz_once_in(input, 2) ? fuzz_pick(input, theirs) : chosen;
+        how.source = other;
+        how.of_source = fuzz_once_in(input, 2) ? fuzz_pick(input, theirs) : how.chunk;
         break;
-    case 1: /* another one of the same frame */ chosen = fuzz_pick(input, n); break;
-    case 2: /* once more */ from = to; break;
-    default: /* the rest of the other frame */
-        source = other;
-        to = m->len - TG_FRAME_CHECKSUM;
+    case 1: how.of_source = fuzz_pick(input, n); break;
+    case 2: how.adds = true; break;
+    default:
+        how.source = other;
+        how.is_rest = true;
         break;
     }
-    fuzz_frame_chunk(source, chosen, &other_from, &other_to);
-    other_to = to == m->len - TG_FRAME_CHECKSUM && source == other ? other->len - TG_FRAME_CHECKSUM : other_to;
-    size_t len = other_to - other_from;
-    uint8_t *bytes = fuzz_room(len, 0);
-    memcpy(bytes, source->bytes + other_from, len);
-    replace_raw(m, from, to, bytes, len);
-    free(bytes);
+    uint32_t which = fuzz_pick(input, 4); /* both, mostly */
+    if (which != 0) {
+        move_chunk(m, &how, false);
+    }
+    if (which != 1) {
+        move_chunk(m, &how, true); /* headers are before chunks, so that their places are still right */
+    }
 }
 
 /* ---- sealing --------------------------------------------------------------------------------------------------------- */
@@ -340,10 +370,10 @@ bool fuzz_frame_seal(uint8_t *frame, size_t len, size_t description_len, const f
     if (len < front + TG_FRAME_CHECKSUM || read_body(shape, frame, len, description_len) != TG_OK) {
         return false;
     }
-    uint64_t *hashes = fuzz_room((chunks_of(shape) + 1) * sizeof *hashes, 0);
+    uint64_t *hashes = fuzz_room((chunks_of(shape) + 2) * sizeof *hashes, 0);
     hashes[0] = tg_hash(frame, front);
-    memcpy(hashes + 1, shape->c->hashes, chunks_of(shape) * sizeof *hashes);
-    tg_put64(frame + len - TG_FRAME_CHECKSUM, tg_hash_words(hashes, chunks_of(shape) + 1));
+    memcpy(hashes + 1, shape->c->hashes, (chunks_of(shape) + 1) * sizeof *hashes);
+    tg_put64(frame + len - TG_FRAME_CHECKSUM, tg_hash_words(hashes, chunks_of(shape) + 2));
     free(hashes);
     return true;
 }

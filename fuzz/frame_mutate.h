@@ -58,11 +58,8 @@ void fuzz_frame_fix_outer(fuzz_mutant *m);
 /* Resizes the symbols and bucket numbers of chunks with an explicit count to what that count needs. */
 void fuzz_frame_fit_symbols(fuzz_mutant *m, const fuzz_frame_shape *shape);
 
-/* The range of a chunk's bytes. */
-void fuzz_frame_chunk(const fuzz_mutant *m, uint32_t chunk, size_t *from, size_t *to);
-
-/* Swaps, repeats or drops chunks, or replaces one by a chunk of `other`, a frame that is split too. Fields are invalid
- * afterwards. */
+/* Swaps or repeats chunks with their headers, or one without the other, or replaces them by those of `other`, a frame that is split
+ * too. Fields are invalid afterwards. */
 void fuzz_frame_move_chunks(fuzz_input *input, fuzz_mutant *m, const fuzz_mutant *other);
 
 /* Writes the checksum of a frame if its body is valid; otherwise its chunks are unknown. Returns whether it is valid. */

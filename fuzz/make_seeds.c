@@ -244,8 +244,8 @@ static void write_bodies(void)
         free(flat);
     }
     /* A leader's message without indices, of three units, after other messages had some. */
-    static const uint8_t nothing_led[] = {FUZZ_BODY_CASE_LED,           1, 0, 5, 3 * TG_CHUNK_HEADER, 0,
-                                          [3 * TG_CHUNK_HEADER + 5] = 0};
+    static const uint8_t nothing_led[] = {FUZZ_BODY_CASE_LED,           1, 0, 5, 3 * TG_INDEX_HEADER, 0,
+                                          [3 * TG_INDEX_HEADER + 5] = 0};
     write_seed("body", "nothing_led", nothing_led, sizeof nothing_led);
 }
 

@@ -147,7 +147,7 @@ static uint32_t cut_lgc(fuzz_mutant *m, const tg_lgc *l)
         at = fuzz_mutant_add(m, FUZZ_BYTES, FUZZ_SYMBOLS, 1, at, end - at); /* order and code */
     } else if (topic == LGC_REPORT) {
         mask_n = (uint32_t)l->size.coded_n;
-        size_t vector_len = (size_t)tg_lgc_stretch_len(l, 0, tg_lgc_vector_n(l));
+        size_t vector_len = (size_t)tg_lgc_bytes_of(l, 0, tg_lgc_vector_n(l));
         at = fuzz_mutant_add(m, FUZZ_FLOATS, FUZZ_SIDE, 1, at, vector_len);
         at = cut_mask(m, at);
         at = fuzz_mutant_add(m, FUZZ_FLOATS, FUZZ_SIDE, 1, at, end - at);

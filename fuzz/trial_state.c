@@ -31,7 +31,7 @@ static void cut(fuzz_mutant *m, const tg_exchange *x)
     size_t memory_len = 4 * (size_t)tg_get64(m->bytes + MEMORY_N_AT), end = at + memory_len;
     if (strncmp(tg_exchange_name(x), "lgc", 3) == 0) { /* LGC has counters among the floats */
         const tg_lgc *l = ((const tg_lgc_exchange *)x->own)->lgc;
-        size_t before = 4 * ((size_t)(l->state.scales - l->state.saved) + l->layout->tensor_n);
+        size_t before = 4 * ((size_t)l->size.feedback_n + l->layout->tensor_n);
         at = fuzz_mutant_add(m, FUZZ_FLOATS, MEMORY, 0, at, before);
         for (int i = 0; i < COUNTER_N; i++) {
             at = fuzz_mutant_add(m, FUZZ_NUMBER, COUNTER, 0, at, 4);

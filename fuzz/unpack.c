@@ -30,7 +30,7 @@ static void check_written_again(const tg_index_part *part, tg_index_read read, t
     PROMISE(memcmp(back, mask, mask_len) == 0, "a mask that was written is read back");
     uint32_t *list = fuzz_room((c->count + TG_LIST_MORE) * sizeof *list, 0);
     uint8_t *again = fuzz_room(tg_bitmap_len(c->n), 0), mode_again = UINT8_MAX;
-    PROMISE(tg_kernels_best()->select.list_marks(list, mask, c->n) == c->count,
+    PROMISE(tg_kernels_best()->select.list_marks(list, mask, 0, c->n) == c->count,
             "a list has as many entries as there are marks");
     PROMISE(write(again, &mode_again, mask, list, c->n, c->count) == len && mode_again == mode &&
                 memcmp(again, bytes, len) == 0,

@@ -20,5 +20,6 @@ const test_run test_hosts_runs[TEST_HOSTS_RUN_N] = {
 test_setup test_hosts_setup(size_t run)
 {
     const test_run *of = &test_hosts_runs[run];
-    return (test_setup){of->recipe, of->exchange, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    return (test_setup){
+        .recipe = of->recipe, .exchange = of->exchange, .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N};
 }

@@ -40,6 +40,7 @@ test_model test_model_new(const uint64_t *lens, size_t tensor_n, tg_dtype dtype)
 {
     test_model m = {.tensors = test_room(tensor_n * sizeof *m.tensors),
                     .dims = test_room(tensor_n * sizeof *m.dims),
+                    .shapes = test_room(tensor_n * sizeof *m.shapes),
                     .names = test_room(tensor_n * NAME_CAP),
                     .grads = test_room(tensor_n * sizeof *m.grads),
                     .tensor_n = tensor_n};
@@ -61,8 +62,21 @@ void test_model_free(test_model *m)
     }
     free(m->grads);
     free(m->names);
+    free(m->shapes);
     free(m->dims);
     free(m->tensors);
+}
+
+void test_model_shape(test_model *m, const uint64_t *rows)
+{
+    for (size_t t = 0; t < m->tensor_n; t++) {
+        if (rows[t] != 0) {
+            m->shapes[t][0] = rows[t];
+            m->shapes[t][1] = m->dims[t] / rows[t];
+            m->tensors[t].dims = m->shapes[t];
+            m->tensors[t].dim_n = 2;
+        }
+    }
 }
 
 float test_model_get(const test_model *m, size_t tensor, uint64_t element)

@@ -46,10 +46,11 @@ uint64_t test_bits(test_random *r);
 double test_uniform(test_random *r); /* [0, 1) */
 float test_gaussian(test_random *r);
 
-/* A model of `tensor_n` one-dimensional tensors with a gradient each. */
+/* A model of `tensor_n` tensors with a gradient each: one-dimensional, until they are given a shape. */
 typedef struct test_model {
     tg_tensor *tensors;
-    uint64_t *dims;
+    uint64_t *dims;        /* elements */
+    uint64_t (*shapes)[2]; /* of those that are matrices */
     char *names;
     void **grads;
     size_t tensor_n;
@@ -57,6 +58,8 @@ typedef struct test_model {
 
 test_model test_model_new(const uint64_t *lens, size_t tensor_n, tg_dtype dtype);
 void test_model_free(test_model *m);
+/* Makes matrices of so many rows of tensors whose entry is not 0. */
+void test_model_shape(test_model *m, const uint64_t *rows);
 /* Gradients from N(0, 1), in the tensors' dtype. */
 void test_model_fill(test_model *m, test_random *r);
 void test_model_copy(test_model *to, const test_model *from);

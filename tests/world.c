@@ -14,6 +14,8 @@ tg_options test_setup_options(const test_setup *setup)
     opt.exchange = setup->exchange;
     opt.verify_every = setup->verify_every;
     opt.threads = setup->threads;
+    opt.nonfinite = setup->nonfinite;
+    opt.host_size = setup->host_size;
     opt.allocator = setup->allocator;
     return opt;
 }
@@ -25,7 +27,7 @@ test_world test_world_new(uint32_t n, const test_setup *setup)
 
 test_world test_world_new_grouped(uint32_t n, const test_setup *setup, const uint32_t *group_of)
 {
-    return test_world_new_hosted(n, setup, group_of, 0);
+    return test_world_new_hosted(n, setup, group_of, setup->host_size);
 }
 
 test_world test_world_new_hosted(uint32_t n, const test_setup *setup, const uint32_t *group_of, uint32_t host_size)
@@ -42,6 +44,9 @@ test_world test_world_new_hosted(uint32_t n, const test_setup *setup, const uint
     for (uint32_t r = 0; r < n; r++) {
         w.models[r] = test_model_new(setup->lens, setup->tensor_n, setup->dtype);
         w.grads[r] = w.models[r].grads;
+        if (setup->rows != NULL) {
+            test_model_shape(&w.models[r], setup->rows);
+        }
         tg_detail reason = {""};
         tg_status status =
             tg_exchange_new(&w.ranks[r], setup->recipe, w.models[r].tensors, setup->tensor_n, r, n, &opt, &reason);
@@ -147,10 +152,29 @@ const tg_codec *test_answer_of(const tg_exchange *x)
     return x == NULL || x->carrier == NULL ? NULL : x->carrier->answer;
 }
 
+/* What protocols with state of their own keep. */
+static bool same_states(const tg_exchange *a, const tg_exchange *b)
+{
+    a = tg_keeper(a);
+    b = tg_keeper(b);
+    const tg_protocol_state *of = a == NULL ? NULL : a->protocol->state;
+    if (of == NULL) {
+        return true;
+    }
+    uint64_t n = of->saved_n(a);
+    float *of_a = test_room((n + 1) * sizeof *of_a), *of_b = test_room((n + 1) * sizeof *of_b);
+    of->save(of_a, a, 0, n);
+    of->save(of_b, b, 0, n);
+    bool same = of->saved_n(b) == n && memcmp(of_a, of_b, n * sizeof *of_a) == 0;
+    free(of_b);
+    free(of_a);
+    return same;
+}
+
 bool test_world_same(const test_world *a, const test_world *b)
 {
     for (uint32_t r = 0; r < a->n; r++) {
-        if (!test_model_equal(&a->models[r], &b->models[r]) ||
+        if (!test_model_equal(&a->models[r], &b->models[r]) || !same_states(a->ranks[r], b->ranks[r]) ||
             !same_residuals(test_codec_of(a->ranks[r]), test_codec_of(b->ranks[r])) ||
             !same_residuals(test_answer_of(a->ranks[r]), test_answer_of(b->ranks[r]))) {
             return false;

@@ -22,6 +22,9 @@ typedef struct test_setup {
     uint64_t verify_every;
     uint32_t threads;
     const tg_allocator *allocator;
+    const uint64_t *rows; /* of tensors that are matrices, 0 for others; NULL: none is */
+    tg_nonfinite nonfinite;
+    uint32_t host_size; /* of test_world_new and test_world_new_grouped */
 } test_setup;
 
 /* Options of a setup, with seed 7. */

@@ -26,9 +26,20 @@ typedef struct tg_tap {
 
 /* Runs one step of `world` ranks in the calling thread. ranks[r] is the exchange of rank r and grads[r] its gradients. The
  * result of each rank is written to outcomes[r]; `outcomes` and `tap` may be NULL. Returns the result of the first rank that
- * failed, or TG_OK. */
+ * failed, or TG_OK. Ranks may have devices: messages are then copied from device memory to device memory, and there is no tap. */
 TG_API tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
                                     void *const *const *grads, const tg_tap *tap, tg_detail *why) TG_CHECKED;
+
+/* The same in two parts, so that the gradients of one rank can be encoded while those of the next are computed. tg_lockstep_begin,
+ * once for each rank, in any order, begins the step on a rank and goes as far as it can without the others; tg_lockstep_end does the rest.
+ *
+ * All ranks would compute the same averages. With `takes` 0 a rank does not check and decode what only leads to its averages, and
+ * its gradients are undefined afterwards; it sends, receives and keeps what it always does. At least one rank should take them. In
+ * steps that verify_every names, all do. */
+TG_API tg_status tg_lockstep_begin(tg_exchange *x, uint64_t step, void *const *grads, uint32_t takes,
+                                   tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_lockstep_end(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_tap *tap,
+                                 tg_detail *why) TG_CHECKED;
 
 /* ---- sums that nobody reads yet -------------------------------------------------------------------------- */
 
@@ -57,6 +68,56 @@ typedef struct tg_learning {
 
 /* Writes the progress of an exchange to *out. */
 TG_API void tg_exchange_learning(tg_learning *out, const tg_exchange *x);
+
+/* ---- outlines: a step without gradients ------------------------------------------------------------------ */
+
+/* A pass over gradients or frames. */
+typedef enum tg_pass {
+    TG_PASS_ENCODE = 0,    /* gradients to frames */
+    TG_PASS_CHECK = 1,     /* checks frames that have arrived */
+    TG_PASS_SUM = 2,       /* frames that were checked to averages */
+    TG_PASS_CHECK_SUM = 3, /* both at once, to averages that are private */
+    TG_PASS_COPY = 4,      /* averages that were private to the gradients */
+    TG_PASS_MULTIPLY = 5   /* of PowerSGD: a product with every matrix; a step has three */
+} tg_pass;
+#define TG_PASS_N 6
+
+/* The size of a pass. A chunk is what is encoded by itself: a tensor's share of a frame, or a piece of it. */
+typedef struct tg_work {
+    tg_pass pass;
+    uint64_t frames;                       /* that are written, checked, or summed */
+    uint64_t elements, chunks;             /* of tensors that the recipe compresses; of sums, in one frame */
+    uint64_t dense_elements, dense_chunks; /* of tensors that are sent as they are */
+} tg_work;
+
+typedef enum tg_talk {
+    TG_TALK_MESSAGES = 0, /* of a group */
+    TG_TALK_LENGTHS = 1,  /* announces those of a group */
+    TG_TALK_CLOSING = 2   /* the vote at the end of a step; there is no group */
+} tg_talk;
+
+/* Receives what a rank does in a step, in this order: for each group its passes and operations, then the closing operations, then
+ * the passes after them. `group` is the number of groups after the last of them. */
+typedef struct tg_outline_visitor {
+    void (*work)(void *context, size_t group, const tg_work *work);
+    /* The sends of `op` have the lengths of messages. Its receives have them only where all lengths are known beforehand. */
+    void (*carry)(void *context, size_t group, tg_talk talk, const tg_op *op);
+    void *context;
+} tg_outline_visitor;
+
+typedef struct tg_outline {
+    char exchange[16];
+    size_t groups;
+    uint64_t residual_len; /* bytes of residual state that this rank keeps */
+    int is_exact;          /* all lengths are; 0: some are by `bits` */
+} tg_outline;
+
+/* Describes a step of rank `rank` without gradients and without memory for them: an exchange is made as by tg_exchange_new, and goes
+ * through a step in which nothing is encoded. Lengths that depend on gradients are bits[t] for each element of tensor t, or, if
+ * `bits` is NULL, the longest possible. A leader of coordinates is rank 0. For LGC this is TG_E_RECIPE. */
+TG_API tg_status tg_exchange_outline(tg_outline *out, const tg_outline_visitor *visitor, const char *recipe,
+                                     const tg_tensor *tensors, size_t tensor_n, uint32_t rank, uint32_t world,
+                                     const tg_options *opt, const double *bits, tg_detail *why) TG_CHECKED;
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Updates n weights in step number `step`, counted from 1. `moments` are n first moments, then n second moments, all 0 before
- * step 1. */
+/* What depends on the step, counted from 1: the rate, and the root that second moments are divided by, with the bias corrected. */
+void tg_adam_factors(float *step_size, float *root, double rate, uint64_t step);
+
+/* Updates n weights in step number `step`. `moments` are n first moments, then n second moments, all 0 before step 1. */
 void tg_adam_step(float *weights, float *moments, const float *gradients, size_t n, double rate, uint64_t step);
 
 #endif

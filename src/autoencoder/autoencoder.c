@@ -41,7 +41,7 @@ static tg_status check_count(const char *what, uint64_t count, uint64_t most, tg
     return tg_fail(TG_E_ARGUMENT, why, "an autoencoder must have 1 to %" PRIu64 " %s, not %" PRIu64, most, what, count);
 }
 
-static tg_status check_config(const tg_autoencoder_config *config, tg_detail *why)
+tg_status tg_autoencoder_check(const tg_autoencoder_config *config, tg_detail *why)
 {
     TG_TRY(check_count("values", config->value_n, value_cap, why));
     TG_TRY(check_count("channels in its code", config->code_channels, CHANNEL_CAP, why));
@@ -62,27 +62,36 @@ static tg_status check_config(const tg_autoencoder_config *config, tg_detail *wh
     return TG_OK;
 }
 
-/* Sets up both chains: layers that halve or double the length, then a 1x1 convolution. */
-static void lay_chains(tg_autoencoder *ae)
+tg_autoencoder_chains tg_autoencoder_lay(const tg_autoencoder_config *config)
 {
-    const tg_autoencoder_config *config = &ae->config;
+    tg_autoencoder_chains c = {.padded_n = (config->value_n + SHRINKS - 1) / SHRINKS * SHRINKS};
     size_t encoded = 1, decoded = config->code_channels;
-    size_t encoded_n = ae->padded_n, decoded_n = ae->padded_n / SHRINKS;
-    ae->encoder.layer_n = ae->decoder.layer_n = LAYER_N;
+    size_t encoded_n = c.padded_n, decoded_n = c.padded_n / SHRINKS;
+    c.encoder.layer_n = c.decoder.layer_n = LAYER_N;
     for (size_t i = 0; i < TG_AUTOENCODER_HALVINGS; i++) {
-        ae->encoder.layers[i] = (tg_layer){TG_LAYER_HALVE, false, encoded, config->encoder_channels[i], encoded_n};
-        ae->decoder.layers[i] = (tg_layer){TG_LAYER_DOUBLE, false, decoded, config->decoder_channels[i], decoded_n};
+        c.encoder.layers[i] = (tg_layer){TG_LAYER_HALVE, false, encoded, config->encoder_channels[i], encoded_n};
+        c.decoder.layers[i] = (tg_layer){TG_LAYER_DOUBLE, false, decoded, config->decoder_channels[i], decoded_n};
         encoded = config->encoder_channels[i];
         decoded = config->decoder_channels[i];
         encoded_n /= 2;
         decoded_n *= 2;
     }
     decoded += config->has_innovation ? 1 : 0;
-    ae->encoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, encoded, config->code_channels, encoded_n};
-    ae->decoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, decoded, 1, decoded_n};
-    tg_chain_measure(&ae->encoder);
-    tg_chain_measure(&ae->decoder);
-    ae->weight_n = tg_chain_weight_n(&ae->encoder) + config->decoder_n * tg_chain_weight_n(&ae->decoder);
+    c.encoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, encoded, config->code_channels, encoded_n};
+    c.decoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, decoded, 1, decoded_n};
+    tg_chain_measure(&c.encoder);
+    tg_chain_measure(&c.decoder);
+    c.weight_n = tg_chain_weight_n(&c.encoder) + config->decoder_n * tg_chain_weight_n(&c.decoder);
+    return c;
+}
+
+void tg_autoencoder_start(float *weights, const tg_autoencoder_chains *c, uint32_t decoder_n, uint64_t seed)
+{
+    tg_chain_start(weights, &c->encoder, seed, 0);
+    weights += tg_chain_weight_n(&c->encoder);
+    for (uint32_t d = 0; d < decoder_n; d++, weights += tg_chain_weight_n(&c->decoder)) {
+        tg_chain_start(weights, &c->decoder, seed, LAYER_N * (d + 1));
+    }
 }
 
 static size_t larger(size_t a, size_t b)
@@ -141,21 +150,21 @@ tg_status tg_autoencoder_new(tg_autoencoder **out, const tg_autoencoder_config *
 {
     tg_allocator allocator = tg_allocator_or_standard(a);
     tg_autoencoder *ae = NULL;
-    TG_TRY(check_config(config, why));
+    TG_TRY(tg_autoencoder_check(config, why));
     TG_TRY(tg_acquire(&ae, &allocator, 1, sizeof *ae, why));
     ae->allocator = allocator;
     ae->config = *config;
-    ae->padded_n = (config->value_n + SHRINKS - 1) / SHRINKS * SHRINKS;
-    lay_chains(ae);
+    tg_autoencoder_chains chains = tg_autoencoder_lay(config);
+    ae->padded_n = chains.padded_n;
+    ae->encoder = chains.encoder;
+    ae->decoder = chains.decoder;
+    ae->weight_n = chains.weight_n;
     tg_status status = acquire_all(ae, why);
     if (status != TG_OK) {
         tg_autoencoder_free(ae);
         return status;
     }
-    tg_chain_start(ae->weights, &ae->encoder, seed, 0);
-    for (uint32_t d = 0; d < config->decoder_n; d++) {
-        tg_chain_start(tg_autoencoder_decoder_part(ae, ae->weights, d), &ae->decoder, seed, LAYER_N * (d + 1));
-    }
+    tg_autoencoder_start(ae->weights, &chains, config->decoder_n, seed);
     *out = ae;
     return TG_OK;
 }
@@ -173,9 +182,14 @@ void tg_autoencoder_free(tg_autoencoder *ae)
 
 /* ---- properties ----------------------------------------------------------------------------------------------------------- */
 
+size_t tg_autoencoder_code_n_of(const tg_autoencoder_config *config)
+{
+    return config->code_channels * ((config->value_n + SHRINKS - 1) / SHRINKS);
+}
+
 size_t tg_autoencoder_code_n(const tg_autoencoder *ae)
 {
-    return ae->config.code_channels * (ae->padded_n / SHRINKS);
+    return tg_autoencoder_code_n_of(&ae->config);
 }
 
 size_t tg_autoencoder_weight_n(const tg_autoencoder *ae)

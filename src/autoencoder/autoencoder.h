@@ -45,6 +45,7 @@ void tg_autoencoder_free(tg_autoencoder *ae);
 
 /* Floats of a code. */
 size_t tg_autoencoder_code_n(const tg_autoencoder *ae);
+size_t tg_autoencoder_code_n_of(const tg_autoencoder_config *config);
 
 /* Encodes value_n values. */
 void tg_autoencoder_encode(float *code, tg_autoencoder *ae, const float *values);

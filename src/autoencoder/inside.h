@@ -3,7 +3,7 @@
 #define TG_AUTOENCODER_INSIDE_H
 
 #include "autoencoder/autoencoder.h"
-#include "autoencoder/chain.h"
+#include "autoencoder/chains.h"
 
 struct tg_autoencoder {
     tg_allocator allocator;

@@ -19,6 +19,7 @@ typedef struct tg_param {
     bool is_main;               /* set by a value without a name; at most one per part */
     double standard;
     const char *word; /* of a number: a name for the default, which is outside the range; NULL: none */
+    bool of_model;    /* read where tensors get their recipes, in which it has its default */
 } tg_param;
 
 typedef struct tg_part {

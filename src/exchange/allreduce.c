@@ -102,7 +102,7 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
     case LEAD: return receive_lead(x, why);
-    case SHOW: return tg_owners_receive_answers(x, x->carrier, why);
+    case SHOW: return x->step.is_spared ? TG_OK : tg_owners_receive_answers(x, x->carrier, why);
     default: return tg_owners_average(x, x->carrier, why);
     }
 }

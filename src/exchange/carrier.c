@@ -127,7 +127,7 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
     size_t bodies = c->group_bodies * grid->groups;
     TG_TRY(tg_acquire(&c->bodies, &x->allocator, bodies, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->views, &x->allocator, views, sizeof *c->views, why));
-    TG_TRY(tg_acquire(&c->hashes, &x->allocator, views + bodies, sizeof *c->hashes, why));
+    TG_TRY(tg_acquire(&c->hashes, &x->allocator, views + 2 * bodies, sizeof *c->hashes, why));
     TG_TRY(acquire_averages(c, &x->allocator, why));
     uint64_t mean_n = c->answer == NULL ? 0 : c->answer->plan->flat_n;
     return codec->executor->acquire(&c->mean, codec->device, &x->allocator, mean_n * sizeof *c->mean, why);
@@ -152,7 +152,8 @@ static tg_status plan_leader(tg_carrier *c, const tg_allocator *a, tg_detail *wh
                                 .has_feedback = true};
     const tg_groups groups = {c->codec->grid->group_of, c->codec->grid->groups};
     TG_TRY(tg_grid_new(&c->leader_grid, c->codec->layout, 1, &groups, a, why));
-    return tg_plan_new(&c->leader, c->codec->layout, c->leader_grid, &purpose, a, why);
+    TG_TRY(tg_plan_new(&c->leader, c->codec->layout, c->leader_grid, &purpose, a, why));
+    return c->codec->executor->lead == NULL ? TG_OK : c->codec->executor->lead(c->codec->run, c->leader, why);
 }
 
 static tg_status open_parts(tg_carrier *c, tg_exchange *x, const tg_protocol *by, tg_detail *why)

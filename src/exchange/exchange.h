@@ -32,6 +32,7 @@ typedef struct tg_protocol {
     bool (*answers)(uint32_t rank);     /* whether a rank owns a slice and answers for it; NULL: none does */
     bool answer_has_feedback;
     bool is_one_group; /* what it sends spans the model */
+    bool sums_all;     /* every rank checks the frames of all ranks and sums them later */
 
     /* Takes all memory that steps will use, and sets the in_cap of all lanes; `close` accepts what `open` left unfinished. */
     tg_status (*open)(tg_exchange *x, const tg_options *opt, tg_detail *why);
@@ -67,8 +68,10 @@ typedef struct tg_protocol {
 typedef struct tg_protocol_state {
     void (*residual)(const tg_exchange *x, float *out, size_t tensor);
     tg_status (*traffic)(tg_traffic *out, const tg_exchange *x, size_t tensor, tg_detail *why);
-    float *(*saved)(const tg_exchange *x, uint64_t *n);       /* all that is saved, as floats ... */
-    void (*restored)(const tg_exchange *x);                   /* ... which counts once this is called; NULL: at once */
+    uint64_t (*saved_n)(const tg_exchange *x);                               /* numbers that are saved ... */
+    void (*save)(float *out, const tg_exchange *x, uint64_t at, uint64_t n); /* ... n of them, from number `at` on */
+    void (*load)(const tg_exchange *x, uint64_t at, const float *values, uint64_t n);
+    void (*restored)(const tg_exchange *x); /* what was loaded counts once this is called; NULL: at once */
     void (*learning)(tg_learning *out, const tg_exchange *x); /* NULL: it does not learn */
     const char *of_world; /* what in it belongs to one number of ranks; NULL: nothing */
 } tg_protocol_state;
@@ -93,6 +96,7 @@ typedef struct tg_step {
     tg_status status; /* how this rank fares ... */
     tg_detail why;    /* ... and why */
     bool is_peers;    /* this rank only failed because another one did */
+    bool is_spared;   /* another rank of the process computes the averages, which are the same */
     tg_op pending;    /* the operation that was handed out last */
 } tg_step;
 
@@ -180,7 +184,7 @@ typedef struct tg_carrier {
     tg_body_view *bodies; /* frames that arrived: of all ranks, or answers of all slices */
     size_t *view_first;   /* of each group: the first of its views */
     tg_view *views;
-    uint64_t *hashes; /* of chunks, beside the views, and one more a frame */
+    uint64_t *hashes; /* of chunks, beside the views, and two more a frame */
     float *mean;
     void **
         averages; /* private ones, by tensor, where frames are decoded once, as they arrive; NULL: they are checked, and decoded
@@ -243,6 +247,9 @@ void tg_step_fail_by(tg_exchange *x, uint32_t p);
 
 /* Counts what an operation of a lane sends, or of no lane if `lane` is NULL. `payload` may be NULL. */
 void tg_step_count(tg_exchange *x, tg_lane *lane, const tg_op *op, const size_t *payload);
+
+/* Begins a step in which another rank of the process computes the averages: this one skips what leads to them alone. */
+void tg_step_spare(tg_exchange *x);
 
 /* After a step: adds the time that the caller has waited for it. */
 void tg_step_expose(tg_exchange *x, uint64_t ns);
@@ -315,8 +322,8 @@ const tg_protocol *tg_protocol_named(const char *name);
 uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world);
 
 /* protocols.c: the protocol of this name, or the one that suits best. */
-tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
-                             tg_detail *why) TG_CHECKED;
+tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, const char *recipe,
+                             uint32_t world, tg_detail *why) TG_CHECKED;
 
 /* groups.c: the groups of an exchange. *space, if it is set, holds them and is the caller's to release. */
 tg_status tg_groups_choose(tg_groups *out, uint32_t **space, const tg_layout *l, const tg_protocol *protocol,

@@ -27,19 +27,22 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     uint64_t len = 0;
     TG_TRY(tg_acquire(&own, a, 1, sizeof *own, why));
     x->own = own; /* tg_exchange_free closes it, also on failure */
-    TG_TRY(tg_lgc_new(&own->lgc, x->codec->layout, x->rank, x->world, opt->nonfinite, a, why));
+    const tg_lgc_place place = {x->codec->executor, x->codec->device, x->codec->run, x->rank, x->world};
+    TG_TRY(tg_lgc_new(&own->lgc, x->codec->layout, opt->nonfinite, &place, a, why));
     x->lanes[0].mail.in_cap = (size_t)tg_lgc_message_max(own->lgc);
     if (!tg_multiply(&len, x->lanes[0].mail.in_cap, x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
     }
-    return tg_acquire_room(&own->out, a, len, why);
+    TG_TRY(tg_acquire(&own->bodies, a, x->world, sizeof *own->bodies, why));
+    return x->codec->executor->acquire(&own->out, x->codec->device, a, len, why);
 }
 
 static void close(tg_exchange *x)
 {
     tg_lgc_exchange *own = x->own;
     if (own != NULL) {
-        tg_release(&x->allocator, own->out);
+        x->codec->executor->release(x->codec->device, &x->allocator, own->out);
+        tg_release(&x->allocator, (void *)own->bodies);
         tg_lgc_free(own->lgc);
         tg_release(&x->allocator, own);
     }
@@ -62,9 +65,19 @@ static tg_status traffic(tg_traffic *out, const tg_exchange *x, size_t t, tg_det
     return TG_OK;
 }
 
-static float *saved(const tg_exchange *x, uint64_t *n)
+static uint64_t saved_n(const tg_exchange *x)
 {
-    return tg_lgc_saved(tg_lgc_of(x), n);
+    return tg_lgc_saved_n(tg_lgc_of(x));
+}
+
+static void save(float *out, const tg_exchange *x, uint64_t at, uint64_t n)
+{
+    tg_lgc_save(out, tg_lgc_of(x), at, n);
+}
+
+static void load(const tg_exchange *x, uint64_t at, const float *values, uint64_t n)
+{
+    tg_lgc_load_saved(tg_lgc_of(x), at, values, n);
 }
 
 static void restored(const tg_exchange *x)
@@ -87,7 +100,9 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchanges lgc-ring and lgc-server only carry recipes with 'autoencoder'");
 }
 
-#define STATE .residual = residual, .traffic = traffic, .saved = saved, .restored = restored, .learning = learning
+#define STATE                                                                                                       \
+    .residual = residual, .traffic = traffic, .saved_n = saved_n, .save = save, .load = load, .restored = restored, \
+    .learning = learning
 
 static const tg_protocol_state ring_state = {STATE};
 static const tg_protocol_state server_state = {STATE, .of_world = "learned decoders"};

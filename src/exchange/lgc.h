@@ -8,7 +8,8 @@
 /* LGC's part of an exchange. */
 typedef struct tg_lgc_exchange {
     tg_lgc *lgc;
-    uint8_t *out; /* buffer of the messages of a round */
+    uint8_t *out;           /* buffer of the messages of a round */
+    const uint8_t **bodies; /* of messages that have arrived, one a rank */
 } tg_lgc_exchange;
 
 static inline tg_lgc *tg_lgc_of(const tg_exchange *x)
@@ -28,9 +29,21 @@ typedef enum tg_lgc_topic {
 
 #define TG_LGC_HEADER 32
 
+/* Bytes of a message beside its body. */
+static inline uint64_t tg_lgc_around(void)
+{
+    return TG_LGC_HEADER + 8;
+}
+
+/* Messages begin at multiples of 16 bytes, so that a device can read whole numbers. */
+static inline uint64_t tg_lgc_padded(uint64_t len)
+{
+    return (len + 15) / 16 * 16;
+}
+
 /* ---- lgc_message.c ------------------------------------------------------------------------------------------------- */
 
-/* The largest length of any message. */
+/* The largest length of any message, padded. */
 uint64_t tg_lgc_message_max(const tg_lgc *l);
 
 /* Completes a message: writes header and hash around its body, body_len bytes at message + TG_LGC_HEADER. */
@@ -39,11 +52,6 @@ tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about
 /* The body of rank p's message; NULL and an error in `why` if it is damaged or not the expected message. */
 const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
                            tg_detail *why);
-
-/* Writes or reads a mask of n elements, in chunks as in a frame. Both return the position after it. Reading validates its input:
- * NULL if the bytes are not a valid mask. */
-uint8_t *tg_lgc_put_mask(uint8_t *out, const uint64_t *mask, uint64_t n);
-const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes, const uint8_t *end);
 
 /* ---- lgc_rounds.c ---------------------------------------------------------------------------------------------------- */
 

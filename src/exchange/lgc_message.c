@@ -12,43 +12,67 @@
  *     REPORT    the vector; indices of the innovation in the sequence, in chunks; their values
  *     ANSWER    the averages, from rank 0
  *
- * exec/lgc_vector.c describes the vector. */
+ * exec/lgc.h describes the vector. Messages are in memory of the executor. */
 #include "exchange/lgc.h"
 
-#include "base/bits.h"
 #include "base/bytes.h"
-#include "exchange/ordering.h"
-#include "kernels/hash.h"
+#include "exec/ordering.h"
 
 #include <string.h>
 
-enum { HASH = 8 };
+enum { HASH = 8, COMPARED = 24 /* bytes of a header that are known beforehand */ };
 
 uint64_t tg_lgc_message_max(const tg_lgc *l)
 {
     uint64_t chunks = (l->size.sparse_n + TG_CHUNK - 1) / TG_CHUNK;
-    uint64_t lead = chunks * (TG_CHUNK_HEADER + 1) + l->size.sparse_n / 8 + tg_ordering_len((size_t)l->size.coded_n) +
+    uint64_t lead = chunks * (TG_INDEX_HEADER + 1) + l->size.sparse_n / 8 + tg_ordering_len((size_t)l->size.coded_n) +
                     4 * l->size.code_n;
     uint64_t values = 4 * (l->size.whole_n + l->size.picked_n + l->size.coded_n + l->size.code_n);
     uint64_t innovation =
-        (l->size.coded_n / TG_CHUNK + 1) * (TG_CHUNK_HEADER + 1) + l->size.coded_n / 8 + 4 * l->size.innovation_n;
+        (l->size.coded_n / TG_CHUNK + 1) * (TG_INDEX_HEADER + 1) + l->size.coded_n / 8 + 4 * l->size.innovation_n;
     uint64_t slice = 4 * (l->size.n / l->world + 1);
     uint64_t most = lead > values + innovation ? lead : values + innovation;
-    return TG_LGC_HEADER + HASH + (most > slice ? most : slice);
+    return tg_lgc_padded(TG_LGC_HEADER + HASH + (most > slice ? most : slice));
+}
+
+static void put_header(uint8_t *out, const tg_exchange *x, uint32_t rank, tg_lgc_topic about, uint32_t slice,
+                       uint64_t body_len)
+{
+    memcpy(out, "TGLG", 4);
+    out[4] = (uint8_t)about;
+    out[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
+    tg_put16(out + 6, 0);
+    tg_put32(out + 8, rank);
+    tg_put32(out + 12, slice);
+    tg_put64(out + 16, x->step.number);
+    tg_put64(out + COMPARED, body_len);
 }
 
 tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about, uint32_t slice, uint64_t body_len)
 {
-    memcpy(message, "TGLG", 4);
-    message[4] = (uint8_t)about;
-    message[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
-    tg_put16(message + 6, 0);
-    tg_put32(message + 8, x->rank);
-    tg_put32(message + 12, slice);
-    tg_put64(message + 16, x->step.number);
-    tg_put64(message + 24, body_len);
-    tg_put64(message + TG_LGC_HEADER + body_len, tg_hash(message, (size_t)(TG_LGC_HEADER + body_len)));
-    return (tg_framed){.len = (size_t)(TG_LGC_HEADER + body_len + HASH), .payload_len = (size_t)body_len};
+    const tg_executor *executor = x->codec->executor;
+    uint8_t header[TG_LGC_HEADER], hash[HASH];
+    size_t len = (size_t)(TG_LGC_HEADER + body_len);
+    put_header(header, x, x->rank, about, slice, body_len);
+    executor->store(x->codec->device, message, header, sizeof header);
+    tg_put64(hash, executor->hash(x->codec->run, message, len));
+    executor->store(x->codec->device, message + len, hash, sizeof hash);
+    return (tg_framed){.len = len + HASH, .payload_len = (size_t)body_len};
+}
+
+/* Whether a message has the header that is expected, and the hash of what it has. */
+static bool is_sound(const tg_exchange *x, const tg_message *m, const uint8_t *wanted)
+{
+    const tg_executor *executor = x->codec->executor;
+    uint8_t space[TG_LGC_HEADER + HASH];
+    const uint8_t *header = NULL, *hash = NULL;
+    if (m->len < TG_LGC_HEADER + HASH ||
+        executor->fetch(&header, space, x->codec->device, NULL, m->data, TG_LGC_HEADER, NULL) != TG_OK ||
+        memcmp(header, wanted, COMPARED) != 0 || tg_get64(header + COMPARED) != m->len - TG_LGC_HEADER - HASH ||
+        executor->fetch(&hash, space, x->codec->device, NULL, m->data + m->len - HASH, HASH, NULL) != TG_OK) {
+        return false;
+    }
+    return tg_get64(hash) == executor->hash(x->codec->run, m->data, m->len - HASH);
 }
 
 const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
@@ -56,53 +80,11 @@ const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p,
 {
     tg_message m = tg_exchange_received(x, p);
     uint8_t wanted[TG_LGC_HEADER];
-    memcpy(wanted, "TGLG", 4);
-    wanted[4] = (uint8_t)about;
-    wanted[5] = (uint8_t)tg_lgc_of(x)->progress.phase;
-    tg_put16(wanted + 6, 0);
-    tg_put32(wanted + 8, p);
-    tg_put32(wanted + 12, slice);
-    tg_put64(wanted + 16, x->step.number);
-    if (m.len < TG_LGC_HEADER + HASH || memcmp(m.data, wanted, 24) != 0 ||
-        tg_get64(m.data + 24) != m.len - TG_LGC_HEADER - HASH ||
-        tg_get64(m.data + m.len - HASH) != tg_hash(m.data, m.len - HASH)) {
+    put_header(wanted, x, p, about, slice, 0);
+    if (!is_sound(x, &m, wanted)) {
         (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the expected one", p);
         return NULL;
     }
     *body_len = m.len - TG_LGC_HEADER - HASH;
     return m.data + TG_LGC_HEADER;
-}
-
-uint8_t *tg_lgc_put_mask(uint8_t *out, const uint64_t *mask, uint64_t n)
-{
-    for (uint64_t at = 0; at < n; at += TG_CHUNK) {
-        size_t here = n - at < TG_CHUNK ? (size_t)(n - at) : TG_CHUNK;
-        uint32_t count = (uint32_t)tg_mask_count(mask + at / 64, here);
-        uint8_t mode = 0;
-        size_t len =
-            count == 0 ? 0 : tg_index_gaps.write_rans(out + TG_CHUNK_HEADER, &mode, mask + at / 64, NULL, here, count);
-        tg_put32(out, count | (uint32_t)mode << 24);
-        tg_put16(out + 4, (uint16_t)len);
-        out += TG_CHUNK_HEADER + len;
-    }
-    return out;
-}
-
-const uint8_t *tg_lgc_get_mask(uint64_t *mask, uint64_t n, const uint8_t *bytes, const uint8_t *end)
-{
-    memset(mask, 0, tg_words(n) * sizeof *mask);
-    for (uint64_t at = 0; at < n; at += TG_CHUNK) {
-        size_t here = n - at < TG_CHUNK ? (size_t)(n - at) : TG_CHUNK;
-        if (end - bytes < (ptrdiff_t)TG_CHUNK_HEADER) {
-            return NULL;
-        }
-        uint32_t word = tg_get32(bytes), count = word & 0xffffff, len = tg_get16(bytes + 4);
-        bytes += TG_CHUNK_HEADER;
-        if (count > here || end - bytes < (ptrdiff_t)len || (count == 0 && (word != 0 || len != 0)) ||
-            (count > 0 && !tg_index_gaps.read_rans(mask + at / 64, (uint8_t)(word >> 24), bytes, len, here, count))) {
-            return NULL;
-        }
-        bytes += len;
-    }
-    return bytes;
 }

@@ -68,8 +68,8 @@ static tg_status open(tg_exchange *x, const tg_options *opt, tg_detail *why)
     lowrank *own = NULL;
     TG_TRY(tg_acquire(&own, &x->allocator, 1, sizeof *own, why));
     x->own = own; /* closed with the exchange, whatever happens here */
-    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, x->codec->grid, opt->nonfinite, x->codec->run, &x->allocator,
-                          why));
+    const tg_lowrank_place place = {x->codec->executor, x->codec->device, x->codec->run};
+    TG_TRY(tg_lowrank_new(&own->factors, x->codec->layout, x->codec->grid, opt->nonfinite, &place, &x->allocator, why));
     return open_carriers(x, opt, why);
 }
 
@@ -108,13 +108,22 @@ static void shape(tg_exchange *x, uint32_t round)
     }
 }
 
+/* A gradient that is refused is named before what follows from it in P. */
+static tg_status send_first(tg_exchange *x, tg_detail *why)
+{
+    const lowrank *own = x->own;
+    tg_detail of_frames = {""};
+    TG_TRY(tg_lowrank_multiply(own->factors, x->lane->group, x->step.grads, why));
+    tg_status status = tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), &of_frames);
+    TG_TRY(tg_lowrank_verdict(own->factors, x->lane->group, x->step.grads, why));
+    return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", of_frames.text);
+}
+
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     const lowrank *own = x->own;
     switch (round) {
-    case SEND_P:
-        TG_TRY(tg_lowrank_multiply(own->factors, x->lane->group, x->step.grads, why));
-        return tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), why);
+    case SEND_P: return send_first(x, why);
     case ANSWER_P: return tg_owners_answer(x, own->carriers[0], why);
     case SEND_Q: return tg_owners_send_slices(x, own->carriers[1], tg_lowrank_second(own->factors), why);
     default: return tg_owners_answer(x, own->carriers[1], why);
@@ -183,9 +192,19 @@ static void residual(const tg_exchange *x, float *out, size_t tensor)
     tg_lowrank_residual(out, ((const lowrank *)x->own)->factors, tensor);
 }
 
-static float *saved(const tg_exchange *x, uint64_t *n)
+static uint64_t saved_n(const tg_exchange *x)
 {
-    return tg_lowrank_saved(((const lowrank *)x->own)->factors, n);
+    return tg_lowrank_saved_n(((const lowrank *)x->own)->factors);
+}
+
+static void save(float *out, const tg_exchange *x, uint64_t at, uint64_t n)
+{
+    tg_lowrank_save(out, ((const lowrank *)x->own)->factors, at, n);
+}
+
+static void load(const tg_exchange *x, uint64_t at, const float *values, uint64_t n)
+{
+    tg_lowrank_load(((const lowrank *)x->own)->factors, at, values, n);
 }
 
 static tg_status suits(const tg_layout *layout, tg_detail *why)
@@ -197,7 +216,8 @@ static tg_status suits(const tg_layout *layout, tg_detail *why)
     return tg_fail(TG_E_RECIPE, why, "the exchange lowrank carries recipes with 'lowrank' alone");
 }
 
-static const tg_protocol_state state = {.residual = residual, .traffic = traffic, .saved = saved};
+static const tg_protocol_state state = {
+    .residual = residual, .traffic = traffic, .saved_n = saved_n, .save = save, .load = load};
 
 const tg_protocol tg_protocol_lowrank = {
     .name = "lowrank",

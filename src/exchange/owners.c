@@ -82,7 +82,7 @@ static void place_frames(const tg_exchange *x, const tg_carrier *c, const tg_arr
     size_t chunks = grid->first[cell + 1] - grid->first[cell], at = c->view_first[x->lane->group] + a->views;
     size_t body = x->lane->group * c->group_bodies + a->from;
     for (uint32_t p = a->from; p < a->to; p++, at += chunks, body++) {
-        c->bodies[body] = (tg_body_view){.chunks = c->views + at, .hashes = c->hashes + at + body};
+        c->bodies[body] = (tg_body_view){.chunks = c->views + at, .hashes = c->hashes + at + 2 * body};
     }
 }
 
@@ -91,6 +91,25 @@ static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a
 {
     for (uint32_t p = a->from; p < a->to; p++) {
         TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, tg_carrier_cell(x, c, a->slice), why));
+    }
+    return TG_OK;
+}
+
+/* The same, and keeps coordinates for the sum. Of what all ranks have sent, this rank's own frame, which is in the first place, needs
+ * no check. */
+static tg_status check_and_keep(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
+{
+    tg_body_view *bodies = bodies_of(x, c);
+    for (uint32_t p = a->from; p < a->to; p++) {
+        uint32_t cell = tg_carrier_cell(x, c, a->slice);
+        if (x->protocol->sums_all && p == x->rank) {
+            tg_message own = tg_exchange_received(x, p);
+            tg_expected expected = expect(x, c, a, p);
+            TG_TRY(tg_frame_recall(&bodies[p], c->codec, &expected, own.data, own.len, why));
+            continue;
+        }
+        bodies[p].keeps = x->protocol->sums_all ? 1 + (p + x->world - x->rank) % x->world : 1;
+        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, cell, why));
     }
     return TG_OK;
 }
@@ -132,7 +151,7 @@ tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a,
 {
     if (c->averages == NULL) {
         place_frames(x, c, a);
-        return check_frames(x, c, a, why);
+        return check_and_keep(x, c, a, why);
     }
     tg_sink sink = {.averages = c->averages, .divisor = (float)(a->to - a->from)};
     return tg_carrier_sum(x, c, c->codec->run, a, &sink, why);
@@ -235,7 +254,9 @@ void tg_owners_commit(const tg_carrier *c)
 
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
+    return round == 0          ? tg_owners_average(x, x->carrier, why)
+           : x->step.is_spared ? TG_OK
+                               : tg_owners_receive_answers(x, x->carrier, why);
 }
 
 void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads)

@@ -1,6 +1,8 @@
 /* Chooses the protocol of an exchange: the one that the caller names, if it suits the recipe, or the one that sends least. */
 #include "exchange/exchange.h"
 
+#include "recipe/policy.h"
+
 #include <string.h>
 
 #define TG_PROTOCOL(name) extern const tg_protocol tg_protocol_##name;
@@ -31,7 +33,7 @@ uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
     return p->slices == NULL ? 1 : p->slices(world);
 }
 
-static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
+static const tg_protocol *preference(const tg_layout *layout, uint32_t gather_max, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
         return tg_protocol_named(tg_layout_exchange(layout));
@@ -39,17 +41,18 @@ static const tg_protocol *preference(const tg_layout *layout, uint32_t world)
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_allreduce;
     }
-    bool too_many = world > GATHER_WORLD_MAX || tg_protocol_gather.suits(layout, NULL) != TG_OK;
+    bool too_many = world > gather_max || tg_protocol_gather.suits(layout, NULL) != TG_OK;
     if (too_many && tg_protocol_shard.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_shard;
     }
     return &tg_protocol_gather;
 }
 
-tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, uint32_t world,
-                             tg_detail *why)
+tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, const char *recipe,
+                             uint32_t world, tg_detail *why)
 {
-    const tg_protocol *found = name == NULL ? preference(layout, world) : tg_protocol_named(name);
+    uint32_t gather_max = tg_policy_encodes_once(recipe) ? UINT32_MAX : GATHER_WORLD_MAX;
+    const tg_protocol *found = name == NULL ? preference(layout, gather_max, world) : tg_protocol_named(name);
     if (found == NULL) {
         return tg_fail(
             TG_E_ARGUMENT, why,
@@ -58,9 +61,9 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
             name);
     }
     for (size_t u = 0; u < layout->unit_n; u++) {
-        const tg_recipe *recipe = layout->units[u].recipe;
-        const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
-        const char *own = quantize->exchange == NULL ? NULL : quantize->exchange(recipe->value[TG_STAGE_quantize]);
+        const tg_recipe *own_recipe = layout->units[u].recipe;
+        const tg_quantize_part *quantize = tg_recipe_quantize(own_recipe);
+        const char *own = quantize->exchange == NULL ? NULL : quantize->exchange(own_recipe->value[TG_STAGE_quantize]);
         if (own != NULL && strcmp(own, found->name) != 0) {
             return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, %s, and cannot use '%s'",
                            quantize->part.name, own, found->name);

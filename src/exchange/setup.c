@@ -106,34 +106,36 @@ static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
     return x->host_size > 1 && seat->protocol == NULL;
 }
 
-/* What an exchange over device memory lacks. Parts without kernels are refused when the codec is made. */
-static tg_status check_device(const tg_exchange *x, tg_detail *why)
+/* What an executor on paper lacks. Parts without kernels are refused when the codec is made. */
+static tg_status check_device(const tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
-    if (x->protocol->state != NULL) {
-        return tg_fail(TG_E_RECIPE, why, "%s has no kernels for a GPU; it runs on the CPU", x->protocol->name);
-    }
-    if (x->host_size > 1) {
-        return tg_fail(TG_E_ARGUMENT, why,
-                       "the sum over the %u ranks of a host has no kernels for a GPU: use a host size of 1",
-                       x->host_size);
+    if (x->protocol->state != NULL && x->protocol->state->learning != NULL && opt->device->executor->is_paper) {
+        return tg_fail(TG_E_RECIPE, why, "%s learns: what it sends depends on gradients", x->protocol->name);
     }
     return TG_OK;
 }
 
-static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *name,
-                                 tg_detail *why)
+static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *recipe,
+                                 const char *name, tg_detail *why)
 {
     uint32_t world = is_hosted(x, seat) ? x->world / x->host_size : x->world;
     if (seat->protocol != NULL) {
         x->protocol = seat->protocol;
         return TG_OK;
     }
-    TG_TRY(tg_protocol_choose(&x->protocol, name, layout, world, why));
+    TG_TRY(tg_protocol_choose(&x->protocol, name, layout, recipe, world, why));
     if (is_hosted(x, seat) && x->protocol->deliver == NULL) {
         return tg_fail(TG_E_RECIPE, why, "%s learns from the gradients of ranks, not of hosts: use a host size of 1",
                        x->protocol->name);
     }
     return TG_OK;
+}
+
+/* Frames whose coordinates are kept from their check to their sum. They take a 32nd of the model each. */
+static uint32_t places_of(const tg_exchange *x)
+{
+    enum { MOST = 8 };
+    return x->protocol->sums_all && x->world <= MOST ? x->world : 1;
 }
 
 static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
@@ -145,9 +147,9 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     tg_groups groups;
     tg_options own = *opt;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
-    tg_status status = choose_protocol(x, seat, layout, opt->exchange, why);
+    tg_status status = choose_protocol(x, seat, layout, recipe, opt->exchange, why);
     if (status == TG_OK && opt->device != NULL) {
-        status = check_device(x, why);
+        status = check_device(x, opt, why);
     }
     if (status == TG_OK) {
         status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
@@ -160,6 +162,7 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     const tg_codec_purpose purpose = {.slices = hosted ? 1 : tg_protocol_slices(x->protocol, x->world),
                                       .groups = groups,
                                       .holds = x->protocol->holds,
+                                      .places = places_of(x),
                                       .only_decodes = hosted || x->protocol->state != NULL};
     own.threads = hosted ? 1 : own.threads;
     status = tg_codec_make(&x->codec, layout, &purpose, &own, why);

@@ -53,8 +53,8 @@ enum { SOME = 1024 }; /* floats that pass at a time */
 
 /* Numbers that are saved: what a codec keeps, or a protocol with state of its own. */
 typedef struct store {
-    const tg_codec *codec; /* NULL: the numbers are at `own` */
-    float *own;
+    const tg_codec *codec;
+    const tg_exchange *own; /* if `codec` is NULL */
     uint64_t n;
 } store;
 
@@ -73,9 +73,7 @@ static store rank_store(const tg_exchange *x)
     if (x->protocol->state == NULL) {
         return codec_store(x->codec);
     }
-    store s = {0};
-    s.own = x->protocol->state->saved(x, &s.n);
-    return s;
+    return (store){.own = x, .n = x->protocol->state->saved_n(x)};
 }
 
 /* All that this rank keeps as an owner. */
@@ -90,7 +88,7 @@ static void get_some(float *out, const store *s, uint64_t at, uint64_t n)
     if (s->codec != NULL) {
         s->codec->executor->save(out, s->codec->run, at, n);
     } else {
-        memcpy(out, s->own + at, (size_t)n * sizeof *out);
+        s->own->protocol->state->save(out, s->own, at, n);
     }
 }
 
@@ -99,7 +97,7 @@ static void set_some(const store *s, uint64_t at, const float *values, uint64_t 
     if (s->codec != NULL) {
         s->codec->executor->load(s->codec->run, at, values, n);
     } else {
-        memcpy(s->own + at, values, (size_t)n * sizeof *values);
+        s->own->protocol->state->load(s->own, at, values, n);
     }
 }
 

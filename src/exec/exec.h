@@ -9,6 +9,7 @@
 #define TG_EXEC_EXEC_H
 
 #include "routes/route.h"
+#include "tersegrad/experimental.h"
 
 /* A plan that is opened on an executor: residual state, workspace and statistics. */
 typedef struct tg_run tg_run;
@@ -18,15 +19,18 @@ typedef struct tg_body {
     uint8_t *bytes;
     size_t len;
     size_t payload_len; /* without the headers of chunks */
-    uint64_t *hashes;   /* of its chunks, little-endian words, after one word for `seal`; set before it is written */
+    uint64_t
+        *hashes; /* one word for `seal`, then of headers and of each chunk, little-endian; set before it is written */
 } tg_body;
 
 /* A body whose chunks were found: one view each. */
 typedef struct tg_body_view {
     const uint8_t *bytes;
     tg_view *chunks;
-    uint64_t *hashes; /* for `sum_unchecked`: [0] is not the executor's, then one a chunk, little-endian words */
-    bool has_lists;   /* the check has kept the coordinates of chunks that send few */
+    uint64_t *
+        hashes; /* for `sum_unchecked`: [0] is not the executor's, then that of headers and one a chunk, little-endian */
+    uint32_t keeps; /* the place where `check` keeps its coordinates for `sum`, from 1 to the run's `places`; 0: none.
+                     * `write` uses place 1 */
 } tg_body_view;
 
 /* Where sums go; exactly one is set. */
@@ -48,6 +52,7 @@ typedef struct tg_run_options {
     const tg_device *device; /* NULL: the host */
     uint32_t threads;
     bool only_decodes; /* takes no memory that encoding alone needs */
+    uint32_t places;   /* where coordinates of bodies are kept: how many bodies are summed at once; 0: one */
     tg_run *shares;    /* a run of the gradients' plan, whose workspace and coordinates an answer uses; NULL: its own */
 } tg_run_options;
 
@@ -73,6 +78,10 @@ typedef struct tg_executor {
     /* Draws the coordinates of a group that all ranks share at a step, for frames that have no indices. */
     void (*draw)(tg_run *run, uint32_t group, uint64_t step);
 
+    /* Prepares a run that follows leaders for bodies of `plan`, which hold their indices. The plan must outlive the run. NULL: no
+     * need. */
+    tg_status (*lead)(tg_run *run, const tg_plan *plan, tg_detail *why);
+
     /* Takes over the leader's coordinates of a group from a body of `plan`, which holds indices alone and was checked. */
     void (*follow)(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body);
 
@@ -95,10 +104,15 @@ typedef struct tg_executor {
      * over. */
     tg_status (*find)(tg_body_view *view, tg_run *run, const tg_plan *plan, uint32_t cell, size_t len, tg_detail *why);
 
-    /* Finds chunks likewise, and checks all of them: lengths, indices, symbols. Hashes of chunks go to hashes[0], ... With view->has_lists, coordinates are kept until the next pass,
-     * so that `sum` of this body alone need not read them again. */
+    /* Finds chunks likewise, and checks all of them: lengths, indices, symbols. Hashes of headers and of each chunk go to
+     * hashes[0], hashes[1], ... With view->keeps, coordinates are kept until another body of that cell is written or checked with the
+     * same place, so that `sum` need not read them again. */
     tg_status (*check)(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why);
+
+    /* The chunks of a cell's body that this run has written last: as `find` finds them, and where `write` has kept coordinates, that
+     * place. It needs no check. NULL: `check` it. */
+    void (*recall)(tg_body_view *view, tg_run *run, uint32_t cell);
 
     /* Sums the values of bodies of a cell, in order. They were checked, so this cannot fail. Averages of finite values are
      * finite. */
@@ -140,9 +154,15 @@ typedef struct tg_executor {
     /* Returns when all passes of a run are done. */
     void (*wait)(const tg_run *run);
 
+    bool is_paper; /* nothing is computed, and frames hold nothing that could be read (paper.h) */
+
     /* What a unit took; of the last bodies that were written, or of one that was checked. */
     tg_unit_stats (*stats)(const tg_run *run, size_t unit);
     void (*note)(tg_run *run, uint32_t cell, const tg_body_view *body);
+
+    /* Of protocols with arithmetic of their own (lowrank.h, lgc.h); NULL: the executor lacks them. */
+    const struct tg_lowrank_passes *lowrank;
+    const struct tg_lgc_passes *lgc;
 } tg_executor;
 
 extern const tg_executor tg_executor_host;
@@ -151,6 +171,9 @@ extern const tg_executor tg_executor_host;
 struct tg_device {
     const tg_executor *executor;
 };
+
+/* The sentence about a body that ends within the headers of its chunks. */
+#define TG_SHORT_OF_HEADERS "the frame is damaged: it is too short for the headers of its chunks"
 
 /* The sentence for a residual that overflows; `of` is "gradient" or "average". */
 tg_status tg_refuse_overflow(const char *tensor, const char *of, tg_detail *why) TG_CHECKED;

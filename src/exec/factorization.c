@@ -151,6 +151,18 @@ static size_t at_most(uint64_t n, size_t most)
     return n < most ? (size_t)n : most;
 }
 
+tg_status tg_factorization_refusal(const tg_factorization_context *c, const tg_factorization *m, bool is_finite,
+                                   tg_detail *why)
+{
+    const tg_tensor *tensor = &c->layout->tensors[m->tensor];
+    if (!is_finite) {
+        return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf", tensor->name);
+    }
+    return tg_fail(TG_E_NONFINITE, why,
+                   "gradient plus residual of tensor '%.100s' exceeds %.3g: its product with a factor overflows",
+                   tensor->name, (double)m->limit);
+}
+
 tg_status tg_factorization_refuse(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                                   float *scratch, tg_detail *why)
 {
@@ -166,12 +178,7 @@ tg_status tg_factorization_refuse(const tg_factorization_context *c, const tg_fa
             is_finite = is_finite && tg_all_finite(scratch, n);
         }
     }
-    if (!is_finite) {
-        return tg_fail(TG_E_NONFINITE, why, "the gradient of tensor '%.150s' holds NaN or Inf", tensor->name);
-    }
-    return tg_fail(TG_E_NONFINITE, why,
-                   "gradient plus residual of tensor '%.100s' exceeds %.3g: its product with a factor overflows",
-                   tensor->name, (double)m->limit);
+    return tg_factorization_refusal(c, m, is_finite, why);
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------- */

@@ -42,7 +42,9 @@ void tg_factorization_begin(tg_factorization *m);
 bool tg_factorization_multiply(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                                float *scratch, uint64_t from, uint64_t to);
 
-/* The reason to refuse an extreme matrix. */
+/* The reason to refuse an extreme matrix; once it is known whether the gradient is finite. */
+tg_status tg_factorization_refusal(const tg_factorization_context *c, const tg_factorization *m, bool is_finite,
+                                   tg_detail *why) TG_CHECKED;
 tg_status tg_factorization_refuse(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                                   float *scratch, tg_detail *why) TG_CHECKED;
 

@@ -171,6 +171,7 @@ const tg_executor tg_executor_host = {
     .verdict = verdict,
     .find = tg_host_find,
     .check = tg_host_check,
+    .recall = tg_host_recall,
     .sum = tg_host_sum,
     .sum_unchecked = tg_host_sum_unchecked,
     .copy = tg_host_copy,
@@ -185,4 +186,6 @@ const tg_executor tg_executor_host = {
     .load = load,
     .stats = stats,
     .note = note,
+    .lowrank = &tg_host_lowrank,
+    .lgc = &tg_host_lgc_passes,
 };

@@ -18,6 +18,13 @@ typedef struct tg_drawn {
     bool is_drawn;
 } tg_drawn;
 
+/* Coordinates of chunks that were written or checked, a bit an element, in several places. */
+typedef struct tg_kept {
+    uint64_t *words, word_n; /* of each place */
+    uint64_t *at;            /* of each chunk of the grid: its first word */
+    uint32_t places;
+} tg_kept;
+
 typedef struct tg_workspace {
     tg_pool *pool;
     uint32_t workers;    /* threads of the pool */
@@ -25,8 +32,7 @@ typedef struct tg_workspace {
     void *spaces;        /* of scratch->chunk */
     tg_written *written; /* one a chunk of the grid */
     uint32_t *known_n;   /* coordinates in a chunk that are known without a frame */
-    uint32_t *lists;     /* space for coordinates of chunks that send few */
-    uint64_t list_n;
+    tg_kept kept;
     uint64_t step;   /* that is encoded or decoded */
     tg_drawn *drawn; /* of each group */
 } tg_workspace;
@@ -52,10 +58,8 @@ struct tg_run {
 
 extern const tg_route *const tg_host_routes[TG_ROUTE_N];
 
-#define TG_LIST_SHARE 32 /* lists have space for one entry in so many elements */
-
-/* A place of its own for the coordinates of a chunk, up to *cap of them. NULL: there is none. */
-uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk);
+/* Where the coordinates of a chunk are kept in a place. NULL: nowhere. */
+uint64_t *tg_host_kept(const tg_run *run, const tg_plan *plan, const tg_chunk *chunk, uint32_t place);
 
 /* Prefetches the start of what the select part keeps of a unit. It is too far from that of the next unit for hardware to do so. */
 static inline void tg_host_prefetch_select(const tg_unit_work *w)
@@ -86,13 +90,18 @@ tg_status tg_host_find(tg_body_view *view, tg_run *run, const tg_plan *plan, uin
                        tg_detail *why) TG_CHECKED;
 tg_status tg_host_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t slice,
                         size_t len, tg_detail *why) TG_CHECKED;
+void tg_host_recall(tg_body_view *view, tg_run *run, uint32_t cell);
 void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n,
                            const tg_sink *sink) TG_CHECKED;
 void tg_host_copy(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
-/* The hash of a chunk as a little-endian word. */
+extern const struct tg_lowrank_passes tg_host_lowrank;
+extern const struct tg_lgc_passes tg_host_lgc_passes;
+
+/* The hash of a chunk, and of the headers of all, as a little-endian word. */
 uint64_t tg_host_hash_chunk(const uint8_t *body, const tg_view *view);
+uint64_t tg_host_hash_headers(const uint8_t *body, const tg_plan *plan, uint32_t cell);
 
 /* Adds a chunk that was written or read to the statistics. */
 void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const uint8_t *chunk);

@@ -56,37 +56,61 @@ static tg_status acquire_scratch(tg_workspace *w, const tg_run *run, tg_detail *
     return TG_OK;
 }
 
-/* ---- lists of coordinates -------------------------------------------------------------------------------------------- */
+/* ---- coordinates that are kept --------------------------------------------------------------------------------------- */
 
-enum { LIST_MOST = 1 << 24 }; /* entries of all lists together */
+enum { KEPT_MOST = 1 << 25 }; /* words of all places together: 256 MiB, of which only what is used is ever touched */
 
-static uint64_t lists_n(const tg_plan *plan)
+static bool has_indices(const tg_plan *plan)
 {
     bool any = false;
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
-        const tg_stages *s = &plan->units[i].stages;
-        any = any || (s->select->by != TG_BY_NOTHING && s->index->list != NULL);
+        any = any || plan->units[i].coordinates == TG_AT_INDICES;
     }
-    uint64_t n = any ? plan->layout->element_n / TG_LIST_SHARE : 0;
-    return n < LIST_MOST ? n : LIST_MOST;
+    return any;
+}
+
+static tg_status acquire_kept(tg_kept *kept, const tg_run *run, uint32_t places, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t chunks = grid->first[grid->cells];
+    if (!has_indices(run->plan)) {
+        return TG_OK;
+    }
+    TG_TRY(tg_acquire(&kept->at, &run->allocator, chunks, sizeof *kept->at, why));
+    for (size_t i = 0; i < chunks; i++) {
+        kept->at[i] = kept->word_n;
+        kept->word_n += tg_words(grid->chunks[i].n);
+    }
+    places = places == 0 ? 1 : places;
+    uint64_t most = kept->word_n == 0 ? 0 : KEPT_MOST / kept->word_n;
+    kept->places = most < places ? (uint32_t)most : places;
+    return tg_acquire_room(&kept->words, &run->allocator, kept->places * kept->word_n * sizeof *kept->words, why);
+}
+
+uint64_t *tg_host_kept(const tg_run *run, const tg_plan *plan, const tg_chunk *chunk, uint32_t place)
+{
+    const tg_kept *kept = &run->work->kept;
+    if (place == 0 || place > kept->places || plan->grid != run->plan->grid) {
+        return NULL;
+    }
+    return kept->words + (place - 1) * kept->word_n + kept->at[chunk - plan->grid->chunks];
 }
 
 /* ---- workspace ------------------------------------------------------------------------------------------------------- */
 
-static tg_status acquire_workspace(tg_run *run, uint32_t threads, tg_detail *why)
+static tg_status acquire_workspace(tg_run *run, const tg_run_options *opt, tg_detail *why)
 {
     const tg_allocator *a = &run->allocator;
     const tg_grid *grid = run->plan->grid;
     size_t chunks = grid->first[grid->cells];
     TG_TRY(tg_acquire(&run->work, a, 1, sizeof *run->work, why));
     tg_workspace *w = run->work;
-    TG_TRY(tg_pool_new(&w->pool, threads, a, why));
+    TG_TRY(tg_pool_new(&w->pool, opt->threads, a, why));
     w->workers = tg_pool_workers(w->pool);
     TG_TRY(tg_acquire(&w->written, a, chunks, sizeof *w->written, why));
     TG_TRY(tg_acquire(&w->known_n, a, chunks, sizeof *w->known_n, why));
     TG_TRY(tg_acquire(&w->drawn, a, grid->groups, sizeof *w->drawn, why));
-    w->list_n = lists_n(run->plan);
-    TG_TRY(tg_acquire_room(&w->lists, a, w->list_n * sizeof *w->lists, why));
+    TG_TRY(acquire_kept(&w->kept, run, opt->places, why));
     return acquire_scratch(w, run, why);
 }
 
@@ -95,7 +119,8 @@ static void release_workspace(tg_workspace *w, const tg_allocator *a)
     if (w != NULL) {
         tg_release(a, w->spaces);
         tg_release(a, w->scratch);
-        tg_release(a, w->lists);
+        tg_release(a, w->kept.words);
+        tg_release(a, w->kept.at);
         tg_release(a, w->drawn);
         tg_release(a, w->known_n);
         tg_release(a, w->written);
@@ -191,10 +216,10 @@ static tg_status acquire_units(tg_run *run, tg_detail *why)
 
 /* ---- runs ------------------------------------------------------------------------------------------------------------ */
 
-static tg_status acquire_all(tg_run *run, uint32_t threads, tg_detail *why)
+static tg_status acquire_all(tg_run *run, const tg_run_options *opt, tg_detail *why)
 {
     if (run->parent == NULL) {
-        TG_TRY(acquire_workspace(run, threads, why));
+        TG_TRY(acquire_workspace(run, opt, why));
     } else {
         run->work = run->parent->work;
     }
@@ -212,7 +237,7 @@ tg_status tg_host_open(tg_run **out, const tg_plan *plan, const tg_run_options *
     run->allocator = *a;
     run->parent = opt->shares;
     run->only_decodes = opt->only_decodes;
-    tg_status status = acquire_all(run, opt->threads, why);
+    tg_status status = acquire_all(run, opt, why);
     if (status != TG_OK) {
         tg_host_close(run);
         return status;

@@ -11,6 +11,7 @@ typedef struct pass {
     size_t body_n;
     const tg_chunk *chunks; /* of the slice */
     const tg_sink *sink;
+    bool is_long;       /* averages outgrow the caches */
     bool hashes;        /* bodies were not checked: their chunks are hashed, too */
     atomic_bool is_bad; /* a chunk is not sound */
 } pass;
@@ -19,14 +20,12 @@ static tg_decoding decoding_of(const pass *p, size_t i, size_t b, uint32_t worke
 {
     const tg_chunk *chunk = &p->chunks[i];
     const tg_view *view = &p->bodies[b].chunks[i];
-    uint64_t cap = 0;
-    uint32_t *list = p->bodies[b].has_lists && view->is_listed ? tg_host_list(&cap, p->run, chunk) : NULL;
     return (tg_decoding){.unit = &p->run->plan->units[chunk->unit],
                          .work = &p->run->units[chunk->unit],
                          .chunk = chunk,
                          .view = view,
                          .body = p->bodies[b].bytes,
-                         .list = view->count <= cap ? list : NULL,
+                         .kept = tg_host_kept(p->run, p->run->plan, chunk, p->bodies[b].keeps),
                          .scratch = &p->run->work->scratch[worker]};
 }
 
@@ -38,7 +37,7 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
     const tg_unit_plan *u = &plan->units[chunk->unit];
     const tg_sink *sink = p->sink;
     if (sink->flat != NULL) {
-        return tg_store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, sum, divisor, chunk->n);
+        return tg_store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, sum, divisor, chunk->n, false);
     }
     const tg_piece *piece = u->unit->piece_n == 1 ? u->unit->pieces : tg_unit_piece(u->unit, chunk->at);
     for (uint32_t done = 0; done < chunk->n; piece++) {
@@ -50,10 +49,12 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
         } else {
             tg_dtype dtype = plan->layout->tensors[piece->tensor].dtype;
             char *out = sink->averages[piece->tensor];
-            finite = tg_store(out + from * (dtype == TG_FP32 ? 4 : 2), dtype, sum + done, divisor, m) && finite;
+            finite =
+                tg_store(out + from * (dtype == TG_FP32 ? 4 : 2), dtype, sum + done, divisor, m, p->is_long) && finite;
         }
         done += (uint32_t)m;
     }
+    tg_store_fence();
     return finite;
 }
 
@@ -79,7 +80,7 @@ static bool read_chunk(float *out, const pass *p, size_t i, size_t b, uint32_t w
     const tg_route *route = tg_host_routes[p->run->plan->units[p->chunks[i].unit].route];
     tg_decoding d = decoding_of(p, i, b, worker);
     if (p->hashes) {
-        body->hashes[1 + i] = tg_host_hash_chunk(body->bytes, &body->chunks[i]);
+        body->hashes[2 + i] = tg_host_hash_chunk(body->bytes, &body->chunks[i]);
     }
     return sets ? route->set(out, &d) : route->add(out, &d, weight);
 }
@@ -124,6 +125,7 @@ static void sum_slice(pass *p, uint32_t slice)
     const tg_run *run = p->run;
     const tg_grid *grid = run->plan->grid;
     size_t first = grid->first[slice], chunk_n = grid->first[slice + 1] - first;
+    p->is_long = run->plan->layout->element_n >= TG_NON_TEMPORAL_FROM;
     bool is_added = p->sink->added != NULL && p->body_n == 1;
     tg_job *job = is_added ? add_chunk : sum_chunk;
     p->chunks = grid->chunks + first;
@@ -145,6 +147,9 @@ void tg_host_sum(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t
 bool tg_host_sum_unchecked(tg_run *run, uint32_t slice, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
     pass p = {.run = run, .bodies = bodies, .body_n = body_n, .sink = sink, .hashes = true};
+    for (size_t b = 0; b < body_n; b++) {
+        bodies[b].hashes[1] = tg_host_hash_headers(bodies[b].bytes, run->plan, slice);
+    }
     sum_slice(&p, slice);
     return !atomic_load_explicit(&p.is_bad, memory_order_relaxed);
 }

@@ -22,12 +22,10 @@ typedef struct pass {
     uint8_t *end;
 } pass;
 
-uint32_t *tg_host_list(uint64_t *cap, const tg_run *run, const tg_chunk *chunk)
+/* Where the first chunk of a slice begins: after all headers. */
+static uint8_t *contents_of(const pass *p, uint32_t slice)
 {
-    const tg_workspace *w = run->work;
-    uint64_t at = (run->plan->layout->units[chunk->unit].at + chunk->at) / TG_LIST_SHARE;
-    *cap = chunk->n / TG_LIST_SHARE;
-    return at + *cap <= w->list_n ? w->lists + at : NULL;
+    return p->bodies[slice - p->from].bytes + p->plan->headers_len[slice];
 }
 
 /* ---- scales of whole units ------------------------------------------------------------------------------------------- */
@@ -58,6 +56,14 @@ static bool is_alone(const tg_unit_plan *u, const tg_chunk *chunk)
     return chunk->n == u->hi - u->lo;
 }
 
+/* Where a chunk's coordinates are kept: for the closing pass, and for sums of this rank's own frame. */
+static uint64_t *kept_at(const pass *p, const tg_unit_plan *u, const tg_chunk *chunk)
+{
+    bool closes = u->values == TG_VALUES_SIGNS && u->planes > 0;
+    bool is_summed = p->run->work->kept.places > 1;
+    return closes || is_summed ? tg_host_kept(p->run, p->plan, chunk, 1) : NULL;
+}
+
 /* Fills the scale into a chunk, and subtracts what the decoder will make of it from the next residual. */
 static void close_chunk(tg_written *written, const pass *p, const tg_chunk *chunk, uint32_t worker)
 {
@@ -69,13 +75,12 @@ static void close_chunk(tg_written *written, const pass *p, const tg_chunk *chun
         tg_put_field(start + written->as.view.side, sizeof bits, bits);
     }
     if (u->planes > 0) {
-        uint64_t cap = 0;
         tg_decoding d = {.unit = u,
                          .work = &p->run->units[chunk->unit],
                          .chunk = chunk,
                          .view = &written->as.view,
                          .body = start,
-                         .list = written->as.is_list_kept ? tg_host_list(&cap, p->run, chunk) : NULL,
+                         .kept = kept_at(p, u, chunk),
                          .scratch = &p->run->work->scratch[worker]};
         float *next = p->run->residuals.next + u->residual_at + (chunk->at - u->lo);
         (void)tg_host_routes[u->route]->add(next, &d, -1.0f); /* what was written is sound */
@@ -120,10 +125,8 @@ static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, ui
                      .scratch = &p->run->work->scratch[worker],
                      .step = p->run->work->step,
                      .out = out,
+                     .kept = kept_at(p, u, chunk),
                      .result = as};
-    if (u->values == TG_VALUES_SIGNS && u->planes > 0) {
-        e.list = tg_host_list(&e.list_cap, p->run, chunk);
-    }
     route->encode(&e);
     if (as->overflows && as->bad_tensor == 0) {
         tg_settle_overflow(&e);
@@ -161,7 +164,7 @@ static void write_in_turn(pass *p)
     bool prefetches = p->run->lane_first[p->run->plan->grid->groups] > 0;
     const tg_grid *grid = p->plan->grid;
     for (uint32_t s = p->from; s < p->to; s++) {
-        uint8_t *out = p->bodies[s - p->from].bytes;
+        uint8_t *out = contents_of(p, s);
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             tg_written *written = &p->run->work->written[i];
             if (prefetches && grid->first[s + 1] - i > LATER) {
@@ -188,7 +191,7 @@ static void lay_out(const pass *p)
 {
     const tg_grid *grid = p->plan->grid;
     for (uint32_t s = p->from; s < p->to; s++) {
-        uint8_t *at = p->bodies[s - p->from].bytes;
+        uint8_t *at = contents_of(p, s);
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             p->run->work->written[i].bytes = at;
             at += tg_chunk_bound(p->plan, &grid->chunks[i]);
@@ -201,7 +204,7 @@ static uint8_t *place_of(const pass *p, size_t number)
 {
     for (uint32_t s = p->from; s < p->to; s++) {
         if (p->plan->grid->first[s] == number) {
-            return p->bodies[s - p->from].bytes;
+            return contents_of(p, s);
         }
     }
     return p->end;
@@ -252,7 +255,7 @@ void tg_host_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, const u
 {
     const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
     tg_unit_stats *stats = &run->stats[unit];
-    stats->len += view->len;
+    stats->len += run->plan->units[unit].header_len + view->len;
     stats->entries += view->count;
     if (quantize->fit != NULL && view->indices > view->symbols) {
         double shape = 0, scale = 0;
@@ -302,12 +305,12 @@ static void close_waiting(void *context, uint32_t worker, size_t job)
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
 
-/* Moves the chunks of a slice together, and notes what they took. */
+/* Writes the headers of a slice's chunks, moves chunks together, and notes what they took. */
 static void assemble(tg_body *body, const pass *p, uint32_t slice)
 {
     const tg_grid *grid = p->plan->grid;
     bool has_values = (p->plan->holds & TG_HAS_VALUES) != 0;
-    body->len = body->payload_len = 0;
+    body->len = p->plan->headers_len[slice];
     for (size_t i = grid->first[slice]; i < grid->first[slice + 1]; i++) {
         const tg_written *written = &p->run->work->written[i];
         uint8_t *place = body->bytes + body->len;
@@ -318,9 +321,14 @@ static void assemble(tg_body *body, const pass *p, uint32_t slice)
             tg_host_note_chunk(p->run, grid->chunks[i].unit, &written->as.view, place);
         }
         body->len += written->as.view.len;
-        body->payload_len += written->as.view.len - (size_t)written->as.view.side;
-        body->hashes[1 + i - grid->first[slice]] = TG_LITTLE64(written->as.hash);
+        body->hashes[2 + i - grid->first[slice]] = TG_LITTLE64(written->as.hash);
+        const tg_unit_plan *u = &p->plan->units[grid->chunks[i].unit];
+        if (u->header_len > 0) {
+            tg_header_put(body->bytes + p->plan->header_at[i], u, &written->as.view);
+        }
     }
+    body->payload_len = body->len - p->plan->headers_len[slice];
+    body->hashes[1] = tg_host_hash_headers(body->bytes, p->plan, slice);
 }
 
 tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
@@ -358,14 +366,30 @@ tg_status tg_host_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint3
     return TG_OK;
 }
 
-/* The checksum is the hash of the hashes of what stands before the body and of all chunks. */
+void tg_host_recall(tg_body_view *view, tg_run *run, uint32_t cell)
+{
+    const tg_grid *grid = run->plan->grid;
+    uint64_t start = run->plan->headers_len[cell];
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        tg_view *v = &view->chunks[i - grid->first[cell]];
+        *v = run->work->written[i].as.view; /* offsets from the chunk's start */
+        v->start += start;
+        v->side += start;
+        v->symbols += start;
+        v->indices += start;
+        start += v->len;
+    }
+    view->keeps = run->work->kept.places > 1 ? 1 : 0;
+}
+
+/* The checksum is the hash of the hashes of what stands before the body, of headers, and of all chunks. */
 void tg_host_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
                   const uint8_t *front, size_t front_len)
 {
     const tg_grid *grid = plan->grid;
     (void)run;
     body->hashes[0] = TG_LITTLE64(tg_hash(front, front_len));
-    uint64_t checksum = tg_hash(body->hashes, (1 + grid->first[cell + 1] - grid->first[cell]) * sizeof *body->hashes);
+    uint64_t checksum = tg_hash(body->hashes, (2 + grid->first[cell + 1] - grid->first[cell]) * sizeof *body->hashes);
     memcpy(frame, front, front_len);
     tg_put_field(frame + front_len + body->len, sizeof checksum, checksum);
 }

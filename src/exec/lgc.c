@@ -1,9 +1,10 @@
-/* Creates LGC's object: roles of tensors, the autoencoder, buffers. Saves and restores its state. */
+/* LGC's object: roles of tensors, sizes, phases, saved state. See lgc.h. */
 #include "exec/lgc.h"
 
-#include "base/bits.h"
 #include "base/half.h"
+#include "base/philox.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- creation -------------------------------------------------------------------------------------------------------- */
@@ -62,8 +63,8 @@ static tg_status assign_roles(tg_lgc *l, tg_detail *why)
         tensor->feedback_params = recipe->value[TG_STAGE_feedback];
         tensor->select_params = recipe->value[TG_STAGE_select];
         tensor->k = tensor->role == TG_LGC_WHOLE ? 0 : tg_select_topk.most(tensor->select_params, tensor->n);
-        tensor->feedback_at = l->state.feedback_n;
-        l->state.feedback_n += tensor->n * tensor->feedback->planes;
+        tensor->feedback_at = l->size.feedback_n;
+        l->size.feedback_n += tensor->n * tensor->feedback->planes;
         l->params = is_learned(layout, t) ? recipe->value[TG_STAGE_quantize] : l->params;
         count(l, tensor);
     }
@@ -74,111 +75,48 @@ static tg_status assign_roles(tg_lgc *l, tg_detail *why)
     return TG_OK;
 }
 
-static tg_status make_autoencoder(tg_lgc *l, tg_detail *why)
+static void configure(tg_lgc *l)
 {
-    tg_autoencoder_config config = tg_autoencoder_standard((size_t)l->size.coded_n);
+    l->is_server = l->params[TG_LGC_FORM] == TG_LGC_SERVER;
+    l->config = tg_autoencoder_standard((size_t)l->size.coded_n);
     for (int i = 0; i < TG_AUTOENCODER_HALVINGS; i++) {
-        config.encoder_channels[i] = (uint32_t)l->params[TG_LGC_ENCODER + i];
-        config.decoder_channels[i] = (uint32_t)l->params[TG_LGC_DECODER + i];
+        l->config.encoder_channels[i] = (uint32_t)l->params[TG_LGC_ENCODER + i];
+        l->config.decoder_channels[i] = (uint32_t)l->params[TG_LGC_DECODER + i];
     }
-    config.code_channels = (uint32_t)l->params[TG_LGC_CHANNELS];
-    config.decoder_n = l->is_server ? l->world : 1;
-    config.has_innovation = l->is_server;
-    config.rate = l->params[TG_LGC_RATE];
-    config.value_weight = l->params[TG_LGC_LAMBDA1];
-    config.code_weight = l->params[TG_LGC_LAMBDA2];
-    TG_TRY(tg_autoencoder_new(&l->autoencoder, &config, l->layout->seed, &l->allocator, why));
-    l->size.code_n = tg_autoencoder_code_n(l->autoencoder);
+    l->config.code_channels = (uint32_t)l->params[TG_LGC_CHANNELS];
+    l->config.decoder_n = l->is_server ? l->world : 1;
+    l->config.has_innovation = l->is_server;
+    l->config.rate = l->params[TG_LGC_RATE];
+    l->config.value_weight = l->params[TG_LGC_LAMBDA1];
+    l->config.code_weight = l->params[TG_LGC_LAMBDA2];
+    l->size.code_n = tg_autoencoder_code_n_of(&l->config);
     l->size.innovation_n = l->is_server ? tg_ratio_entries(l->params[TG_LGC_SHARE], l->size.coded_n) : 0;
-    return TG_OK;
 }
 
-static uint64_t longest(const tg_lgc *l)
-{
-    uint64_t n = l->size.coded_n;
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        n = l->tensors[t].n > n ? l->tensors[t].n : n;
-    }
-    return n;
-}
-
-/* Scratch bytes that the select part needs for any tensor, or for an innovation. */
-static uint64_t scratch_len(const tg_lgc *l)
-{
-    const double share[TG_PARAM_CAP] = {[TG_SELECT_RATIO] = l->params[TG_LGC_SHARE]};
-    uint64_t most = tg_select_topk.scratch_len(share, l->size.coded_n, 1, l->size.coded_n);
-    for (size_t t = 0; t < l->layout->tensor_n; t++) {
-        const tg_lgc_tensor *tensor = &l->tensors[t];
-        if (tensor->role != TG_LGC_WHOLE) {
-            uint64_t len = tg_select_topk.scratch_len(tensor->select_params, tensor->n, 1, tensor->n);
-            most = len > most ? len : most;
-        }
-    }
-    return most;
-}
-
-enum { COUNTERS = 6 };
-
-static uint64_t saved_n(tg_lgc *l)
-{
-    return l->state.feedback_n + l->layout->tensor_n + COUNTERS + tg_autoencoder_weight_n(l->autoencoder) +
-           tg_autoencoder_optimizer_state(l->autoencoder).moment_n;
-}
-
-static tg_status acquire(tg_lgc *l, tg_detail *why)
-{
-    const tg_allocator *a = &l->allocator;
-    uint64_t sequences = l->world * l->size.coded_n, vector = l->size.n + l->size.code_n + l->size.coded_n;
-    TG_TRY(tg_acquire(&l->input.u, a, l->size.n, sizeof *l->input.u, why));
-    TG_TRY(tg_acquire(&l->input.g, a, l->size.n, sizeof *l->input.g, why));
-    TG_TRY(tg_acquire(&l->state.saved, a, saved_n(l), sizeof *l->state.saved, why));
-    TG_TRY(tg_acquire(&l->state.next, a, l->state.feedback_n, sizeof *l->state.next, why));
-    TG_TRY(tg_acquire(&l->lead.mask, a, tg_words(l->size.sparse_n) + 1, sizeof *l->lead.mask, why));
-    TG_TRY(tg_acquire(&l->lead.part, a, tg_words(longest(l)) + 1, sizeof *l->lead.part, why));
-    TG_TRY(tg_acquire_room(&l->lead.scratch, a, scratch_len(l), why));
-    TG_TRY(tg_acquire(&l->lead.keys, a, l->size.coded_n, sizeof *l->lead.keys, why));
-    TG_TRY(tg_acquire(&l->lead.order, a, l->size.coded_n, sizeof *l->lead.order, why));
-    TG_TRY(tg_acquire(&l->lead.order_scratch, a, l->size.coded_n + 1, sizeof *l->lead.order_scratch, why));
-    TG_TRY(tg_acquire(&l->of.values, a, l->world * (l->size.coded_n + l->size.picked_n), sizeof *l->of.values, why));
-    TG_TRY(tg_acquire(&l->of.sequences, a, sequences, sizeof *l->of.sequences, why));
-    TG_TRY(tg_acquire(&l->of.innovations, a, l->is_server ? sequences : 0, sizeof *l->of.innovations, why));
-    TG_TRY(tg_acquire(&l->of.rows, a, 2 * (uint64_t)l->world, sizeof *l->of.rows, why));
-    TG_TRY(tg_acquire(&l->of.code, a, l->size.code_n, sizeof *l->of.code, why));
-    TG_TRY(tg_acquire(&l->of.mean_code, a, l->size.code_n, sizeof *l->of.mean_code, why));
-    TG_TRY(tg_acquire(&l->of.decoded, a, l->size.coded_n, sizeof *l->of.decoded, why));
-    TG_TRY(tg_acquire(&l->sum.means, a, l->size.coded_n + l->size.picked_n, sizeof *l->sum.means, why));
-    TG_TRY(tg_acquire(&l->sum.vector, a, vector, sizeof *l->sum.vector, why));
-    return tg_acquire(&l->sum.average, a, vector, sizeof *l->sum.average, why);
-}
-
-tg_status tg_lgc_new(tg_lgc **out, const tg_layout *layout, uint32_t rank, uint32_t world, tg_nonfinite nonfinite,
+tg_status tg_lgc_new(tg_lgc **out, const tg_layout *layout, tg_nonfinite nonfinite, const tg_lgc_place *place,
                      const tg_allocator *a, tg_detail *why)
 {
     tg_lgc *l = NULL;
+    if (place->executor->lgc == NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'autoencoder' has no passes on %s", place->executor->name);
+    }
     TG_TRY(tg_acquire(&l, a, 1, sizeof *l, why));
     *out = l; /* the caller frees it, also on failure */
     l->allocator = *a;
+    l->executor = place->executor;
+    l->device = place->device;
+    l->run = place->run;
     l->layout = layout;
     l->nonfinite = nonfinite;
-    l->rank = rank;
-    l->world = world;
+    l->rank = place->rank;
+    l->world = place->world;
     TG_TRY(tg_acquire(&l->tensors, &l->allocator, l->layout->tensor_n, sizeof *l->tensors, why));
     TG_TRY(assign_roles(l, why));
-    l->is_server = l->params[TG_LGC_FORM] == TG_LGC_SERVER;
-    TG_TRY(make_autoencoder(l, why));
-    TG_TRY(acquire(l, why));
-    l->state.scales = l->state.saved + l->state.feedback_n;
-    for (uint32_t p = 0; p < l->world; p++) {
-        l->of.rows[p] = l->of.sequences + p * l->size.coded_n;
-        l->of.rows[l->world + p] = l->is_server ? l->of.innovations + p * l->size.coded_n : NULL;
-    }
-    for (uint64_t i = 0; i < l->size.coded_n; i++) {
-        l->lead.order[i] = (uint32_t)i; /* with order=index it never changes */
-    }
+    configure(l);
     uint32_t dense = (uint32_t)l->params[TG_LGC_DENSE], learn = (uint32_t)l->params[TG_LGC_LEARN];
     l->progress = (tg_lgc_progress){
         .phase = dense > 0 ? TG_LGC_PHASE_DENSE : TG_LGC_PHASE_LEARN, .left = dense > 0 ? dense : learn, .error = -1};
-    return TG_OK;
+    return l->executor->lgc->open(l, why);
 }
 
 void tg_lgc_free(tg_lgc *l)
@@ -187,25 +125,133 @@ void tg_lgc_free(tg_lgc *l)
         return;
     }
     tg_allocator a = l->allocator;
-    void *const all[] = {
-        l->sum.average,     l->sum.vector,     l->sum.means,    l->of.decoded, l->of.mean_code,       l->of.code,
-        (void *)l->of.rows, l->of.innovations, l->of.sequences, l->of.values,  l->lead.order_scratch, l->lead.order,
-        l->lead.keys,       l->lead.scratch,   l->lead.part,    l->lead.mask,  l->state.next,         l->state.saved,
-        l->input.g,         l->input.u,        l->tensors};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        tg_release(&a, all[i]);
-    }
-    tg_autoencoder_free(l->autoencoder);
+    l->executor->lgc->close(l);
+    tg_release(&a, l->tensors);
     tg_release(&a, l);
 }
 
+/* ---- the vector ------------------------------------------------------------------------------------------------------ */
+
+uint64_t tg_lgc_vector_n(const tg_lgc *l)
+{
+    switch (l->progress.phase) {
+    case TG_LGC_PHASE_DENSE: return l->size.n;
+    case TG_LGC_PHASE_LEARN: return l->size.whole_n + l->size.picked_n + l->size.coded_n;
+    default: return l->size.whole_n + l->size.picked_n + (l->is_server ? 0 : l->size.code_n);
+    }
+}
+
+uint64_t tg_lgc_code_at(const tg_lgc *l)
+{
+    bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
+    return has_code ? l->size.whole_n + l->size.picked_n : UINT64_MAX;
+}
+
+tg_dtype tg_lgc_code_type(const tg_lgc *l)
+{
+    return (tg_dtype)l->params[TG_LGC_CODE];
+}
+
+uint64_t tg_lgc_bytes_of(const tg_lgc *l, uint64_t from, uint64_t to)
+{
+    uint64_t code = tg_lgc_code_at(l), codes = to > code ? to - (from > code ? from : code) : 0;
+    return 4 * (to - from - codes) + tg_dtype_len(tg_lgc_code_type(l)) * codes;
+}
+
+bool tg_lgc_subtracts_average(const tg_lgc *l)
+{
+    return l->progress.phase == TG_LGC_PHASE_CODE && l->params[TG_LGC_OWN] != 0;
+}
+
+tg_status tg_lgc_refuse(const tg_lgc *l, size_t tensor, bool average_is_finite, tg_detail *why)
+{
+    const char *name = l->layout->tensors[tensor].name;
+    return average_is_finite
+               ? tg_refuse_overflow(name, "gradient", why)
+               : tg_fail(TG_E_NONFINITE, why,
+                         "the average of tensor '%.100s' overflows: the gradients are finite, but too large to encode",
+                         name);
+}
+
+/* ---- phases ---------------------------------------------------------------------------------------------------------- */
+
+uint32_t tg_lgc_chosen(const tg_lgc *l, uint64_t step)
+{
+    tg_stream stream = tg_stream_of(l->layout->seed, step, 0, 0);
+    uint32_t word = 0;
+    tg_stream_words(&word, &stream, 0, 1, 3);
+    return (uint32_t)((uint64_t)word * l->world >> 32);
+}
+
+void tg_lgc_note_error(tg_lgc *l, double error)
+{
+    float *known = &l->progress.error;
+    if (isfinite(error)) {
+        *known = *known < 0 ? (float)error : 0.9f * *known + 0.1f * (float)error;
+    }
+}
+
+static uint32_t steps_of(const tg_lgc *l, int param)
+{
+    return (uint32_t)l->params[param];
+}
+
+static void enter(tg_lgc *l, uint32_t phase, uint32_t left)
+{
+    l->progress.phase = phase;
+    l->progress.left = left;
+}
+
+/* Sets the phase of the next step, after one that succeeded. */
+static void advance(tg_lgc *l)
+{
+    tg_lgc_progress *p = &l->progress;
+    if (p->phase == TG_LGC_PHASE_CODE && steps_of(l, TG_LGC_REFRESH) == 0) {
+        return;
+    }
+    p->left -= p->left > 0 ? 1 : 0;
+    if (p->left > 0) {
+        return;
+    }
+    switch (p->phase) {
+    case TG_LGC_PHASE_DENSE: enter(l, TG_LGC_PHASE_LEARN, steps_of(l, TG_LGC_LEARN)); break;
+    case TG_LGC_PHASE_LEARN:
+        if (p->error >= 0 && (double)p->error <= l->params[TG_LGC_ENOUGH]) {
+            enter(l, TG_LGC_PHASE_CODE, steps_of(l, TG_LGC_REFRESH));
+        } else { /* not accurate enough: keep learning */
+            p->extended++;
+            p->left = steps_of(l, TG_LGC_LEARN) / 10 + 1;
+        }
+        break;
+    default: enter(l, TG_LGC_PHASE_LEARN, steps_of(l, TG_LGC_AGAIN)); break;
+    }
+}
+
+void tg_lgc_finish(tg_lgc *l, void *const *grads, uint64_t step)
+{
+    l->executor->lgc->finish(l, grads, step);
+    l->sent.last_phase = l->progress.phase;
+    advance(l);
+}
+
 /* ---- queries --------------------------------------------------------------------------------------------------------- */
+
+/* n floats of a section to the host. */
+static void fetch(float *out, const tg_lgc *l, const float *from, uint64_t n)
+{
+    const uint8_t *there = NULL;
+    size_t len = (size_t)n * sizeof *out;
+    tg_status status = l->executor->fetch(&there, out, l->device, NULL, (const uint8_t *)from, len, NULL);
+    if (status == TG_OK && n > 0 && (const void *)there != (const void *)out) {
+        memcpy(out, there, len);
+    } /* a device that has failed stays failed, and says so in the next step */
+}
 
 void tg_lgc_residual(float *out, const tg_lgc *l, size_t t)
 {
     const tg_lgc_tensor *tensor = &l->tensors[t];
     if (tensor->feedback->planes > 0) {
-        memcpy(out, l->state.saved + tensor->feedback_at, tensor->n * sizeof *out);
+        fetch(out, l, l->saved[0].at + tensor->feedback_at, tensor->n);
     } else {
         memset(out, 0, tensor->n * sizeof *out);
     }
@@ -224,38 +270,70 @@ void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
 
 /* ---- saved state ----------------------------------------------------------------------------------------------------- */
 
-/* Counters are stored as the bits of floats. They are too small to be the bits of a NaN, so that copying keeps them. */
-float *tg_lgc_saved(tg_lgc *l, uint64_t *n)
+uint64_t tg_lgc_saved_n(const tg_lgc *l)
 {
-    float *at = l->state.scales + l->layout->tensor_n;
-    tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
-    const tg_lgc_progress *p = &l->progress;
-    const uint32_t counters[COUNTERS] = {p->phase, p->left, p->extended, l->sent.last_phase, (uint32_t)*optimizer.step};
-    for (int i = 0; i < COUNTERS; i++) {
-        at[i] = tg_bits_float(counters[i]);
+    uint64_t n = TG_LGC_COUNTERS;
+    for (int i = 0; i < TG_LGC_SECTIONS; i++) {
+        n += l->saved[i].n;
     }
-    at[COUNTERS - 1] = p->error;
-    at += COUNTERS;
-    size_t weight_n = tg_autoencoder_weight_n(l->autoencoder);
-    memcpy(at, tg_autoencoder_weights(l->autoencoder), weight_n * sizeof *at);
-    memcpy(at + weight_n, optimizer.moments, optimizer.moment_n * sizeof *at);
-    *n = saved_n(l);
-    return l->state.saved;
+    return n;
+}
+
+/* Copies between numbers [at, at + n) of the saved state and one of both arrays, which is not NULL. Counters are after the first
+ * section. */
+static void copy_saved(tg_lgc *l, float *out, uint64_t at, const float *values, uint64_t n)
+{
+    for (int i = 0; i <= TG_LGC_SECTIONS && n > 0; i++) {
+        bool is_here = i == 1;
+        const tg_lgc_section here = {l->counters, TG_LGC_COUNTERS},
+                             *s = is_here ? &here : &l->saved[i == 0 ? 0 : i - 1];
+        uint64_t some = at >= s->n ? 0 : s->n - at < n ? s->n - at : n;
+        if (some > 0 && out != NULL) {
+            if (is_here) {
+                memcpy(out, s->at + at, some * sizeof *out);
+            } else {
+                fetch(out, l, s->at + at, some);
+            }
+            out += some;
+        } else if (some > 0) {
+            if (is_here) {
+                memcpy(s->at + at, values, some * sizeof *values);
+            } else {
+                l->executor->store(l->device, (uint8_t *)(s->at + at), values, (size_t)some * sizeof *values);
+            }
+            values += some;
+        }
+        at = some > 0 ? 0 : at - s->n;
+        n -= some;
+    }
+}
+
+/* Counters are stored as the bits of floats. They are too small to be the bits of a NaN, so that copying keeps them. */
+void tg_lgc_save(float *out, tg_lgc *l, uint64_t at, uint64_t n)
+{
+    const tg_lgc_progress *p = &l->progress;
+    const uint32_t counters[TG_LGC_COUNTERS - 1] = {p->phase, p->left, p->extended, l->sent.last_phase,
+                                                    (uint32_t)l->optimizer_steps};
+    for (int i = 0; i < TG_LGC_COUNTERS - 1; i++) {
+        l->counters[i] = tg_bits_float(counters[i]);
+    }
+    l->counters[TG_LGC_COUNTERS - 1] = p->error;
+    copy_saved(l, out, at, NULL, n);
+}
+
+void tg_lgc_load_saved(tg_lgc *l, uint64_t at, const float *values, uint64_t n)
+{
+    copy_saved(l, NULL, at, values, n);
 }
 
 void tg_lgc_restored(tg_lgc *l)
 {
-    const float *at = l->state.scales + l->layout->tensor_n;
-    tg_optimizer_state optimizer = tg_autoencoder_optimizer_state(l->autoencoder);
-    uint32_t phase = tg_float_bits(at[0]);
+    const float *counters = l->counters;
+    uint32_t phase = tg_float_bits(counters[0]);
     l->progress = (tg_lgc_progress){.phase = phase >= TG_LGC_PHASE_DENSE && phase <= TG_LGC_PHASE_CODE ? phase : 1,
-                                    .left = tg_float_bits(at[1]),
-                                    .extended = tg_float_bits(at[2]),
-                                    .error = at[COUNTERS - 1]};
-    l->sent.last_phase = tg_float_bits(at[3]);
-    *optimizer.step = tg_float_bits(at[4]);
-    at += COUNTERS;
-    size_t weight_n = tg_autoencoder_weight_n(l->autoencoder);
-    memcpy(tg_autoencoder_weights(l->autoencoder), at, weight_n * sizeof *at);
-    memcpy(optimizer.moments, at + weight_n, optimizer.moment_n * sizeof *at);
+                                    .left = tg_float_bits(counters[1]),
+                                    .extended = tg_float_bits(counters[2]),
+                                    .error = counters[TG_LGC_COUNTERS - 1]};
+    l->sent.last_phase = tg_float_bits(counters[3]);
+    l->optimizer_steps = tg_float_bits(counters[4]);
 }

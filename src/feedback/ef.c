@@ -3,12 +3,26 @@
 #include "feedback/feedback.h"
 #include "kernels/kernels.h"
 
+static const char *const small[] = {"own", "same", "fp16", "bf16", "fp8", NULL};
+static const char *const again[] = {"yes", "no", NULL};
+
 static const tg_param params[] = {
     {.name = "decay",
      .summary = "factor of the residual that is added to the next gradient",
      .lowest = 0,
      .highest = 1,
      .standard = 1},
+    [TG_EF_SMALL] = {.name = "small",
+                     .summary = "norms, biases and tensors below dense_below: in their own type, by the same recipe as "
+                                "others, or rounded, with feedback",
+                     .choices = small,
+                     .standard = TG_SMALL_OWN,
+                     .of_model = true},
+    [TG_EF_AGAIN] = {.name = "again",
+                     .summary = "whether owners may encode averages again, with residuals of their own (shard); no: "
+                                "frames are gathered",
+                     .choices = again,
+                     .of_model = true},
 };
 
 static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,

@@ -51,4 +51,10 @@ typedef struct tg_feedback_part {
 
 extern const tg_feedback_part tg_feedback_ef;
 
+/* Parameters of `ef` for a whole model: how tensors travel that are exempt otherwise (choices after TG_SMALL_SAME are names of
+ * quantizers), and whether owners may encode averages again. */
+enum { TG_EF_SMALL = 1, TG_EF_AGAIN = 2 };
+enum { TG_SMALL_OWN = 0, TG_SMALL_SAME = 1 };
+enum { TG_AGAIN_YES = 0, TG_AGAIN_NO = 1 };
+
 #endif

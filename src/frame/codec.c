@@ -67,11 +67,12 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
 
 /* ---- making one ------------------------------------------------------------------------------------------------------ */
 
-static tg_status open_plan(tg_codec *c, const tg_purpose *purpose, uint32_t threads, tg_detail *why)
+static tg_status open_plan(tg_codec *c, const tg_purpose *purpose, uint32_t threads, uint32_t places, tg_detail *why)
 {
     tg_run_options opt = {.device = c->device,
                           .threads = threads,
                           .only_decodes = c->only_decodes,
+                          .places = places,
                           .shares = c->parent != NULL ? c->parent->run : NULL};
     TG_TRY(tg_plan_new(&c->plan, c->layout, c->grid, purpose, &c->allocator, why));
     return c->executor->open(&c->run, c->plan, &opt, &c->allocator, why);
@@ -88,11 +89,11 @@ static tg_status set_up(tg_codec *c, const tg_codec_purpose *purpose, const tg_o
     uint32_t cells = c->grid->cells;
     size_t chunks = c->grid->first[cells];
     TG_TRY(tg_acquire(&c->views, &c->allocator, chunks, sizeof *c->views, why));
-    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + cells, sizeof *c->hashes, why));
+    TG_TRY(tg_acquire(&c->hashes, &c->allocator, chunks + 2 * (uint64_t)cells, sizeof *c->hashes, why));
     TG_TRY(tg_acquire(&c->bodies, &c->allocator, cells, sizeof *c->bodies, why));
     TG_TRY(tg_acquire(&c->front, &c->allocator,
                       TG_FRAME_HEADER + (uint64_t)c->layout->description.len + TG_FRAME_CHECKSUM, 1, why));
-    TG_TRY(open_plan(c, &of_plan, opt->threads, why));
+    TG_TRY(open_plan(c, &of_plan, opt->threads, purpose->places, why));
     c->bound = tg_frame_bound(c, c->plan, 0);
     return TG_OK;
 }
@@ -148,7 +149,7 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
                                 .nonfinite = parent->plan->nonfinite,
                                 .is_answer = true,
                                 .has_feedback = has_feedback};
-    return finish(out, c, open_plan(c, &purpose, 0, why));
+    return finish(out, c, open_plan(c, &purpose, 0, 0, why));
 }
 
 tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,

@@ -31,6 +31,7 @@ typedef struct tg_codec_purpose {
     tg_groups groups;
     unsigned holds; /* what frames hold */
     bool only_decodes;
+    uint32_t places; /* frames of a cell that are summed at once after they were checked; 0: one */
 } tg_codec_purpose;
 
 /* The layout of tensors by a recipe, rules and policy. */

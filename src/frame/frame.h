@@ -4,7 +4,7 @@
 
 #include "frame/codec.h"
 
-#define TG_FRAME_VERSION 2
+#define TG_FRAME_VERSION 3
 
 /* The length of a frame. */
 typedef struct tg_framed {
@@ -32,6 +32,10 @@ typedef struct tg_expected {
     uint32_t rank;
     uint64_t step;
 } tg_expected;
+
+/* Finds the chunks of a frame that the codec has written last of a cell, and that nobody has changed since. */
+tg_status tg_frame_recall(tg_body_view *view, tg_codec *c, const tg_expected *expected, const uint8_t *src,
+                          size_t src_len, tg_detail *why) TG_CHECKED;
 
 /* Checks a frame but for what its chunks hold, and finds them. The rest is for `sum_unchecked` of the executor, which hashes
  * chunks, and then for tg_frame_is_intact. A frame that fails in any of the three fails in tg_frame_read, which says why. */

@@ -28,6 +28,7 @@ bool tg_avx2_all_finite(const float *values, size_t n);
 bool tg_avx2_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal);
 bool tg_avx2_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+bool tg_avx2_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal);
 void tg_avx2_copy(float *out, const float *values, size_t n, bool non_temporal);
 void tg_avx2_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 void tg_avx2_add(float *sums, const float *values, float weight, size_t n);
@@ -48,7 +49,7 @@ void tg_avx2_bf16_add(float *sums, const void *halves, float weight, size_t n);
 uint32_t tg_avx2_largest_key(const float *values, size_t n);
 void tg_avx2_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
-size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n);
 
 /* avx2_philox.c */
 void tg_avx2_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);

@@ -121,6 +121,34 @@ TG_AVX2 bool tg_avx2_subtract(float *out, const float *a, const float *b, size_t
     return non_temporal ? subtract_all(out, a, b, n, true) : subtract_all(out, a, b, n, false);
 }
 
+TG_AVX2_INLINE bool divide_all(float *out, const float *values, float factor, size_t n, bool multiplies,
+                               bool non_temporal)
+{
+    __m256i bad = _mm256_setzero_si256();
+    const __m256 factors = _mm256_set1_ps(factor);
+    float divisor = multiplies ? 1.0f / factor : factor;
+    size_t i = non_temporal ? before_aligned(out, n) : 0;
+    bool head = tg_kernels_scalar.passes.divide(out, values, divisor, i, false);
+    for (; n - i >= LANES; i += LANES) {
+        __m256 value = _mm256_loadu_ps(values + i);
+        __m256 quotient = multiplies ? _mm256_mul_ps(value, factors) : _mm256_div_ps(value, factors);
+        bad = _mm256_or_si256(bad, not_finite(quotient));
+        put(out + i, quotient, non_temporal);
+    }
+    bool tail = tg_kernels_scalar.passes.divide(out + i, values + i, divisor, n - i, false);
+    return head && tail && _mm256_testz_si256(bad, bad) != 0;
+}
+
+TG_AVX2 bool tg_avx2_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal)
+{
+    if (tg_is_power_of_two(divisor)) { /* the reciprocal is exact, and so the product is the quotient */
+        return non_temporal ? divide_all(out, values, 1.0f / divisor, n, true, true)
+                            : divide_all(out, values, 1.0f / divisor, n, true, false);
+    }
+    return non_temporal ? divide_all(out, values, divisor, n, false, true)
+                        : divide_all(out, values, divisor, n, false, false);
+}
+
 TG_AVX2 void tg_avx2_add(float *sums, const float *values, float weight, size_t n)
 {
     const __m256 factor = _mm256_set1_ps(weight);

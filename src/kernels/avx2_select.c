@@ -79,7 +79,7 @@ TG_AVX2 void tg_avx2_mark_bin(uint64_t *mask, size_t at, const float *u, const f
 
 /* Branches on marks are hard to predict: of a word with few marks always four indices are stored, of others all eight of a vector,
  * and those after the last mark are overwritten by the next word. */
-TG_AVX2 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+TG_AVX2 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n)
 {
     enum { FEW = 4 };
     size_t count = 0;
@@ -88,7 +88,7 @@ TG_AVX2 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n
         size_t marks_n = (size_t)_mm_popcnt_u64(word);
         if (marks_n <= FEW) {
             for (size_t i = 0; i < FEW; i++) {
-                list[count + i] = (uint32_t)(w * 64 + _tzcnt_u64(word));
+                list[count + i] = first + (uint32_t)(w * 64 + _tzcnt_u64(word));
                 word = _blsr_u64(word);
             }
             count += marks_n;
@@ -96,8 +96,8 @@ TG_AVX2 size_t tg_avx2_list_marks(uint32_t *list, const uint64_t *mask, size_t n
         }
         for (unsigned part = 0; part < 64; part += 8) {
             uint32_t marks = (uint32_t)(word >> part) & 255;
-            __m256i first = _mm256_set1_epi32((int)(w * 64 + part));
-            __m256i indices = _mm256_add_epi32(first, lanes_in(&tg_avx2_marked[marks]));
+            __m256i from = _mm256_set1_epi32((int)(first + w * 64 + part));
+            __m256i indices = _mm256_add_epi32(from, lanes_in(&tg_avx2_marked[marks]));
             _mm256_storeu_si256((__m256i *)(void *)(list + count), indices);
             count += (size_t)_mm_popcnt_u32(marks);
         }

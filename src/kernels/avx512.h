@@ -25,6 +25,7 @@ bool tg_avx512_all_finite(const float *values, size_t n);
 bool tg_avx512_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                           bool non_temporal);
 bool tg_avx512_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+bool tg_avx512_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal);
 void tg_avx512_copy(float *out, const float *values, size_t n, bool non_temporal);
 void tg_avx512_stream_bytes(uint8_t *out, const uint8_t *bytes, size_t len);
 void tg_avx512_add(float *sums, const float *values, float weight, size_t n);
@@ -46,7 +47,10 @@ uint32_t tg_avx512_largest_key(const float *values, size_t n);
 void tg_avx512_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_avx512_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least,
                         size_t n);
-size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n);
+size_t tg_avx512_compress(float *out, const float *values, const uint64_t *mask, size_t n);
+void tg_avx512_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
+void tg_avx512_expand_set(float *out, const uint64_t *mask, const float *values, size_t n);
 
 /* avx512_philox.c */
 void tg_avx512_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n,

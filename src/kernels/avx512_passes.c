@@ -114,6 +114,43 @@ TG_AVX512 bool tg_avx512_subtract(float *out, const float *a, const float *b, si
     return bad == 0;
 }
 
+/* One vector of quotients, or of products where `factor` is the reciprocal. Returns the lanes that are not finite. */
+TG_AVX512_INLINE __mmask16 divide(float *out, const float *values, __m512 factor, __mmask16 here, bool multiplies,
+                                  bool non_temporal)
+{
+    __m512 value = _mm512_maskz_loadu_ps(here, values);
+    __m512 quotient = multiplies ? _mm512_mul_ps(value, factor) : _mm512_maskz_div_ps(here, value, factor);
+    if (non_temporal) {
+        _mm512_stream_ps(out, quotient);
+    } else {
+        _mm512_mask_storeu_ps(out, here, quotient);
+    }
+    return _mm512_fpclass_ps_mask(quotient, NOT_FINITE);
+}
+
+TG_AVX512_INLINE bool divide_all(float *out, const float *values, float factor, size_t n, bool multiplies,
+                                 bool non_temporal)
+{
+    const __m512 factors = _mm512_set1_ps(factor);
+    size_t i = non_temporal ? before_line(out, n) : 0;
+    __mmask16 bad = divide(out, values, factors, lanes_of(i), multiplies, false);
+    for (; n - i >= 16; i += 16) {
+        bad |= divide(out + i, values + i, factors, ALL, multiplies, non_temporal);
+    }
+    bad |= divide(out + i, values + i, factors, lanes_of(n - i), multiplies, false);
+    return bad == 0;
+}
+
+TG_AVX512 bool tg_avx512_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal)
+{
+    if (tg_is_power_of_two(divisor)) { /* the reciprocal is exact, and so the product is the quotient */
+        return non_temporal ? divide_all(out, values, 1.0f / divisor, n, true, true)
+                            : divide_all(out, values, 1.0f / divisor, n, true, false);
+    }
+    return non_temporal ? divide_all(out, values, divisor, n, false, true)
+                        : divide_all(out, values, divisor, n, false, false);
+}
+
 TG_AVX512 void tg_avx512_copy(float *out, const float *values, size_t n, bool non_temporal)
 {
     if (!non_temporal) {

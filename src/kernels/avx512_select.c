@@ -69,7 +69,7 @@ TG_AVX512 void tg_avx512_mark_bin(uint64_t *mask, size_t at, const float *u, con
 
 /* Branches on marks are hard to predict: of a word with few marks always four indices are stored, of others all sixteen of a
  * vector, and those after the last mark are overwritten by the next word. */
-TG_AVX512 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+TG_AVX512 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n)
 {
     enum { FEW = 4 };
     const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -79,7 +79,7 @@ TG_AVX512 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size
         size_t marks_n = (size_t)_mm_popcnt_u64(word);
         if (marks_n <= FEW) {
             for (int i = 0; i < FEW; i++) {
-                list[count + (size_t)i] = (uint32_t)(w * 64 + _tzcnt_u64(word));
+                list[count + (size_t)i] = first + (uint32_t)(w * 64 + _tzcnt_u64(word));
                 word = _blsr_u64(word);
             }
             count += marks_n;
@@ -87,11 +87,70 @@ TG_AVX512 size_t tg_avx512_list_marks(uint32_t *list, const uint64_t *mask, size
         }
         for (unsigned part = 0; part < 64; part += 16) {
             __mmask16 marks = (__mmask16)(word >> part);
-            __m512i indices = _mm512_add_epi32(_mm512_set1_epi32((int)(w * 64 + part)), places);
+            __m512i indices = _mm512_add_epi32(_mm512_set1_epi32((int)(first + w * 64 + part)), places);
             _mm512_storeu_si512(list + count, _mm512_maskz_compress_epi32(marks, indices));
             count += (size_t)_mm_popcnt_u32(marks);
         }
     }
     return count;
+}
+
+/* Compressed in a register: compressing stores are slow on some CPUs. Whole vectors are stored while more marks follow, which
+ * overwrite what is too much. */
+TG_AVX512 size_t tg_avx512_compress(float *out, const float *values, const uint64_t *mask, size_t n)
+{
+    size_t count = 0, total = 0;
+    for (size_t w = 0; w < (n + 63) / 64; w++) {
+        total += (size_t)_mm_popcnt_u64(mask[w]);
+    }
+    for (size_t w = 0; count < total; w++) {
+        for (size_t part = 0; part < 64 && mask[w] >> part != 0; part += 16) {
+            __mmask16 marks = (__mmask16)(mask[w] >> part);
+            __m512 some = _mm512_maskz_compress_ps(marks, _mm512_maskz_loadu_ps(marks, values + w * 64 + part));
+            size_t marks_n = (size_t)_mm_popcnt_u32(marks);
+            if (total - count >= 16) {
+                _mm512_storeu_ps(out + count, some);
+            } else {
+                _mm512_mask_storeu_ps(out + count, lanes_of(marks_n), some);
+            }
+            count += marks_n;
+        }
+    }
+    return count;
+}
+
+/* Adds to, or sets, the marked ones of sixteen elements. */
+TG_AVX512_INLINE void expand(float *out, const float *values, __mmask16 marks, size_t marks_n, __m512 weight, bool adds)
+{
+    __m512 some = _mm512_maskz_expand_ps(marks, _mm512_maskz_loadu_ps(lanes_of(marks_n), values));
+    if (adds) {
+        some = _mm512_add_ps(_mm512_maskz_loadu_ps(marks, out), _mm512_mul_ps(weight, some));
+    }
+    _mm512_mask_storeu_ps(out, marks, some);
+}
+
+/* `adds` is a constant where this is inlined. */
+TG_AVX512_INLINE void expand_all(float *out, const uint64_t *mask, const float *values, float weight, size_t n,
+                                 bool adds)
+{
+    const __m512 factor = _mm512_set1_ps(weight);
+    for (size_t w = 0; w < (n + 63) / 64; w++) {
+        for (size_t part = 0; part < 64 && mask[w] >> part != 0; part += 16) {
+            __mmask16 marks = (__mmask16)(mask[w] >> part);
+            size_t marks_n = (size_t)_mm_popcnt_u32(marks);
+            expand(out + w * 64 + part, values, marks, marks_n, factor, adds);
+            values += marks_n;
+        }
+    }
+}
+
+TG_AVX512 void tg_avx512_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
+{
+    expand_all(out, mask, values, weight, n, true);
+}
+
+TG_AVX512 void tg_avx512_expand_set(float *out, const uint64_t *mask, const float *values, size_t n)
+{
+    expand_all(out, mask, values, 1.0f, n, false);
 }
 #endif

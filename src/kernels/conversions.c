@@ -31,24 +31,20 @@ void tg_narrow(void *out, const float *src, tg_dtype dtype, size_t n)
     (void)(dtype == TG_FP16 ? halves->fp16_narrow : halves->bf16_narrow)(out, src, n);
 }
 
-bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n)
+bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n, bool non_temporal)
 {
     enum { PIECE = 1024 }; /* elements converted at a time, so that the quotients stay in the L1 cache */
     const tg_kernels *k = tg_kernels_best();
-    bool (*narrow)(void *, const float *, size_t) = dtype == TG_FP16 ? k->halves.fp16_narrow : k->halves.bf16_narrow;
     bool finite = true;
+    if (dtype == TG_FP32) {
+        return k->passes.divide(out, values, divisor, n, non_temporal) || divisor == 1.0f;
+    }
+    bool (*narrow)(void *, const float *, size_t) = dtype == TG_FP16 ? k->halves.fp16_narrow : k->halves.bf16_narrow;
     for (size_t done = 0; done < n; done += PIECE) {
         float quotients[PIECE];
         size_t m = n - done < PIECE ? n - done : PIECE;
-        for (size_t i = 0; i < m; i++) {
-            quotients[i] = values[done + i] / divisor;
-        }
-        finite = finite && (divisor == 1.0f || k->passes.all_finite(quotients, m));
-        if (dtype == TG_FP32) {
-            memcpy((char *)out + done * sizeof *quotients, quotients, m * sizeof *quotients);
-        } else {
-            (void)narrow((char *)out + 2 * done, quotients, m);
-        }
+        finite = k->passes.divide(quotients, values + done, divisor, m, false) && finite;
+        (void)narrow((char *)out + 2 * done, quotients, m);
     }
-    return finite;
+    return finite || divisor == 1.0f;
 }

@@ -35,6 +35,8 @@ typedef struct tg_pass_kernels {
                        bool non_temporal);
     /* out = a - b, likewise. */
     bool (*subtract)(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+    /* out = values / divisor, likewise. `out` may be `values`. */
+    bool (*divide)(float *out, const float *values, float divisor, size_t n, bool non_temporal);
     void (*copy)(float *out, const float *values, size_t n, bool non_temporal);
     void (*stream_bytes)(uint8_t *out, const uint8_t *bytes, size_t len);  /* non-temporal copy */
     void (*add)(float *sums, const float *values, float weight, size_t n); /* sums += weight * values */
@@ -55,7 +57,7 @@ typedef struct tg_half_kernels {
 
 #define TG_LIST_MORE 16 /* elements after the end of a list that list_marks may overwrite */
 
-/* Selection of elements by magnitude. */
+/* Selection of elements by magnitude, and the values of those that are marked. No bit after the last element is set. */
 typedef struct tg_select_kernels {
     uint32_t (*largest_key)(const float *values, size_t n); /* 0 if n is 0 */
     /* Marks elements whose key is `least` or more; sets all words of the mask. */
@@ -63,8 +65,13 @@ typedef struct tg_select_kernels {
     /* One bin of AdaComp: marks, from bit `at` of the mask on, elements where u is not 0 and the key of u + more * g is
      * `least` or more, or a NaN. Leaves other bits as they are. */
     void (*mark_bin)(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
-    /* Lists the marked indices in ascending order; returns their number. The list has space for TG_LIST_MORE more. */
-    size_t (*list_marks)(uint32_t *list, const uint64_t *mask, size_t n);
+    /* Lists `first` plus each marked index, in ascending order; returns their number. The list has space for TG_LIST_MORE more. */
+    size_t (*list_marks)(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n);
+    /* Copies the marked values to the front of out, which has space for them alone; returns their number. */
+    size_t (*compress)(float *out, const float *values, const uint64_t *mask, size_t n);
+    /* The j-th value belongs to the j-th marked element i: adds weight * value to out[i], rounded twice, or sets out[i] = value. */
+    void (*expand_add)(float *out, const uint64_t *mask, const float *values, float weight, size_t n);
+    void (*expand_set)(float *out, const uint64_t *mask, const float *values, size_t n);
 } tg_select_kernels;
 
 typedef struct tg_float_format tg_float_format; /* minifloat.h */
@@ -134,6 +141,7 @@ typedef struct tg_prefix_codes tg_prefix_codes;   /* prefix.h */
 typedef struct tg_prefix_tables tg_prefix_tables; /* prefix.h */
 typedef struct tg_prefix_stream tg_prefix_stream; /* prefix.h */
 typedef struct tg_rice_reader tg_rice_reader;     /* rice.h */
+typedef struct tg_rice_writer tg_rice_writer;     /* rice.h */
 
 /* Packing of symbols, words and indices. */
 typedef struct tg_coder_kernels {
@@ -167,6 +175,9 @@ typedef struct tg_coder_kernels {
     void (*prefix_read)(tg_prefix_stream *streams, size_t stream_n, const tg_prefix_tables *tables);
     /* Decodes indices below n while eight bytes can be loaded; false if one is not below n. The caller decodes the rest. */
     bool (*rice_read)(tg_rice_reader *r, unsigned k, size_t n);
+    /* Encodes indices while eight bytes can be stored, and codes have at most 56 bits. Returns how many; the caller encodes the
+     * rest. */
+    size_t (*rice_write)(tg_rice_writer *w, unsigned k, const uint32_t *list, size_t count);
 } tg_coder_kernels;
 
 typedef struct tg_matrix tg_matrix; /* factors.h */

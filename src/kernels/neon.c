@@ -7,6 +7,7 @@
 #define TG_LANES 4
 #include "kernels/factor_loops.h"
 #include "kernels/loops.h"
+#include "kernels/mark_loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rice_loops.h"
 
@@ -14,6 +15,7 @@ const tg_kernels tg_kernels_neon = {
     .passes = {.all_finite = tg_neon_all_finite,
                .accumulate = tg_neon_accumulate,
                .subtract = tg_neon_subtract,
+               .divide = tg_neon_divide,
                .copy = tg_scalar_copy,
                .stream_bytes = tg_scalar_stream_bytes,
                .add = tg_neon_add,
@@ -28,7 +30,10 @@ const tg_kernels tg_kernels_neon = {
     .select = {.largest_key = tg_neon_largest_key,
                .mark_keys = tg_neon_mark_keys,
                .mark_bin = tg_neon_mark_bin,
-               .list_marks = tg_neon_list_marks},
+               .list_marks = tg_neon_list_marks,
+               .compress = compress,
+               .expand_add = expand_add,
+               .expand_set = expand_set},
     .symbols = {.draw = tg_neon_draw,
                 .ternary = tg_neon_ternary,
                 .two_sided = tg_neon_two_sided,
@@ -61,7 +66,8 @@ const tg_kernels tg_kernels_neon = {
                .rans_pull = tg_neon_rans_pull,
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
-               .rice_read = rice_read},
+               .rice_read = rice_read,
+               .rice_write = rice_write},
     .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dot = dot, .project = project},
 };
 #endif

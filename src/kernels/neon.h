@@ -15,6 +15,7 @@ bool tg_neon_all_finite(const float *values, size_t n);
 bool tg_neon_accumulate(float *out, float *also, const float *a, const float *b, float share, size_t n,
                         bool non_temporal);
 bool tg_neon_subtract(float *out, const float *a, const float *b, size_t n, bool non_temporal);
+bool tg_neon_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal);
 void tg_neon_add(float *sums, const float *values, float weight, size_t n);
 
 /* neon_halves.c */
@@ -27,7 +28,7 @@ void tg_neon_fp16_add(float *sums, const void *halves, float weight, size_t n);
 uint32_t tg_neon_largest_key(const float *values, size_t n);
 void tg_neon_mark_keys(uint64_t *mask, const float *values, uint32_t least, size_t n);
 void tg_neon_mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, float more, uint32_t least, size_t n);
-size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n);
 
 /* neon_philox.c */
 void tg_neon_draw(uint16_t *upper, uint64_t key, uint64_t block, uint32_t other, size_t block_n, const void *prefetch);

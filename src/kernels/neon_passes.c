@@ -75,6 +75,22 @@ bool tg_neon_subtract(float *out, const float *a, const float *b, size_t n, bool
     return is_finite(vmaxq_u32(most[0], most[1])) && finite;
 }
 
+bool tg_neon_divide(float *out, const float *values, float divisor, size_t n, bool non_temporal)
+{
+    uint32x4_t most[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};
+    const float32x4_t divisors = vdupq_n_f32(divisor);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        for (size_t k = 0; k < 4; k++) {
+            float32x4_t quotient = vdivq_f32(vld1q_f32(values + i + 4 * k), divisors);
+            vst1q_f32(out + i + 4 * k, quotient);
+            most[k % 2] = larger(most[k % 2], quotient);
+        }
+    }
+    bool finite = tg_kernels_scalar.passes.divide(out + i, values + i, divisor, n - i, non_temporal);
+    return is_finite(vmaxq_u32(most[0], most[1])) && finite;
+}
+
 void tg_neon_add(float *sums, const float *values, float weight, size_t n)
 {
     size_t i = 0;

@@ -118,12 +118,12 @@ static uint32_t *list_many(uint32_t *list, uint64_t word, uint32_t base)
 
 /* Branches on marks are hard to predict: of each word two indices are stored, whether there are such or not, and it branches only
  * where there are more. */
-size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+size_t tg_neon_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n)
 {
     enum { MANY = 12 }; /* more marks than that are faster listed by fours */
     uint32_t *to = list;
     for (size_t w = 0; w < (n + 63) / 64; w++) {
-        uint32_t base = (uint32_t)(64 * w);
+        uint32_t base = first + (uint32_t)(64 * w);
         uint64_t word = mask[w], second = word & (word - 1), rest = second & (second - 1);
         if (rest != 0 && vaddv_u8(vcnt_u8(vcreate_u8(word))) > MANY) {
             to = list_many(to, word, base);

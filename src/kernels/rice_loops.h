@@ -1,4 +1,4 @@
-/* Decoding of Rice codes in plain C; see loops.h. */
+/* Rice codes in plain C; see loops.h. */
 #ifndef TG_KERNELS_RICE_LOOPS_H
 #define TG_KERNELS_RICE_LOOPS_H
 
@@ -57,6 +57,32 @@ TG_TARGET static bool rice_read(tg_rice_reader *r, unsigned k, size_t n)
     case 6: return rice_read_some(r, k, n, 6);
     default: return rice_read_some(r, k, n, RICE_MOST);
     }
+}
+
+TG_TARGET static size_t rice_write(tg_rice_writer *w, unsigned k, const uint32_t *list, size_t count)
+{
+    enum { LEN_MAX = 56 };
+    const uint64_t low = (UINT64_C(1) << k) - 1;
+    uint8_t *out = w->out;
+    uint64_t held = w->held;
+    unsigned held_n = w->held_n;
+    uint32_t next = w->next;
+    size_t i = 0;
+    for (; i < count && w->end - out >= 8; i++) {
+        uint32_t gap = list[i] - next, quotient = gap >> k;
+        if (quotient >= LEN_MAX - k) {
+            break;
+        }
+        held |= (((UINT64_C(1) << quotient) - 1) | (gap & low) << (quotient + 1)) << held_n;
+        held_n += quotient + 1 + k;
+        tg_put64(out, held);
+        out += held_n / 8;
+        held >>= held_n & ~7u;
+        held_n &= 7;
+        next = list[i] + 1;
+    }
+    *w = (tg_rice_writer){out, w->end, held, held_n, next};
+    return i;
 }
 
 #endif

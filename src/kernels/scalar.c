@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/half.h"
 #define TG_TARGET
+#include "kernels/mark_loops.h"
 #include "kernels/minifloat_loops.h"
 #include "kernels/prefix_loops.h"
 #include "kernels/rans_loops.h"
@@ -49,6 +50,15 @@ bool tg_scalar_subtract(float *out, const float *a, const float *b, size_t n, bo
     (void)non_temporal;
     for (size_t i = 0; i < n; i++) {
         out[i] = a[i] - b[i];
+    }
+    return all_finite(out, n);
+}
+
+static bool divide(float *out, const float *values, float divisor, size_t n, bool non_temporal)
+{
+    (void)non_temporal;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = values[i] / divisor;
     }
     return all_finite(out, n);
 }
@@ -146,6 +156,7 @@ const tg_kernels tg_kernels_scalar = {
     .passes = {.all_finite = all_finite,
                .accumulate = tg_scalar_accumulate,
                .subtract = tg_scalar_subtract,
+               .divide = divide,
                .copy = tg_scalar_copy,
                .stream_bytes = tg_scalar_stream_bytes,
                .add = add,
@@ -160,7 +171,10 @@ const tg_kernels tg_kernels_scalar = {
     .select = {.largest_key = largest_key,
                .mark_keys = mark_keys,
                .mark_bin = mark_bin,
-               .list_marks = tg_scalar_list_marks},
+               .list_marks = tg_scalar_list_marks,
+               .compress = compress,
+               .expand_add = expand_add,
+               .expand_set = expand_set},
     .symbols = {.draw = tg_scalar_draw,
                 .ternary = tg_scalar_ternary,
                 .two_sided = tg_scalar_two_sided,
@@ -193,7 +207,8 @@ const tg_kernels tg_kernels_scalar = {
                .rans_pull = rans_pull,
                .prefix_write = prefix_write,
                .prefix_read = prefix_read,
-               .rice_read = rice_read},
+               .rice_read = rice_read,
+               .rice_write = rice_write},
     .factors = {.multiply = tg_scalar_multiply,
                 .multiply_back = tg_scalar_multiply_back,
                 .expand = tg_scalar_expand,

@@ -37,7 +37,7 @@ size_t tg_scalar_sums_around(double around[2], const float *values, float thresh
 size_t tg_scalar_sum_above(double *sum, const float *values, float threshold, size_t n);
 
 /* scalar_order.c */
-size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n);
+size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n);
 void tg_scalar_ends(float ends[2], const float *values, size_t n);
 tg_ordered tg_scalar_nth(float *scratch, const float *values, size_t n, size_t m);
 void tg_scalar_split(float *out, const float *values, size_t n, const tg_ordered *at);

@@ -37,12 +37,12 @@ float tg_partition(float *a, size_t n, size_t m)
     return a[m];
 }
 
-size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, size_t n)
+size_t tg_scalar_list_marks(uint32_t *list, const uint64_t *mask, uint32_t first, size_t n)
 {
     size_t count = 0;
     for (size_t w = 0; w < tg_words(n); w++) {
         for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            list[count++] = (uint32_t)(w * 64 + tg_lowest(word));
+            list[count++] = first + (uint32_t)(w * 64 + tg_lowest(word));
         }
     }
     return count;

@@ -1,32 +1,21 @@
 /* See sparse.h. */
 #include "kernels/sparse.h"
 
-#include "base/bits.h"
 #include "kernels/kernels.h"
 
 #include <string.h>
 
 size_t tg_compress(float *out, const float *values, const uint64_t *mask, size_t n)
 {
-    size_t count = 0;
-    for (size_t w = 0; w < ((n + 63) / 64); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[count++] = values[w * 64 + (unsigned)__builtin_ctzll(word)];
-        }
-    }
-    return count;
+    return tg_kernels_best()->select.compress(out, values, mask, n);
 }
 
 void tg_expand_add(float *out, const uint64_t *mask, const float *values, float weight, size_t n)
 {
     if (mask == NULL) {
         tg_kernels_best()->passes.add(out, values, weight, n);
-        return;
-    }
-    for (size_t w = 0; w < ((n + 63) / 64); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + (unsigned)__builtin_ctzll(word)] += weight * *values++;
-        }
+    } else {
+        tg_kernels_best()->select.expand_add(out, mask, values, weight, n);
     }
 }
 
@@ -34,12 +23,8 @@ void tg_expand_set(float *out, const uint64_t *mask, const float *values, size_t
 {
     if (mask == NULL) {
         memcpy(out, values, n * sizeof *out);
-        return;
-    }
-    for (size_t w = 0; w < ((n + 63) / 64); w++) {
-        for (uint64_t word = mask[w]; word != 0; word &= word - 1) {
-            out[w * 64 + (unsigned)__builtin_ctzll(word)] = *values++;
-        }
+    } else {
+        tg_kernels_best()->select.expand_set(out, mask, values, n);
     }
 }
 

@@ -1,4 +1,5 @@
-/* Values at marked or listed positions. Masks as in base/bits.h. One version for all instruction sets. */
+/* Values at marked or listed positions, by the best kernels. Masks as in base/bits.h. Lists have one version for all instruction
+ * sets. */
 #ifndef TG_KERNELS_SPARSE_H
 #define TG_KERNELS_SPARSE_H
 

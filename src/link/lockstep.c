@@ -1,14 +1,56 @@
 /* Lockstep link: runs all ranks in one thread, one operation at a time. For tests with any number of ranks and for virtual
- * workers. Its tap sees every message and can damage or drop it, to test faults. */
+ * workers. Its tap sees every message and can damage or drop it, to test faults. Frames of ranks with a device are in its memory, and
+ * are copied there; votes and lengths are in host memory. */
 #include "exchange/exchange.h"
 #include "tersegrad/experimental.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+/* Whether the operation that a rank waits for carries frames, which are where its executor works. */
+static bool has_frames(const tg_exchange *x)
+{
+    for (uint32_t g = 0; g < x->lane_n; g++) {
+        if (x->step.pending.sends == x->lanes[g].mail.sends) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Frames that a rank sends are complete before another one's device reads them. */
+static void complete_frames(tg_exchange *const *ranks, uint32_t world)
+{
+    const tg_codec *first = ranks[0]->codec;
+    for (uint32_t r = 0; r < world; r++) {
+        const tg_codec *codec = ranks[r]->codec;
+        if (codec->device != first->device && codec->device != NULL) {
+            codec->executor->wait(codec->run);
+        }
+    }
+}
+
+/* Copies a message to where its receiver wants it. */
+static tg_status copy(void *to, const tg_exchange *receiver, const void *from, const tg_exchange *sender, uint64_t len,
+                      tg_detail *why)
+{
+    const tg_codec *in = receiver->codec, *out = sender->codec;
+    const uint8_t *copied = NULL;
+    bool is_frame = has_frames(sender);
+    if (is_frame && in->device != NULL) { /* from memory of any kind */
+        in->executor->store(in->device, to, from, (size_t)len);
+    } else if (is_frame && out->device != NULL) {
+        return out->executor->fetch(&copied, to, out->device, NULL, from, (size_t)len, why);
+    } else {
+        memcpy(to, from, (size_t)len);
+    }
+    return TG_OK;
+}
+
 /* Copies every rank's messages into the buffers of their receivers. */
 static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
 {
+    complete_frames(ranks, world);
     for (uint32_t to = 0; to < world; to++) {
         const tg_op *receiver = &ranks[to]->step.pending;
         for (uint32_t from = 0; from < world; from++) {
@@ -21,7 +63,7 @@ static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap
             if (sent->len == 0) {
                 continue;
             }
-            memcpy(expected->data, sent->data, (size_t)sent->len);
+            TG_TRY(copy(expected->data, ranks[to], sent->data, ranks[from], sent->len, why));
             if (tap != NULL && tap->message(tap->context, sender->kind, from, to, expected->data, expected->len) < 0) {
                 return tg_fail(TG_E_LINK, why, "the message from rank %u to rank %u was lost", from, to);
             }
@@ -43,77 +85,92 @@ static void cancel_waiting(tg_outcome *outcomes, tg_exchange *const *ranks, uint
     }
 }
 
-/* A step to begin. */
-typedef struct start {
-    uint64_t step;
-    void *const *const *grads;
-} start;
+/* What has come of the step on the ranks. */
+typedef struct progress {
+    tg_outcome *outcomes; /* NULL: nobody asks */
+    uint32_t waiting;     /* ranks that have an operation to carry out */
+    tg_status status;     /* of the first rank that has failed ... */
+    tg_detail why;        /* ... and its reason */
+} progress;
 
-/* Advances every rank to its next operation, from the beginning of the step if `from` is not NULL. *waiting is how many have an
- * operation to carry out. */
-static tg_status advance_all(uint32_t *waiting, tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world,
-                             const start *from, tg_detail *why)
+/* Notes how far rank r has come. */
+static void note(progress *p, uint32_t r, const tg_outcome *outcome)
 {
-    tg_status first_failure = TG_OK;
-    *waiting = 0;
-    for (uint32_t r = 0; r < world; r++) {
-        tg_outcome outcome = {TG_OK, {""}};
-        tg_op op;
-        if (from != NULL) {
-            outcome.status = tg_exchange_begin(ranks[r], from->step, from->grads[r], &outcome.why);
-        }
-        if (outcome.status == TG_OK) {
-            outcome.status = tg_exchange_next(ranks[r], &op, &outcome.why);
-        }
-        if (outcome.status == TG_MORE) {
-            (*waiting)++;
-            continue;
-        }
-        if (outcomes != NULL) {
-            outcomes[r] = outcome;
-        }
-        if (outcome.status != TG_OK && first_failure == TG_OK) {
-            first_failure = tg_fail(outcome.status, why, "%s", outcome.why.text);
-        }
+    if (outcome->status == TG_MORE) {
+        p->waiting++;
+        return;
     }
-    return first_failure;
-}
-
-/* A step from its beginning to its end. */
-static tg_status run_step(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const start *from,
-                          const tg_tap *tap, tg_detail *why)
-{
-    for (;; from = NULL) {
-        uint32_t waiting = 0;
-        tg_detail reason = {""};
-        tg_status status = advance_all(&waiting, outcomes, ranks, world, from, &reason);
-        if (waiting == 0) {
-            return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
-        }
-        if (waiting == world) {
-            status = deliver(ranks, world, tap, &reason);
-        } else if (status == TG_OK) {
-            status = tg_fail(TG_E_LINK, &reason, "some ranks have ended the step and others have not");
-        }
-        if (status != TG_OK) {
-            cancel_waiting(outcomes, ranks, world, &reason);
-            return tg_fail(status, why, "%s", reason.text);
-        }
+    if (p->outcomes != NULL) {
+        p->outcomes[r] = *outcome;
+    }
+    if (outcome->status != TG_OK && p->status == TG_OK) {
+        p->status = outcome->status;
+        p->why = outcome->why;
     }
 }
 
-tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
-                             void *const *const *grads, const tg_tap *tap, tg_detail *why)
+/* Advances a rank to its next operation. */
+static tg_outcome advance(tg_exchange *x)
+{
+    tg_outcome outcome = {TG_OK, {""}};
+    tg_op op;
+    outcome.status = tg_exchange_next(x, &op, &outcome.why);
+    return outcome;
+}
+
+/* Carries out operations until the step has ended. `p` has the ranks that wait for one. */
+static tg_status run_step(progress *p, tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
+{
+    while (p->waiting > 0) {
+        if (p->waiting == world) {
+            p->status = deliver(ranks, world, tap, &p->why);
+        } else if (p->status == TG_OK) {
+            p->status = tg_fail(TG_E_LINK, &p->why, "some ranks have ended the step and others have not");
+        }
+        if (p->status != TG_OK) {
+            cancel_waiting(p->outcomes, ranks, world, &p->why);
+            break;
+        }
+        p->waiting = 0;
+        for (uint32_t r = 0; r < world; r++) {
+            tg_outcome outcome = advance(ranks[r]);
+            note(p, r, &outcome);
+        }
+    }
+    return p->status == TG_OK ? TG_OK : tg_fail(p->status, why, "%s", p->why.text);
+}
+
+/* ---- the public functions ----------------------------------------------------------------------------------------------- */
+
+static tg_status check_ranks(tg_exchange *const *ranks, uint32_t world, const tg_tap *tap, tg_detail *why)
 {
     if (world > 0) {
         TG_NEED(ranks, why);
-        TG_NEED(grads, why);
     }
     if (tap != NULL) {
         TG_NEED(tap->message, why);
     }
     for (uint32_t r = 0; r < world; r++) {
         TG_NEED(ranks[r], why);
+        if (tap != NULL && ranks[r]->codec->device != NULL) {
+            return tg_fail(TG_E_ARGUMENT, why, "a tap sees messages in host memory, and rank %u has a device", r);
+        }
+        if (ranks[r]->world != world || ranks[r]->rank != r) {
+            return tg_fail(TG_E_ARGUMENT, why, "exchange %u belongs to rank %u of %u, not to rank %u of %u", r,
+                           ranks[r]->rank, ranks[r]->world, r, world);
+        }
+    }
+    return TG_OK;
+}
+
+tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, uint64_t step,
+                             void *const *const *grads, const tg_tap *tap, tg_detail *why)
+{
+    TG_TRY(check_ranks(ranks, world, tap, why));
+    if (world > 0) {
+        TG_NEED(grads, why);
+    }
+    for (uint32_t r = 0; r < world; r++) {
         if (ranks[r]->step.phase != TG_IDLE) {
             return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended on rank %u; finish or cancel it first",
                            ranks[r]->step.number, r);
@@ -121,14 +178,38 @@ tg_status tg_lockstep_reduce(tg_outcome *outcomes, tg_exchange *const *ranks, ui
         if (ranks[r]->codec->layout->tensor_n > 0) {
             TG_NEED(grads[r], why);
         }
-        if (ranks[r]->codec->device != NULL) {
-            return tg_fail(TG_E_ARGUMENT, why, "ranks in lockstep copy in host memory, and rank %u has a device", r);
-        }
-        if (ranks[r]->world != world || ranks[r]->rank != r) {
-            return tg_fail(TG_E_ARGUMENT, why, "exchange %u belongs to rank %u of %u, not to rank %u of %u", r,
-                           ranks[r]->rank, ranks[r]->world, r, world);
-        }
     }
-    const start from = {step, grads};
-    return run_step(outcomes, ranks, world, &from, tap, why);
+    progress p = {.outcomes = outcomes};
+    for (uint32_t r = 0; r < world; r++) {
+        tg_outcome outcome = {TG_OK, {""}};
+        outcome.status = tg_exchange_begin(ranks[r], step, grads[r], &outcome.why);
+        if (outcome.status == TG_OK) {
+            outcome = advance(ranks[r]);
+        }
+        note(&p, r, &outcome);
+    }
+    return run_step(&p, ranks, world, tap, why);
+}
+
+tg_status tg_lockstep_begin(tg_exchange *x, uint64_t step, void *const *grads, uint32_t takes, tg_detail *why)
+{
+    tg_op op;
+    TG_TRY(tg_exchange_begin(x, step, grads, why));
+    if (takes == 0) {
+        tg_step_spare(x);
+    }
+    tg_status status = tg_exchange_next(x, &op, why);
+    return status == TG_MORE ? TG_OK : status;
+}
+
+tg_status tg_lockstep_end(tg_outcome *outcomes, tg_exchange *const *ranks, uint32_t world, const tg_tap *tap,
+                          tg_detail *why)
+{
+    TG_TRY(check_ranks(ranks, world, tap, why));
+    progress p = {.outcomes = outcomes};
+    for (uint32_t r = 0; r < world; r++) {
+        const tg_outcome outcome = {ranks[r]->step.phase == TG_IDLE ? TG_OK : TG_MORE, {""}};
+        note(&p, r, &outcome);
+    }
+    return run_step(&p, ranks, world, tap, why);
 }

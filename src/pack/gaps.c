@@ -26,10 +26,7 @@ const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, const tg_marks 
         return m->list;
     }
     size_t n = m->n - at < TG_MARKS_PIECE ? m->n - at : TG_MARKS_PIECE;
-    *count = tg_kernels_best()->select.list_marks(scratch, m->mask + at / 64, n);
-    for (size_t i = 0; i < *count; i++) {
-        scratch[i] += (uint32_t)at;
-    }
+    *count = tg_kernels_best()->select.list_marks(scratch, m->mask + at / 64, (uint32_t)at, n);
     return scratch;
 }
 
@@ -137,7 +134,7 @@ static size_t write(uint8_t *out, uint8_t *mode, const uint64_t *mask, const uin
         return tg_runs_write(out, mask, n);
     }
     *mode = (uint8_t)c.rice;
-    return tg_rice_write(out, &m, c.rice);
+    return tg_rice_write(out, (size_t)rice_len, &m, c.rice);
 }
 
 static bool read(uint64_t *mask, uint8_t mode, const uint8_t *bytes, size_t len, size_t n, size_t count)

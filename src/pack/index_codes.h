@@ -22,9 +22,9 @@ size_t tg_marks_piece_n(const tg_marks *m);
  * elements. */
 const uint32_t *tg_marks_piece(size_t *count, uint32_t *scratch, const tg_marks *m, size_t at);
 
-/* rice.c: each gap in a Rice code with parameter k. A reader returns false if the bytes are not `count` indices below n
+/* rice.c: each gap in a Rice code with parameter k. Writing takes `len` bytes, which the caller has counted. A reader returns false if the bytes are not `count` indices below n
  * with nothing left over; tg_rice_read sets bits in a mask that is clear. */
-size_t tg_rice_write(uint8_t *out, const tg_marks *m, unsigned k);
+size_t tg_rice_write(uint8_t *out, size_t len, const tg_marks *m, unsigned k);
 bool tg_rice_read(uint64_t *mask, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count);
 bool tg_rice_list(uint32_t *indices, unsigned k, const uint8_t *bytes, size_t len, size_t n, size_t count);
 

@@ -6,51 +6,42 @@
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct bit_writer {
-    uint8_t *out;
-    uint64_t held; /* bits that are not written yet, lowest first */
-    unsigned held_n;
-} bit_writer;
-
-static inline void put_bits(bit_writer *w, uint64_t bits, unsigned n) /* n <= 32 */
+/* At most 56 bits. */
+static void put_bits(tg_rice_writer *w, uint64_t bits, unsigned n)
 {
     w->held |= bits << w->held_n;
     w->held_n += n;
-    if (w->held_n >= 32) {
-        tg_put32(w->out, (uint32_t)w->held);
-        w->out += 4;
-        w->held >>= 32;
-        w->held_n -= 32;
+    for (; w->held_n >= 8; w->held_n -= 8, w->held >>= 8) {
+        *w->out++ = (uint8_t)w->held;
     }
 }
 
-static inline void put_gap(bit_writer *w, uint32_t gap, unsigned k)
+/* One index, however long its code and however little space is left. */
+static void put_index(tg_rice_writer *w, uint32_t index, unsigned k)
 {
-    uint32_t quotient = gap >> k;
-    uint64_t low = gap & ((1u << k) - 1);
-    if (quotient + 1 + k <= 32) { /* nearly always */
-        put_bits(w, ((UINT64_C(1) << quotient) - 1) | low << (quotient + 1), quotient + 1 + k);
-        return;
-    }
+    uint32_t gap = index - w->next, quotient = gap >> k;
     for (; quotient >= 31; quotient -= 31) {
         put_bits(w, UINT32_MAX >> 1, 31);
     }
     put_bits(w, (UINT64_C(1) << quotient) - 1, quotient + 1);
-    put_bits(w, low, k);
+    put_bits(w, gap & ((1u << k) - 1), k);
+    w->next = index + 1;
 }
 
-size_t tg_rice_write(uint8_t *out, const tg_marks *m, unsigned k)
+size_t tg_rice_write(uint8_t *out, size_t len, const tg_marks *m, unsigned k)
 {
-    bit_writer writer = {.out = out};
-    uint32_t piece[TG_MARKS_PIECE + TG_LIST_MORE], next = 0;
+    tg_rice_writer writer = {.out = out, .end = out + len};
+    uint32_t piece[TG_MARKS_PIECE + TG_LIST_MORE];
     for (size_t at = 0, count = 0; at < m->n; at += tg_marks_piece_n(m)) {
         const uint32_t *list = tg_marks_piece(&count, piece, m, at);
         for (size_t i = 0; i < count; i++) {
-            put_gap(&writer, list[i] - next, k);
-            next = list[i] + 1;
+            i += tg_kernels_best()->coders.rice_write(&writer, k, list + i, count - i);
+            if (i < count) {
+                put_index(&writer, list[i], k);
+            }
         }
     }
-    for (; writer.held_n > 0; writer.held_n -= writer.held_n < 8 ? writer.held_n : 8, writer.held >>= 8) {
+    if (writer.held_n > 0) {
         *writer.out++ = (uint8_t)writer.held;
     }
     return (size_t)(writer.out - out);

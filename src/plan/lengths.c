@@ -20,12 +20,6 @@ static uint64_t values_len(const tg_format *f, uint64_t count)
     return tg_side_len(f, count) + tg_symbols_len(f, count);
 }
 
-size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *u, uint64_t count)
-{
-    bool coded = u->format.coded && count > 0 && (plan->holds & TG_HAS_VALUES) != 0;
-    return (u->coordinates == TG_AT_INDICES ? TG_CHUNK_HEADER : 0) + (coded ? TG_CODED_HEADER : 0);
-}
-
 uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
 {
     const tg_unit_plan *u = &plan->units[chunk->unit];
@@ -38,34 +32,44 @@ uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk)
     uint64_t count = most < chunk->n ? most : chunk->n;
     uint64_t len = (plan->holds & TG_HAS_VALUES) != 0 ? values_len(&u->format, count) : 0;
     uint64_t index_len = u->coordinates == TG_AT_INDICES ? tg_bitmap_len(chunk->n) : 0;
-    return tg_chunk_header_len(plan, u, count) + len + index_len;
+    return len + index_len;
 }
 
 uint64_t tg_body_bound(const tg_plan *plan, uint32_t cell)
 {
     const tg_grid *grid = plan->grid;
-    uint64_t len = 0;
+    uint64_t len = plan->headers_len[cell];
     for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
         len += tg_chunk_bound(plan, &grid->chunks[i]);
     }
     return len;
 }
 
+bool tg_chunk_len(uint64_t *len, const tg_plan *plan, size_t i, const uint32_t *known_n)
+{
+    const tg_chunk *chunk = &plan->grid->chunks[i];
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    *len = 0;
+    if (u->route == TG_ROUTE_NONE) {
+        return true;
+    }
+    if (u->format.coded || (u->coordinates != TG_AT_EVERY && u->coordinates != TG_AT_DRAWN)) {
+        return false;
+    }
+    *len = values_len(&u->format, u->coordinates == TG_AT_EVERY ? chunk->n : known_n[i]);
+    return true;
+}
+
 bool tg_body_len(uint64_t *len, const tg_plan *plan, uint32_t cell, const uint32_t *known_n)
 {
     const tg_grid *grid = plan->grid;
+    uint64_t chunk_len = 0;
     *len = 0;
     for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
-        const tg_chunk *chunk = &grid->chunks[i];
-        const tg_unit_plan *u = &plan->units[chunk->unit];
-        if (u->route == TG_ROUTE_NONE) {
-            continue;
-        }
-        if (u->format.coded || (u->coordinates != TG_AT_EVERY && u->coordinates != TG_AT_DRAWN)) {
+        if (!tg_chunk_len(&chunk_len, plan, i, known_n)) {
             return false;
         }
-        uint64_t count = u->coordinates == TG_AT_EVERY ? chunk->n : known_n[i];
-        *len += tg_chunk_header_len(plan, u, count) + values_len(&u->format, count);
+        *len += chunk_len;
     }
     return true;
 }
@@ -74,7 +78,7 @@ uint64_t tg_body_limit(const tg_plan *plan, uint32_t cell)
 {
     const tg_grid *grid = plan->grid;
     uint32_t slices = grid->slices, group = cell / slices, slice = cell % slices;
-    uint64_t len = 0;
+    uint64_t len = plan->headers_len[cell];
     for (size_t i = grid->unit_first[group]; i < grid->unit_first[group + 1]; i++) {
         const tg_unit_plan *u = &plan->units[grid->units[i]];
         uint64_t n = tg_slice_start(u->unit->n, slice + 1, slices) - tg_slice_start(u->unit->n, slice, slices);
@@ -88,7 +92,6 @@ uint64_t tg_body_limit(const tg_plan *plan, uint32_t cell)
             /* Each chunk's last bucket may be short, and its symbols are rounded up to bytes. */
             len += values_len(&u->format, count) + (chunks - 1) * (values_len(&u->format, 1) + 8);
         }
-        len += chunks * tg_chunk_header_len(plan, u, count);
         if (u->coordinates == TG_AT_INDICES) {
             len += chunks + u->stages.index->limit(n, count); /* each chunk's indices are rounded up to a byte */
         }
@@ -105,17 +108,18 @@ uint64_t tg_body_least(const tg_layout *l)
         const double *params = recipe->value[TG_STAGE_select];
         uint64_t n = l->units[i].n;
         bool drawn = select->by == TG_BY_SEED && params[TG_SELECT_COORDS] == TG_COORDS_SHARED;
+        tg_format f = tg_recipe_format(recipe);
+        uint64_t chunks = (n + TG_CHUNK - 1) / TG_CHUNK;
+        len += f.coded ? chunks * TG_CODED_HEADER : 0;
         if (!drawn && select->by != TG_BY_NOTHING) {
-            len += (n + TG_CHUNK - 1) / TG_CHUNK * TG_CHUNK_HEADER;
+            len += chunks * TG_INDEX_HEADER;
             continue;
         }
-        tg_format f = tg_recipe_format(recipe);
         uint64_t count = drawn ? select->most(params, n) : n;
-        uint64_t chunks = drawn ? 1 : (n + TG_CHUNK - 1) / TG_CHUNK; /* that surely have values, if there are any */
         if (!f.coded) {
             len += values_len(&f, count);
         } else if (count > 0) {
-            len += tg_side_len(&f, count) + chunks * (TG_CODED_HEADER + 1);
+            len += tg_side_len(&f, count) + (drawn ? 1 : chunks); /* a form in each that surely has values */
         }
     }
     return len;

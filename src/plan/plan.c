@@ -105,6 +105,13 @@ static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
     return u->stages.select->list != NULL ? TG_ROUTE_LISTED : TG_ROUTE_TESTED;
 }
 
+static uint32_t header_len_of(const tg_plan *plan, const tg_unit_plan *u)
+{
+    bool is_coded = u->format.coded && (plan->holds & TG_HAS_VALUES) != 0;
+    bool has_none = u->route == TG_ROUTE_NONE;
+    return has_none ? 0 : (u->coordinates == TG_AT_INDICES ? TG_INDEX_HEADER : 0) + (is_coded ? TG_CODED_HEADER : 0);
+}
+
 static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit, bool has_feedback)
 {
     u->unit = unit;
@@ -124,8 +131,30 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     u->values = values_of(u);
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
     u->route = route_of(plan, u);
-    u->format.header_len = (uint32_t)tg_chunk_header_len(plan, u, 1);
+    u->header_len = header_len_of(plan, u);
     u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->update_state == NULL;
+}
+
+/* Headers of the chunks of a cell stand side by side. */
+static void place_headers(tg_plan *plan)
+{
+    const tg_grid *grid = plan->grid;
+    for (uint32_t cell = 0; cell < grid->cells; cell++) {
+        uint64_t at = 0;
+        for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+            plan->header_at[i] = at;
+            at += plan->units[grid->chunks[i].unit].header_len;
+        }
+        plan->headers_len[cell] = at;
+    }
+}
+
+static tg_status acquire_tables(tg_plan *plan, const tg_allocator *a, tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    TG_TRY(tg_acquire(&plan->units, a, plan->layout->unit_n, sizeof *plan->units, why));
+    TG_TRY(tg_acquire(&plan->header_at, a, grid->first[grid->cells], sizeof *plan->header_at, why));
+    return tg_acquire(&plan->headers_len, a, grid->cells, sizeof *plan->headers_len, why);
 }
 
 tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *grid, const tg_purpose *purpose,
@@ -141,7 +170,7 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
                       .rank = purpose->rank,
                       .nonfinite = purpose->nonfinite,
                       .is_answer = purpose->is_answer};
-    tg_status status = tg_acquire(&plan->units, a, layout->unit_n, sizeof *plan->units, why);
+    tg_status status = acquire_tables(plan, a, why);
     if (status != TG_OK) {
         tg_plan_free(plan, a);
         return status;
@@ -157,6 +186,7 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
         plan->has_draws = plan->has_draws || u->stages.select->by == TG_BY_SEED;
         plan->has_clip = plan->has_clip || (u->planes > 0 && u->stages.feedback->norm_max != NULL);
     }
+    place_headers(plan);
     *out = plan;
     return TG_OK;
 }
@@ -164,6 +194,8 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
 void tg_plan_free(tg_plan *plan, const tg_allocator *a)
 {
     if (plan != NULL) {
+        tg_release(a, plan->headers_len);
+        tg_release(a, plan->header_at);
         tg_release(a, plan->units);
         tg_release(a, plan);
     }

@@ -8,8 +8,8 @@
 
 #include "plan/grid.h"
 
-#define TG_CHUNK_HEADER 6u              /* bytes of a chunk's header, if the chunk has explicit indices */
-#define TG_CODED_HEADER 4u              /* bytes of the length of coded values, after that header */
+#define TG_INDEX_HEADER 6u              /* bytes of a chunk's header: count, mode and length of explicit indices ... */
+#define TG_CODED_HEADER 4u              /* ... and then the length of coded values */
 #define TG_NON_TEMPORAL_FROM (1u << 21) /* elements from which residuals and frames outgrow the caches */
 
 /* What a frame holds; bits of its flags. */
@@ -68,10 +68,9 @@ typedef struct tg_format {
     uint32_t side_len;  /* bytes beside each bucket */
     uint32_t bin;       /* elements of the select part's bins; 0: it has none */
     tg_scale_rule scale;
-    uint32_t header_len; /* bytes of the header of a chunk that has values */
-    float gain;          /* selected values are multiplied by it */
-    bool coded;          /* values have a length of their own */
-    bool draws;          /* the quantizer rounds at random */
+    float gain; /* selected values are multiplied by it */
+    bool coded; /* values have a length of their own */
+    bool draws; /* the quantizer rounds at random */
 } tg_format;
 
 /* A unit in the domain. */
@@ -82,6 +81,7 @@ typedef struct tg_unit_plan {
     tg_route_id route;
     tg_value_kind values; /* of sparse routes */
     tg_coordinates coordinates;
+    uint32_t header_len;  /* bytes of the header of each of its chunks; 0: the plan fixes their lengths */
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state, plane by plane */
@@ -94,6 +94,8 @@ typedef struct tg_plan {
     const tg_layout *layout;
     const tg_grid *grid;
     tg_unit_plan *units;
+    uint64_t *header_at;    /* of each chunk of the grid: where its header is in the body of its cell */
+    uint64_t *headers_len;  /* of each cell: of all headers, which its body begins with */
     unsigned holds;         /* what frames hold */
     uint32_t slice, slices; /* the domain: slice 0 of 1 is the whole model */
     uint32_t rank;          /* named in frames; random rounding and own coordinates are drawn for it */
@@ -132,15 +134,13 @@ uint64_t tg_side_len(const tg_format *f, uint64_t count);
 /* Bytes of `count` values of one chunk without their side: exact, or the maximum if they are coded. */
 uint64_t tg_symbols_len(const tg_format *f, uint64_t count);
 
-/* Bytes of the header of a chunk of `count` values. */
-size_t tg_chunk_header_len(const tg_plan *plan, const tg_unit_plan *unit, uint64_t count);
-
-/* The most bytes that a chunk takes while it is encoded, and the body of a cell. */
+/* The most bytes that a chunk takes while it is encoded, its header apart; and the body of a cell. */
 uint64_t tg_chunk_bound(const tg_plan *plan, const tg_chunk *chunk);
 uint64_t tg_body_bound(const tg_plan *plan, uint32_t cell);
 
-/* The exact length of the body of a cell, if it does not depend on the gradients. known_n[i]: the number of coordinates in chunk
- * i of the grid that are drawn. */
+/* The exact length of chunk i of the grid, and of the body of a cell, if it does not depend on the gradients. known_n[i]: the number
+ * of coordinates in chunk i that are drawn. */
+bool tg_chunk_len(uint64_t *len, const tg_plan *plan, size_t i, const uint32_t *known_n);
 bool tg_body_len(uint64_t *len, const tg_plan *plan, uint32_t cell, const uint32_t *known_n);
 
 /* The most bytes that the body of a cell has on the wire: less than its bound, since chunks stand side by side. */

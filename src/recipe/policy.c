@@ -1,6 +1,8 @@
 /* Chooses the recipe of each tensor: that of the first rule that matches its name; else, for norms, biases and small
- * tensors, uncompressed in the tensor's own dtype; else the caller's recipe. */
+ * tensors, uncompressed in the tensor's own dtype, or as `ef` says; else the caller's recipe. */
 #include "recipe/policy.h"
+
+#include "recipe/parsing.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -48,6 +50,35 @@ static const tg_rule *find_rule(const tg_options *opt, const char *name)
     return NULL;
 }
 
+/* How tensors travel that the recipe does not compress: in their own type, or rounded as `ef` says, with what rounding takes away in
+ * a residual. */
+static tg_recipe exempt_recipe(const tg_recipe *wanted, tg_dtype dtype)
+{
+    tg_recipe r = tg_recipe_dense(dtype);
+    const tg_feedback_part *feedback = tg_recipe_feedback(wanted);
+    if (feedback->also_dense) {
+        r.part[TG_STAGE_feedback] = wanted->part[TG_STAGE_feedback];
+        memcpy(r.value[TG_STAGE_feedback], wanted->value[TG_STAGE_feedback], sizeof wanted->value[TG_STAGE_feedback]);
+    }
+    if (feedback == &tg_feedback_ef && wanted->value[TG_STAGE_feedback][TG_EF_SMALL] > TG_SMALL_SAME) {
+        const char *name =
+            feedback->part.params[TG_EF_SMALL].choices[(size_t)wanted->value[TG_STAGE_feedback][TG_EF_SMALL]];
+        bool is_shorter = dtype == TG_FP32 || strcmp(name, "fp8") == 0;
+        if (is_shorter) {
+            tg_recipe_set_part(&r, TG_STAGE_feedback, &feedback->part);
+            tg_recipe_set_part(&r, TG_STAGE_quantize, tg_part_find(name, strlen(name))->part);
+        }
+    }
+    return r;
+}
+
+bool tg_policy_encodes_once(const char *recipe)
+{
+    tg_recipe wanted;
+    return tg_recipe_parse(&wanted, recipe, NULL) == TG_OK &&
+           tg_recipe_value(&wanted, TG_STAGE_feedback, "again") == TG_AGAIN_NO;
+}
+
 tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                           const tg_options *opt, tg_detail *why)
 {
@@ -62,21 +93,16 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
         TG_TRY(tg_recipe_parse(&unused, opt->rules[i].recipe, why));
     }
     uint64_t element_n = 0;
-    bool all_exempt = true;
+    bool all_exempt = true, all_same = tg_recipe_value(&wanted, TG_STAGE_feedback, "small") == TG_SMALL_SAME;
     for (size_t t = 0; t < tensor_n; t++) {
         uint64_t n = 0;
         TG_TRY(tg_tensor_elements(&n, &tensors[t], why));
         const tg_rule *rule = find_rule(opt, tensors[t].name);
-        bool exempt = tensors[t].kind == TG_NORM || tensors[t].kind == TG_BIAS || n < opt->dense_below;
+        bool exempt = !all_same && (tensors[t].kind == TG_NORM || tensors[t].kind == TG_BIAS || n < opt->dense_below);
         if (rule != NULL) {
             TG_TRY(parse_resolved(&recipes[t], rule->recipe, has_seed, tensors[t].kind, why));
         } else if (exempt) {
-            recipes[t] = tg_recipe_dense(tensors[t].dtype);
-            if (tg_recipe_feedback(&wanted)->also_dense) {
-                recipes[t].part[TG_STAGE_feedback] = wanted.part[TG_STAGE_feedback];
-                memcpy(recipes[t].value[TG_STAGE_feedback], wanted.value[TG_STAGE_feedback],
-                       sizeof wanted.value[TG_STAGE_feedback]);
-            }
+            recipes[t] = exempt_recipe(&wanted, tensors[t].dtype);
         } else {
             TG_TRY(parse_resolved(&recipes[t], recipe, has_seed, tensors[t].kind, why));
         }

@@ -36,8 +36,20 @@ bool tg_recipe_has_rans_indices(const tg_recipe *r)
     return tg_recipe_symbol(r) == &tg_symbol_rans && tg_recipe_index(r)->read_rans != NULL;
 }
 
+/* What was said for the whole model is not part of a tensor's recipe. */
+static void forget_model(tg_recipe *r)
+{
+    for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
+        for (size_t i = 0; i < r->part[stage]->param_n; i++) {
+            const tg_param *param = &r->part[stage]->params[i];
+            r->value[stage][i] = param->of_model ? param->standard : r->value[stage][i];
+        }
+    }
+}
+
 tg_status tg_recipe_resolve(tg_recipe *r, bool has_seed, tg_kind kind, tg_detail *why)
 {
+    forget_model(r);
     const tg_select_part *select = tg_recipe_select(r);
     if (select->resolve != NULL) {
         select->resolve(r->value[TG_STAGE_select], kind);

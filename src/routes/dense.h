@@ -44,7 +44,7 @@ bool tg_bytes_are_finite(const tg_encoding *e, const uint8_t *bytes, size_t n);
  * are in the nearest cache; the few that do not fill a byte yet stay in front of scratch->chunk->symbols. */
 typedef struct tg_packer {
     tg_encoding *e;
-    uint8_t *side;   /* after the header */
+    uint8_t *side;   /* what travels with buckets */
     uint8_t *out;    /* where symbols go */
     uint64_t count;  /* symbols so far */
     uint64_t packed; /* of them, those that are in their place */

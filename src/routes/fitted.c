@@ -1,6 +1,5 @@
 /* Dense, symbols of buckets longer than a block: values of the whole chunk are read in place or collected, then quantized (fp4
  * and fp8 fit one scale to a chunk). The residual is written when they are decoded again. */
-#include "base/bytes.h"
 #include "routes/dense.h"
 
 #include <math.h>
@@ -82,8 +81,8 @@ static void encode(tg_encoding *e)
 {
     const tg_format *f = &e->unit->format;
     tg_chunk_scratch *s = e->scratch->chunk;
-    size_t n = e->chunk->n, header_len = f->coded ? TG_CODED_HEADER : 0;
-    uint8_t *side = e->out + header_len, *out = side + tg_side_len(f, n);
+    size_t n = e->chunk->n;
+    uint8_t *side = e->out, *out = side + tg_side_len(f, n);
     tg_bucket_span span = {.chunk_n = n, .n = n};
     const float *values = find_values(e, &span.is_unchecked);
     if (values == NULL) {
@@ -97,13 +96,8 @@ static void encode(tg_encoding *e)
         store_residuals(e, side);
     }
     size_t len = tg_write_symbols(out, e, s->symbols, n, side);
-    if (f->coded) {
-        tg_put32(e->out, (uint32_t)len);
-    }
-    e->result->view = (tg_view){.side = header_len,
-                                .symbols = (uint64_t)(out - e->out),
-                                .indices = (uint64_t)(out - e->out) + len,
-                                .count = (uint32_t)n};
+    uint64_t symbols = (uint64_t)(out - e->out);
+    e->result->view = (tg_view){.symbols = symbols, .indices = symbols + len, .count = (uint32_t)n};
 }
 
 const tg_route tg_route_fitted = {

@@ -75,10 +75,7 @@ static void encode(tg_encoding *e)
     if (!mark(e, mask)) {
         return;
     }
-    e->result->view = (tg_view){.side = TG_CHUNK_HEADER,
-                                .symbols = TG_CHUNK_HEADER,
-                                .indices = TG_CHUNK_HEADER,
-                                .count = (uint32_t)tg_mask_count(mask, e->chunk->n)};
+    e->result->view = (tg_view){.count = (uint32_t)tg_mask_count(mask, e->chunk->n)};
     tg_write_indices(e, mask, NULL);
 }
 

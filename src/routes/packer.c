@@ -1,12 +1,10 @@
 /* Symbols of a chunk into bytes, block by block or, for a coder, as a whole. */
-#include "base/bytes.h"
 #include "routes/dense.h"
 
 void tg_packer_start(tg_packer *p, tg_encoding *e)
 {
     const tg_format *f = &e->unit->format;
-    uint8_t *side = e->out + (f->coded ? TG_CODED_HEADER : 0);
-    *p = (tg_packer){.e = e, .side = side, .out = side + tg_side_len(f, e->chunk->n)};
+    *p = (tg_packer){.e = e, .side = e->out, .out = e->out + tg_side_len(f, e->chunk->n)};
 }
 
 uint16_t *tg_packer_next(const tg_packer *p)
@@ -35,12 +33,6 @@ void tg_packer_end(tg_packer *p)
     uint8_t *out = p->out + tg_bits_len(p->packed, f->base);
     size_t waiting = (size_t)(p->count - p->packed);
     size_t len = tg_write_symbols(out, e, e->scratch->chunk->symbols, waiting, p->side);
-    size_t values_len = (size_t)(out - p->out) + len;
-    if (f->coded) {
-        tg_put32(e->out, (uint32_t)values_len);
-    }
-    e->result->view = (tg_view){.side = (uint64_t)(p->side - e->out),
-                                .symbols = (uint64_t)(p->out - e->out),
-                                .indices = (uint64_t)(p->out - e->out) + values_len,
-                                .count = e->chunk->n};
+    e->result->view = (tg_view){
+        .symbols = (uint64_t)(p->out - e->out), .indices = (uint64_t)(out - e->out) + len, .count = e->chunk->n};
 }

@@ -3,13 +3,14 @@
  * A chunk's bytes depend on nothing but its elements and what the select pass found, so they are the same for any number
  * of threads. A chunk is laid out as
  *
- *     [count, mode and length of indices] [length of coded values] [side of buckets] values [indices]
- */
+ *     [side of buckets] values [indices]
+ *
+ * and what a reader must know to find its parts is in a header elsewhere (header.h). */
 #ifndef TG_ROUTES_ROUTE_H
 #define TG_ROUTES_ROUTE_H
 
+#include "routes/header.h"
 #include "routes/scratch.h"
-#include "routes/view.h"
 
 /* Gradients to encode: by tensor in their dtypes, or the domain laid end to end in fp32. */
 typedef struct tg_source {
@@ -24,7 +25,6 @@ typedef struct tg_encoded {
     uint64_t hash;     /* of its bytes, if the route hashes */
     size_t bad_tensor; /* a tensor that is refused because of NaN or Inf, plus 1; 0: none */
     bool overflows;    /* gradient + residual was saturated, or the next residual is not finite */
-    bool is_list_kept; /* the coordinates were kept for the closing pass */
 } tg_encoded;
 
 /* As zeros, but for the view, which a route sets as a whole: gcc would clear a struct of this size by a slow instruction. */
@@ -34,7 +34,7 @@ static inline void tg_encoded_start(tg_encoded *as)
     as->magnitudes = 0;
     as->hash = 0;
     as->bad_tensor = 0;
-    as->overflows = as->is_list_kept = false;
+    as->overflows = false;
 }
 
 /* A chunk that is encoded. */
@@ -48,8 +48,7 @@ typedef struct tg_encoding {
     tg_scratch *scratch;
     uint64_t step;
     uint8_t *out;   /* where its bytes go */
-    uint32_t *list; /* space to keep its coordinates for the closing pass, if they are few; NULL: none */
-    uint64_t list_cap;
+    uint64_t *kept; /* where its coordinates are kept, a bit an element, for whoever decodes it here; NULL: nowhere */
     tg_encoded *result; /* started */
 } tg_encoding;
 
@@ -60,7 +59,7 @@ typedef struct tg_decoding {
     const tg_chunk *chunk;
     const tg_view *view;
     const uint8_t *body;
-    uint32_t *list; /* of its coordinates: written by `check` and read by `add`; NULL: there is no space to keep one */
+    uint64_t *kept; /* where `encode` or `check` keeps its coordinates and `add` and `set` find them; NULL: nowhere */
     tg_scratch *scratch;
 } tg_decoding;
 
@@ -151,8 +150,7 @@ bool tg_symbols_set(float *out, const tg_decoding *d);
 
 /* ---- sparse.c and unsparse.c: coordinates of a chunk ------------------------------------------------------------------- */
 
-/* Writes the marked coordinates of a chunk after `view->indices`, or with the symbols as one, and the chunk's header. `list` has
- * them too, or is NULL. */
+/* Writes the marked coordinates of a chunk after `view->indices`, or with the symbols as one. `list` has them too, or is NULL. */
 void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list);
 
 /* Reads explicit indices into the list where the chunk selects few, or else into scratch->mask; joint symbols into scratch.

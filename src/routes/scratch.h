@@ -27,7 +27,7 @@ typedef struct tg_scratch {
     uint8_t bytes[TG_BIN_MAX * sizeof(float)];
     uint64_t bin_mask[TG_BIN_MAX / 64], block_mask[TG_BIN_MAX / 64];
     uint64_t mask[TG_CHUNK / 64];
-    uint32_t list[TG_BIN_MAX + TG_LIST_MORE];       /* coordinates of a chunk that selects few */
+    uint32_t list[TG_CHUNK + TG_LIST_MORE];         /* coordinates of a chunk */
     float sum[TG_CHUNK];                            /* of a chunk over all frames */
     uint8_t encoded[TG_CHUNK * sizeof(float) + 64]; /* a chunk that waits for its place in the body */
     tg_chunk_scratch *chunk;                        /* NULL if no unit needs it */

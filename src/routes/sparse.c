@@ -4,7 +4,6 @@
  * and signs whose scale only the whole unit tells, are decoded later: until then the next residual holds the whole sum. */
 #include "routes/sparse.h"
 #include "base/bits.h"
-#include "base/fields.h"
 
 #include <string.h>
 
@@ -12,7 +11,7 @@ void tg_sparse_start(tg_sparse *s, tg_encoding *e)
 {
     const tg_unit_plan *u = e->unit;
     s->e = e;
-    s->side = e->out + u->format.header_len;
+    s->side = e->out;
     s->count = 0;
     s->gradient = s->u = s->sum = NULL;
     s->waits = u->values == TG_VALUES_BUCKETS || u->values == TG_VALUES_SIGNS;
@@ -37,20 +36,16 @@ bool tg_sparse_load(tg_sparse *s, uint64_t at, size_t n)
 
 /* ---- gathering ------------------------------------------------------------------------------------------------------- */
 
-/* The marked values of a block, and by a list as long as that has space for all of the chunk. */
+/* The marked values of a block. Its coordinates are listed, too, unless most of the chunk so far is marked: then the indices are not
+ * written by a list. */
 static size_t gather(tg_sparse *s, float *out, const uint64_t *mask, const float *u, uint64_t at, size_t n)
 {
-    s->listed = s->listed && s->count + n <= TG_BIN_MAX;
-    if (!s->listed) {
-        return tg_compress(out, u, mask, n);
+    uint32_t first = (uint32_t)(at - s->e->chunk->at);
+    s->listed = s->listed && s->count <= first / 2;
+    if (s->listed) {
+        (void)tg_kernels_best()->select.list_marks(s->e->scratch->list + s->count, mask, first, n);
     }
-    uint32_t *list = s->e->scratch->list + s->count, first = (uint32_t)(at - s->e->chunk->at);
-    size_t count = tg_kernels_best()->select.list_marks(list, mask, n);
-    tg_gather(out, u, list, count);
-    for (size_t i = 0; i < count; i++) {
-        list[i] += first;
-    }
-    return count;
+    return tg_compress(out, u, mask, n);
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */
@@ -167,8 +162,6 @@ void tg_write_indices(tg_encoding *e, const uint64_t *mask, const uint32_t *list
     if (v->count > 0) {
         write_marks(e, mask, list);
     }
-    tg_put_field(e->out, 4, v->count | (uint32_t)v->mode << 24);
-    tg_put_field(e->out + 4, 2, v->index_len);
 }
 
 /* ---- the end of a chunk ---------------------------------------------------------------------------------------------- */
@@ -222,32 +215,37 @@ static size_t finish_values(const tg_sparse *s, uint8_t *out, const uint64_t *ma
     return tg_write_symbols(out, e, scratch->symbols, (size_t)s->count, s->side);
 }
 
+/* So that whoever decodes the chunk here need not read its indices. */
+static void keep_coordinates(const tg_sparse *s, const uint64_t *mask)
+{
+    const tg_encoding *e = s->e;
+    size_t words = (e->chunk->n + 63) / 64;
+    if (!tg_is_kept_as_list(&e->result->view, e->chunk->n)) {
+        memcpy(e->kept, mask, words * sizeof *mask);
+        return;
+    }
+    uint32_t *list = e->scratch->list;
+    size_t count = s->listed ? (size_t)s->count : tg_kernels_best()->select.list_marks(list, mask, 0, e->chunk->n);
+    memcpy(e->kept, list, count * sizeof *list);
+}
+
 void tg_sparse_finish(tg_sparse *s, const uint64_t *mask)
 {
     tg_encoding *e = s->e;
     const tg_format *f = &e->unit->format;
-    bool is_explicit = e->unit->coordinates == TG_AT_INDICES;
     if (s->non_temporal) {
         tg_store_fence();
     }
     e->result->magnitudes = tg_summing_end(&s->magnitudes);
-    /* Without values there is no length of values either. */
-    uint64_t side = s->count > 0 ? e->unit->format.header_len : is_explicit ? TG_CHUNK_HEADER : 0;
-    uint64_t symbols = side + (s->count == 0 ? 0 : f->bucket_n == 0 ? f->side_len : tg_side_len(f, s->count));
-    e->result->view = (tg_view){.side = side, .symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
+    uint64_t symbols = tg_side_len(f, s->count);
+    e->result->view = (tg_view){.symbols = symbols, .indices = symbols, .count = (uint32_t)s->count};
     if (s->count > 0) {
         e->result->view.indices += finish_values(s, e->out + symbols, mask);
     }
-    if (is_explicit) {
+    if (e->unit->coordinates == TG_AT_INDICES) {
         tg_write_indices(e, mask, s->listed ? e->scratch->list : NULL);
     }
-    if (f->coded && s->count > 0) {
-        tg_put_field(e->out + e->unit->format.header_len - TG_CODED_HEADER, TG_CODED_HEADER,
-                     e->result->view.indices - symbols);
-    }
-    /* The closing pass, which subtracts what was sent from the residual, need not read the list again. */
-    e->result->is_list_kept = e->list != NULL && s->listed && e->result->view.is_listed && s->count <= e->list_cap;
-    if (e->result->is_list_kept) {
-        memcpy(e->list, e->scratch->list, (size_t)s->count * sizeof *e->list);
+    if (e->unit->coordinates == TG_AT_INDICES && e->kept != NULL && !e->result->view.is_joint) {
+        keep_coordinates(s, mask);
     }
 }

@@ -6,7 +6,7 @@
 
 typedef struct tg_sparse {
     tg_encoding *e;
-    uint8_t *side;         /* after the header: sides of buckets, then values */
+    uint8_t *side;         /* sides of buckets, then values */
     uint64_t count;        /* values so far */
     const float *gradient; /* of the block that was loaded last */
     const float *u;        /* gradient + residual */
@@ -34,7 +34,7 @@ void tg_sparse_take_presummed(tg_sparse *s, const uint64_t *mask, uint64_t at, s
  * that is not NULL. */
 void tg_sparse_take_list(tg_sparse *s, const float *u, float *next, size_t count);
 
-/* The end of a chunk: values that waited, indices, header. The mask has all coordinates of the chunk. */
+/* The end of a chunk: values that waited, indices. The mask has all coordinates of the chunk. */
 void tg_sparse_finish(tg_sparse *s, const uint64_t *mask);
 
 bool tg_sparse_check(const tg_decoding *d);

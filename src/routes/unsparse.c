@@ -36,6 +36,18 @@ bool tg_read_indices(const tg_decoding *d, uint32_t *list)
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
+/* The same, to where coordinates are kept. */
+static bool read_kept(const tg_decoding *d)
+{
+    const tg_stages *s = &d->unit->stages;
+    const tg_view *v = d->view;
+    const uint8_t *bytes = d->body + v->indices;
+    if (tg_is_kept_as_list(v, d->chunk->n)) {
+        return s->index->list((uint32_t *)(void *)d->kept, v->mode, bytes, v->index_len, d->chunk->n, v->count);
+    }
+    return s->index_read(d->kept, v->mode, bytes, v->index_len, d->chunk->n, v->count);
+}
+
 bool tg_sparse_check(const tg_decoding *d)
 {
     const tg_view *v = d->view;
@@ -43,7 +55,8 @@ bool tg_sparse_check(const tg_decoding *d)
     if (v->count == 0) {
         return true;
     }
-    if (d->unit->coordinates == TG_AT_INDICES && !tg_read_indices(d, d->list != NULL ? d->list : d->scratch->list)) {
+    bool keeps = d->kept != NULL && !v->is_joint;
+    if (d->unit->coordinates == TG_AT_INDICES && !(keeps ? read_kept(d) : tg_read_indices(d, d->scratch->list))) {
         return false;
     }
     if (v->is_joint) {
@@ -70,22 +83,37 @@ static const float *values_from(const tg_decoding *d, uint64_t at, size_t n)
     return values;
 }
 
-/* Reads coordinates and symbols of a chunk. *out is the list of coordinates, NULL if they are in scratch->mask. False: they are
- * damaged. */
-static bool read_chunk(const uint32_t **out, const tg_decoding *d)
+/* Coordinates of a chunk: a list, or, where that is NULL, a mask. */
+typedef struct coordinates {
+    const uint32_t *list;
+    const uint64_t *mask;
+} coordinates;
+
+/* False: they are damaged. */
+static bool find_coordinates(coordinates *out, const tg_decoding *d)
+{
+    const tg_view *v = d->view;
+    *out = (coordinates){.mask = d->scratch->mask};
+    if (d->unit->coordinates != TG_AT_INDICES) {
+        tg_mark_known(d->scratch->mask, d->unit, d->work, d->chunk->at, d->chunk->n);
+    } else if (d->kept != NULL && !v->is_joint) {
+        out->list = tg_is_kept_as_list(v, d->chunk->n) ? (const uint32_t *)(const void *)d->kept : NULL;
+        out->mask = d->kept;
+    } else {
+        out->list = v->is_listed ? d->scratch->list : NULL;
+        return tg_read_indices(d, d->scratch->list);
+    }
+    return true;
+}
+
+/* Reads coordinates and symbols of a chunk. False: they are damaged. */
+static bool read_chunk(coordinates *out, const tg_decoding *d)
 {
     const tg_view *v = d->view;
     const tg_format *f = &d->unit->format;
-    const uint32_t *list = v->is_listed ? d->list : NULL;
-    if (d->unit->coordinates != TG_AT_INDICES) {
-        tg_mark_known(d->scratch->mask, d->unit, d->work, d->chunk->at, d->chunk->n);
-    } else if (list == NULL) {
-        if (!tg_read_indices(d, d->scratch->list)) {
-            return false;
-        }
-        list = v->is_listed ? d->scratch->list : NULL;
+    if (!find_coordinates(out, d)) {
+        return false;
     }
-    *out = list;
     if (v->is_joint) {
         return true; /* symbols were read with the indices */
     }
@@ -104,12 +132,12 @@ static void set_block(float *out, const uint64_t *mask, const float *values, flo
 }
 
 /* Marked coordinates, block by block. */
-static void unpack_marked(float *out, const tg_decoding *d, float weight, use_block *use)
+static void unpack_marked(float *out, const tg_decoding *d, const uint64_t *marks, float weight, use_block *use)
 {
     uint64_t at = 0;
     for (uint32_t done = 0; done < d->chunk->n; done += TG_BLOCK) {
         size_t n = d->chunk->n - done < TG_BLOCK ? d->chunk->n - done : TG_BLOCK;
-        const uint64_t *mask = d->scratch->mask + done / 64;
+        const uint64_t *mask = marks + done / 64;
         size_t count = (size_t)tg_mask_count(mask, n);
         if (count > 0) {
             use(out + done, mask, values_from(d, at, count), weight, n);
@@ -120,34 +148,34 @@ static void unpack_marked(float *out, const tg_decoding *d, float weight, use_bl
 
 bool tg_sparse_add(float *out, const tg_decoding *d, float weight)
 {
-    const uint32_t *list = NULL;
+    coordinates at;
     if (d->view->count == 0) {
         return true;
     }
-    if (!read_chunk(&list, d)) {
+    if (!read_chunk(&at, d)) {
         return false;
     }
-    if (list != NULL) {
-        tg_scatter_add(out, list, values_from(d, 0, d->view->count), weight, d->view->count);
+    if (at.list != NULL) {
+        tg_scatter_add(out, at.list, values_from(d, 0, d->view->count), weight, d->view->count);
     } else {
-        unpack_marked(out, d, weight, tg_expand_add);
+        unpack_marked(out, d, at.mask, weight, tg_expand_add);
     }
     return true;
 }
 
 bool tg_sparse_set(float *out, const tg_decoding *d)
 {
-    const uint32_t *list = NULL;
+    coordinates at;
     if (d->view->count == 0) {
         return true;
     }
-    if (!read_chunk(&list, d)) {
+    if (!read_chunk(&at, d)) {
         return false;
     }
-    if (list != NULL) {
-        tg_scatter_set(out, list, values_from(d, 0, d->view->count), d->view->count);
+    if (at.list != NULL) {
+        tg_scatter_set(out, at.list, values_from(d, 0, d->view->count), d->view->count);
     } else {
-        unpack_marked(out, d, 1.0f, set_block);
+        unpack_marked(out, d, at.mask, 1.0f, set_block);
     }
     return true;
 }

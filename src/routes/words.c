@@ -1,6 +1,5 @@
 /* Dense, fixed bytes a value, then losslessly coded: the words of a chunk are collected and coded as a whole. Halves of the
  * gradient that travel as they are, are coded where they are. */
-#include "base/bytes.h"
 #include "routes/dense.h"
 
 static bool gradient_block(tg_encoding *e, uint8_t *words, uint64_t at, size_t n)
@@ -61,10 +60,8 @@ static void encode(tg_encoding *e)
         return;
     }
     tg_coding coding = tg_coding_of(e->unit, e->scratch->chunk, NULL);
-    size_t len = tg_coded_write(e->out + TG_CODED_HEADER, words, chunk->n, e->unit->stages.symbol, &coding);
-    tg_put32(e->out, (uint32_t)len);
-    e->result->view = (tg_view){
-        .side = TG_CODED_HEADER, .symbols = TG_CODED_HEADER, .indices = TG_CODED_HEADER + len, .count = chunk->n};
+    size_t len = tg_coded_write(e->out, words, chunk->n, e->unit->stages.symbol, &coding);
+    e->result->view = (tg_view){.indices = len, .count = chunk->n};
 }
 
 static bool add(float *out, const tg_decoding *d, float weight)

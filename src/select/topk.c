@@ -218,7 +218,7 @@ static void measure(void *scratch, uint32_t l, uint64_t at, const float *u, size
         mine->bound = kernels->select.largest_key(u, n);
     }
     kernels->select.mark_keys(mask, u, mine->bound, n);
-    size_t count = kernels->select.list_marks(list, mask, n);
+    size_t count = kernels->select.list_marks(list, mask, 0, n);
     if (count > t->lane_cap - mine->count) {
         mine->bound = keep_largest(t->candidates + l * t->lane_cap, t->keys + l * t->lane_cap, mine->count, t->lane_k);
         mine->count = t->lane_k;

@@ -32,7 +32,7 @@ static void wait_for_kernels(void)
     }
 }
 
-enum { SIDE = 5, HEADER = 4, SCRATCH = 4 << 20 };
+enum { SIDE = 5, SCRATCH = 4 << 20 };
 
 extern const tg_symbol_part tg_symbol_huffman, tg_symbol_lossless;
 
@@ -240,9 +240,9 @@ void packing_check_writing(packing *p)
         tg_view *v = &p->pass.space.views[i + p->pass.first];
         at += 1 + i % 19; /* at any address */
         p->pass.space.out[i + p->pass.first] = p->out + at;
-        *v = (tg_view){.side = HEADER, .symbols = HEADER + SIDE, .count = c->count};
-        p->out[at + HEADER + 4] = c->row;
-        at += c->len + HEADER + SIDE + 1100;
+        *v = (tg_view){.symbols = SIDE, .count = c->count};
+        p->out[at + 4] = c->row;
+        at += c->len + SIDE + 1100;
         put_symbols(p, i);
     }
     tg_gpu_pack_symbols(&p->pass, p->scratch);

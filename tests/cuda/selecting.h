@@ -29,8 +29,8 @@ void *test_space(uint64_t len);
 test_gpu test_gpu_open(const tg_codec *c);
 void test_gpu_close(test_gpu *d);
 
-/* Encodes what is sparse, from the residuals that the codec has now. */
-void test_gpu_encode(test_gpu *d, const tg_codec *c, uint64_t step, const tg_source *source);
+/* Encodes what is sparse, from the residuals that the codec has now. Returns how often it had to be begun again. */
+uint32_t test_gpu_encode(test_gpu *d, const tg_codec *c, uint64_t step, const tg_source *source);
 
 /* Fail the test, naming `what`, unless a chunk, the next residuals, or coordinates that are read again are those of the host. */
 void test_gpu_compare_chunk(const test_gpu *d, const tg_codec *c, uint32_t i, const char *what);

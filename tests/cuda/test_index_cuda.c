@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 48, N_MAX = 70000, BYTES_MAX = 65536, HEADER = TG_CHUNK_HEADER };
+enum { CHUNKS = 48, N_MAX = 70000, BYTES_MAX = 65536, SIDE = 5 };
 
 extern const tg_index_part tg_index_adacomp8, tg_index_adacomp16; /* adacomp.c */
 
@@ -38,7 +38,7 @@ typedef struct sample {
 } sample;
 
 static sample samples[CHUNKS];
-static uint8_t body[CHUNKS * (BYTES_MAX + 64)], out[CHUNKS][HEADER + BYTES_MAX + N_MAX / 8 + 64];
+static uint8_t body[CHUNKS * (BYTES_MAX + 64)], out[CHUNKS][SIDE + BYTES_MAX + N_MAX / 8 + 64];
 static uint32_t positions[CHUNKS * N_MAX];
 static uint8_t symbols[2 * CHUNKS * N_MAX];
 static tg_view views[CHUNKS];
@@ -154,14 +154,14 @@ static void write_and_compare(const pack *k)
     set_up(k);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         const sample *s = &samples[i];
-        uint64_t at = 0, values = HEADER + 5, symbols_len = k->bin > 0 ? (s->count + 7) / 8 : 0;
+        uint64_t at = 0, symbols_len = k->bin > 0 ? (s->count + 7) / 8 : 0;
         for (uint32_t j = 0; j < s->n; j++) {
             if (s->mask[j / 64] >> j % 64 & 1) {
                 symbols[2 * chunks[i].element_at + at] = (uint8_t)s->symbols[at];
                 positions[chunks[i].element_at + at++] = j;
             }
         }
-        views[i] = (tg_view){.side = HEADER, .symbols = values, .indices = values + symbols_len, .count = s->count};
+        views[i] = (tg_view){.symbols = SIDE, .indices = SIDE + symbols_len, .count = s->count};
         memset(out[i], 0x5a, sizeof out[i]);
     }
     tg_gpu_write_indices(&pass);

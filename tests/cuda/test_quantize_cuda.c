@@ -192,6 +192,13 @@ static bool is_sent(const step *h, const tg_unit_plan *u, uint64_t at, float *ma
     return fabsf(sum + weight * g) >= *maximum && sum != 0;
 }
 
+static tg_view view_of(const tg_unit_plan *u, uint32_t count)
+{
+    uint64_t symbols = tg_side_len(&u->format, count);
+    uint64_t len = u->format.coded ? 0 : tg_symbols_len(&u->format, count);
+    return (tg_view){.symbols = symbols, .indices = symbols + len, .count = count};
+}
+
 static void select_values(gpu_step *g, const step *h)
 {
     const tg_plan *plan = h->codec->plan;
@@ -216,7 +223,7 @@ static void select_values(gpu_step *g, const step *h)
                 maxima[u->flat_at + (at - u->lo) / u->format.bin] = maximum;
             }
         }
-        g->views[i].count = count;
+        g->views[i] = view_of(u, count);
     }
     tg_gpu_call_copy(g->pass.space.values, values, n * sizeof *values, NULL);
     tg_gpu_call_copy(g->pass.space.positions, positions, n * sizeof *positions, NULL);
@@ -330,7 +337,6 @@ static void gpu_compare(step *h, const scenario *s, uint64_t number)
     tg_gpu_start_views(&g.pass);
     tg_gpu_quantize_dense(&g.pass);
     if (is_sparse) {
-        tg_gpu_lay_out_sparse(&g.pass);
         tg_gpu_quantize_values(&g.pass);
     }
     tg_gpu_apply_scales(&g.pass, (uint32_t)plan->layout->unit_n, g.maxima);

@@ -56,10 +56,16 @@ class TrainTest(unittest.TestCase):
                 self.train(device, "--recipe", "ef+fp16", "--exchange", "shard", "--steps", "3", "--checkpoint", str(path))
             self.assertEqual(saved["cpu"].read_bytes(), saved["cuda"].read_bytes())
 
+    def test_protocols_with_arithmetic_of_their_own(self):
+        self.compare("--recipe", "powersgd@2", "--steps", "5")
+        small = "".join(f",{name}={n}" for name, n in zip("e1 e2 e3 e4 z d1 d2 d3 d4".split(), (4, 4, 4, 4, 1, 4, 4, 4, 4)))
+        self.compare("--recipe", f"ef+topk@0.002,coords=shared+autoencoder@ring,dense=1,learn=2,enough=1e9{small}", "--steps", "5")
+
     def test_refusals(self):
-        done = run("--device", "cuda", "--recipe", "powersgd@2", "--steps", "1")
+        done = run("--device", "cuda", "--recipe", "fp32+zstd", "--steps", "1")
         self.assertEqual(done.returncode, 2)
-        self.assertEqual(done.stderr, "tersegrad: lowrank has no kernels for a GPU; it runs on the CPU\n")
+        self.assertEqual(done.stderr, "tersegrad: 'zstd', which tensor 'dense1.weight' uses, has no kernel for the GPU; "
+                                      "it runs on the CPU\n")
 
 
 if __name__ == "__main__":

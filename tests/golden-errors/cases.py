@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ref"))
 import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
-    BITMAP, EVERY, GEOMETRIC, IDS, PLACES8, PLACES16, RUNS, bucketed, chunk_header, coded, fitted, floats, geometric_of,
+    BITMAP, EVERY, GEOMETRIC, IDS, PLACES8, PLACES16, RUNS, Chunk, bucketed, chunk_header, coded, fitted, floats, geometric_of,
     group_size, ids_of, lossless, pack_groups, pack_places, pack_range, prefixed, range_form, range_of, ranged,
     raw_chunk, signed, single, turned_left, write_bitmap, write_chunk, write_codes, write_description, write_frame,
     write_frequencies, write_geometric, write_groups, write_lengths, write_places, write_recipe, write_rice,
@@ -77,16 +77,22 @@ for number, value in enumerate((0, len(plain) - 1, len(plain) + 1, 2 ** 64 - 1))
     bad(f"frame-len-{number}", "frame_len is the length of the frame", "its header says", "frame_len",
         single("fp32", (1,), [one], frame_len=value))
 bad("magic", "the magic is TGFR", "not a Tersegrad frame", "magic", single("fp32", (1,), [one], magic=b"TGFS"))
-for version in (0, 1, 3, 255):
-    bad(f"version-{version}", "the version is 2", "version", f"has version {version}",
+for version in (0, 1, 2, 4, 255):
+    bad(f"version-{version}", "the version is 3", "version", f"has version {version}",
         single("fp32", (1,), [one], version=version))
 frame_of_version_1 = bytes.fromhex(
     "54474652010700000300000000000000010000002a000000660000000000000000000000000000008951ba431b55f1b60000000000000000"
     "000100040066703332010101020101000000010077000000000101000000000000000000c03fcc633ffcbb6d98ac")
-bad("version-1-whole", "the version is 2, and the first version had other hashes", "version", "has version 1",
+frame_of_version_2 = bytes.fromhex(
+    "54474652020700000300000000000000010000002a00000066000000000000000000000000000000cfbc4d13c30727320000000000000000"
+    "000100040066703332010101020101000000010077000000000101000000000000000000c03f50265e585fb75d40")
+bad("version-1-whole", "the version is 3, and the first version had other hashes", "version", "has version 1",
     frame_of_version_1)
-bad("version-1-as-2", "the fingerprint is H of the description, not the hash of version 1", "fingerprint",
-    "fingerprint", changed(frame_of_version_1, 4, 2))
+bad("version-1-as-3", "the fingerprint is H of the description, not the hash of version 1", "fingerprint",
+    "fingerprint", changed(frame_of_version_1, 4, 3))
+bad("version-2-whole", "the version is 3, and the second version had no hash of headers", "version", "has version 2",
+    frame_of_version_2)
+bad("version-2-as-3", "the checksum has a hash of headers", "checksum", "checksum", changed(frame_of_version_2, 4, 3))
 for bit in (3, 7):
     bad(f"flag-{bit}", "flags other than bits 0 to 2 are 0", "header", "flag",
         single("fp32", (1,), [one], flags=7 | 1 << bit))
@@ -656,6 +662,8 @@ good("units", "units stand where their first tensor stands; tensors of a unit li
      f=placed(1, 0, 5))
 bad("chunk-missing", "a unit has all its chunks", "tensor 'w'", "frame ends",
     single("topk@1e-5+fp32", (SECOND,), [write_chunk(18, [CHUNK - 1], CHUNK, one)]))
+bad("chunk-content-missing", "a unit has all its chunks", "tensor 'w'", "frame ends",
+    single("topk@1e-5+fp32", (SECOND,), [write_chunk(18, [CHUNK - 1], CHUNK, one), chunk_header(1, EVERY, 0)]))
 bad("chunk-too-many", "a unit has no more chunks", "longer than", "behind its last chunk",
     single("topk@0.5+fp32", (8,), [half, chunk_header(0, 0, 0)]))
 bad("chunk-too-long", "a chunk has at most 262,144 elements", "tensor 'w'", "outside",
@@ -666,7 +674,7 @@ bad("chunks-of-tensors", "tensors of a recipe of scope=model have one chunk toge
     "longer than", "behind its last chunk",
     write_frame(write_description(["topk@0.5,scope=model+fp32"], [("a", (2,)), ("b", (2,))]),
                 [write_chunk(0, [1], 2, one), write_chunk(0, [0], 2, one)]))
-bad("chunk-of-model", "tensors of a recipe of scope=tensor have chunks of their own", "tensor 'b'", "frame ends",
+bad("chunk-of-model", "tensors of a recipe of scope=tensor have chunks of their own", "tensor 'a'", "frame ends",
     write_frame(write_description(["topk@0.5+fp32"], [("a", (2,)), ("b", (2,))]),
                 [write_chunk(0, [1, 2], 4, floats([1, 2]))]))
 bad("symbol-missing", "select `all` has a symbol for every element", "tensor 'w'", "frame ends",
@@ -678,6 +686,14 @@ bad("symbols-of-16", "symbols have the quantizer's width, not the tensor's", "te
     single("fp32", (2,), [b"\0\x3c\0\x3c"], dtype=1))
 bad("all-with-header", "a chunk of select `all` has no header", "longer than", "behind its last chunk",
     single("fp32", (3,), [raw_chunk(3, EVERY, floats([1, 2, 3]), b"")]))
+both = write_description(["topk@0.5+fp32", "fp32"], [("a", (2,)), ("b", (1,), 1), ("c", (2,))])
+good("headers-of-some", "headers stand first, of the chunks that have one",
+     write_frame(both, [write_chunk(0, [1], 2, one), one, write_chunk(EVERY, [0, 1], 2, floats([1, 2]))]),
+     a=placed(2, 1, 1.5), b=placed(1, 0, 1.5), c=placed(2, [0, 1], [1, 2]))
+bad("headers-within", "headers stand before all chunks", "tensor 'c'", "count 12582912",
+    write_frame(both, [b"".join(part for chunk in (write_chunk(0, [1], 2, one), Chunk(b"", one),
+                                                   write_chunk(EVERY, [0, 1], 2, floats([1, 2])))
+                                for part in (chunk.header, chunk.content))]))
 
 # ---- Section 4: a chunk ----------------------------------------------------------------------------------------------
 
@@ -733,7 +749,7 @@ for mode in (0, 3, RUNS):
               write_chunk(mode, some, 40, sevens), recipe=packed)
 bad_chunk("bitmap-mode-34", "index pack `bitmap` allows mode 32 alone", "does not allow",
           write_chunk(EVERY, everywhere, 40, floats(range(40))), recipe=packed)
-bad_chunk("chunk-header-cut", "a chunk has a header", "header", chunk_header(0, 0, 0)[:5])
+bad("chunk-header-cut", "a chunk has a header", "too short for the headers", "header", told(chunk_header(0, 0, 0)[:5]))
 bad_chunk("chunk-symbols-cut", "a chunk has count symbols", "symbols", chunk_header(7, 0, 5) + sevens[:-1])
 bad_chunk("chunk-indices-cut", "a chunk has index_len bytes of indices", "indices",
           chunk_header(7, BITMAP, 5) + sevens + write_bitmap(some, 40)[:-1])
@@ -1114,11 +1130,11 @@ for name, recipe, numbers, plain_form, form, unknown, means in CODED:
     values = halfs_out if plain_form is halfs_plain else ones
     good_places(f"coded-{name}", "a form of its own", coded(form, numbers), means, recipe)
     good_places(f"coded-{name}-plain", "the plain form", coded(plainly, numbers), values, recipe)
-    good_places(f"coded-{name}-told", "coded_len stands behind the header",
+    good_places(f"coded-{name}-told", "coded_len stands behind index_len",
                 raw_chunk(N, BITMAP, coded(form, numbers), b"\xff" * 50 + b"\0"),
                 np.concatenate([means, np.zeros(3, "<f4")]), f"topk@0.5+{recipe}")
-    good_places(f"coded-{name}-none", "a chunk of count 0 has no coded_len", chunk_header(0, 0, 0), placed(9, [], []),
-                f"topk@0.5+{recipe}")
+    good_places(f"coded-{name}-none", "a chunk of count 0 has a coded_len of 0", chunk_header(0, 0, 0) + coded(b""),
+                placed(9, [], []), f"topk@0.5+{recipe}")
     good_places(f"coded-{name}-drawn", "at coordinates that are drawn", coded(plainly, numbers), values,
                 f"randomblock@1,coords=shared+{recipe}", seed=7)
 
@@ -1139,13 +1155,16 @@ for name, recipe, numbers, plain_form, form, unknown, means in CODED:
     for number in unknown:
         refused(f"form-{number}", f"there is no form {number}", f"unknown form {number}",
                 bytes([number]) + form[1:])
-    bad_chunk(f"coded-{name}-len-cut", "coded_len is whole", "coded_len", coded(form, numbers)[:3], N, recipe)
+    bad(f"coded-{name}-len-cut", "coded_len is whole", "too short for the headers", "header",
+        told(coded(form, numbers)[:3], recipe, N))
     bad_chunk(f"coded-{name}-len-none", "coded symbols have a coded_len", "", numbers + form, N, recipe)
-    bad(f"coded-{name}-none-len", "a chunk of count 0 has no coded_len", "longer than", "behind its last chunk",
-        told(chunk_header(0, 0, 0) + bytes(4), f"topk@0.5+{recipe}", 9))
+    bad(f"coded-{name}-none-none", "a chunk of count 0 has a coded_len", "too short for the headers", "header",
+        told(chunk_header(0, 0, 0), f"topk@0.5+{recipe}", 9))
+    bad_chunk(f"coded-{name}-none-len", "a chunk of count 0 has a coded_len of 0", "without values",
+              chunk_header(0, 0, 0) + coded(b"\0"), 9, f"topk@0.5+{recipe}")
     if numbers:
-        bad_chunk(f"coded-{name}-numbers-first", "numbers stand behind coded_len", "coded_len",
-                  numbers + coded(form), N, recipe)
+        first = numbers + struct.pack("<I", len(form)) + form
+        bad_chunk(f"coded-{name}-numbers-first", "numbers stand behind coded_len", "coded_len", first, N, recipe)
         raw = bytearray(plainly)
         raw[1] = 255
         refused("plain-beyond", "a group is below base^k", "beyond its largest", bytes(raw))
@@ -1639,9 +1658,19 @@ bad("checksum-step", "the checksum is of the header", "checksum", "checksum", ch
 bad("checksum-whole", "the checksum is of hashes", "checksum", "checksum",
     plain[:-8] + struct.pack("<Q", ref.hash_of(plain[:-8])))
 bad("checksum-joined", "each chunk has a hash of its own", "checksum", "checksum",
-    write_frame(pair, two, hashed=[b"".join(two)]))
+    write_frame(pair, two, hashed=[two[0].header + two[1].header, two[0].content + two[1].content]))
 bad("checksum-swapped", "hashes stand in the order of the chunks", "checksum", "checksum",
-    write_frame(pair, two, hashed=two[::-1]))
+    write_frame(pair, two, hashed=[two[0].header + two[1].header, two[1].content, two[0].content]))
+bad("checksum-headers-none", "headers have a hash", "checksum", "checksum",
+    write_frame(pair, two, hashed=[two[0].content, two[1].content]))
+bad("checksum-headers-first", "headers have a hash of their own", "checksum", "checksum",
+    write_frame(pair, two, hashed=[b"", two[0].header + two[1].header + two[0].content, two[1].content]))
+bad("checksum-headers-apart", "headers have one hash together", "checksum", "checksum",
+    write_frame(pair, two, hashed=[two[0].header, two[1].header, two[0].content, two[1].content]))
+bad("checksum-header", "the checksum is of headers", "checksum", "checksum",
+    write_frame(pair, two, hashed=[bytes(12), two[0].content, two[1].content]))
+bad("checksum-no-headers", "headers of no bytes count", "checksum", "checksum",
+    single("fp32", (1,), [one], hashed=[one]))
 bad("checksum-empty-chunk", "a chunk without bytes counts", "checksum", "checksum",
-    single("randomblock@1e-9,coords=shared+fp32", (2 * CHUNK,), lonely, 7, hashed=[one]))
+    single("randomblock@1e-9,coords=shared+fp32", (2 * CHUNK,), lonely, 7, hashed=[b"", one]))
 bad("checksum-turned", "the checksum is little-endian", "checksum", "checksum", plain[:-8] + plain[:-9:-1])

@@ -140,15 +140,17 @@ def names_of(frame):
 
 
 def chunks_of(frame, hashes):
-    """(unit, recipe, whether its coordinates are drawn, chunk) for each chunk; their hashes are added to `hashes`."""
+    """(unit, recipe, whether its coordinates are drawn, chunk) for each chunk. Hashes of headers and chunks are added to `hashes`."""
     head, seed, recipes, tensors = opened(frame)
     cursor = ref.Cursor(memoryview(frame)[ref.HEADER.size + head.description_len:-8], "the frame")
-    for number, members in enumerate(ref.form_units(recipes, tensors)):
-        recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
+    units = ref.form_units(recipes, tensors)
+    headers = ref.take_headers(cursor, units)
+    hashes.append(ref.hash_of(headers.view))
+    for number, (recipe, n, _) in enumerate(units):
         if n > ELEMENT_MAX:
             raise ref.Unsupported("a unit has more elements than a test needs")
         drawn = ref.draw(recipe, seed, head.step, number, n, n)
-        for chunk in ref.walk_unit(cursor, recipe, n, drawn, hashes):
+        for chunk in ref.walk_unit(headers, cursor, recipe, n, drawn, hashes):
             yield number, recipe, drawn is not None, chunk
 
 

@@ -22,6 +22,16 @@ static tg_status pass_on(void *context, tg_op_kind kind, uint32_t from, uint32_t
     return TG_OK;
 }
 
+static void ignore_work(void *context, size_t group, const tg_work *work)
+{
+    (void)context, (void)group, (void)work;
+}
+
+static void ignore_op(void *context, size_t group, tg_talk talk, const tg_op *op)
+{
+    (void)context, (void)group, (void)talk, (void)op;
+}
+
 static size_t part_with_parameters(void)
 {
     size_t index = 0;
@@ -38,15 +48,18 @@ int fixture_begin(void **state)
                    .options = TG_OPTIONS_INIT,
                    .allocator = {take, give, NULL},
                    .tap = {pass_on, NULL},
+                   .visitor = {ignore_work, ignore_op, NULL},
                    .part = part_with_parameters()};
     for (int i = 0; i < FIXTURE_N; i++) {
         f->grad[i] = (float)i;
     }
     f->tensor = (tg_tensor){"weight", f->dims, 1, TG_DENSE, TG_FP32};
     f->options.describe = 1;
+    f->outer = (tg_outer){0.7f, 0.9f};
     f->rows[0] = f->grad;
     f->all[0] = f->rows;
     f->sums[0] = f->sum;
+    MUST(tg_schedule_read(&f->schedule, "2", why));
     MUST(tg_codec_new(&f->codec, "ef+topk@0.1", &f->tensor, 1, &f->options, why));
     f->frame_cap = tg_encode_bound(f->codec);
     f->frame = test_room(f->frame_cap);

@@ -3,6 +3,7 @@
 #define TG_TESTS_NULL_FIXTURE_H
 
 #include "support.h"
+#include "tersegrad/local.h"
 
 enum { FIXTURE_N = 100 };
 
@@ -12,7 +13,7 @@ typedef struct fixture {
     uint64_t dims[1];
     tg_options options;
     tg_allocator allocator;
-    float grad[FIXTURE_N], sum[FIXTURE_N];
+    float grad[FIXTURE_N], sum[FIXTURE_N], velocity[FIXTURE_N];
     uint16_t halves[FIXTURE_N];
     void *rows[1];               /* the gradient */
     void *const *all[1];         /* of all ranks, of which there is one */
@@ -48,6 +49,12 @@ typedef struct fixture {
     tg_learning learning;
     tg_outcome outcome;
     tg_tap tap;
+    tg_outline outline;
+    tg_outline_visitor visitor;
+    double bits[1];
+    tg_schedule schedule;
+    tg_round round;
+    tg_outer outer;
 } fixture;
 
 int fixture_begin(void **state);

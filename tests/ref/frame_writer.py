@@ -244,6 +244,34 @@ def write_places(positions, signs, cell, mode):
 
 # ---- Chunks ----------------------------------------------------------------------------------------------------------
 
+class Chunk:
+    """A chunk and its header, which stand apart in a frame. A sum with bytes, or with another chunk, adds to both."""
+
+    def __init__(self, header, content=b""):
+        self.header, self.content = bytes(header), bytes(content)
+
+    def __len__(self):
+        return len(self.header) + len(self.content)
+
+    def __add__(self, more):
+        more = chunk_of(more)
+        return Chunk(self.header + more.header, self.content + more.content)
+
+    def __radd__(self, first):
+        return chunk_of(first) + self
+
+    def __getitem__(self, part):
+        """Some of the bytes, header first."""
+        start, stop, _ = part.indices(len(self))
+        behind = len(self.header)
+        return Chunk(self.header[start:stop], self.content[max(start - behind, 0):max(stop - behind, 0)])
+
+
+def chunk_of(raw):
+    """Bytes are a chunk without a header."""
+    return raw if isinstance(raw, Chunk) else Chunk(b"", raw)
+
+
 def floats(values):
     return np.array(values, "<f4").tobytes()
 
@@ -289,12 +317,12 @@ def fitted(step, row=0):
 
 
 def coded(body, numbers=b"", coded_len=None):
-    """What stands where symbols are coded: coded_len, numbers of buckets, form and what follows it."""
-    return struct.pack("<I", len(body) if coded_len is None else coded_len) + numbers + body
+    """What a chunk has where symbols are coded: coded_len; numbers of buckets, form and what follows it."""
+    return Chunk(struct.pack("<I", len(body) if coded_len is None else coded_len), numbers + body)
 
 
 def chunk_header(count, mode, index_len):
-    return struct.pack("<IH", count | mode << 24, index_len)
+    return Chunk(struct.pack("<IH", count | mode << 24, index_len))
 
 
 def raw_chunk(count, mode, symbols, indices):
@@ -304,7 +332,7 @@ def raw_chunk(count, mode, symbols, indices):
 
 def write_chunk(mode, positions, m, symbols):
     if not positions:
-        return chunk_header(0, 0, 0)
+        return chunk_header(0, 0, 0) + symbols
     if mode == BITMAP:
         indices = write_bitmap(positions, m)
     elif mode == RUNS:
@@ -350,16 +378,19 @@ def write_description(recipes, tensors, seed=None):
 # ---- Frames ----------------------------------------------------------------------------------------------------------
 
 def write_frame(description, chunks, step=0, tail=b"", hashed=None, **changes):
-    """`tail` follows the chunks and is in no hash; `hashed` are the chunks for the checksum, if they are not `chunks`;
-    `changes` are fields of the header."""
-    head = dict(magic=b"TGFR", version=2, flags=7, zero=0, rank=3, slice=0, slices=1,
-                description_len=len(description), frame_len=48 + len(description) + len(b"".join(chunks) + tail) + 8,
+    """`tail` follows the chunks and is in no hash; `hashed` are the pieces after the description for the checksum, headers
+    first, if they are not those of `chunks`; `changes` are fields of the header."""
+    chunks = [chunk_of(chunk) for chunk in chunks]
+    pieces = [b"".join(chunk.header for chunk in chunks)] + [chunk.content for chunk in chunks]
+    body = b"".join(pieces) + tail
+    head = dict(magic=b"TGFR", version=3, flags=7, zero=0, rank=3, slice=0, slices=1,
+                description_len=len(description), frame_len=48 + len(description) + len(body) + 8,
                 step=step, fingerprint=ref.hash_of(description))
     head.update(changes)
     opening = struct.pack("<4sBBHIIIIQQQ", *head.values()) + description
-    hashes = [ref.hash_of(opening)] + [ref.hash_of(chunk) for chunk in (chunks if hashed is None else hashed)]
+    hashes = [ref.hash_of(opening)] + [ref.hash_of(piece) for piece in (pieces if hashed is None else hashed)]
     checksum = ref.hash_of(b"".join(struct.pack("<Q", h) for h in hashes))
-    return opening + b"".join(chunks) + tail + struct.pack("<Q", checksum)
+    return opening + body + struct.pack("<Q", checksum)
 
 
 def single(recipe, shape, chunks, seed=None, dtype=0, **more):

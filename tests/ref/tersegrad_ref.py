@@ -570,7 +570,7 @@ def symbols_len(layout, count):
 def symbols_max(layout, size):
     """The most symbols that fit into `size` bytes. A coded chunk may have any number."""
     if layout.coded:
-        return size // 5 * CHUNK
+        return size * CHUNK
     return size * 8 // layout.bits * layout.each
 
 
@@ -1006,9 +1006,15 @@ def allows(recipe, mode):
         mode == GEOMETRIC and recipe.index_pack == "gaps" and recipe.symbol_pack == "rans")
 
 
-def read_header(cursor, recipe, m):
+def header_len(recipe):
+    """Bytes of the header of a chunk."""
+    is_explicit = recipe.select != "all" and not (recipe.shared and recipe.select in DRAWS)
+    return (6 if is_explicit else 0) + (4 if recipe.layout.coded else 0)
+
+
+def read_header(headers, recipe, m):
     """(count, mode, index_len), as far as the header alone tells right from wrong"""
-    word, index_len = cursor.number(4, "a chunk's header"), cursor.number(2, "a chunk's header")
+    word, index_len = headers.number(4, "a chunk's header"), headers.number(2, "a chunk's header")
     count, mode = word & 0xFFFFFF, word >> 24
     require(count <= m, f"a chunk of {m} elements has count {count}")
     if count == 0:
@@ -1038,8 +1044,8 @@ def parse_header(view):
     require(len(view) >= HEADER.size + 8, f"a frame has at least {HEADER.size + 8} bytes, this one has {len(view)}")
     head = Header(*HEADER.unpack(view[:HEADER.size]))
     require(head.magic == b"TGFR", "the magic is not that of a frame")
-    require(head.version == 2, f"the frame has version {head.version}, this decoder reads version 2")
-    require(head.flags < 8, "a flag is set that version 2 does not know")
+    require(head.version == 3, f"the frame has version {head.version}, this decoder reads version 3")
+    require(head.flags < 8, "a flag is set that version 3 does not know")
     require(head.flags & (INDICES | VALUES), "the frame has neither indices nor values")
     require(head.zero == 0, "the zero field is not 0")
     require(head.rank < MASK32, "the rank is beyond the largest")
@@ -1055,7 +1061,7 @@ def parse_header(view):
 
 
 def form_units(recipes, tensors):
-    """Lists of tensor numbers, one for each unit."""
+    """(recipe, number of elements, tensor numbers) of each unit"""
     units, of_recipe = [], {}
     for number, tensor in enumerate(tensors):
         if recipes[tensor.recipe].scope != "model":
@@ -1065,7 +1071,12 @@ def form_units(recipes, tensors):
         else:
             of_recipe[tensor.recipe] = [number]
             units.append(of_recipe[tensor.recipe])
-    return units
+    return [(recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members), members) for members in units]
+
+
+def take_headers(cursor, units):
+    size = sum(-(-n // CHUNK) * header_len(recipe) for recipe, n, _ in units)
+    return Cursor(cursor.take(size, "the headers of its chunks"), "the frame")
 
 
 def draw(recipe, seed, step, unit, n, room):
@@ -1078,7 +1089,16 @@ def draw(recipe, seed, step, unit, n, room):
     return DRAWS[recipe.select](stream_of(seed, step, unit), n, b)
 
 
-def walk_unit(cursor, recipe, n, coordinates, hashes):
+def read_coded_len(headers, count, plain_len):
+    size = headers.number(4, "a chunk's header")
+    if count:
+        require(1 <= size <= plain_len + 1, f"a chunk has a coded_len of {size}, not 1 to {plain_len + 1}")
+    else:
+        require(size == 0, "a chunk without values has a coded_len")
+    return size
+
+
+def walk_unit(headers, cursor, recipe, n, coordinates, hashes):
     """The chunks of one unit; their hashes are added to `hashes`."""
     chunks = []
     for base in range(0, n, CHUNK):
@@ -1087,11 +1107,10 @@ def walk_unit(cursor, recipe, n, coordinates, hashes):
         if coordinates is not None:
             count, mode = int(np.subtract(*np.searchsorted(coordinates, [base + m, base]))), None
         elif recipe.select != "all":
-            count, mode, index_len = read_header(cursor, recipe, m)
+            count, mode, index_len = read_header(headers, recipe, m)
         size = 0 if mode in PLACES else symbols_len(recipe.layout, count)
-        if recipe.layout.coded and count:
-            plain_len, size = size, cursor.number(4, "a chunk's coded_len")
-            require(1 <= size <= plain_len + 1, f"a chunk has a coded_len of {size}, not 1 to {plain_len + 1}")
+        if recipe.layout.coded:
+            size = read_coded_len(headers, count, size)
         numbers = cursor.take(numbers_len(recipe.layout, count), "the numbers of a chunk's buckets")
         symbols = cursor.take(size, "a chunk's symbols")
         indices = cursor.take(index_len, "a chunk's indices")
@@ -1152,18 +1171,19 @@ def decode_view(view, limit):
         raise Unsupported(f"the tensors have more than {limit} elements together, too many for this decoder")
 
     # Find where chunks lie and see that the checksum holds before any of them is unpacked.
-    units, walked, hashes = form_units(recipes, tensors), [], [hash_of(view[:body])]
+    units = form_units(recipes, tensors)
     cursor = Cursor(view[body:-8], "the frame")
-    for number, members in enumerate(units):
-        recipe, n = recipes[tensors[members[0]].recipe], sum(tensors[t].size for t in members)
+    headers = take_headers(cursor, units)
+    walked, hashes = [], [hash_of(view[:body]), hash_of(headers.view)]
+    for number, (recipe, n, members) in enumerate(units):
         coordinates = draw(recipe, seed, head.step, number, n, symbols_max(recipe.layout, cursor.left()))
-        walked.append((recipe, n, coordinates, walk_unit(cursor, recipe, n, coordinates, hashes)))
+        walked.append((recipe, n, coordinates, walk_unit(headers, cursor, recipe, n, coordinates, hashes)))
     require(not cursor.left(), "the frame has bytes behind its last chunk")
     require(hash_of(struct.pack(f"<{len(hashes)}Q", *hashes)) == int.from_bytes(view[-8:], "little"),
             "the checksum does not hold")
 
     arrays = [None] * len(tensors)
-    for members, unit in zip(units, walked):
+    for (_, _, members), unit in zip(units, walked):
         values, at = decode_unit(*unit), 0
         for t in members:
             flat = to_dtype(values[at:at + tensors[t].size], tensors[t].dtype)

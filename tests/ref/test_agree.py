@@ -217,7 +217,7 @@ def random_form(rng, layout, symbols, numbers):
 def random_symbols(rng, layout, count):
     """Numbers of buckets and symbols."""
     if count == 0:
-        return b""
+        return coded(b"") if layout.coded else b""
     numbers = random_numbers(rng, layout, count)
     below = layout.base or 1 << layout.bits
     symbols = [rng.choice((0, below - 1, rng.randrange(below))) for _ in range(count)]
@@ -287,8 +287,7 @@ def random_frame(rng):
     description = write_description(texts, tensors, seed)
     _, recipes, parsed = ref.parse_description(memoryview(description))
     chunks = []
-    for number, members in enumerate(ref.form_units(recipes, parsed)):
-        recipe, n = recipes[parsed[members[0]].recipe], sum(parsed[t].size for t in members)
+    for recipe, n, _ in ref.form_units(recipes, parsed):
         if n and recipe.select == "all":
             chunks.append(random_symbols(rng, recipe.layout, n))
         elif n and recipe.shared and recipe.select in meaning.RANDOM:

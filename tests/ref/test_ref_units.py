@@ -650,7 +650,7 @@ class Frames(unittest.TestCase):
             self.check(single(text, (n,), [chunk]), expected)
             self.check(single("topk@0.5+" + text, (n + 1,), [raw_chunk(n, ref.BITMAP, chunk, b"\xff" * 50 + b"\0")]),
                        [*expected, 0])
-            self.check(single("topk@0.5+" + text, (n,), [chunk_header(0, 0, 0)]), [0] * n)
+            self.check(single("topk@0.5+" + text, (n,), [chunk_header(0, 0, 0) + coded(b"")]), [0] * n)
             self.check(single("randomblock@1,coords=shared+" + text, (n,), [chunk], 5), expected)
 
     def test_codes_of_the_table(self):
@@ -754,7 +754,7 @@ class Refusals(unittest.TestCase):
     def test_header(self):
         chunk = floats([1])
         for words, changes in (
-                ("magic", dict(magic=b"TGFQ")), ("version 1", dict(version=1)), ("version 3", dict(version=3)),
+                ("magic", dict(magic=b"TGFQ")), ("version 2", dict(version=2)), ("version 4", dict(version=4)),
                 ("flag", dict(flags=15)),
                 ("neither", dict(flags=1)), ("both", dict(flags=3)), ("both", dict(flags=5)),
                 ("has a description", dict(flags=6)), ("zero field", dict(zero=1)),
@@ -944,11 +944,12 @@ class Refusals(unittest.TestCase):
                 ("out of order", "topk@0.5+fp4+rans+bitmap"), ("no indices", "fp4+bitmap+rans"),
                 ("unknown part", "co3")):
             self.refuse(words, single(text, (1,), [floats([1])]))
-        for text in ("topk@0.5+fp32+rans", "topk@0.5+bf16+rans", "randomk@0.5,coords=own+fp32+rans",
-                     "topk@0.5+sign+bitmap+rans", "topk@0.5+fp16+bitmap+lossless", "adabins@50+fp4+huffman@model",
+        for text in ("topk@0.5+fp32+rans", "topk@0.5+bf16+rans", "randomk@0.5,coords=own+fp32+rans"):
+            ref.decode(single(text, (1,), [chunk_header(0, 0, 0)]))
+        for text in ("topk@0.5+sign+bitmap+rans", "topk@0.5+fp16+bitmap+lossless", "adabins@50+fp4+huffman@model",
                      "topk@0.5+natural+zstd@9", "ef@decay=0.9+topk@0.5+fp8@e4m3+huffman@counts",
                      "topk@0.5+fp32+zstd@1"):
-            ref.decode(single(text, (1,), [chunk_header(0, 0, 0)]))
+            ref.decode(single(text, (1,), [chunk_header(0, 0, 0) + coded(b"")]))
 
     def test_recipe_ids(self):
         for stage in range(5):
@@ -972,7 +973,7 @@ class Refusals(unittest.TestCase):
                 ("mode 34 has index", "topk@0.01+fp32", chunk_header(8, 34, 1) + value * 8 + b"\0"),
                 ("no index bytes", "topk@0.01+fp32", chunk_header(1, 0, 0) + value),
                 ("no index bytes", "topk@0.01+fp32", chunk_header(1, 33, 0) + value),
-                ("inside a chunk's header", "topk@0.01+fp32", b"\0\0"),
+                ("inside the headers", "topk@0.01+fp32", b"\0\0"),
                 ("inside a chunk's symbols", "topk@0.01+fp32", chunk_header(1, 0, 1) + b"\0"),
                 ("inside a chunk's indices", "topk@0.01+fp32", chunk_header(1, 0, 2) + value + b"\0"),
                 ("inside a chunk's symbols", "fp32", value * 7),
@@ -1046,7 +1047,7 @@ class Refusals(unittest.TestCase):
                 ("coded_len of 0", "ternary+rans", coded(b"", one)),
                 ("coded_len of 82", "ternary+rans", coded(plain + b"\0", one)),
                 ("chunk's symbols", "ternary+rans", coded(plain[:-1], one, 81)),
-                ("chunk's coded_len", "ternary+rans", b"\1\0"), ("chunk's buckets", "ternary+rans", b"\1\0\0\0\0"),
+                ("headers of its chunks", "ternary+rans", b"\1\0"), ("chunk's buckets", "ternary+rans", b"\1\0\0\0\0"),
                 ("plain form", "ternary+rans", coded(plain[:-1], one)),
                 ("beyond its largest", "ternary+rans", coded(b"\0\xff" + plain[2:], one)),
                 ("unknown form 5", "ternary+huffman@counts", coded(b"\5" + bytes(20), one)),
@@ -1060,7 +1061,8 @@ class Refusals(unittest.TestCase):
                 ("not below its base", "natural+zstd@3", coded(b"\1" + zstd_frame((0, 798), b"\0\2"))),
                 ("unknown form 1", "bf16+lossless", coded(b"\1" + bytes(50))),
                 ("lower bytes", "bf16+lossless", coded(range_form(12, 1) + bytes(399))),
-                ("behind its last chunk", "topk@0.5+ternary+rans", chunk_header(0, 0, 0) + bytes(4)),
+                ("headers of its chunks", "topk@0.5+ternary+rans", chunk_header(0, 0, 0)),
+                ("without values", "topk@0.5+ternary+rans", chunk_header(0, 0, 0) + coded(b"\0")),
                 ("does not allow", "topk@0.5+sign", raw_chunk(1, 37, signed(1, [1]), bytes(4))),
                 ("does not allow", "topk@0.5+sign+bitmap+rans", raw_chunk(1, 37, signed(1, [1]), bytes(4)))):
             self.refuse(words, single(recipe, (400,), [chunk], 0))
@@ -1172,7 +1174,7 @@ class Script(unittest.TestCase):
     def test_info(self):
         status, out, _ = self.call("--info", self.path("one.tg", single("fp32", (2,), [floats([1, 2])], step=5)))
         info = json.loads(out)
-        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 2, 5, 2))
+        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 3, 5, 2))
         self.assertEqual((info["recipes"], info["tensors"][0]["shape"]), (["fp32"], [2]))
 
     def test_bad_input(self):

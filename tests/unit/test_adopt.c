@@ -32,7 +32,7 @@ enum { RUN_N = sizeof runs / sizeof *runs, LGC_RUN = RUN_N - 3, DENSE_RUN = RUN_
 
 static test_world make_world(size_t run, uint32_t n)
 {
-    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = runs[run].recipe, .exchange = runs[run].exchange, .lens = lens, .tensor_n = TENSOR_N};
     return test_world_new(n, &setup);
 }
 
@@ -177,7 +177,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     static const uint64_t others[] = {400, 3, 0, 91};
     test_world from = make_world(0, 2), dense = make_world(DENSE_RUN, 2), three = make_world(0, 3),
                used = make_world(1, 2);
-    test_setup setup = {runs[0].recipe, runs[0].exchange, others, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = runs[0].recipe, .exchange = runs[0].exchange, .lens = others, .tensor_n = TENSOR_N};
     test_world other = test_world_new(2, &setup);
     test_world_step(&from, 0);
     test_world_step(&used, 0);

@@ -357,8 +357,8 @@ static void lists_are_the_same(void **state)
             }
             for (size_t l = 0; l < LEN_N; l++) {
                 size_t n = lens[l] / 64 * 64;
-                size_t count = tg_kernels_scalar.select.list_marks(lists[0], mask, n);
-                assert_int_equal(k->select.list_marks(lists[1], mask, n), count);
+                size_t count = tg_kernels_scalar.select.list_marks(lists[0], mask, (uint32_t)round, n);
+                assert_int_equal(k->select.list_marks(lists[1], mask, (uint32_t)round, n), count);
                 assert_memory_equal(lists[0], lists[1], count * sizeof **lists);
             }
         }

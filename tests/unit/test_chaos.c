@@ -39,8 +39,10 @@ typedef struct crew {
 
 static test_setup setup_of(size_t run)
 {
-    return (test_setup){
-        test_runs[run].recipe, test_runs[run].exchange, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    return (test_setup){.recipe = test_runs[run].recipe,
+                        .exchange = test_runs[run].exchange,
+                        .lens = test_run_lens,
+                        .tensor_n = TEST_RUN_TENSOR_N};
 }
 
 static void hire(crew *c, size_t run, uint64_t seed)

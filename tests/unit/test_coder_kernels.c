@@ -3,6 +3,7 @@
 #include "kernels/kernels.h"
 #include "kernels/prefix.h"
 #include "kernels/rans.h"
+#include "kernels/rice.h"
 #include "pack/pack.h"
 #include "support.h"
 
@@ -347,12 +348,73 @@ static void plain_bits_and_counts_agree(void **state)
     }
 }
 
+/* ---- Rice codes -------------------------------------------------------------------------------------------------------- */
+
+/* Ascending indices with gaps of about 2^k, and now and then one whose code is longer than eight bytes. */
+static size_t any_list(uint32_t *list, unsigned k, size_t most, test_random *r)
+{
+    uint32_t at = 0;
+    for (size_t i = 0; i < most; i++) {
+        uint64_t bits = test_bits(r);
+        at += (uint32_t)(bits >> 8) % (2u << k) + (bits % 256 == 0 ? 70u << k : 0);
+        list[i] = at++;
+    }
+    return most;
+}
+
+/* The same bytes as the scalar kernel, nothing after the end, and the list comes back. */
+static void compare_rice(const tg_kernels *fast, unsigned k, size_t n, test_random *r)
+{
+    enum { SPACE = 4096, GUARD = 0xa5 };
+    uint32_t list[200], back[200];
+    size_t count = any_list(list, k, n, r), len = 8 + (size_t)(test_bits(r) % (SPACE - 64));
+    uint8_t bytes[2][SPACE];
+    tg_rice_writer writers[2];
+    for (int w = 0; w < 2; w++) {
+        const tg_kernels *kernels = w == 0 ? &tg_kernels_scalar : fast;
+        memset(bytes[w], GUARD, SPACE);
+        writers[w] = (tg_rice_writer){.out = bytes[w], .end = bytes[w] + len};
+        size_t done = kernels->coders.rice_write(&writers[w], k, list, count);
+        assert_true(done <= count);
+        count = done;
+        for (size_t i = len; i < SPACE; i++) {
+            assert_int_equal(bytes[w][i], GUARD);
+        }
+    }
+    size_t written = (size_t)(writers[0].out - bytes[0]);
+    assert_int_equal(writers[1].out - bytes[1], written);
+    assert_true(writers[0].held == writers[1].held && writers[0].held_n == writers[1].held_n);
+    assert_int_equal(writers[0].next, writers[1].next);
+    assert_memory_equal(bytes[0], bytes[1], written);
+    for (int w = 0; w < 2; w++) {
+        bytes[w][written] = (uint8_t)writers[w].held;
+        tg_rice_reader reader = {.bytes = bytes[w], .bit_n = 8 * (uint64_t)SPACE, .left = count, .list = back};
+        assert_true((w == 0 ? &tg_kernels_scalar : fast)->coders.rice_read(&reader, k, UINT32_MAX));
+        assert_memory_equal(back, list, (count - reader.left) * sizeof *list);
+    }
+}
+
+static void rice_codes_agree(void **state)
+{
+    (void)state;
+    test_random random = {23};
+    for (int level = TG_SIMD_SCALAR; level < TG_SIMD_LEVELS; level++) {
+        const tg_kernels *fast = tg_kernels_of((tg_simd_level)level);
+        for (unsigned k = 0; fast != NULL && k <= 17; k++) {
+            for (size_t n = 0; n < 200; n += 1 + n / 4) {
+                compare_rice(fast, k, n, &random);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(range_coders_agree),
         cmocka_unit_test(prefix_codes_agree),
         cmocka_unit_test(plain_bits_and_counts_agree),
+        cmocka_unit_test(rice_codes_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

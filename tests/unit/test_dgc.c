@@ -129,7 +129,8 @@ static void clips_on_ranks_that_follow(void **state)
 {
     (void)state;
     static const uint64_t n = 64;
-    test_setup setup = {"momentum@0,clip=2+topk@1,coords=shared", "allreduce", &n, 1, TG_FP32, 0, 0, NULL};
+    test_setup setup = {
+        .recipe = "momentum@0,clip=2+topk@1,coords=shared", .exchange = "allreduce", .lens = &n, .tensor_n = 1};
     test_world w = test_world_new(3, &setup);
     for (uint64_t step = 0; step < 3; step++) {
         double expected[64] = {0};

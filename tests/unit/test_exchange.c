@@ -71,7 +71,11 @@ static void dense_averages_are_exact(void **state)
     for (size_t k = 0; k < (size_t)2 * PROTOCOL_N * WORLD_N; k++) {
         bool half = k % 2 == 1;
         const char *protocol = protocols[k / 2 % PROTOCOL_N];
-        test_setup setup = {half ? "fp16" : "dense", protocol, lens, TENSOR_N, TG_FP32, 1, 0, NULL};
+        test_setup setup = {.recipe = half ? "fp16" : "dense",
+                            .exchange = protocol,
+                            .lens = lens,
+                            .tensor_n = TENSOR_N,
+                            .verify_every = 1};
         test_world w = test_world_new(worlds[k / 2 / PROTOCOL_N], &setup);
         test_world_fill(&w, 3);
         float *expected = test_room(1137 * sizeof *expected), *at = expected;
@@ -98,41 +102,70 @@ static void dense_averages_are_exact(void **state)
     }
 }
 
-/* Gather against codecs and plain sums. */
+typedef tg_status decode_add(tg_codec *c, float *const *sums, float weight, const void *src, size_t src_len,
+                             tg_detail *why);
+
+/* Gather against codecs and plain sums; false: gather does not carry the recipe. */
+static bool compare_gather(const char *recipe, const uint64_t *tensor_lens, size_t tensor_n, uint64_t steps,
+                           decode_add *add)
+{
+    test_setup setup = {.recipe = recipe, .exchange = "gather", .lens = tensor_lens, .tensor_n = tensor_n};
+    test_world w = test_world_new(3, &setup);
+    tg_codec *codecs[3] = {NULL};
+    bool exists = test_world_exists(&w);
+    for (uint32_t r = 0; r < 3 && exists; r++) {
+        tg_options opt = test_setup_options(&setup);
+        opt.rank = r;
+        MUST(tg_codec_new(&codecs[r], recipe, w.models[r].tensors, tensor_n, &opt, why));
+    }
+    for (uint64_t step = 0; step < steps && exists; step++) {
+        test_model sums = test_model_new(tensor_lens, tensor_n, TG_FP32);
+        test_world_fill(&w, step);
+        for (uint32_t r = 0; r < 3; r++) {
+            size_t cap = tg_encode_bound(codecs[r]), len = 0;
+            uint8_t *frame = test_room(cap);
+            MUST(tg_encode(&len, codecs[r], frame, cap, step, (const void *const *)w.grads[r], why));
+            MUST(add(codecs[r], (float *const *)sums.grads, 1.0f, frame, len, why));
+            free(frame);
+        }
+        MUST(test_world_reduce(&w, step, NULL, why));
+        for (size_t t = 0; t < tensor_n; t++) {
+            for (uint64_t i = 0; i < tensor_lens[t]; i++) {
+                assert_true(test_model_get(&w.models[0], t, i) == test_model_get(&sums, t, i) / 3.0f);
+            }
+        }
+        test_model_free(&sums);
+    }
+    for (uint32_t r = 0; r < 3; r++) {
+        tg_codec_free(codecs[r]);
+    }
+    test_world_free(&w);
+    return exists;
+}
+
 static void gather_is_the_mean_of_what_frames_say(void **state)
 {
     (void)state;
     for (size_t k = 0; k < RECIPE_N; k++) {
-        test_setup setup = {recipes[k], "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
-        test_world w = test_world_new(3, &setup);
-        tg_codec *codecs[3] = {NULL};
-        for (uint32_t r = 0; r < 3 && test_world_exists(&w); r++) {
-            tg_options opt = test_setup_options(&setup);
-            opt.rank = r;
-            MUST(tg_codec_new(&codecs[r], recipes[k], w.models[r].tensors, TENSOR_N, &opt, why));
-        }
-        for (uint64_t step = 0; step < 5 && test_world_exists(&w); step++) {
-            test_model sums = test_model_new(lens, TENSOR_N, TG_FP32);
-            test_world_fill(&w, step);
-            for (uint32_t r = 0; r < 3; r++) {
-                size_t cap = tg_encode_bound(codecs[r]), len = 0;
-                uint8_t *frame = test_room(cap);
-                MUST(tg_encode(&len, codecs[r], frame, cap, step, (const void *const *)w.grads[r], why));
-                MUST(tg_decode_add(codecs[r], (float *const *)sums.grads, 1.0f, frame, len, why));
-                free(frame);
-            }
-            MUST(test_world_reduce(&w, step, NULL, why));
-            for (size_t t = 0; t < TENSOR_N; t++) {
-                for (uint64_t i = 0; i < lens[t]; i++) {
-                    assert_true(test_model_get(&w.models[0], t, i) == test_model_get(&sums, t, i) / 3.0f);
-                }
-            }
-            test_model_free(&sums);
-        }
-        for (uint32_t r = 0; r < 3; r++) {
-            tg_codec_free(codecs[r]);
-        }
-        test_world_free(&w);
+        (void)compare_gather(recipes[k], lens, TENSOR_N, 5, tg_decode_add);
+    }
+}
+
+/* Coordinates that are kept from the check to the sum, as lists and as masks, against those that are read twice. */
+static void kept_coordinates_are_those_of_frames(void **state)
+{
+    (void)state;
+    static const uint64_t long_lens[] = {300000, 31, 4097};
+    static const char *const some[] = {"ef+topk@0.01",
+                                       "ef+topk@0.03+fp16",
+                                       "ef+topk@0.05",
+                                       "topk@0.3+ternary",
+                                       "adacomp",
+                                       "ef+adabins@50+sign@scale=meanmax+bitmap",
+                                       "threshold@0.5+sign",
+                                       "ef+topk@0.05+gaps+rans"};
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        assert_true(compare_gather(some[k], long_lens, 3, 2, tg_decode_add_private));
     }
 }
 
@@ -182,7 +215,7 @@ static void check_meter(const test_world *w)
 static void run_world(const char *recipe, const char *protocol, uint32_t n, int *carried)
 {
     enum { STEPS = 6 };
-    test_setup setup = {recipe, protocol, lens, TENSOR_N, TG_FP32, 2, 0, NULL};
+    test_setup setup = {.recipe = recipe, .exchange = protocol, .lens = lens, .tensor_n = TENSOR_N, .verify_every = 2};
     test_world w = test_world_new(n, &setup);
     if (!test_world_exists(&w)) {
         test_world_free(&w);
@@ -282,7 +315,12 @@ static void small_models_and_halves(void **state)
     for (size_t k = 0; k < (size_t)4 * 4 * 4 * 3 * 2; k++) {
         size_t m = k % 4, r = k / 4 % 4, p = k / 16 % 4;
         tg_dtype dtype = (tg_dtype)(k / 64 % 3);
-        test_setup setup = {few[r], protocols[p], models[m].lens, models[m].n, dtype, 1, 0, NULL};
+        test_setup setup = {.recipe = few[r],
+                            .exchange = protocols[p],
+                            .lens = models[m].lens,
+                            .tensor_n = models[m].n,
+                            .dtype = dtype,
+                            .verify_every = 1};
         test_world w = test_world_new(k / 192 == 0 ? 5 : 16, &setup);
         for (uint64_t step = 0; step < 3 && test_world_exists(&w); step++) {
             test_world_step(&w, step);
@@ -296,7 +334,7 @@ static void small_models_and_halves(void **state)
 static uint64_t bytes_a_step(const char *recipe, const char *protocol, uint32_t n)
 {
     static const uint64_t large[] = {100000};
-    test_setup setup = {recipe, protocol, large, 1, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = recipe, .exchange = protocol, .lens = large, .tensor_n = 1};
     test_world w = test_world_new(n, &setup);
     test_world_step(&w, 0);
     uint64_t sent = w.sent[1];
@@ -330,7 +368,7 @@ static void shard_traffic_is_flat(void **state)
         double frame = 0; /* with two ranks, half of it is sent, twice */
         for (size_t i = 1; i < WORLD_N; i++) {
             uint32_t n = worlds[i];
-            test_setup setup = {flat[k], "shard", large, 1, TG_FP32, 0, 0, NULL};
+            test_setup setup = {.recipe = flat[k], .exchange = "shard", .lens = large, .tensor_n = 1};
             test_world w = test_world_new(n, &setup);
             test_world_step(&w, 0);
             for (uint32_t r = 0; r < n; r++) {
@@ -356,7 +394,7 @@ static void bytes_are_known_by_tensor(void **state)
     (void)state;
     static const char *const some[] = {"ef+topk@0.05+fp16", "fp16", "topk@0.1,scope=model"};
     for (size_t k = 0; k < 3; k++) {
-        test_setup setup = {some[k], "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_setup setup = {.recipe = some[k], .exchange = "gather", .lens = lens, .tensor_n = TENSOR_N};
         test_world w = test_world_new(2, &setup);
         test_world_step(&w, 0);
         uint64_t sum = 0;
@@ -393,7 +431,7 @@ static void the_rule_picks_a_protocol(void **state)
         {"randomk@0.01,coords=own", 16, "gather"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        test_setup setup = {cases[i].recipe, NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_setup setup = {.recipe = cases[i].recipe, .lens = lens, .tensor_n = TENSOR_N};
         test_world w = test_world_new(cases[i].world, &setup);
         assert_string_equal(tg_exchange_name(w.ranks[0]), cases[i].expected);
         test_world_free(&w);
@@ -415,7 +453,7 @@ static void the_rule_picks_a_protocol(void **state)
 static void misuse_is_named(void **state)
 {
     (void)state;
-    test_setup setup = {"dense", NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "dense", .lens = lens, .tensor_n = TENSOR_N};
     test_world w = test_world_new(2, &setup);
     tg_op op;
     uint8_t byte;
@@ -432,11 +470,17 @@ static void misuse_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_averages_are_exact),  cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
-        cmocka_unit_test(promises_hold_everywhere),  cmocka_unit_test(the_whole_grid_runs),
-        cmocka_unit_test(small_models_and_halves),   cmocka_unit_test(bytes_are_those_of_the_recipe),
-        cmocka_unit_test(shard_traffic_is_flat),     cmocka_unit_test(bytes_are_known_by_tensor),
-        cmocka_unit_test(the_rule_picks_a_protocol), cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(dense_averages_are_exact),
+        cmocka_unit_test(gather_is_the_mean_of_what_frames_say),
+        cmocka_unit_test(kept_coordinates_are_those_of_frames),
+        cmocka_unit_test(promises_hold_everywhere),
+        cmocka_unit_test(the_whole_grid_runs),
+        cmocka_unit_test(small_models_and_halves),
+        cmocka_unit_test(bytes_are_those_of_the_recipe),
+        cmocka_unit_test(shard_traffic_is_flat),
+        cmocka_unit_test(bytes_are_known_by_tensor),
+        cmocka_unit_test(the_rule_picks_a_protocol),
+        cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

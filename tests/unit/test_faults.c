@@ -32,7 +32,7 @@ enum { RUN_N = sizeof runs / sizeof *runs };
 
 static test_world make_world(size_t run, uint32_t n)
 {
-    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = runs[run].recipe, .exchange = runs[run].exchange, .lens = lens, .tensor_n = TENSOR_N};
     return test_world_new(n, &setup);
 }
 
@@ -185,7 +185,7 @@ static void ranks_set_up_differently_are_detected(void **state)
                   {"ef+topk@0.1", 7, 5, "gather"},
                   {"ef+topk@0.1", 7, 0, "shard"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        test_setup setup = {"ef+topk@0.1", "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_setup setup = {.recipe = "ef+topk@0.1", .exchange = "gather", .lens = lens, .tensor_n = TENSOR_N};
         test_world w = test_world_new(3, &setup);
         tg_exchange_free(w.ranks[2]);
         setup.recipe = others[i].recipe;
@@ -222,7 +222,8 @@ static tg_status forge_audit(void *context, tg_op_kind kind, uint32_t from, uint
 static void different_averages_are_an_error(void **state)
 {
     (void)state;
-    test_setup setup = {"ef+topk@0.1", "gather", lens, TENSOR_N, TG_FP32, 2, 0, NULL};
+    test_setup setup = {
+        .recipe = "ef+topk@0.1", .exchange = "gather", .lens = lens, .tensor_n = TENSOR_N, .verify_every = 2};
     test_world w = test_world_new(3, &setup);
     for (uint64_t step = 0; step < 3; step++) { /* audits at 0 and 2 */
         test_world_step(&w, step);

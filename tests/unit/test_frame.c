@@ -123,41 +123,41 @@ static void every_flipped_bit_is_refused(void **state)
 
 /* ---- frames whose checksum is right, so that something else must refuse them ------------------------------------------- */
 
-/* Recomputes fingerprint and checksum of a frame whose chunks are where they were. */
-static void seal(uint8_t *bytes, size_t len, size_t front, const size_t *chunk_lens, size_t chunk_n)
+/* Recomputes fingerprint and checksum of a frame whose pieces, headers and then chunks, are where they were. */
+static void seal(uint8_t *bytes, size_t len, size_t front, const size_t *piece_lens, size_t piece_n)
 {
     tg_put64(bytes + 40, tg_hash(bytes + TG_FRAME_HEADER, front - TG_FRAME_HEADER));
-    uint64_t *hashes = test_room((chunk_n + 1) * sizeof *hashes);
+    uint64_t *hashes = test_room((piece_n + 1) * sizeof *hashes);
     hashes[0] = tg_hash(bytes, front);
     size_t at = front;
-    for (size_t i = 0; i < chunk_n; i++) {
-        hashes[i + 1] = tg_hash(bytes + at, chunk_lens[i]);
-        at += chunk_lens[i];
+    for (size_t i = 0; i < piece_n; i++) {
+        hashes[i + 1] = tg_hash(bytes + at, piece_lens[i]);
+        at += piece_lens[i];
     }
     assert_int_equal(at + TG_FRAME_CHECKSUM, len);
-    tg_put64(bytes + at, tg_hash_words(hashes, chunk_n + 1));
+    tg_put64(bytes + at, tg_hash_words(hashes, piece_n + 1));
     free(hashes);
 }
 
-/* Changes of every byte of header, description and first chunk, with all hashes put right: either refused, or what
+/* Changes of every byte of header, description, headers of chunks and first chunk, with all hashes put right: either refused, or what
  * comes out has the claimed number of elements. A sanitizer watches. */
 static void sealed_damage_is_survived(void **state)
 {
     (void)state;
     sample s = make_sample("topk@0.1");
     size_t front = TG_FRAME_HEADER + tg_get32(s.bytes + 20);
-    size_t chunks[] = {s.len - front - TG_FRAME_CHECKSUM - 36, 36};
+    size_t pieces[] = {6, s.len - front - TG_FRAME_CHECKSUM - 42, 36};
     uint8_t *bytes = test_room(s.len);
     memcpy(bytes, s.bytes, s.len);
-    seal(bytes, s.len, front, chunks, 2);
+    seal(bytes, s.len, front, pieces, 3);
     assert_memory_equal(bytes, s.bytes, s.len); /* the test seals as the library does */
     static const uint8_t changes[] = {1, 2, 3, 4, 7, 8, 16, 32, 64, 127, 128, 255};
     size_t accepted = 0;
-    for (size_t at = 0; at < front + chunks[0]; at++) {
+    for (size_t at = 0; at < front + pieces[0] + pieces[1]; at++) {
         for (size_t k = 0; k < sizeof changes; k++) {
             memcpy(bytes, s.bytes, s.len);
             bytes[at] ^= changes[k];
-            seal(bytes, s.len, front, chunks, 2);
+            seal(bytes, s.len, front, pieces, 3);
             tg_codec *c = NULL;
             tg_frame_info info;
             if (tg_codec_from_frame(&c, &info, bytes, s.len, NULL, NULL) == TG_OK) {
@@ -181,8 +181,8 @@ static void what_is_wrong_is_named(void **state)
     s.bytes[4] = 9;
     MUST_FAIL(TG_E_VERSION, "version 9", tg_decode(s.codec, out, s.bytes, s.len, why));
     MUST_FAIL(TG_E_VERSION, "version 9", tg_codec_from_frame(&c, NULL, s.bytes, s.len, NULL, why));
-    s.bytes[4] = 1; /* the first version of the format */
-    MUST_FAIL(TG_E_VERSION, "version 1, and this library reads version 2",
+    s.bytes[4] = 2; /* the version before */
+    MUST_FAIL(TG_E_VERSION, "version 2, and this library reads version 3",
               tg_decode(s.codec, out, s.bytes, s.len, why));
     s.bytes[4] = TG_FRAME_VERSION;
     s.bytes[0] = 'X';

@@ -140,8 +140,9 @@ static void another_recipe_takes_residuals_over(void **state)
     enum { N = 4, SIZE = 2 };
     (void)state;
     test_setup setup = test_hosts_setup(3),
-               fp16 = {"fp16", "gather", test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
-    test_setup topk = {"ef+topk@0.1", "gather", test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+               fp16 = {.recipe = "fp16", .exchange = "gather", .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N};
+    test_setup topk = {
+        .recipe = "ef+topk@0.1", .exchange = "gather", .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N};
     test_world w = test_world_new_hosted(N, &setup, NULL, SIZE);
     test_world plain = test_world_new_hosted(N, &fp16, NULL, SIZE), kept = test_world_new_hosted(N, &topk, NULL, SIZE);
     test_model left = test_model_new(test_run_lens, TEST_RUN_TENSOR_N, TG_FP32);

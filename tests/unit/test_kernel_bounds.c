@@ -84,6 +84,8 @@ static void call_passes(const tg_kernels *k, size_t n)
     for (int streams = 0; streams < 2; streams++) {
         assert_true(k->passes.accumulate(out, also, a, b, 0.5f, n, streams));
         assert_true(k->passes.subtract(out, a, b, n, streams));
+        assert_true(k->passes.divide(out, a, 2.0f, n, streams));
+        assert_true(k->passes.divide(out, a, 3.0f, n, streams));
         k->passes.copy(out, a, n, streams);
     }
     k->passes.stream_bytes(last(4, n), (const uint8_t *)a, n);
@@ -100,7 +102,8 @@ static void call_passes(const tg_kernels *k, size_t n)
 
 static void call_selection(const tg_kernels *k, size_t n)
 {
-    const float *a = last_floats(0, n), *b = last_floats(1, n);
+    float *a = last_floats(0, n);
+    const float *b = last_floats(1, n);
     uint64_t *mask = last(2, (n + 63) / 64 * 8);
     (void)k->select.largest_key(a, n);
     k->select.mark_keys(mask, a, 0x3f000000, n);
@@ -108,7 +111,11 @@ static void call_selection(const tg_kernels *k, size_t n)
     for (size_t w = 0; w < (n + 63) / 64; w++) {
         marks += (size_t)__builtin_popcountll(mask[w]);
     }
-    assert_int_equal(k->select.list_marks(last(3, (marks + TG_LIST_MORE) * sizeof(uint32_t)), mask, n), marks);
+    assert_int_equal(k->select.list_marks(last(3, (marks + TG_LIST_MORE) * sizeof(uint32_t)), mask, 3, n), marks);
+    float *values = last(4, marks * sizeof *values);
+    assert_int_equal(k->select.compress(values, a, mask, n), marks);
+    k->select.expand_add(a, mask, values, 0.5f, n);
+    k->select.expand_set(a, mask, values, n);
     for (size_t at = 0; at < n; at += 1 + n / 3) {
         k->select.mark_bin(mask, at, a + at, b + at, 0.5f, 0x3f000000, n - at);
     }

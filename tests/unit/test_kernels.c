@@ -109,6 +109,8 @@ static void assert_same(const float *want, const float *got, size_t n)
 
 static void compare_arithmetic(const tg_kernels *fast, const float *a, const float *b, size_t n)
 {
+    /* Powers of two at both ends of the range have a reciprocal that is no power of two in fp32. */
+    static const float divisors[] = {1.0f, 2.0f, 3.0f, 7.0f, 64.0f, 0x1p-126f, 0x1p126f, 0x1p127f, 0x1p-149f};
     float want[N], got[N];
     for (int streams = 0; streams < 2; streams++) {
         for (int s = 0; s < 2; s++) {
@@ -129,6 +131,12 @@ static void compare_arithmetic(const tg_kernels *fast, const float *a, const flo
         assert_int_equal(fast->passes.subtract(got + odd, a, b, n, streams), finite);
         tg_store_fence();
         assert_same(want + odd, got + odd, n);
+        for (size_t d = 0; d < sizeof divisors / sizeof *divisors; d++) {
+            finite = tg_kernels_scalar.passes.divide(want + odd, a, divisors[d], n, streams);
+            assert_int_equal(fast->passes.divide(got + odd, a, divisors[d], n, streams), finite);
+            tg_store_fence();
+            assert_same(want + odd, got + odd, n);
+        }
         fast->passes.stream_bytes((uint8_t *)got + odd, (const uint8_t *)a, n);
         tg_store_fence();
         assert_memory_equal(a, (uint8_t *)got + odd, n);
@@ -229,6 +237,42 @@ static void marks_are_the_same(void **state)
 {
     (void)state;
     everywhere(compare_marks);
+}
+
+/* Values at marked elements: none, few, half, all. The marks are the sign bits of b, or words without any. */
+static void compare_marked(const tg_kernels *fast, const float *a, const float *b, size_t n)
+{
+    for (uint32_t share = 0; share < 4; share++) {
+        uint64_t mask[N / 64] = {0};
+        float want[N], got[N];
+        size_t count = 0;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t bits = tg_float_bits(b[i]);
+            bool marks =
+                share == 3 || (share == 2 && bits >> 31 != 0) || (share == 1 && i / 64 % 3 == 1 && bits % 16 == 0);
+            mask[i / 64] |= (uint64_t)marks << i % 64;
+            count += marks ? 1 : 0;
+        }
+        memset(want, 0x77, sizeof want);
+        memset(got, 0x77, sizeof got);
+        assert_int_equal(tg_kernels_scalar.select.compress(want, a, mask, n), count);
+        assert_int_equal(fast->select.compress(got, a, mask, n), count);
+        assert_memory_equal(want, got, sizeof want);
+        tg_kernels_scalar.select.expand_set(want, mask, a, n);
+        fast->select.expand_set(got, mask, a, n);
+        assert_memory_equal(want, got, sizeof want);
+        memcpy(want, b, n * sizeof *b);
+        memcpy(got, b, n * sizeof *b);
+        tg_kernels_scalar.select.expand_add(want, mask, a, 0.37f, n);
+        fast->select.expand_add(got, mask, a, 0.37f, n);
+        assert_same(want, got, n);
+    }
+}
+
+static void marked_values_are_the_same(void **state)
+{
+    (void)state;
+    everywhere(compare_marked);
 }
 
 /* Words that are taken apart, and come together again. */
@@ -352,12 +396,19 @@ static void names_choose_levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_are_the_same),     cmocka_unit_test(every_half_is_widened_alike),
-        cmocka_unit_test(arithmetic_is_the_same),  cmocka_unit_test(sums_are_the_same),
-        cmocka_unit_test(marks_are_the_same),      cmocka_unit_test(words_are_split_alike),
-        cmocka_unit_test(bins_are_the_same),       cmocka_unit_test(what_is_not_finite_is_found),
-        cmocka_unit_test(small_numbers_are_added), cmocka_unit_test(tables_are_whole),
-        cmocka_unit_test(bins_round_twice),        cmocka_unit_test(names_choose_levels),
+        cmocka_unit_test(halves_are_the_same),
+        cmocka_unit_test(every_half_is_widened_alike),
+        cmocka_unit_test(arithmetic_is_the_same),
+        cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(marks_are_the_same),
+        cmocka_unit_test(marked_values_are_the_same),
+        cmocka_unit_test(words_are_split_alike),
+        cmocka_unit_test(bins_are_the_same),
+        cmocka_unit_test(what_is_not_finite_is_found),
+        cmocka_unit_test(small_numbers_are_added),
+        cmocka_unit_test(tables_are_whole),
+        cmocka_unit_test(bins_round_twice),
+        cmocka_unit_test(names_choose_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ enum { RUN_N = sizeof runs / sizeof *runs };
 
 static test_setup setup_of(size_t run)
 {
-    return (test_setup){runs[run].recipe, runs[run].exchange, lens, GROUPS, TG_FP32, 0, 0, NULL};
+    return (test_setup){.recipe = runs[run].recipe, .exchange = runs[run].exchange, .lens = lens, .tensor_n = GROUPS};
 }
 
 /* ---- how many ---------------------------------------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static void a_thousand_ranks_announce_in_hops(void **state)
     static const uint32_t groups[] = {2, 1, 0};
     enum { N = 1024, LOG = 10, TENSOR_N = 3 };
     (void)state;
-    test_setup setup = {"adacomp", "server", few, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "adacomp", .exchange = "server", .lens = few, .tensor_n = TENSOR_N};
     test_world grouped = test_world_new_grouped(N, &setup, groups), one = test_world_new(N, &setup);
     test_world_step(&grouped, 0);
     test_world_step(&one, 0);

@@ -1,5 +1,5 @@
 /* Permutations as bytes: round trips, sizes against the bound, and invalid bytes. */
-#include "exchange/ordering.h"
+#include "exec/ordering.h"
 #include "support.h"
 
 #include <math.h>

@@ -35,7 +35,7 @@ static size_t round_trip(const tg_index_part *part, const uint64_t *mask, size_t
     /* The same from a list, and to one. */
     uint32_t *list = test_room((count + TG_LIST_MORE) * sizeof *list), *listed = test_room(count * sizeof *listed);
     uint8_t *again = test_room(tg_bitmap_len(n)), mode_again = 255;
-    assert_int_equal(tg_kernels_best()->select.list_marks(list, mask, n), count);
+    assert_int_equal(tg_kernels_best()->select.list_marks(list, mask, 0, n), count);
     assert_int_equal(part->write(again, &mode_again, mask, list, n, count), len);
     assert_true(mode_again == mode);
     assert_memory_equal(again, bytes, len);
@@ -153,7 +153,7 @@ static void gaps_come_near_the_bound(void **state)
         for (int chunk = 0; chunk < 4; chunk++) {
             size_t marked = random_mask(mask, N, p, &r);
             count += marked;
-            len += TG_CHUNK_HEADER + round_trip(&tg_index_gaps, mask, N, marked);
+            len += TG_INDEX_HEADER + round_trip(&tg_index_gaps, mask, N, marked);
         }
         double bits = 8 * (double)len / (double)count;
         print_message("density %g%%: %.3f bits an index, bound %.3f, %.2f%% above\n", 100 * p, bits, entropy / p,

@@ -75,7 +75,12 @@ static void large_models_in_slices(void **state)
                                       "ef+adabins@500+sign@scale=meanmax", "ef+fp4+rans"};
     for (size_t k = 0; k < sizeof few / sizeof *few; k++) {
         for (int p = k < 3 ? 0 : 1; p < 4; p++) { /* symbols do not add up */
-            test_setup setup = {few[k], protocols[p], large, 2, TG_FP32, 1, 1, NULL};
+            test_setup setup = {.recipe = few[k],
+                                .exchange = protocols[p],
+                                .lens = large,
+                                .tensor_n = 2,
+                                .verify_every = 1,
+                                .threads = 1};
             test_world one = test_world_new(2, &setup);
             setup.threads = 3;
             test_world more = test_world_new(2, &setup);

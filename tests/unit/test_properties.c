@@ -100,7 +100,12 @@ static shapes random_shapes(test_random *random)
 static test_world open_world(uint32_t n, const char *recipe, const char *exchange, shapes *s)
 {
     static const tg_kind kinds[TENSOR_N] = {TG_CONV, TG_NORM, TG_DENSE, TG_RECURRENT, TG_DENSE, TG_EMBEDDING, TG_DENSE};
-    test_setup setup = {recipe, exchange, s->lens, TENSOR_N, s->dtype, 1, 0, NULL};
+    test_setup setup = {.recipe = recipe,
+                        .exchange = exchange,
+                        .lens = s->lens,
+                        .tensor_n = TENSOR_N,
+                        .dtype = s->dtype,
+                        .verify_every = 1};
     tg_options opt = test_setup_options(&setup);
     test_world w = {.n = n,
                     .ranks = calloc(n, sizeof(tg_exchange *)),

@@ -10,8 +10,10 @@ static const uint32_t groups_of_all[TEST_RUN_TENSOR_N] = {6, 5, 4, 3, 2, 1, 0};
 
 static test_setup setup_of(size_t run)
 {
-    return (test_setup){
-        test_runs[run].recipe, test_runs[run].exchange, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    return (test_setup){.recipe = test_runs[run].recipe,
+                        .exchange = test_runs[run].exchange,
+                        .lens = test_run_lens,
+                        .tensor_n = TEST_RUN_TENSOR_N};
 }
 
 /* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
@@ -55,7 +57,7 @@ static void recipes_that_span_the_model_are_one_group(void **state)
     static const char *const recipes[] = {"ef+topk@0.1,scope=model", "lgc-ring@0.1", "lgc-server@0.1"};
     (void)state;
     for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++) {
-        test_setup setup = {recipes[k], NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+        test_setup setup = {.recipe = recipes[k], .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N};
         test_flight f = test_take_off(&setup, 3, test_run_groups, k);
         assert_int_equal(tg_exchange_groups(f.world.ranks[0]), 1);
         test_world_fill(&f.world, 0);
@@ -157,7 +159,8 @@ static void control_messages_grow_by_the_logarithm(void **state)
 {
     enum { N = 1024, LOG = 10, GROUPS = 3 };
     (void)state;
-    test_setup setup = {"ef+topk@0.1", "server", short_lens, TEST_RUN_TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {
+        .recipe = "ef+topk@0.1", .exchange = "server", .lens = short_lens, .tensor_n = TEST_RUN_TENSOR_N};
     test_flight f = test_take_off(&setup, N, test_run_groups, 5);
     test_world_fill(&f.world, 0);
     test_fly(&f, 0);
@@ -181,7 +184,11 @@ static void large_worlds_give_the_bits_of_lockstep(void **state)
     (void)state;
     for (size_t k = 0; k < 2; k++) {
         for (size_t i = 0; i < 3; i++) {
-            test_setup setup = {recipes[k], "shard", short_lens, TEST_RUN_TENSOR_N, TG_FP32, 1, 0, NULL};
+            test_setup setup = {.recipe = recipes[k],
+                                .exchange = "shard",
+                                .lens = short_lens,
+                                .tensor_n = TEST_RUN_TENSOR_N,
+                                .verify_every = 1};
             test_flight f = test_take_off(&setup, worlds[i], test_run_groups, i);
             test_world twin = test_world_new(worlds[i], &setup);
             test_world_fill(&f.world, 0);

@@ -57,7 +57,7 @@ typedef struct crew {
 
 static crew hire(const char *recipe, uint32_t n, uint32_t timeout_ms)
 {
-    test_setup setup = {recipe, NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 2, 0, NULL};
+    test_setup setup = {.recipe = recipe, .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N, .verify_every = 2};
     crew c = {.world = test_world_new_grouped(n, &setup, test_run_groups), .workers = calloc(n, sizeof *c.workers)};
     assert_non_null(c.workers);
     MUST(tg_threads_new(&c.hub, n, timeout_ms, NULL, why));
@@ -97,7 +97,10 @@ static void threads_give_the_bits_of_lockstep(void **state)
     for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
             crew c = hire(test_runs[run].recipe, worlds[i], 60000);
-            test_setup setup = {test_runs[run].recipe, NULL, test_run_lens, TEST_RUN_TENSOR_N, TG_FP32, 2, 0, NULL};
+            test_setup setup = {.recipe = test_runs[run].recipe,
+                                .lens = test_run_lens,
+                                .tensor_n = TEST_RUN_TENSOR_N,
+                                .verify_every = 2};
             test_world twin = test_world_new(worlds[i], &setup);
             run_crew(&c, worlds[i]);
             for (uint64_t step = 0; step < 5; step++) {

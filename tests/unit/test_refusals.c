@@ -21,7 +21,7 @@ static void seal(tg_codec *c, const tg_plan *plan, uint32_t slice, uint8_t *fram
     if (c->executor->find(&view, c->run, plan, slice, len - front - CHECKSUM, NULL) == TG_OK) {
         (void)!c->executor->check(&view, c->hashes + 1, c->run, plan, slice, len - front - CHECKSUM, NULL);
         c->hashes[0] = tg_hash(frame, front);
-        tg_put64(frame + len - CHECKSUM, tg_hash_words(c->hashes, 1 + plan->grid->first[slice + 1] - first));
+        tg_put64(frame + len - CHECKSUM, tg_hash_words(c->hashes, 2 + plan->grid->first[slice + 1] - first));
     }
 }
 
@@ -186,7 +186,7 @@ static tg_status forge(void *context, tg_op_kind kind, uint32_t from, uint32_t t
 
 static test_world make_world(size_t run)
 {
-    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = runs[run].recipe, .exchange = runs[run].exchange, .lens = lens, .tensor_n = TENSOR_N};
     return test_world_new(WORLD, &setup);
 }
 
@@ -222,7 +222,7 @@ static void exchanges_refuse_the_same(void **state)
         uint64_t frames = try_forgery(run, &none), refused = 0, sealed = 0;
         assert_true(frames > 0);
         for (uint64_t at = 0; at < frames; at++) {
-            for (size_t byte = 0; byte < 40; byte += 3) {
+            for (size_t byte = 0; byte < 70; byte += 5) {
                 forgery f = {.at = at, .byte = byte, .change = changes[(at + byte) % CHANGE_N]};
                 (void)try_forgery(run, &f);
                 refused += f.status != TG_OK ? 1 : 0;

@@ -29,7 +29,7 @@ enum { RUN_N = sizeof runs / sizeof *runs };
 
 static test_world make_world(size_t run, uint32_t n)
 {
-    test_setup setup = {runs[run].recipe, runs[run].exchange, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = runs[run].recipe, .exchange = runs[run].exchange, .lens = lens, .tensor_n = TENSOR_N};
     return test_world_new(n, &setup);
 }
 

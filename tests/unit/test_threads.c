@@ -79,7 +79,12 @@ static void threads_give_the_bits_of_lockstep(void **state)
                 {"adacomp@20", "shard", 4},
                 {"dgc@0.05+fp16", "gather", 3}};
     for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
-        test_setup setup = {runs[k].recipe, runs[k].exchange, lens, TENSOR_N, TG_FP32, 2, 2, NULL};
+        test_setup setup = {.recipe = runs[k].recipe,
+                            .exchange = runs[k].exchange,
+                            .lens = lens,
+                            .tensor_n = TENSOR_N,
+                            .verify_every = 2,
+                            .threads = 2};
         test_world lockstep = test_world_new(runs[k].world, &setup), threaded = test_world_new(runs[k].world, &setup);
         tg_threads *hub = NULL;
         MUST(tg_threads_new(&hub, runs[k].world, 60000, NULL, why));
@@ -107,7 +112,7 @@ static void threads_give_the_bits_of_lockstep(void **state)
 static void a_failure_reaches_every_thread(void **state)
 {
     (void)state;
-    test_setup setup = {"ef+topk@0.05", "shard", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "ef+topk@0.05", .exchange = "shard", .lens = lens, .tensor_n = TENSOR_N};
     test_world w = test_world_new(4, &setup);
     tg_threads *hub = NULL;
     MUST(tg_threads_new(&hub, 4, 60000, NULL, why));
@@ -138,7 +143,7 @@ static void a_failure_reaches_every_thread(void **state)
 static void a_rank_that_dies_is_named(void **state)
 {
     (void)state;
-    test_setup setup = {"ef+topk@0.05", "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "ef+topk@0.05", .exchange = "gather", .lens = lens, .tensor_n = TENSOR_N};
     test_world w = test_world_new(3, &setup);
     tg_threads *hub = NULL;
     MUST(tg_threads_new(&hub, 3, 300, NULL, why));
@@ -162,7 +167,7 @@ static void a_rank_that_dies_is_named(void **state)
 static void ranks_at_different_steps_are_detected(void **state)
 {
     (void)state;
-    test_setup setup = {"ef+topk@0.05", "gather", lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "ef+topk@0.05", .exchange = "gather", .lens = lens, .tensor_n = TENSOR_N};
     test_world w = test_world_new(3, &setup);
     tg_threads *hub = NULL;
     MUST(tg_threads_new(&hub, 3, 60000, NULL, why));
@@ -189,7 +194,7 @@ static void *give_up(void *argument)
 static void giving_up_ends_the_wait(void **state)
 {
     (void)state;
-    test_setup setup = {"dense", NULL, lens, TENSOR_N, TG_FP32, 0, 0, NULL};
+    test_setup setup = {.recipe = "dense", .lens = lens, .tensor_n = TENSOR_N};
     test_world w = test_world_new(2, &setup);
     tg_threads *hub = NULL;
     MUST(tg_threads_new(&hub, 2, 60000, NULL, why));

@@ -88,10 +88,11 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
     uint64_t known_len = 0;
     if (!is_known(&known_len, run, plan, cell)) {
         tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
-        tg_gpu_find(p, body, len, w->known_n_device + first);
+        tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
         tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
         w->has_known_views = false;
-    } else if (!w->has_known_views || w->known_cell != cell || plan->has_draws) {
+    } else if (!w->has_known_views || w->known_cell != cell || plan->has_draws || run->leader != NULL ||
+               run->is_leader) {
         find_known(views, run, plan, cell);
         tg_gpu_upload_views(run, first, end, views);
         w->has_known_views = true;
@@ -105,23 +106,24 @@ static void launch_check(tg_run *run, const tg_plan *plan, uint32_t cell, const 
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_clear_verdict(run);
     launch_find(&p, run, plan, cell, body, len, run->work->host_views);
-    tg_gpu_spans_of(&p, run->work->spans, body);
+    tg_gpu_spans_of(&p, tg_gpu_spans_at(run->work->spans, run, cell), body, plan->headers_len[cell]);
     tg_gpu_hash_chunks(run, cell, run->work->spans);
     tg_gpu_read_body(&p, run, body);
     tg_gpu_download_hashes(run, cell);
 }
 
-/* Whether a body can be read at all: one of known length has that length. */
+/* Whether a body can be read at all: one of known length has that length, any other has its headers. */
 static bool has_its_length(const tg_run *run, const tg_plan *plan, uint32_t cell, size_t len)
 {
     uint64_t known_len = 0;
-    return !is_known(&known_len, run, plan, cell) || known_len == len;
+    return is_known(&known_len, run, plan, cell) ? known_len == len : len >= plan->headers_len[cell];
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
 void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len)
 {
+    run = tg_gpu_run_of(run, plan);
     tg_gpu_workspace *w = run->work;
     tg_gpu_enter(run->gpu);
     w->expected = w->held = NULL;
@@ -173,10 +175,14 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 {
     const tg_grid *grid = plan->grid;
     uint64_t known_len = 0;
+    run = tg_gpu_run_of(run, plan);
     run->work->held = NULL;
     if (is_known(&known_len, run, plan, cell)) {
         find_known(view->chunks, run, plan, cell);
         return known_len == len ? TG_OK : refuse_length(view->chunks, plan, cell, len, why);
+    }
+    if (len < plan->headers_len[cell]) {
+        return tg_fail(TG_E_FRAME, why, TG_SHORT_OF_HEADERS);
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_verdict verdict;
@@ -189,6 +195,7 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why)
 {
+    run = tg_gpu_run_of(run, plan);
     tg_gpu_workspace *w = run->work;
     if (!has_its_length(run, plan, cell, len)) {
         return tg_gpu_find_chunks(view, run, plan, cell, len, why);

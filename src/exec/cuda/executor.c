@@ -52,17 +52,29 @@ static tg_status reach(tg_run *run, const void *const *tensors, const void *fram
     return TG_OK;
 }
 
-static tg_status check_group(const tg_run *run, uint32_t group, const tg_source *source, tg_detail *why)
+tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *const *tensors, tg_detail *why)
 {
     const tg_grid *grid = run->plan->grid;
-    for (size_t j = grid->unit_first[group]; source->grads != NULL && j < grid->unit_first[group + 1]; j++) {
+    for (size_t j = grid->unit_first[group]; tensors != NULL && j < grid->unit_first[group + 1]; j++) {
         const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
         for (size_t i = 0; i < unit->piece_n; i++) {
             size_t t = unit->pieces[i].tensor;
-            TG_TRY(check_tensor(run, t, source->grads[t], why));
+            TG_TRY(check_tensor(run, t, tensors[t], why));
         }
     }
     return TG_OK;
+}
+
+/* Counts the coordinates of a group that are known without a frame. */
+static tg_status count_known(tg_run *run, uint32_t group, tg_detail *why)
+{
+    const tg_grid *grid = run->plan->grid;
+    const tg_gpu_workspace *w = run->work;
+    size_t first = grid->first[(size_t)group * grid->slices], end = grid->first[((size_t)group + 1) * grid->slices];
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
+    tg_gpu_count_known(&p, &run->selection);
+    tg_gpu_copy(run->gpu, w->known_n + first, run->selection.known_n + first, (end - first) * sizeof *w->known_n);
+    return tg_gpu_wait(run->gpu, why);
 }
 
 /* Draws for the step that was begun: what all ranks share and, of an encoder, what is this rank's own. */
@@ -76,18 +88,17 @@ static tg_status draw(tg_run *run, uint32_t group, bool own_too, tg_detail *why)
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
     tg_gpu_draw_coordinates(&p, &run->selection, own_too);
-    tg_gpu_count_known(&p, &run->selection);
-    tg_gpu_copy(run->gpu, w->known_n + first, run->selection.known_n + first, (end - first) * sizeof *w->known_n);
     w->drawn[group] = (tg_gpu_drawn){w->step, true};
-    return tg_gpu_wait(run->gpu, why);
+    return count_known(run, group, why);
 }
 
 /* The factors that bound the norms of a group's gradients, where the feedback asks for that. */
 static void clip(tg_run *run, uint32_t group, const tg_source *source)
 {
     const tg_grid *grid = run->plan->grid;
-    if (!run->plan->has_clip) {
-        return;
+    if (!run->plan->has_clip ||
+        (source->flat == NULL && tg_gpu_reach_group(run, group, source->grads, NULL) != TG_OK)) {
+        return; /* writing refuses such gradients */
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
     p.flat = source->flat;
@@ -101,7 +112,7 @@ static void clip(tg_run *run, uint32_t group, const tg_source *source)
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
 {
     tg_gpu_enter(run->gpu);
-    TG_TRY(check_group(run, group, source, why));
+    TG_TRY(tg_gpu_reach_group(run, group, source->grads, why));
     if (run->parent == NULL) {
         run->work->step = step;
         TG_TRY(draw(run, group, true, why));
@@ -121,12 +132,18 @@ void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step)
     }
 }
 
-static void follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body)
+void tg_gpu_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body)
 {
-    (void)run; /* units that follow a leader have no kernels */
-    (void)plan;
-    (void)group;
-    (void)body;
+    tg_run *leader = run->leader;
+    size_t first = plan->grid->first[group], end = plan->grid->first[group + 1];
+    tg_detail why;
+    tg_gpu_pass p = tg_gpu_pass_of(leader, plan, first, end);
+    tg_gpu_upload_views(leader, first, end, body->chunks);
+    run->work->has_known_views = false;
+    run->work->held = NULL;
+    tg_gpu_read_body(&p, leader, body->bytes);
+    tg_gpu_follow_leader(&p, &run->selection);
+    tg_gpu_note_failure(run, count_known(run, group, &why), &why);
 }
 
 bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
@@ -198,7 +215,7 @@ void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t
 {
     const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
     tg_unit_stats *stats = &run->stats[unit];
-    stats->len += view->len;
+    stats->len += run->plan->units[unit].header_len + view->len;
     stats->entries += view->count;
     if (quantize->fit != NULL && view->indices > view->symbols) {
         double shape = 0, scale = 0;
@@ -298,7 +315,8 @@ const tg_executor tg_executor_cuda = {
     .select = tg_gpu_select,
     .clip = clip,
     .draw = tg_gpu_draw,
-    .follow = follow,
+    .lead = tg_gpu_lead,
+    .follow = tg_gpu_follow,
     .length = tg_gpu_length,
     .write = tg_gpu_write,
     .seal = tg_gpu_seal,
@@ -320,4 +338,6 @@ const tg_executor tg_executor_cuda = {
     .load = load,
     .stats = stats,
     .note = note,
+    .lowrank = &tg_gpu_lowrank,
+    .lgc = &tg_gpu_lgc_passes,
 };

@@ -7,7 +7,11 @@ extern "C" {
 
 int tg_gpu_call_find(int ordinal, void *stream, const char **why)
 {
-    int count = 0;
+    int count = 0, driver = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        *why = "this machine has no driver for GPUs of NVIDIA";
+        return 1;
+    }
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
         *why = cudaGetErrorString(error);

@@ -283,13 +283,14 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
 }
 
 /* One block: the leaves of the words, a warp each, then their hashes. */
-__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front)
+__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
 {
     __shared__ uint64_t leaves[LEAF / 8];
     unsigned warp = threadIdx.x / TG_WARP;
     uint64_t len = (uint64_t)n * 8, leaf_n = (len + LEAF - 1) / LEAF;
     if (threadIdx.x == 0) {
         words[0] = front;
+        words[1] = has_headers ? words[1] : hash_tiny(nullptr, 0);
     }
     __syncthreads();
     for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
@@ -308,7 +309,7 @@ __global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint
     }
 }
 
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream)
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
 {
-    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front);
+    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front, has_headers != 0);
 }

@@ -15,7 +15,7 @@ enum {
     TG_GPU_MODE_ADACOMP16 = 36,
     TG_GPU_MODE_RANS = 37
 };
-enum { TG_GPU_HEADER = 6, TG_GPU_BITMAP_MAX = 262144 / 8 };
+enum { TG_GPU_BITMAP_MAX = 262144 / 8 };
 
 TG_DEVICE uint32_t tg_bitmap_bytes(uint32_t n)
 {

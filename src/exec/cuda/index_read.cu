@@ -287,15 +287,13 @@ __global__ static void __launch_bounds__(THREADS) read(tg_gpu_pass p, const uint
 
 void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu_selection *s)
 {
-    uint32_t first, end;
-    tg_gpu_selection_range(&first, &end, s, p);
-    if (first == end) {
+    if (p->chunk_n == 0) {
         return;
     }
     if (s->has_indices) {
         TG_LAUNCH(read, p->chunk_n, THREADS, p->stream, *p, body);
     }
     if ((s->routes >> TG_GPU_ROUTE_DRAWN & 1) != 0) {
-        tg_gpu_list_marks(p, s, first, end, 0);
+        tg_gpu_list_known(p, s);
     }
 }

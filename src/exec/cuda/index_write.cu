@@ -384,7 +384,7 @@ __global__ static void __launch_bounds__(THREADS) write(tg_gpu_pass p)
     uint8_t *out = p.space.out[number], mode = 0;
     bool is_joint = false;
     if (u.route == TG_GPU_ROUTE_LEADER && threadIdx.x == 0) {
-        v->side = v->symbols = v->indices = TG_GPU_HEADER;
+        v->side = v->symbols = v->indices = 0;
     }
     __syncthreads();
     if (v->count > 0) {
@@ -397,8 +397,6 @@ __global__ static void __launch_bounds__(THREADS) write(tg_gpu_pass p)
         v->is_joint = is_joint;
         v->indices = is_joint ? v->symbols : v->indices;
         v->is_listed = v->count > 0 && v->count <= LIST_MAX && mode <= TG_GPU_RICE_MAX && u.index == TG_GPU_INDEX_GAPS;
-        tg_store_bytes(out, v->count | (uint32_t)mode << 24, 4);
-        tg_store_bytes(out + 4, len, 2);
     }
 }
 

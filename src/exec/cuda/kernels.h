@@ -6,11 +6,10 @@
  *
  *     tg_gpu_start_views                                          offsets of chunks whose count is known
  *     tg_gpu_encode_plain      tg_gpu_quantize_dense              dense: values to bytes or words; to symbols
- *     tg_gpu_select_sparse     tg_gpu_lay_out_sparse              sparse: coordinates and values; offsets
- *     tg_gpu_encode_values     tg_gpu_quantize_values             their bytes or words; their symbols
+ *     tg_gpu_select_sparse     tg_gpu_quantize_values             sparse: coordinates, values, offsets; symbols
  *     tg_gpu_pack_symbols      tg_gpu_pack_words                  symbols and words to bytes
  *     tg_gpu_apply_scales                                         scales of units, and their residuals
- *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; headers and lengths
+ *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; lengths
  *
  * and when a body is read:
  *
@@ -41,36 +40,36 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
-/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which is set to `front`. n is at most
- * 512 * 512. */
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, void *stream);
+/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which are set to `front` and, if there are
+ * no headers, to the hash of no bytes. n is at most 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
 
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 
-/* Views of dense chunks; of sparse ones, whose view.count is set. Offsets are from the chunk's start. */
+/* Views of dense chunks. Offsets are from the chunk's start. */
 void tg_gpu_start_views(const tg_gpu_pass *p);
-void tg_gpu_lay_out_sparse(const tg_gpu_pass *p);
 
-/* Ends chunks: view.len, the length of coded values, and spans[chunk], where the chunk is now. The first 8 bytes beside a chunk's
- * values go to sides[chunk]. */
+/* Ends chunks: view.len, and where the chunk is now, to spans: those of a cell after one for its headers, as tg_gpu_spans_of writes
+ * them. The first 8 bytes beside a chunk's values go to sides[chunk]. */
 void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
 
 /* sides[chunk], likewise, of a body whose views are on the device. */
 void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *body);
 
-/* spans[chunk]: where each chunk is in a body, by its view. */
-void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body);
+/* The body of the cell of the pass: spans[0] is where headers are, then where each chunk is, by its view. */
+void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
-/* Sets view.start of chunks that were written, one after the other from 0 on, in the cell of the pass. */
-void tg_gpu_place_chunks(const tg_gpu_pass *p);
+/* Sets view.start of chunks that were written, one after the other behind the headers, in the cell of the pass, and writes these. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len);
 
-/* Copies chunks from out[chunk] to spans[chunk]. */
+/* Copies chunks from out[chunk] to spans[1], ... of their cell. */
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
 
-/* Finds the chunks of a body of `len` bytes whose lengths are in the body. known_n[i] values are in chunk first + i, if its
+/* Finds the chunks of a body of `len` bytes, which are at least those of its headers. known_n[i] values are in chunk first + i, if its
  * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
  * over. */
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, const uint32_t *known_n);
+void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+                 const uint32_t *known_n);
 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
@@ -149,17 +148,14 @@ void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scrat
 /* What selection keeps of a unit between its kernels, and lists of drawn coordinates. */
 typedef struct tg_gpu_selection tg_gpu_selection;
 
-/* Sparse routes: coordinates to space.positions, their number to view.count, gradient + residual there, times the gain, to
- * space.values. The next residual is the whole sum for now; velocities are complete. Maxima of bins to `maxima`, as in
- * tg_gpu_apply_scales. */
+/* Sparse routes: coordinates to space.positions, and views of chunks. Gradient + residual there, times the gain: plain values to
+ * out[chunk] + view.symbols or to space.words, others to space.values. The next residual is complete if values are plain, else the
+ * whole sum for now; velocities are complete. Maxima of bins to `maxima`, as in tg_gpu_apply_scales. verdict->again: it must be
+ * done again, with more effort (select.h). */
 void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection, float *maxima);
 
-/* Sparse chunks with plain values: values to out[chunk] + view.symbols, or to space.words; what is decoded is subtracted from the
- * next residual. Sets view.indices to their end unless they are coded. */
-void tg_gpu_encode_values(const tg_gpu_pass *p);
-
 /* Explicit indices: after the values, or both as one (joint), with the mode, by the rules of index_write of the unit's recipe.
- * Sets mode, index_len, is_joint, is_listed; writes the chunk's header. */
+ * Sets mode, index_len, is_joint, is_listed. */
 void tg_gpu_write_indices(const tg_gpu_pass *p);
 
 /* Coordinates of sparse chunks to space.positions: explicit ones from `body`, checked; drawn ones from the selection. Joint

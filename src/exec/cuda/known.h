@@ -1,17 +1,56 @@
-/* Words of 32 marks of a patch: its own, or bits of its unit where coordinates are drawn or the leader's. */
+/* Coordinates that are known without a frame: drawn from the seed (docs/format.md section 5), or the leader's. Those of randomblock
+ * are one or two ranges, which any thread can compute; others are bits of their unit. */
 #ifndef TG_EXEC_CUDA_KNOWN_H
 #define TG_EXEC_CUDA_KNOWN_H
 
-#include "exec/cuda/kernel.h"
+#include "exec/cuda/philox.h"
 #include "exec/cuda/routes.h"
 #include "exec/cuda/select.h"
 
-/* Bits [from, from + 32) of a mask of n bits, those past the end as they come. */
-TG_DEVICE uint32_t tg_bits_from(const uint32_t *mask, uint64_t from, uint64_t n)
+enum { TG_SELECT_RATIO_PARAM = 2 };
+
+/* ---- draws ------------------------------------------------------------------------------------------------------------------ */
+
+/* Draw number i below a limit. */
+TG_DEVICE uint64_t tg_draw_coordinate(uint64_t key, uint64_t i, uint64_t limit)
 {
-    unsigned shift = (unsigned)(from % 32);
-    uint32_t low = mask[from / 32] >> shift;
-    return shift == 0 || from / 32 + 1 >= (n + 31) / 32 ? low : low | mask[from / 32 + 1] << (32 - shift);
+    uint64_t j = i / 2;
+    uint4 o = tg_philox(key, (uint32_t)j, (uint32_t)(j >> 32), 0, 0);
+    return __umul64hi(i % 2 == 0 ? o.x | (uint64_t)o.y << 32 : o.z | (uint64_t)o.w << 32, limit);
+}
+
+/* As tg_ratio_entries (select.c). */
+TG_DEVICE uint64_t tg_entries_of(double ratio, uint64_t n)
+{
+    double entries = floor(ratio * (double)n + 0.5);
+    return n == 0 ? 0 : entries < 1.0 ? 1 : entries >= (double)n ? n : (uint64_t)entries;
+}
+
+/* The stream that the coordinates of a unit are drawn from at the step of a pass. */
+TG_DEVICE uint64_t tg_coordinate_key(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit)
+{
+    return tg_stream_key(p.seed, p.step, unit, u.coordinates == TG_GPU_AT_DRAWN ? 0 : p.rank + 1);
+}
+
+/* ---- randomblock ------------------------------------------------------------------------------------------------------------ */
+
+/* Coordinates [from, to) of a unit and those below `wrapped`. */
+typedef struct tg_gpu_block {
+    uint64_t from, to, wrapped;
+} tg_gpu_block;
+
+TG_DEVICE tg_gpu_block tg_block_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t n)
+{
+    uint64_t entries = tg_entries_of(u.select_params[TG_SELECT_RATIO_PARAM], n);
+    uint64_t from = tg_draw_coordinate(tg_coordinate_key(p, u, unit), 0, n), left = n - from;
+    return {from, left < entries ? n : from + entries, left < entries ? entries - left : 0};
+}
+
+/* Coordinates of a block below `at`. */
+TG_DEVICE uint64_t tg_block_before(const tg_gpu_block &b, uint64_t at)
+{
+    uint64_t low = at < b.wrapped ? at : b.wrapped, high = at < b.from ? b.from : at < b.to ? at : b.to;
+    return low + (high - b.from);
 }
 
 /* Bits of [from, to) among those from `at` on. */
@@ -23,30 +62,44 @@ TG_DEVICE uint32_t tg_range_bits(uint64_t at, uint64_t from, uint64_t to)
     return from >= 32 ? 0 : below_to & ~((1u << from) - 1);
 }
 
-/* Marks of elements `at` to at + 31 of a unit, of which `n` are of interest. */
-TG_DEVICE uint32_t tg_known_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit, uint64_t at,
-                                 uint32_t n)
+/* ---- marks ------------------------------------------------------------------------------------------------------------------- */
+
+/* Bits [from, from + 32) of a mask of n bits, those past the end as they come. */
+TG_DEVICE uint32_t tg_bits_from(const uint32_t *mask, uint64_t from, uint64_t n)
 {
-    const tg_gpu_selected &selected = s.units[unit];
-    uint32_t word;
-    if (u.select == TG_GPU_SELECT_RANDOMBLOCK) {
-        const tg_gpu_drawing &d = s.drawings[unit];
-        word = tg_range_bits(at, d.from[0], d.to[0]) | tg_range_bits(at, d.from[1], d.to[1]);
-    } else {
-        word = tg_bits_from(s.bits + selected.bit_at, at, selected.n);
-        word = u.select == TG_GPU_SELECT_RANDOMK && s.drawings[unit].is_inverse ? ~word : word;
-    }
-    return n < 32 ? word & ((1u << n) - 1) : word;
+    unsigned shift = (unsigned)(from % 32);
+    uint32_t low = mask[from / 32] >> shift;
+    return shift == 0 || from / 32 + 1 >= (n + 31) / 32 ? low : low | mask[from / 32 + 1] << (32 - shift);
 }
 
-/* Word number w of the marks of a patch. */
-TG_DEVICE uint32_t tg_patch_word(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit,
-                                 const tg_gpu_patch &patch, uint64_t chunk_at, uint32_t w)
+/* The known coordinates of a unit, for threads that ask for many. */
+typedef struct tg_known {
+    tg_gpu_block block;
+    const uint32_t *bits; /* NULL: they are the block's */
+    uint64_t n;
+    uint32_t flip;
+} tg_known;
+
+TG_DEVICE tg_known tg_known_of(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit)
 {
-    if (u.route == TG_GPU_ROUTE_DRAWN) {
-        return tg_known_word(s, u, unit, chunk_at + patch.at + w * 32, patch.n - w * 32);
+    const tg_gpu_selected &selected = s.units[unit];
+    tg_known k = {{0, 0, 0}, nullptr, selected.n, 0};
+    if (u.select == TG_GPU_SELECT_RANDOMBLOCK) {
+        k.block = tg_block_of(p, u, unit, selected.n);
+    } else {
+        k.bits = s.bits + selected.bit_at;
+        k.flip = u.select == TG_GPU_SELECT_RANDOMK && s.drawings[unit].is_inverse ? 0xffffffffu : 0;
     }
-    return s.masks[patch.word_at + w];
+    return k;
+}
+
+/* Marks of elements `at` to at + 31 of a unit, of which `n` are of interest. */
+TG_DEVICE uint32_t tg_known_word(const tg_known &k, uint64_t at, uint32_t n)
+{
+    uint32_t word = k.bits == nullptr
+                        ? tg_range_bits(at, k.block.from, k.block.to) | tg_range_bits(at, 0, k.block.wrapped)
+                        : tg_bits_from(k.bits, at, k.n) ^ k.flip;
+    return n < 32 ? word & ((1u << n) - 1) : word;
 }
 
 #endif

@@ -40,12 +40,15 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
     return TG_OK;
 }
 
-static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
+static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
 {
     tg_gpu_uses all = {0};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
+        if (u->route == TG_ROUTE_NONE) {
+            continue;
+        }
         all.plain = all.plain || (is_dense && u->plain_len != 0);
         all.symbols = all.symbols || u->plain_len == 0;
         all.words = all.words || (u->plain_len != 0 && u->coded);
@@ -59,7 +62,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n)
         all.coded = all.coded || u->coded;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
-    return all;
+    return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
 }
 
 static uint64_t staging_len(const tg_plan *plan)
@@ -83,6 +86,9 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
+    bool lists = need->sparse && !run->only_decodes;
+    TG_TRY(tg_gpu_acquire(&s->strip_places, gpu, lists ? n * sizeof *s->strip_places : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->strip_values, gpu, lists ? n * sizeof *s->strip_values : 0, why));
     if (need->slot_len > 0 && !run->only_decodes) {
         uint64_t slot_n = SLOTS_LEN / need->slot_len + 1;
         s->slot_len = need->slot_len;
@@ -124,19 +130,20 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
     TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
     TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
-    TG_TRY(acquire_pinned(&w->hashes, run, chunks + run->plan->grid->cells, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->hashes, run, chunks + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + TG_GPU_CHECKSUM, 1, why));
-    TG_TRY(tg_gpu_acquire(&w->spans, gpu, (chunks + 1) * sizeof *w->spans, why));
-    TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, chunks * sizeof *w->written_spans, why));
+    uint64_t spans = chunks + run->plan->grid->cells; /* with headers */
+    TG_TRY(tg_gpu_acquire(&w->spans, gpu, spans * sizeof *w->spans, why));
+    TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, spans * sizeof *w->written_spans, why));
     TG_TRY(tg_acquire(&w->places, &run->allocator, chunks, sizeof *w->places, why));
     TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu,
-                          (chunks + 1) *
+                          (chunks + 3) * /* messages of LGC are longer than tensors by a header */
                               (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) *
                               sizeof *w->leaves,
                           why));
@@ -153,10 +160,12 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     if (w == NULL) {
         return;
     }
-    void *const blocks[] = {w->staging,         w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
-                            w->space.overflows, w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
-                            w->space.positions, w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-                            w->written_spans,   w->norms,         w->ones,         w->space.slots};
+    void *const blocks[] = {
+        w->staging,           w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
+        w->space.overflows,   w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
+        w->space.positions,   w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
+        w->written_spans,     w->norms,         w->ones,         w->space.slots,      w->space.strip_places,
+        w->space.strip_values};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
@@ -252,7 +261,7 @@ static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg
     const tg_gpu *gpu = run->gpu;
     uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
     TG_TRY(refuse_lacking(run->plan, t->units, why));
-    run->uses = uses_of(t->units, l->unit_n);
+    run->uses = uses_of(t->units, l->unit_n, (run->plan->holds & TG_HAS_VALUES) != 0);
     TG_TRY(upload(&run->units, gpu, t->units, l->unit_n * sizeof *t->units, why));
     TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
     TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
@@ -280,21 +289,50 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
 static void find_longest(tg_run *run)
 {
     const tg_plan *plan = run->plan;
-    enum { HEADERS = TG_CHUNK_HEADER + TG_CODED_HEADER };
     uint64_t longest = 1;
     for (size_t i = 0; i < plan->grid->first[plan->grid->cells]; i++) {
         const tg_chunk *chunk = &plan->grid->chunks[i];
         const tg_unit_plan *u = &plan->units[chunk->unit];
         uint64_t index_len = u->coordinates == TG_AT_INDICES ? UINT16_MAX : 0;
-        uint64_t len = HEADERS + tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n) + index_len;
+        uint64_t len = index_len;
+        if ((plan->holds & TG_HAS_VALUES) != 0) {
+            len += tg_side_len(&u->format, chunk->n) + tg_symbols_len(&u->format, chunk->n);
+        }
         longest = u->route != TG_ROUTE_NONE && len > longest ? len : longest;
     }
     run->leaf_cap = (uint32_t)((longest + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
 }
 
+/* Refuses cells whose checksums the kernels cannot compute: they hash hashes of hashes, and no deeper. */
+static tg_status refuse_many(const tg_plan *plan, tg_detail *why)
+{
+    const tg_grid *grid = plan->grid;
+    for (uint32_t cell = 0; cell < grid->cells; cell++) {
+        size_t n = grid->first[cell + 1] - grid->first[cell];
+        if (n + 2 > TG_HASH_LEAVES * TG_HASH_LEAVES || plan->headers_len[cell] > TG_HASH_LEAVES * TG_HASH_LEAF) {
+            return tg_fail(TG_E_ARGUMENT, why, "a frame has %zu pieces of tensors, too many for the kernels of a GPU",
+                           n);
+        }
+    }
+    return TG_OK;
+}
+
+/* Space for the leader's chunks, which may be longer than those of the run that shares its workspace. */
+static tg_status extend_staging(const tg_run *run, tg_detail *why)
+{
+    tg_gpu_workspace *w = run->work;
+    if (staging_len(run->plan) <= staging_len(run->parent->plan)) {
+        return TG_OK;
+    }
+    tg_gpu_release(run->gpu, w->staging);
+    w->staging = NULL;
+    return tg_gpu_acquire(&w->staging, run->gpu, staging_len(run->plan), why);
+}
+
 static tg_status open_all(tg_run *run, tg_detail *why)
 {
     const tg_plan *plan = run->plan;
+    TG_TRY(refuse_many(plan, why));
     find_longest(run);
     TG_TRY(open_tables(run, why));
     if (run->parent == NULL) {
@@ -303,9 +341,21 @@ static tg_status open_all(tg_run *run, tg_detail *why)
         run->work = run->parent->work;
     }
     TG_TRY(tg_acquire(&run->stats, &run->allocator, plan->layout->unit_n, sizeof *run->stats, why));
+    if (run->is_leader) {
+        return extend_staging(run, why);
+    }
     TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
     TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
     return tg_gpu_wait(run->gpu, why);
+}
+
+tg_status tg_gpu_lead(tg_run *run, const tg_plan *plan, tg_detail *why)
+{
+    TG_TRY(tg_acquire(&run->leader, &run->allocator, 1, sizeof *run->leader, why));
+    *run->leader =
+        (tg_run){.plan = plan, .gpu = run->gpu, .allocator = run->allocator, .parent = run, .is_leader = true};
+    tg_gpu_enter(run->gpu);
+    return open_all(run->leader, why); /* closed with the run */
 }
 
 tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,
@@ -334,6 +384,7 @@ void tg_gpu_close(tg_run *run)
         return;
     }
     tg_allocator a = run->allocator;
+    tg_gpu_close(run->leader);
     tg_gpu_enter(run->gpu);
     tg_gpu_settle(run);
     tg_gpu_release(run->gpu, run->next);

@@ -1,11 +1,15 @@
 /* What all passes of the CUDA executor share. */
 #include "exec/cuda/run.h"
 
+#include "base/bytes.h"
+#include "kernels/hash.h"
+
 #include <string.h>
 
 tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end)
 {
     const tg_gpu_workspace *w = run->work;
+    const tg_run *keeper = run->is_leader ? run->parent : run; /* of the residuals */
     tg_gpu_enter(run->gpu);
     tg_gpu_pass p = {.units = run->units,
                      .pieces = run->pieces,
@@ -14,8 +18,8 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .chunk_n = (uint32_t)(end - first),
                      .tiles = run->tiles + run->tile_first[first],
                      .tile_n = run->tile_first[end] - run->tile_first[first],
-                     .now = run->now,
-                     .next = run->next,
+                     .now = keeper->now,
+                     .next = keeper->next,
                      .space = w->space,
                      .verdict = w->verdict.device,
                      .seed = plan->layout->seed,
@@ -79,27 +83,46 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
     }
 }
 
-void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans)
+/* Where the hashes of a cell begin: of what stands before the body, of headers, then of chunks. */
+static size_t hashes_at(const tg_run *run, uint32_t cell)
+{
+    return run->plan->grid->first[cell] + 2 * (size_t)cell;
+}
+
+tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell)
+{
+    return spans + run->plan->grid->first[cell] + cell;
+}
+
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *all)
 {
     const tg_gpu_workspace *w = run->work;
     const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[cell], end = grid->first[cell + 1];
-    tg_gpu_hash((uint64_t *)w->hashes.device + first + cell + 1, w->leaves, spans + first, (uint32_t)(end - first),
-                run->leaf_cap, run->gpu->stream);
+    const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
+    uint64_t *hashes = (uint64_t *)w->hashes.device + hashes_at(run, cell), headers_len = run->plan->headers_len[cell];
+    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]);
+    uint32_t leaves = (uint32_t)((headers_len + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+    if (leaves > run->leaf_cap) { /* by themselves, since every chunk would have so many */
+        tg_gpu_hash(hashes + 1, w->leaves, spans, 1, leaves, run->gpu->stream);
+    }
+    bool apart = leaves == 0 || leaves > run->leaf_cap;
+    tg_gpu_hash(hashes + (apart ? 2 : 1), w->leaves, spans + (apart ? 1 : 0), n + (apart ? 0 : 1), run->leaf_cap,
+                run->gpu->stream);
 }
 
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell)
 {
     const tg_grid *grid = run->plan->grid;
-    tg_gpu_download(run, &run->work->hashes, grid->first[cell] + cell + 1, grid->first[cell + 1] - grid->first[cell],
+    tg_gpu_download(run, &run->work->hashes, hashes_at(run, cell), 2 + grid->first[cell + 1] - grid->first[cell],
                     sizeof(uint64_t));
 }
 
 void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
 {
     const tg_grid *grid = run->plan->grid;
-    memcpy(out, (const uint64_t *)run->work->hashes.host + grid->first[cell] + cell + 1,
-           (grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
+    memcpy(out, (const uint64_t *)run->work->hashes.host + hashes_at(run, cell) + 1,
+           (1 + grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
+    out[0] = run->plan->headers_len[cell] == 0 ? TG_LITTLE64(tg_hash(NULL, 0)) : out[0];
 }
 
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
@@ -149,5 +172,5 @@ uint64_t tg_gpu_chunk_len(const tg_plan *plan, const tg_chunk *chunk, uint32_t k
     if (u->route == TG_ROUTE_NONE) {
         return 0;
     }
-    return tg_chunk_header_len(plan, u, count) + tg_side_len(&u->format, count) + tg_symbols_len(&u->format, count);
+    return tg_side_len(&u->format, count) + tg_symbols_len(&u->format, count);
 }

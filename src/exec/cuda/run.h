@@ -41,12 +41,12 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror views;  /* space.views, as they were downloaded */
     bool has_known_views; /* the device has the views of a body of known length, of this cell: */
     uint32_t known_cell;
-    tg_gpu_span *spans;         /* device: chunks of a body that is read */
+    tg_gpu_span *spans;         /* device: headers and chunks of a body that is read */
     tg_gpu_mirror written;      /* views of chunks that are written */
     tg_gpu_span *written_spans; /* device: and where they are */
     const tg_run *laid_out;     /* the run whose chunks of known length these are; NULL: none */
     bool is_refusal_open;       /* nobody has asked yet whether the last gradients are refused */
-    tg_gpu_mirror hashes;       /* of chunks: those of a cell after one word for what stands before the body */
+    tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
     tg_gpu_mirror ends;      /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
@@ -77,6 +77,9 @@ struct tg_run {
     const tg_gpu *gpu;
     tg_allocator allocator;
     tg_run *parent; /* whose workspace this is; NULL: its own */
+    tg_run *
+        leader; /* for bodies of the leader's plan: shares the workspace and the residuals; NULL: nothing follows one */
+    bool is_leader; /* is such a run */
     tg_gpu_workspace *work;
     tg_gpu_unit *units; /* device, likewise the next */
     tg_gpu_piece *pieces;
@@ -113,6 +116,15 @@ tg_status tg_gpu_open(tg_run **out, const tg_plan *plan, const tg_run_options *o
                       tg_detail *why) TG_CHECKED;
 void tg_gpu_close(tg_run *run);
 
+/* Opens run->leader. */
+tg_status tg_gpu_lead(tg_run *run, const tg_plan *plan, tg_detail *why) TG_CHECKED;
+
+/* The run of a plan: `run`, or its leader's. */
+static inline tg_run *tg_gpu_run_of(tg_run *run, const tg_plan *plan)
+{
+    return run->leader != NULL && plan == run->leader->plan ? run->leader : run;
+}
+
 /* ---- pass.c ------------------------------------------------------------------------------------------------------------ */
 
 /* A pass of a plan over chunks [first, end) of the grid. */
@@ -134,10 +146,13 @@ void tg_gpu_settle(const tg_run *run);
 /* Notes a failure of a pass that returns nothing. */
 void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
 
-/* Hashes the chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
-void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, const tg_gpu_span *spans);
+/* The part of `spans` of a cell: one for its headers, then one a chunk. */
+tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell);
 
-/* Downloads these hashes; takes them once that was waited for. */
+/* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
+void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
+
+/* Downloads these hashes; takes them, that of headers first, once that was waited for. */
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
 void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
@@ -155,6 +170,7 @@ uint64_t tg_gpu_chunk_len(const tg_plan *plan, const tg_chunk *chunk, uint32_t k
 
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why) TG_CHECKED;
 void tg_gpu_draw(tg_run *run, uint32_t group, uint64_t step);
+void tg_gpu_follow(tg_run *run, const tg_plan *plan, uint32_t group, const tg_body_view *body);
 bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step);
 tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why) TG_CHECKED;
@@ -178,6 +194,11 @@ void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const
 /* Adds a chunk that was written or read to the statistics; `side` are the first bytes beside its values. */
 void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t side);
 
+/* executor.c: refuses tensors of a group without elements, or that are not in memory of the GPU. */
+tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *const *tensors, tg_detail *why) TG_CHECKED;
+
 extern const tg_executor tg_executor_cuda;
+extern const struct tg_lowrank_passes tg_gpu_lowrank;
+extern const struct tg_lgc_passes tg_gpu_lgc_passes;
 
 #endif

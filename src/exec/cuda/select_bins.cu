@@ -1,39 +1,68 @@
 /* adabins (AdaComp): selects in bins of consecutive elements, in one pass over memory. A block takes whole bins: several that fit
- * in a patch, or a longer one. Sums and gradients stay in registers; magnitudes go through shared memory, where a few lanes
- * find the largest of each bin. Bins that lie in two chunks are read by both. */
-#include "exec/cuda/region.h"
-#include "exec/cuda/scan.h"
-#include "exec/cuda/select.h"
+ * in a patch, or a longer one. Sums and gradients stay in registers; the largest magnitude of each bin is found in shared
+ * memory. Bins that lie in two chunks are read by both. */
+#include "exec/cuda/strip.h"
 
-enum { OF_WARP = TG_EACH * TG_WARP, WEIGHT = 5 /* parameter of adabins */, INFINITE = 0x7f800000 };
+enum {
+    WEIGHT = 5 /* parameter of adabins */,
+    INFINITE = 0x7f800000,
+    WIDE = 32 /* elements from which a bin is wide */
+};
 
-/* The largest key of each bin goes to the place of the bin's first element. `lanes` of a warp share a bin. */
-TG_DEVICE void find_largest(uint32_t *keys, uint32_t n, uint32_t bin, uint32_t lanes)
+/* Bins by multiplication: i / bin for i below 2^14. */
+typedef struct divisor {
+    uint32_t bin, reciprocal;
+} divisor;
+
+TG_DEVICE uint32_t bin_of(const divisor &d, uint32_t i)
 {
-    uint32_t at_once = blockDim.x / lanes, lane = threadIdx.x % lanes, bins = (n + bin - 1) / bin;
-    for (uint32_t b = 0; b < bins; b += at_once) {
-        uint32_t from = (b + threadIdx.x / lanes) * bin, end = from + bin < n ? from + bin : n, largest = 0;
-        for (uint32_t i = from + lane; i < end; i += lanes) {
-            largest = keys[i] > largest ? keys[i] : largest;
-        }
-        for (uint32_t by = lanes / 2; by > 0; by /= 2) {
-            uint32_t other = __shfl_xor_sync(TG_ALL_LANES, largest, (int)by);
-            largest = other > largest ? other : largest;
-        }
-        if (lane == 0 && from < n) {
-            keys[from] = largest;
+    return d.bin == 1 ? i : __umulhi(i, d.reciprocal);
+}
+
+/* Where four elements side by side lie: `left` of them in bin `first`, counted from the first bin of the patch, others after it. Elements
+ * before the first bin count as its own: they are 0. */
+typedef struct four_bins {
+    uint32_t first;
+    int32_t left;
+} four_bins;
+
+TG_DEVICE four_bins bins_of_four(const divisor &d, int32_t i)
+{
+    uint32_t first = i < 0 ? 0 : bin_of(d, (uint32_t)i);
+    return {first, (int32_t)((first + 1) * d.bin) - i};
+}
+
+/* Four elements in narrow bins, one by one. */
+TG_DEVICE void raise_each(uint32_t *largest, const divisor &d, const float *u, int32_t i, uint32_t bin_n)
+{
+    TG_UNROLL
+    for (int c = 0; c < 4; c++) {
+        uint32_t bin = i + c < 0 ? 0 : bin_of(d, (uint32_t)(i + c)), key = tg_key_of(u[c]);
+        if (bin < bin_n && key > 0) {
+            atomicMax(&largest[bin], key);
         }
     }
 }
 
-/* As many lanes as there are fours of elements, up to a warp. */
-TG_DEVICE uint32_t lanes_of(uint32_t bin)
+/* The elements of a warp's four steps in wide bins: each bin's largest is found by the warp first. */
+TG_DEVICE void raise_wide(uint32_t *largest, const divisor &d, const float *u, int32_t i, uint32_t bin_n)
 {
-    uint32_t lanes = 1;
-    while (lanes < TG_WARP && lanes * 4 < bin) {
-        lanes *= 2;
+    four_bins f = bins_of_four(d, i);
+    uint32_t here = tg_key_of(u[0]), there = 0;
+    TG_UNROLL
+    for (int c = 1; c < 4; c++) {
+        uint32_t key = tg_key_of(u[c]);
+        here = c < f.left ? max(here, key) : here;
+        there = c < f.left ? there : max(there, key);
     }
-    return lanes;
+    uint32_t bin = __shfl_sync(TG_ALL_LANES, f.first, 0);
+    uint32_t last = __shfl_sync(TG_ALL_LANES, f.first + (f.left < 4 ? 1u : 0u), (int)TG_WARP - 1);
+    for (; bin <= last; bin++) {
+        uint32_t key = __reduce_max_sync(TG_ALL_LANES, f.first == bin ? here : f.first + 1 == bin ? there : 0);
+        if (threadIdx.x % TG_WARP == 0 && bin < bin_n && key > 0) {
+            atomicMax(&largest[bin], key);
+        }
+    }
 }
 
 TG_DEVICE bool is_sent(float u, float g, float more, uint32_t largest)
@@ -42,124 +71,83 @@ TG_DEVICE bool is_sent(float u, float g, float more, uint32_t largest)
     return largest > 0 && (reach >= largest || reach > INFINITE) && tg_key_of(u) != 0;
 }
 
-/* i / bin, for i below 2^12, by a multiplication. */
-TG_DEVICE uint32_t bin_of(uint32_t i, uint32_t bin, uint32_t reciprocal)
+/* Marks of a lane's elements, where they are the patch's own. */
+TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], const float (&g)[TG_EACH], const tg_gpu_patch &patch, uint32_t base,
+                        const divisor &d, const uint32_t *largest, float more)
 {
-    return bin == 1 ? i : __umulhi(i, reciprocal);
-}
-
-/* The whole bins around a patch. */
-TG_DEVICE tg_region bins_of(const tg_gpu_pass &p, const tg_gpu_patch &patch)
-{
-    const tg_gpu_chunk &chunk = p.chunks[patch.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    uint64_t at = chunk.at + patch.at - patch.skip;
-    uint32_t n = (patch.skip + patch.n + u.bin - 1) / u.bin * u.bin;
-    return tg_region_of(p, chunk.unit, at, u.hi - at < n ? (uint32_t)(u.hi - at) : n);
-}
-
-/* Stores the marks of a patch: words of this warp in its lanes, and their number. */
-TG_DEVICE void store_marks(const tg_gpu_selection &s, const tg_gpu_patch &patch, uint32_t number_of_patch,
-                           uint32_t word)
-{
-    uint32_t lane = threadIdx.x % TG_WARP, number = threadIdx.x / TG_WARP * TG_EACH + lane;
-    if (lane < TG_EACH && number * TG_WARP < patch.skip + patch.n) {
-        s.masks[patch.word_at + number] = word;
+    uint32_t marks = 0;
+    bool is_whole = base >= patch.skip && base + TG_GPU_STRIP <= patch.skip + patch.n;
+    TG_UNROLL
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        int32_t i = (int32_t)tg_strip_element(base, 4 * j) - (int32_t)patch.lead;
+        four_bins f = bins_of_four(d, i);
+        TG_UNROLL
+        for (int c = 0; c < 4; c++) {
+            unsigned k = 4 * j + (unsigned)c;
+            bool is_own = is_whole || tg_strip_element(base, k) - patch.skip < patch.n;
+            uint32_t bin = c < f.left ? f.first : d.bin >= 4 ? f.first + 1 : bin_of(d, (uint32_t)(i + c));
+            marks |= (is_own && is_sent(u[k], g[k], more, largest[is_own ? bin : 0]) ? 1u : 0u) << k;
+        }
     }
-    uint32_t count = tg_block_sum((uint32_t)__popc(word));
-    if (threadIdx.x == 0) {
-        s.counts[number_of_patch] = count;
-    }
+    return marks;
 }
 
-/* The chunk with a bin's first element notes its maximum. */
-TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_region &r, const tg_gpu_patch &patch,
-                            uint32_t b, uint32_t largest)
+/* Maxima of bins whose first element is the patch's own; the chunk with it notes them. */
+TG_DEVICE void note_largest(float *maxima, const tg_gpu_unit &u, const tg_gpu_patch &patch, const uint32_t *largest,
+                            uint32_t bin_n)
 {
-    uint32_t at = b * u.bin;
-    if (maxima != nullptr && at >= patch.skip && at < patch.skip + patch.n) {
-        maxima[u.flat_at + (r.at - u.lo) / u.bin + b] = __uint_as_float(largest);
+    uint64_t first = u.flat_at + (patch.at + patch.lead - u.lo) / u.bin;
+    for (uint32_t b = threadIdx.x; maxima != nullptr && b < bin_n; b += blockDim.x) {
+        if (patch.lead + b * u.bin - patch.skip < patch.n) {
+            maxima[first + b] = __uint_as_float(largest[b]);
+        }
     }
 }
 
-/* Several bins a block. */
-__global__ static void __launch_bounds__(TG_GPU_PATCH / TG_EACH)
-    short_bins(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, float *maxima)
+/* A patch a block, of up to N elements; bins are longer than MIN_BIN. */
+template <unsigned N, unsigned MIN_BIN>
+__global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
+    select_bins(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, float *maxima)
 {
-    __shared__ uint32_t keys[TG_GPU_PATCH];
-    const tg_gpu_patch &patch = s.patches[first + blockIdx.x];
-    const tg_gpu_unit &unit = p.units[p.chunks[patch.chunk].unit];
+    __shared__ uint32_t largest[MIN_BIN == 0 ? N : 1];
+    const tg_gpu_patch patch = s.patches[first + blockIdx.x];
+    const tg_gpu_unit &unit = p.units[patch.unit];
     bool has_bins = unit.route == TG_GPU_ROUTE_BINS || unit.route == TG_GPU_ROUTE_LEADER;
-    if (!has_bins || unit.bin == 0 || unit.bin > TG_GPU_PATCH) {
+    if (!has_bins || unit.bin <= MIN_BIN || unit.bin > N) {
         return;
     }
-    tg_region r = bins_of(p, patch);
-    unsigned lane = threadIdx.x % TG_WARP, from = threadIdx.x / TG_WARP * OF_WARP + lane, end = patch.skip + patch.n;
-    float g[TG_EACH], u[TG_EACH];
-    tg_region_sums(g, u, p, r, from);
-    tg_region_keep(g, u, p, r, from, patch.skip, patch.n);
+    tg_region r = tg_region_of(p, patch);
+    uint32_t base = threadIdx.x / TG_WARP * TG_GPU_STRIP, bin_n = (patch.end - patch.lead + unit.bin - 1) / unit.bin;
+    divisor d = {unit.bin, unit.bin == 1 ? 0 : 0xffffffffu / unit.bin + 1};
+    float g[TG_EACH], u[TG_EACH], more = (float)(unit.select_params[WEIGHT] - 1.0);
+    for (uint32_t b = threadIdx.x; b < bin_n; b += blockDim.x) {
+        largest[b] = 0;
+    }
+    tg_strip_sums(g, u, p, r, base);
+    __syncthreads();
     TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        keys[from + j * TG_WARP] = tg_key_of(u[j]);
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        int32_t i = (int32_t)tg_strip_element(base, 4 * j) - (int32_t)patch.lead;
+        if (unit.bin >= WIDE) {
+            raise_wide(largest, d, u + 4 * j, i, bin_n);
+        } else {
+            raise_each(largest, d, u + 4 * j, i, bin_n);
+        }
     }
     __syncthreads();
-    find_largest(keys, r.n, unit.bin, lanes_of(unit.bin));
-    __syncthreads();
-    float more = (float)(unit.select_params[WEIGHT] - 1.0);
-    uint32_t mine = 0, bin = unit.bin, reciprocal = bin == 1 ? 0 : 0xffffffffu / bin + 1;
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        uint32_t i = from + j * TG_WARP;
-        bool is_in = i >= patch.skip && i < end && is_sent(u[j], g[j], more, keys[bin_of(i, bin, reciprocal) * bin]);
-        uint32_t word = __ballot_sync(TG_ALL_LANES, is_in);
-        mine = lane == j ? word : mine;
+    uint32_t marks = mark(u, g, patch, base, d, largest, more);
+    if (base < patch.skip + patch.n) {
+        tg_strip_keep(u, r, base, marks);
+        tg_strip_list(p, s, r, base, marks, u);
     }
-    for (uint32_t b = threadIdx.x; b * unit.bin < end; b += blockDim.x) {
-        note_largest(maxima, unit, r, patch, b, keys[b * unit.bin]);
-    }
-    store_marks(s, patch, first + blockIdx.x, mine);
-}
-
-/* A bin longer than a patch a block. */
-__global__ static void __launch_bounds__(TG_GPU_BIN_MAX / TG_EACH)
-    long_bins(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, float *maxima)
-{
-    const tg_gpu_patch &patch = s.patches[first + blockIdx.x];
-    const tg_gpu_unit &unit = p.units[p.chunks[patch.chunk].unit];
-    bool has_bins = unit.route == TG_GPU_ROUTE_BINS || unit.route == TG_GPU_ROUTE_LEADER;
-    if (!has_bins || unit.bin <= TG_GPU_PATCH) {
-        return;
-    }
-    tg_region r = bins_of(p, patch);
-    unsigned lane = threadIdx.x % TG_WARP, from = threadIdx.x / TG_WARP * OF_WARP + lane;
-    float g[TG_EACH], u[TG_EACH];
-    tg_region_sums(g, u, p, r, from);
-    tg_region_keep(g, u, p, r, from, patch.skip, patch.n);
-    uint32_t largest = 0;
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        largest = tg_key_of(u[j]) > largest ? tg_key_of(u[j]) : largest;
-    }
-    largest = tg_block_max(largest);
-    float more = (float)(unit.select_params[WEIGHT] - 1.0);
-    uint32_t mine = 0;
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        uint32_t i = from + j * TG_WARP;
-        bool is_in = i >= patch.skip && i < patch.skip + patch.n && is_sent(u[j], g[j], more, largest);
-        uint32_t word = __ballot_sync(TG_ALL_LANES, is_in);
-        mine = lane == j ? word : mine;
-    }
-    if (threadIdx.x == 0) {
-        note_largest(maxima, unit, r, patch, 0, largest);
-    }
-    store_marks(s, patch, first + blockIdx.x, mine);
+    note_largest(maxima, unit, patch, largest, bin_n);
 }
 
 void tg_gpu_select_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end, float *maxima)
 {
-    TG_LAUNCH(short_bins, end - first, TG_GPU_PATCH / TG_EACH, p->stream, *p, *s, first, maxima);
+    TG_LAUNCH((select_bins<TG_GPU_PATCH, 0>), end - first, TG_GPU_PATCH / TG_EACH, p->stream, *p, *s, first, maxima);
     if (s->has_long_bins) {
-        TG_LAUNCH(long_bins, end - first, TG_GPU_BIN_MAX / TG_EACH, p->stream, *p, *s, first, maxima);
+        TG_LAUNCH((select_bins<TG_GPU_BIN_MAX, TG_GPU_PATCH>), end - first, TG_GPU_BIN_MAX / TG_EACH, p->stream, *p, *s,
+                  first, maxima);
     }
 }

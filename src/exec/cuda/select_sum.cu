@@ -1,85 +1,123 @@
 /* One pass over all elements of sparse units whose elements do not depend on each other: gradient + residual to the next residual,
- * and marks of the elements that reach a bound. That is all of `threshold`, and the first pass of `topk`, whose bound was
- * estimated. Of drawn coordinates only the sums are of interest. A block takes a patch, a warp 512 elements of it. */
-#include "exec/cuda/region.h"
-#include "exec/cuda/scan.h"
-#include "exec/cuda/select.h"
+ * and lists of what is selected. That is all of `threshold` and of drawn coordinates. `topk` lists candidates, counts them by
+ * their keys, and takes those that are probably sent out of the residual already. A warp takes a strip. */
+#include "exec/cuda/known.h"
+#include "exec/cuda/strip.h"
 
-enum { THREADS = TG_GPU_PATCH / TG_EACH, OF_WARP = TG_EACH * TG_WARP, T = 2 /* parameter of threshold */ };
+enum { THREADS = TG_GPU_PATCH / TG_EACH, T = 2 /* parameter of threshold */ };
 
-/* Marks this warp's elements; returns the word of marks that this lane has to store. */
-TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], uint32_t from, uint32_t n, uint32_t bound)
-{
-    uint32_t mine = 0;
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        bool reaches = from + j * TG_WARP < n && tg_key_of(u[j]) >= bound;
-        uint32_t word = __ballot_sync(TG_ALL_LANES, reaches);
-        mine = threadIdx.x % TG_WARP == j ? word : mine;
-    }
-    return mine;
-}
+/* How the elements of a unit are selected. */
+typedef struct rule {
+    tg_gpu_top *top; /* NULL: not by rank */
+    uint32_t *cells;
+    uint32_t bound, guess, shift;
+    bool is_concerned, is_drawn;
+} rule;
 
-/* The keys of marked elements, side by side: what the search for the k-th largest reads. Nothing else is in space.values yet. */
-TG_DEVICE void keep_keys(uint32_t *keys, const float (&u)[TG_EACH], uint32_t word, uint32_t before)
-{
-    unsigned lane = threadIdx.x % TG_WARP;
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_EACH; j++) {
-        uint32_t marks = __shfl_sync(TG_ALL_LANES, word, (int)j), start = __shfl_sync(TG_ALL_LANES, before, (int)j);
-        if (marks >> lane & 1) {
-            keys[start + (uint32_t)__popc(marks & ((1u << lane) - 1))] = tg_key_of(u[j]);
-        }
-    }
-}
-
-/* Whether a pass over all elements of the unit is needed, and whether it marks. */
-TG_DEVICE bool is_concerned(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit,
-                            bool *marks)
+TG_DEVICE rule rule_of(const tg_gpu_selection &s, const tg_gpu_unit &u, uint32_t unit)
 {
     bool is_leader = u.route == TG_GPU_ROUTE_LEADER;
-    *marks = u.route == TG_GPU_ROUTE_TESTED || u.route == TG_GPU_ROUTE_LISTED || is_leader;
-    if (u.route == TG_GPU_ROUTE_DRAWN) {
-        return u.planes > 0 || p.nonfinite == TG_GPU_ERROR;
+    bool is_top = u.route == TG_GPU_ROUTE_LISTED || (is_leader && u.select == TG_GPU_SELECT_TOPK);
+    rule r = {nullptr, nullptr, 0, 0xffffffffu, TG_GPU_UNCOUNTED, false, u.route == TG_GPU_ROUTE_DRAWN};
+    r.is_concerned = r.is_drawn || u.route == TG_GPU_ROUTE_TESTED || (is_leader && !is_top && u.bin == 0);
+    if (r.is_concerned && !r.is_drawn) {
+        r.bound = tg_key_of((float)u.select_params[T]);
     }
-    if (u.route == TG_GPU_ROUTE_LISTED || (is_leader && u.select == TG_GPU_SELECT_TOPK)) {
-        return s.units[unit].top < s.long_n; /* shorter ones are selected at once */
-    }
-    return u.route == TG_GPU_ROUTE_TESTED || (is_leader && u.bin == 0);
-}
-
-__global__ static void __launch_bounds__(THREADS) sum(tg_gpu_pass p, tg_gpu_selection s, uint32_t first)
-{
-    const tg_gpu_patch &patch = s.patches[first + blockIdx.x];
-    const tg_gpu_chunk &chunk = p.chunks[patch.chunk];
-    const tg_gpu_unit &unit = p.units[chunk.unit];
-    bool marks;
-    if (!is_concerned(p, s, unit, chunk.unit, &marks)) {
-        return;
-    }
-    tg_region r = tg_region_of(p, chunk.unit, chunk.at + patch.at, patch.n);
-    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, from = warp * OF_WARP + lane;
-    float g[TG_EACH], u[TG_EACH];
-    tg_region_sums(g, u, p, r, from);
-    tg_region_keep(g, u, p, r, from, 0, r.n);
-    if (!marks) {
-        return;
-    }
-    tg_gpu_top *top = unit.select == TG_GPU_SELECT_TOPK ? &s.tops[s.units[chunk.unit].top] : nullptr;
-    uint32_t bound = top != nullptr ? top->bound : tg_key_of((float)unit.select_params[T]);
-    uint32_t word = mark(u, from, r.n, bound), number = warp * TG_EACH + lane;
-    if (lane < TG_EACH && number * TG_WARP < r.n) {
-        s.masks[patch.word_at + number] = word;
-    }
-    uint32_t count, before = tg_block_scan((uint32_t)__popc(word), &count);
-    if (threadIdx.x == 0) {
-        s.counts[first + blockIdx.x] = count;
-        if (top != nullptr && count > 0) {
-            atomicAdd(&top->found, (unsigned long long)count);
+    if (is_top && s.units[unit].top < s.long_n) { /* shorter ones are selected at once */
+        r.top = &s.tops[s.units[unit].top];
+        r.is_concerned = true;
+        r.bound = r.top->bound;
+        if (s.effort == TG_GPU_GUESSES) {
+            r.cells = s.cells + (uint64_t)s.units[unit].top * TG_GPU_CELLS;
+            r.bound = r.top->is_ready ? r.bound : 0xffffffffu;
+            r.guess = r.top->is_ready ? r.top->guess : 0xffffffffu;
+            r.shift = r.top->shift;
         }
     }
-    if (top != nullptr && count > 0) {
-        keep_keys((uint32_t *)p.space.values + chunk.element_at + patch.at, u, word, before);
+    return r;
+}
+
+/* Marks of a lane's elements of a unit's known coordinates, where elements are the patch's own. */
+TG_DEVICE uint32_t known_marks(const tg_known &known, const tg_gpu_patch &patch, uint32_t base)
+{
+    uint32_t marks = 0;
+    TG_UNROLL
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        uint32_t i = tg_strip_element(base, 4 * j), before = i < patch.skip ? patch.skip - i : 0;
+        uint32_t end = patch.skip + patch.n, n = i < end ? (end - i < 4 ? end - i : 4) : 0;
+        if (before < n) {
+            uint32_t word = tg_known_word(known, patch.at + i + before, n - before);
+            marks |= (word & 15) << (4 * j + before);
+        }
+    }
+    return marks;
+}
+
+/* Marks of elements that reach a key, where they are the patch's own. */
+TG_DEVICE uint32_t reach(const float (&u)[TG_EACH], const tg_gpu_patch &patch, uint32_t base, uint32_t key)
+{
+    uint32_t marks = 0;
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_EACH; k++) {
+        marks |= (tg_key_of(u[k]) >= key ? 1u : 0u) << k;
+    }
+    if (base < patch.skip || base + TG_GPU_STRIP > patch.skip + patch.n) {
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_EACH; k++) {
+            marks &= tg_strip_element(base, k) - patch.skip < patch.n ? ~0u : ~(1u << k);
+        }
+    }
+    return marks;
+}
+
+/* Counts candidates by their keys; all that are beyond the cells in the last one. */
+TG_DEVICE void count(const rule &r, const float (&u)[TG_EACH], uint32_t marks)
+{
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_EACH; k++) {
+        if ((marks >> k & 1) != 0) {
+            uint32_t cell = (tg_key_of(u[k]) - r.bound) >> r.shift;
+            atomicAdd(&r.cells[min(cell, TG_GPU_CELLS - 1u)], 1u);
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_selection s, uint32_t first)
+{
+    const tg_gpu_patch patch = s.patches[first + blockIdx.x];
+    const tg_gpu_unit &unit = p.units[patch.unit];
+    uint32_t base = threadIdx.x / TG_WARP * TG_GPU_STRIP, marks = 0;
+    rule by = rule_of(s, unit, patch.unit);
+    if (!by.is_concerned || base >= patch.skip + patch.n) {
+        return;
+    }
+    tg_region r = tg_region_of(p, patch);
+    float g[TG_EACH], u[TG_EACH];
+    if (by.is_drawn) {
+        marks = known_marks(tg_known_of(p, s, unit, patch.unit), patch, base);
+        bool reads = unit.planes > 0 || p.nonfinite == TG_GPU_ERROR || __any_sync(TG_ALL_LANES, marks != 0);
+        if (!reads) {
+            if (threadIdx.x % TG_WARP == 0) {
+                s.counts[patch.strip_at + base / TG_GPU_STRIP] = 0;
+            }
+            return;
+        }
+    }
+    tg_strip_sums(g, u, p, r, base);
+    if (!by.is_drawn) {
+        marks = reach(u, patch, base, by.bound);
+    }
+    uint32_t sent = by.top == nullptr ? marks : by.cells == nullptr ? 0 : reach(u, patch, base, by.guess);
+    tg_strip_keep(u, r, base, sent);
+    if (by.top != nullptr && by.cells != nullptr && marks != 0) {
+        count(by, u, marks);
+    }
+    tg_strip_list(p, s, r, base, marks, u);
+    if (by.top != nullptr && by.cells == nullptr) {
+        uint32_t found = __reduce_add_sync(TG_ALL_LANES, (uint32_t)__popc(marks));
+        if (threadIdx.x % TG_WARP == 0 && found > 0) {
+            atomicAdd(&by.top->found, (unsigned long long)found);
+        }
     }
 }
 

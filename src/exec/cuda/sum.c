@@ -49,8 +49,10 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
 static void hash_body(const adding *a, size_t b)
 {
     tg_detail why;
-    tg_gpu_spans_of(&a->pass, a->run->work->spans, a->bodies[b].bytes);
-    tg_gpu_hash_chunks(a->run, a->cell, a->run->work->spans);
+    tg_gpu_span *spans = a->run->work->spans;
+    tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(spans, a->run, a->cell), a->bodies[b].bytes,
+                    a->run->plan->headers_len[a->cell]);
+    tg_gpu_hash_chunks(a->run, a->cell, spans);
     tg_gpu_download_hashes(a->run, a->cell);
     tg_gpu_note_failure(a->run, tg_gpu_wait(a->run->gpu, &why), &why);
     tg_gpu_take_hashes(a->bodies[b].hashes + 1, a->run, a->cell);

@@ -36,7 +36,7 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
                          .bucket_n = f->bucket_n,
                          .side_len = f->side_len,
                          .bin = f->bin,
-                         .header_len = f->header_len,
+                         .header_len = u->header_len,
                          .scale = f->scale,
                          .gain = f->gain,
                          .route = (uint8_t)u->route,
@@ -82,14 +82,19 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
 {
     enum { LEAF = 1024 };
     const tg_grid *grid = plan->grid;
-    uint32_t leaves = 0;
+    uint32_t leaves = 0, cell = 0;
     for (size_t i = 0; i < grid->first[grid->cells]; i++) {
         const tg_chunk *chunk = &grid->chunks[i];
+        while (i >= grid->first[cell + 1]) {
+            cell++;
+        }
         out[i] = (tg_gpu_chunk){.at = chunk->at,
                                 .element_at = plan->layout->units[chunk->unit].at + chunk->at,
+                                .header_at = plan->header_at[i],
                                 .unit = chunk->unit,
                                 .n = chunk->n,
-                                .leaf_at = leaves};
+                                .leaf_at = leaves,
+                                .cell = cell};
         leaves += (chunk->n + LEAF - 1) / LEAF;
     }
 }
@@ -130,8 +135,8 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
 
 const char *tg_gpu_lacks(const tg_gpu_unit *u)
 {
-    if (u->coordinates == TG_AT_LEADER || u->route == TG_ROUTE_LEADER) {
-        return "coords=shared of a selection by data";
+    if (u->route == TG_ROUTE_NONE) {
+        return NULL; /* nothing of it is in a frame */
     }
     const char *part = tg_gpu_quantize_lacks(u);
     part = part != NULL ? part : tg_gpu_select_lacks(u);

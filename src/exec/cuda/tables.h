@@ -63,9 +63,10 @@ typedef struct tg_gpu_piece {
 typedef struct tg_gpu_chunk {
     uint64_t at;         /* of its first element in the unit */
     uint64_t element_at; /* in all units laid end to end: where its part of arrays by element begins */
+    uint64_t header_at;  /* of its header in the body of its cell */
     uint32_t unit, n;
     uint32_t leaf_at; /* where its part of `magnitudes` begins */
-    uint32_t zero;
+    uint32_t cell;
 } tg_gpu_chunk;
 
 #define TG_GPU_TILE 4096u /* elements */
@@ -85,6 +86,7 @@ typedef struct tg_gpu_verdict {
     uint32_t bad_chunk;  /* 2^32 - 1 less the number of the first chunk that is damaged; likewise */
     uint32_t bad_residual; /* likewise the first tensor of which gradient + residual, or the next residual, overflows */
     uint32_t overflows;    /* an average of finite values is not finite */
+    uint32_t again;        /* topk could not tell what is sent: see select.h */
 } tg_gpu_verdict;
 
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
@@ -92,15 +94,17 @@ typedef struct tg_gpu_space {
     uint8_t *symbols;    /* one a value, of 1 byte, or of 2 if base > 256; those of a chunk begin at 2 * element_at */
     float *values;       /* selected values of sparse chunks; those of a chunk begin at element_at */
     uint32_t *positions; /* their coordinates in the chunk, ascending; likewise */
-    uint8_t *words;      /* words that are coded or decoded; those of a chunk begin at 4 * element_at */
-    tg_view *views;      /* of each chunk */
-    uint8_t **out;       /* where each chunk is written */
-    double *magnitudes;  /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
-    float *scales;       /* of each unit */
-    float *clips;        /* of each unit: the factor that bounds the norm of its gradient */
-    uint32_t *overflows; /* of each chunk: whether an average is not finite */
-    float *sums;         /* one an element of the domain, while bodies are summed */
-    uint8_t *slots;      /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
+    uint16_t *strip_places; /* lists of strips (select.h): places of selected elements or candidates, by element ... */
+    float *strip_values;    /* ... and gradient + residual there */
+    uint8_t *words;         /* words that are coded or decoded; those of a chunk begin at 4 * element_at */
+    tg_view *views;         /* of each chunk */
+    uint8_t **out;          /* where each chunk is written */
+    double *magnitudes;     /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
+    float *scales;          /* of each unit */
+    float *clips;           /* of each unit: the factor that bounds the norm of its gradient */
+    uint32_t *overflows;    /* of each chunk: whether an average is not finite */
+    float *sums;            /* one an element of the domain, while bodies are summed */
+    uint8_t *slots;         /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
     uint64_t slot_len;
     uint32_t slot_n;
 } tg_gpu_space;

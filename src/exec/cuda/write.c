@@ -55,8 +55,6 @@ static void encode(const tg_gpu_pass *p, tg_run *run)
     }
     if (uses->sparse) {
         tg_gpu_select_sparse(p, &run->selection, w->maxima);
-        tg_gpu_lay_out_sparse(p);
-        tg_gpu_encode_values(p);
         tg_gpu_quantize_values(p);
     }
     if (uses->symbols) {
@@ -96,11 +94,12 @@ static void measure_bodies(tg_body *bodies, tg_run *run, const tg_plan *plan, ui
     const tg_view *views = w->written.host;
     for (uint32_t s = from; s < to; s++) {
         tg_body *body = &bodies[s - from];
-        body->len = body->payload_len = 0;
+        body->len = plan->headers_len[s];
+        body->payload_len = 0;
         for (size_t i = grid->first[s]; i < grid->first[s + 1]; i++) {
             tg_view v = known ? known_view(plan, &grid->chunks[i], w->known_n[i]) : views[i];
             body->len += v.len;
-            body->payload_len += (size_t)(v.indices - v.side) + v.index_len;
+            body->payload_len += v.len;
             if ((plan->holds & TG_HAS_VALUES) != 0) {
                 tg_gpu_note_chunk(run, grid->chunks[i].unit, &v, ((const uint64_t *)w->sides.host)[i]);
             }
@@ -128,46 +127,63 @@ static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies
         tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
         cell.space.views = w->written.device;
         if (!in_place) {
-            tg_gpu_place_chunks(&cell);
-            tg_gpu_spans_of(&cell, w->written_spans, bodies[s - from].bytes);
-            tg_gpu_move(&cell, w->written_spans);
+            uint8_t *body = bodies[s - from].bytes;
+            tg_gpu_span *spans = tg_gpu_spans_at(w->written_spans, run, s);
+            tg_gpu_place_chunks(&cell, body, plan->headers_len[s]);
+            tg_gpu_spans_of(&cell, spans, body, plan->headers_len[s]);
+            tg_gpu_move(&cell, spans);
         }
         tg_gpu_hash_chunks(run, s, w->written_spans);
     }
+}
+
+/* One try; the next one makes a greater effort to select, if this one was not enough. */
+static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_run *run, const tg_plan *plan,
+                            const tg_body *bodies, uint32_t from, uint32_t to, bool same_places, tg_detail *why)
+{
+    tg_gpu_workspace *w = run->work;
+    bool known = are_known(run, plan, from, to);
+    bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws && run->leader == NULL;
+    tg_gpu_clear_verdict(run);
+    if (!is_laid_out) {
+        tg_gpu_start_views(p);
+    }
+    encode(p, run);
+    if (!is_laid_out || run->uses.fits) {
+        tg_gpu_end_chunks(p, w->sides.device, w->written_spans);
+    }
+    gather_cells(run, plan, bodies, from, to, known);
+    w->laid_out = known ? run : NULL;
+    w->is_refusal_open = known;
+    if (known && !run->uses.fits) {
+        return TG_OK;
+    }
+    tg_gpu_download(run, &w->written, p->first, p->chunk_n, sizeof(tg_view));
+    tg_gpu_download(run, &w->sides, p->first, p->chunk_n, sizeof(uint64_t));
+    return tg_gpu_read_verdict(verdict, run, why);
 }
 
 tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why)
 {
     const tg_grid *grid = plan->grid;
+    run = tg_gpu_run_of(run, plan);
     tg_gpu_workspace *w = run->work;
-    size_t first = grid->first[from], end = grid->first[to];
+    tg_gpu_verdict verdict = {0};
+    if (run->leader != NULL) { /* nobody has selected */
+        TG_TRY(tg_gpu_reach_group(run, from / grid->slices, source->grads, why));
+    }
     bool known = are_known(run, plan, from, to);
-    tg_gpu_pass p = tg_gpu_pass_of(run, plan, first, end);
-    tg_gpu_clear_verdict(run);
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[from], grid->first[to]);
     w->held = NULL;
     p.space.views = w->written.device;
     p.flat = source->flat;
     p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
     bool same_places = place_chunks(run, plan, bodies, from, to, known);
-    bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws;
-    if (!is_laid_out) {
-        tg_gpu_start_views(&p);
-    }
-    encode(&p, run);
-    if (!is_laid_out || run->uses.fits) {
-        tg_gpu_end_chunks(&p, w->sides.device, w->written_spans);
-    }
-    gather_cells(run, plan, bodies, from, to, known);
-    w->laid_out = known ? run : NULL;
-    w->is_refusal_open = known;
-    if (!known || run->uses.fits) {
-        tg_gpu_verdict verdict;
-        tg_gpu_download(run, &w->written, first, end - first, sizeof(tg_view));
-        tg_gpu_download(run, &w->sides, first, end - first, sizeof(uint64_t));
-        TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+    do {
+        TG_TRY(write_once(&verdict, &p, run, plan, bodies, from, to, same_places, why));
         TG_TRY(tg_gpu_refuse(run, &verdict, source, why));
-    }
+    } while (tg_gpu_select_again(&run->selection, verdict.again));
     clear_stats(run, plan, from / grid->slices);
     measure_bodies(bodies, run, plan, from, to, known);
     return TG_OK;
@@ -177,11 +193,12 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
                  const uint8_t *front, size_t front_len)
 {
     const tg_grid *grid = plan->grid;
-    uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + cell;
+    run = tg_gpu_run_of(run, plan);
+    uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + 2 * (size_t)cell;
     tg_gpu_enter(run->gpu);
     tg_gpu_copy(run->gpu, frame, front, front_len);
-    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(1 + grid->first[cell + 1] - grid->first[cell]),
-                      tg_hash(front, front_len), run->gpu->stream);
+    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
+                      tg_hash(front, front_len), plan->headers_len[cell] > 0, run->gpu->stream);
 }
 
 tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why)

@@ -2,7 +2,8 @@
  *
  * New memory is filled with 0xA5. Bytes after each block are checked when it is released. Copies must stay inside blocks. With
  * TG_EMULATED_PROTECT in the environment, only kernels and copies can touch device memory: to all other code it is protected, as on a
- * machine with a GPU. That costs two calls of mprotect a kernel. */
+ * machine with a GPU. That costs two calls of mprotect a kernel. With TG_EMULATED_REACH, all memory counts as memory of the GPU, so that
+ * programs that allocate it themselves can be tested. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "exec/cuda/emulate/calls.h"
 
@@ -30,6 +31,7 @@ static struct {
     uint64_t top; /* bytes of the range that were used at any time; whole pages */
     uint32_t users;
     int protects;
+    int reaches_all; /* host memory, too */
     uint64_t acquired, held, fail_at;
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -107,6 +109,7 @@ static int reserve(void)
     if (memory.range != NULL) {
         return 1;
     }
+    memory.reaches_all = getenv("TG_EMULATED_REACH") != NULL;
     void *range = mmap(NULL, RANGE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory.range = range == MAP_FAILED ? NULL : range;
     memory.protects = getenv("TG_EMULATED_PROTECT") != NULL;
@@ -221,7 +224,7 @@ void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
 {
     (void)stream;
     pthread_mutex_lock(&memory.lock);
-    if (block_of(to, len) == NULL) {
+    if (block_of(to, len) == NULL && (is_device(to) || !memory.reaches_all)) {
         give_up("memory that is filled is not inside a block");
     }
     unlock();
@@ -241,7 +244,7 @@ int tg_gpu_call_can_use(const void *at, int ordinal)
 {
     (void)ordinal;
     pthread_mutex_lock(&memory.lock);
-    int can = block_of(at, 1) != NULL;
+    int can = block_of(at, 1) != NULL || (memory.reaches_all && at != NULL && !is_device(at));
     pthread_mutex_unlock(&memory.lock);
     return can;
 }

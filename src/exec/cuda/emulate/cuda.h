@@ -227,6 +227,12 @@ static inline long long __double_as_longlong(double x)
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
+static inline double __longlong_as_double(long long bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 static inline unsigned __float_as_uint(float x)
 {
     unsigned bits;

@@ -3,7 +3,7 @@
  * bound.
  *
  * The remaining elements are counted in a Fenwick tree, so that n elements take O(n log n) time. */
-#include "exchange/ordering.h"
+#include "exec/ordering.h"
 
 #include <string.h>
 
@@ -79,6 +79,22 @@ size_t tg_ordering_len(size_t n)
         left -= g.n;
     }
     return (size_t)((bits + 7) / 8);
+}
+
+size_t tg_ordering_groups(tg_ordering_group *out, size_t n)
+{
+    uint64_t bit = 0;
+    size_t group_n = 0;
+    for (size_t at = 0; at < n; group_n++) {
+        group g = group_of(n - at);
+        if (out != NULL) {
+            out[group_n] =
+                (tg_ordering_group){.bit_at = bit, .first = (uint32_t)at, .n = (uint32_t)g.n, .bits = g.bits};
+        }
+        bit += g.bits;
+        at += g.n;
+    }
+    return group_n;
 }
 
 void tg_ordering_write(uint8_t *out, const uint32_t *order, size_t n, uint32_t *tree)
