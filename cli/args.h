@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tersegrad/tersegrad.h"
+#include "tersegrad/local.h"
 
 enum { CLI_WORKER_MAX = 64 };
 
@@ -58,6 +58,8 @@ typedef enum cli_flag {
     CLI_FLAG_SCHEDULE,
     CLI_FLAG_WARMUP,
     CLI_FLAG_AUGMENT,
+    CLI_FLAG_LOCAL_STEPS,
+    CLI_FLAG_OUTER,
     CLI_FLAG_TEST_EVERY,
     CLI_FLAG_VERIFY_EVERY,
     CLI_FLAG_LOG,
@@ -95,6 +97,8 @@ typedef struct cli_args {
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
     int nonfinite, dtype, optimizer, schedule, device;
     cli_link link;
+    tg_schedule local;
+    tg_outer outer;
     const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "compare_run.h"
 #include "fail.h"
+#include "settings.h"
 #include "table.h"
 #include "text.h"
 #include "train_settings.h"
@@ -144,7 +145,9 @@ static int print_table(const cli_args *args, const cli_run *rows, size_t n)
 static void print_legend(const cli_args *args, const cli_run *rows, size_t n)
 {
     puts("\n"
-         "bytes/step  what one worker sends, headers included; ratio is against an uncompressed all-reduce");
+         "bytes/step  what one worker sends, headers included; ratio is against an fp32 all-reduce in every step, "
+         "local steps\n"
+         "            included");
     puts("step        measured here, workers being threads: computing, the exchange as far as it is exposed, and the\n"
          "            update of weights");
     if (args->group_size > 0) {
@@ -208,17 +211,38 @@ static int report_failures(const cli_run *runs, size_t n)
     return code;
 }
 
+/* A row's recipe and local steps, and what it is called: "adacomp", "adacomp, 4 local steps". */
+static int name_run(cli_run *r, const char *text, const cli_args *args, const tr_data *data)
+{
+    int code = cli_train_rounds(&r->local, r->bare, text, args);
+    char rounds[TR_ROUNDS_CAP];
+    tr_settings s = cli_train_settings(args, data, r->bare, args->seed);
+    s.local = r->local;
+    tr_settings_rounds(rounds, &s);
+    if (tg_schedule_is_one(&r->local)) {
+        snprintf(r->name, sizeof r->name, "%s", r->bare);
+    } else {
+        snprintf(r->name, sizeof r->name, "%s, %.32s local steps", r->bare, rounds);
+    }
+    r->recipe = r->name;
+    if (code == CLI_OK) {
+        cli_train_warn(&s);
+    }
+    return code;
+}
+
 static int compare(const cli_args *args, const tr_data *data, const char *const *recipes, size_t n)
 {
-    tr_settings settings = cli_train_settings(args, data, recipes[0], args->seed);
     cli_run *runs = calloc(n, sizeof *runs);
     if (runs == NULL) {
         return cli_fail_memory();
     }
-    for (size_t i = 0; i < n; i++) {
-        runs[i].recipe = recipes[i];
+    int code = CLI_OK;
+    for (size_t i = 0; i < n && code == CLI_OK; i++) {
+        code = name_run(&runs[i], recipes[i], args, data);
     }
-    int code = cli_run_all(runs, n, args, data, settings.steps);
+    tr_settings settings = cli_train_settings(args, data, runs[0].bare, args->seed);
+    code = code == CLI_OK ? cli_run_all(runs, n, args, data, settings.steps) : code;
     if (code == CLI_OK && args->page != NULL) {
         code = cli_run_page(args->page, args, runs, n, &settings);
     }
@@ -277,6 +301,8 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_STEPS, NULL},
     {CLI_FLAG_SEED, "1"},
     {CLI_FLAG_AUGMENT, NULL},
+    {CLI_FLAG_LOCAL_STEPS, "1"},
+    {CLI_FLAG_OUTER, "average"},
     {CLI_FLAG_OPTIMIZER, "sgd"},
     {CLI_FLAG_RATE, NULL},
     {CLI_FLAG_MOMENTUM, "0.9"},
@@ -300,10 +326,11 @@ const cli_command cli_compare = {
         "Trains the same model on the same data once for each recipe and seed, and shows accuracy, bytes and time\n"
         "side by side, with the step time to expect on slower links. With --link RATE, trains over an emulated slow\n"
         "link and tells the time to an accuracy (--target). A run that diverged is marked ('tersegrad help\n"
-        "diverged'). --recipe may be repeated.",
+        "diverged'). --recipe may be repeated. RECIPE:H trains with H local steps ('tersegrad help local-steps').",
     .examples = "tersegrad compare --steps 300 --page compare.html\n"
                 "tersegrad compare --recipes 'dense;bf16;adacomp' --link 100mbit,1ms --target 80 --steps 300\n"
                 "tersegrad compare --recipes 'dense;ef+topk@0.01;ef+topk@0.001' --seeds 3 --epochs 2\n"
+                "tersegrad compare --recipes 'dense;adacomp;adacomp:4' --link 10mbit,5ms --steps 300\n"
                 "tersegrad compare --model mlp --data glyphs --workers 8 --json\n",
     .flags = flags,
     .flag_n = sizeof flags / sizeof *flags,

@@ -7,6 +7,7 @@
 #include "fail.h"
 #include "json.h"
 #include "page.h"
+#include "settings.h"
 
 const double cli_run_links[CLI_LINK_N] = {100e6, 1e9, 10e9};
 
@@ -79,6 +80,14 @@ static void put_layers(cli_json *j, const cli_run *r)
     cli_json_end(j);
 }
 
+static void put_rounds(cli_json *j, const cli_run *r)
+{
+    char rounds[TR_ROUNDS_CAP];
+    tr_settings s = {.local = r->local};
+    tr_settings_rounds(rounds, &s);
+    cli_json_text(j, "local_steps", rounds);
+}
+
 int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n, const tr_settings *s, int whole)
 {
     static const char *const names[CLI_LINK_N] = {"step_seconds_100mbit", "step_seconds_1gbit", "step_seconds_10gbit"};
@@ -107,6 +116,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
         const cli_run *r = &runs[i];
         cli_json_object(&j, NULL);
         cli_json_text(&j, "recipe", r->recipe);
+        put_rounds(&j, r);
         cli_json_text(&j, "failed", r->failed[0] != '\0' ? r->failed : NULL);
         if (r->diverged > 0) {
             cli_json_count(&j, "diverged", r->diverged);

@@ -77,8 +77,9 @@ static int keep_step(watch *w, const tr_step *step)
     if (r->layers == NULL && start_layers(r, step) != 0) {
         return -1;
     }
-    w->loss += step->loss;
-    if (++w->stretch_n == stretch && r->curve_n < CLI_CURVE_MAX) {
+    w->loss += step->loss * (double)step->steps;
+    w->stretch_n += step->steps;
+    if (w->stretch_n >= stretch && r->curve_n < CLI_CURVE_MAX) {
         keep_layers(r, step);
         r->curve[r->curve_n++] =
             (cli_point){(double)step->step + 1, w->loss / (double)w->stretch_n, w->sent, w->seconds};
@@ -145,7 +146,8 @@ static uint64_t test_interval(const cli_args *args, uint64_t steps)
 static void run_seed(cli_run *out, tr_result *result, watch *w, const cli_args *args, const tr_data *data, uint32_t k)
 {
     tr_settings *settings = &w->settings;
-    *settings = cli_train_settings(args, data, out->recipe, args->seed + k);
+    *settings = cli_train_settings(args, data, out->bare, args->seed + k);
+    settings->local = out->local;
     settings->test_every = k == 0 ? test_interval(args, settings->steps) : 0;
     w->keeps = k == 0;
     w->tests_left = settings->test_every > 0 ? (settings->steps + settings->test_every - 1) / settings->test_every : 1;
@@ -195,8 +197,8 @@ static int on_tried_step(void *context, const tr_step *step, char why[TR_WHY])
 {
     double *seconds = context;
     (void)why;
-    *seconds = cli_run_step(&step->times);
-    return step->step + 1 == TRIED_STEPS ? -1 : 0; /* enough: the run ends */
+    *seconds = cli_run_step(&step->times) / (double)step->steps;
+    return step->step + 1 >= TRIED_STEPS ? -1 : 0; /* enough: the run ends */
 }
 
 static int on_tried_test(void *context, const tr_test *test, char why[TR_WHY])
@@ -212,7 +214,8 @@ static int on_tried_test(void *context, const tr_test *test, char why[TR_WHY])
 static void try_out(double *step_seconds, const cli_run *runs, size_t n, const cli_args *args, const tr_data *data)
 {
     for (size_t i = 0; i < n; i++) {
-        tr_settings settings = cli_train_settings(args, data, runs[i].recipe, args->seed);
+        tr_settings settings = cli_train_settings(args, data, runs[i].bare, args->seed);
+        settings.local = runs[i].local;
         tr_hooks hooks = {.context = &step_seconds[i], .step = on_tried_step, .test = on_tried_test};
         tr_result result;
         char why[TR_WHY] = "";

@@ -26,7 +26,10 @@ typedef struct cli_layer {
 
 /* Means over seeds, but for the spread; curves, tests and layers are of the first seed. */
 typedef struct cli_run {
-    const char *recipe;
+    const char *recipe;       /* as the row is called: with its local steps, if it has any */
+    char bare[TG_RECIPE_CAP]; /* the recipe alone */
+    tg_schedule local;        /* its local steps */
+    char name[TG_RECIPE_CAP + 64];
     char failed[TR_WHY]; /* why it failed, which the other recipes need not care about; empty if it did not */
     int misuse;          /* it can never work with these flags */
     uint64_t diverged;   /* steps done when the first seed diverged that did; 0: none has */
@@ -47,7 +50,7 @@ typedef struct cli_run {
     size_t layer_n;
 } cli_run;
 
-/* Runs every recipe with every seed; runs[i].recipe is given, and all else 0. What fails is told in the run. Reports. */
+/* Runs every recipe with every seed; runs[i].recipe, bare and local are given, and all else 0. What fails is told in the run. Reports. */
 int cli_run_all(cli_run *runs, size_t n, const cli_args *args, const tr_data *data, uint64_t steps);
 
 /* Whether the time to a target is asked for, or of interest because a link is emulated. */

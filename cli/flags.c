@@ -97,6 +97,13 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                          .help = "steps in which the learning rate grows to its value"},
     [CLI_FLAG_AUGMENT] = {"augment", NULL, CLI_SWITCH, AT(augment),
                           .help = "shift images, and mirror those that may be"},
+    [CLI_FLAG_LOCAL_STEPS] = {"local-steps", "H", CLI_ROUNDS, AT(local),
+                              .help = "steps that a worker takes on its own between exchanges; or a schedule, such as\n"
+                                      "1,200:4,2000:8: 4 for rounds that begin at step 200 or later, then 8\n"
+                                      "('tersegrad help local-steps')"},
+    [CLI_FLAG_OUTER] = {"outer", "HOW", CLI_OUTER, AT(outer),
+                        .help = "with local steps, what becomes of the averaged moves: average, nesterov or\n"
+                                "nesterov@lr=0.7,momentum=0.9"},
     [CLI_FLAG_TEST_EVERY] = {"test-every", "N", COUNT(test_every, 0, 1e9),
                              .help = "steps between tests; 0: only at the end [default: once an epoch]"},
     [CLI_FLAG_VERIFY_EVERY] = {"verify-every", "N", COUNT(verify_every, 0, 1e9),

@@ -17,7 +17,9 @@ typedef enum cli_flag_type {
     CLI_LISTS,  /* cli_texts: some more, ';' between them */
     CLI_PAIRS,  /* cli_texts: PATTERN and value, '=' between them */
     CLI_LINK,   /* cli_link */
-    CLI_HOSTS   /* uint32_t: 0 for auto, 1 for flat, or a number */
+    CLI_HOSTS,  /* uint32_t: 0 for auto, 1 for flat, or a number */
+    CLI_ROUNDS, /* tg_schedule */
+    CLI_OUTER   /* tg_outer */
 } cli_flag_type;
 
 typedef struct cli_flag_row {

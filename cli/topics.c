@@ -52,6 +52,22 @@ const cli_topic cli_topics[] = {
      "With all three, the gradients of last layers are encoded and travel while the backward pass goes on with the\n"
      "layers before them (--group-size). With --group-size 0 everything travels after the backward pass. MPI must\n"
      "provide MPI_THREAD_MULTIPLE for that, or messages make progress only between layers.\n"},
+    {"local-steps", "several steps of each worker between exchanges",
+     "With --local-steps H, a worker takes H steps of its own optimizer on its own weights. Then all exchange how far\n"
+     "their weights have moved, by the recipe, and go on from the average. Bytes fall by H and by the recipe's ratio.\n"
+     "\n"
+     "  --local-steps 4              rounds of 4 steps\n"
+     "  --local-steps 1,200:4,2000:8 one step a round at first, 4 in rounds that begin at step 200 or later, then 8\n"
+     "  --outer nesterov@lr=0.7,momentum=0.9\n"
+     "                               a step with momentum along the averaged moves, in place of their average\n"
+     "  --recipes 'dense;adacomp:4'  of compare: a row of its own with 4 local steps\n"
+     "\n"
+     "1 alone exchanges gradients in every step. Weights are the same to the bit at the end of every round, where "
+     "they\n"
+     "are compared and tested; a test that is due inside a round waits for its end. Running statistics of norms are\n"
+     "averaged for tests. Schedules of the learning rate count all steps, and so do ratios: they compare with an fp32\n"
+     "all-reduce in every step. A checkpoint may be inside a round; another number of workers goes on only from a\n"
+     "round's end. docs/local-steps.md says how to choose H.\n"},
     {"config", "flags from a file",
      "train and compare take --config FILE. The file holds flags, one a line, with or without the dashes:\n"
      "\n"

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "json.h"
+#include "settings.h"
 
 /* Cuts the log of a run that goes on to the length that it had when the run was saved. */
 static int cut(FILE *log, uint64_t len, const cli_args *args)
@@ -110,6 +111,9 @@ int cli_train_log_settings(cli_train_log *l, const tr_settings *s, const char *d
     cli_json_count(&j, "batch", s->batch);
     cli_json_count(&j, "steps", s->steps);
     cli_json_count(&j, "seed", s->seed);
+    char rounds[TR_ROUNDS_CAP];
+    tr_settings_rounds(rounds, s);
+    cli_json_text(&j, "local_steps", rounds);
     cli_json_text(&j, "optimizer", s->optimizer.rule == TR_SGD ? "sgd" : "adam");
     cli_json_number(&j, "rate", s->optimizer.rate);
     cli_json_finish(&j);
@@ -185,6 +189,9 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
     cli_json j;
     cli_json_begin(&j, l->log);
     cli_json_count(&j, "step", step->step);
+    if (step->steps > 1 || !step->exchanged) {
+        cli_json_count(&j, "steps", step->steps);
+    }
     cli_json_number(&j, "loss", step->loss);
     cli_json_number(&j, "accuracy", step->accuracy);
     cli_json_number(&j, "rate", step->rate);
@@ -192,6 +199,10 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
     cli_json_count(&j, "payload_bytes", step->bytes.payload);
     cli_json_count(&j, "header_bytes", step->bytes.header);
     put_times(&j, &step->times);
+    if (!step->exchanged) { /* the part of a round before a checkpoint */
+        cli_json_finish(&j);
+        return check_log(l, why);
+    }
     cli_json_object(&j, "residual");
     for (size_t p = 0; p < tr_model_param_n(step->model); p++) {
         cli_json_number(&j, tr_model_param(step->model, p)->name, step->residual[p]);

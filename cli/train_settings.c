@@ -8,20 +8,65 @@
 
 #include "fail.h"
 
+/* Whether a recipe keeps the momentum itself, so that the optimizer must have none. */
+static int keeps_momentum(const char *recipe)
+{
+    char canonical[TG_RECIPE_CAP];
+    return tg_recipe_canonical(canonical, recipe, NULL) == TG_OK && strncmp(canonical, "momentum", 8) == 0;
+}
+
 int cli_train_check(const cli_args *args, const char *const *recipes, size_t recipe_n)
 {
     if (cli_args_has(args, CLI_FLAG_STEPS) && cli_args_has(args, CLI_FLAG_EPOCHS)) {
         return cli_fail(CLI_MISUSE, "--steps and --epochs both say how long to train; give one");
     }
     for (size_t i = 0; i < recipe_n; i++) {
-        char canonical[TG_RECIPE_CAP];
+        char canonical[TG_RECIPE_CAP], recipe[TG_RECIPE_CAP];
+        tg_schedule rounds;
         tg_detail why = {""};
-        tg_status status = tg_recipe_canonical(canonical, recipes[i], &why);
+        int code = cli_train_rounds(&rounds, recipe, recipes[i], args);
+        if (code != CLI_OK) {
+            return code;
+        }
+        tg_status status = tg_recipe_canonical(canonical, recipe, &why);
         if (status != TG_OK) {
             return cli_fail_status(NULL, status, &why);
         }
+        if (!tg_schedule_is_one(&rounds) && keeps_momentum(recipe)) {
+            return cli_fail(CLI_MISUSE,
+                            "'%s' adds up momentum, and the moves of local steps have that of the optimizer in them; "
+                            "use a recipe with ef",
+                            recipe);
+        }
     }
     return CLI_OK;
+}
+
+int cli_train_rounds(tg_schedule *out, char recipe[TG_RECIPE_CAP], const char *text, const cli_args *args)
+{
+    size_t len = strcspn(text, ":");
+    tg_detail why = {""};
+    if (len >= TG_RECIPE_CAP) {
+        return cli_fail(CLI_MISUSE, "the recipe is longer than %d characters", TG_RECIPE_CAP - 1);
+    }
+    memcpy(recipe, text, len);
+    recipe[len] = '\0';
+    *out = args->local;
+    if (text[len] == ':' && tg_schedule_read(out, text + len + 1, &why) != TG_OK) {
+        return cli_fail(CLI_MISUSE, "%s: %s", text, why.text);
+    }
+    return CLI_OK;
+}
+
+void cli_train_warn(const tr_settings *s)
+{
+    char canonical[TG_RECIPE_CAP] = "";
+    int is_read = tg_recipe_canonical(canonical, s->recipe, NULL) == TG_OK;
+    if (is_read && !tg_schedule_is_one(&s->local) && strncmp(canonical, "ef", 2) != 0 &&
+        strncmp(canonical, "fp32", 4) != 0) {
+        cli_note("'%s' has no error feedback: what it drops of the workers' moves is lost; ef+%s keeps it", s->recipe,
+                 canonical);
+    }
 }
 
 int cli_train_data(tr_data **out, const cli_args *args)
@@ -43,13 +88,6 @@ int cli_train_data(tr_data **out, const cli_args *args)
     }
     *out = data;
     return CLI_OK;
-}
-
-/* Whether a recipe keeps the momentum itself, so that the optimizer must have none. */
-static int keeps_momentum(const char *recipe)
-{
-    char canonical[TG_RECIPE_CAP];
-    return tg_recipe_canonical(canonical, recipe, NULL) == TG_OK && strncmp(canonical, "momentum", 8) == 0;
 }
 
 /* Whether a recipe learns from the gradients of workers, not of hosts. */
@@ -88,6 +126,8 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .steps = steps,
                      .seed = seed,
                      .augment = a->augment,
+                     .local = a->local,
+                     .outer = a->outer,
                      .optimizer = tr_optimizer_standard(),
                      .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
                      .verify_every = a->verify_every,

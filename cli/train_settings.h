@@ -16,6 +16,13 @@ int cli_train_check(const cli_args *args, const char *const *recipes, size_t rec
  * one step. Reports. */
 int cli_train_data(tr_data **out, const cli_args *args);
 
+/* Rows of a comparison may have local steps of their own: RECIPE:H, or RECIPE:SCHEDULE. Cuts the text at its first ':', and reads
+ * what follows; otherwise *out is as the flags say. Reports. */
+int cli_train_rounds(tg_schedule *out, char recipe[TG_RECIPE_CAP], const char *text, const cli_args *args);
+
+/* With local steps and a recipe that drops something for good, notes that in one line. */
+void cli_train_warn(const tr_settings *s);
+
 /* What may help a run with these settings that has diverged: "try ...". */
 const char *cli_train_hint(const tr_settings *s);
 

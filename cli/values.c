@@ -218,6 +218,18 @@ static int read_hosts(uint32_t *out, const cli_flag_row *row, const char *text)
     return CLI_OK;
 }
 
+static int read_rounds(tg_schedule *out, const cli_flag_row *row, const char *text)
+{
+    tg_detail why = {""};
+    return tg_schedule_read(out, text, &why) == TG_OK ? CLI_OK : cli_fail(CLI_MISUSE, "--%s: %s", row->name, why.text);
+}
+
+static int read_outer(tg_outer *out, const cli_flag_row *row, const char *text)
+{
+    tg_detail why = {""};
+    return tg_outer_read(out, text, &why) == TG_OK ? CLI_OK : cli_fail(CLI_MISUSE, "--%s: %s", row->name, why.text);
+}
+
 int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
 {
     void *to = (char *)a + row->at;
@@ -235,6 +247,8 @@ int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
     case CLI_PAIRS: return read_pair(to, row, text);
     case CLI_LINK: return read_link(to, row, text);
     case CLI_HOSTS: return read_hosts(to, row, text);
+    case CLI_ROUNDS: return read_rounds(to, row, text);
+    case CLI_OUTER: return read_outer(to, row, text);
     case CLI_COUNT32: break;
     }
     int code = read_count(&count, row, text);

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include "hash.h"
+#include "local.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,13 +72,34 @@ static int measure_tensors(tr_team *t, char why[TR_WHY])
 
 int tr_tell_gradients(tr_team *t, char why[TR_WHY])
 {
-    return t->hooks->gradients(t->hooks->context, t->done, t->models, t->worker_n, why);
+    return t->hooks->gradients(t->hooks->context, t->workers[0].done, t->models, t->worker_n, why);
 }
 
-static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
+/* Bytes of an exchange at the end of a round: all its steps count, because without local steps each would have had an exchange. */
+static tg_meter count_round(const tg_meter *last, uint64_t steps)
+{
+    tg_meter out = *last;
+    out.steps *= steps;
+    out.logical *= steps;
+    out.dense *= steps;
+    return out;
+}
+
+static void keep_loss(tr_team *t, const tr_step *told)
+{
+    for (uint64_t step = told->step + 1 - told->steps; step <= told->step; step++) {
+        t->recent[step % TR_RECENT] = told->loss;
+        tr_losses_add(&t->losses, step + 1, told->loss);
+    }
+}
+
+static int tell_steps(tr_team *t, int exchanged, char why[TR_WHY])
 {
     tr_score score = sum_scores(t);
+    uint64_t step = t->workers[0].done - 1, round_steps = tr_round_of(t->settings, step).steps;
     tr_step told = {.step = step,
+                    .steps = step + 1 - t->done,
+                    .exchanged = exchanged,
                     .loss = score.loss / (double)score.count,
                     .accuracy = (double)score.correct / (double)score.count,
                     .rate = tr_optimizer_rate(&t->settings->optimizer, step),
@@ -87,7 +109,7 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
     tg_exchange_learning(&told.learning, t->workers[0].exchange);
     for (uint32_t r = 0; r < t->settings->workers; r++) {
         const tr_report *report = &t->reports[r];
-        const tg_meter *last = &report->last;
+        const tg_meter round = count_round(&report->last, round_steps), *last = &round;
         if (report->total.payload + report->total.header != report->carried) {
             (void)snprintf(why, TR_WHY, "worker %u reports other bytes than the link has carried for it", r);
             return -1;
@@ -101,15 +123,19 @@ static int tell_step(tr_team *t, uint64_t step, char why[TR_WHY])
     }
     add_bytes(&t->total, &told.bytes);
     add_times(&t->times, &told.times, 1);
-    t->recent[step % TR_RECENT] = told.loss;
+    t->exchanges += exchanged ? 1 : 0;
     if (!isfinite(told.loss)) {
         t->diverged = step + 1;
         (void)snprintf(why, TR_WHY, "the loss is no longer a number at step %llu; try a lower --rate",
                        (unsigned long long)step);
         return -1;
     }
-    tr_losses_add(&t->losses, step + 1, told.loss);
-    return measure_tensors(t, why) != 0 ? -1 : t->hooks->step(t->hooks->context, &told, why);
+    keep_loss(t, &told);
+    if (exchanged && measure_tensors(t, why) != 0) {
+        return -1;
+    }
+    t->done = step + 1;
+    return t->hooks->step(t->hooks->context, &told, why);
 }
 
 int tr_tell_test(tr_team *t, char why[TR_WHY])
@@ -147,17 +173,22 @@ int tr_save(tr_team *t, char why[TR_WHY])
     return code;
 }
 
-int tr_is_due(uint64_t done, uint64_t every, uint64_t steps)
+int tr_is_due(uint64_t since, uint64_t done, uint64_t every, uint64_t steps)
 {
-    return done == steps || (every != 0 && done % every == 0);
+    return done == steps || (every != 0 && done / every > since / every);
 }
 
-int tr_finish_step(tr_team *t, char why[TR_WHY])
+int tr_finish_round(tr_team *t, char why[TR_WHY])
 {
-    int code = tell_step(t, t->done, why);
-    t->done++;
-    return code == 0 && tr_is_due(t->done, t->settings->verify_every, t->settings->steps) ? compare_weights(t, why)
-                                                                                          : code;
+    const tr_settings *s = t->settings;
+    uint64_t since = tr_round_of(s, t->workers[0].done - 1).first;
+    int code = tell_steps(t, 1, why);
+    return code == 0 && tr_is_due(since, t->done, s->verify_every, s->steps) ? compare_weights(t, why) : code;
+}
+
+int tr_finish_part(tr_team *t, char why[TR_WHY])
+{
+    return tell_steps(t, 0, why);
 }
 
 void tr_conclude(tr_result *out, tr_team *t)
@@ -174,6 +205,10 @@ void tr_conclude(tr_result *out, tr_team *t)
     }
     out->dense_bytes = (double)t->total.dense / shares;
     out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
+    out->exchanges = t->exchanges;
+    for (int kind = 0; kind < TR_KIND_N; kind++) {
+        out->frame_bytes += (double)t->kinds[kind].sum.len / (double)(t->done > 0 ? t->done : 1);
+    }
     for (uint32_t r = 0; r < s->workers; r++) {
         const tg_meter *sent = &t->reports[r].total;
         double bytes = (double)sent->between / (now_done > 0 ? now_done : 1);

@@ -5,173 +5,20 @@
  *     meet                        threads only, if a hook wants the gradients; then they are reported only afterwards
  *     wait, or reduce             for the exchange: afterwards all workers hold the same averages
  *     update                      the same arithmetic on the same bits, so that all weights stay equal
- *     meet                        worker 0 receives all reports, calls hooks and saves */
-#include "hash.h"
+ *     meet                        worker 0 receives all reports, calls hooks and saves
+ *
+ * With local steps, the update comes first and is the worker's own; only at the end of a round, or to save, do workers exchange and
+ * meet. */
+#include "evaluate.h"
+#include "local.h"
 #include "meeting.h"
 #include "report.h"
 #include "settings.h"
+#include "step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- a step of one worker ------------------------------------------------------------------------------------------ */
-
-/* Begins a step of the reducer. Other workers wait for this one if it cannot. */
-static tg_status begin(tr_worker *w, uint64_t step, tg_detail *why)
-{
-    tg_status status = tg_reducer_begin(w->reducer, step, w->place.grads, why);
-    if (status != TG_OK) {
-        w->link->abort(w->link, why->text);
-    }
-    w->is_begun = status == TG_OK;
-    return status;
-}
-
-static void report_ready(void *context, size_t param)
-{
-    tr_worker *w = context;
-    tr_place_store(&w->place, param);
-    tg_status status = tg_reducer_ready(w->reducer, param, NULL);
-    (void)status; /* tg_reducer_wait returns why it fails */
-}
-
-static tg_status wait_for_averages(tr_worker *w, uint64_t step, tg_detail *why)
-{
-    if (!w->is_begun) {
-        tg_status status = begin(w, step, why);
-        if (status != TG_OK) {
-            return status;
-        }
-        for (size_t p = w->team->tensor_n; p-- > 0;) {
-            report_ready(w, p);
-        }
-    }
-    w->is_begun = 0;
-    return tg_reducer_wait(w->reducer, why);
-}
-
-static tg_status reduce_at_once(tr_worker *w, uint64_t step, tg_detail *why)
-{
-    for (size_t p = 0; p < w->team->tensor_n; p++) {
-        tr_place_store(&w->place, p);
-    }
-    return tg_reduce(w->exchange, w->link, step, w->place.grads, why);
-}
-
-static tg_status reduce(tr_worker *w, uint64_t step, tg_detail *why)
-{
-    const tg_meter *last = &w->report->last;
-    tr_times *times = &w->report->times;
-    tg_status status = w->reducer != NULL ? wait_for_averages(w, step, why) : reduce_at_once(w, step, why);
-    status = status == TG_OK ? tr_place_fetch(&w->place, why) : status;
-    tg_exchange_meter(w->exchange, &w->report->last, &w->report->total);
-    times->encode = 1e-9 * (double)last->encode_ns;
-    times->exchange = 1e-9 * (double)last->wire_ns;
-    times->decode = 1e-9 * (double)last->decode_ns;
-    times->exposed = 1e-9 * (double)last->exposed_ns;
-    w->report->carried = w->link->sent_len - w->between;
-    w->report->between = w->between;
-    if (status == TG_E_LINK && w->team->settings->link != NULL) {
-        w->team->lost_link = 1;
-    }
-    return status;
-}
-
-static void learn(tr_worker *w, uint64_t step)
-{
-    const tr_settings *s = w->team->settings;
-    const tr_ready ready = {report_ready, w};
-    tg_detail why = {""};
-    tr_draw draw = {.seed = s->seed,
-                    .step = step,
-                    .worker = w->rank,
-                    .workers = s->workers,
-                    .batch = s->batch,
-                    .augment = s->augment};
-    w->report->times = (tr_times){0};
-    double start = now();
-    /* The averages replace the gradients as soon as all workers have sent theirs; a hook that wants them comes first. If the step
-     * cannot begin, it is tried again after the backward pass, and fails there. */
-    int overlaps = w->reducer != NULL && w->team->hooks->gradients == NULL && begin(w, step, &why) == TG_OK;
-    tr_batch batch = tr_loader_train(w->loader, &draw);
-    w->report->score = tr_model_train(w->model, &batch, overlaps ? &ready : NULL);
-    w->report->times.compute = now() - start;
-}
-
-static tg_status average_and_update(tr_worker *w, uint64_t step, tg_detail *why)
-{
-    tg_status status = reduce(w, step, why);
-    if (status != TG_OK) {
-        return status;
-    }
-    double start = now();
-    tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update = now() - start;
-    return TG_OK;
-}
-
-/* ---- tests, shared by all workers ------------------------------------------------------------------------------------ */
-
-/* The running statistics of worker 0; processes broadcast them. NULL if the link fails. */
-static const float *leading_buffers(tr_worker *w)
-{
-    const tr_team *t = w->team;
-    size_t n = 0;
-    float *own = tr_model_buffers(t->workers[0].model, &n);
-    if (t->settings->link == NULL || n == 0) {
-        return own;
-    }
-    float *leading = w->rank == 0 ? own : w->leading;
-    return tr_spread(w, leading, n * sizeof *leading) == 0 ? leading : NULL;
-}
-
-/* Each worker tests its share of the samples. All use the running statistics of worker 0, so that the result does not depend on
- * how samples are shared out. Workers other than 0 restore their own afterwards. */
-static int test_share(tr_worker *w)
-{
-    const tr_team *t = w->team;
-    size_t n = 0, samples = tr_data_count(t->data, TR_TEST);
-    float *buffers = tr_model_buffers(w->model, &n), *kept = w->kept;
-    const float *leading = leading_buffers(w);
-    if (leading == NULL && n > 0) {
-        return -1;
-    }
-    if (w->rank != 0 && n > 0) {
-        memcpy(kept, buffers, n * sizeof *kept);
-        memcpy(buffers, leading, n * sizeof *kept);
-    }
-    size_t batches = (samples + TR_TEST_BATCH - 1) / TR_TEST_BATCH;
-    tr_score sum = {0};
-    for (size_t b = w->rank; b < batches; b += t->settings->workers) {
-        size_t first = b * TR_TEST_BATCH, left = samples - first;
-        tr_batch batch = tr_loader_test(w->loader, first, left < TR_TEST_BATCH ? left : TR_TEST_BATCH);
-        tr_score score = tr_model_test(w->model, &batch);
-        sum.loss += score.loss;
-        sum.correct += score.correct;
-        sum.count += score.count;
-    }
-    w->report->score = sum;
-    if (w->rank != 0 && n > 0) {
-        memcpy(buffers, kept, n * sizeof *kept);
-    }
-    return 0;
-}
-
-static void hash_weights(tr_worker *w)
-{
-    size_t n = 0;
-    const float *weights = tr_model_weights(w->model, &n);
-    w->report->hash = tr_hash(0, weights, n * sizeof *weights);
-}
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------- */
 
@@ -244,33 +91,57 @@ static int save_together(tr_worker *w)
     return 0;
 }
 
-static int run_step(tr_worker *w, uint64_t step)
+/* Workers are between two rounds: compares their weights and tests them, if that was due since the round's first step. */
+static int end_round(tr_worker *w, uint64_t since)
+{
+    const tr_settings *s = w->team->settings;
+    if (tr_is_due(since, w->done, s->verify_every, s->steps)) {
+        tr_hash_weights(w);
+    }
+    if (tr_meet(w, tr_finish_round) != 0) {
+        return -1;
+    }
+    w->told = w->done;
+    return tr_is_due(since, w->done, s->test_every, s->steps) &&
+                   (tr_test_share(w) != 0 || tr_meet(w, tr_tell_test) != 0)
+               ? -1
+               : 0;
+}
+
+/* Inside a round, to save: reports what was done of it. */
+static int interrupt_round(tr_worker *w)
+{
+    if (tr_meet(w, tr_finish_part) != 0) {
+        return -1;
+    }
+    w->told = w->done;
+    return 0;
+}
+
+static int run_step(tr_worker *w)
 {
     tr_team *t = w->team;
     const tr_settings *s = t->settings;
-    uint64_t done = step + 1;
+    uint64_t step = w->done, since = tr_round_of(s, step).first;
     tg_detail why = {""};
-    learn(w, step);
+    tr_step_learn(w, step);
     if (t->hooks->gradients != NULL && show_gradients(w) != 0) {
         /* Workers that passed the barrier before another one failed may wait for this one in the exchange. */
         w->link->abort(w->link, "a worker has failed");
         return -1;
     }
-    w->report->status = average_and_update(w, step, &why);
+    w->report->status = tr_step_update(w, step, &why);
     if (w->report->status != TG_OK) {
         fail_step(w, step, why.text);
         return -1;
     }
-    if (tr_is_due(done, s->verify_every, s->steps)) {
-        hash_weights(w);
-    }
-    if (tr_meet(w, tr_finish_step) != 0) {
+    w->done++;
+    int ends = tr_is_between_rounds(s, w->done),
+        saves = s->save_every != 0 && tr_is_due(step, w->done, s->save_every, s->steps);
+    if ((ends && end_round(w, since) != 0) || (!ends && saves && interrupt_round(w) != 0)) {
         return -1;
     }
-    if (tr_is_due(done, s->test_every, s->steps) && (test_share(w) != 0 || tr_meet(w, tr_tell_test) != 0)) {
-        return -1;
-    }
-    return s->save_every != 0 && tr_is_due(done, s->save_every, s->steps) ? save_together(w) : 0;
+    return saves ? save_together(w) : 0;
 }
 
 /* With a link that performs one operation at a time, nothing could overlap, and tg_reduce does as well. */
@@ -294,7 +165,8 @@ static void *worker_main(void *argument)
     if (start_reducer(w) != 0) {
         return NULL;
     }
-    for (uint64_t step = w->team->first_step; step < s->steps && run_step(w, step) == 0; step++) {
+    w->done = w->told = w->team->first_step;
+    while (w->done < s->steps && run_step(w) == 0) {
     }
     return NULL;
 }

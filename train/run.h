@@ -1,5 +1,5 @@
 /* A training run: N workers, each with a replica of the model, average their gradients with an exchange and stay equal to the bit.
- * Workers are threads of this process; or each is a process, and a link connects them. A run reads and writes no files: it passes
+ * With local steps they average how far their weights have moved in a round of several steps, and are equal at its end. Workers are threads of this process; or each is a process, and a link connects them. A run reads and writes no files: it passes
  * everything to hooks. */
 #ifndef TR_RUN_H
 #define TR_RUN_H
@@ -8,6 +8,7 @@
 #include "place.h"
 
 #include <tersegrad/experimental.h>
+#include <tersegrad/local.h>
 
 typedef struct tr_settings {
     const char *model;
@@ -24,8 +25,11 @@ typedef struct tr_settings {
     uint64_t seed;
     int augment;
     tr_optimizer_options optimizer;
-    uint64_t test_every;   /* steps between tests; 0: only at the end */
-    uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end */
+    tg_schedule
+        local;      /* rounds of local steps; all zeros, or rounds of one step: gradients are exchanged in every step */
+    tg_outer outer; /* with local steps: the outer step */
+    uint64_t test_every; /* steps between tests; 0: only at the end. One that is due inside a round waits for its end */
+    uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end; likewise */
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
     uint64_t
         group_len; /* bytes of gradients that are sent together, while the backward pass goes on; 0: all after it */
@@ -59,12 +63,14 @@ typedef struct tr_kind_traffic {
     uint64_t paper_len; /* as the scheme's paper counts, of all steps; 0: it does not */
 } tr_kind_traffic;
 
-/* A step that is done. */
+/* A step that is done; with local steps, those since the last report: a round, or the part of it before or after a checkpoint. */
 typedef struct tr_step {
-    uint64_t step;         /* from 0 */
+    uint64_t step;  /* the last of them, from 0 */
+    uint64_t steps; /* how many they are */
+    int exchanged; /* there was an exchange at their end; otherwise no bytes, and traffic and residual of the last one */
     double loss, accuracy; /* of the workers' batches, before the update */
     double rate;
-    tg_meter bytes;  /* of this step, summed over workers */
+    tg_meter bytes;  /* summed over workers; `dense`, `logical` and `steps` count all steps of a round */
     double up, down; /* bytes that a worker sends and receives: the mean without worker 0, which may be a server */
     tr_times times;
     const tr_model *model;     /* has the names of the parameters */
@@ -94,13 +100,15 @@ typedef struct tr_hooks {
     void (*saved)(void *context);
 } tr_hooks;
 
-/* The result of a run. Bytes are those that one worker sends in a step, the mean over workers and steps. */
+/* The result of a run. Bytes are those that one worker sends in a step, the mean over workers and steps, local ones included. */
 typedef struct tr_result {
     double train_loss; /* of the last steps, up to 50 */
     tr_test test;
-    double dense_bytes, wire_bytes;
-    double host_bytes;    /* to workers of other hosts, over the steps of this call */
-    double busiest_bytes; /* of these, those of the worker that sends most */
+    double dense_bytes, wire_bytes; /* of an uncompressed all-reduce in every step; of what was sent */
+    double frame_bytes;             /* of worker 0's frames, each counted once, however many workers it was sent to */
+    uint64_t exchanges;             /* of the whole run */
+    double host_bytes;              /* to workers of other hosts, over the steps of this call */
+    double busiest_bytes;           /* of these, those of the worker that sends most */
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* mean over the steps of this call */
     uint64_t

@@ -19,6 +19,36 @@ static void put(char *out, size_t *len, const char *format, ...)
     *len = *len < TR_SETTINGS_CAP ? *len : TR_SETTINGS_CAP - 1;
 }
 
+/* The shortest decimal that reads back as the same number. */
+static void put_shortest(char *out, size_t *len, float value)
+{
+    char text[32] = "";
+    for (int digits = 1; digits <= 9 && strtof(text, NULL) != value; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    }
+    put(out, len, "%s", text[0] != '\0' ? text : "0");
+}
+
+static void put_local(char *out, size_t *len, const tr_settings *s)
+{
+    char rounds[TR_ROUNDS_CAP];
+    tr_settings_rounds(rounds, s);
+    put(out, len, "local-steps %s\nouter lr=", rounds);
+    put_shortest(out, len, s->outer.rate);
+    put(out, len, ",momentum=");
+    put_shortest(out, len, s->outer.momentum);
+    put(out, len, "\n");
+}
+
+void tr_settings_rounds(char out[TR_ROUNDS_CAP], const tr_settings *s)
+{
+    size_t len = (size_t)snprintf(out, TR_ROUNDS_CAP, "%" PRIu64, s->local.n > 0 ? s->local.every[0] : 1);
+    for (uint32_t i = 1; i < s->local.n && len < TR_ROUNDS_CAP; i++) {
+        len += (size_t)snprintf(out + len, TR_ROUNDS_CAP - len, ",%" PRIu64 ":%" PRIu64, s->local.from[i],
+                                s->local.every[i]);
+    }
+}
+
 void tr_settings_text(char out[TR_SETTINGS_CAP], const tr_settings *s, const tr_data *data)
 {
     const tr_optimizer_options *o = &s->optimizer;
@@ -37,6 +67,7 @@ void tr_settings_text(char out[TR_SETTINGS_CAP], const tr_settings *s, const tr_
         s->steps, s->seed, s->augment);
     put(out, &len, "optimizer %s\nrate %.17g\nmomentum %.17g\nnesterov %d\nbeta1 %.17g\nbeta2 %.17g\nepsilon %.17g\n",
         o->rule == TR_SGD ? "sgd" : "adam", o->rate, o->momentum, o->nesterov, o->beta1, o->beta2, o->epsilon);
+    put_local(out, &len, s);
     put(out, &len, "weight-decay %.17g\nschedule %d\nwarmup %" PRIu64 "\ndrop %.17g\ndrop-every %" PRIu64 "\n",
         o->weight_decay, (int)o->decline, o->warmup, o->drop, o->drop_every);
 }

@@ -1,5 +1,5 @@
 /* The objects of a run: allocated before the first step, freed after the last. */
-#include "team.h"
+#include "local.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
     for (size_t p = 0; p < t->tensor_n; p++) {
         w->grads[p] = grads + tr_model_param(w->model, p)->at;
     }
-    return connect(w, why);
+    return tr_local_open(w, why) != 0 ? -1 : connect(w, why);
 }
 
 static int take_room(tr_team *t, char why[TR_WHY])
@@ -168,6 +168,7 @@ void tr_team_dismiss(tr_team *t)
         free(w->leading);
         free(w->kept);
         free(w->grads);
+        tr_local_close(w);
         tr_loader_free(w->loader);
         tr_optimizer_free(w->optimizer);
         tr_model_free(w->model);

@@ -12,7 +12,7 @@
 
 /* What a worker reports to worker 0. */
 typedef struct tr_report {
-    tr_score score;   /* of the last step or test */
+    tr_score score;   /* of the steps since the last report, or of a test */
     tg_status status; /* of the last step */
     tr_times times;
     tg_meter last, total;
@@ -27,6 +27,10 @@ typedef struct tr_worker {
     pthread_t thread;
     tr_model *model;
     tr_optimizer *optimizer;
+    float *start;    /* local steps: the weights with which the round has begun, the same on all workers; NULL: none */
+    float *velocity; /* local steps with outer momentum: the same on all workers */
+    uint64_t done;   /* steps that it has done */
+    uint64_t told;   /* steps that it has reported */
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
@@ -39,7 +43,7 @@ typedef struct tr_worker {
     tr_report *report;   /* its element of the team's reports */
     uint64_t between;    /* bytes that it has sent between steps */
     float *kept;         /* copy of the model's buffers during a test */
-    float *leading;      /* processes only: copy of worker 0's buffers */
+    float *leading;      /* the buffers that all workers test with, if they are not worker 0's own */
     uint8_t *saved;      /* its part of a checkpoint */
     size_t saved_len;
 } tr_worker;
@@ -66,8 +70,9 @@ typedef struct tr_team {
     double *residual_norms;
     tg_traffic *traffic; /* of each parameter in worker 0's frame */
     uint64_t first_step; /* of this run: 0, or where the saved one stopped */
-    uint64_t done;       /* steps done */
-    tg_meter total;      /* over all workers and steps */
+    uint64_t done;       /* steps done and reported */
+    uint64_t exchanges;  /* of the whole run */
+    tg_meter total;      /* over all workers and steps; `steps`, `dense` and `logical` count local steps, too */
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* summed over the steps of this run */
     double recent[TR_RECENT];
