@@ -37,33 +37,25 @@ import data
 import nets
 import tersegrad
 from settings import complete
-from tersegrad.torch import Workers
+from tersegrad.torch import Passes, Workers
 
 STOPPED = 75
 tersegrad._lib.tg_simd.restype = ctypes.c_char_p
 
 
 class Flat:
-    """A model whose parameters, gradients and buffers are views of three flat tensors, so that a step of the optimizer,
-    a worker's statistics and a checkpoint are each one operation."""
+    """A model whose parameters are views of one flat tensor, so that a step of the optimizer is a few operations."""
 
     def __init__(self, model, device):
         self.model = model.to(device)
         parameters = list(model.parameters())
-        self.weights = torch.cat([p.detach().flatten() for p in parameters])
-        self.gradient = torch.zeros_like(self.weights)
-        buffers = [(module, name, value) for module in model.modules() for name, value in module.named_buffers(recurse=False)
-                   if value.is_floating_point() and name in ("running_mean", "running_var")]
-        self.buffers = torch.cat([value.flatten() for _, _, value in buffers]) if buffers else torch.zeros(0, device=device)
+        self.weights = torch.empty(sum(p.numel() for p in parameters), device=device)
         at = 0
         for p in parameters:
-            p.data = self.weights[at:at + p.numel()].view(p.shape)
-            p.grad = self.gradient[at:at + p.numel()].view(p.shape)
+            view = self.weights[at:at + p.numel()].view(p.shape)
+            view.copy_(p.detach())
+            p.data = view
             at += p.numel()
-        at = 0
-        for module, name, value in buffers:
-            setattr(module, name, self.buffers[at:at + value.numel()].view(value.shape))
-            at += value.numel()
 
 
 class Training:
@@ -77,59 +69,22 @@ class Training:
         self.data = data.SETS[s["data"]](self.device, torch.bfloat16 if self.is_half else torch.float32, s["limit"])
         width = {} if s["width"] is None else {"width": s["width"]}
         self.flat = Flat(nets.MODELS[s["model"]](self.data.outputs, **width), self.device)
-        self.workers = Workers(self.flat.model, s["workers"], s["recipe"], seed=s["seed"], rules=s["rules"], exchange=s["exchange"])
+        self.workers = Workers(self.flat.model, s["workers"], s["recipe"], seed=s["seed"], rules=s["rules"], exchange=s["exchange"],
+                               codec=os.environ.get("TG_CODEC"))
+        self.passes = Passes(self.workers, self.flat.model, self._loss_of)
         self.has_momentum = not self.workers.recipe.startswith("momentum")
         rows = s["workers"] if s["local_steps"] > 1 else 1
         self.velocity = torch.zeros(rows, self.flat.weights.numel(), device=self.device)
-        self.buffers = self.flat.buffers.repeat(s["workers"], 1)
-        self.average = torch.zeros_like(self.flat.weights)
         self.steps = self.data.steps(s["batch"], s["workers"])
         self.curve, self.counts, self.seconds = [], {}, 0.0
-        self.graph = self.x = None
+        self.flat.model.train()
 
     # ---- a step --------------------------------------------------------------------------------------------------------
 
-    def _forward(self, x, y):
+    def _loss_of(self, x, y):
         # The cache of casts would outlive a replay of the graph.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half, cache_enabled=False):
             return F.cross_entropy(self.flat.model(x).float(), y)
-
-    def _pass(self):
-        self.flat.gradient.zero_()
-        loss = self._forward(self.x, self.y)
-        loss.backward()
-        self.loss += loss.detach()
-
-    def _prepare(self, x, y):
-        """Memory for a batch and, on a GPU, one graph of forward and backward that is replayed for every worker."""
-        self.x, self.y = torch.empty_like(x), y.clone()
-        self.x.copy_(x)
-        self.loss = torch.zeros((), device=self.device)
-        self.flat.model.train()
-        if self.is_gpu:
-            kept = self.flat.buffers.clone()
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    self._pass()
-            torch.cuda.current_stream().wait_stream(side)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._pass()
-            self.flat.buffers.copy_(kept)
-            self.loss.zero_()
-
-    def _backward(self, worker, x, y):
-        """The gradient of a worker's batch, in flat.gradient."""
-        self.flat.buffers.copy_(self.buffers[worker])
-        self.x.copy_(x)
-        self.y.copy_(y)
-        if self.graph is not None:
-            self.graph.replay()
-        else:
-            self._pass()
-        self.buffers[worker].copy_(self.flat.buffers)
 
     def rate(self, step):
         s = self.set
@@ -154,21 +109,23 @@ class Training:
         count = min(self.set["local_steps"], self.steps - step % self.steps)
         at = step % self.steps
         if self.set["local_steps"] == 1:
-            for worker in range(self.set["workers"]):
-                self._backward(worker, inputs[at, worker], targets[at, worker])
-                self.workers.collect(worker, self.flat.gradient)
-            self.workers.reduce(self.average)
-            self._update(self.average, self.velocity[0], self.rate(step))
+            self.passes(list(zip(inputs[at], targets[at])))
+            average = self.workers.gradient(0)
+            self.workers.reduce(average)
+            self._update(average, self.velocity[0], self.rate(step))
             return 1
         start = self.flat.weights.clone()
         for worker in range(self.set["workers"]):
             self.flat.weights.copy_(start)
+            own = self.workers.gradient(worker)
             for i in range(count):
-                self._backward(worker, inputs[at + i, worker], targets[at + i, worker])
-                self._update(self.flat.gradient, self.velocity[worker], self.rate(step + i))
-            self.workers.collect(worker, start - self.flat.weights)
-        self.workers.reduce(self.average)
-        torch.sub(start, self.average, out=self.flat.weights)
+                self.passes.run(worker, (inputs[at + i, worker], targets[at + i, worker]))
+                self._update(own, self.velocity[worker], self.rate(step + i))
+            torch.sub(start, self.flat.weights, out=own)
+            self.workers.collect(worker, own)
+        average = self.workers.gradient(0)
+        self.workers.reduce(average)
+        torch.sub(start, average, out=self.flat.weights)
         return count
 
     # ---- epochs --------------------------------------------------------------------------------------------------------
@@ -176,29 +133,25 @@ class Training:
     @torch.no_grad()
     def test(self):
         """Loss and accuracy on the test part, with the workers' statistics averaged."""
-        self.flat.buffers.copy_(self.buffers.mean(0))
-        self.flat.model.eval()
         loss = right = count = 0
-        for x, y in self.data.test():
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
-                out = self.flat.model(x).float()
-            loss += F.cross_entropy(out, y, reduction="sum")
-            right += (out.argmax(1) == y).sum()
-            count += y.numel()
-        self.flat.model.train()
+        with self.passes.evaluating():
+            for x, y in self.data.test():
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
+                    out = self.flat.model(x).float()
+                loss += F.cross_entropy(out, y, reduction="sum")
+                right += (out.argmax(1) == y).sum()
+                count += y.numel()
         return float(loss) / count, float(right) / count
 
     def epoch(self, epoch):
         begin = time.monotonic()
         s = self.set
         inputs, targets = self.data.epoch(s["seed"], epoch, s["batch"], s["workers"])
-        if self.x is None:
-            self._prepare(inputs[0, 0], targets[0, 0])
-        self.loss.zero_()
+        self.passes.losses.zero_()
         step = 0
         while step < self.steps:
             step += self._step(inputs, targets, epoch * self.steps + step)
-        loss = float(self.loss) / (self.steps * s["workers"])
+        loss = float(self.passes.losses.sum()) / (self.steps * s["workers"])
         test_loss, accuracy = self.test()
         self.seconds += time.monotonic() - begin
         stats = self.workers.stats()
@@ -238,7 +191,7 @@ class Training:
     def save(self, path):
         stats = self.workers.stats()
         names = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes", "seconds", "exposed")
-        state = {"settings": self.set, "weights": self.flat.weights, "velocity": self.velocity, "buffers": self.buffers,
+        state = {"settings": self.set, "weights": self.flat.weights, "velocity": self.velocity, "buffers": self.passes.state_dict(),
                  "workers": self.workers.state_dict(), "curve": self.curve, "seconds": self.seconds,
                  "counts": {name: stats[name] + self.counts.get(name, 0) for name in names}}
         torch.save(state, path.with_suffix(".new"))
@@ -248,8 +201,9 @@ class Training:
         state = torch.load(path, map_location=self.device)
         if state["settings"] != self.set:
             raise SystemExit(f"{path} is of a training with other settings")
-        for name in ("weights", "buffers", "velocity"):
-            (self.flat.weights if name == "weights" else getattr(self, name)).copy_(state[name])
+        self.flat.weights.copy_(state["weights"])
+        self.velocity.copy_(state["velocity"])
+        self.passes.load_state_dict(state["buffers"])
         kept = state["workers"]
         kept["states"] = [part.cpu() for part in kept["states"]]
         self.workers.load_state_dict(kept)

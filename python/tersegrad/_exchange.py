@@ -13,6 +13,10 @@ from ._library import Error, Link, Meter, Span, TensorSpec, Traffic, call, canon
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 
 
+def _free(handle: ctypes.c_void_p, device: object) -> None:
+    lib.tg_exchange_free(handle)
+
+
 class Exchange:
     """The exchange of these tensors on one rank; options as in make_options."""
 
@@ -27,7 +31,8 @@ class Exchange:
              world, make_options(**options))
         self.handle = handle
         # Not at exit, when others may still use it: the system takes the memory back by itself.
-        weakref.finalize(self, lib.tg_exchange_free, handle).atexit = False
+        # A device outlives its exchanges.
+        weakref.finalize(self, _free, handle, options.get("device")).atexit = False
 
     @property
     def group_n(self) -> int:
@@ -69,6 +74,15 @@ class Exchange:
         out = Traffic()
         call("tg_exchange_traffic", ctypes.byref(out), self.handle, tensor)
         return {"bytes": out.len, "entries": out.entries}
+
+    def frame_bytes(self) -> int:
+        """The bytes of all tensors together in the last step."""
+        out, traffic = Traffic(), lib.tg_exchange_traffic
+        total = 0
+        for t in range(len(self.tensors)):
+            traffic(out, self.handle, t, None)
+            total += out.len
+        return total
 
     def residual_to(self, address: int, tensor: int) -> None:
         """Writes the residual of a tensor, as fp32, to an address."""

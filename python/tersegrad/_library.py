@@ -2,11 +2,14 @@
 
 One table of prototypes is all there is to keep in step with the header. Functions that can fail take, last, a
 `tg_detail *`; `call` passes one and turns what comes back into `Error`.
+
+The library is in the package. TG_LIBRARY, in the environment, names another one, for tests.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -73,7 +76,12 @@ class Options(Structure):
     _fields_ = [("size", c_size_t), ("allocator", c_void_p), ("rules", POINTER(Rule)), ("rule_n", c_size_t),
                 ("seed", c_uint64), ("dense_below", c_uint64), ("has_seed", c_uint32), ("threads", c_uint32),
                 ("nonfinite", c_int), ("rank", c_uint32), ("describe", c_uint32), ("exchange", c_char_p),
-                ("verify_every", c_uint64), ("group_len", c_uint64), ("group_of", POINTER(c_uint32)), ("host_size", c_uint32)]
+                ("verify_every", c_uint64), ("group_len", c_uint64), ("group_of", POINTER(c_uint32)), ("host_size", c_uint32),
+                ("device", c_void_p)]
+
+
+class Outcome(Structure):
+    _fields_ = [("status", c_int), ("why", Detail)]
 
 
 class Traffic(Structure):
@@ -134,6 +142,8 @@ _CHECKED: Dict[str, Any] = {
     "tg_reducer_begin": [_reducer, c_uint64, _grads],
     "tg_reducer_ready_all": [_reducer, POINTER(c_size_t), c_size_t],
     "tg_reducer_wait": [_reducer],
+    "tg_lockstep_begin": [_exchange, c_uint64, _grads, c_uint32],
+    "tg_lockstep_end": [POINTER(Outcome), POINTER(_exchange), c_uint32, c_void_p],
 }
 
 # The others: what they return, what they take.
@@ -152,7 +162,18 @@ _PLAIN: Dict[str, Any] = {
     "tg_reducer_free": (None, [_reducer]),
 }
 
-lib = ctypes.CDLL(str(pathlib.Path(__file__).with_name("libtersegrad.so")))
+# Those of cuda.h, which a library without the executor for GPUs does not have.
+_CUDA_CHECKED: Dict[str, Any] = {
+    "tg_cuda_open": [POINTER(c_void_p), c_int, c_void_p],
+    "tg_cuda_link_new": [POINTER(POINTER(Link)), c_void_p, POINTER(Link), c_uint32],
+}
+_CUDA_PLAIN: Dict[str, Any] = {"tg_cuda_close": (None, [c_void_p]), "tg_cuda_link_free": (None, [POINTER(Link)])}
+
+lib = ctypes.CDLL(os.environ.get("TG_LIBRARY") or str(pathlib.Path(__file__).with_name("libtersegrad.so")))
+has_cuda = hasattr(lib, "tg_cuda_open")
+if has_cuda:
+    _CHECKED.update(_CUDA_CHECKED)
+    _PLAIN.update(_CUDA_PLAIN)
 for _name, _arguments in _CHECKED.items():
     getattr(lib, _name).restype = c_int
     getattr(lib, _name).argtypes = [*_arguments, POINTER(Detail)]
@@ -187,8 +208,8 @@ def make_tensors(tensors: Sequence[TensorSpec]) -> Any:
 
 def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, dense_below: int = 0, threads: int = 1,
                  nonfinite: str = "error", exchange: Optional[str] = None, verify_every: int = 0, rank: int = 0,
-                 describe: bool = False, group_len: int = 0, host_size: int = 0) -> Options:
-    """tg_options."""
+                 describe: bool = False, group_len: int = 0, host_size: int = 0, device: Any = None) -> Options:
+    """tg_options. `device` is a Device of _torch_device.py."""
     if nonfinite not in NONFINITE:
         raise Error(f"nonfinite is {nonfinite!r}; it is one of {', '.join(NONFINITE)}")
     pairs = list(rules.items() if isinstance(rules, Mapping) else rules or ())
@@ -196,7 +217,7 @@ def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, d
     return Options(size=ctypes.sizeof(Options), rules=own, rule_n=len(pairs), seed=seed or 0, has_seed=seed is not None,
                    dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
                    describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every,
-                   group_len=group_len, host_size=host_size)
+                   group_len=group_len, host_size=host_size, device=None if device is None else device.handle)
 
 
 def pointers(addresses: Sequence[int]) -> Any:

@@ -158,9 +158,13 @@ class Steps:
             self._link.agree(sentence(error))
             raise
         self._link.agree(None)
-        made.handshake(self._link.struct, {"recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
+        made.handshake(self._link.struct, {**self._more_facts(), "recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
                                            "nonfinite": self._options["nonfinite"]})
         self._exchange, self._loaded = made, None
+
+    def _more_facts(self) -> Dict[str, object]:
+        """What a subclass has ranks compare besides, when the exchange is made."""
+        return {}
 
     def _find_hosts(self, options: List[str], names: List[str]) -> None:
         """By what all ranks have said."""

@@ -33,6 +33,8 @@ import torch.distributed
 from ._exchange import close_flights, numbers
 from ._library import Error, pointers
 from ._torch_link import TorchLink, waiters
+from ._torch_local import LocalSteps
+from ._torch_passes import Passes
 from ._torch_reducer import Reducer
 from ._torch_steps import Gradients, Steps, sentence
 from .workers import Workers
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 else:  # not in a PyTorch that was built without torch.distributed, of which State tells
     GradBucket = getattr(torch.distributed, "GradBucket", object)
 
-__all__ = ["Reducer", "State", "Workers", "hook"]
+__all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook"]
 
 _Future = torch.futures.Future
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]

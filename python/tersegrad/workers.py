@@ -11,35 +11,30 @@
         workers.reduce()                            # every .grad becomes the average over the workers
         optimizer.step()
 
-Every worker has an exchange of its own with its own residuals. The exchanges talk over the library's threads link, one
-thread per worker, so that bytes and averages are those of N processes. Gradients on a GPU travel through pinned host
-memory; the codec runs on the CPU, and encoding one worker overlaps with the backward pass of the next. Since all workers
+Every worker has an exchange of its own with its own residuals, so that bytes and averages are those of N processes
+(_workers_engines.py drives them). Encoding one worker overlaps with the backward pass of the next. Since all workers
 share one set of weights, buffers such as batch-norm statistics are shared too unless the caller swaps them.
 """
 
-import ctypes
-import queue
-import threading
 import time
-import weakref
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ._exchange import Exchange
-from ._library import Detail, Error, Link, Rules, TensorSpec, canonical, call, lib
+from ._library import Error, Rules, TensorSpec, canonical, has_cuda, pointers
+from ._torch_device import Device
 from ._torch_model import describe, describe_list, dtype_name
+from ._workers_engines import Frames, Lockstep, Threads
 
 _FORMAT = "tersegrad.Workers 1"
 _COUNTS = ("steps", "logical", "dense", "payload", "header", "received")
+_CODECS = (None, "host", "device")
 
-lib.tg_threads_new.restype = ctypes.c_int
-lib.tg_threads_new.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p,
-                               ctypes.POINTER(Detail)]
-lib.tg_threads_link.restype = ctypes.POINTER(Link)
-lib.tg_threads_link.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
-lib.tg_threads_free.restype = None
-lib.tg_threads_free.argtypes = [ctypes.c_void_p]
+
+def _strides(parameter: torch.Tensor) -> Tuple[int, ...]:
+    """How its gradients lie in memory: as the parameter does, which may be channels_last, and without gaps."""
+    return torch.empty_like(parameter, device="meta").stride()
 
 
 class Workers:
@@ -52,41 +47,41 @@ class Workers:
     dense_below    tensors of fewer elements travel uncompressed
     nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"
     exchange       who sends what to whom; chosen by recipe and n if it is not given
-    threads        threads that each worker encodes and decodes with
+    threads        threads that each worker encodes and decodes with, on the host
     verify_every   steps between comparisons of the averages of all workers; 0: never
-    timeout        seconds after which a worker that does not take part fails the step
+    timeout        seconds after which a worker that does not take part fails the step, on the host
+    codec          where gradients are encoded: "host" or "device". If it is not given, on the device of the model if that is a GPU
+                   and the recipe has kernels, else on the host. `workers.codec` says which; the bits are the same
     """
 
     def __init__(self, model: Union[torch.nn.Module, Sequence[torch.nn.Parameter]], n: int, recipe: str, *,
                  seed: Optional[int] = None, rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: str = "error",
-                 exchange: Optional[str] = None, threads: int = 1, verify_every: int = 0, timeout: float = 600) -> None:
+                 exchange: Optional[str] = None, threads: int = 1, verify_every: int = 0, timeout: float = 600,
+                 codec: Optional[str] = None) -> None:
         if n < 1:
             raise Error(f"there are {n} workers; at least one is needed")
+        if codec not in _CODECS:
+            raise Error(f"codec is {codec!r}; it is 'host', 'device' or not given")
         described = describe(model) if isinstance(model, torch.nn.Module) else describe_list(list(model))
         self._parameters = [parameter for parameter in described if parameter.requires_grad]
         if not self._parameters:
             raise Error("the model has no parameter that requires a gradient")
+        self.device = self._parameters[0].device
+        if any(p.device != self.device for p in self._parameters):
+            raise Error("the parameters are on several devices; Workers needs them on one")
         self.n, self.recipe, self.step = n, canonical(recipe), 0
         self._options: Dict[str, Any] = {"seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite, "exchange": exchange,
-                         "threads": threads, "verify_every": verify_every}
+                         "threads": threads, "verify_every": verify_every, "device": None}
         self._tensors = [TensorSpec(described[p][0], tuple(p.shape), described[p][1], self._dtype(described[p][0], p))
                          for p in self._parameters]
-        self._exchanges = self._make()
+        self._exchanges = self._make(codec)
+        self.codec = "host" if self._options["device"] is None else "device"
         self._lay_out()
-        self._hub = ctypes.c_void_p()
-        call("tg_threads_new", ctypes.byref(self._hub), n, int(timeout * 1000), None)
-        self._links = [lib.tg_threads_link(self._hub, worker) for worker in range(n)]
+        self._engine: Union[Lockstep, Threads] = (Threads(n, timeout) if self._options["device"] is None else
+                                                  Lockstep(n, self._options["device"]))
         self._collected = [False] * n
-        self._errors: List[Optional[BaseException]] = [None] * n
-        self._arrivals = [0.0] * n  # when a worker's gradients were in host memory
-        self._frame_bytes, self._seconds, self._exposed = 0, 0.0, 0.0
-        self._jobs: List["queue.SimpleQueue[Any]"] = [queue.SimpleQueue() for _ in range(n)]
-        self._done: "queue.SimpleQueue[Tuple[int, Optional[BaseException]]]" = queue.SimpleQueue()
-        own = [threading.Thread(target=_serve, args=(jobs, self._done), name=f"tersegrad worker {worker}", daemon=True)
-                   for worker, jobs in enumerate(self._jobs)]
-        for thread in own:
-            thread.start()
-        weakref.finalize(self, _close, self._jobs, own, self._hub).atexit = False
+        self._frames = Frames()
+        self._seconds, self._exposed = 0.0, 0.0
 
     @staticmethod
     def _dtype(name: str, parameter: torch.Tensor) -> str:
@@ -95,14 +90,25 @@ class Workers:
             raise Error(f"parameter {name!r} is of {parameter.dtype}; float32, float16 and bfloat16 can be exchanged")
         return dtype
 
-    def _make(self) -> List[Exchange]:
-        return [Exchange(self.recipe, self._tensors, worker, self.n, self._options) for worker in range(self.n)]
+    def _make(self, codec: Optional[str]) -> List[Exchange]:
+        """The exchanges of all workers, with the device or without it."""
+        if codec == "device" or (codec is None and self.device.type == "cuda" and has_cuda):
+            device = Device(self.device)
+            try:
+                exchanges = self._make_with(device)
+                self._options["device"] = device
+                return exchanges
+            except Error as error:
+                if codec == "device" or error.code != "RECIPE":
+                    raise
+        return self._make_with(None)
+
+    def _make_with(self, device: Optional[Device]) -> List[Exchange]:
+        options = dict(self._options, device=device)
+        return [Exchange(self.recipe, self._tensors, worker, self.n, options) for worker in range(self.n)]
 
     def _lay_out(self) -> None:
-        """One buffer per worker that holds all gradients, tensor after tensor, in host memory and on the device."""
-        self.device = self._parameters[0].device
-        if any(p.device != self.device for p in self._parameters):
-            raise Error("the parameters are on several devices; Workers needs them on one")
+        """One buffer per worker that holds all gradients, tensor after tensor, where the model is; and where they are encoded."""
         offsets: List[int] = []
         end = 0
         for p in self._parameters:
@@ -110,66 +116,83 @@ class Workers:
             offsets.append(end)
             end += p.numel() * p.element_size()
         self._is_flat = all(p.dtype == torch.float32 for p in self._parameters)
-        on_gpu = self.device.type == "cuda"
-        self._host = [torch.empty(end, dtype=torch.uint8, pin_memory=on_gpu) for _ in range(self.n)]
-        self._staged = [torch.empty(end, dtype=torch.uint8, device=self.device) for _ in range(self.n)] if on_gpu else self._host
-        self._average = torch.empty(end, dtype=torch.uint8, device=self.device) if on_gpu else self._host[0]
-        self._stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
+        through_host = self.device.type == "cuda" and self.codec == "host"
+        self._staged = [torch.empty(end, dtype=torch.uint8, device=self.device) for _ in range(self.n)]
+        self._encoded = [torch.empty(end, dtype=torch.uint8, pin_memory=True) for _ in range(self.n)] if through_host else self._staged
+        self._average = torch.empty(end, dtype=torch.uint8, device=self.device) if through_host else self._staged[0]
+        self._stream = torch.cuda.Stream(self.device) if through_host else None  # type: ignore[no-untyped-call]
 
         def views(buffer: torch.Tensor) -> List[torch.Tensor]:
-            return [buffer[o:o + p.numel() * p.element_size()].view(p.dtype).view(p.shape)
+            return [buffer[o:o + p.numel() * p.element_size()].view(p.dtype).as_strided(p.shape, _strides(p))
                     for o, p in zip(offsets, self._parameters)]
         self._staged_views = [views(buffer) for buffer in self._staged]
         self._average_views = views(self._average)
-        self._addresses = [[buffer.data_ptr() + o for o in offsets] for buffer in self._host]
+        self._addresses = [pointers([buffer.data_ptr() + o for o in offsets]) for buffer in self._encoded]
 
     # ---- a step --------------------------------------------------------------------------------------------------------
+
+    def gradient(self, worker: int) -> torch.Tensor:
+        """The memory that a worker's gradients are encoded from, or copied from to be encoded: all of them, laid end to end in the order of
+        the parameters, each as its parameter lies in memory, in float32. What is written there, and then given to collect(worker, workers.gradient(worker)), is not
+        copied before. Its contents are lost with reduce()."""
+        self._check_worker(worker)
+        if not self._is_flat:
+            raise Error("flat gradients need a model whose parameters are all of float32")
+        return self._staged[worker].view(torch.float32)
+
+    def _check_worker(self, worker: int) -> None:
+        if not 0 <= worker < self.n:
+            raise Error(f"there is no worker {worker}; there are {self.n}, from 0 on")
 
     @torch.no_grad()
     def collect(self, worker: int, flat: Optional[torch.Tensor] = None) -> None:
         """Takes the gradients of one worker and starts to encode them. They are copied: .grad may be cleared or written
-        anew at once. A parameter without a gradient counts as zeros. `flat`, a float32 tensor of all gradients laid end to
-        end in the order of the parameters, is taken in place of .grad where it is given."""
-        if not 0 <= worker < self.n:
-            raise Error(f"there is no worker {worker}; there are {self.n}, from 0 on")
+        anew at once. A parameter without a gradient counts as zeros. `flat`, a float32 tensor of all gradients as gradient()
+        lays them out, is taken in place of .grad where it is given."""
+        self._check_worker(worker)
         if self._collected[worker]:
             raise Error(f"the gradients of worker {worker} were collected already; reduce() ends the step")
         if flat is not None:
             self._check_flat(flat)
-            self._staged[worker].view(torch.float32).copy_(flat.reshape(-1))
+            if flat.data_ptr() != self._staged[worker].data_ptr():
+                self._staged[worker].view(torch.float32).copy_(flat.reshape(-1))
         else:
-            for view, parameter, tensor in zip(self._staged_views[worker], self._parameters, self._tensors):
-                if parameter.grad is None:
-                    view.zero_()
-                elif parameter.grad.layout != torch.strided:
-                    raise Error(f"gradient {tensor[0]!r} is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
-                else:
-                    view.copy_(parameter.grad)
-        arrived = self._to_host(worker) if self._stream is not None else None
-        self._collected[worker] = True
-        exchange, link, step, addresses = self._exchanges[worker], self._links[worker], self.step, self._addresses[worker]
-        arrivals = self._arrivals
+            self._copy_gradients(worker)
+        self._begin(worker)
 
-        def job() -> None:
-            if arrived is not None:
-                arrived.synchronize()
-            arrivals[worker] = time.monotonic()
-            exchange.reduce(link, step, addresses)
-        self._jobs[worker].put((worker, job))
+    def _begin(self, worker: int) -> None:
+        """Starts to encode a worker's gradients, which are where they belong."""
+        self._collected[worker] = True
+        before = self._frames.settle if worker == 0 else None
+        arrived = None if self._stream is None else self._to_host(worker)
+        self._engine.begin(worker, self._exchanges[worker], self.step, self._addresses[worker], arrived, before)
+
+    def _copy_gradients(self, worker: int) -> None:
+        for view, parameter, tensor in zip(self._staged_views[worker], self._parameters, self._tensors):
+            if parameter.grad is None:
+                view.zero_()
+            elif parameter.grad.layout != torch.strided:
+                raise Error(f"gradient {tensor[0]!r} is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
+            elif parameter.grad.device != self.device:
+                raise Error(f"gradient {tensor[0]!r} is on {parameter.grad.device}, and the model was on {self.device} when Workers was made")
+            elif parameter.grad.data_ptr() != view.data_ptr():
+                view.copy_(parameter.grad)
 
     def _check_flat(self, flat: torch.Tensor) -> None:
         if not self._is_flat:
             raise Error("flat gradients need a model whose parameters are all of float32")
-        if flat.dtype != torch.float32 or flat.numel() * 4 != self._host[0].numel():
+        if flat.dtype != torch.float32 or flat.numel() * 4 != self._staged[0].numel():
             raise Error(f"the flat gradient has {flat.numel()} elements of {flat.dtype}; it must have "
-                        f"{self._host[0].numel() // 4} of torch.float32")
+                        f"{self._staged[0].numel() // 4} of torch.float32")
+        if flat.device != self.device:
+            raise Error(f"the flat gradient is on {flat.device}, and the model is on {self.device}")
 
     def _to_host(self, worker: int) -> torch.cuda.Event:
         """Copies a worker's gradients to pinned memory in a stream of its own; the event that tells when they are there."""
         assert self._stream is not None
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._stream):
-            self._host[worker].copy_(self._staged[worker], non_blocking=True)
+            self._encoded[worker].copy_(self._staged[worker], non_blocking=True)
             # Blocking: the wait sleeps instead of spinning, which would take cores from encoders.
             arrived = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             arrived.record(self._stream)
@@ -185,27 +208,26 @@ class Workers:
         if out is not None:
             self._check_flat(out)
         begin = time.monotonic()
-        for _ in range(self.n):
-            worker, error = self._done.get()
-            self._errors[worker] = error
-        self._exposed += time.monotonic() - max(self._arrivals)
+        failed, exposed = self._engine.end(self._exchanges)
+        self._exposed += exposed
         self._collected = [False] * self.n
-        failed = [error for error in self._errors if error is not None]
         if failed:
             # A worker whose own gradients are at fault says so; the others say that it failed.
             raise next((error for error in failed if getattr(error, "code", None) not in ("PEER", "LINK")), failed[0])
         if self._stream is not None:
-            self._average.copy_(self._host[0], non_blocking=True)
+            self._average.copy_(self._encoded[0], non_blocking=True)
         if out is not None:
-            out.view(-1).copy_(self._average.view(torch.float32))
+            if out.data_ptr() != self._average.data_ptr():
+                out.view(-1).copy_(self._average.view(torch.float32))
         else:
             for view, parameter in zip(self._average_views, self._parameters):
                 if parameter.grad is None:
                     parameter.grad = torch.empty_like(parameter)
-                parameter.grad.copy_(view)
+                if parameter.grad.data_ptr() != view.data_ptr():
+                    parameter.grad.copy_(view)
         self.step += 1
         self._seconds += time.monotonic() - begin
-        self._frame_bytes += sum(self._exchanges[0].traffic(t)["bytes"] for t in range(len(self._tensors)))
+        self._frames.note(self._exchanges[0])
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
@@ -218,19 +240,21 @@ class Workers:
         uncompressed all-reduce to what was sent, `frame_bytes` that worker 0 encoded its gradients in (each once, however
         many workers they went to), `seconds` in which reduce() waited, for a GPU's backward passes too, and `exposed`, the
         part of the exchange that no backward pass hides: seconds from when the last worker's gradients were in host memory
-        until all workers had the average."""
+        until all workers had the average. With the codec on a GPU that is measured there, from the last gradient to the average."""
+        self._frames.settle()
+        self._exposed += self._engine.open_exposed()
         totals = [self.meter(worker)[1] for worker in range(self.n)]
         out: Dict[str, Any] = {name: sum(total[name] for total in totals) / self.n for name in _COUNTS}
         out["sent"] = out["payload"] + out["header"]
         out["ratio"] = out["dense"] / out["sent"] if out["sent"] else 1.0
-        return dict(out, exchange=self._exchanges[0].name, frame_bytes=self._frame_bytes, seconds=self._seconds,
+        return dict(out, exchange=self._exchanges[0].name, codec=self.codec, frame_bytes=self._frames.total, seconds=self._seconds,
                     exposed=self._exposed)
 
     def residual(self, worker: int) -> Dict[str, torch.Tensor]:
         """The error-feedback residual of a worker: {name: fp32 tensor in host memory}."""
         out = {}
-        for t, (name, shape, _, _) in enumerate(self._tensors):
-            out[name] = torch.zeros(shape, dtype=torch.float32)
+        for t, ((name, shape, _, _), parameter) in enumerate(zip(self._tensors, self._parameters)):
+            out[name] = torch.empty_strided(shape, _strides(parameter), dtype=torch.float32)
             self._exchanges[worker].residual_to(out[name].data_ptr(), t)
         return out
 
@@ -256,35 +280,7 @@ class Workers:
         if [(name, tuple(shape)) for name, shape in state["tensors"]] != [t[:2] for t in self._tensors]:
             raise Error("the state is of another model", "MISMATCH")
         states = [bytes(part.numpy()) for part in state["states"]]
-        fresh = self._make()
+        fresh = self._make_with(self._options["device"])
         for worker, exchange in enumerate(fresh):
             exchange.load([states[worker]] if state["n"] == self.n else states)
         self._exchanges, self.step = fresh, state["step"]
-
-
-def _serve(jobs: "queue.SimpleQueue[Optional[Tuple[int, Callable[[], None]]]]",
-           done: "queue.SimpleQueue[Tuple[int, Optional[BaseException]]]") -> None:
-    """A worker's thread: runs its steps until it is given None."""
-    while True:
-        order = jobs.get()
-        if order is None:
-            return
-        worker, job = order
-        try:
-            job()
-            error: Optional[BaseException] = None
-        except BaseException as raised:  # reduce() raises it; it would wait for ever if it were lost here
-            error = raised
-        del job, order
-        done.put((worker, error))
-
-
-def _close(jobs: "List[queue.SimpleQueue[Any]]", threads: List[threading.Thread], hub: ctypes.c_void_p) -> None:
-    """Ends the threads before the link that they use. A worker left waiting for others in a step is told to stop."""
-    link = lib.tg_threads_link(hub, 0)
-    link.contents.abort(link, b"Workers was deleted in the middle of a step")
-    for each in jobs:
-        each.put(None)
-    for thread in threads:
-        thread.join()
-    lib.tg_threads_free(hub)

@@ -91,7 +91,6 @@ class Trainings(unittest.TestCase):
         model = nets.ResNet18(10, width=4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
         inputs, targets = t.data.epoch(0, 0, 8, 1)
-        t._prepare(inputs[0, 0], targets[0, 0])
         for step in range(4):
             t._step(inputs, targets, step)
             optimizer.param_groups[0]["lr"] = t.rate(step)
@@ -104,12 +103,10 @@ class Trainings(unittest.TestCase):
     def test_local_steps_without_compression_are_averaged_weights(self):
         t = training.Training(dict(TINY, recipe="dense", local_steps=2))
         inputs, targets = t.data.epoch(0, 0, 8, 2)
-        t._prepare(inputs[0, 0], targets[0, 0])
         start = t.flat.weights.clone()
         ends = []
         for worker in range(2):
             alone = training.Training(dict(TINY, workers=1, recipe="dense"))
-            alone._prepare(inputs[0, 0], targets[0, 0])
             alone.steps = t.steps
             for step in range(2):
                 alone._step(inputs[:, worker:worker + 1], targets[:, worker:worker + 1], step)

@@ -122,7 +122,7 @@ class Averages(unittest.TestCase):
             workers.reduce()
         totals = [workers.meter(worker)[1] for worker in range(4)]
         for worker, total in enumerate(totals):
-            self.assertEqual(total["payload"] + total["header"], workers._links[worker].contents.sent_len)
+            self.assertEqual(total["payload"] + total["header"], workers._engine.links[worker].contents.sent_len)
         self.assertEqual(workers.stats()["sent"], sum(t["payload"] + t["header"] for t in totals) / 4)
         self.assertEqual(workers.stats()["steps"], 3)
         self.assertGreater(workers.stats()["ratio"], 1.5)

@@ -10,9 +10,10 @@ import torch.distributed as dist
 import bad_jobs
 import chaos
 import jobs
+import local_jobs
 
 warnings.filterwarnings("ignore")
-JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos)}
+JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos), **vars(local_jobs)}
 
 
 def main():
