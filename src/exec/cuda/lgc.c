@@ -186,11 +186,12 @@ static tg_status open_lead(tg_gpu_lgc_run *r, tg_detail *why)
     for (size_t t = 0; t < l->layout->tensor_n; t++) {
         const tg_lgc_tensor *tensor = &l->tensors[t];
         if (tensor->role != TG_LGC_WHOLE && tensor->n > 0) {
-            segments[n++] = (tg_gpu_lgc_segment){.values = r->all.u + tensor->at,
-                                                 .n = tensor->n,
-                                                 .k = tensor->k,
-                                                 .entry_at = entries,
-                                                 .base = tensor->sparse_at};
+            segments[n] = (tg_gpu_lgc_segment){.values = r->all.u + tensor->at,
+                                               .n = tensor->n,
+                                               .k = tensor->k,
+                                               .entry_at = entries,
+                                               .base = tensor->sparse_at};
+            n++;
         }
         entries += tensor->k;
     }
