@@ -82,7 +82,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
         {"group-size", "BYTES", COUNT(group_size, 0, any),
          .help = "bytes of gradients that are encoded and sent together, last layers first, while the backward pass\n"
                  "goes on; 0: all after it. Tensors are not divided, and the first groups are smaller. The bits of\n"
-                 "the result do not depend on it"},
+                 "the result do not depend on it. With local steps there are no groups unless this is given"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),
