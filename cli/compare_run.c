@@ -264,11 +264,26 @@ int cli_run_aims(const cli_args *args)
     return args->link.bits > 0 || cli_args_has(args, CLI_FLAG_TARGET);
 }
 
+static int is_sound(const cli_run *r)
+{
+    return r->failed[0] == '\0' && r->diverged == 0;
+}
+
+int cli_run_is_on_frontier(const cli_run *runs, size_t n, const cli_run *r)
+{
+    int is_beaten = 0;
+    for (size_t i = 0; i < n; i++) {
+        const cli_run *o = &runs[i];
+        is_beaten |= is_sound(o) && ((o->accuracy >= r->accuracy && o->wire_bytes < r->wire_bytes) ||
+                                     (o->accuracy > r->accuracy && o->wire_bytes <= r->wire_bytes));
+    }
+    return is_sound(r) && !is_beaten;
+}
+
 static const cli_run *find_sound(const cli_run *runs, size_t n, const char *recipe)
 {
     for (size_t i = 0; i < n; i++) {
-        if (runs[i].failed[0] == '\0' && runs[i].diverged == 0 &&
-            (recipe == NULL || strcmp(runs[i].recipe, recipe) == 0)) {
+        if (is_sound(&runs[i]) && (recipe == NULL || strcmp(runs[i].recipe, recipe) == 0)) {
             return &runs[i];
         }
     }
