@@ -1,7 +1,7 @@
 """Data of the studies, on the device that trains: folders under TG_DATA as docs/results.md names them.
 
 A set has `outputs`, `steps(batch, workers)` in an epoch, `epoch(...)`, which returns inputs and targets of a whole epoch in
-the order of training, and `test(batch)`, which yields batches. All that is random depends on seed and epoch alone, so a
+the order of training, `loss(out, y)`, and `test(batch)`, which yields batches. All that is random depends on seed and epoch alone, so a
 training that was stopped continues with the same batches.
 """
 
@@ -10,6 +10,7 @@ import pathlib
 
 import numpy
 import torch
+from torch.nn import functional as F
 
 
 def folder(name):
@@ -23,14 +24,46 @@ def generator(device, seed, epoch):
     return torch.Generator(device).manual_seed(1_000_003 * seed + epoch)
 
 
-class Cifar10:
+class Score:
+    """Loss and accuracy, or mean intersection over union, over batches. Targets of -100 do not count."""
+
+    def __init__(self, classes, device):
+        self.classes, self.loss = classes, torch.zeros((), device=device)
+        self.pairs = torch.zeros(classes * classes, dtype=torch.long, device=device)  # target and answer
+
+    def add(self, out, y):
+        self.loss += F.cross_entropy(out, y, reduction="sum")
+        pairs = (y * self.classes + out.argmax(1))[y >= 0]
+        self.pairs += torch.bincount(pairs, minlength=len(self.pairs))
+
+    def result(self, measure):
+        """Mean loss, and the measure."""
+        pairs = self.pairs.view(self.classes, self.classes).double()
+        right, count = pairs.diagonal(), float(pairs.sum())
+        if measure == "accuracy":
+            return float(self.loss) / count, float(right.sum()) / count
+        union = pairs.sum(0) + pairs.sum(1) - right
+        return float(self.loss) / count, float((right / union.clamp(min=1))[union > 0].mean())
+
+
+class Set:
+    """What most sets have in common."""
+
+    measure = "accuracy"
+
+    @staticmethod
+    def loss(out, y):
+        return F.cross_entropy(out, y)
+
+
+class Cifar10(Set):
     """Images in the binary format; random crops with a border of 4 and flips."""
 
     MEAN, DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
-    outputs, measure = 10, "accuracy"
+    outputs = 10
 
-    def __init__(self, device, dtype, limit=None):
-        self.device, self.dtype = device, dtype
+    def __init__(self, device, dtype, settings):
+        self.device, self.dtype, limit = device, dtype, settings["limit"]
         here = folder("cifar10")
         train = [self._read(here / f"data_batch_{i}.bin") for i in range(1, 6) if (here / f"data_batch_{i}.bin").exists()]
         images, self.labels = (torch.cat(parts)[:limit] for parts in zip(*train))
@@ -50,9 +83,9 @@ class Cifar10:
     def steps(self, batch, workers):
         return len(self.labels) // (batch * workers)
 
-    def epoch(self, seed, epoch, batch, workers):
+    def epoch(self, seed, epoch, batch, workers, steps):
         random = generator(self.device, seed, epoch)
-        n = self.steps(batch, workers) * batch * workers
+        n = steps * batch * workers
         order = torch.randperm(len(self.labels), generator=random, device=self.device)[:n]
         top, left = torch.randint(0, 9, (2, n), generator=random, device=self.device)
         flip = torch.rand(n, generator=random, device=self.device) < 0.5
@@ -73,13 +106,11 @@ class Cifar10:
             yield images, self.test_labels[at:at + batch]
 
 
-class Text:
+class Text(Set):
     """Characters of tinyshakespeare.txt; the last tenth is for testing."""
 
-    measure, length = "loss", 128
-
-    def __init__(self, device, dtype, limit=None):
-        self.device = device
+    def __init__(self, device, dtype, settings):
+        self.device, self.length, limit = device, settings["length"], settings["limit"]
         data = numpy.frombuffer((folder("text") / "tinyshakespeare.txt").read_bytes(), numpy.uint8)[:limit]
         symbols, codes = numpy.unique(data, return_inverse=True)
         codes = torch.from_numpy(codes.astype(numpy.int64)).to(device)
@@ -89,8 +120,8 @@ class Text:
     def steps(self, batch, workers):
         return len(self.train) // (batch * workers * self.length)
 
-    def epoch(self, seed, epoch, batch, workers):
-        n = self.steps(batch, workers) * batch * workers
+    def epoch(self, seed, epoch, batch, workers, steps):
+        n = steps * batch * workers
         starts = torch.randint(0, len(self.train) - self.length - 1, (n,), generator=generator(self.device, seed, epoch),
                                device=self.device)
         at = starts[:, None] + torch.arange(self.length, device=self.device)

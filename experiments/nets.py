@@ -1,6 +1,7 @@
-"""Models of the studies, in PyTorch: each function takes the number of outputs and returns a module."""
+"""Models of the studies, in PyTorch: each takes the number of outputs, and a width if it is not to have its own."""
 
-import torch
+import inspect
+
 from torch import nn
 from torch.nn import functional as F
 
@@ -65,38 +66,54 @@ class CharLSTM(nn.Module):
 class Layer(nn.Module):
     """Attention and a feed-forward part, norms first."""
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, dropout):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads = heads
+        self.heads, self.drop = heads, nn.Dropout(dropout)
 
-    def forward(self, x, mask):
+    def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.inward(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = (q @ k.transpose(-1, -2)) * (width // self.heads) ** -0.5 + mask
-        x = x + self.outward((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.drop(self.outward(seen.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
 
 
 class Transformer(nn.Module):
-    """A small causal language model over characters."""
+    """A small causal language model over characters. Dropout is on residual branches and the embedding, not in attention."""
 
-    def __init__(self, symbols, width=192, layers=4, heads=6, length=128):
+    def __init__(self, symbols, width=192, layers=4, heads=6, length=128, dropout=0.0):
         super().__init__()
         self.embedding, self.position = nn.Embedding(symbols, width), nn.Embedding(length, width)
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.drop = nn.Dropout(dropout)
+        self.layers = nn.Sequential(*(Layer(width, heads, dropout) for _ in range(layers)))
         self.norm, self.last = nn.LayerNorm(width), nn.Linear(width, symbols)
-        self.register_buffer("mask", torch.full((length, length), float("-inf")).triu(1), persistent=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                # Branches that end in the residual stream start smaller, as in GPT-2.
+                nn.init.normal_(parameter, std=0.02 / ((2 * layers) ** 0.5 if "outward" in name or "down" in name else 1))
 
     def forward(self, x):
-        length = x.shape[1]
-        mask = self.mask[:length, :length]
-        x = self.embedding(x) + self.position.weight[:length]
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.last(self.norm(x)).transpose(1, 2)
+        x = self.drop(self.embedding(x) + self.position.weight[:x.shape[1]])
+        return self.last(self.norm(self.layers(x))).transpose(1, 2)
 
 
-MODELS = {"resnet18": ResNet18, "small-cnn": small_cnn, "char-lstm": CharLSTM, "transformer": Transformer}
+def gpt(symbols, width=384, length=256, dropout=0.0):
+    """10.8 million parameters."""
+    return Transformer(symbols, width, layers=6, heads=6, length=length, dropout=dropout)
+
+
+MODELS = {"resnet18": ResNet18, "small-cnn": small_cnn, "char-lstm": CharLSTM, "transformer": Transformer, "gpt": gpt}
+
+
+def make(settings, data):
+    """The model that settings name, for a set of data."""
+    maker = MODELS[settings["model"]]
+    has = inspect.signature(maker).parameters
+    options = {"width": settings["width"], "dropout": settings["dropout"] or None, "length": settings["length"]}
+    unknown = [name for name in ("width", "dropout") if options[name] is not None and name not in has]
+    if unknown:
+        raise SystemExit(f"{settings['model']} has no {unknown[0]}")
+    return maker(data.outputs, **{name: value for name, value in options.items() if value is not None and name in has})

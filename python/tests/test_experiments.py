@@ -90,7 +90,7 @@ class Trainings(unittest.TestCase):
         torch.manual_seed(0)
         model = nets.ResNet18(10, width=4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
-        inputs, targets = t.data.epoch(0, 0, 8, 1)
+        inputs, targets = t.data.epoch(0, 0, 8, 1, t.steps)
         for step in range(4):
             t._step(inputs, targets, step)
             optimizer.param_groups[0]["lr"] = t.rate(step)
@@ -102,7 +102,7 @@ class Trainings(unittest.TestCase):
 
     def test_local_steps_without_compression_are_averaged_weights(self):
         t = training.Training(dict(TINY, recipe="dense", local_steps=2))
-        inputs, targets = t.data.epoch(0, 0, 8, 2)
+        inputs, targets = t.data.epoch(0, 0, 8, 2, t.steps)
         start = t.flat.weights.clone()
         ends = []
         for worker in range(2):
@@ -197,7 +197,7 @@ class Reports(unittest.TestCase):
         for path in (EXPERIMENTS / "kept").glob("*.jsonl"):
             for line in path.read_text().splitlines():
                 run = json.loads(line)
-                self.assertEqual(run["settings"], complete(run["settings"]))
+                self.assertEqual(complete(run["settings"]), dict(DEFAULTS, **run["settings"]))
                 self.assertIn(run["status"], ("finished", "diverged"))
                 if run["status"] == "finished":
                     self.assertEqual(len(run["curve"]), run["settings"]["epochs"])
