@@ -143,6 +143,14 @@ class CharLSTM(nn.Module):
         return self.last(self.lstm(self.embedding(x))[0]).transpose(1, 2)
 
 
+def causal_attention(q, k, v):
+    if hasattr(F, "scaled_dot_product_attention"):  # PyTorch 2
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    length = q.shape[-2]
+    mask = torch.full((length, length), float("-inf"), device=q.device).triu(1)
+    return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + mask).softmax(-1) @ v
+
+
 class Layer(nn.Module):
     """Attention and a feed-forward part, norms first."""
 
@@ -156,7 +164,7 @@ class Layer(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.inward(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = causal_attention(q, k, v)
         x = x + self.drop(self.outward(seen.transpose(1, 2).reshape(batch, length, width)))
         return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
 
