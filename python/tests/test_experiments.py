@@ -22,7 +22,9 @@ sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
     import grid
     import nets
+    import plots
     import report
+    import rows
     import training
     from settings import DEFAULTS, complete
 
@@ -266,25 +268,47 @@ class Reports(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "resnet18.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            rows = report.read(folder / "resnet18.jsonl")
+            found = report.read(folder / "resnet18.jsonl")
             (folder / "page.md").write_text("# Results\n\nText.\n\n## First\n\nMore.\n")
             for _ in range(2):  # the second time it is there already
-                report.put_section(folder / "page.md", "resnet18", list(report.section(rows)))
+                report.put_section(folder / "page.md", "resnet18", list(report.section(found)))
             text = (folder / "page.md").read_text()
         self.assertEqual(text.count(report.HEADING), 1)
         self.assertLess(text.index("onebit"), text.index("## First"))
         self.assertIn("| `adacomp` |  | gather | 0, 1 | 93.50 ±0.50 | +0.10 | 1.0 GB | 4.0 | 8.0 |", text)
         self.assertIn("| `onebit` |  | gather | 0 | diverged |  |  |  |  |", text)
         self.assertLess(text.index("### 30 epochs"), text.index("### 12 epochs"))
-        drawn = xml.dom.minidom.parseString("\n".join(report.plot(rows)))
+        drawn = xml.dom.minidom.parseString("\n".join(plots.plot(found)))
         self.assertEqual(len(drawn.getElementsByTagName("circle")), 3)
 
+    def test_all_tables_of_the_page(self):
+        sets = {"resnet18": [kept("dense", 0.934, seed=seed) for seed in range(3)] + [kept("co3")],
+                "local": [kept("terse", 0.93, local_steps="2,90:4", outer="nesterov@lr=0.7,momentum=0.5"),
+                          kept("dense", 0.92, workers=8), kept("terse", 0.91, workers=8, local_steps=4)],
+                "text": [dict(kept(recipe, model="gpt", local_steps=h), test_loss=loss) for recipe, h, loss in
+                         (("dense", 1, 1.50), ("dense", 8, 1.60), ("terse", 8, 1.608))],
+                "adacomp": [kept("dense", 0.99, data="mnist", model="small-cnn"), kept("adacomp", 0.985, data="mnist", model="small-cnn")]}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for grid_name, lines in sets.items():
+                (folder / f"{grid_name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (folder / "page.md").write_text("# Results\n\n## First\n")
+            (folder / "readme.md").write_text("<!-- accuracy -->\n<!-- end -->\n")
+            report.put_all(folder, folder / "page.md", folder / "readme.md", folder / "images")
+            page, readme = ((folder / name).read_text() for name in ("page.md", "readme.md"))
+        self.assertIn("| `terse` | local steps 2,90:4, outer Nesterov lr=0.7, momentum=0.5 | gather | 0 | 93.00 | -0.40 |", page)
+        self.assertIn("| `terse` | 4 local steps | gather | 0 | 91.00 | -1.00 |", page)
+        self.assertIn("| `terse` | 8 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
+        self.assertIn("| `adacomp` | gather | 0 | 98.50 | -0.50 |", page)
+        self.assertIn("| `dense` |  | 93.40 ±0.00 |  | 4 |", readme)
+        self.assertNotIn("co3", readme)
+
     def test_the_frontier_is_what_no_other_beats(self):
-        rows = []
+        found = []
         for sent, accuracy in ((1, 50), (2, 40), (3, 60), (4, 60), (5, 70)):
-            row = report.Row([dict(kept("dense", accuracy / 100), meter={"sent": sent})])
-            rows.append(row)
-        self.assertEqual([row.sent for row in report.frontier(rows)], [1, 3, 5])
+            row = rows.Row([dict(kept("dense", accuracy / 100), meter={"sent": sent})])
+            found.append(row)
+        self.assertEqual([row.sent for row in plots.frontier(found)], [1, 3, 5])
 
     def test_what_is_kept_is_complete(self):
         for path in (EXPERIMENTS / "kept").glob("*.jsonl"):
