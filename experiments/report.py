@@ -132,9 +132,9 @@ def small(rows):
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for row in rows:
         s = row.settings
-        same = ("data", "model", "optimizer", "rate", "workers", "epochs", "local_steps")
+        same = ("data", "model", "optimizer", "rate", "workers", "epochs")
         dense = next((each for each in rows if each.settings["recipe"] == "dense" and all(each.settings[n] == s[n] for n in same)), None)
-        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}"
+        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" + (", moves exchanged" if row.is_local else "")
         yield (f"| {s['data']}, `{s['model']}` | {row.runs[0]['parameters']:,} | {s['workers']} | {optimizer} | `{s['recipe']}` | {row.exchange} | "
                f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {' | '.join(row.byte_cells())} |")
     yield ""
