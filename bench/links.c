@@ -1,6 +1,6 @@
 /* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
- *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] MODEL STEPS RECIPE...
+ *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] [--warm STEPS] MODEL STEPS RECIPE...
  *
  * MODEL is lenet, resnet20, resnet50, gpt (a GPT of 10 M parameters) or small (200 tensors, 1 M parameters). RECIPE may also be
  * mpi:fp32 or mpi:bf16.
@@ -8,6 +8,8 @@
  * With --compute, a step begins with MS milliseconds of computing (the CPU time of one thread) that stand for a backward pass: they
  * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
  * so many bytes, by a tg_reducer or by MPI_Iallreduce; otherwise all of them afterwards.
+ *
+ * --warm is the number of steps that come before those that are timed; 3 unless given.
  *
  * With --latency or --rate, the link of recipes is an emulated one of that latency and rate (train/slow.h), over MPI.
  *
@@ -26,13 +28,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { POOL_N = 1 << 20, GROUP_MAX = 400, WARM = 3 };
+enum { POOL_N = 1 << 20, GROUP_MAX = 400 };
 
 static int rank, world;
-static double compute_ms;  /* --compute */
-static uint64_t group_len; /* --group */
-static double latency_ms;  /* --latency */
-static double rate_mbit;   /* --rate */
+static double compute_ms;   /* --compute */
+static uint64_t group_len;  /* --group */
+static double latency_ms;   /* --latency */
+static double rate_mbit;    /* --rate */
+static uint64_t warm_n = 3; /* --warm */
 
 static void stop(const char *sentence)
 {
@@ -310,7 +313,7 @@ static int is_warm(const job *j, uint64_t step)
     if (j->exchange != NULL) {
         tg_exchange_learning(&learning, j->exchange);
     }
-    return step >= WARM && learning.phase != 1 && learning.phase != 2;
+    return step >= warm_n && learning.phase != 1 && learning.phase != 2;
 }
 
 static void time_job(job *j, const char *model, int steps, const float *common, const float *own)
@@ -376,16 +379,19 @@ int main(int argc, char **argv)
             latency_ms = atof(argv[at_argument + 1]);
         } else if (strcmp(argv[at_argument], "--rate") == 0) {
             rate_mbit = atof(argv[at_argument + 1]);
+        } else if (strcmp(argv[at_argument], "--warm") == 0) {
+            warm_n = strtoull(argv[at_argument + 1], NULL, 10);
         } else {
-            stop("the flags are --compute, --group, --latency and --rate");
+            stop("the flags are --compute, --group, --latency, --rate and --warm");
         }
     }
     argc -= at_argument - 1;
     argv += at_argument - 1;
     if (argc < 4 || atoi(argv[2]) < 1) {
-        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] "
-             "lenet|resnet20|resnet50|gpt|small STEPS "
-             "RECIPE...");
+        stop(
+            "usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] [--warm STEPS] "
+            "lenet|resnet20|resnet50|gpt|small STEPS "
+            "RECIPE...");
     }
     shapes *model = calloc(1, sizeof *model);
     if (model == NULL || !add_model(model, argv[1])) {
