@@ -126,10 +126,12 @@ static tg_status exchange_turns(tg_wire_link *l, bool *any, tg_detail *why)
     return TG_OK;
 }
 
-/* The operation whose turn it is, which this rank has started; NULL: there is none yet. */
+/* The operation whose turn it is, which this rank has started; NULL: there is none yet. Rank 0 tells a turn before it takes it: a wire may
+ * block in `post` until the other ranks have posted, too. */
 static tg_wire_operation *next_turn(tg_wire_link *l)
 {
-    tg_wire_operation *o = l->taken < l->added ? &l->operations[l->turns[l->taken % TG_WIRE_TURN_MAX]] : NULL;
+    uint64_t known = l->rank == 0 ? l->told : l->added;
+    tg_wire_operation *o = l->taken < known ? &l->operations[l->turns[l->taken % TG_WIRE_TURN_MAX]] : NULL;
     if (o == NULL || o->stage != TG_WIRE_AWAITS_TURN) {
         return NULL;
     }
