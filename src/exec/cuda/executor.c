@@ -308,8 +308,8 @@ static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len
     }
     const uint8_t *ends = w->ends.host;
     size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
-    return at + len <= TG_GPU_FRONT                      ? ends + at
-           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
+    return at + len <= w->ends_len                       ? ends + at
+           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + w->ends_len
                                                          : NULL;
 }
 

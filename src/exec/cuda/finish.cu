@@ -130,7 +130,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_
     if (!hash_chunks(p, e, frame + front_len)) {
         return;
     }
-    for (uint32_t i = threadIdx.x; i < front_len + 8; i += WARPS * TG_WARP) {
+    for (uint32_t i = threadIdx.x; ends != nullptr && i < front_len + 8; i += WARPS * TG_WARP) {
         ends[i] = i < front_len ? frame[i] : frame[i + e.body_len];
     }
     for (uint32_t i = 2 + threadIdx.x; i < 2 + p.chunk_n; i += WARPS * TG_WARP) {

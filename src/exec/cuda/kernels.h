@@ -69,7 +69,7 @@ typedef struct tg_gpu_ending {
 /* Front and checksum around a body, whose chunks are those of the pass. The step is at p->step_at, if that is set. */
 void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front);
 
-/* To pinned memory of the host: `ends`, front_len bytes before the body and the checksum; words[2], ...: hashes of chunks. */
+/* To pinned memory of the host: `ends`, front_len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of chunks. */
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words);
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */

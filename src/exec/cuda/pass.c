@@ -100,6 +100,11 @@ static size_t hashes_at(const tg_run *run, uint32_t cell)
     return run->plan->grid->first[cell] + 2 * (size_t)cell;
 }
 
+uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell)
+{
+    return (uint64_t *)run->work->hashes.host + hashes_at(run, cell);
+}
+
 tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell)
 {
     return spans + run->plan->grid->first[cell] + cell;

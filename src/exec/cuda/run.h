@@ -38,7 +38,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror out;    /* space.out */
     uint8_t **places;     /* host: space for them */
     tg_gpu_mirror views;  /* space.views, as they were downloaded */
-    bool has_known_views; /* the device has the views of a body of known length, of this cell: */
+    bool has_known_views; /* the device has the views of a body of known length, of this run and cell: */
+    const tg_run *known_run;
     uint32_t known_cell;
     tg_gpu_span *spans;         /* device: headers and chunks of a body that is read */
     tg_gpu_mirror written;      /* views of chunks that are written */
@@ -171,6 +172,9 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
 
+/* Where those of a cell are on the host: of what stands before the body, of headers, then of chunks. */
+uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell);
+
 /* Downloads these hashes; takes them, that of headers first, once that was waited for. */
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
 void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
@@ -204,6 +208,9 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
 /* Views of a body's chunks to the device. Reads their symbols, words and coordinates into space. */
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views);
 void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body);
+
+/* Views of a body that is summed to the device, unless they are there. */
+void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body);
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
