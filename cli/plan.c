@@ -44,7 +44,7 @@ static int list_rows(cli_plan *p, const cli_args *args)
 /* Measures all recipes of the plan, at the size of the model or near it. */
 static int measure_here(cli_probe_data *out, const cli_plan *p)
 {
-    enum { MOST = 1 << 20, LEAST = 1 << 15 };
+    enum { MOST = 1 << 22, LEAST = 1 << 15 };
     const char **recipes = calloc(p->row_n + 1, sizeof *recipes);
     uint64_t n = p->setting.n < LEAST ? LEAST : p->setting.n > MOST ? MOST : p->setting.n;
     size_t recipe_n = 0;
@@ -137,9 +137,7 @@ static int make_setting(cli_setting *s, const cli_args *args, const cli_shapes *
 
 static void name_model(char *out, size_t cap, const cli_args *args)
 {
-    char n[32];
-    snprintf(n, sizeof n, "%llu", (unsigned long long)args->params);
-    snprintf(out, cap, "%.200s", args->model != NULL ? args->model : args->shapes != NULL ? args->shapes : n);
+    snprintf(out, cap, "%.200s", args->model != NULL ? args->model : args->shapes != NULL ? args->shapes : "a model");
 }
 
 static int report(const cli_args *args, const cli_plan *p, const cli_plan_facts *f)

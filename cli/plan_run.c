@@ -188,17 +188,18 @@ static const char *manner_of(const cli_plan_row *r)
                                           : "";
 }
 
-/* A gain of less than a tenth is not worth it. */
+/* A gain of less than a tenth is not worth it, nor is one of less than a half by a recipe of which nothing is known. */
 static void recommend(cli_plan *p)
 {
     const cli_plan_row *safe = fastest(p, 1), *any = fastest(p, 0);
     const cli_plan_plain *plain = p->bf16.best <= p->fp32.best ? &p->bf16 : &p->fp32;
     const char *dtype = plain == &p->bf16 ? "bf16" : "fp32";
     double limit = plain->best / 1.1;
-    const cli_plan_row *chosen = safe != NULL && safe->best < limit ? safe : any != NULL && any->best < limit ? any : NULL;
+    const cli_plan_row *chosen = safe != NULL && safe->best < limit ? safe : any != NULL && any->best < plain->best / 1.5 ? any
+                                                                   : NULL;
     if (chosen == NULL) {
         snprintf(p->recommendation, sizeof p->recommendation,
-                 "Do not compress: a %s all-reduce takes %.3g ms a step, of which %.3g are computing, and the fastest recipe%s%s "
+                 "Do not compress: a %s all-reduce takes %.3g ms a step, of which %.3g are computing, and the fastest recipe%s%s, "
                  "would take %.3g.",
                  dtype, 1e3 * plain->best, 1e3 * p->setting.compute, any != NULL ? ", " : "",
                  any != NULL ? any->recipe : "", any != NULL ? 1e3 * any->best : (double)NAN);

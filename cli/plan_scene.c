@@ -89,6 +89,7 @@ void cli_draft_free(cli_draft *d)
 /* Bytes of an operation on one host of each kind: out to other hosts, in from them, between its own ranks. */
 typedef struct amounts {
     double out[CLI_HOST_KINDS], in[CLI_HOST_KINDS], local[CLI_HOST_KINDS];
+    double ranks[CLI_HOST_KINDS]; /* on it */
     double messages;
     uint32_t actors;
 } amounts;
@@ -97,6 +98,7 @@ static amounts add_up(const cli_draft_op *op, const cli_cast *c)
 {
     amounts m = {.messages = 0};
     for (size_t a = 0; a < c->n; a++) {
+        m.ranks[c->host[a]] += c->count[a];
         for (size_t k = 0; k < c->n; k++) {
             double remote = op->of[a].bytes[k][0] * c->count[a], local = op->of[a].bytes[k][1] * c->count[a];
             m.out[c->host[a]] += remote;
@@ -111,6 +113,13 @@ static amounts add_up(const cli_draft_op *op, const cli_cast *c)
     return m;
 }
 
+double cli_network_time(double *load, double bytes, double ranks, const cli_wire *w)
+{
+    double cpu = w->tcp * bytes, seconds = fmax(bytes / w->rate, cpu / ranks);
+    *load = seconds > 0 ? cpu / seconds : 0;
+    return seconds;
+}
+
 static cli_op time_op(const amounts *m, const cli_wire *w)
 {
     cli_op op = {.actors = m->actors, .delay = w->op};
@@ -118,9 +127,8 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
         op.delay = w->op + w->latency + w->message * (m->messages - 1);
     }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
-        op.network[h] = fmax(m->out[h], m->in[h]) / w->rate;
+        op.network[h] = cli_network_time(&op.load[h], fmax(m->out[h], m->in[h]), m->ranks[h], w);
         op.memory[h] = m->local[h] * w->local;
-        op.load[h] = op.network[h] > 0 ? w->tcp * (m->out[h] + m->in[h]) / 2 / op.network[h] : 0;
     }
     return op;
 }

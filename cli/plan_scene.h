@@ -47,6 +47,10 @@ typedef struct cli_wire {
     double tcp;     /* CPU time of a byte that is sent and of one that is received */
 } cli_wire;
 
+/* Seconds that so many bytes of a host take on its link, and the cores that TCP needs meanwhile: at most one for each rank, which is
+ * then the limit. */
+double cli_network_time(double *load, double bytes, double ranks, const cli_wire *w);
+
 /* Fills in actors' groups and operations of a scene whose group_n is set. *most: bytes that a host sends to others in a step, of the
  * kind that sends most. The draft's items are copied. */
 int cli_draft_stage(cli_scene *scene, double *most, const cli_draft *d, const cli_cast *c, const cli_wire *w);

@@ -354,7 +354,7 @@ int cli_step_predict(cli_prediction *out, tg_detail *why, const cli_setting *s, 
 
 /* Seconds that an all-reduce of so many bytes waits, sends and adds. */
 typedef struct plain {
-    double delay, network, work, bytes;
+    double delay, network, load, work, bytes;
 } plain;
 
 static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
@@ -367,15 +367,16 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
     plain p = {.work = n * (m->add + (dtype == TG_FP32 ? 0 : m->convert)), .bytes = 2 * share * len}; /* scaled by 1/ranks */
     if (s->is_measured && net->ranks == s->workers) {
         p.network = cli_network_seconds(net, dtype == TG_FP32 ? net->fp32 : net->bf16, len);
+        p.load = s->hosts > 1 && p.network > 0 ? fmin(1, m->tcp * p.bytes / p.network) : 0;
         return p;
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;
     double doubling = rounds * (small + len / s->rate + add);
     int is_ring = ring <= doubling;
     p.delay = (is_ring ? 2 * (ranks - 1) : rounds) * small;
-    p.network = (is_ring ? 2 * share : rounds) * len / s->rate;
-    p.work += (is_ring ? share : rounds) * add;
     p.bytes = (is_ring ? 2 * share : rounds) * len;
+    p.network = cli_network_time(&p.load, p.bytes, (double)s->workers / s->hosts, &(cli_wire){.rate = s->rate, .tcp = m->tcp});
+    p.work += (is_ring ? share : rounds) * add;
     return p;
 }
 
@@ -395,8 +396,7 @@ static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting 
     int code = CLI_OK;
     for (size_t i = 0; i < g->n && code == CLI_OK; i++) {
         plain p = plain_of(s, g->of[i], dtype);
-        double load = p.network > 0 && s->hosts > 1 ? s->probe->machine.tcp * p.bytes / p.network : 0;
-        scene->ops[i] = (cli_op){.actors = 1, .delay = p.delay, .load = {load, 0}};
+        scene->ops[i] = (cli_op){.actors = 1, .delay = p.delay, .load = {s->hosts > 1 ? p.load : 0, 0}};
         *(s->hosts > 1 ? &scene->ops[i].network[0] : &scene->ops[i].memory[0]) =
             s->hosts > 1 || s->is_measured ? p.network : 2 * p.bytes * s->probe->machine.copy;
         code = cli_items_add(&actor->groups[i], (cli_item){.work = -1, .op = i});

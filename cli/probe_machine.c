@@ -1,5 +1,6 @@
 /* Costs of this machine; see probe_machine.h. Every pass is timed on two sets of tensors, few long ones and many short ones. Two
- * equations then give what an element costs and what a chunk costs. Medians of rounds count. */
+ * equations then give what an element costs and what a chunk costs. Medians of rounds count. What one thread does is timed by its own
+ * clock, which stands still while others have its core. */
 #include "probe_machine.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "progress.h"
 #include "synth.h"
 
-enum { ROUND_MAX = 200, ROUND_MIN = 5, WARM = 4, SHIFT = 64, SHORT_N = 128, SHORT_LEN = 1024, TENSOR_MAX = SHORT_N };
+enum { ROUND_MAX = 200, ROUND_MIN = 3, WARM = 3, SHIFT = 64, SHORT_N = 128, SHORT_LEN = 1024, TENSOR_MAX = SHORT_N };
 
 uint32_t cli_machine_cores(void)
 {
@@ -122,20 +123,27 @@ static int grow_frame(room *r, size_t len)
     return r->frame != NULL ? CLI_OK : cli_fail_memory();
 }
 
-static tg_status time_round(timing *t, tg_codec *c, subject *s, room *r, uint64_t step, tg_detail *why)
+typedef double (*clock_of)(void);
+
+static clock_of choose_clock(uint32_t threads)
+{
+    return threads > 1 ? cli_clock_now : cli_clock_thread;
+}
+
+static tg_status time_round(timing *t, tg_codec *c, subject *s, room *r, uint64_t step, clock_of now, tg_detail *why)
 {
     size_t len = 0, i = t->round_n < ROUND_MAX ? t->round_n : ROUND_MAX - 1;
     tg_frame_info info;
     place(s, r->values, r->value_n, step, r->sums);
-    double at[OP_N + 1] = {cli_clock_now()};
+    double at[OP_N + 1] = {now()};
     tg_status status = tg_encode(&len, c, r->frame, r->frame_cap, step, s->grads, why);
-    at[1] = cli_clock_now();
+    at[1] = now();
     status = status == TG_OK ? tg_frame_inspect(&info, c, r->frame, len, why) : status;
-    at[2] = cli_clock_now();
+    at[2] = now();
     status = status == TG_OK ? tg_decode_add(c, s->sum_of, 0.5F, r->frame, len, why) : status;
-    at[3] = cli_clock_now();
+    at[3] = now();
     status = status == TG_OK ? tg_decode_add_private(c, s->sum_of, -0.5F, r->frame, len, why) : status;
-    at[4] = cli_clock_now();
+    at[4] = now();
     for (int op = 0; op < OP_N; op++) {
         t->of[op][i] = at[op + 1] - at[op];
     }
@@ -170,7 +178,7 @@ static int time_codec(timing *t, tg_status *refused, const char *recipe, uint32_
         if (step >= WARM + ROUND_MIN && cli_clock_now() - begin > seconds) {
             break;
         }
-        tg_status status = time_round(t, c, s, r, step, &why);
+        tg_status status = time_round(t, c, s, r, step, choose_clock(threads), &why);
         code = status == TG_OK ? CLI_OK : cli_fail_status(recipe, status, &why);
         t->round_n++;
     }
@@ -196,6 +204,7 @@ static int time_products(double *seconds, const char *recipe, uint32_t threads, 
 {
     double rounds[ROUND_MAX];
     size_t n = 0;
+    clock_of now = choose_clock(threads);
     double begin = cli_clock_now();
     cli_solo solo;
     int code = cli_solo_open(&solo, recipe, s->tensors, s->tensor_n, threads);
@@ -205,9 +214,9 @@ static int time_products(double *seconds, const char *recipe, uint32_t threads, 
         }
         place(s, r->values, r->value_n, step, r->copy);
         memcpy(r->copy, s->grads[0], s->n * sizeof(float));
-        double from = cli_clock_now();
+        double from = now();
         code = cli_solo_step(&solo, step, (void *const *)(void *)s->sum_of);
-        rounds[n] = cli_clock_now() - from;
+        rounds[n] = now() - from;
         n += step >= 2;
     }
     cli_solo_close(&solo);

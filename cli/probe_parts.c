@@ -44,18 +44,18 @@ static void measure_memory(cli_machine *out, const float *values, float *scratch
     double copy = INFINITY, add = INFINITY, halves = INFINITY, convert = INFINITY;
     uint16_t *half = (uint16_t *)(void *)scratch; /* n halves, and n of another sum */
     for (int round = 0; round < ROUNDS; round++) {
-        double a = cli_clock_now();
+        double a = cli_clock_thread();
         memcpy(scratch, values, n * sizeof *values);
-        double b = cli_clock_now();
+        double b = cli_clock_thread();
         add_all(scratch, values, n);
-        double c = cli_clock_now();
+        double c = cli_clock_thread();
         tg_narrow(half, values, TG_BF16, n);
         tg_narrow(half + n, values, TG_BF16, n);
-        double d = cli_clock_now();
+        double d = cli_clock_thread();
         add_halves(half, half + n, n);
-        double e = cli_clock_now();
+        double e = cli_clock_thread();
         tg_widen(scratch, (const uint16_t *)(const void *)values, TG_BF16, n);
-        double f = cli_clock_now();
+        double f = cli_clock_thread();
         copy = fmin(copy, b - a);
         add = fmin(add, c - b);
         halves = fmin(halves, e - d);
