@@ -7,68 +7,9 @@
 #include "clock.h"
 #include "commands.h"
 #include "fail.h"
+#include "plan_costs.h"
 #include "plan_model.h"
 #include "plan_report.h"
-#include "presets.h"
-#include "probe_machine.h"
-
-/* ---- recipes ------------------------------------------------------------------------------------------------------- */
-
-static int list_rows(cli_plan *p, const cli_args *args)
-{
-    const char *names[CLI_PRESET_MAX];
-    size_t n = args->recipes.n;
-    const char *const *recipes = (const char *const *)args->recipes.items;
-    if (n == 0) {
-        n = cli_presets_list(names);
-        recipes = names;
-    }
-    p->rows = calloc(n, sizeof *p->rows);
-    if (p->rows == NULL) {
-        return cli_fail_memory();
-    }
-    for (size_t i = 0; i < n; i++) {
-        tg_detail why = {""};
-        tg_status status = tg_recipe_canonical(p->rows[i].canonical, recipes[i], &why);
-        if (status != TG_OK) {
-            return cli_fail_status(NULL, status, &why);
-        }
-        p->rows[i].recipe = recipes[i];
-    }
-    p->row_n = n;
-    return CLI_OK;
-}
-
-/* ---- costs --------------------------------------------------------------------------------------------------------- */
-
-/* Measures all recipes of the plan, at the size of the model or near it. */
-static int measure_here(cli_probe_data *out, const cli_plan *p)
-{
-    enum { MOST = 1 << 22, LEAST = 1 << 15 };
-    const char **recipes = calloc(p->row_n + 1, sizeof *recipes);
-    uint64_t n = p->setting.n < LEAST ? LEAST : p->setting.n > MOST ? MOST : p->setting.n;
-    size_t recipe_n = 0;
-    if (recipes == NULL) {
-        return cli_fail_memory();
-    }
-    recipes[recipe_n++] = "fp32";
-    for (size_t i = 0; i < p->row_n; i++) {
-        const char *name = p->rows[i].canonical;
-        if (strcmp(name, "fp32") != 0 && strstr(name, "autoencoder") == NULL) {
-            recipes[recipe_n++] = name;
-        }
-    }
-    const cli_measuring how = {.recipes = recipes,
-                               .recipe_n = recipe_n,
-                               .threads = &p->setting.threads,
-                               .thread_n = 1,
-                               .sizes = &n,
-                               .size_n = 1,
-                               .seconds = 1.0 / (double)recipe_n};
-    int code = cli_machine_measure(&out->machine, &how);
-    free(recipes);
-    return code;
-}
 
 /* ---- the setting --------------------------------------------------------------------------------------------------- */
 
@@ -160,12 +101,12 @@ static int plan(const cli_args *args, const cli_shapes *model, cli_probe_data *p
     cli_plan p = {.local_steps = (uint32_t)args->local.every[args->local.n - 1]};
     char name[224], from[300];
     int code = make_setting(&p.setting, args, model, probe);
-    code = code == CLI_OK ? list_rows(&p, args) : code;
+    code = code == CLI_OK ? cli_plan_list(&p, (const char *const *)args->recipes.items, args->recipes.n) : code;
     code = code == CLI_OK && args->probe == NULL && !cli_args_has(args, CLI_FLAG_LINK_RATE)
                ? cli_fail(CLI_MISUSE, "plan needs --rate, or a --probe that has measured a network")
                : code;
     double begin = cli_clock_now();
-    code = code == CLI_OK && args->probe == NULL ? measure_here(probe, &p) : code;
+    code = code == CLI_OK && args->probe == NULL ? cli_plan_measure(probe, &p) : code;
     if (args->probe == NULL) {
         snprintf(from, sizeof from, "measured on this machine, in %.1f s", cli_clock_now() - begin);
     } else {

@@ -90,7 +90,7 @@ void cli_draft_free(cli_draft *d)
 typedef struct amounts {
     double out[CLI_HOST_KINDS], in[CLI_HOST_KINDS], local[CLI_HOST_KINDS];
     double ranks[CLI_HOST_KINDS]; /* on it */
-    double messages;
+    double messages, most; /* that a rank sends; bytes likewise */
     uint32_t actors;
 } amounts;
 
@@ -98,9 +98,11 @@ static amounts add_up(const cli_draft_op *op, const cli_cast *c)
 {
     amounts m = {.messages = 0};
     for (size_t a = 0; a < c->n; a++) {
+        double sent = 0;
         m.ranks[c->host[a]] += c->count[a];
         for (size_t k = 0; k < c->n; k++) {
             double remote = op->of[a].bytes[k][0] * c->count[a], local = op->of[a].bytes[k][1] * c->count[a];
+            sent += op->of[a].bytes[k][0];
             m.out[c->host[a]] += remote;
             m.in[c->host[k]] += remote * c->hosts[a] / c->hosts[k]; /* shared by hosts of that kind */
             m.local[c->host[a]] += local;
@@ -109,6 +111,7 @@ static amounts add_up(const cli_draft_op *op, const cli_cast *c)
             }
         }
         m.messages = fmax(m.messages, op->of[a].messages);
+        m.most = fmax(m.most, sent);
     }
     return m;
 }
@@ -125,6 +128,7 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
     cli_op op = {.actors = m->actors, .delay = w->op};
     if (m->messages > 0) {
         op.delay = w->op + w->latency + w->message * (m->messages - 1);
+        op.slowdown = w->busy != NULL ? cli_network_slowdown(w->busy, w->busy->exchange, w->busy->busy_exchange, m->most) : 0;
     }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         op.network[h] = cli_network_time(&op.load[h], fmax(m->out[h], m->in[h]), m->ranks[h], w);

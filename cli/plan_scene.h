@@ -3,6 +3,7 @@
 #define CLI_PLAN_SCENE_H
 
 #include "plan_sim.h"
+#include "probe_data.h"
 
 /* What a rank of kind `actor` sends in an operation: bytes[k][1] to ranks of kind k on its own host, bytes[k][0] to those of others. */
 typedef struct cli_transfer {
@@ -45,6 +46,7 @@ typedef struct cli_wire {
     double local;   /* a byte between ranks of a host */
     double op;      /* an operation itself */
     double tcp;     /* CPU time of a byte that is sent and of one that is received */
+    const cli_network *busy; /* has measured exchanges beside computing; NULL: nobody has */
 } cli_wire;
 
 /* Seconds that so many bytes of a host take on its link, and the cores that TCP needs meanwhile: at most one for each rank, which is

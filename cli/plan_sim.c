@@ -192,6 +192,7 @@ static int end_all(sim *s)
 
 typedef struct speeds {
     double cpu[CLI_HOST_KINDS];          /* of a thread, where 1 is a core of its own */
+    int computes[CLI_HOST_KINDS];        /* some rank does */
     size_t flows[CLI_HOST_KINDS][PARTS]; /* operations that share a link */
 } speeds;
 
@@ -200,14 +201,27 @@ static int is_flowing(const op_state *o)
     return o->is_begun && !o->is_done && o->delay <= tiny;
 }
 
+static int is_waiting(const sim *s, size_t a)
+{
+    for (size_t g = 0; g <= s->scene->group_n; g++) {
+        if (s->actors[a].groups[g].is_waiting) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static speeds find_speeds(const sim *s)
 {
     speeds v = {.cpu = {1, 1}};
     double load[CLI_HOST_KINDS] = {0, 0};
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         const actor_state *actor = &s->actors[a];
-        double threads = (actor->finished < 0 ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0);
-        load[s->scene->actors[a].host] += threads * s->scene->actors[a].count;
+        uint32_t host = s->scene->actors[a].host;
+        double threads = (actor->finished < 0 ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
+                         (is_waiting(s, a) ? s->scene->wait : 0);
+        load[host] += threads * s->scene->actors[a].count;
+        v.computes[host] |= actor->finished < 0;
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
         for (size_t h = 0; h < CLI_HOST_KINDS && is_flowing(&s->ops[i]); h++) {
@@ -229,16 +243,26 @@ static speeds find_speeds(const sim *s)
     return v;
 }
 
-/* How fast an operation's bytes move on a host. The network needs few of the cores' time, and is slowed down only if it does not get
- * those; copies in memory are made by a thread. */
+/* How fast an operation's bytes move on a host. Beside computing, as was measured; where that was not, the network is slowed down only if
+ * it does not get the cores that it needs. Copies in memory are made by a thread. */
 static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, size_t part)
 {
-    double share = 1 / (double)v->flows[h][part], cpu = v->cpu[h];
+    double share = 1 / (double)v->flows[h][part], cpu = v->cpu[h], slowdown = s->scene->ops[op].slowdown;
     if (part == 1) {
         return share * cpu;
     }
+    if (slowdown > 0) { /* it was measured */
+        return v->computes[h] && slowdown > 1 ? share / slowdown : share;
+    }
     double need = s->scene->ops[op].load[h];
     return need > cpu && need > 0 && cpu < 1 ? share * cpu / need : share;
+}
+
+/* Latency, too, is longer while ranks compute. */
+static double delay_speed(const sim *s, const speeds *v, size_t op)
+{
+    double slowdown = s->scene->ops[op].slowdown;
+    return (v->computes[0] || v->computes[1]) && slowdown > 1 ? 1 / slowdown : 1;
 }
 
 static double time_to_next(const sim *s, const speeds *v)
@@ -261,7 +285,7 @@ static double time_to_next(const sim *s, const speeds *v)
             continue;
         }
         if (o->delay > tiny) {
-            dt = fmin(dt, o->delay);
+            dt = fmin(dt, o->delay / delay_speed(s, v, i));
             continue;
         }
         for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
@@ -291,14 +315,15 @@ static void advance(sim *s, const speeds *v, double dt)
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
         op_state *o = &s->ops[i];
+        int was_delayed = o->is_begun && !o->is_done && o->delay > tiny;
         is_on_wire |= o->is_begun && !o->is_done;
         for (size_t h = 0; h < CLI_HOST_KINDS && is_flowing(o); h++) {
             for (size_t p = 0; p < PARTS; p++) {
                 o->left[h][p] -= o->left[h][p] > tiny ? dt * flow_speed(s, v, i, h, p) : 0;
             }
         }
-        if (o->is_begun && !o->is_done && o->delay > tiny) {
-            o->delay -= dt;
+        if (was_delayed) {
+            o->delay -= dt * delay_speed(s, v, i);
         }
     }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {

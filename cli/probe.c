@@ -127,13 +127,17 @@ static int print_network(const cli_network *n)
     printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host",
            n->ranks, n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
     printf(n->burst > 0 ? ", the first %.0f bytes after a pause at once.\n\n" : ".\n\n", n->burst);
-    cli_table_init(&t, "rrrr");
+    cli_table_init(&t, "rrrrrrr");
     t.has_head = 1;
-    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce ms", "bf16 all-reduce ms");
+    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32", "bf16");
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
-        char cells[4][CLI_NUMBER_CAP];
-        cli_table_row(&t, cli_text_count(cells[0], (uint64_t)n->sizes[i]), cli_text_short(cells[1], 1e3 * n->exchange[i]),
-                      cli_text_short(cells[2], 1e3 * n->fp32[i]), cli_text_short(cells[3], 1e3 * n->bf16[i]));
+        const double *columns[] = {n->exchange, n->fp32, n->bf16, n->busy_exchange, n->busy_fp32, n->busy_bf16};
+        char cells[7][CLI_NUMBER_CAP];
+        const char *row[7] = {cli_text_count(cells[0], (uint64_t)n->sizes[i])};
+        for (size_t c = 0; c < 6; c++) {
+            row[c + 1] = cli_text_short(cells[c + 1], 1e3 * columns[c][i]);
+        }
+        cli_table_cells(&t, row);
     }
     int code = cli_table_print(&t, stdout, 0);
     cli_table_free(&t);
@@ -161,7 +165,7 @@ static int measure(cli_probe_data *out, const cli_args *args, const cli_world *w
         code = measure_machine(&out->machine, args, &c);
     }
     if (code == CLI_OK && world->link != NULL) {
-        code = cli_network_measure(&out->network, world, args->seconds * 4);
+        code = cli_network_measure(&out->network, world, 4 * args->seconds, out->machine.tcp);
     }
     if (code == CLI_OK && world->rank == 0) {
         code = cli_probe_write(out, args->files.items[0]);

@@ -78,14 +78,23 @@ int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *rec
     return 1;
 }
 
-double cli_network_seconds(const cli_network *n, const double *column, double bytes)
+double cli_network_seconds(const cli_network *n, const double *column, double bytes, double beyond)
 {
     size_t i = 1;
+    double last = n->sizes[CLI_SIZE_N - 1];
+    if (bytes >= last) {
+        return column[CLI_SIZE_N - 1] + (bytes - last) * beyond;
+    }
     while (i + 1 < CLI_SIZE_N && bytes > n->sizes[i]) {
         i++;
     }
-    double slope = fmax(0, (column[i] - column[i - 1]) / (n->sizes[i] - n->sizes[i - 1]));
-    return fmax(column[0], column[i] + slope * (bytes - n->sizes[i]));
+    double share = (bytes - n->sizes[i - 1]) / (n->sizes[i] - n->sizes[i - 1]);
+    return between(column[i - 1], column[i], fmax(0, share));
+}
+
+double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes)
+{
+    return fmax(1, cli_network_seconds(n, busy, bytes, 0) / cli_network_seconds(n, idle, bytes, 0));
 }
 
 /* The processor's name as the system tells it. */

@@ -3,6 +3,8 @@
 #include "probe_network.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,7 +16,7 @@
 
 #include "tersegrad/mpi.h"
 
-enum { SMALL = 256, REPEATS = 5, ROUNDS_MIN = 2 };
+enum { SMALL = 256, REPEATS = 7, ROUNDS_MIN = 3 };
 static const double size_max = 32e6, pause = 0.02;
 
 typedef struct bench {
@@ -23,6 +25,7 @@ typedef struct bench {
     size_t cap;
     tg_span *sends, *recvs;
     MPI_Op add_bf16;
+    double cpu, spent; /* of this process, in exchanges of the largest size */
 } bench;
 
 /* ---- operations ---------------------------------------------------------------------------------------------------- */
@@ -76,6 +79,29 @@ static int perform(bench *b, talk what, size_t len)
     return carry(b, what, len) == TG_OK;
 }
 
+/* ---- computing ------------------------------------------------------------------------------------------------------- */
+
+static void *spin(void *context)
+{
+    const atomic_int *goes_on = context;
+    volatile float x = 1;
+    while (atomic_load(goes_on)) {
+        for (int i = 0; i < 2000; i++) {
+            x = x * 0.9999F + 0.1F;
+        }
+    }
+    return NULL;
+}
+
+static double cpu_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- timing ---------------------------------------------------------------------------------------------------------- */
+
 /* Seconds of the slowest rank; negative: the job has failed. */
 static double time_once(bench *b, talk what, size_t len)
 {
@@ -85,9 +111,11 @@ static double time_once(bench *b, talk what, size_t len)
     if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
         return -1;
     }
-    double begin = cli_clock_now();
+    double begin = cli_clock_now(), cpu = cpu_now();
     int sound = perform(b, what, len);
     double spent = sound ? cli_clock_now() - begin : INFINITY;
+    b->cpu += cpu_now() - cpu;
+    b->spent += spent;
     return MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS && isfinite(slowest)
                ? slowest
                : -1;
@@ -99,7 +127,6 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first time is for connections that are not there yet. */
 static double time_talk(bench *b, talk what, size_t len, double seconds)
 {
     double times[REPEATS], all = 0;
@@ -117,11 +144,11 @@ static double time_talk(bench *b, talk what, size_t len, double seconds)
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
 
-/* The largest message: one that takes about a quarter of the time, but not more than size_max. */
+/* The largest message: one that takes about a third of the time, but not more than size_max. */
 static double find_largest(bench *b, double seconds)
 {
     double size = 32768, spent = 0;
-    while (size < size_max && spent >= 0 && spent < seconds / 8) {
+    while (size < size_max && spent >= 0 && spent < seconds / 3) {
         size = fmin(size_max, 2 * size);
         spent = time_once(b, EXCHANGE, (size_t)size);
     }
@@ -144,31 +171,59 @@ static void fit(cli_network *n, double shift, const cli_world *w)
     n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
 }
 
-static int measure(cli_network *out, bench *b, double seconds)
+/* A column of the table; 0: the job has failed. */
+static int time_column(double *column, const double *sizes, bench *b, talk what, double seconds)
 {
-    const cli_world *w = b->world;
-    double shift = time_talk(b, SHIFT, SMALL, seconds / 8);
-    double warm = time_talk(b, EXCHANGE, SMALL, seconds / 8), largest = find_largest(b, seconds);
-    int sound = shift >= 0 && warm >= 0 && largest > 0;
-    for (int what = EXCHANGE; what <= BF16 && sound; what++) {
-        double *column = what == EXCHANGE ? out->exchange : what == FP32 ? out->fp32 : out->bf16;
-        for (size_t i = 0; i < CLI_SIZE_N && what != SHIFT && sound; i++) {
-            size_t len = (size_t)(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1))) / 64 * 64;
-            out->sizes[i] = (double)len;
-            column[i] = time_talk(b, (talk)what, len, seconds);
-            sound = column[i] >= 0;
+    for (size_t i = 0; i < CLI_SIZE_N; i++) {
+        b->cpu = b->spent = 0;
+        column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
+        if (column[i] < 0) {
+            return 0;
         }
     }
+    return 1;
+}
+
+/* Exchanges come last, for what they leave in b->cpu. */
+static int time_busy(cli_network *out, bench *b, double seconds)
+{
+    atomic_int goes_on = 1;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, spin, &goes_on) != 0) {
+        return 0;
+    }
+    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds) &&
+                time_column(out->busy_bf16, out->sizes, b, BF16, seconds) &&
+                time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
+    atomic_store(&goes_on, 0);
+    (void)pthread_join(thread, NULL);
+    return sound;
+}
+
+static int measure(cli_network *out, bench *b, double seconds, double tcp)
+{
+    const cli_world *w = b->world;
+    double warm = time_talk(b, EXCHANGE, SMALL, seconds / 8); /* connections are made */
+    double shift = time_talk(b, SHIFT, SMALL, seconds / 8), largest = find_largest(b, seconds);
+    int sound = shift >= 0 && warm >= 0 && largest > 0;
+    for (size_t i = 0; i < CLI_SIZE_N && sound; i++) {
+        out->sizes[i] = floor(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1)) / 64) * 64;
+    }
+    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, out->sizes, b, FP32, seconds) &&
+            time_column(out->bf16, out->sizes, b, BF16, seconds) &&
+            time_column(out->exchange, out->sizes, b, EXCHANGE, seconds);
     if (!sound) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }
     out->ranks = w->size;
     out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
     fit(out, shift, w);
+    double moved = tcp * out->rate * b->spent;
+    out->wait = fmin(1, fmax(0, b->cpu - moved) / b->spent);
     return CLI_OK;
 }
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
 {
     bench b = {.world = w, .cap = (size_t)size_max + 65536};
     *out = (cli_network){.ranks = 0};
@@ -182,7 +237,7 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
     }
     if (code == CLI_OK) {
         MPI_Op_create(add_halves, 1, &b.add_bf16);
-        code = measure(out, &b, seconds);
+        code = measure(out, &b, seconds, tcp);
         MPI_Op_free(&b.add_bf16);
     }
     free(b.recvs);
@@ -194,11 +249,12 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 
 #else
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
 {
     (void)out;
     (void)w;
     (void)seconds;
+    (void)tcp;
     return cli_fail(CLI_MISUSE, "this program was built without MPI; 'make mpi' builds one with it");
 }
 
