@@ -381,11 +381,12 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
     if (rank == 0) {
         double shares = (double)steps * world;
         qsort(all_times, (size_t)steps, sizeof *all_times, by_value);
-        printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"median_ms\":%.3f,\"meter_bytes\":%.0f,"
+        printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"median_ms\":%.3f,"
+               "\"meter_bytes\":%.0f,"
                "\"interface_bytes\":%.0f,\"compute_ms\":%g,\"groups\":%zu,\"encode_ms\":%.3f,\"decode_ms\":%.3f,"
                "\"exposed_ms\":%.3f}\n",
-               model, j->recipe, world, 1e3 * sum / steps, 1e3 * all_times[0], 1e3 * all_times[steps / 2], (double)all[1] / shares,
-               (double)all[0] / shares, compute_ms,
+               model, j->recipe, world, 1e3 * sum / steps, 1e3 * all_times[0], 1e3 * all_times[steps / 2],
+               (double)all[1] / shares, (double)all[0] / shares, compute_ms,
                j->exchange != NULL ? tg_exchange_groups(j->exchange) : (size_t)j->group_n,
                (double)times.encode_ns / 1e6 / steps, (double)times.decode_ns / 1e6 / steps,
                (double)times.exposed_ns / 1e6 / steps);
@@ -395,22 +396,6 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
 }
 
 /* ---- descriptions -------------------------------------------------------------------------------------------------------------- */
-
-static void write_shapes(const shapes *model, const char *path)
-{
-    FILE *file = fopen(path, "w");
-    for (size_t t = 0; t < model->tensor_n && file != NULL; t++) {
-        const tg_tensor *of = &model->tensors[t];
-        fprintf(file, "%s{\"name\": \"%s\", \"shape\": [", t == 0 ? "[" : ",\n ", of->name);
-        for (uint32_t d = 0; d < of->dim_n; d++) {
-            fprintf(file, "%s%" PRIu64, d == 0 ? "" : ", ", of->dims[d]);
-        }
-        fprintf(file, "], \"kind\": \"%s\"}", tg_kind_name(of->kind));
-    }
-    if (file == NULL || fputs("]\n", file) < 0 || fclose(file) != 0) {
-        stop("the shapes cannot be written");
-    }
-}
 
 /* As .npy of version 1, whose header is padded to a multiple of 64 bytes. Longer than any model, so that steps may begin further on. */
 static void write_gradient(const char *path)
@@ -424,7 +409,8 @@ static void write_gradient(const char *path)
     }
     fill(grad, N, common, own, 0);
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
-    snprintf(header + 10, sizeof header - 10, "%-117s\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (9437184,), }");
+    snprintf(header + 10, sizeof header - 10, "%-117s\n",
+             "{'descr': '<f4', 'fortran_order': False, 'shape': (9437184,), }");
     if (fwrite(header, 1, HEADER, file) != HEADER || fwrite(grad, sizeof *grad, N, file) != N || fclose(file) != 0) {
         stop("the gradient cannot be written");
     }
@@ -441,7 +427,9 @@ static int describe(char **argv)
         fprintf(stderr, "bench_links: the models are lenet, resnet20, resnet50, gpt and small\n");
         return 1;
     }
-    write_shapes(model, argv[3]);
+    if (!write_shapes(model, argv[3])) {
+        stop("the shapes cannot be written");
+    }
     write_gradient(argv[4]);
     free(model);
     return 0;
@@ -476,7 +464,8 @@ int main(int argc, char **argv)
     argc -= at_argument - 1;
     argv += at_argument - 1;
     if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[2]) > STEP_MAX) {
-        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency MS] "
+        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency "
+             "MS] "
              "[--rate MBIT] "
              "lenet|resnet20|resnet50|gpt|small STEPS "
              "RECIPE...");

@@ -116,7 +116,7 @@ typedef struct cli_args {
         group_size, params;
     uint32_t rank, threads, workers, seeds;
     uint32_t ranks, host_count; /* of plan */
-    uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
+    uint32_t hosts;             /* workers of a host; 0: as the link says, 1: none sums first */
     double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
     double link_rate;                         /* bits a second */
     double latency, compute, backward, cores; /* seconds; cores of a host */

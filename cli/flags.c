@@ -132,12 +132,15 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_HOST_COUNT] = {"hosts", "H", COUNT32(host_count, 1, 4096),
                              .help = "hosts, each with as many workers [default: one for each worker]"},
     [CLI_FLAG_LINK_RATE] = {"rate", "RATE", CLI_BITS, AT(link_rate),
-                            .help = "of a host's link in each direction, such as 1gbit [default: as --probe has measured]"},
+                            .help =
+                                "of a host's link in each direction, such as 1gbit [default: as --probe has measured]"},
     [CLI_FLAG_LATENCY] = {"latency", "TIME", CLI_TIME, AT(latency), .max = 10, .min_allowed = 1,
-                          .help = "of a message between hosts, such as 50us [default: as --probe has measured, else 0]"},
+                          .help =
+                              "of a message between hosts, such as 50us [default: as --probe has measured, else 0]"},
     [CLI_FLAG_COMPUTE] = {"compute", "TIME", CLI_TIME, AT(compute), .max = 1e5, .min_allowed = 1,
-                          .help = "forward and backward pass of a step, such as 120ms [default of --model: measured, by\n"
-                                  "training a few steps]"},
+                          .help =
+                              "forward and backward pass of a step, such as 120ms [default of --model: measured, by\n"
+                              "training a few steps]"},
     [CLI_FLAG_BACKWARD] = {"backward", "TIME", CLI_TIME, AT(backward), .max = 1e5, .min_allowed = 1,
                            .help = "the backward pass of it [default: two thirds, its share of the operations]"},
     [CLI_FLAG_CORES] = {"cores", "C", REAL(cores, 0, 65536, 0),

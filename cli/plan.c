@@ -31,8 +31,9 @@ static int set_compute(cli_setting *s, const cli_args *args)
     if (cli_args_has(args, CLI_FLAG_COMPUTE)) {
         s->compute = args->compute;
         s->backward = cli_args_has(args, CLI_FLAG_BACKWARD) ? args->backward : 2 * args->compute / 3;
-        return s->backward <= s->compute ? CLI_OK
-                                         : cli_fail(CLI_MISUSE, "--backward is longer than --compute, which it is part of");
+        return s->backward <= s->compute
+                   ? CLI_OK
+                   : cli_fail(CLI_MISUSE, "--backward is longer than --compute, which it is part of");
     }
     if (args->model == NULL) {
         return cli_fail(CLI_MISUSE, "plan needs --compute, the time of a forward and backward pass, such as 120ms");
@@ -43,9 +44,9 @@ static int set_compute(cli_setting *s, const cli_args *args)
 static int set_ranks(cli_setting *s, const cli_args *args, const cli_network *n)
 {
     s->workers = cli_args_has(args, CLI_FLAG_RANKS) || n->ranks == 0 ? args->ranks : n->ranks;
-    s->hosts = cli_args_has(args, CLI_FLAG_HOST_COUNT)                   ? args->host_count
+    s->hosts = cli_args_has(args, CLI_FLAG_HOST_COUNT)               ? args->host_count
                : cli_args_has(args, CLI_FLAG_RANKS) || n->ranks == 0 ? s->workers
-                                                                         : n->hosts;
+                                                                     : n->hosts;
     if (s->hosts > s->workers) {
         return cli_fail(CLI_MISUSE, "there are %u hosts for %u workers; a host has at least one", s->hosts, s->workers);
     }
@@ -136,11 +137,11 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},      {CLI_FLAG_SHAPES, NULL},   {CLI_FLAG_RANKS, "4"},
-    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL},  {CLI_FLAG_LATENCY, NULL},  {CLI_FLAG_COMPUTE, NULL},
-    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_BATCH, "32"},      {CLI_FLAG_CORES, NULL},    {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},   {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"}, {CLI_FLAG_PAGE, NULL},     {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},      {CLI_FLAG_SHAPES, NULL},  {CLI_FLAG_RANKS, "4"},
+    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL},  {CLI_FLAG_LATENCY, NULL}, {CLI_FLAG_COMPUTE, NULL},
+    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_BATCH, "32"},      {CLI_FLAG_CORES, NULL},   {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"}, {CLI_FLAG_PAGE, NULL},    {CLI_FLAG_JSON, NULL},
     {CLI_FLAG_CSV, NULL},
 };
 
@@ -148,15 +149,17 @@ const cli_command cli_plan_command = {
     .name = "plan",
     .summary = "does compression pay on a link, and which recipe",
     .usage = "(--params N | --model NAME | --shapes FILE) --workers W --rate RATE --compute TIME [flags]",
-    .about = "Predicts a training step with every preset, or with --recipes, and with plain all-reduces in fp32 and\n"
-             "bf16: without and with overlap, and with hosts that sum first. Says which recipe pays, or that none does.\n"
-             "A simulation of groups, codecs and links decides, from costs that were measured: by 'tersegrad probe',\n"
-             "or here and now. --shapes takes a JSON list of tensors, as tersegrad.torch.write_shapes writes it, or\n"
-             "lines. Without --compute, a step of --model is timed. 'tersegrad help planning' says what is simulated.",
-    .examples = "tersegrad plan --params 25e6 --workers 8 --hosts 8 --rate 1gbit --latency 50us --compute 120ms\n"
-                "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --latency 20us --compute 300ms\n"
-                "tersegrad plan --model resnet20 --workers 4 --rate 100mbit --page plan.html\n"
-                "tersegrad plan --probe cluster.json --params 1e9 --compute 900ms --local-steps 8 --recipes 'bf16;terse'\n",
+    .about =
+        "Predicts a training step with every preset, or with --recipes, and with plain all-reduces in fp32 and\n"
+        "bf16: without and with overlap, and with hosts that sum first. Says which recipe pays, or that none does.\n"
+        "A simulation of groups, codecs and links decides, from costs that were measured: by 'tersegrad probe',\n"
+        "or here and now. --shapes takes a JSON list of tensors, as tersegrad.torch.write_shapes writes it, or\n"
+        "lines. Without --compute, a step of --model is timed. 'tersegrad help planning' says what is simulated.",
+    .examples =
+        "tersegrad plan --params 25e6 --workers 8 --hosts 8 --rate 1gbit --latency 50us --compute 120ms\n"
+        "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --latency 20us --compute 300ms\n"
+        "tersegrad plan --model resnet20 --workers 4 --rate 100mbit --page plan.html\n"
+        "tersegrad plan --probe cluster.json --params 1e9 --compute 900ms --local-steps 8 --recipes 'bf16;terse'\n",
     .flags = flags,
     .flag_n = sizeof flags / sizeof *flags,
     .file_min = 0,

@@ -64,8 +64,10 @@ static int make_matrices(cli_shapes *s, uint64_t n)
 
 static int refuse(const char *path, size_t t, const char *what)
 {
-    return cli_fail(CLI_MISUSE, "%s: tensor %zu %s; a tensor is {\"name\": \"conv1\", \"shape\": [64, 3, 7, 7], \"kind\": \"conv\"}",
-                    path, t, what);
+    return cli_fail(
+        CLI_MISUSE,
+        "%s: tensor %zu %s; a tensor is {\"name\": \"conv1\", \"shape\": [64, 3, 7, 7], \"kind\": \"conv\"}", path, t,
+        what);
 }
 
 static int read_choice(int *out, const cli_document *d, const cli_node *of, const char *key, const char *const *choices)
@@ -113,8 +115,7 @@ static int read_tensor(cli_shapes *s, char **names, const cli_document *d, const
     strcpy(*names, name->text);
     add(s, *names, dims, (uint32_t)shape->count, (tg_kind)kind, (tg_dtype)dtype);
     *names += strlen(*names) + 1;
-    return (double)s->element_n <= element_max ? CLI_OK
-                                               : cli_fail(CLI_MISUSE, "%s has more than 1e13 elements", path);
+    return (double)s->element_n <= element_max ? CLI_OK : cli_fail(CLI_MISUSE, "%s has more than 1e13 elements", path);
 }
 
 static int read_document(cli_shapes *s, const cli_document *d, const char *path, size_t len)
@@ -189,7 +190,7 @@ static int read_built_in(cli_shapes *s, const char *name)
         return cli_fail(CLI_FAILED, "%s", why);
     }
     size_t n = tr_model_param_n(model);
-    int code = acquire(s, n, n * sizeof ((tr_param *)NULL)->name);
+    int code = acquire(s, n, n * sizeof((tr_param *)NULL)->name);
     for (size_t p = 0; p < n && code == CLI_OK; p++) {
         const tr_param *param = tr_model_param(model, p);
         char *text = s->names + p * sizeof param->name;
@@ -205,7 +206,8 @@ int cli_plan_model(cli_shapes *out, const cli_args *args)
     *out = (cli_shapes){0};
     int given = (args->model != NULL) + (args->shapes != NULL) + (args->params > 0);
     if (given != 1) {
-        return cli_fail(CLI_MISUSE, "plan needs one of --model, --shapes and --params, which say how large the model is");
+        return cli_fail(CLI_MISUSE,
+                        "plan needs one of --model, --shapes and --params, which say how large the model is");
     }
     return args->model != NULL    ? read_built_in(out, args->model)
            : args->shapes != NULL ? read_shapes(out, args->shapes)

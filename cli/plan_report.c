@@ -45,7 +45,8 @@ static void add_plain(cli_table *t, const cli_plan *p, const char *name, const c
 {
     char cells[5][CLI_NUMBER_CAP];
     cli_table_row(t, name, ms_text(cells[0], x->alone.time.step), ms_text(cells[1], x->overlapped.time.step), "",
-                  cli_text_count(cells[2], (uint64_t)x->alone.bytes), cli_text_number(cells[3], p->fp32.best / x->best, 2),
+                  cli_text_count(cells[2], (uint64_t)x->alone.bytes),
+                  cli_text_number(cells[3], p->fp32.best / x->best, 2),
                   cli_text_number(cells[4], p->bf16.best / x->best, 2), "", "", "", "all-reduce");
 }
 
@@ -80,8 +81,8 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
     print_setting(p, f);
     cli_table_init(&t, "lrrrrrrrrrl");
     t.has_head = 1;
-    cli_table_row(&t, "recipe", "step ms", "overlapped", "by hosts", "bytes", "x fp32", "x bf16", "pays below", "residual B",
-                  "points", "exchange");
+    cli_table_row(&t, "recipe", "step ms", "overlapped", "by hosts", "bytes", "x fp32", "x bf16", "pays below",
+                  "residual B", "points", "exchange");
     add_plain(&t, p, "fp32", &p->fp32);
     add_plain(&t, p, "bf16", &p->bf16);
     for (size_t i = 0; i < p->row_n; i++) {
@@ -96,10 +97,11 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
             printf("%snot predicted: %s: %s\n", i == 0 ? "\n" : "", p->rows[i].recipe, p->rows[i].reason.text);
         }
     }
-    puts("\nstep ms     exchange after the backward pass; overlapped: during it; by hosts: workers of a host sum first\n"
-         "bytes       that a worker sends in a step\n"
-         "pays below  the link rate below which the recipe is faster than bf16\n"
-         "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
+    puts(
+        "\nstep ms     exchange after the backward pass; overlapped: during it; by hosts: workers of a host sum first\n"
+        "bytes       that a worker sends in a step\n"
+        "pays below  the link rate below which the recipe is faster than bf16\n"
+        "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
     printf("\n%s\n", p->recommendation);
     return code;
 }

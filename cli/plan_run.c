@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "fail.h"
+#include "text.h"
 
 /* ---- what was trained ---------------------------------------------------------------------------------------------- */
 
-#define RISK(recipe, local_steps, points, seeds, epochs, trained) \
-    {recipe, local_steps, points, seeds, epochs, trained},
+#define RISK(recipe, local_steps, points, seeds, epochs, trained) {recipe, local_steps, points, seeds, epochs, trained},
 static const cli_risk risks[] = {
 #include "plan_risks.def"
 };
@@ -167,42 +167,61 @@ static int find_break_even(double *out, const cli_plan *p, const char *canonical
 
 /* ---- recommendation ------------------------------------------------------------------------------------------------------ */
 
-/* The fastest of the rows of which it is known that they cost little accuracy; or, of those of which nothing worse is known. */
-static const cli_plan_row *fastest(const cli_plan *p, int is_known)
+/* What is known of a recipe's accuracy, and how many times as fast as plain all-reduces it must be for that. */
+typedef enum trust { COSTS_LITTLE, NOT_KNOWN, COSTS_SOME, COSTS_MUCH } trust;
+static const double worth[] = {1.1, 1.5, 2};
+
+static trust trust_in(const cli_risk *r)
+{
+    return r == NULL ? NOT_KNOWN : cli_risk_is_small(r) ? COSTS_LITTLE : r->points >= -2 ? COSTS_SOME : COSTS_MUCH;
+}
+
+/* The fastest of the rows of one kind; with COSTS_MUCH, of all. */
+static const cli_plan_row *fastest(const cli_plan *p, trust t)
 {
     const cli_plan_row *best = NULL;
     for (size_t i = 0; i < p->row_n; i++) {
         const cli_plan_row *r = &p->rows[i];
-        int is_fit = is_known ? cli_risk_is_small(r->risk) : r->risk == NULL || cli_risk_is_small(r->risk);
-        if (r->reason.text[0] == '\0' && is_fit && (best == NULL || r->best < best->best)) {
+        if (r->reason.text[0] == '\0' && (t == COSTS_MUCH || trust_in(r->risk) == t) &&
+            (best == NULL || r->best < best->best)) {
             best = r;
         }
     }
     return best;
 }
 
+static const cli_plan_row *choose(const cli_plan *p, double plain)
+{
+    for (int t = COSTS_LITTLE; t < COSTS_MUCH; t++) {
+        const cli_plan_row *r = fastest(p, (trust)t);
+        if (r != NULL && r->best < plain / worth[t]) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
 static const char *manner_of(const cli_plan_row *r)
 {
-    return r->best == r->step_hosts        ? ", with hosts that sum first"
+    return r->best == r->step_hosts       ? ", with hosts that sum first"
            : r->step_overlapped < r->step ? ", while the backward pass computes"
                                           : "";
 }
 
-/* A gain of less than a tenth is not worth it, nor is one of less than a half by a recipe of which nothing is known. */
 static void recommend(cli_plan *p)
 {
-    const cli_plan_row *safe = fastest(p, 1), *any = fastest(p, 0);
     const cli_plan_plain *plain = p->bf16.best <= p->fp32.best ? &p->bf16 : &p->fp32;
     const char *dtype = plain == &p->bf16 ? "bf16" : "fp32";
-    double limit = plain->best / 1.1;
-    const cli_plan_row *chosen = safe != NULL && safe->best < limit ? safe : any != NULL && any->best < plain->best / 1.5 ? any
-                                                                   : NULL;
+    char ms[3][CLI_NUMBER_CAP];
+    const cli_plan_row *chosen = choose(p, plain->best), *any = fastest(p, COSTS_MUCH);
     if (chosen == NULL) {
         snprintf(p->recommendation, sizeof p->recommendation,
-                 "Do not compress: a %s all-reduce takes %.3g ms a step, of which %.3g are computing, and the fastest recipe%s%s, "
-                 "would take %.3g.",
-                 dtype, 1e3 * plain->best, 1e3 * p->setting.compute, any != NULL ? ", " : "",
-                 any != NULL ? any->recipe : "", any != NULL ? 1e3 * any->best : (double)NAN);
+                 "Do not compress: a %s all-reduce takes %s ms a step, of which %s are computing, and the fastest "
+                 "recipe, %s, would "
+                 "take %s.",
+                 dtype, cli_text_short(ms[0], 1e3 * plain->best), cli_text_short(ms[1], 1e3 * p->setting.compute),
+                 any != NULL ? any->recipe : "none",
+                 cli_text_short(ms[2], any != NULL ? 1e3 * any->best : (double)NAN));
         return;
     }
     char risk[160];
@@ -214,8 +233,9 @@ static void recommend(cli_plan *p)
     }
     p->recommended = chosen;
     snprintf(p->recommendation, sizeof p->recommendation,
-             "Use %s%s: %.3g ms a step, where %s all-reduce takes %.3g (%.3g times as fast); %s.", chosen->recipe,
-             manner_of(chosen), 1e3 * chosen->best, dtype, 1e3 * plain->best, plain->best / chosen->best, risk);
+             "Use %s%s: %s ms a step, where a %s all-reduce takes %s (%.3g times as fast); %s.", chosen->recipe,
+             manner_of(chosen), cli_text_short(ms[0], 1e3 * chosen->best), dtype,
+             cli_text_short(ms[1], 1e3 * plain->best), plain->best / chosen->best, risk);
 }
 
 int cli_plan_run(cli_plan *p)

@@ -19,11 +19,12 @@ const cli_risk *cli_risk_find(const char *recipe, uint32_t local_steps);
 typedef struct cli_plan_row {
     const char *recipe; /* as it was given */
     char canonical[TG_RECIPE_CAP];
-    tg_detail reason; /* why it is not predicted; empty: it is */
+    tg_detail reason;                        /* why it is not predicted; empty: it is */
     cli_prediction alone, overlapped, hosts; /* after the backward pass, during it, and with hosts that sum first */
-    double step, step_overlapped, step_hosts; /* seconds of a step, with local steps the mean; step_hosts NAN: no such hosts */
-    double best;                              /* of these */
-    double bytes;                             /* of a step */
+    double step, step_overlapped,
+        step_hosts;    /* seconds of a step, with local steps the mean; step_hosts NAN: no such hosts */
+    double best;       /* of these */
+    double bytes;      /* of a step */
     double break_even; /* bits a second below which it is faster than bf16; 0: at no rate, infinite: at every rate */
     const cli_risk *risk;
 } cli_plan_row;

@@ -90,7 +90,7 @@ void cli_draft_free(cli_draft *d)
 typedef struct amounts {
     double out[CLI_HOST_KINDS], in[CLI_HOST_KINDS], local[CLI_HOST_KINDS];
     double ranks[CLI_HOST_KINDS]; /* on it */
-    double messages, most; /* that a rank sends; bytes likewise */
+    double messages, most;        /* that a rank sends; bytes likewise */
     uint32_t actors;
 } amounts;
 
@@ -128,7 +128,8 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
     cli_op op = {.actors = m->actors, .delay = w->op};
     if (m->messages > 0) {
         op.delay = w->op + w->latency + w->message * (m->messages - 1);
-        op.slowdown = w->busy != NULL ? cli_network_slowdown(w->busy, w->busy->exchange, w->busy->busy_exchange, m->most) : 0;
+        op.slowdown =
+            w->busy != NULL ? cli_network_slowdown(w->busy, w->busy->exchange, w->busy->busy_exchange, m->most) : 0;
     }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         op.network[h] = cli_network_time(&op.load[h], fmax(m->out[h], m->in[h]), m->ranks[h], w);

@@ -20,17 +20,17 @@ typedef struct op_state {
 } op_state;
 
 typedef struct group_state {
-    size_t next;   /* item */
+    size_t next;    /* item */
     int is_waiting; /* for the operation `next` */
 } group_state;
 
 typedef struct actor_state {
-    double computed;     /* seconds of computing done */
-    double finished;     /* the time at which all of it was; negative: not yet */
-    double ended;        /* the time at which the last item was; negative: not yet */
-    size_t ready_n;      /* groups that are ready */
-    size_t working;      /* on this group; group_n + 1: on none */
-    double left;         /* of that work */
+    double computed; /* seconds of computing done */
+    double finished; /* the time at which all of it was; negative: not yet */
+    double ended;    /* the time at which the last item was; negative: not yet */
+    size_t ready_n;  /* groups that are ready */
+    size_t working;  /* on this group; group_n + 1: on none */
+    double left;     /* of that work */
     double worked;
     group_state *groups; /* group_n + 1 */
 } actor_state;

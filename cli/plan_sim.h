@@ -34,29 +34,29 @@ typedef struct cli_op {
 } cli_op;
 
 typedef struct cli_actor {
-    uint32_t host;       /* its kind */
-    uint32_t count;      /* ranks of one such host */
-    cli_items *groups;   /* what it does for each group; after the last of them, what it does when all groups are done */
+    uint32_t host;     /* its kind */
+    uint32_t count;    /* ranks of one such host */
+    cli_items *groups; /* what it does for each group; after the last of them, what it does when all groups are done */
 } cli_actor;
 
 typedef struct cli_scene {
     cli_actor actors[CLI_ACTOR_MAX];
     size_t actor_n, group_n;
-    double *ready;       /* of each group: computing until it is ready, in order */
-    double compute;      /* all computing of the step */
+    double *ready;  /* of each group: computing until it is ready, in order */
+    double compute; /* all computing of the step */
     cli_op *ops;
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */
-    double threads;      /* of a codec */
-    double wait;         /* cores that a rank needs to wait for operations */
-    double burst;        /* seconds of network that a link which was idle has in store */
-    int is_serial;       /* a group begins when the one before it is done */
+    double threads;               /* of a codec */
+    double wait;                  /* cores that a rank needs to wait for operations */
+    double burst;                 /* seconds of network that a link which was idle has in store */
+    int is_serial;                /* a group begins when the one before it is done */
 } cli_scene;
 
 typedef struct cli_forecast {
-    double step;    /* until the last rank has its averages */
-    double compute; /* until the first actor has computed: longer than alone if its codec needs the same cores */
-    double exposed; /* step less compute */
+    double step;       /* until the last rank has its averages */
+    double compute;    /* until the first actor has computed: longer than alone if its codec needs the same cores */
+    double exposed;    /* step less compute */
     double work, wire; /* of actor 0: its codec worked; operations of any actor were under way */
 } cli_forecast;
 

@@ -88,7 +88,7 @@ typedef struct author {
     const cli_recipe_cost *recipe, *dense;
     size_t talks[3]; /* operations of each kind so far, of this group */
     size_t group;
-    double sent;     /* bytes */
+    double sent; /* bytes */
     int code;
 } author;
 
@@ -366,7 +366,8 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
     double len = n * (double)tg_dtype_len(dtype), ranks = s->workers, rounds = ceil(log2(ranks));
     double add = n * (dtype == TG_FP32 ? m->add : m->add_bf16), share = (ranks - 1) / ranks;
     double small = s->latency + m->op;
-    plain p = {.work = n * (m->add + (dtype == TG_FP32 ? 0 : m->convert)), .bytes = 2 * share * len}; /* scaled by 1/ranks */
+    plain p = {.work = n * (m->add + (dtype == TG_FP32 ? 0 : m->convert)),
+               .bytes = 2 * share * len}; /* scaled by 1/ranks */
     if (s->is_measured && net->ranks == s->workers) {
         const double *idle = dtype == TG_FP32 ? net->fp32 : net->bf16;
         const double *busy = dtype == TG_FP32 ? net->busy_fp32 : net->busy_bf16;
@@ -380,12 +381,14 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
     int is_ring = ring <= doubling;
     p.delay = (is_ring ? 2 * (ranks - 1) : rounds) * small;
     p.bytes = (is_ring ? 2 * share : rounds) * len;
-    p.network = cli_network_time(&p.load, p.bytes, (double)s->workers / s->hosts, &(cli_wire){.rate = s->rate, .tcp = m->tcp});
+    p.network =
+        cli_network_time(&p.load, p.bytes, (double)s->workers / s->hosts, &(cli_wire){.rate = s->rate, .tcp = m->tcp});
     p.work += (is_ring ? share : rounds) * add;
     return p;
 }
 
-static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting *s, const group_sizes *g, tg_dtype dtype)
+static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting *s, const group_sizes *g,
+                       tg_dtype dtype)
 {
     uint32_t size = s->workers / s->hosts;
     cli_actor *actor = &scene->actors[0];
@@ -402,7 +405,8 @@ static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting 
     int code = CLI_OK;
     for (size_t i = 0; i < g->n && code == CLI_OK; i++) {
         plain p = plain_of(s, g->of[i], dtype);
-        scene->ops[i] = (cli_op){.actors = 1, .delay = p.delay, .load = {s->hosts > 1 ? p.load : 0, 0}, .slowdown = p.slowdown};
+        scene->ops[i] =
+            (cli_op){.actors = 1, .delay = p.delay, .load = {s->hosts > 1 ? p.load : 0, 0}, .slowdown = p.slowdown};
         *(s->hosts > 1 ? &scene->ops[i].network[0] : &scene->ops[i].memory[0]) =
             s->hosts > 1 || s->is_measured ? p.network : 2 * p.bytes * s->probe->machine.copy;
         code = cli_items_add(&actor->groups[i], (cli_item){.work = -1, .op = i});

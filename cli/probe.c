@@ -101,9 +101,10 @@ static double speed(const cli_recipe_cost *r, tg_pass pass) /* elements, in byte
 static int print_machine(const cli_machine *m)
 {
     cli_table t;
-    printf("%s, %u cores: copies %.3g GB/s; TCP takes %.3g ns of CPU a byte and %.3g us a message; an operation between\n"
-           "threads takes %.3g us.\n\n",
-           m->kind, m->cores, 1e-9 / m->copy, 1e9 * m->tcp, 1e6 * m->message, 1e6 * m->op);
+    printf(
+        "%s, %u cores: copies %.3g GB/s; TCP takes %.3g ns of CPU a byte and %.3g us a message; an operation between\n"
+        "threads takes %.3g us.\n\n",
+        m->kind, m->cores, 1e-9 / m->copy, 1e9 * m->tcp, 1e6 * m->message, 1e6 * m->op);
     cli_table_init(&t, "lrrrrrr");
     t.has_head = 1;
     cli_table_row(&t, "recipe", "threads", "elements", "encode GB/s", "check and sum GB/s", "us a tensor", "bits");
@@ -124,12 +125,13 @@ static int print_machine(const cli_machine *m)
 static int print_network(const cli_network *n)
 {
     cli_table t;
-    printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host",
-           n->ranks, n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
+    printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host", n->ranks,
+           n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
     printf(n->burst > 0 ? ", the first %.0f bytes after a pause at once.\n\n" : ".\n\n", n->burst);
     cli_table_init(&t, "rrrrrrr");
     t.has_head = 1;
-    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32", "bf16");
+    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32",
+                  "bf16");
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
         const double *columns[] = {n->exchange, n->fp32, n->bf16, n->busy_exchange, n->busy_fp32, n->busy_bf16};
         char cells[7][CLI_NUMBER_CAP];
@@ -182,7 +184,8 @@ static int run(const cli_args *args)
         return code;
     }
     if (args->probe != NULL && world.link == NULL) {
-        return cli_fail(CLI_MISUSE, "--probe has measured a machine; start this with mpirun, to measure a network as well");
+        return cli_fail(CLI_MISUSE,
+                        "--probe has measured a machine; start this with mpirun, to measure a network as well");
     }
     code = measure(&probe, args, &world);
     if (code == CLI_OK && world.rank == 0) {
@@ -193,20 +196,21 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_THREADS, "1"},  {CLI_FLAG_N, NULL},
-    {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_PROBE, NULL},  {CLI_FLAG_SECONDS, "0.1"}, {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_TIMEOUT, "60"},
+    {CLI_FLAG_RECIPES, NULL},  {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_N, NULL},        {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_PROBE, NULL},
+    {CLI_FLAG_SECONDS, "0.1"}, {CLI_FLAG_LINK, NULL},   {CLI_FLAG_TIMEOUT, "60"},
 };
 
 const cli_command cli_probe_command = {
     .name = "probe",
     .summary = "measure a machine and its network, for plan",
     .usage = "[flags] FILE",
-    .about = "Measures what it costs to encode, check and sum gradients of 65 thousand, 1 million and 8 million elements\n"
-             "(or --n) by every preset (or --recipes), with one thread and with --threads, and writes it to FILE, which\n"
-             "'tersegrad plan --probe' reads. Started by mpirun, it also measures the network between the processes:\n"
-             "latency, bandwidth by size of message, and all-reduces in fp32 and bf16. With --probe, the costs of the\n"
-             "machine are taken from that file, and only the network is measured. With --input, on that gradient.",
+    .about =
+        "Measures what it costs to encode, check and sum gradients of 65 thousand, 1 million and 8 million elements\n"
+        "(or --n) by every preset (or --recipes), with one thread and with --threads, and writes it to FILE, which\n"
+        "'tersegrad plan --probe' reads. Started by mpirun, it also measures the network between the processes:\n"
+        "latency, bandwidth by size of message, and all-reduces in fp32 and bf16. With --probe, the costs of the\n"
+        "machine are taken from that file, and only the network is measured. With --input, on that gradient.",
     .examples = "tersegrad probe machine.json\n"
                 "tersegrad probe --recipes 'bf16;adacomp' --threads 4 machine.json\n"
                 "mpirun -n 8 --hostfile hosts tersegrad probe cluster.json\n"

@@ -25,12 +25,12 @@ typedef struct cli_recipe_cost {
 typedef struct cli_machine {
     char kind[160]; /* CPU and instruction set */
     uint32_t cores;
-    double copy;       /* to copy a byte from memory to memory */
-    double tcp;        /* CPU time to send a byte over TCP and to receive one ... */
-    double message;    /* ... and a short message */
-    double op;         /* to start a small operation between two threads, and to hear that it is done */
+    double copy;          /* to copy a byte from memory to memory */
+    double tcp;           /* CPU time to send a byte over TCP and to receive one ... */
+    double message;       /* ... and a short message */
+    double op;            /* to start a small operation between two threads, and to hear that it is done */
     double add, add_bf16; /* to add an element to a sum, in fp32 and in bf16 */
-    double convert;    /* to narrow an element to bf16, and back */
+    double convert;       /* to narrow an element to bf16, and back */
     cli_recipe_cost *recipes;
     size_t recipe_n, recipe_cap;
 } cli_machine;

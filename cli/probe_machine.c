@@ -230,7 +230,8 @@ static void set_copy(cli_recipe_cost *row, const cli_machine *m)
     row->passes[TG_PASS_COPY] = (cli_pass_cost){sizeof(float) * m->copy, 0};
 }
 
-static int measure_lowrank(cli_recipe_cost *row, const cli_machine *m, subject *lo, subject *sh, room *r, double seconds)
+static int measure_lowrank(cli_recipe_cost *row, const cli_machine *m, subject *lo, subject *sh, room *r,
+                           double seconds)
 {
     double a = 0, b = 0;
     int code = time_products(&a, row->recipe, row->threads, lo, r, 0.7 * seconds);

@@ -82,11 +82,12 @@ static void tell(const cli_advice *a, const cli_plan *p, const tr_settings *run)
     const tr_times *t = &a->times;
     char bytes[CLI_NUMBER_CAP];
     cli_progress_clear();
-    cli_note("in %llu steps, one took %.3g ms: computing %.3g, exposed %.3g (encoding %.3g, messages %.3g, decoding %.3g); a worker sent "
+    cli_note("in %llu steps, one took %.3g ms: computing %.3g, exposed %.3g (encoding %.3g, messages %.3g, decoding "
+             "%.3g); a worker sent "
              "%s bytes",
-             (unsigned long long)a->counted, 1e3 * (t->compute + t->exposed + t->update) / n, 1e3 * (t->compute + t->update) / n,
-             1e3 * t->exposed / n, 1e3 * t->encode / n, 1e3 * t->exchange / n, 1e3 * t->decode / n,
-             cli_text_count(bytes, (uint64_t)(a->bytes / n)));
+             (unsigned long long)a->counted, 1e3 * (t->compute + t->exposed + t->update) / n,
+             1e3 * (t->compute + t->update) / n, 1e3 * t->exposed / n, 1e3 * t->encode / n, 1e3 * t->exchange / n,
+             1e3 * t->decode / n, cli_text_count(bytes, (uint64_t)(a->bytes / n)));
     if (p->recommended == &p->rows[0]) {
         cli_note("stay with %s: no recipe of those that cost little accuracy is predicted to be faster", run->recipe);
     } else {

@@ -178,7 +178,8 @@ static int read_bits(double *out, const cli_flag_row *row, const char *text)
     const char *at = text;
     double value = 0;
     if (!read_measure(&value, &at, rates, rate_sizes) || *at != '\0' || !(value >= 1e3) || !(value <= 1e12)) {
-        return cli_fail(CLI_MISUSE, "--%s takes a rate from 1kbit to 1000gbit, such as 1gbit, not '%s'", row->name, text);
+        return cli_fail(CLI_MISUSE, "--%s takes a rate from 1kbit to 1000gbit, such as 1gbit, not '%s'", row->name,
+                        text);
     }
     *out = value;
     return CLI_OK;

@@ -18,7 +18,8 @@ static void test_values(void **state)
 {
     cli_document d;
     (void)state;
-    assert_int_equal(read_text(&d, " {\"a\": [1, -2.5e1, true, null], \"b\\u00e9\\n\": {\"c\": \"\\ud83d\\ude00\"}} \n"), 0);
+    assert_int_equal(
+        read_text(&d, " {\"a\": [1, -2.5e1, true, null], \"b\\u00e9\\n\": {\"c\": \"\\ud83d\\ude00\"}} \n"), 0);
     const cli_node *root = cli_document_root(&d), *a = cli_node_member(&d, root, "a");
     assert_int_equal(root->count, 2);
     assert_int_equal(a->count, 4);
@@ -33,10 +34,10 @@ static void test_values(void **state)
 
 static void test_refusals(void **state)
 {
-    static const char *const bad[] = {"",      "{",          "[1,]",     "[1 2]",          "{\"a\" 1}", "{\"a\":1,\"a\":2}",
-                                      "01",    "1.",         "1e",       "-",              "nul",       "\"a",
-                                      "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\u0000\"", "1 2",       "1e999",
-                                      "[\"a\nb\"]", "{a:1}",   "+1",       "[1]]"};
+    static const char *const bad[] = {
+        "",           "{",     "[1,]", "[1 2]",   "{\"a\" 1}", "{\"a\":1,\"a\":2}", "01",          "1.",  "1e",
+        "-",          "nul",   "\"a",  "\"\\x\"", "\"\\u12\"", "\"\\ud800\"",       "\"\\u0000\"", "1 2", "1e999",
+        "[\"a\nb\"]", "{a:1}", "+1",   "[1]]"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         cli_document d;

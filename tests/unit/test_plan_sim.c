@@ -216,11 +216,15 @@ static void test_network_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_after_the_backward_pass), cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_shared_link),             cmocka_unit_test(test_meeting),
-        cmocka_unit_test(test_crowded_host),            cmocka_unit_test(test_load_of_the_network),
-        cmocka_unit_test(test_burst),                   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_draft),                   cmocka_unit_test(test_network_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_after_the_backward_pass),
+                                       cmocka_unit_test(test_overlap),
+                                       cmocka_unit_test(test_shared_link),
+                                       cmocka_unit_test(test_meeting),
+                                       cmocka_unit_test(test_crowded_host),
+                                       cmocka_unit_test(test_load_of_the_network),
+                                       cmocka_unit_test(test_burst),
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_draft),
+                                       cmocka_unit_test(test_network_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
