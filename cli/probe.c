@@ -28,10 +28,10 @@ typedef struct choice {
 static int add_recipe(choice *c, const char *recipe)
 {
     tg_detail why = {""};
-    char *canonical = c->canonical[c->recipe_n];
     if (c->recipe_n == CLI_PRESET_MAX) {
         return cli_fail(CLI_MISUSE, "there are more than %d recipes", CLI_PRESET_MAX);
     }
+    char *canonical = c->canonical[c->recipe_n];
     tg_status status = tg_recipe_canonical(canonical, recipe, &why);
     if (status != TG_OK) {
         return cli_fail_status(NULL, status, &why);
@@ -157,14 +157,13 @@ static int print(const cli_probe_data *p, const cli_args *args)
 /* ---- the command --------------------------------------------------------------------------------------------------------- */
 
 /* Processes of a job measure their machine at the same time, as they would work; that of rank 0 counts. */
-static int measure(cli_probe_data *out, const cli_args *args, const cli_world *world)
+static int measure(cli_probe_data *out, const cli_args *args, const choice *c, const cli_world *world)
 {
-    static choice c;
-    int code = choose(&c, args);
-    if (code == CLI_OK && args->probe != NULL) {
+    int code = CLI_OK;
+    if (args->probe == NULL) {
+        code = measure_machine(&out->machine, args, c);
+    } else if (world->rank == 0) {
         code = cli_probe_read(out, args->probe);
-    } else if (code == CLI_OK) {
-        code = measure_machine(&out->machine, args, &c);
     }
     if (code == CLI_OK && world->link != NULL) {
         code = cli_network_measure(&out->network, world, 4 * args->seconds, out->machine.tcp);
@@ -172,14 +171,16 @@ static int measure(cli_probe_data *out, const cli_args *args, const cli_world *w
     if (code == CLI_OK && world->rank == 0) {
         code = cli_probe_write(out, args->files.items[0]);
     }
-    return code;
+    return code == CLI_OK && world->rank == 0 ? print(out, args) : code;
 }
 
 static int run(const cli_args *args)
 {
+    static choice c;
     cli_world world;
     cli_probe_data probe = {.network.ranks = 0};
-    int code = cli_world_open(&world, args);
+    int code = choose(&c, args);
+    code = code == CLI_OK ? cli_world_open(&world, args) : code;
     if (code != CLI_OK) {
         return code;
     }
@@ -187,10 +188,7 @@ static int run(const cli_args *args)
         return cli_fail(CLI_MISUSE,
                         "--probe has measured a machine; start this with mpirun, to measure a network as well");
     }
-    code = measure(&probe, args, &world);
-    if (code == CLI_OK && world.rank == 0) {
-        code = print(&probe, args);
-    }
+    code = measure(&probe, args, &c, &world);
     cli_probe_data_free(&probe);
     return cli_world_close(&world, code, code != CLI_OK);
 }
