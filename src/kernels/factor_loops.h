@@ -17,9 +17,11 @@ typedef struct leaf_shape {
 } leaf_shape;
 
 /* Adds TG_SUMS columns of row_n rows, times k_n rows of a factor, to the vectors of a sweep. `beyond` gets a negative lane where a
- * magnitude is above the limit. Only the first rows of a factor check, and find M in memory rather than in a cache. */
-TG_FACTOR_INLINE void add_products(vector sums[4][4][SWEEP], integers *beyond, float *kept, const tg_matrix *m,
-                                   size_t at, const float *factor, size_t stride, int32_t limit, const leaf_shape s)
+ * magnitude is above the limit. Only the first rows of a factor check, and find M in memory rather than in a cache. `place`: where in a
+ * row of `kept` the vectors belong. */
+TG_FACTOR_INLINE void add_products(vector sums[4][4][SWEEP], integers *beyond, float *kept, size_t place,
+                                   const tg_matrix *m, size_t at, const float *factor, size_t stride, int32_t limit,
+                                   const leaf_shape s)
 {
     for (size_t v = 0; v < s.sweep; v++) {
         vector factors[4];
@@ -40,7 +42,7 @@ TG_FACTOR_INLINE void add_products(vector sums[4][4][SWEEP], integers *beyond, f
                 prefetch(m->residual + here);
             }
             if (s.keeps) {
-                *(vector *)(kept + i * TG_LEAF + v * TG_LANES) = value;
+                *(vector *)(kept + place + i * TG_LEAF + v * TG_LANES) = value;
             }
             for (size_t k = 0; k < s.k_n; k++) {
                 sums[i][k][v] += value * factors[k];
@@ -92,10 +94,10 @@ TG_FACTOR_INLINE bool leaf_sums(float *out, float *kept, const tg_matrix *m, siz
             }
         }
         for (size_t j = lane; j < whole; j += TG_SUMS) {
-            add_products(sums, &beyond, kept + j, m, at + j, factor + j, stride, limit, s);
+            add_products(sums, &beyond, kept, j, m, at + j, factor + j, stride, limit, s);
         }
         if (whole < n) {
-            add_products(sums, &beyond, kept + whole + lane, &rest, lane, end.factors[0] + lane, TG_SUMS, limit, s);
+            add_products(sums, &beyond, kept, whole + lane, &rest, lane, end.factors[0] + lane, TG_SUMS, limit, s);
         }
         for (size_t i = 0; i < s.row_n; i++) {
             for (size_t k = 0; k < s.k_n; k++) {
