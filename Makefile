@@ -70,10 +70,9 @@ gpu-bench: ## on a machine with a GPU: recipes beside a copy in device memory; S
 	cmake --build build/cuda --target tersegrad
 	@python3 bench/gpu.py $(if $(SAVE),--save)
 
-results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
-	@scripts/install-deps results
+results: ## make tables and plots of docs/results.md from what experiments/kept holds; runs nothing
 	@/usr/bin/python3 experiments/report.py
-	@/usr/bin/python3 experiments/results.py
+	@/usr/bin/python3 experiments/results.py --kept
 
 docs: ## build the documentation as a site, build/docs/site/index.html
 	@scripts/install-deps docs

@@ -24,6 +24,7 @@ if EXPERIMENTS.exists():
     import nets
     import plots
     import report
+    import results
     import rows
     import training
     from settings import DEFAULTS, complete
@@ -310,8 +311,16 @@ class Reports(unittest.TestCase):
             found.append(row)
         self.assertEqual([row.sent for row in plots.frontier(found)], [1, 3, 5])
 
+    def test_studies_are_made_from_kept_runs_alone(self):
+        with tempfile.TemporaryDirectory() as name:
+            kept_at = pathlib.Path(name) / "program.jsonl"
+            kept_at.write_text(json.dumps({"run": "text --steps 9 --recipe dense", "result": {"test_loss": 2.5}}) + "\n")
+            study = results.Study("some", None, kept_at)
+            self.assertEqual(study.train("text", "--steps 9", "dense"), {"test_loss": 2.5})
+            self.assertRaises(results.Missing, study.train, "text", "--steps 9", "adacomp")
+
     def test_what_is_kept_is_complete(self):
-        for path in (EXPERIMENTS / "kept").glob("*.jsonl"):
+        for path in set((EXPERIMENTS / "kept").glob("*.jsonl")) - {results.KEPT}:
             for line in path.read_text().splitlines():
                 run = json.loads(line)
                 self.assertEqual(complete(run["settings"]), dict(DEFAULTS, **run["settings"]))
