@@ -227,6 +227,11 @@ class Grids(unittest.TestCase):
         runner.limit = 5
         self.assertIsNone(runner._next())
         self.assertEqual(runner.waiting, [])
+        with tempfile.TemporaryDirectory() as name:    # what does not fit is not waited for
+            late = grid.Runner(some, 1, 100, pathlib.Path(name), None, is_whole=True)
+            late.waiting = late.waiting[1:2]
+            self.assertEqual(late.run(), 0)
+            self.assertGreater(late.left(), 90)
 
     def test_small_forms_run_two_rounds(self):
         small = grid.shortened(grid.Training("g", {"recipe": "terse", "local_steps": "2,9:30", "data": "text", "model": "gpt"}))
