@@ -143,7 +143,7 @@ def small(rows):
     yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | to dense | "
            "sent by a worker, whole run | ratio | frame ratio |")
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    for row in rows:
+    for row in sorted(rows, key=lambda row: [str(row.settings[n]) for n in ("data", "model")] + [row.settings["optimizer"] != "sgd", row.ratio or 0]):
         s = row.settings
         same = ("data", "model", "optimizer", "rate", "workers", "epochs")
         dense = next((each for each in rows if each.settings["recipe"] == "dense" and all(each.settings[n] == s[n] for n in same)), None)
