@@ -138,6 +138,8 @@ def small(rows):
     yield ""
     yield ("By `gather` every worker gets the frames of all others; by `shard` the owner of a shard averages it and selects from the average once "
            "more. *Moves exchanged*: each worker takes its step with AdamW first, and what is exchanged is how far it came. "
+           "*Rare elements corrected*: an element of the average that comes after T steps of 0 counts as T equal ones in Adam's second moment "
+           "(`experiments/optimizers.py`). "
            "`TG_DATA=DIR experiments/grid.py adacomp`, on a CPU:")
     yield ""
     yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | to dense | "
@@ -147,7 +149,8 @@ def small(rows):
         s = row.settings
         same = ("data", "model", "optimizer", "rate", "workers", "epochs")
         dense = next((each for each in rows if each.settings["recipe"] == "dense" and all(each.settings[n] == s[n] for n in same)), None)
-        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" + (", moves exchanged" if row.is_local else "")
+        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" 
+        optimizer += (", moves exchanged" if row.is_local else "") + (", rare elements corrected" if s["rare"] else "")
         yield (f"| {s['data']}, `{s['model']}` | {row.runs[0]['parameters']:,} | {s['workers']} | {optimizer} | `{s['recipe']}` | {row.exchange} | "
                f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {' | '.join(row.byte_cells())} |")
     yield ""

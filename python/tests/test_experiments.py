@@ -22,6 +22,7 @@ sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
     import grid
     import nets
+    import optimizers
     import plots
     import report
     import results
@@ -133,6 +134,19 @@ class Trainings(unittest.TestCase):
                 expected = torch.cat([p.detach().flatten() for p in model.parameters()])
                 # Adam divides by roots of tiny squares, which enlarges differences in the last bits.
                 numpy.testing.assert_allclose(t.flat.weights, expected, rtol=1e-3, atol=1e-3 if "clip" in own else 1e-5)
+
+    def test_rare_elements_move_as_far_as_frequent_ones(self):
+        """Gradients of 1 in every step, and of 5 in every fifth: Adam with the correction moves both alike."""
+        moved = {}
+        for is_rare in (False, True):
+            adam = optimizers.AdamW(complete({"rare": is_rare, "decay": 0.0}), 1, 2, "cpu", False)
+            weights = torch.zeros(2)
+            for step in range(1000):
+                adam.step(0, weights, torch.tensor([1.0, 5.0 if step % 5 == 4 else 0.0]), 0.01, step)
+            moved[is_rare] = weights.tolist()
+        self.assertAlmostEqual(moved[True][0], moved[False][0], places=5)      # what comes in every step is not touched
+        self.assertAlmostEqual(moved[False][1] / moved[False][0], 5 ** -0.5, delta=0.05)
+        self.assertAlmostEqual(moved[True][1] / moved[True][0], 1, delta=0.05)
 
     def test_outer_steps_and_averages_of_momentum(self):
         settings = dict(TINY, recipe="dense", local_steps=2, momentum_every=1, momentum_recipe="dense")
