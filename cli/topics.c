@@ -61,6 +61,8 @@ const cli_topic cli_topics[] = {
      "  --outer nesterov@lr=0.7,momentum=0.9\n"
      "                               a step with momentum along the averaged moves, in place of their average\n"
      "  --recipes 'dense;adacomp:4'  of compare: a row of its own with 4 local steps\n"
+     "  --quorum 3 --grace 0.5       a round ends half a second after 3 workers are there; others bring their moves to\n"
+     "                               a later round. --late 2:300ms rehearses it with a slow worker\n"
      "\n"
      "1 alone exchanges gradients in every step. Weights are the same to the bit at the end of every round, where "
      "they\n"
