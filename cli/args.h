@@ -74,12 +74,23 @@ typedef enum cli_flag {
     CLI_FLAG_RATIO,
     CLI_FLAG_SEEDS,
     CLI_FLAG_TARGET,
+    CLI_FLAG_PARAMS,
+    CLI_FLAG_RANKS,
+    CLI_FLAG_HOST_COUNT,
+    CLI_FLAG_LINK_RATE,
+    CLI_FLAG_LATENCY,
+    CLI_FLAG_COMPUTE,
+    CLI_FLAG_BACKWARD,
+    CLI_FLAG_CORES,
+    CLI_FLAG_PROBE,
+    CLI_FLAG_ADVISE,
     CLI_FLAG_CONFIG,
     CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
     CLI_FLAG_CSV,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
+_Static_assert(CLI_FLAG_N_OF <= 64, "cli_args.given has a bit for each flag");
 
 /* Texts from the command line, in the order given; copies. */
 typedef struct cli_texts {
@@ -109,14 +120,17 @@ typedef struct cli_args {
     tg_schedule local;
     tg_outer outer;
     cli_late late;
-    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
+    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config, *probe;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
-        group_size;
+        group_size, params;
     uint32_t rank, threads, workers, seeds, quorum;
-    uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
+    uint32_t ranks, host_count; /* of plan */
+    uint32_t hosts;             /* workers of a host; 0: as the link says, 1: none sums first */
     double timeout, seconds, grace, epochs, rate, momentum, weight_decay, ratio, target;
-    int nesterov, augment, resume, json, csv;
+    double link_rate;                         /* bits a second */
+    double latency, compute, backward, cores; /* seconds; cores of a host */
+    int nesterov, augment, resume, advise, json, csv;
     int has_seed; /* --seed is given or has a default */
     int help;
 } cli_args;

@@ -65,6 +65,10 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
     s->sent += step->bytes.payload + step->bytes.header;
     show(s, step->step + 1);
     tell_learning(s, step);
+    if (cli_advice_step(&s->advice, s->settings, step) != CLI_OK) {
+        snprintf(why, TR_WHY, "the advice of --advise failed");
+        return -1;
+    }
     return cli_train_log_step(&s->files, step, why);
 }
 
@@ -213,6 +217,7 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
     tr_result result = {0};
     cli_training s = {
         .settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
+    s.advice.is_wanted = args->advise;
     code = train(&result, alone, &s, args, data);
     if (code == CLI_OK && world->rank == 0 && (args->json || args->csv)) {
         code = cli_train_print_json(args, &s, &result, cli_clock_now() - s.start);
@@ -264,8 +269,9 @@ static const cli_flag_use flags[] = {
     {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
     {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
     {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_CONFIG, NULL},
-    {CLI_FLAG_JSON, NULL},        {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_ADVISE, NULL},
+    {CLI_FLAG_CONFIG, NULL},      {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_train = {

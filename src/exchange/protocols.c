@@ -68,7 +68,7 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
 {
     const tg_protocol *found =
         name != NULL ? tg_protocol_named(name) : preference(layout, tg_policy_again(recipe), world);
-    if (found == NULL) {
+    if (found == NULL || found == &tg_protocol_scatter) { /* which tg_scatter_new makes */
         return tg_fail(
             TG_E_ARGUMENT, why,
             "there is no exchange '%.60s'; the exchanges are allreduce, gather, shard, server, lowrank, lgc-ring and"

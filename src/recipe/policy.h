@@ -11,6 +11,9 @@ tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tenso
 /* Whether owners may encode averages again: TG_AGAIN_YES, or what a recipe says (again= of `ef`). */
 int tg_policy_again(const char *recipe);
 
+/* The recipe inside hosts. */
+void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe);
+
 /* options.c: copies a caller's options, of this or of another version of the struct. NULL gives the defaults. The size is
  * checked before anything else is read. Members that the caller's version does not have become zero. */
 tg_status tg_options_read(tg_options *out, const tg_options *given, tg_detail *why) TG_CHECKED;
