@@ -143,7 +143,7 @@ class Local(unittest.TestCase):
         whole = [line["step"] + 1 for line in rounds if "absent" not in line]  # tests and checkpoints wait for these
         self.assertEqual([line["step"] for line in lines if "test_accuracy" in line], whole)
         self.assertEqual(self.result(*flags[:-6], "--resume", "--checkpoint", saved)["weights_hash"], got["weights_hash"])
-        self.assertIn("moves came late", run("train", *QUICK, *flags).stdout)
+        self.assertIn("times a worker was late", run("train", *QUICK, *flags).stdout)
 
     def test_refusals(self):
         flags = ["--recipe", "adacomp", "--steps", 4]
