@@ -5,7 +5,7 @@ TARGET =
 MPI = openmpi
 DEMO_STEPS = 150
 DEMO_LINK = 100mbit,1ms
-DEMO_RECIPES = dense;bf16;adacomp;dgc@0.01;terngrad;powersgd@4;co3
+DEMO_RECIPES = dense;bf16;adacomp;terse@100:1,50:4;dgc@0.01;terngrad;powersgd@4;co3
 ROUNDS = 5
 SAVE =
 
