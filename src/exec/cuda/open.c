@@ -85,7 +85,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     const tg_grid *grid = run->plan->grid;
     uint64_t n = l->element_n, chunks = grid->first[grid->cells];
     tg_gpu_space *s = &w->space;
-    TG_TRY(tg_gpu_acquire(&s->symbols, gpu, need->symbols ? 2 * n + 16 : 0 /* read in whole vectors */, why));
+    /* read in whole vectors, and so beyond what is written */
+    TG_TRY(acquire_cleared(&s->symbols, gpu, need->symbols ? 2 * n + 16 : 0, why));
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
