@@ -67,7 +67,7 @@ gpu-check: ## on a machine with a GPU: all tests of its kernels, golden and refu
 gpu-bench: ## on a machine with a GPU: recipes beside a copy in device memory; SAVE=1 adds to bench/results
 	@scripts/install-deps build
 	cmake --preset cuda -DTG_BUILD_TESTS=OFF
-	cmake --build build/cuda --target tersegrad
+	cmake --build build/cuda --target tersegrad bench_gpu_step
 	@python3 bench/gpu.py $(if $(SAVE),--save)
 
 results: ## make tables and plots of docs/results.md from what experiments/kept holds; runs nothing
