@@ -55,7 +55,11 @@ class Steps:
         self.recipe = canonical(recipe)
         self.step = 0
         if nonfinite is None:
-            nonfinite = "error"
+            nonfinite = "error" if scaler is None else "skip"
+        self._skips = nonfinite == "skip"
+        if self._skips and scaler is None:
+            raise Error("nonfinite is 'skip', which needs a scaler to skip the step")
+        nonfinite = "error" if self._skips else nonfinite
         self.skipped = 0  # steps that were left out because of Inf or NaN, with a scaler
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
                                          "exchange": exchange, "threads": threads, "verify_every": verify_every,
@@ -321,7 +325,7 @@ class Steps:
     def _is_skipped(self, error: Error, trouble: Optional[Exception]) -> bool:
         """Whether a step that has failed on all ranks is one that the scaler skips: some rank had Inf or NaN, and no rank had another
         trouble. Residuals are as before it. All ranks come here, and gradients of all become Inf, for the scaler to see."""
-        if self._scaler is None:
+        if not self._skips:
             return False
         whys = self._link.gather(b"other" if trouble is not None else error.code.encode())
         if not set(whys) <= {"NONFINITE", "PEER"} or "NONFINITE" not in whys:
