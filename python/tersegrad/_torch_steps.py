@@ -6,6 +6,8 @@ Steps is the base of State (gradients come in buckets; torch.py) and Reducer (gr
 import atexit
 import math
 import operator
+import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -13,6 +15,7 @@ import torch
 
 from ._exchange import Exchange, Flight
 from ._library import Error, Meter, Rules, TensorSpec, canonical
+from ._torch_advice import Advice
 from ._torch_group import is_ready
 from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
 from ._torch_model import Described, describe, dtype_name, find, syncs_norms
@@ -44,8 +47,10 @@ class Steps(Place):
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat") -> None:
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat",
+                 advise: bool = False) -> None:
         super().__init__(process_group)
+        self._advice = Advice() if advise else None
         self.recipe = canonical(recipe)
         self.step = 0
         if nonfinite is None:
@@ -320,12 +325,26 @@ class Steps(Place):
             meter.exposed_ns = int(1e9 * seconds)  # all of it, also what was done before the library was waiting
         self._last = [*(getattr(meter, name) for name in _COUNTS[:-1]), seconds]
         self._total = list(map(operator.add, self._total, self._last))
+        if self._advice is not None and self.rank == 0 and self._advice.take(self.step - 1, time.monotonic(), self._named(self._last)):
+            self._advise(self._advice)
         if self._writer is not None:
             last = self._named(self._last)
             sent = last["sent"]
             for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
                                 ("ratio", last["dense"] / sent if sent else 1.0)):
                 self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
+
+    def _advise(self, advice: Advice) -> None:
+        """Prints it, on stderr. The prediction takes a second or two, so a thread waits for it."""
+        advice.is_given = True
+        exchange, recipe = self._made(), self.recipe
+        size, group_len = int(self._options["host_size"] or 0), int(self._options["group_len"] or 0)
+
+        def tell() -> None:
+            for line in (advice.measured(), advice.predicted(recipe, exchange.tensors, self.world, size, group_len)):
+                print(f"tersegrad: {line}", file=sys.stderr, flush=True)
+
+        threading.Thread(target=tell, name="tersegrad-advice").start()
 
     def _named(self, counts: Sequence[float]) -> Dict[str, Any]:
         """Counts, as stats() returns them."""

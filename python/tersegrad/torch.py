@@ -32,6 +32,7 @@ import torch.distributed
 
 from ._exchange import close_flights, numbers
 from ._library import Error, pointers
+from ._torch_advice import shapes, write_shapes
 from ._torch_link import TorchLink, waiters
 from ._torch_local import LocalSteps
 from ._torch_passes import Passes
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 else:  # not in a PyTorch that was built without torch.distributed, of which State tells
     GradBucket = getattr(torch.distributed, "GradBucket", object)
 
-__all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook"]
+__all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
@@ -156,6 +157,7 @@ class State(Steps):
                    is 16 MiB, and 0 for models of up to 4 MiB
     hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
                    ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
+    advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
 
     Gradients are dense tensors of any shape, float32, float16 or bfloat16, on the CPU or a GPU of NVIDIA. A State may be made before the process
     group is.
