@@ -125,6 +125,7 @@ static void upload_space(gpu_step *g, const step *h)
     s->magnitudes = block_new(NULL, (n / 1024 + g->chunk_n) * sizeof(double));
     s->scales = block_new(NULL, plan->layout->unit_n * sizeof(float));
     s->clips = block_new(ones, plan->layout->unit_n * sizeof(float));
+    s->overflows = block_new(NULL, g->chunk_n * sizeof(uint32_t));
     s->sums = block_new(NULL, 4 * n);
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
         uint64_t slot_len = tg_gpu_quantize_scratch(&g->units[i]);

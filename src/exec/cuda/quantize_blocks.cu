@@ -36,7 +36,8 @@ TG_DEVICE void load_span(float v[TG_SPAN_LANE], const tg_gpu_pass &p, const tg_g
 __global__ static void clear_largest(tg_gpu_pass p, bool is_sparse)
 {
     uint32_t number = blockIdx.x * THREADS + threadIdx.x;
-    if (number < p.chunk_n && is_mine(p, p.first + number, is_sparse)) {
+    if (number < p.chunk_n && is_mine(p, p.first + number, is_sparse) &&
+        p.units[p.chunks[p.first + number].unit].head_len != 0) {
         p.space.overflows[p.first + number] = 0;
     }
 }
