@@ -60,6 +60,9 @@ typedef enum cli_flag {
     CLI_FLAG_AUGMENT,
     CLI_FLAG_LOCAL_STEPS,
     CLI_FLAG_OUTER,
+    CLI_FLAG_QUORUM,
+    CLI_FLAG_GRACE,
+    CLI_FLAG_LATE,
     CLI_FLAG_TEST_EVERY,
     CLI_FLAG_VERIFY_EVERY,
     CLI_FLAG_LOG,
@@ -71,18 +74,35 @@ typedef enum cli_flag {
     CLI_FLAG_RATIO,
     CLI_FLAG_SEEDS,
     CLI_FLAG_TARGET,
+    CLI_FLAG_PARAMS,
+    CLI_FLAG_RANKS,
+    CLI_FLAG_HOST_COUNT,
+    CLI_FLAG_LINK_RATE,
+    CLI_FLAG_LATENCY,
+    CLI_FLAG_COMPUTE,
+    CLI_FLAG_BACKWARD,
+    CLI_FLAG_CORES,
+    CLI_FLAG_PROBE,
+    CLI_FLAG_ADVISE,
     CLI_FLAG_CONFIG,
     CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
     CLI_FLAG_CSV,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
+_Static_assert(CLI_FLAG_N_OF <= 64, "cli_args.given has a bit for each flag");
 
 /* Texts from the command line, in the order given; copies. */
 typedef struct cli_texts {
     char **items;
     size_t n;
 } cli_texts;
+
+/* A worker that is slow, as an emulation. */
+typedef struct cli_late {
+    uint32_t rank;
+    double seconds; /* more, in every step */
+} cli_late;
 
 enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
 
@@ -99,14 +119,18 @@ typedef struct cli_args {
     cli_link link;
     tg_schedule local;
     tg_outer outer;
-    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
+    cli_late late;
+    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config, *probe;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
-        group_size;
-    uint32_t rank, threads, workers, seeds;
-    uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
-    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
-    int nesterov, augment, resume, json, csv;
+        group_size, params;
+    uint32_t rank, threads, workers, seeds, quorum;
+    uint32_t ranks, host_count; /* of plan */
+    uint32_t hosts;             /* workers of a host; 0: as the link says, 1: none sums first */
+    double timeout, seconds, grace, epochs, rate, momentum, weight_decay, ratio, target;
+    double link_rate;                         /* bits a second */
+    double latency, compute, backward, cores; /* seconds; cores of a host */
+    int nesterov, augment, resume, advise, json, csv;
     int has_seed; /* --seed is given or has a default */
     int help;
 } cli_args;
