@@ -280,7 +280,7 @@ static int set_ready(cli_scene *scene, const cli_setting *s, const group_sizes *
 static void set_hosts(cli_scene *scene, const cli_setting *s)
 {
     scene->threads = s->threads;
-    scene->wait = s->probe->network.wait;
+    scene->wait = s->is_measured ? s->probe->network.wait : 0;
     scene->burst = s->rate > 0 ? s->burst / s->rate : 0;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         scene->cores[h] = s->cores;
@@ -306,7 +306,8 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
                            .local = 2 * s->probe->machine.copy,
                            .op = s->probe->machine.op,
                            .tcp = s->probe->machine.tcp,
-                           .busy = s->is_measured ? &s->probe->network : NULL};
+                           .measured = s->is_measured ? &s->probe->network : NULL,
+                           .is_even = c->n == 1 && s->probe->network.ranks == s->workers};
     set_hosts(&scene, s);
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, out->groups) : code;
@@ -374,7 +375,7 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
         p.network = cli_network_seconds(net, idle, len, 2 * share / s->rate);
         p.slowdown = cli_network_slowdown(net, idle, busy, len);
         p.load = s->hosts > 1 && p.network > 0 ? fmin(1, m->tcp * p.bytes / p.network) : 0;
-        return p;
+        return p; /* its ranks wait without a pause, but leave the cores to others */
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;
     double doubling = rounds * (small + len / s->rate + add);

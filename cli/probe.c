@@ -166,7 +166,7 @@ static int measure(cli_probe_data *out, const cli_args *args, const choice *c, c
         code = cli_probe_read(out, args->probe);
     }
     if (code == CLI_OK && world->link != NULL) {
-        code = cli_network_measure(&out->network, world, 4 * args->seconds, out->machine.tcp);
+        code = cli_network_measure(&out->network, world, 4 * args->seconds);
     }
     if (code == CLI_OK && world->rank == 0) {
         code = cli_probe_write(out, args->files.items[0]);

@@ -35,7 +35,7 @@ typedef struct cli_machine {
     size_t recipe_n, recipe_cap;
 } cli_machine;
 
-enum { CLI_SIZE_N = 7 }; /* of messages */
+enum { CLI_SIZE_N = 10 }; /* of messages */
 
 typedef struct cli_network {
     uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
@@ -43,7 +43,7 @@ typedef struct cli_network {
     double message;        /* for each further rank that a small message goes to */
     double rate;           /* bytes a second, of a host in each direction */
     double burst;          /* bytes that go through at once after a pause */
-    double wait;           /* cores that a rank needs to wait for messages, beside what TCP takes */
+    double wait;           /* cores that a rank needs while messages of its are under way */
     double sizes[CLI_SIZE_N];
     /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
     double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "fail.h"
+#include "probe_parts.h"
 
 #ifdef TG_WITH_MPI
 
@@ -32,18 +33,8 @@ typedef struct bench {
 
 static void add_halves(void *from, void *to, int *n, MPI_Datatype *type)
 {
-    enum { BLOCK = 1024 };
-    float a[BLOCK], b[BLOCK];
     (void)type;
-    for (int at = 0; at < *n; at += BLOCK) {
-        size_t len = (size_t)(*n - at < BLOCK ? *n - at : BLOCK);
-        tg_widen(a, (const uint16_t *)from + at, TG_BF16, len);
-        tg_widen(b, (const uint16_t *)to + at, TG_BF16, len);
-        for (size_t i = 0; i < len; i++) {
-            b[i] += a[i];
-        }
-        tg_narrow((uint16_t *)to + at, b, TG_BF16, len);
-    }
+    cli_add_halves(to, from, (size_t)*n);
 }
 
 typedef enum talk { EXCHANGE, SHIFT, FP32, BF16 } talk;
@@ -121,12 +112,6 @@ static double time_once(bench *b, talk what, size_t len)
                : -1;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double time_talk(bench *b, talk what, size_t len, double seconds)
 {
     double times[REPEATS], all = 0;
@@ -138,8 +123,7 @@ static double time_talk(bench *b, talk what, size_t len, double seconds)
         }
         all += times[n++];
     }
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    return n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    return cli_median(times, (size_t)n);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
@@ -200,7 +184,7 @@ static int time_busy(cli_network *out, bench *b, double seconds)
     return sound;
 }
 
-static int measure(cli_network *out, bench *b, double seconds, double tcp)
+static int measure(cli_network *out, bench *b, double seconds)
 {
     const cli_world *w = b->world;
     double warm = time_talk(b, EXCHANGE, SMALL, seconds / 8); /* connections are made */
@@ -218,12 +202,11 @@ static int measure(cli_network *out, bench *b, double seconds, double tcp)
     out->ranks = w->size;
     out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
     fit(out, shift, w);
-    double moved = tcp * out->rate * b->spent;
-    out->wait = fmin(1, fmax(0, b->cpu - moved) / b->spent);
+    out->wait = fmin(1, b->cpu / b->spent);
     return CLI_OK;
 }
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 {
     bench b = {.world = w, .cap = (size_t)size_max + 65536};
     *out = (cli_network){.ranks = 0};
@@ -237,7 +220,7 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds, do
     }
     if (code == CLI_OK) {
         MPI_Op_create(add_halves, 1, &b.add_bf16);
-        code = measure(out, &b, seconds, tcp);
+        code = measure(out, &b, seconds);
         MPI_Op_free(&b.add_bf16);
     }
     free(b.recvs);
@@ -249,12 +232,11 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds, do
 
 #else
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 {
     (void)out;
     (void)w;
     (void)seconds;
-    (void)tcp;
     return cli_fail(CLI_MISUSE, "this program was built without MPI; 'make mpi' builds one with it");
 }
 
