@@ -5,8 +5,8 @@
 
 For each network (hosts, ranks of a host, rate) `tersegrad probe` measures it first. Then, for each setting on it, the step is
 predicted and kept, and measured afterwards. Rows are kept in build/plan, one file a setting, so that a run may be stopped and
-continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv. Prints
-predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce was right, and the misses.
+continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv and the
+table in bench/README.md. Prints predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce was right, and the misses.
 
 Needs root and a machine without other work. Build first:
     cmake --preset openmpi && cmake --build build/openmpi --target tersegrad bench_links
@@ -21,10 +21,13 @@ import subprocess
 import sys
 import time
 
+from tables import put_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build/plan"
 BUILD = ROOT / "build/openmpi"
 RESULTS = ROOT / "bench/results/plan.csv"
+PAGE = ROOT / "bench/README.md"
 RECIPES = ("ef+topk@0.01", "terngrad")
 CLOSE = 0.15
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
@@ -158,14 +161,37 @@ def report(rows):
     for line in lines:
         print(f"{line['setting']:<28} {line['recipe']:<14} {line['predicted_ms']:>12.1f} {line['measured_ms']:>12.1f} {line['ratio']:>6.2f}"
               f"{'  *' if line in misses else ''}")
-    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
-    right = sum(told == found or 0 in (told, found) for told, found in pairs)
-    print(f"\n{len(rows)} settings, {len(lines)} predictions: {len(lines) - len(misses)} within {CLOSE:.0%} "
-          f"({(len(lines) - len(misses)) / len(lines):.0%}); pays or not against bf16: {right} of {len(pairs)} right "
-          f"({right / len(pairs):.0%}; differences below {MARGIN:.0%} count as either)")
+    well, all_of = right(rows)
+    print(f"\n{len(rows)} settings, within {CLOSE:.0%}: {share(lines)}; pays or not against bf16: {well} of {all_of} right "
+          f"({well / all_of:.0%}; differences below {MARGIN:.0%} count as either)")
     for line in misses:
         print(f"miss: {line['setting']} {line['recipe']}: {line['ratio']:.2f} of the measured; {reason(line)}")
     return lines
+
+
+def share(lines):
+    near = sum(abs(line["ratio"] - 1) <= CLOSE for line in lines)
+    return f"{near} of {len(lines)} ({near / len(lines):.0%})"
+
+
+def right(rows):
+    """Verdicts that were right, and all. One that is too close to tell, on either side, is."""
+    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
+    return sum(told == found or 0 in (told, found) for told, found in pairs), len(pairs)
+
+
+def summary(rows, lines):
+    """A table of how many predictions were near, for bench/README.md."""
+    yield f"{len(rows)} settings of {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}. Predictions within {CLOSE:.0%} of the measured step:"
+    yield ""
+    yield "| | " + " | ".join(["mpi:bf16", *RECIPES]) + " |"
+    yield "|---" * (2 + len(RECIPES)) + "|"
+    for name, mode in (("after the backward pass", "flat"), ("during it", "overlap"), ("hosts that sum first", "hosts")):
+        own = [[line for line in lines if line["mode"] == mode and line["recipe"] == recipe] for recipe in ("mpi:bf16", *RECIPES)]
+        yield f"| {name} | " + " | ".join(map(share, own)) + " |"
+    well, all_of = right(rows)
+    yield ""
+    yield f"All together {share(lines)}; pays or not against bf16: {well} of {all_of} right ({well / all_of:.0%}), differences below {MARGIN:.0%} counting as either."
 
 
 def main():
@@ -189,6 +215,7 @@ def main():
         print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
     lines = report(rows)
     if len(rows) == len(settings()):
+        put_table(PAGE, "plan", summary(rows, lines))
         with open(RESULTS, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
