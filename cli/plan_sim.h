@@ -48,7 +48,7 @@ typedef struct cli_scene {
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */
     double threads;               /* of a codec */
-    double wait;                  /* cores that a rank needs to wait for operations */
+    double wait;                  /* cores that a rank needs while operations are under way */
     double burst;                 /* seconds of network that a link which was idle has in store */
     int is_serial;                /* a group begins when the one before it is done */
 } cli_scene;

@@ -374,8 +374,7 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
         const double *busy = dtype == TG_FP32 ? net->busy_fp32 : net->busy_bf16;
         p.network = cli_network_seconds(net, idle, len, 2 * share / s->rate);
         p.slowdown = cli_network_slowdown(net, idle, busy, len);
-        p.load = s->hosts > 1 && p.network > 0 ? fmin(1, m->tcp * p.bytes / p.network) : 0;
-        return p; /* its ranks wait without a pause, but leave the cores to others */
+        return p; /* what it takes of the cores is cli_network.reduce_wait */
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;
     double doubling = rounds * (small + len / s->rate + add);
@@ -399,7 +398,7 @@ static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting 
     scene->op_n = g->n;
     scene->is_serial = 1;
     scene->burst = s->is_measured ? 0 : scene->burst; /* measured times have it in them */
-    scene->wait = 0;                                  /* nor is it the library that waits */
+    scene->wait = s->is_measured ? s->probe->network.reduce_wait : 0;
     if (actor->groups == NULL || scene->ops == NULL) {
         return cli_fail_memory();
     }

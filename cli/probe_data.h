@@ -43,7 +43,8 @@ typedef struct cli_network {
     double message;        /* for each further rank that a small message goes to */
     double rate;           /* bytes a second, of a host in each direction */
     double burst;          /* bytes that go through at once after a pause */
-    double wait;           /* cores that a rank needs while messages of its are under way */
+    /* What messages take of the cores of a rank that computes, as a share of what is left to it: by exchanges, and by all-reduces. */
+    double wait, reduce_wait;
     double sizes[CLI_SIZE_N];
     /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
     double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];

@@ -84,6 +84,7 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_number(j, "rate", n->rate);
     cli_json_number(j, "burst", n->burst);
     cli_json_number(j, "wait", n->wait);
+    cli_json_number(j, "reduce_wait", n->reduce_wait);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
     put_column(j, "fp32", n->fp32);
@@ -216,14 +217,15 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 14);
+    take_members(s, of, 15);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
     n->latency = take_number(s, of, "latency", 0, 100);
     n->message = take_number(s, of, "message", 0, 100);
     n->rate = take_number(s, of, "rate", 1, 1e15);
     n->burst = take_number(s, of, "burst", 0, 1e15);
-    n->wait = take_number(s, of, "wait", 0, 1);
+    n->wait = take_number(s, of, "wait", 0, 100);
+    n->reduce_wait = take_number(s, of, "reduce_wait", 0, 100);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
     take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");

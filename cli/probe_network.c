@@ -26,7 +26,9 @@ typedef struct bench {
     size_t cap;
     tg_span *sends, *recvs;
     MPI_Op add_bf16;
-    double cpu, spent; /* of this process, in exchanges of the largest size */
+    clockid_t spinner;  /* the clock of the thread that computes ... */
+    double spun, spent; /* ... and what it has run in operations, and how long these took */
+    int is_spinning;
 } bench;
 
 /* ---- operations ---------------------------------------------------------------------------------------------------- */
@@ -84,11 +86,19 @@ static void *spin(void *context)
     return NULL;
 }
 
-static double cpu_now(void)
+static double spun_now(const bench *b)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    struct timespec t = {0, 0};
+    if (b->is_spinning) {
+        (void)clock_gettime(b->spinner, &t);
+    }
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void rest(double seconds)
+{
+    const struct timespec t = {0, (long)(seconds * 1e9)};
+    (void)nanosleep(&t, NULL);
 }
 
 /* ---- timing ---------------------------------------------------------------------------------------------------------- */
@@ -96,16 +106,15 @@ static double cpu_now(void)
 /* Seconds of the slowest rank; negative: the job has failed. */
 static double time_once(bench *b, talk what, size_t len)
 {
-    const struct timespec t = {0, (long)(pause * 1e9)};
     double slowest = -1;
-    (void)nanosleep(&t, NULL);
+    rest(pause);
     if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
         return -1;
     }
-    double begin = cli_clock_now(), cpu = cpu_now();
+    double begin = cli_clock_now(), spun = spun_now(b);
     int sound = perform(b, what, len);
     double spent = sound ? cli_clock_now() - begin : INFINITY;
-    b->cpu += cpu_now() - cpu;
+    b->spun += spun_now(b) - spun;
     b->spent += spent;
     return MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS && isfinite(slowest)
                ? slowest
@@ -158,8 +167,8 @@ static void fit(cli_network *n, double shift, const cli_world *w)
 /* A column of the table; 0: the job has failed. */
 static int time_column(double *column, const double *sizes, bench *b, talk what, double seconds)
 {
+    b->spun = b->spent = 0;
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
-        b->cpu = b->spent = 0;
         column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
         if (column[i] < 0) {
             return 0;
@@ -168,7 +177,20 @@ static int time_column(double *column, const double *sizes, bench *b, talk what,
     return 1;
 }
 
-/* Exchanges come last, for what they leave in b->cpu. */
+/* The share of a core that computing gets while nothing is sent. */
+static double share_alone(const bench *b)
+{
+    double begin = cli_clock_now(), spun = spun_now(b);
+    rest(10 * pause);
+    return (spun_now(b) - spun) / (cli_clock_now() - begin);
+}
+
+/* What the operations of the last column have taken of the cores, as a share of what was left to computing. */
+static double taken(const bench *b, double alone)
+{
+    return b->spun > 0 ? fmin(100, fmax(0, alone * b->spent / b->spun - 1)) : 0;
+}
+
 static int time_busy(cli_network *out, bench *b, double seconds)
 {
     atomic_int goes_on = 1;
@@ -176,9 +198,14 @@ static int time_busy(cli_network *out, bench *b, double seconds)
     if (pthread_create(&thread, NULL, spin, &goes_on) != 0) {
         return 0;
     }
-    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds) &&
-                time_column(out->busy_bf16, out->sizes, b, BF16, seconds) &&
-                time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
+    b->is_spinning = pthread_getcpuclockid(thread, &b->spinner) == 0;
+    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds);
+    double alone = share_alone(b);
+    sound = sound && time_column(out->busy_bf16, out->sizes, b, BF16, seconds);
+    out->reduce_wait = taken(b, alone);
+    sound = sound && time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
+    out->wait = taken(b, alone);
+    b->is_spinning = 0;
     atomic_store(&goes_on, 0);
     (void)pthread_join(thread, NULL);
     return sound;
@@ -202,7 +229,6 @@ static int measure(cli_network *out, bench *b, double seconds)
     out->ranks = w->size;
     out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
     fit(out, shift, w);
-    out->wait = fmin(1, b->cpu / b->spent);
     return CLI_OK;
 }
 
