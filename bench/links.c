@@ -9,7 +9,7 @@
  * With --compute, a step begins with MS milliseconds of computing (the CPU time of one thread) that stand for a backward pass: they
  * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
  * so many bytes, by a tg_reducer, or by a thread that calls MPI_Allreduce; otherwise all of them afterwards. With --hosts, each SIZE
- * ranks average among themselves first, and one of them exchanges by the recipe. --warm are the steps that are not timed.
+ * ranks average among themselves first, and one of them exchanges by the recipe. --warm is the number of steps before those that are timed, 3 unless given.
  *
  * `describe` runs nothing: it writes the model's tensors, for `tersegrad plan --shapes`, and a gradient of the kind that is averaged, for
  * `tersegrad probe --input`.

@@ -60,6 +60,9 @@ typedef enum cli_flag {
     CLI_FLAG_AUGMENT,
     CLI_FLAG_LOCAL_STEPS,
     CLI_FLAG_OUTER,
+    CLI_FLAG_QUORUM,
+    CLI_FLAG_GRACE,
+    CLI_FLAG_LATE,
     CLI_FLAG_TEST_EVERY,
     CLI_FLAG_VERIFY_EVERY,
     CLI_FLAG_LOG,
@@ -95,6 +98,12 @@ typedef struct cli_texts {
     size_t n;
 } cli_texts;
 
+/* A worker that is slow, as an emulation. */
+typedef struct cli_late {
+    uint32_t rank;
+    double seconds; /* more, in every step */
+} cli_late;
+
 enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
 
 typedef struct cli_args {
@@ -110,14 +119,15 @@ typedef struct cli_args {
     cli_link link;
     tg_schedule local;
     tg_outer outer;
+    cli_late late;
     const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config, *probe;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
         group_size, params;
-    uint32_t rank, threads, workers, seeds;
+    uint32_t rank, threads, workers, seeds, quorum;
     uint32_t ranks, host_count; /* of plan */
     uint32_t hosts;             /* workers of a host; 0: as the link says, 1: none sums first */
-    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
+    double timeout, seconds, grace, epochs, rate, momentum, weight_decay, ratio, target;
     double link_rate;                         /* bits a second */
     double latency, compute, backward, cores; /* seconds; cores of a host */
     int nesterov, augment, resume, advise, json, csv;

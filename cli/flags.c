@@ -82,7 +82,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
         {"group-size", "BYTES", COUNT(group_size, 0, any),
          .help = "bytes of gradients that are encoded and sent together, last layers first, while the backward pass\n"
                  "goes on; 0: all after it. Tensors are not divided, and the first groups are smaller. The bits of\n"
-                 "the result do not depend on it"},
+                 "the result do not depend on it. With local steps there are no groups unless this is given"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),
@@ -104,6 +104,14 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_OUTER] = {"outer", "HOW", CLI_OUTER, AT(outer),
                         .help = "with local steps, what becomes of the averaged moves: average, nesterov or\n"
                                 "nesterov@lr=0.7,momentum=0.9"},
+    [CLI_FLAG_QUORUM] = {"quorum", "Q", COUNT32(quorum, 1, 65536),
+                         .help =
+                             "with local steps, workers that must be there at the end of a round; others are waited\n"
+                             "for as --grace says, and bring their moves to a later round [default: all]"},
+    [CLI_FLAG_GRACE] = {"grace", "S", REAL(grace, 0, 1e6, 1),
+                        .help = "seconds that a quorum waits for workers that are late"},
+    [CLI_FLAG_LATE] = {"late", "RANK:TIME", CLI_LATE, AT(late),
+                       .help = "a rehearsal: this worker takes so much longer for every step, such as 2:300ms"},
     [CLI_FLAG_TEST_EVERY] = {"test-every", "N", COUNT(test_every, 0, 1e9),
                              .help = "steps between tests; 0: only at the end [default: once an epoch]"},
     [CLI_FLAG_VERIFY_EVERY] = {"verify-every", "N", COUNT(verify_every, 0, 1e9),

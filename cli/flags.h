@@ -22,7 +22,8 @@ typedef enum cli_flag_type {
     CLI_BITS,   /* double: bits a second, with a unit */
     CLI_TIME,   /* double: seconds, with a unit */
     CLI_SIZE,   /* uint64_t from min to max, also as 25e6 */
-    CLI_OUTER   /* tg_outer */
+    CLI_OUTER,  /* tg_outer */
+    CLI_LATE    /* cli_late */
 } cli_flag_type;
 
 typedef struct cli_flag_row {

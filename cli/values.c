@@ -268,6 +268,25 @@ static int read_outer(tg_outer *out, const cli_flag_row *row, const char *text)
     return tg_outer_read(out, text, &why) == TG_OK ? CLI_OK : cli_fail(CLI_MISUSE, "--%s: %s", row->name, why.text);
 }
 
+/* RANK:TIME, such as 2:300ms. */
+static int read_late(cli_late *out, const cli_flag_row *row, const char *text)
+{
+    static const char *const times[] = {"us", "ms", "s", NULL};
+    static const double sizes[] = {1e-6, 1e-3, 1};
+    cli_late late = {0};
+    char *at = NULL;
+    int is_number = text[0] >= '0' && text[0] <= '9';
+    unsigned long rank = is_number ? strtoul(text, &at, 10) : 0;
+    const char *time = is_number && *at == ':' ? at + 1 : "";
+    if (rank >= 65536 || !read_measure(&late.seconds, &time, times, sizes) || *time != '\0' || late.seconds > 3600) {
+        return cli_fail(CLI_MISUSE, "--%s takes RANK:TIME such as 2:300ms (us, ms or s, up to 3600s), not '%s'",
+                        row->name, text);
+    }
+    late.rank = (uint32_t)rank;
+    *out = late;
+    return CLI_OK;
+}
+
 int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
 {
     void *to = (char *)a + row->at;
@@ -287,6 +306,7 @@ int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
     case CLI_HOSTS: return read_hosts(to, row, text);
     case CLI_ROUNDS: return read_rounds(to, row, text);
     case CLI_OUTER: return read_outer(to, row, text);
+    case CLI_LATE: return read_late(to, row, text);
     case CLI_BITS: return read_bits(to, row, text);
     case CLI_TIME: return read_time(to, row, text);
     case CLI_SIZE: return read_size(to, row, text);

@@ -109,6 +109,26 @@ typedef struct tg_symbol_kernels {
     void (*look_up_add)(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 } tg_symbol_kernels;
 
+typedef struct tg_block_format tg_block_format; /* blocks.h */
+
+/* Formats with a scale for every few values. Blocks follow each other from the first value on; the last may be short. `draws` is
+ * NULL where values are rounded to nearest. docs/format.md has the arithmetic. */
+typedef struct tg_block_kernels {
+    /* One byte of scale for `block` values. A block with NaN or Inf has the scale TG_MX_NAN and symbols 0. */
+    void (*mx_encode)(uint16_t *symbols, uint8_t *scales, const float *values, const tg_draws *draws,
+                      const tg_block_format *f, uint32_t block, size_t n);
+    void (*mx_decode)(float *values, const uint16_t *symbols, const uint8_t *scales, const tg_block_format *f,
+                      uint32_t block, size_t n);
+    /* One e4m3 for TG_NV_BLOCK values, times `whole`. If that is NaN, symbols and scales are 0. */
+    void (*nv_encode)(uint16_t *symbols, uint8_t *scales, const float *values, const tg_draws *draws, float whole,
+                      size_t n);
+    void (*nv_decode)(float *values, const uint16_t *symbols, const uint8_t *scales, float whole, size_t n);
+    /* Rotates blocks of `rotation` values by a Hadamard transform with these signs, 1 or -1 for each; n is a multiple. And back, in
+     * place: finite values stay finite. */
+    void (*rotate)(float *out, const float *values, const float *signs, uint32_t rotation, size_t n);
+    void (*turn_back)(float *values, const float *signs, uint32_t rotation, size_t n);
+} tg_block_kernels;
+
 /* An order statistic: its value, how many values are less, and how many are equal, itself included. */
 typedef struct tg_ordered {
     float value;
@@ -189,14 +209,15 @@ typedef struct tg_factor_kernels {
      * a key above `limit`. */
     bool (*multiply)(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride, uint32_t rank,
                      uint32_t limit, size_t n);
-    /* Adds n columns of row_n rows of M, times elements 0 ... row_n - 1 of row k of the factor, to row k of the sums. */
+    /* Adds n columns of row_n rows of M, at most TG_LEAF_ROWS, times elements 0 ... row_n - 1 of row k of the factor, to row k of the sums. */
     void (*multiply_back)(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n, const float *factor,
                           size_t stride, uint32_t rank, size_t n);
-    /* One or two rows of P Q': the sum of weights[i * rank + k] times row k of the factor. If `residual` is not NULL it gets M less
+    /* One to four rows of P Q': the sum of weights[i * rank + k] times row k of the factor. If `residual` is not NULL it gets M less
      * that. `averages` and `residual` have the stride of M, and may be m->values and m->residual. */
     void (*expand)(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
                    const float *factor, size_t stride, uint32_t rank, size_t n);
-    double (*dot)(const float *a, const float *b, size_t n); /* the sum of a leaf, n at most TG_LEAF */
+    /* The dot products of a column with the first n, at most TG_LEAF, of each of one to four rows of `others`. */
+    void (*dots)(double *sums, const float *column, const float *others, size_t stride, uint32_t other_n, size_t n);
     /* Subtracts shares[b] times row b of `others`, in ascending order in binary64, and rounds once. */
     void (*project)(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
                     size_t n);
@@ -207,6 +228,7 @@ typedef struct tg_kernels {
     tg_half_kernels halves;
     tg_select_kernels select;
     tg_symbol_kernels symbols;
+    tg_block_kernels blocks;
     tg_statistic_kernels statistics;
     tg_coder_kernels coders;
     tg_factor_kernels factors;
