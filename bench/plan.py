@@ -82,7 +82,7 @@ def machine():
 def network(hosts, ranks, rate):
     path = KEPT / f"network-{hosts}x{ranks}-{rate}.json"
     if not path.exists():
-        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.15, path)
+        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.08, path)
     return path
 
 
@@ -105,7 +105,7 @@ def predict(setting):
 def measure(setting, expected):
     model, hosts, ranks, rate, mode = setting
     longest = max(row["ms"] for row in expected.values())
-    steps = max(3, min(9, int(2500 / longest)))
+    steps = max(2 if longest > 2000 else 3, min(7, int(1800 / longest)))
     flags = ["--compute", COMPUTE[model], "--warm", 1 if longest > 1000 else 3]
     flags += [] if mode == "flat" else ["--group", GROUP[model]]
     flags += ["--hosts", ranks] if mode == "hosts" else []

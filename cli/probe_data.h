@@ -67,7 +67,7 @@ int cli_machine_add(cli_machine *m, const cli_recipe_cost *row);
 int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *recipe, uint32_t threads, uint64_t n);
 
 /* Seconds of an all-reduce, or of another column, by interpolation in a table of `sizes`. Above the largest, each byte takes
- * `beyond`. */
+ * as long as between the two largest, but at least `beyond`. */
 double cli_network_seconds(const cli_network *n, const double *column, double bytes, double beyond);
 
 /* How many times as long it takes while ranks compute: at least 1. */
