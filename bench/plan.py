@@ -30,6 +30,7 @@ RESULTS = ROOT / "bench/results/plan.csv"
 PAGE = ROOT / "bench/README.md"
 RECIPES = ("ef+topk@0.01", "terngrad")
 CLOSE = 0.15
+LONGEST = 120  # seconds of a command
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
 COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
 GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
@@ -53,11 +54,22 @@ def settings():
     return found
 
 
+class Failure(Exception):
+    pass
+
+
 def run(*command, environment=None):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        sys.exit(f"plan: {' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-500:]}")
-    return done.stdout
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        out, said = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired as error:
+        process.terminate()  # netns then removes what it has made
+        process.communicate()
+        raise Failure(f"{' '.join(words)}: not done after {LONGEST} s") from error
+    if process.returncode != 0:
+        raise Failure(f"{' '.join(words)}: {(said or out).strip()[-500:]}")
+    return out
 
 
 def netns(hosts, ranks, rate, *command):
@@ -72,10 +84,9 @@ def netns(hosts, ranks, rate, *command):
 def machine():
     path = KEPT / "machine.json"
     if not path.exists():
-        run(BUILD / "bench_links", "describe", "small", KEPT / "small.json", KEPT / "gradient.npy")
+        for model in COMPUTE:
+            run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
         run(BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
-    for model in COMPUTE:
-        run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
     return path
 
 
@@ -98,7 +109,7 @@ def predict(setting):
     plain = told["bf16"]["step_ms" if mode == "flat" else "step_overlapped_ms"]
     found = {"mpi:bf16": {"ms": plain, "bytes": told["bf16"]["bytes"]}}
     for row in told["recipes"]:
-        found[row["recipe"]] = {"ms": row[key], "bytes": row["bytes"]}
+        found[row["recipe"]] = {"ms": row[key], "bytes": row["hosts_bytes" if mode == "hosts" else "bytes"]}
     return found
 
 
@@ -211,9 +222,12 @@ def main():
         if time.monotonic() - begin > options.limit:
             break
         before = time.monotonic()
-        rows.append((setting, kept(setting)))
-        print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
-    lines = report(rows)
+        try:
+            rows.append((setting, kept(setting)))
+            print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
+        except Failure as failure:
+            print(f"plan: {name_of(setting)} failed: {failure}", file=sys.stderr, flush=True)
+    lines = report(rows) if rows else []
     if len(rows) == len(settings()):
         put_table(PAGE, "plan", summary(rows, lines))
         with open(RESULTS, "w", newline="", encoding="utf-8") as file:
