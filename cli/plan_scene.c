@@ -143,7 +143,9 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
         op.delay = w->latency + w->message * (m->messages - 1) + (w->measured == NULL ? w->op : 0);
     }
     if (m->messages > 0 && w->measured != NULL) {
-        op.load[0] = op.load[1] = 0; /* cli_network.wait has it */
+        op.load[0] = op.load[1] = 0;
+        op.wait = cli_network_seconds(w->measured, w->measured->exchange_load,
+                                      fmin(m->most, w->measured->sizes[CLI_SIZE_N - 1]), 0);
         op.slowdown = cli_network_slowdown(w->measured, w->measured->exchange, w->measured->busy_exchange, m->most);
         op.network[0] = w->is_even && m->most > 0 ? time_by_table(m, w) : op.network[0];
     }

@@ -43,13 +43,13 @@ typedef struct cli_network {
     double message;        /* for each further rank that a small message goes to */
     double rate;           /* bytes a second, of a host in each direction */
     double burst;          /* bytes that go through at once after a pause */
-    /* What messages take of the cores of a rank that computes, as a share of what is left to it: by exchanges, and by all-reduces. */
-    double wait, reduce_wait;
     double sizes[CLI_SIZE_N];
     /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
     double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];
     /* The same while another thread of each rank computes. */
     double busy_exchange[CLI_SIZE_N], busy_fp32[CLI_SIZE_N], busy_bf16[CLI_SIZE_N];
+    /* What that takes of the core of a rank that computes, as a share of what is left to it: exchanges, and all-reduces of bf16. */
+    double exchange_load[CLI_SIZE_N], reduce_load[CLI_SIZE_N];
 } cli_network;
 
 typedef struct cli_probe_data {

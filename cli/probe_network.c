@@ -165,19 +165,6 @@ static void fit(cli_network *n, double shift, const cli_world *w)
     n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
 }
 
-/* A column of the table; 0: the job has failed. */
-static int time_column(double *column, const double *sizes, bench *b, talk what, double seconds)
-{
-    b->spun = b->spent = 0;
-    for (size_t i = 0; i < CLI_SIZE_N; i++) {
-        column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
-        if (column[i] < 0) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* The share of a core that computing gets while nothing is sent. */
 static double share_alone(const bench *b)
 {
@@ -186,10 +173,22 @@ static double share_alone(const bench *b)
     return (spun_now(b) - spun) / (cli_clock_now() - begin);
 }
 
-/* What the operations of the last column have taken of the cores, as a share of what was left to computing. */
-static double taken(const bench *b, double alone)
+/* A column of the table; 0: the job has failed. Beside computing, which gets a share `alone` of a core by itself, also what the
+ * operations take of it. */
+static int time_column(double *column, double *load, double alone, const double *sizes, bench *b, talk what,
+                       double seconds)
 {
-    return b->spun > 0 ? fmin(100, fmax(0, alone * b->spent / b->spun - 1)) : 0;
+    for (size_t i = 0; i < CLI_SIZE_N; i++) {
+        b->spun = b->spent = 0;
+        column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
+        if (column[i] < 0) {
+            return 0;
+        }
+        if (load != NULL) {
+            load[i] = b->spun > 0 ? fmin(100, fmax(0, alone * b->spent / b->spun - 1)) : 0;
+        }
+    }
+    return 1;
 }
 
 static int time_busy(cli_network *out, bench *b, double seconds)
@@ -200,12 +199,10 @@ static int time_busy(cli_network *out, bench *b, double seconds)
         return 0;
     }
     b->is_spinning = pthread_getcpuclockid(thread, &b->spinner) == 0;
-    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds);
+    int sound = time_column(out->busy_fp32, NULL, 1, out->sizes, b, FP32, seconds);
     double alone = share_alone(b);
-    sound = sound && time_column(out->busy_bf16, out->sizes, b, BF16, seconds);
-    out->reduce_wait = taken(b, alone);
-    sound = sound && time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
-    out->wait = taken(b, alone);
+    sound = sound && time_column(out->busy_bf16, out->reduce_load, alone, out->sizes, b, BF16, seconds) &&
+            time_column(out->busy_exchange, out->exchange_load, alone, out->sizes, b, EXCHANGE, seconds);
     b->is_spinning = 0;
     atomic_store(&goes_on, 0);
     (void)pthread_join(thread, NULL);
@@ -221,9 +218,9 @@ static int measure(cli_network *out, bench *b, double seconds)
     for (size_t i = 0; i < CLI_SIZE_N && sound; i++) {
         out->sizes[i] = floor(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1)) / 64) * 64;
     }
-    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, out->sizes, b, FP32, seconds) &&
-            time_column(out->bf16, out->sizes, b, BF16, seconds) &&
-            time_column(out->exchange, out->sizes, b, EXCHANGE, seconds);
+    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, NULL, 1, out->sizes, b, FP32, seconds) &&
+            time_column(out->bf16, NULL, 1, out->sizes, b, BF16, seconds) &&
+            time_column(out->exchange, NULL, 1, out->sizes, b, EXCHANGE, seconds);
     if (!sound) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }
