@@ -42,17 +42,17 @@ static char *value_of(char *at)
 }
 
 /* Whether the command line has said already what the flag would say. */
-static int is_decided(const cli_given *given, cli_flag flag)
+static bool is_decided(const cli_given *given, cli_flag flag)
 {
     static const cli_flag pairs[][2] = {
         {CLI_FLAG_RECIPE, CLI_FLAG_RECIPES}, {CLI_FLAG_STEPS, CLI_FLAG_EPOCHS}, {CLI_FLAG_JSON, CLI_FLAG_CSV}};
-    int is = given->of[flag];
+    bool decided = given->flags[flag];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (flag == pairs[i][0] || flag == pairs[i][1]) {
-            is |= given->of[pairs[i][0]] | given->of[pairs[i][1]];
+            decided = decided || given->flags[pairs[i][0]] || given->flags[pairs[i][1]];
         }
     }
-    return is;
+    return decided;
 }
 
 static int read_line(cli_args *a, const cli_command *command, const cli_given *given, char *line)
@@ -91,7 +91,7 @@ int cli_config_read(cli_args *a, const cli_command *command)
         return cli_fail(CLI_MISUSE, "%s is not a text file: it holds a zero byte", a->config);
     }
     cli_given given = a->given;
-    a->given = (cli_given){{0}};
+    a->given = (cli_given){0};
     for (char *line = text, *next; line != NULL && code == CLI_OK; line = next) {
         next = strchr(line, '\n');
         if (next != NULL) {
@@ -103,7 +103,7 @@ int cli_config_read(cli_args *a, const cli_command *command)
     }
     cli_fail_in(NULL, 0);
     for (size_t flag = 0; flag < CLI_FLAG_N_OF; flag++) {
-        a->given.of[flag] |= given.of[flag];
+        a->given.flags[flag] = a->given.flags[flag] || given.flags[flag];
     }
     return code;
 }
