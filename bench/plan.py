@@ -5,8 +5,8 @@
 
 For each network (hosts, ranks of a host, rate) `tersegrad probe` measures it first. Then, for each setting on it, the step is
 predicted and kept, and measured afterwards. Rows are kept in build/plan, one file a setting, so that a run may be stopped and
-continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv. Prints
-predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce was right, and the misses.
+continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv and the
+table in bench/README.md. Prints predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce was right, and the misses.
 
 Needs root and a machine without other work. Build first:
     cmake --preset openmpi && cmake --build build/openmpi --target tersegrad bench_links
@@ -21,12 +21,16 @@ import subprocess
 import sys
 import time
 
+from tables import put_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build/plan"
 BUILD = ROOT / "build/openmpi"
 RESULTS = ROOT / "bench/results/plan.csv"
+PAGE = ROOT / "bench/README.md"
 RECIPES = ("ef+topk@0.01", "terngrad")
 CLOSE = 0.15
+LONGEST = 200  # seconds of a command
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
 COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
 GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
@@ -50,11 +54,22 @@ def settings():
     return found
 
 
+class Failure(Exception):
+    pass
+
+
 def run(*command, environment=None):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        sys.exit(f"plan: {' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-500:]}")
-    return done.stdout
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        out, said = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired as error:
+        process.terminate()  # netns then removes what it has made
+        process.communicate()
+        raise Failure(f"{' '.join(words)}: not done after {LONGEST} s") from error
+    if process.returncode != 0:
+        raise Failure(f"{' '.join(words)}: {(said or out).strip()[-500:]}")
+    return out
 
 
 def netns(hosts, ranks, rate, *command):
@@ -69,17 +84,16 @@ def netns(hosts, ranks, rate, *command):
 def machine():
     path = KEPT / "machine.json"
     if not path.exists():
-        run(BUILD / "bench_links", "describe", "small", KEPT / "small.json", KEPT / "gradient.npy")
+        for model in COMPUTE:
+            run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
         run(BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
-    for model in COMPUTE:
-        run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
     return path
 
 
 def network(hosts, ranks, rate):
     path = KEPT / f"network-{hosts}x{ranks}-{rate}.json"
     if not path.exists():
-        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.15, path)
+        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.08, path)
     return path
 
 
@@ -95,14 +109,14 @@ def predict(setting):
     plain = told["bf16"]["step_ms" if mode == "flat" else "step_overlapped_ms"]
     found = {"mpi:bf16": {"ms": plain, "bytes": told["bf16"]["bytes"]}}
     for row in told["recipes"]:
-        found[row["recipe"]] = {"ms": row[key], "bytes": row["bytes"]}
+        found[row["recipe"]] = {"ms": row[key], "bytes": row["hosts_bytes" if mode == "hosts" else "bytes"]}
     return found
 
 
 def measure(setting, expected):
     model, hosts, ranks, rate, mode = setting
     longest = max(row["ms"] for row in expected.values())
-    steps = max(3, min(9, int(2500 / longest)))
+    steps = max(2 if longest > 2000 else 3, min(7, int(1800 / longest)))
     flags = ["--compute", COMPUTE[model], "--warm", 1 if longest > 1000 else 3]
     flags += [] if mode == "flat" else ["--group", GROUP[model]]
     flags += ["--hosts", ranks] if mode == "hosts" else []
@@ -158,14 +172,37 @@ def report(rows):
     for line in lines:
         print(f"{line['setting']:<28} {line['recipe']:<14} {line['predicted_ms']:>12.1f} {line['measured_ms']:>12.1f} {line['ratio']:>6.2f}"
               f"{'  *' if line in misses else ''}")
-    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
-    right = sum(told == found or 0 in (told, found) for told, found in pairs)
-    print(f"\n{len(rows)} settings, {len(lines)} predictions: {len(lines) - len(misses)} within {CLOSE:.0%} "
-          f"({(len(lines) - len(misses)) / len(lines):.0%}); pays or not against bf16: {right} of {len(pairs)} right "
-          f"({right / len(pairs):.0%}; differences below {MARGIN:.0%} count as either)")
+    well, all_of = right(rows)
+    print(f"\n{len(rows)} settings, within {CLOSE:.0%}: {share(lines)}; pays or not against bf16: {well} of {all_of} right "
+          f"({well / all_of:.0%}; differences below {MARGIN:.0%} count as either)")
     for line in misses:
         print(f"miss: {line['setting']} {line['recipe']}: {line['ratio']:.2f} of the measured; {reason(line)}")
     return lines
+
+
+def share(lines):
+    near = sum(abs(line["ratio"] - 1) <= CLOSE for line in lines)
+    return f"{near} of {len(lines)} ({near / len(lines):.0%})"
+
+
+def right(rows):
+    """Verdicts that were right, and all. One that is too close to tell, on either side, is."""
+    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
+    return sum(told == found or 0 in (told, found) for told, found in pairs), len(pairs)
+
+
+def summary(rows, lines):
+    """A table of how many predictions were near, for bench/README.md."""
+    yield f"{len(rows)} settings of {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}. Predictions within {CLOSE:.0%} of the measured step:"
+    yield ""
+    yield "| | " + " | ".join(["mpi:bf16", *RECIPES]) + " |"
+    yield "|---" * (2 + len(RECIPES)) + "|"
+    for name, mode in (("after the backward pass", "flat"), ("during it", "overlap"), ("hosts that sum first", "hosts")):
+        own = [[line for line in lines if line["mode"] == mode and line["recipe"] == recipe] for recipe in ("mpi:bf16", *RECIPES)]
+        yield f"| {name} | " + " | ".join(map(share, own)) + " |"
+    well, all_of = right(rows)
+    yield ""
+    yield f"All together {share(lines)}; pays or not against bf16: {well} of {all_of} right ({well / all_of:.0%}), differences below {MARGIN:.0%} counting as either."
 
 
 def main():
@@ -185,10 +222,14 @@ def main():
         if time.monotonic() - begin > options.limit:
             break
         before = time.monotonic()
-        rows.append((setting, kept(setting)))
-        print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
-    lines = report(rows)
+        try:
+            rows.append((setting, kept(setting)))
+            print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
+        except Failure as failure:
+            print(f"plan: {name_of(setting)} failed: {failure}", file=sys.stderr, flush=True)
+    lines = report(rows) if rows else []
     if len(rows) == len(settings()):
+        put_table(PAGE, "plan", summary(rows, lines))
         with open(RESULTS, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()

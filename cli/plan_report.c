@@ -133,6 +133,7 @@ static void put_row(cli_json *j, const cli_plan *p, const cli_plan_row *r)
     cli_json_number(j, "step_overlapped_ms", 1e3 * r->step_overlapped);
     cli_json_number(j, "step_hosts_ms", 1e3 * r->step_hosts);
     cli_json_number(j, "bytes", r->bytes);
+    cli_json_number(j, "hosts_bytes", isnan(r->step_hosts) ? (double)NAN : r->hosts.bytes / p->local_steps);
     cli_json_number(j, "speedup_vs_fp32", p->fp32.best / r->best);
     cli_json_number(j, "speedup_vs_bf16", p->bf16.best / r->best);
     cli_json_number(j, "break_even_gbps", r->break_even / 1e9);

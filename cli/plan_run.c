@@ -208,32 +208,47 @@ static const char *manner_of(const cli_plan_row *r)
                                           : "";
 }
 
+/* "in kept trainings it ended 0.03 points below dense (ResNet-18 on CIFAR-10)" */
+static void tell_risk(char out[160], const cli_risk *r)
+{
+    if (r == NULL) {
+        snprintf(out, 160, "no kept training tells what it costs in accuracy");
+    } else {
+        snprintf(out, 160, "in kept trainings it ended %.2f points %s dense (%s)", fabs(r->points),
+                 r->points < 0 ? "below" : "above", r->trained);
+    }
+}
+
+/* The sentence for none. A recipe that would be faster is named with what speaks against it. */
+static void advise_against(cli_plan *p, const cli_plan_plain *plain, const char *dtype)
+{
+    const cli_plan_row *any = fastest(p, COSTS_MUCH);
+    char ms[3][CLI_NUMBER_CAP], risk[160] = "", tail[400] = "";
+    if (any != NULL) {
+        int is_fast = any->best < plain->best / worth[COSTS_LITTLE];
+        tell_risk(risk, any->risk);
+        snprintf(tail, sizeof tail, ", and the fastest recipe, %s, would take %s%s%s", any->recipe,
+                 cli_text_short(ms[0], 1e3 * any->best), is_fast ? ", but " : "", is_fast ? risk : "");
+    }
+    snprintf(p->recommendation, sizeof p->recommendation,
+             "Do not compress: %s all-reduce takes %s ms a step, of which %s are computing%s.", dtype,
+             cli_text_short(ms[1], 1e3 * plain->best), cli_text_short(ms[2], 1e3 * p->setting.compute), tail);
+}
+
 static void recommend(cli_plan *p)
 {
     const cli_plan_plain *plain = p->bf16.best <= p->fp32.best ? &p->bf16 : &p->fp32;
     const char *dtype = plain == &p->bf16 ? "bf16" : "fp32";
-    char ms[3][CLI_NUMBER_CAP];
-    const cli_plan_row *chosen = choose(p, plain->best), *any = fastest(p, COSTS_MUCH);
+    const cli_plan_row *chosen = choose(p, plain->best);
+    char ms[2][CLI_NUMBER_CAP], risk[160];
+    p->recommended = chosen;
     if (chosen == NULL) {
-        snprintf(p->recommendation, sizeof p->recommendation,
-                 "Do not compress: a %s all-reduce takes %s ms a step, of which %s are computing, and the fastest "
-                 "recipe, %s, would "
-                 "take %s.",
-                 dtype, cli_text_short(ms[0], 1e3 * plain->best), cli_text_short(ms[1], 1e3 * p->setting.compute),
-                 any != NULL ? any->recipe : "none",
-                 cli_text_short(ms[2], any != NULL ? 1e3 * any->best : (double)NAN));
+        advise_against(p, plain, dtype);
         return;
     }
-    char risk[160];
-    if (chosen->risk != NULL) {
-        snprintf(risk, sizeof risk, "in kept trainings it ended %.2f points %s dense (%s)", fabs(chosen->risk->points),
-                 chosen->risk->points < 0 ? "below" : "above", chosen->risk->trained);
-    } else {
-        snprintf(risk, sizeof risk, "no kept training tells what it costs in accuracy");
-    }
-    p->recommended = chosen;
+    tell_risk(risk, chosen->risk);
     snprintf(p->recommendation, sizeof p->recommendation,
-             "Use %s%s: %s ms a step, where a %s all-reduce takes %s (%.3g times as fast); %s.", chosen->recipe,
+             "Use %s%s: %s ms a step, where %s all-reduce takes %s (%.3g times as fast); %s.", chosen->recipe,
              manner_of(chosen), cli_text_short(ms[0], 1e3 * chosen->best), dtype,
              cli_text_short(ms[1], 1e3 * plain->best), plain->best / chosen->best, risk);
 }

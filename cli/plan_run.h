@@ -40,7 +40,7 @@ typedef struct cli_plan {
     cli_plan_row *rows;
     size_t row_n;
     cli_plan_plain fp32, bf16;
-    char recommendation[512];
+    char recommendation[640];
     const cli_plan_row *recommended; /* NULL: do not compress */
 } cli_plan;
 

@@ -123,17 +123,31 @@ double cli_network_time(double *load, double bytes, double ranks, const cli_wire
     return seconds;
 }
 
+/* Seconds of the network by the table of the probe, as they are without what a link that was idle has in store. */
+static double time_by_table(const amounts *m, const cli_wire *w)
+{
+    const cli_network *n = w->measured;
+    double bytes = fmax(m->out[0], m->in[0]);
+    double seconds = cli_network_seconds(n, n->exchange, m->most, bytes / m->most / w->rate);
+    return fmax(0, seconds - n->exchange[0]) + fmin(bytes, n->burst) / w->rate;
+}
+
 static cli_op time_op(const amounts *m, const cli_wire *w)
 {
     cli_op op = {.actors = m->actors, .delay = w->op};
-    if (m->messages > 0) {
-        op.delay = w->op + w->latency + w->message * (m->messages - 1);
-        op.slowdown =
-            w->busy != NULL ? cli_network_slowdown(w->busy, w->busy->exchange, w->busy->busy_exchange, m->most) : 0;
-    }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         op.network[h] = cli_network_time(&op.load[h], fmax(m->out[h], m->in[h]), m->ranks[h], w);
         op.memory[h] = m->local[h] * w->local;
+    }
+    if (m->messages > 0) {
+        op.delay = w->latency + w->message * (m->messages - 1) + (w->measured == NULL ? w->op : 0);
+    }
+    if (m->messages > 0 && w->measured != NULL) {
+        op.load[0] = op.load[1] = 0;
+        op.wait = cli_network_seconds(w->measured, w->measured->exchange_load,
+                                      fmin(m->most, w->measured->sizes[CLI_SIZE_N - 1]), 0);
+        op.slowdown = cli_network_slowdown(w->measured, w->measured->exchange, w->measured->busy_exchange, m->most);
+        op.network[0] = w->is_even && m->most > 0 ? time_by_table(m, w) : op.network[0];
     }
     return op;
 }

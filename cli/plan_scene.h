@@ -40,13 +40,14 @@ typedef struct cli_cast {
 
 /* How long messages take: seconds, or seconds a byte. */
 typedef struct cli_wire {
-    double rate;             /* bytes a second of a host's link, in each direction */
-    double latency;          /* between hosts */
-    double message;          /* for each further message */
-    double local;            /* a byte between ranks of a host */
-    double op;               /* an operation itself */
-    double tcp;              /* CPU time of a byte that is sent and of one that is received */
-    const cli_network *busy; /* has measured exchanges beside computing; NULL: nobody has */
+    double rate;                 /* bytes a second of a host's link, in each direction */
+    double latency;              /* between hosts */
+    double message;              /* for each further message */
+    double local;                /* a byte between ranks of a host */
+    double op;                   /* an operation itself */
+    double tcp;                  /* CPU time of a byte that is sent and of one that is received */
+    const cli_network *measured; /* the link is this one; NULL: nobody has measured it */
+    int is_even;                 /* all ranks send as much to all, as was measured */
 } cli_wire;
 
 /* Seconds that so many bytes of a host take on its link, and the cores that TCP needs meanwhile: at most one for each rank, which is

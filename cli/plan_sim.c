@@ -201,14 +201,17 @@ static int is_flowing(const op_state *o)
     return o->is_begun && !o->is_done && o->delay <= tiny;
 }
 
-static int is_waiting(const sim *s, size_t a)
+/* Cores that a rank needs for its operations under way: one thread sees to all of them. */
+static double waiting_load(const sim *s, size_t a)
 {
+    double most = 0;
     for (size_t g = 0; g <= s->scene->group_n; g++) {
-        if (s->actors[a].groups[g].is_waiting) {
-            return 1;
+        const group_state *group = &s->actors[a].groups[g];
+        if (group->is_waiting) {
+            most = fmax(most, s->scene->ops[items_of(s, a, g)->of[group->next].op].wait);
         }
     }
-    return 0;
+    return most;
 }
 
 static speeds find_speeds(const sim *s)
@@ -219,7 +222,7 @@ static speeds find_speeds(const sim *s)
         const actor_state *actor = &s->actors[a];
         uint32_t host = s->scene->actors[a].host;
         double threads = (actor->finished < 0 ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
-                         (is_waiting(s, a) ? s->scene->wait : 0);
+                         waiting_load(s, a);
         load[host] += threads * s->scene->actors[a].count;
         v.computes[host] |= actor->finished < 0;
     }

@@ -30,6 +30,7 @@ typedef struct cli_op {
     /* Seconds that its bytes take alone, on the network of each kind of host, and in its memory. */
     double network[CLI_HOST_KINDS], memory[CLI_HOST_KINDS];
     double load[CLI_HOST_KINDS]; /* cores that a host of this kind needs meanwhile */
+    double wait;                 /* cores that each rank needs which takes part, from when it has come */
     double slowdown;             /* times as long as that while ranks of the host compute; less than 1: as long */
 } cli_op;
 
@@ -48,7 +49,6 @@ typedef struct cli_scene {
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */
     double threads;               /* of a codec */
-    double wait;                  /* cores that a rank needs to wait for operations */
     double burst;                 /* seconds of network that a link which was idle has in store */
     int is_serial;                /* a group begins when the one before it is done */
 } cli_scene;

@@ -280,7 +280,6 @@ static int set_ready(cli_scene *scene, const cli_setting *s, const group_sizes *
 static void set_hosts(cli_scene *scene, const cli_setting *s)
 {
     scene->threads = s->threads;
-    scene->wait = s->probe->network.wait;
     scene->burst = s->rate > 0 ? s->burst / s->rate : 0;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         scene->cores[h] = s->cores;
@@ -306,7 +305,8 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
                            .local = 2 * s->probe->machine.copy,
                            .op = s->probe->machine.op,
                            .tcp = s->probe->machine.tcp,
-                           .busy = s->is_measured ? &s->probe->network : NULL};
+                           .measured = s->is_measured ? &s->probe->network : NULL,
+                           .is_even = c->n == 1 && s->probe->network.ranks == s->workers};
     set_hosts(&scene, s);
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, out->groups) : code;
@@ -356,7 +356,7 @@ int cli_step_predict(cli_prediction *out, tg_detail *why, const cli_setting *s, 
 
 /* Seconds that an all-reduce of so many bytes waits, sends and adds. */
 typedef struct plain {
-    double delay, network, load, slowdown, work, bytes;
+    double delay, network, load, wait, slowdown, work, bytes;
 } plain;
 
 static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
@@ -373,7 +373,7 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
         const double *busy = dtype == TG_FP32 ? net->busy_fp32 : net->busy_bf16;
         p.network = cli_network_seconds(net, idle, len, 2 * share / s->rate);
         p.slowdown = cli_network_slowdown(net, idle, busy, len);
-        p.load = s->hosts > 1 && p.network > 0 ? fmin(1, m->tcp * p.bytes / p.network) : 0;
+        p.wait = cli_network_seconds(net, net->reduce_load, fmin(len, net->sizes[CLI_SIZE_N - 1]), 0);
         return p;
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;
@@ -398,15 +398,17 @@ static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting 
     scene->op_n = g->n;
     scene->is_serial = 1;
     scene->burst = s->is_measured ? 0 : scene->burst; /* measured times have it in them */
-    scene->wait = 0;                                  /* nor is it the library that waits */
     if (actor->groups == NULL || scene->ops == NULL) {
         return cli_fail_memory();
     }
     int code = CLI_OK;
     for (size_t i = 0; i < g->n && code == CLI_OK; i++) {
         plain p = plain_of(s, g->of[i], dtype);
-        scene->ops[i] =
-            (cli_op){.actors = 1, .delay = p.delay, .load = {s->hosts > 1 ? p.load : 0, 0}, .slowdown = p.slowdown};
+        scene->ops[i] = (cli_op){.actors = 1,
+                                 .delay = p.delay,
+                                 .load = {s->hosts > 1 ? p.load : 0, 0},
+                                 .wait = p.wait,
+                                 .slowdown = p.slowdown};
         *(s->hosts > 1 ? &scene->ops[i].network[0] : &scene->ops[i].memory[0]) =
             s->hosts > 1 || s->is_measured ? p.network : 2 * p.bytes * s->probe->machine.copy;
         code = cli_items_add(&actor->groups[i], (cli_item){.work = -1, .op = i});

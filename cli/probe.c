@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "fail.h"
+#include "file.h"
 #include "model.h"
 #include "presets.h"
 #include "probe_machine.h"
@@ -146,8 +147,24 @@ static int print_network(const cli_network *n)
     return code;
 }
 
+/* The object that is in the file. */
+static int print_json(const char *path)
+{
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    int code = cli_file_read(&bytes, &len, path);
+    if (code == CLI_OK) {
+        fwrite(bytes, 1, len, stdout);
+        free(bytes);
+    }
+    return code;
+}
+
 static int print(const cli_probe_data *p, const cli_args *args)
 {
+    if (args->json) {
+        return print_json(args->files.items[0]);
+    }
     int code = print_machine(&p->machine);
     code = code == CLI_OK && p->network.ranks > 0 ? print_network(&p->network) : code;
     printf("\nWritten to %s; 'tersegrad plan --probe %s' reads it.\n", args->files.items[0], args->files.items[0]);
@@ -166,7 +183,7 @@ static int measure(cli_probe_data *out, const cli_args *args, const choice *c, c
         code = cli_probe_read(out, args->probe);
     }
     if (code == CLI_OK && world->link != NULL) {
-        code = cli_network_measure(&out->network, world, 4 * args->seconds, out->machine.tcp);
+        code = cli_network_measure(&out->network, world, 4 * args->seconds);
     }
     if (code == CLI_OK && world->rank == 0) {
         code = cli_probe_write(out, args->files.items[0]);
@@ -194,9 +211,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_RECIPES, NULL},  {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_N, NULL},        {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_PROBE, NULL},
-    {CLI_FLAG_SECONDS, "0.1"}, {CLI_FLAG_LINK, NULL},   {CLI_FLAG_TIMEOUT, "60"},
+    {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_THREADS, "1"},   {CLI_FLAG_N, NULL},
+    {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_PROBE, NULL},  {CLI_FLAG_SECONDS, "0.1"}, {CLI_FLAG_LINK, NULL},
+    {CLI_FLAG_TIMEOUT, "60"}, {CLI_FLAG_JSON, NULL},
 };
 
 const cli_command cli_probe_command = {

@@ -83,7 +83,9 @@ double cli_network_seconds(const cli_network *n, const double *column, double by
     size_t i = 1;
     double last = n->sizes[CLI_SIZE_N - 1];
     if (bytes >= last) {
-        return column[CLI_SIZE_N - 1] + (bytes - last) * beyond;
+        double before = n->sizes[CLI_SIZE_N - 2],
+               slope = (column[CLI_SIZE_N - 1] - column[CLI_SIZE_N - 2]) / (last - before);
+        return column[CLI_SIZE_N - 1] + (bytes - last) * fmax(slope, beyond);
     }
     while (i + 1 < CLI_SIZE_N && bytes > n->sizes[i]) {
         i++;
@@ -94,7 +96,8 @@ double cli_network_seconds(const cli_network *n, const double *column, double by
 
 double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes)
 {
-    return fmax(1, cli_network_seconds(n, busy, bytes, 0) / cli_network_seconds(n, idle, bytes, 0));
+    double known = fmin(bytes, n->sizes[CLI_SIZE_N - 1]);
+    return fmax(1, cli_network_seconds(n, busy, known, 0) / cli_network_seconds(n, idle, known, 0));
 }
 
 /* The processor's name as the system tells it. */

@@ -35,7 +35,7 @@ typedef struct cli_machine {
     size_t recipe_n, recipe_cap;
 } cli_machine;
 
-enum { CLI_SIZE_N = 7 }; /* of messages */
+enum { CLI_SIZE_N = 10 }; /* of messages */
 
 typedef struct cli_network {
     uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
@@ -43,12 +43,13 @@ typedef struct cli_network {
     double message;        /* for each further rank that a small message goes to */
     double rate;           /* bytes a second, of a host in each direction */
     double burst;          /* bytes that go through at once after a pause */
-    double wait;           /* cores that a rank needs to wait for messages, beside what TCP takes */
     double sizes[CLI_SIZE_N];
     /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
     double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];
     /* The same while another thread of each rank computes. */
     double busy_exchange[CLI_SIZE_N], busy_fp32[CLI_SIZE_N], busy_bf16[CLI_SIZE_N];
+    /* What that takes of the core of a rank that computes, as a share of what is left to it: exchanges, and all-reduces of bf16. */
+    double exchange_load[CLI_SIZE_N], reduce_load[CLI_SIZE_N];
 } cli_network;
 
 typedef struct cli_probe_data {
@@ -66,7 +67,7 @@ int cli_machine_add(cli_machine *m, const cli_recipe_cost *row);
 int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *recipe, uint32_t threads, uint64_t n);
 
 /* Seconds of an all-reduce, or of another column, by interpolation in a table of `sizes`. Above the largest, each byte takes
- * `beyond`. */
+ * as long as between the two largest, but at least `beyond`. */
 double cli_network_seconds(const cli_network *n, const double *column, double bytes, double beyond);
 
 /* How many times as long it takes while ranks compute: at least 1. */

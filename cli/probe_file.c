@@ -83,7 +83,6 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_number(j, "message", n->message);
     cli_json_number(j, "rate", n->rate);
     cli_json_number(j, "burst", n->burst);
-    cli_json_number(j, "wait", n->wait);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
     put_column(j, "fp32", n->fp32);
@@ -91,6 +90,8 @@ static void put_network(cli_json *j, const cli_network *n)
     put_column(j, "busy_exchange", n->busy_exchange);
     put_column(j, "busy_fp32", n->busy_fp32);
     put_column(j, "busy_bf16", n->busy_bf16);
+    put_column(j, "exchange_load", n->exchange_load);
+    put_column(j, "reduce_load", n->reduce_load);
     cli_json_end(j);
 }
 
@@ -216,14 +217,13 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 14);
+    take_members(s, of, 15);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
     n->latency = take_number(s, of, "latency", 0, 100);
     n->message = take_number(s, of, "message", 0, 100);
     n->rate = take_number(s, of, "rate", 1, 1e15);
     n->burst = take_number(s, of, "burst", 0, 1e15);
-    n->wait = take_number(s, of, "wait", 0, 1);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
     take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");
@@ -231,6 +231,8 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     take_column(n->busy_exchange, CLI_SIZE_N, s, of, "busy_exchange");
     take_column(n->busy_fp32, CLI_SIZE_N, s, of, "busy_fp32");
     take_column(n->busy_bf16, CLI_SIZE_N, s, of, "busy_bf16");
+    take_column(n->exchange_load, CLI_SIZE_N, s, of, "exchange_load");
+    take_column(n->reduce_load, CLI_SIZE_N, s, of, "reduce_load");
     for (size_t i = 1; i < CLI_SIZE_N; i++) {
         s->is_sound = s->is_sound && n->sizes[i] > n->sizes[i - 1];
     }

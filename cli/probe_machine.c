@@ -88,18 +88,6 @@ typedef struct timing {
     double bits[2]; /* of tensors 0 and 1, means over rounds */
 } timing;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return values[n / 2];
-}
-
 /* Buffers that all recipes use in turn. */
 typedef struct room {
     const float *values;
@@ -220,7 +208,7 @@ static int time_products(double *seconds, const char *recipe, uint32_t threads, 
         n += step >= 2;
     }
     cli_solo_close(&solo);
-    *seconds = code == CLI_OK ? median(rounds, n) / cli_solo_products(&solo) : 0;
+    *seconds = code == CLI_OK ? cli_median(rounds, n) / cli_solo_products(&solo) : 0;
     return code;
 }
 
@@ -262,8 +250,8 @@ static int measure_recipe(cli_recipe_cost *row, const cli_machine *m, room *r, d
     }
     double la[OP_N], lb[OP_N];
     for (int op = 0; op < OP_N; op++) {
-        la[op] = median(a.of[op], a.round_n);
-        lb[op] = median(b.of[op], b.round_n);
+        la[op] = cli_median(a.of[op], a.round_n);
+        lb[op] = cli_median(b.of[op], b.round_n);
     }
     row->passes[TG_PASS_ENCODE] = solve(la[ENCODE], &lo, lb[ENCODE], &sh);
     row->passes[TG_PASS_CHECK] = solve(la[CHECK], &lo, lb[CHECK], &sh);

@@ -11,13 +11,15 @@
 
 #include "clock.h"
 #include "fail.h"
+#include "probe_parts.h"
 
 #ifdef TG_WITH_MPI
 
 #include "tersegrad/mpi.h"
 
-enum { SMALL = 256, REPEATS = 7, ROUNDS_MIN = 3 };
-static const double size_max = 32e6, pause = 0.02;
+enum { SMALL = 256, REPEATS = 5, ROUNDS_MIN = 2 };
+/* Below a megabyte, all-reduces of MPI change their algorithm with the size. */
+static const double size_least = 1 << 20, size_max = 32e6, pause = 0.02;
 
 typedef struct bench {
     const cli_world *world;
@@ -25,25 +27,17 @@ typedef struct bench {
     size_t cap;
     tg_span *sends, *recvs;
     MPI_Op add_bf16;
-    double cpu, spent; /* of this process, in exchanges of the largest size */
+    clockid_t spinner;  /* the clock of the thread that computes ... */
+    double spun, spent; /* ... and what it has run in operations, and how long these took */
+    int is_spinning;
 } bench;
 
 /* ---- operations ---------------------------------------------------------------------------------------------------- */
 
 static void add_halves(void *from, void *to, int *n, MPI_Datatype *type)
 {
-    enum { BLOCK = 1024 };
-    float a[BLOCK], b[BLOCK];
     (void)type;
-    for (int at = 0; at < *n; at += BLOCK) {
-        size_t len = (size_t)(*n - at < BLOCK ? *n - at : BLOCK);
-        tg_widen(a, (const uint16_t *)from + at, TG_BF16, len);
-        tg_widen(b, (const uint16_t *)to + at, TG_BF16, len);
-        for (size_t i = 0; i < len; i++) {
-            b[i] += a[i];
-        }
-        tg_narrow((uint16_t *)to + at, b, TG_BF16, len);
-    }
+    cli_add_halves(to, from, (size_t)*n);
 }
 
 typedef enum talk { EXCHANGE, SHIFT, FP32, BF16 } talk;
@@ -93,11 +87,19 @@ static void *spin(void *context)
     return NULL;
 }
 
-static double cpu_now(void)
+static double spun_now(const bench *b)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    struct timespec t = {0, 0};
+    if (b->is_spinning) {
+        (void)clock_gettime(b->spinner, &t);
+    }
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void rest(double seconds)
+{
+    const struct timespec t = {0, (long)(seconds * 1e9)};
+    (void)nanosleep(&t, NULL);
 }
 
 /* ---- timing ---------------------------------------------------------------------------------------------------------- */
@@ -105,26 +107,19 @@ static double cpu_now(void)
 /* Seconds of the slowest rank; negative: the job has failed. */
 static double time_once(bench *b, talk what, size_t len)
 {
-    const struct timespec t = {0, (long)(pause * 1e9)};
     double slowest = -1;
-    (void)nanosleep(&t, NULL);
+    rest(pause);
     if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
         return -1;
     }
-    double begin = cli_clock_now(), cpu = cpu_now();
+    double begin = cli_clock_now(), spun = spun_now(b);
     int sound = perform(b, what, len);
     double spent = sound ? cli_clock_now() - begin : INFINITY;
-    b->cpu += cpu_now() - cpu;
+    b->spun += spun_now(b) - spun;
     b->spent += spent;
     return MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS && isfinite(slowest)
                ? slowest
                : -1;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double time_talk(bench *b, talk what, size_t len, double seconds)
@@ -138,17 +133,16 @@ static double time_talk(bench *b, talk what, size_t len, double seconds)
         }
         all += times[n++];
     }
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    return n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    return cli_median(times, (size_t)n);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
 
-/* The largest message: one that takes about a third of the time, but not more than size_max. */
+/* The largest message: one that takes about a third of the time, but not less than size_least nor more than size_max. */
 static double find_largest(bench *b, double seconds)
 {
     double size = 32768, spent = 0;
-    while (size < size_max && spent >= 0 && spent < seconds / 3) {
+    while (size < size_max && spent >= 0 && (spent < seconds / 3 || size < size_least)) {
         size = fmin(size_max, 2 * size);
         spent = time_once(b, EXCHANGE, (size_t)size);
     }
@@ -171,20 +165,32 @@ static void fit(cli_network *n, double shift, const cli_world *w)
     n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
 }
 
-/* A column of the table; 0: the job has failed. */
-static int time_column(double *column, const double *sizes, bench *b, talk what, double seconds)
+/* The share of a core that computing gets while nothing is sent. */
+static double share_alone(const bench *b)
+{
+    double begin = cli_clock_now(), spun = spun_now(b);
+    rest(10 * pause);
+    return (spun_now(b) - spun) / (cli_clock_now() - begin);
+}
+
+/* A column of the table; 0: the job has failed. Beside computing, which gets a share `alone` of a core by itself, also what the
+ * operations take of it. */
+static int time_column(double *column, double *load, double alone, const double *sizes, bench *b, talk what,
+                       double seconds)
 {
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
-        b->cpu = b->spent = 0;
+        b->spun = b->spent = 0;
         column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
         if (column[i] < 0) {
             return 0;
+        }
+        if (load != NULL) {
+            load[i] = b->spun > 0 ? fmin(100, fmax(0, alone * b->spent / b->spun - 1)) : 0;
         }
     }
     return 1;
 }
 
-/* Exchanges come last, for what they leave in b->cpu. */
 static int time_busy(cli_network *out, bench *b, double seconds)
 {
     atomic_int goes_on = 1;
@@ -192,15 +198,18 @@ static int time_busy(cli_network *out, bench *b, double seconds)
     if (pthread_create(&thread, NULL, spin, &goes_on) != 0) {
         return 0;
     }
-    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds) &&
-                time_column(out->busy_bf16, out->sizes, b, BF16, seconds) &&
-                time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
+    b->is_spinning = pthread_getcpuclockid(thread, &b->spinner) == 0;
+    int sound = time_column(out->busy_fp32, NULL, 1, out->sizes, b, FP32, seconds);
+    double alone = share_alone(b);
+    sound = sound && time_column(out->busy_bf16, out->reduce_load, alone, out->sizes, b, BF16, seconds) &&
+            time_column(out->busy_exchange, out->exchange_load, alone, out->sizes, b, EXCHANGE, seconds);
+    b->is_spinning = 0;
     atomic_store(&goes_on, 0);
     (void)pthread_join(thread, NULL);
     return sound;
 }
 
-static int measure(cli_network *out, bench *b, double seconds, double tcp)
+static int measure(cli_network *out, bench *b, double seconds)
 {
     const cli_world *w = b->world;
     double warm = time_talk(b, EXCHANGE, SMALL, seconds / 8); /* connections are made */
@@ -209,21 +218,19 @@ static int measure(cli_network *out, bench *b, double seconds, double tcp)
     for (size_t i = 0; i < CLI_SIZE_N && sound; i++) {
         out->sizes[i] = floor(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1)) / 64) * 64;
     }
-    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, out->sizes, b, FP32, seconds) &&
-            time_column(out->bf16, out->sizes, b, BF16, seconds) &&
-            time_column(out->exchange, out->sizes, b, EXCHANGE, seconds);
+    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, NULL, 1, out->sizes, b, FP32, seconds) &&
+            time_column(out->bf16, NULL, 1, out->sizes, b, BF16, seconds) &&
+            time_column(out->exchange, NULL, 1, out->sizes, b, EXCHANGE, seconds);
     if (!sound) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }
     out->ranks = w->size;
     out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
     fit(out, shift, w);
-    double moved = tcp * out->rate * b->spent;
-    out->wait = fmin(1, fmax(0, b->cpu - moved) / b->spent);
     return CLI_OK;
 }
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 {
     bench b = {.world = w, .cap = (size_t)size_max + 65536};
     *out = (cli_network){.ranks = 0};
@@ -237,7 +244,7 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds, do
     }
     if (code == CLI_OK) {
         MPI_Op_create(add_halves, 1, &b.add_bf16);
-        code = measure(out, &b, seconds, tcp);
+        code = measure(out, &b, seconds);
         MPI_Op_free(&b.add_bf16);
     }
     free(b.recvs);
@@ -249,12 +256,11 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds, do
 
 #else
 
-int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 {
     (void)out;
     (void)w;
     (void)seconds;
-    (void)tcp;
     return cli_fail(CLI_MISUSE, "this program was built without MPI; 'make mpi' builds one with it");
 }
 

@@ -14,6 +14,18 @@
 #include "clock.h"
 #include "fail.h"
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 7 };
@@ -25,8 +37,7 @@ static void add_all(float *to, const float *from, size_t n)
     }
 }
 
-/* As an all-reduce of halves does: widened, added, rounded. */
-static void add_halves(uint16_t *to, const uint16_t *from, size_t n)
+void cli_add_halves(uint16_t *to, const uint16_t *from, size_t n)
 {
     enum { BLOCK = 1024 };
     float a[BLOCK], b[BLOCK];
@@ -52,7 +63,7 @@ static void measure_memory(cli_machine *out, const float *values, float *scratch
         tg_narrow(half, values, TG_BF16, n);
         tg_narrow(half + n, values, TG_BF16, n);
         double d = cli_clock_thread();
-        add_halves(half, half + n, n);
+        cli_add_halves(half, half + n, n);
         double e = cli_clock_thread();
         tg_widen(scratch, (const uint16_t *)(const void *)values, TG_BF16, n);
         double f = cli_clock_thread();

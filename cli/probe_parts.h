@@ -7,6 +7,12 @@
 /* Sets copy, add, add_bf16, tcp and op. Uses n values and as many of scratch. */
 int cli_parts_measure(cli_machine *out, const float *values, float *scratch, size_t n);
 
+/* Adds bf16 to bf16 as an all-reduce of halves does: widened, added, rounded. */
+void cli_add_halves(uint16_t *to, const uint16_t *from, size_t n);
+
+/* The median of n > 0 values, which are sorted. */
+double cli_median(double *values, size_t n);
+
 /* An exchange of one rank, which does all the work of a step and sends nothing. */
 typedef struct cli_solo {
     tg_exchange *exchange;

@@ -6,7 +6,7 @@
 import json
 import unittest
 
-from case import Case
+from case import Case, gradient, run
 
 KEYS = {"recipe", "step_ms", "step_overlapped_ms", "bytes", "speedup_vs_fp32", "speedup_vs_bf16", "break_even_gbps", "residual_bytes"}
 SETTING = ["--params", "25e6", "--workers", "8", "--hosts", "8", "--rate", "1gbit", "--latency", "50us", "--compute", "120ms"]
@@ -155,6 +155,20 @@ class Plan(Case):
         bad.write_text(f'{body},"check":"{value:016x}"}}\n')
         self.fails(2, "plan", *SETTING, "--probe", bad, says="a machine of another kind")
 
+    def test_probe(self):
+        path = self.dir / "out.json"
+        told = self.json("probe", "--recipes", "fp16;powersgd", "--n", 65536, "--threads", 2, "--seconds", 0.01, path)
+        self.assertEqual(told, json.loads(path.read_text()))
+        self.assertEqual([(row["recipe"], row["threads"]) for row in told["recipes"]],
+                         [(recipe, threads) for threads in (1, 2) for recipe in ("fp32", "fp16", "ef+lowrank@4")])
+        self.assertGreater(told["recipes"][2]["multiply"][0], 0)
+        self.assertGreater(told["recipes"][1]["encode"][0], 0)
+        path.unlink()
+        self.fails(2, "probe", "--recipes", "nothing", path, says="nothing")
+        self.fails(2, "probe", "--probe", self.file, path, says="mpirun")
+        self.fails(2, "probe", says="usage")
+        self.fails(2, "probe", "--input", self.save("short.npy", gradient(1000)), path, says="1000 elements")
+
     def test_without_a_probe(self):
         told = self.json("plan", *SETTING, "--recipes", "fp16")
         self.assertIn("measured on this machine, in", told["costs"])
@@ -162,7 +176,6 @@ class Plan(Case):
 
 class Advise(Case):
     def test_train(self):
-        from case import run
         done = run("train", "--recipe", "dense", "--model", "mlp", "--data", "glyphs", "--steps", 8, "--workers", 2, "--link", "10mbit,1ms", "--advise")
         notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
         self.assertEqual(done.returncode, 0)
