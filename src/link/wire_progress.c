@@ -155,10 +155,22 @@ static tg_status fail_late(const tg_wire_link *l, const tg_wire_operation *o, tg
                    l->rank, ranks, l->timeout_ms);
 }
 
+/* Whether the wire has failed, or another rank has aborted the inner link, which may have nothing under way to tell it by. */
+static tg_status check_links(tg_wire_link *l, uint64_t now, tg_detail *why)
+{
+    if (l->on_wire_n == 0 || now - l->checked_ms < TG_WIRE_CHECK_MS) {
+        return TG_OK;
+    }
+    l->checked_ms = now;
+    TG_TRY(l->posted == NULL ? l->wire->test(l->wire, why) : TG_OK);
+    return l->is_message_under_way ? TG_OK : l->inner->test(l->inner, l->channel_n, why);
+}
+
 /* Messages that have arrived and left, or are late. */
 static tg_status look_at_marks(tg_wire_link *l, bool *any, tg_detail *why)
 {
     uint64_t now = tg_now_ms();
+    TG_TRY(check_links(l, now, why)); /* before timeouts: the reason of another rank says more */
     for (uint32_t c = 0; c <= l->channel_n && l->on_wire_n > 0; c++) {
         tg_wire_operation *o = &l->operations[c];
         tg_status passed = TG_MORE;
@@ -174,13 +186,6 @@ static tg_status look_at_marks(tg_wire_link *l, bool *any, tg_detail *why)
         } else if ((o->stage == TG_WIRE_POSTED || o->stage == TG_WIRE_ON_STREAM) &&
                    now - o->posted_ms > l->timeout_ms) {
             return fail_late(l, o, why);
-        }
-    }
-    if (l->on_wire_n > 0 && now - l->checked_ms >= TG_WIRE_CHECK_MS) {
-        l->checked_ms = now;
-        TG_TRY(l->posted == NULL ? l->wire->test(l->wire, why) : TG_OK);
-        if (!l->is_message_under_way) { /* another rank may have aborted the inner link, which has nothing under way to tell it by */
-            TG_TRY(l->inner->test(l->inner, l->channel_n, why));
         }
     }
     return TG_OK;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 2, TENSOR_N = 6, WORLD_MAX = 5, PATIENCE_MS = 60000, SHORT_MS = 300, TURNS_LEN = 64 };
+enum { STEPS = 2, TENSOR_N = 6, WORLD_MAX = 5, PATIENCE_MS = 60000, SHORT_MS = 800, TURNS_LEN = 64 };
 static const uint64_t lens[TENSOR_N] = {900, 0, 130, 17, 64, 2000};
 static const uint32_t groups[TENSOR_N] = {3, 3, 2, 1, 1, 0};
 
@@ -188,13 +188,13 @@ static void failures_have_a_reason_on_every_rank(void **state)
 {
     (void)state;
     expect(STANDIN_NO_INIT, 0, BY_REDUCE, "rank 1: NCCL failed to make a communicator: unhandled system error", NULL);
-    expect(STANDIN_LATE_INIT, 0, BY_REDUCE, "NCCL did not connect 3 ranks within 300 ms", NULL);
+    expect(STANDIN_LATE_INIT, 0, BY_REDUCE, "NCCL did not connect 3 ranks within 800 ms", NULL);
     for (mode how = BY_REDUCE; how <= IN_FLIGHT; how++) {
         expect(STANDIN_REFUSES, 2, how, NULL,
                "rank 1: NCCL failed to send and receive: internal error: refused on purpose");
         expect(STANDIN_BREAKS, 1, how, NULL,
                "rank 1: NCCL failed in the middle of an operation: unhandled system error: the connection");
-        expect(STANDIN_HANGS, 3, how, NULL, "were not done within 300 ms");
+        expect(STANDIN_HANGS, 3, how, NULL, "were not done within 800 ms");
     }
 }
 
