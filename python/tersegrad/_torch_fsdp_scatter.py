@@ -1,0 +1,167 @@
+"""The reduce-scatter of a parameter group of FSDP2, compressed.
+
+    input     (shards, row) in the reduce dtype; row s is for shard s
+    encode    each row is a frame, of a length that all ranks know
+    carry     one all_to_all_single on the process group that FSDP gives
+    sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
+
+On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one, and the other way round.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from ._exchange import Memory, Scatter
+from ._library import Error, TensorSpec
+from ._torch_device import Device
+from ._torch_fsdp_groups import Group
+
+_Base: Any = object
+try:
+    from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter as _Base
+except ImportError:
+    pass
+
+_FAILED = b"TGER"  # begins a message in place of a frame
+
+
+class _OnDevice:
+    """Memory of the library on a GPU, as PyTorch takes it."""
+
+    def __init__(self, address: int, length: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _bytes_at(address: int, length: int, device: torch.device) -> torch.Tensor:
+    """A tensor over memory of the library's, without a copy."""
+    if device.type == "cuda":
+        return torch.as_tensor(_OnDevice(address, length), device=device)
+    memory = (ctypes.c_uint8 * length).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+class _Spans:
+    """The messages of one direction as one tensor: as they lie, if one follows the other, else in memory of its own."""
+
+    def __init__(self, spans: Sequence[Memory], device: torch.device) -> None:
+        self.key = list(spans)
+        self.lengths = [length for _, length in spans]
+        filled = [(address, length) for address, length in spans if length > 0]
+        follow = all(a + n == b for (a, n), (b, _) in zip(filled, filled[1:]))
+        self.parts: List[torch.Tensor] = []
+        if follow:
+            self.all = _bytes_at(filled[0][0], sum(self.lengths), device)
+        else:
+            self.parts = [_bytes_at(address, length, device) for address, length in filled]
+            self.all = torch.empty(sum(self.lengths), dtype=torch.uint8, device=device)
+
+    def pack(self) -> None:
+        if self.parts:
+            torch.cat(self.parts, out=self.all)
+
+    def unpack(self) -> None:
+        for part, got in zip(self.parts, self.all.split([n for n in self.lengths if n > 0])):
+            part.copy_(got)
+
+    def fail(self) -> None:
+        """Says in place of frames that this rank has failed."""
+        said = b"".join(_FAILED.ljust(length, b"\0")[:length] for length in self.lengths)
+        self.all.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
+
+
+def divisor_of(op: Any, world: int) -> float:
+    """What a sum is divided by, for an operation of torch.distributed."""
+    kind = getattr(op, "op", op)
+    if kind == dist.ReduceOp.RedOpType.AVG:
+        return float(world)
+    if kind == dist.ReduceOp.RedOpType.SUM:
+        return 1.0
+    if kind == dist.ReduceOp.RedOpType.PREMUL_SUM:
+        factor = op.__getstate__()[1]
+        if isinstance(factor, float) and factor != 0:
+            return 1.0 / factor
+    raise Error(f"a reduce-scatter by {op} cannot be compressed; SUM, AVG and PREMUL_SUM by a number can")
+
+
+class ScatterComm(_Base):  # type: ignore[misc]
+    """The ReduceScatter of one group."""
+
+    tersegrad = True
+
+    def __init__(self, group: Group, recipe: str, options: Any, device: Optional[Device]) -> None:
+        self._group, self._device = group, device
+        tensor = TensorSpec(group.name, (group.shards * group.row_n,), "other", group.dtype)
+        self.exchange = Scatter(recipe, [tensor], group.shard, group.shards, dict(options, device=device))
+        self.step = 0
+        self.sent = 0  # bytes that were given to the process group for other ranks
+        self._sends: Optional[_Spans] = None
+        self._recvs: Optional[_Spans] = None
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    @torch.no_grad()
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
+        if async_op:
+            raise Error("a compressed reduce-scatter is in the order of its stream, and not by async_op")
+        trouble = self._trouble(input_tensor, output_tensor)
+        if trouble is not None:
+            self._fail(input_tensor, group)
+            raise trouble
+        divisor = divisor_of(op, group.size())
+        self._catch_up()
+        sends, recvs = self._spans(*self.exchange.begin(self.step, [input_tensor.data_ptr()]), input_tensor.device)
+        self._lead()
+        self._carry(sends, recvs, group)
+        self._catch_up()
+        self.exchange.end([output_tensor.data_ptr()], divisor)
+        self._lead()
+        self.step += 1
+        return None
+
+    def _trouble(self, given: torch.Tensor, out: torch.Tensor) -> Optional[Error]:
+        row_n = given.numel() // self._group.shards
+        if row_n != self._group.row_n:
+            return self._group.missing(row_n)
+        dtype = str(given.dtype).split(".")[-1]
+        if dtype != self._group.dtype or out.dtype != given.dtype:
+            return Error(f"the gradients of '{self._group.name}' are reduced in {given.dtype}, and were to be in {self._group.dtype} when compress() was "
+                         "called", "MISMATCH")
+        return None
+
+    def _spans(self, sends: List[Memory], recvs: List[Memory], device: torch.device) -> Tuple[_Spans, _Spans]:
+        if self._sends is None or self._sends.key != sends:
+            self._sends = _Spans(sends, device)
+        if self._recvs is None or self._recvs.key != recvs:
+            self._recvs = _Spans(recvs, device)
+        return self._sends, self._recvs
+
+    def _carry(self, sends: _Spans, recvs: _Spans, group: Any) -> None:
+        sends.pack()
+        dist.all_to_all_single(recvs.all, sends.all, recvs.lengths, sends.lengths, group=group)
+        self.sent += sends.all.numel()
+        recvs.unpack()
+
+    def _fail(self, given: torch.Tensor, group: Any) -> None:
+        """The others, who wait for this rank, learn that it has failed."""
+        zeros = torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=given.device)
+        self._catch_up()
+        sends, recvs = self._spans(*self.exchange.begin(self.step, [zeros.data_ptr()]), given.device)
+        self._lead()
+        sends.pack()
+        sends.fail()
+        dist.all_to_all_single(recvs.all, sends.all, recvs.lengths, sends.lengths, group=group)
+        self.exchange.cancel()
+
+    def _catch_up(self) -> None:
+        if self._device is not None:
+            self._device.catch_up(self._device.follow())
+
+    def _lead(self) -> None:
+        if self._device is not None:
+            self._device.lead()
