@@ -84,7 +84,7 @@ void tg_step_close(tg_exchange *x)
     x->step.phase = TG_CLOSING;
 }
 
-static tg_status end_step(tg_exchange *x, tg_status status)
+void tg_step_end(tg_exchange *x, tg_status status)
 {
     if (x->hosts != NULL) {
         tg_hosts_end(x);
@@ -92,6 +92,11 @@ static tg_status end_step(tg_exchange *x, tg_status status)
     x->step.phase = TG_IDLE;
     x->votes.is_cast = false;
     add_up_all(x, status == TG_OK);
+}
+
+static tg_status end_step(tg_exchange *x, tg_status status)
+{
+    tg_step_end(x, status);
     return status;
 }
 
@@ -326,6 +331,9 @@ tg_status tg_exchange_begin(tg_exchange *x, uint64_t step, void *const *grads, t
     }
     if (x->step.phase != TG_IDLE) {
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
+    }
+    if (x->protocol->deliver == NULL && x->protocol->finish == NULL) {
+        return tg_fail(TG_E_ARGUMENT, why, "the exchange scatters: its steps are those of tg_reduce_scatter");
     }
     tg_step_begin(x, x->is_open ? TG_FLYING : TG_OPENING, step, grads);
     return TG_OK;

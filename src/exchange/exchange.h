@@ -98,6 +98,7 @@ typedef struct tg_step {
     bool is_peers;    /* this rank only failed because another one did */
     bool is_spared;   /* another rank of the process computes the averages, which are the same */
     tg_op pending;    /* the operation that was handed out last */
+    float divisor;    /* of a reduce-scatter: what sums are divided by */
 } tg_step;
 
 typedef struct tg_message {
@@ -236,6 +237,9 @@ void tg_step_begin(tg_exchange *x, tg_phase phase, uint64_t number, void *const 
  * at the end of the step. Any other: the step has ended. */
 tg_status tg_step_vote(tg_exchange *x, tg_op *op, tg_detail *why) TG_CHECKED;
 
+/* Ends a step: counts its bytes and times. */
+void tg_step_end(tg_exchange *x, tg_status status);
+
 /* All lanes are done: the closing vote is due. */
 void tg_step_close(tg_exchange *x);
 
@@ -286,6 +290,9 @@ static inline uint32_t tg_job_rank(const tg_exchange *x, uint32_t p)
 {
     return x->first_rank + p * x->rank_step;
 }
+
+/* Refuses a rank that is not in the world. */
+tg_status tg_exchange_check_rank(uint32_t rank, uint32_t world, tg_detail *why) TG_CHECKED;
 
 /* Which ranks of a job an exchange is of, and what it uses. */
 typedef struct tg_seat {

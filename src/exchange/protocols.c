@@ -53,7 +53,7 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
 {
     uint32_t gather_max = tg_policy_encodes_once(recipe) ? UINT32_MAX : GATHER_WORLD_MAX;
     const tg_protocol *found = name == NULL ? preference(layout, gather_max, world) : tg_protocol_named(name);
-    if (found == NULL) {
+    if (found == NULL || found == &tg_protocol_scatter) { /* which tg_scatter_new makes */
         return tg_fail(
             TG_E_ARGUMENT, why,
             "there is no exchange '%.60s'; the exchanges are allreduce, gather, shard, server, lowrank, lgc-ring and"

@@ -211,14 +211,20 @@ tg_status tg_exchange_seat(tg_exchange **out, const tg_seat *seat, const char *r
     return TG_OK;
 }
 
-tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
-                          uint32_t rank, uint32_t world, const tg_options *opt, tg_detail *why)
+tg_status tg_exchange_check_rank(uint32_t rank, uint32_t world, tg_detail *why)
 {
-    TG_NEED(out, why);
     if (world == 0 || rank >= world || world > TG_WORLD_MAX) {
         return tg_fail(TG_E_ARGUMENT, why, "there is no rank %u in a world of %u (1 to %u ranks)", rank, world,
                        TG_WORLD_MAX);
     }
+    return TG_OK;
+}
+
+tg_status tg_exchange_new(tg_exchange **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                          uint32_t rank, uint32_t world, const tg_options *opt, tg_detail *why)
+{
+    TG_NEED(out, why);
+    TG_TRY(tg_exchange_check_rank(rank, world, why));
     tg_options own;
     TG_TRY(tg_options_read(&own, opt, why));
     uint32_t host_size = own.host_size == 0 ? 1 : own.host_size;

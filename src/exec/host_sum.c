@@ -98,7 +98,7 @@ static void sum_chunk(void *context, uint32_t worker, size_t i)
             return;
         }
     }
-    if (!deliver(p, chunk, sum, p->sink->divisor) && p->body_n > 1) {
+    if (!deliver(p, chunk, sum, p->sink->divisor) && p->body_n > 1 && p->sink->divisor == (float)p->body_n) {
         average_scaled(p, i, worker);
     }
 }

@@ -32,6 +32,39 @@ tg_status tg_carry_step(tg_exchange *x, tg_link *link, tg_detail *why)
     }
 }
 
+tg_status tg_reduce_scatter(tg_exchange *x, tg_link *link, uint64_t step, void *const *out, const void *const *inputs,
+                            float divisor, tg_detail *why)
+{
+    TG_NEED(x, why);
+    TG_NEED(link, why);
+    TG_NEED(link->carry, why);
+    TG_NEED(link->abort, why);
+    if (x->codec->layout->tensor_n > 0) {
+        TG_NEED(out, why);
+    }
+    tg_detail reason = {""};
+    tg_op op;
+    uint64_t begin = tg_now_ns();
+    x->now = tg_now_ns;
+    tg_status status = tg_scatter_begin(&op, x, step, inputs, &reason);
+    bool is_refused = x->step.status != TG_OK, peers_know = false; /* what this rank sends says so */
+    if (status == TG_OK) {
+        uint64_t sent = tg_now_ns();
+        status = link->carry(link, &op, &reason);
+        x->counts.last.wire_ns += tg_now_ns() - sent;
+        if (status == TG_OK) {
+            status = tg_scatter_end(x, out, divisor, &reason);
+            peers_know = status == TG_E_PEER || is_refused;
+        }
+    }
+    tg_exchange_cancel(x);
+    tg_step_expose(x, tg_now_ns() - begin);
+    if (status != TG_OK && !peers_know) {
+        link->abort(link, reason.text);
+    }
+    return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", reason.text);
+}
+
 tg_status tg_reduce(tg_exchange *x, tg_link *link, uint64_t step, void *const *grads, tg_detail *why)
 {
     TG_NEED(x, why);

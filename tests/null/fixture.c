@@ -67,6 +67,7 @@ int fixture_begin(void **state)
     MUST(tg_encode(&f->frame_len, f->codec, f->frame, f->frame_cap, 0, (const void *const *)f->rows, why));
     MUST(tg_exchange_new(&f->exchange, "ef+topk@0.1", &f->tensor, 1, 0, 1, NULL, why));
     MUST(tg_exchange_new(&f->other, "ef+topk@0.1", &f->tensor, 1, 0, 1, NULL, why));
+    MUST(tg_scatter_new(&f->scattered, "fp16", &f->tensor, 1, 0, 1, NULL, why));
     f->state_len = tg_state_len(f->exchange);
     f->state = test_room(f->state_len);
     MUST(tg_state_save(f->exchange, f->state, f->state_len, why));
@@ -90,6 +91,7 @@ int fixture_end(void **state)
     tg_exchange_free(f->made.exchange);
     tg_codec_free(f->made.codec);
     tg_threads_free(f->threads);
+    tg_exchange_free(f->scattered);
     tg_exchange_free(f->other);
     tg_exchange_free(f->exchange);
     tg_codec_free(f->codec);

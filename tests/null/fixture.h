@@ -22,6 +22,7 @@ typedef struct fixture {
     uint8_t *frame, *made_frame; /* frame_cap bytes each */
     size_t frame_len, frame_cap, made_len;
     tg_exchange *exchange, *other; /* of a world of one rank; before their first step */
+    tg_exchange *scattered;        /* likewise, of a reduce-scatter */
     uint8_t *state;
     size_t state_len;
     tg_span span; /* the state */

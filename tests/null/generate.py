@@ -77,6 +77,20 @@ VALUES = {
     "tg_exchange_adopt.left": "f->sums",
     "tg_exchange_adopt.from": "f->other",
     "tg_handshake.facts": '"colour red\\n"',
+    "tg_slice.first": "&f->elements",
+    "tg_slice.slice_n": "&f->elements",
+    "tg_slice.n": "FIXTURE_N",
+    "tg_slice.slice": "1",
+    "tg_slice.slices": "3",
+    "tg_scatter_new.out": "&f->made.exchange",
+    "tg_scatter_new.recipe": '"fp16"',
+    "tg_scatter_begin.x": "f->scattered",
+    "tg_scatter_end.x": "f->scattered",
+    "tg_scatter_end.out": "f->rows",
+    "tg_reduce_scatter.x": "f->scattered",
+    "tg_reduce_scatter.out": "f->rows",
+    "const void *const *inputs": "(const void *const *)f->rows",
+    "float divisor": "1.0f",
     "tg_threads_new.out": "&f->made.threads",
     "tg_lockstep_reduce.outcomes": "&f->outcome",
     "tg_lockstep_reduce.ranks": "&f->exchange",
@@ -132,6 +146,7 @@ OPTIONAL = {
 
 BEGIN = "MUST(tg_reducer_begin(f->reducer, 1, f->rows, why));"
 BEFORE = {"tg_exchange_next": "MUST(tg_exchange_begin(f->exchange, 1, f->rows, why));",  # a call that another one needs
+          "tg_scatter_end": "MUST(tg_scatter_begin(&f->op, f->scattered, 1, (const void *const *)f->rows, why));",
           "tg_reducer_ready": BEGIN, "tg_reducer_ready_all": BEGIN, "tg_reducer_test": BEGIN,
           "tg_reducer_wait": BEGIN + " MUST(tg_reducer_ready(f->reducer, 0, why));"}
 RESULT = {"tg_mpi_awaited": "-1"}  # for NULL, where it is not 0 or NULL

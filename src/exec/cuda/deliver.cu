@@ -42,7 +42,7 @@ __global__ static void deliver(tg_gpu_pass p, void *const *averages, float *flat
             ((uint16_t *)averages[piece->tensor])[place] = piece->dtype == 1 ? tg_float_to_fp16(average) : tg_float_to_bf16(average);
         }
     }
-    if (overflows && share == 0 && divisor != 1.0f) {
+    if (overflows && share == 0 && divisor != 1.0f && divisor == (float)value_n) {
         atomicOr(&p.verdict->overflows, 1u);
         p.space.overflows[tile.chunk] = 1;
     }
