@@ -2,7 +2,7 @@
 
     input     (shards, row) in the reduce dtype; row s is for shard s
     encode    each row is a frame, of a length that all ranks know
-    carry     one all_to_all_single on the process group that FSDP gives
+    carry     one all_to_all on the process group that FSDP gives
     sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
 
 On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one, and the other way round.
@@ -45,33 +45,20 @@ def _bytes_at(address: int, length: int, device: torch.device) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-class _Spans:
-    """The messages of one direction as one tensor: as they lie, if one follows the other, else in memory of its own."""
+class _Messages:
+    """The messages of one direction, where the library has them. A rank sends nothing to itself, but collectives want tensors of one length."""
 
-    def __init__(self, spans: Sequence[Memory], device: torch.device) -> None:
-        self.key = list(spans)
-        self.lengths = [length for _, length in spans]
-        filled = [(address, length) for address, length in spans if length > 0]
-        follow = all(a + n == b for (a, n), (b, _) in zip(filled, filled[1:]))
-        self.parts: List[torch.Tensor] = []
-        if follow:
-            self.all = _bytes_at(filled[0][0], sum(self.lengths), device)
-        else:
-            self.parts = [_bytes_at(address, length, device) for address, length in filled]
-            self.all = torch.empty(sum(self.lengths), dtype=torch.uint8, device=device)
-
-    def pack(self) -> None:
-        if self.parts:
-            torch.cat(self.parts, out=self.all)
-
-    def unpack(self) -> None:
-        for part, got in zip(self.parts, self.all.split([n for n in self.lengths if n > 0])):
-            part.copy_(got)
+    def __init__(self, spans: List[Memory], device: torch.device) -> None:
+        self.spans = spans
+        self.len = sum(length for _, length in spans)
+        own = torch.zeros(max(length for _, length in spans), dtype=torch.uint8, device=device)
+        self.tensors = [_bytes_at(address, length, device) if length > 0 else own for address, length in spans]
 
     def fail(self) -> None:
         """Says in place of frames that this rank has failed."""
-        said = b"".join(_FAILED.ljust(length, b"\0")[:length] for length in self.lengths)
-        self.all.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
+        for tensor in self.tensors:
+            said = _FAILED.ljust(tensor.numel(), b"\0")
+            tensor.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
 
 
 def divisor_of(op: Any, world: int) -> float:
@@ -99,8 +86,8 @@ class ScatterComm(_Base):  # type: ignore[misc]
         self.exchange = Scatter(recipe, [tensor], group.shard, group.shards, dict(options, device=device))
         self.step = 0
         self.sent = 0  # bytes that were given to the process group for other ranks
-        self._sends: Optional[_Spans] = None
-        self._recvs: Optional[_Spans] = None
+        self._sends: Optional[_Messages] = None
+        self._recvs: Optional[_Messages] = None
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -111,13 +98,10 @@ class ScatterComm(_Base):  # type: ignore[misc]
             raise Error("a compressed reduce-scatter is in the order of its stream, and not by async_op")
         trouble = self._trouble(input_tensor, output_tensor)
         if trouble is not None:
-            self._fail(input_tensor, group)
+            self._fail(input_tensor.device, group)
             raise trouble
         divisor = divisor_of(op, group.size())
-        self._catch_up()
-        sends, recvs = self._spans(*self.exchange.begin(self.step, [input_tensor.data_ptr()]), input_tensor.device)
-        self._lead()
-        self._carry(sends, recvs, group)
+        self._exchange_messages(*self._begin(input_tensor), group)
         self._catch_up()
         self.exchange.end([output_tensor.data_ptr()], divisor)
         self._lead()
@@ -134,28 +118,24 @@ class ScatterComm(_Base):  # type: ignore[misc]
                          "called", "MISMATCH")
         return None
 
-    def _spans(self, sends: List[Memory], recvs: List[Memory], device: torch.device) -> Tuple[_Spans, _Spans]:
-        if self._sends is None or self._sends.key != sends:
-            self._sends = _Spans(sends, device)
-        if self._recvs is None or self._recvs.key != recvs:
-            self._recvs = _Spans(recvs, device)
+    def _begin(self, given: torch.Tensor) -> Tuple[_Messages, _Messages]:
+        """Encodes rows. What to send, and where to receive."""
+        self._catch_up()
+        sends, recvs = self.exchange.begin(self.step, [given.data_ptr()])
+        self._lead()
+        if self._sends is None or self._recvs is None or (self._sends.spans, self._recvs.spans) != (sends, recvs):
+            self._sends, self._recvs = _Messages(sends, given.device), _Messages(recvs, given.device)
         return self._sends, self._recvs
 
-    def _carry(self, sends: _Spans, recvs: _Spans, group: Any) -> None:
-        sends.pack()
-        dist.all_to_all_single(recvs.all, sends.all, recvs.lengths, sends.lengths, group=group)
-        self.sent += sends.all.numel()
-        recvs.unpack()
+    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
+        dist.all_to_all(recvs.tensors, sends.tensors, group=group)
+        self.sent += sends.len
 
-    def _fail(self, given: torch.Tensor, group: Any) -> None:
+    def _fail(self, device: torch.device, group: Any) -> None:
         """The others, who wait for this rank, learn that it has failed."""
-        zeros = torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=given.device)
-        self._catch_up()
-        sends, recvs = self._spans(*self.exchange.begin(self.step, [zeros.data_ptr()]), given.device)
-        self._lead()
-        sends.pack()
+        sends, recvs = self._begin(torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=device))
         sends.fail()
-        dist.all_to_all_single(recvs.all, sends.all, recvs.lengths, sends.lengths, group=group)
+        self._exchange_messages(sends, recvs, group)
         self.exchange.cancel()
 
     def _catch_up(self) -> None:
