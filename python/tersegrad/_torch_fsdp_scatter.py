@@ -15,6 +15,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.profiler import record_function
 
 from ._exchange import Memory, Scatter
 from ._library import Error, TensorSpec
@@ -27,6 +28,7 @@ try:
 except ImportError:
     pass
 
+RANGE = "tersegrad::reduce_scatter"  # in traces of torch.profiler
 _FAILED = b"TGER"  # begins a message in place of a frame
 
 
@@ -101,10 +103,11 @@ class ScatterComm(_Base):  # type: ignore[misc]
             self._fail(input_tensor.device, group)
             raise trouble
         divisor = divisor_of(op, group.size())
-        self._exchange_messages(*self._begin(input_tensor), group)
-        self._catch_up()
-        self.exchange.end([output_tensor.data_ptr()], divisor)
-        self._lead()
+        with record_function(RANGE):
+            self._exchange_messages(*self._begin(input_tensor), group)
+            self._catch_up()
+            self.exchange.end([output_tensor.data_ptr()], divisor)
+            self._lead()
         self.step += 1
         return None
 

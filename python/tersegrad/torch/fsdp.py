@@ -56,8 +56,7 @@ class Compressor:
         for group in self._groups:
             check_free(group, self.inside is not None, replicas is not None)
             self._check_mesh(group, replicas)
-        if first.device.type == "cuda":
-            self._device = Device(first.device)
+        self._device = _device_of(first.device)
         if replicas is not None:
             self._replica_group = replica_group(replicas, self._device is None)
             self.replicas, self._replica = dist.get_world_size(self._replica_group), dist.get_rank(self._replica_group)
@@ -102,6 +101,17 @@ class Compressor:
             between["link"] = self._link.sent
         return {"recipe": self.recipe, "shards": self.shards, "replicas": self.replicas, "groups": len(self._groups), "inside": inside,
                 "between": between}
+
+    def summary(self) -> str:
+        """One line about all steps of this rank."""
+        said = []
+        for name, recipe in (("inside", self.inside), ("between", self.recipe)):
+            counts = self.stats()[name]
+            if counts is not None and counts["steps"] > 0:
+                of = f"{self.shards} shards" if name == "inside" else f"{self.replicas} replicas"
+                said.append(f"{recipe} between {of}, {counts['steps']} steps, {counts['sent'] / counts['steps']:,.0f} bytes sent a step, "
+                            f"{counts['ratio']:.1f} times fewer than uncompressed")
+        return "tersegrad: " + ("; ".join(said) or "no gradient was reduced yet")
 
     @staticmethod
     def _counted(exchanges: Sequence[Exchange], world: int, passes: int) -> Optional[Dict[str, Any]]:
@@ -179,6 +189,11 @@ class Compressor:
         if self._scatters and self.inside is not None and self.inside.startswith(("ef", "momentum")):
             raise Error(f"the state is of {about['replicas']} replicas, and there are {self.replicas}; residuals of the reduce-scatter ('{self.inside}') "
                         "belong to a replica, and cannot be shared out anew", "MISMATCH")
+
+
+def _device_of(of: torch.device) -> Optional[Device]:
+    """Where gradients are encoded; None: on the CPU."""
+    return Device(of) if of.type == "cuda" else None
 
 
 def _unpack(blob: bytes) -> List[bytes]:
