@@ -49,7 +49,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
-    tg_gpu_mirror ends;      /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
+    tg_gpu_mirror late; /* 1 + the number of the first body that was found damaged in a pass without a wait; 0: none */
+    tg_gpu_mirror ends; /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
     const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
     const uint8_t *expected_body;
     size_t expected_len;
@@ -189,6 +190,9 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
                           const tg_sink *sink) TG_CHECKED;
+bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
+                      const tg_sink *sink) TG_CHECKED;
+tg_status tg_gpu_late(tg_run *run, tg_detail *why) TG_CHECKED;
 void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
 /* Adds a chunk that was written or read to the statistics; `side` are the first bytes beside its values. */

@@ -19,6 +19,9 @@ void tg_emulated_fail(uint64_t nth);
 uint64_t tg_emulated_acquired(void);
 uint64_t tg_emulated_held(void);
 
+/* How often the host has waited for the device. */
+uint64_t tg_emulated_waits(void);
+
 #ifdef __cplusplus
 }
 #endif
