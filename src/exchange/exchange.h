@@ -358,6 +358,7 @@ struct tg_hosts {
     void **means; /* leaders: of the host's gradients, by tensor, and private averages over all hosts */
     void **averages;
     void *mean_space, *average_space;
+    bool is_lossy; /* the recipe says how gradients travel inside a host; else they do so as they are */
 };
 
 /* Takes all memory. The exchange knows its codec, and has lanes without buffers. */

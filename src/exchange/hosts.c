@@ -17,8 +17,14 @@
  * announce lengths before a round. So all have the operations of an announcement before each round of all groups, some of them
  * without messages.
  *
+ * With `inside=` in the recipe, gradients and averages inside a host are encoded, too. All ranks, leaders included, then hold what
+ * the frame of the averages decodes to, so that they hold the same.
+ *
  * A rank fares as both of its exchanges do: one that fails in one of them sends messages that say so in the other. */
 #include "exchange/exchange.h"
+
+#include "kernels/hash.h"
+#include "recipe/policy.h"
 
 #include <string.h>
 
@@ -29,8 +35,27 @@ static bool is_leader(const tg_exchange *x)
 
 /* ---- making them ------------------------------------------------------------------------------------------------------- */
 
-static tg_status open_inside(tg_exchange *x, const tg_tensor *tensors, size_t tensor_n, const tg_options *opt,
-                             tg_detail *why)
+/* The exchange inside a host, and that ranks agree on its recipe. */
+static tg_status seat_inside(tg_exchange *x, const tg_seat *seat, const char *recipe, const tg_tensor *tensors,
+                             size_t tensor_n, const tg_options *opt, tg_detail *why)
+{
+    char inside[TG_RECIPE_CAP];
+    tg_policy_inside(inside, recipe);
+    x->hosts->is_lossy = strcmp(inside, "dense") != 0;
+    tg_status status = tg_exchange_seat(&x->hosts->inside, seat, inside, tensors, tensor_n, opt, why);
+    if (status == TG_E_NO_EFFECT) { /* all tensors are exempt, but for rules */
+        x->hosts->is_lossy = false;
+        status = tg_exchange_seat(&x->hosts->inside, seat, "dense", tensors, tensor_n, opt, why);
+    }
+    if (status == TG_OK && x->hosts->is_lossy) {
+        uint64_t both[2] = {x->agreement, x->hosts->inside->codec->layout->description.fingerprint};
+        x->agreement = tg_hash_words(both, 2);
+    }
+    return status;
+}
+
+static tg_status open_inside(tg_exchange *x, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
+                             const tg_options *opt, tg_detail *why)
 {
     uint32_t place = x->rank % x->host_size, *group_of = NULL;
     const tg_seat seat = {.rank = place,
@@ -49,7 +74,7 @@ static tg_status open_inside(tg_exchange *x, const tg_tensor *tensors, size_t te
         group_of[t] = (uint32_t)tg_exchange_group(x, t);
     }
     dense.group_of = group_of;
-    tg_status status = tg_exchange_seat(&x->hosts->inside, &seat, "dense", tensors, tensor_n, &dense, why);
+    tg_status status = seat_inside(x, &seat, recipe, tensors, tensor_n, &dense, why);
     tg_release(&x->allocator, group_of);
     return status;
 }
@@ -91,7 +116,7 @@ tg_status tg_hosts_open(tg_exchange *x, const char *recipe, const tg_tensor *ten
     for (uint32_t i = 0; i < TG_ANNOUNCEMENT_MAX; i++) {
         TG_TRY(acquire_spans(&h->lengths[i], x, why));
     }
-    TG_TRY(open_inside(x, tensors, tensor_n, opt, why));
+    TG_TRY(open_inside(x, recipe, tensors, tensor_n, opt, why));
     return is_leader(x) ? open_between(x, recipe, tensors, tensor_n, opt, why) : TG_OK;
 }
 

@@ -7,6 +7,8 @@
  *     send 1      M                                                as it is
  *     receive 1   M                      M             M           broadcast from the leader
  *
+ * "As it is" means by the quantizer that `inside=` names, if the recipe has one. The leader then reads its own frame of M, too.
+ *
  * The mean of a host is a gradient like any other: it has the tensor's dtype. */
 #include "exchange/exchange.h"
 
@@ -60,7 +62,7 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
         tg_sink sink = {.averages = h->means, .divisor = (float)x->world};
         return tg_carrier_sum(x, x->carrier, x->codec->run, &all, &sink, why);
     }
-    if (!is_leader && round == 1) {
+    if ((!is_leader || h->is_lossy) && round == 1) {
         tg_arrived one = {.to = 1};
         return tg_carrier_receive(x, x->carrier, &one, why);
     }
@@ -70,7 +72,7 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
 {
     const tg_hosts *h = x->own;
-    if (x->rank == 0) {
+    if (x->rank == 0 && !h->is_lossy) {
         x->codec->executor->copy(x->codec->run, group, grads, h->averages);
     } else {
         tg_owners_deliver(x->carrier, group, grads);

@@ -9,6 +9,7 @@
 #include "exchange/exchange.h"
 
 #include "recipe/policy.h"
+#include "tersegrad/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

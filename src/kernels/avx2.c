@@ -5,6 +5,7 @@
 #include "kernels/bmi2.h"
 #define TG_TARGET TG_AVX2
 #define TG_LANES 8
+#include "kernels/block_loops.h"
 #include "kernels/factor_loops.h"
 
 const tg_kernels tg_kernels_avx2 = {
@@ -43,6 +44,7 @@ const tg_kernels tg_kernels_avx2 = {
                 .powers = tg_avx2_powers,
                 .look_up = tg_avx2_look_up,
                 .look_up_add = tg_avx2_look_up_add},
+    .blocks = TG_BLOCK_KERNELS,
     .statistics = {.magnitudes = tg_avx2_magnitudes,
                    .squares = tg_avx2_squares,
                    .moments = tg_avx2_moments,

@@ -5,6 +5,7 @@
 #include "kernels/bmi2.h"
 #define TG_TARGET TG_AVX512
 #define TG_LANES 16
+#include "kernels/block_loops.h"
 #include "kernels/factor_loops.h"
 
 const tg_kernels tg_kernels_avx512 = {
@@ -43,6 +44,7 @@ const tg_kernels tg_kernels_avx512 = {
                 .powers = tg_avx512_powers,
                 .look_up = tg_avx512_look_up,
                 .look_up_add = tg_avx512_look_up_add},
+    .blocks = TG_BLOCK_KERNELS,
     .statistics = {.magnitudes = tg_avx512_magnitudes,
                    .squares = tg_avx512_squares,
                    .moments = tg_avx512_moments,

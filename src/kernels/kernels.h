@@ -109,6 +109,26 @@ typedef struct tg_symbol_kernels {
     void (*look_up_add)(float *sums, const uint16_t *symbols, const float *table, uint32_t table_n, size_t n);
 } tg_symbol_kernels;
 
+typedef struct tg_block_format tg_block_format; /* blocks.h */
+
+/* Formats with a scale for every few values. Blocks follow each other from the first value on; the last may be short. `draws` is
+ * NULL where values are rounded to nearest. docs/format.md has the arithmetic. */
+typedef struct tg_block_kernels {
+    /* One byte of scale for `block` values. A block with NaN or Inf has the scale TG_MX_NAN and symbols 0. */
+    void (*mx_encode)(uint16_t *symbols, uint8_t *scales, const float *values, const tg_draws *draws,
+                      const tg_block_format *f, uint32_t block, size_t n);
+    void (*mx_decode)(float *values, const uint16_t *symbols, const uint8_t *scales, const tg_block_format *f,
+                      uint32_t block, size_t n);
+    /* One e4m3 for TG_NV_BLOCK values, times `whole`. If that is NaN, symbols and scales are 0. */
+    void (*nv_encode)(uint16_t *symbols, uint8_t *scales, const float *values, const tg_draws *draws, float whole,
+                      size_t n);
+    void (*nv_decode)(float *values, const uint16_t *symbols, const uint8_t *scales, float whole, size_t n);
+    /* Rotates blocks of `rotation` values by a Hadamard transform with these signs, 1 or -1 for each; n is a multiple. And back, in
+     * place: finite values stay finite. */
+    void (*rotate)(float *out, const float *values, const float *signs, uint32_t rotation, size_t n);
+    void (*turn_back)(float *values, const float *signs, uint32_t rotation, size_t n);
+} tg_block_kernels;
+
 /* An order statistic: its value, how many values are less, and how many are equal, itself included. */
 typedef struct tg_ordered {
     float value;
@@ -207,6 +227,7 @@ typedef struct tg_kernels {
     tg_half_kernels halves;
     tg_select_kernels select;
     tg_symbol_kernels symbols;
+    tg_block_kernels blocks;
     tg_statistic_kernels statistics;
     tg_coder_kernels coders;
     tg_factor_kernels factors;

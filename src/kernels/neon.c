@@ -5,6 +5,7 @@
 #include "kernels/scalar.h"
 #define TG_TARGET __attribute__((unused)) /* some have a version of their own */
 #define TG_LANES 4
+#include "kernels/block_loops.h"
 #include "kernels/factor_loops.h"
 #include "kernels/loops.h"
 #include "kernels/mark_loops.h"
@@ -47,6 +48,7 @@ const tg_kernels tg_kernels_neon = {
                 .powers = tg_neon_powers,
                 .look_up = tg_neon_look_up,
                 .look_up_add = tg_neon_look_up_add},
+    .blocks = TG_BLOCK_KERNELS,
     .statistics = {.magnitudes = tg_neon_magnitudes,
                    .squares = tg_neon_squares,
                    .moments = tg_neon_moments,

@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/half.h"
 #define TG_TARGET
+#include "kernels/block_loops.h"
 #include "kernels/mark_loops.h"
 #include "kernels/minifloat_loops.h"
 #include "kernels/prefix_loops.h"
@@ -188,6 +189,7 @@ const tg_kernels tg_kernels_scalar = {
                 .powers = tg_scalar_powers,
                 .look_up = tg_scalar_look_up,
                 .look_up_add = tg_scalar_look_up_add},
+    .blocks = TG_BLOCK_KERNELS,
     .statistics = {.magnitudes = tg_scalar_magnitudes,
                    .squares = tg_scalar_squares,
                    .moments = tg_scalar_moments,

@@ -3,6 +3,7 @@
 
 #include "exchange/exchange.h"
 #include "link/clock.h"
+#include "tersegrad/scatter.h"
 
 tg_status tg_carry_step(tg_exchange *x, tg_link *link, tg_detail *why)
 {

@@ -6,7 +6,7 @@ uint64_t tg_side_len(const tg_format *f, uint64_t count)
     if (f->plain_len != 0 || count == 0) {
         return 0;
     }
-    return (f->bucket_n == 0 ? 1 : (count + f->bucket_n - 1) / f->bucket_n) * f->side_len;
+    return f->head_len + (f->bucket_n == 0 ? 1 : (count + f->bucket_n - 1) / f->bucket_n) * f->side_len;
 }
 
 uint64_t tg_symbols_len(const tg_format *f, uint64_t count)

@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 
 #include "base/bytes.h"
+#include "base/philox.h"
 
 static tg_stages resolve_stages(const tg_recipe *r, bool is_answer)
 {
@@ -38,6 +39,8 @@ tg_format tg_recipe_format(const tg_recipe *r)
         bool whole_chunk = q->has_scale || q->bucket_fixed == TG_BUCKET_CHUNK;
         f.base = q->base(params);
         f.side_len = q->side_len(params);
+        f.head_len = q->head_len;
+        f.rotation = q->rotation == NULL ? 0 : q->rotation(params);
         f.bucket_n = whole_chunk ? 0 : q->bucket_fixed != 0 ? q->bucket_fixed : (uint32_t)params[q->bucket_param];
         f.draws = q->draws != NULL && q->draws(params);
         f.scale = q->has_scale ? q->scale(params) : f.scale;
@@ -84,7 +87,7 @@ static tg_route_id dense_route(const tg_unit_plan *u)
     if (f->scale != TG_SCALE_NONE) {
         return TG_ROUTE_SCALED;
     }
-    return f->bucket_n != 0 && f->bucket_n <= TG_BIN_MAX ? TG_ROUTE_BUCKETS : TG_ROUTE_FITTED;
+    return f->bucket_n != 0 && f->bucket_n <= TG_BIN_MAX && f->head_len == 0 ? TG_ROUTE_BUCKETS : TG_ROUTE_FITTED;
 }
 
 static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
@@ -112,11 +115,21 @@ static uint32_t header_len_of(const tg_plan *plan, const tg_unit_plan *u)
     return has_none ? 0 : (u->coordinates == TG_AT_INDICES ? TG_INDEX_HEADER : 0) + (is_coded ? TG_CODED_HEADER : 0);
 }
 
+/* The signs of a rotation: 128 bits, the same for all blocks and steps, so that any reader of a frame knows them. */
+static void draw_signs(tg_unit_plan *u, uint64_t seed)
+{
+    const uint32_t counter[4] = {0, 0, 3, 3}; /* that nothing else uses */
+    if (u->format.rotation != 0) {
+        tg_philox(u->signs, seed, counter);
+    }
+}
+
 static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit, bool has_feedback)
 {
     u->unit = unit;
     u->stages = resolve_stages(unit->recipe, plan->is_answer);
     u->format = tg_recipe_format(unit->recipe);
+    draw_signs(u, plan->layout->seed);
     u->lo = tg_slice_start(unit->n, plan->slice, plan->slices);
     u->hi = tg_slice_start(unit->n, plan->slice + 1, plan->slices);
     u->planes = has_feedback ? u->stages.feedback->planes : 0;

@@ -66,6 +66,8 @@ typedef struct tg_format {
     uint32_t base;      /* symbols are below it */
     uint32_t bucket_n;  /* values of a bucket; 0: all values of a chunk */
     uint32_t side_len;  /* bytes beside each bucket */
+    uint32_t head_len;  /* bytes before those of all buckets of a chunk */
+    uint32_t rotation;  /* values that are rotated together; 0: none */
     uint32_t bin;       /* elements of the select part's bins; 0: it has none */
     tg_scale_rule scale;
     float gain; /* selected values are multiplied by it */
@@ -81,6 +83,7 @@ typedef struct tg_unit_plan {
     tg_route_id route;
     tg_value_kind values; /* of sparse routes */
     tg_coordinates coordinates;
+    uint32_t signs[4];    /* of a rotation: bits, 1: negative */
     uint32_t header_len;  /* bytes of the header of each of its chunks; 0: the plan fixes their lengths */
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */

@@ -37,6 +37,16 @@ typedef struct tg_bucket {
     const float *prefetch; /* prefetch hint: n values that will be read next; may point past the end. NULL: none */
 } tg_bucket;
 
+/* Values to encode whose every few share a scale: whole blocks, but for the last one of a chunk. */
+typedef struct tg_blocks {
+    uint16_t *symbols;     /* out: one for each value */
+    uint8_t *side;         /* out: side_len bytes for each block */
+    const uint8_t *head;   /* head_len bytes of the chunk */
+    const float *values;   /* rotated, if they are */
+    const tg_draws *draws; /* NULL: the part uses none */
+    size_t n;              /* at least 1 */
+} tg_blocks;
+
 /* A quantize part. A function that is NULL is not needed by the part. */
 typedef struct tg_quantize_part {
     tg_part part;
@@ -75,6 +85,16 @@ typedef struct tg_quantize_part {
     uint32_t (*table)(float table[TG_TABLE_MAX], const uint8_t *side, const double *params);
     /* Decodes n symbols of a bucket. NULL: there is always a table. */
     void (*decode_bucket)(float *values, const uint16_t *symbols, const uint8_t *side, size_t n, const double *params);
+
+    /* ---- parts with a scale for every few values: these in place of the three above. A bucket is a block ---- */
+
+    void (*encode_blocks)(const tg_blocks *b, const double *params);
+    /* Decodes n symbols from the beginning of a block on; `head` is that of the chunk. */
+    void (*decode_blocks)(float *values, const uint16_t *symbols, const uint8_t *side, const uint8_t *head, size_t n,
+                          const double *params);
+    uint32_t (*rotation)(const double *params); /* values that are rotated together, a multiple of a block; 0: none */
+    uint32_t head_len;                          /* bytes before the side data of a chunk ... */
+    void (*write_head)(uint8_t *head, uint32_t largest); /* ... from the key of its largest (rotated) magnitude */
 
     /* ---- parts that fit a distribution to each chunk (a bucket is a chunk); both or none ---- */
 

@@ -42,13 +42,29 @@ static void write_part(char *out, const tg_part *part, const double *values)
     }
 }
 
+void tg_recipe_write_inside(char out[TG_RECIPE_CAP], const tg_recipe *r)
+{
+    out[0] = '\0';
+    if (r->inside == NULL) {
+        (void)snprintf(out, TG_RECIPE_CAP, "dense");
+    } else {
+        write_part(out, r->inside, r->inside_value);
+    }
+}
+
 void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *r)
 {
+    char inside[TG_RECIPE_CAP];
     out[0] = '\0';
     for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
         if (stage == TG_STAGE_quantize || r->part[stage] != tg_part_standard(stage)) {
             write_part(out, r->part[stage], r->value[stage]);
         }
+    }
+    if (r->inside != NULL) {
+        size_t len = strlen(out);
+        tg_recipe_write_inside(inside, r);
+        (void)snprintf(out + len, TG_RECIPE_CAP - len, "+inside=%.100s", inside);
     }
 }
 

@@ -102,6 +102,10 @@ tg_status tg_recipe_check(const tg_recipe *r, const bool *named, tg_detail *why)
                        r->part[TG_STAGE_feedback]->name);
     }
     TG_TRY(check_quantizer(r, why));
+    if (r->inside != NULL && tg_recipe_quantize(r)->needs_leader) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' learns from the gradients of ranks, not of hosts, so it has no 'inside'",
+                       r->part[TG_STAGE_quantize]->name);
+    }
     if (tg_recipe_quantize(r)->exchange != NULL) {
         TG_TRY(check_own_exchange(r, named, why));
     }

@@ -4,6 +4,8 @@
  *     item      = name [ "@" argument { "," argument } ]
  *     argument  = value | key "=" value
  *
+ * Two items are no parts: `hadamard@N`, a parameter of the quantizer, and `inside=QUANTIZER`, for the whole model.
+ *
  * A bare value sets the part's main parameter. It must be the first argument. A name is that of a part or of a preset;
  * presets are replaced by their expansions first (expand.c). */
 #include "base/number.h"
@@ -119,6 +121,88 @@ static tg_status parse_item(tg_recipe *r, bool *named, tg_text item, tg_detail *
     return parse_arguments(r->value[row->stage], row->part, has_arguments ? arguments : (tg_text){NULL, 0}, why);
 }
 
+/* `hadamard@N` stands for the parameter of that name of the quantizer, wherever it is in the recipe. */
+static tg_status parse_rotation(tg_text *value, tg_text item, tg_detail *why)
+{
+    bool has_value = false;
+    tg_text rest = item;
+    (void)tg_text_cut(&rest, '@', &has_value);
+    if (value->at != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'hadamard' is given twice");
+    }
+    *value = has_value ? rest : (tg_text){"64", 2};
+    return TG_OK;
+}
+
+static tg_status set_rotation(tg_recipe *r, tg_text value, tg_detail *why)
+{
+    const tg_part *part = r->part[TG_STAGE_quantize];
+    const tg_param *param = find_param(part, (tg_text){"hadamard", 8}, true);
+    if (param == NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'hadamard' rotates values for 'mxfp8', 'mxfp4' and 'nvfp4', not for '%s'",
+                       part->name);
+    }
+    double *set = &r->value[TG_STAGE_quantize][param - part->params];
+    if (*set != param->standard) {
+        return tg_fail(TG_E_RECIPE, why, "'hadamard' is given twice");
+    }
+    if (!read_value(set, param, value) || *set == param->standard) {
+        return tg_fail(TG_E_RECIPE, why, "'hadamard' rotates 32, 64 or 128 values, not '%.*s'", (int)value.len,
+                       value.at);
+    }
+    return TG_OK;
+}
+
+static bool is_rotation(tg_text item)
+{
+    bool has_value = false;
+    tg_text name = tg_text_cut(&item, '@', &has_value);
+    return tg_text_is(name, "hadamard");
+}
+
+static tg_status parse(tg_recipe *out, const char *recipe, tg_detail *why);
+
+/* `inside=QUANTIZER`: the wire inside a host. */
+static tg_status parse_inside(tg_recipe *r, tg_text item, tg_detail *why)
+{
+    char text[TG_RECIPE_CAP];
+    tg_recipe inner;
+    bool has_value = false;
+    (void)tg_text_cut(&item, '=', &has_value);
+    if (r->inside != NULL) {
+        return tg_fail(TG_E_RECIPE, why, "'inside' is given twice");
+    }
+    if (item.len >= sizeof text) {
+        return tg_fail(TG_E_RECIPE, why, "'inside' has a value that is too long");
+    }
+    memcpy(text, item.at, item.len);
+    text[item.len] = '\0';
+    TG_TRY(parse(&inner, text, why));
+    if (tg_recipe_feedback(&inner)->planes > 0 || tg_recipe_select(&inner)->by != TG_BY_NOTHING ||
+        inner.part[TG_STAGE_symbol] != tg_part_standard(TG_STAGE_symbol) || inner.inside != NULL ||
+        tg_recipe_quantize(&inner)->exchange != NULL) {
+        return tg_fail(TG_E_RECIPE, why,
+                       "'inside' is the wire inside a host: a quantizer alone, such as 'mxfp8', not '%s'", text);
+    }
+    r->inside = inner.part[TG_STAGE_quantize];
+    memcpy(r->inside_value, inner.value[TG_STAGE_quantize], sizeof r->inside_value);
+    return TG_OK;
+}
+
+static bool is_inside(tg_text item)
+{
+    return item.len >= 7 && memcmp(item.at, "inside=", 7) == 0;
+}
+
+/* A part, or what is said for the whole recipe. */
+static tg_status parse_any(tg_recipe *r, bool *named, tg_text *rotation, tg_text item, tg_detail *why)
+{
+    if (is_inside(item)) {
+        return parse_inside(r, item, why);
+    }
+    return is_rotation(item) ? parse_rotation(rotation, item, why) : parse_item(r, named, item, why);
+}
+
 static tg_status parse(tg_recipe *out, const char *recipe, tg_detail *why)
 {
     char expanded[TG_EXPANDED_CAP];
@@ -128,10 +212,13 @@ static tg_status parse(tg_recipe *out, const char *recipe, tg_detail *why)
     }
     tg_recipe r = tg_recipe_standard();
     bool named[TG_STAGE_N] = {false};
-    tg_text rest = {expanded, strlen(expanded)};
+    tg_text rest = {expanded, strlen(expanded)}, rotation = {NULL, 0};
     for (bool more = true; more;) {
         tg_text item = tg_text_cut(&rest, '+', &more);
-        TG_TRY(parse_item(&r, named, item, why));
+        TG_TRY(parse_any(&r, named, &rotation, item, why));
+    }
+    if (rotation.at != NULL) {
+        TG_TRY(set_rotation(&r, rotation, why));
     }
     TG_TRY(tg_recipe_check(&r, named, why));
     *out = r;

@@ -72,6 +72,15 @@ static tg_recipe exempt_recipe(const tg_recipe *wanted, tg_dtype dtype)
     return r;
 }
 
+void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe)
+{
+    tg_recipe wanted;
+    if (tg_recipe_parse(&wanted, recipe, NULL) != TG_OK) {
+        wanted = tg_recipe_standard(); /* was parsed before */
+    }
+    tg_recipe_write_inside(out, &wanted);
+}
+
 bool tg_policy_encodes_once(const char *recipe)
 {
     tg_recipe wanted;

@@ -13,7 +13,7 @@ void tg_recipe_set_part(tg_recipe *r, tg_stage stage, const tg_part *part)
 
 tg_recipe tg_recipe_standard(void)
 {
-    tg_recipe r;
+    tg_recipe r = {.inside = NULL};
     for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
         tg_recipe_set_part(&r, stage, tg_part_standard(stage));
     }
@@ -39,6 +39,7 @@ bool tg_recipe_has_rans_indices(const tg_recipe *r)
 /* What was said for the whole model is not part of a tensor's recipe. */
 static void forget_model(tg_recipe *r)
 {
+    r->inside = NULL;
     for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
         for (size_t i = 0; i < r->part[stage]->param_n; i++) {
             const tg_param *param = &r->part[stage]->params[i];

@@ -8,6 +8,9 @@
 typedef struct tg_recipe {
     const tg_part *part[TG_STAGE_N];
     double value[TG_STAGE_N][TG_PARAM_CAP]; /* value[stage][i]: parameter i of that part */
+    /* For the whole model: the quantizer of the wire inside a host, and its parameters. NULL: gradients travel as they are. */
+    const tg_part *inside;
+    double inside_value[TG_PARAM_CAP];
 } tg_recipe;
 
 /* The part of a stage, with the type of that stage. A tg_part is the first member of each type, so the cast is valid. */
@@ -53,6 +56,9 @@ tg_status tg_recipe_resolve(tg_recipe *recipe, bool has_seed, tg_kind kind, tg_d
 /* canonical.c: writes the canonical text of a parameter's value, and of a recipe. */
 void tg_param_write(char *out, size_t cap, const tg_param *param, double value);
 void tg_recipe_write(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
+
+/* The text of the recipe inside a host. */
+void tg_recipe_write_inside(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 
 /* The recipe that sends all values uncompressed in this dtype. */
 tg_recipe tg_recipe_dense(tg_dtype dtype);

@@ -53,7 +53,8 @@ static const float *find_values(tg_encoding *e, bool *is_unchecked)
  * value of each bucket tells, and all others are not read again. */
 static void check_buckets(tg_encoding *e, const float *values, const uint8_t *side)
 {
-    uint32_t chunk_n = e->chunk->n, bucket_n = e->unit->format.bucket_n == 0 ? chunk_n : e->unit->format.bucket_n;
+    uint32_t chunk_n = e->chunk->n, bucket_n = e->unit->format.bucket_n;
+    bucket_n = bucket_n == 0 || e->unit->format.head_len > 0 ? chunk_n : bucket_n; /* a NaN is also in the head */
     for (uint32_t at = 0, n = 0; at < chunk_n && e->plan->nonfinite == TG_NONFINITE_ERROR; at += n) {
         float value = 0;
         n = chunk_n - at < bucket_n ? chunk_n - at : bucket_n;

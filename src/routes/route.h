@@ -131,6 +131,13 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
 void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,
                        uint64_t chunk_n, uint64_t at, size_t n);
 
+/* blocks.c: the same for quantizers with a scale for every few values. Symbols before and after those that are decoded are there, to
+ * the ends of their block or rotation. */
+void tg_encode_blocks(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
+                      const tg_bucket_span *span);
+void tg_decode_blocks(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,
+                      uint64_t chunk_n, uint64_t at, size_t n);
+
 /* What a coder needs to know of a chunk's values, given what travels with them. */
 tg_coding tg_coding_of(const tg_unit_plan *u, tg_chunk_scratch *s, const uint8_t *side);
 

@@ -10,6 +10,10 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
 {
     const tg_format *f = &e->unit->format;
     const tg_stages *s = &e->unit->stages;
+    if (s->quantize->encode_blocks != NULL) {
+        tg_encode_blocks(symbols, side, e, values, span);
+        return;
+    }
     tg_chunk_scratch *scratch = e->scratch->chunk;
     tg_stream stream = {0};
     if (f->draws) {
@@ -93,6 +97,10 @@ static size_t find_bucket(const uint8_t **side, const tg_format *f, uint64_t chu
 void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,
                        uint64_t chunk_n, uint64_t at, size_t n)
 {
+    if (u->stages.quantize->decode_blocks != NULL) {
+        tg_decode_blocks(values, symbols, side, u, chunk_n, at, n);
+        return;
+    }
     for (size_t done = 0, m = 0; done < n; done += m) {
         const uint8_t *of_bucket = side;
         m = find_bucket(&of_bucket, &u->format, chunk_n, at + done, at + n);
@@ -146,9 +154,24 @@ static bool for_each_portion(float *out, const tg_decoding *d, float weight, use
     return true;
 }
 
+/* Blocks are decoded, some at a time, and added. */
+static void add_blocks(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight)
+{
+    for (size_t done = 0, m = 0; done < n; done += m) {
+        m = n - done < TG_BLOCK ? n - done : TG_BLOCK;
+        tg_decode_blocks(d->scratch->values, symbols + done, d->body + d->view->side, d->unit, d->chunk->n, at + done,
+                         m);
+        tg_expand_add(out + done, NULL, d->scratch->values, weight, m);
+    }
+}
+
 /* Adds by a table where there is one: look-up and sum are one loop. */
 static void add_portion(float *out, const uint16_t *symbols, const tg_decoding *d, uint64_t at, size_t n, float weight)
 {
+    if (d->unit->stages.quantize->decode_blocks != NULL) {
+        add_blocks(out, symbols, d, at, n, weight);
+        return;
+    }
     const tg_stages *s = &d->unit->stages;
     for (size_t done = 0, m = 0; done < n; done += m) {
         const uint8_t *side = d->body + d->view->side;

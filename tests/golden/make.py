@@ -497,6 +497,51 @@ for pack in ("huffman", "rans", "zstd"):
 case("coded-zstd-levels", "levels of zstd", "natural+zstd@1", "--rule b=natural+zstd@9 --rule c=fp4+zstd@5",
      a=made(107, [2003]), b=made(107, [2003]), c=made(107, [2003]))
 
+# A scale for every few values.
+scaled = {"mxfp8": "mxfp8", "mxfp8-e5m2": "mxfp8@e5m2", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
+for name, text in scaled.items():
+    drawn = but(text, round="random")
+    case(name, "every element, the last block short", text, "", w=made(120, [5003]))
+    case(f"{name}-of-16", "an fp16 tensor", text, "--step 3", w=made(121, [997], "fp16"))
+    case(f"{name}-random", "rounded at random, with feedback", f"ef+{drawn}", "--seed 9 --step 2 --rank 3", w=made(122, [5003]))
+    case(f"{name}-random-finite", "rounded at random, both ends of the range", drawn, "", a=stored("finite32"),
+         b=stored("denormal"), c=stored("outliers"))
+    case(f"{name}-alike", "all zero, all alike, denormals", text, "", a=stored("zeros"), b=stored("alike"),
+         c=stored("alike-16"), d=stored("denormal"), e=stored("equal"))
+    case(f"{name}-finite", "both ends of the range, values far out", text, "", a=stored("finite32"),
+         b=stored("finite16"), c=stored("outliers"), d=stored("blocks"))
+    case(f"{name}-pass", "blocks with NaN or Inf are NaN", text, "--nonfinite pass", a=stored("nonfinite32"),
+         b=stored("nonfinite16"), c=repeated("nonfinite32", [300]))
+    case(f"{name}-zero", "NaN and Inf taken as 0", text, "--nonfinite zero", w=stored("nonfinite16"))
+    case(f"{name}-topk", "behind topk, with feedback", f"ef@decay=0.9+topk@0.1+{text}", "", w=made(123, [2003]))
+    case(f"{name}-chunks", "blocks start anew in each chunk", f"topk@0.015+{drawn}", "--seed 3", w=made(73, [CHUNK + 70001]))
+    case(f"{name}-randomk", "at coordinates that are drawn", f"randomk@0.2+{drawn}", "--seed 7", w=made(124, [2003]))
+    case(f"{name}-model", "across tensors", f"threshold@0.5,scope=model+{text}", "--rank 1", **model)
+    case(f"{name}-hadamard", "rotated, the end as it is", f"hadamard@64+{text}", "--seed 11", w=made(125, [5003]),
+         v=stored("outliers"))
+    case(f"{name}-hadamard-32", "rotated by 32, rounded at random, without a seed", f"ef+hadamard@32+{drawn}",
+         "--rank 1", w=made(126, [1001]))
+    case(f"{name}-hadamard-topk", "behind topk, rotated by 128", f"ef+topk@0.3+hadamard@128+{text}", "--seed 12",
+         w=made(127, [2003]), v=stored("finite32"))
+    case(f"{name}-hadamard-finite", "both ends of the range, rotated", f"hadamard@32+{text}", "--seed 13",
+         a=repeated("finite32", [700]), b=repeated("denormal", [400]))
+    case(f"{name}-hadamard-pass", "a rotation of NaN", f"hadamard@32+{text}", "--nonfinite pass",
+         a=repeated("nonfinite32", [300]))
+    for pack in ("huffman", "rans", "zstd"):
+        case(f"{name}-{pack}", "symbols that are coded", f"{text}+{pack}", "", w=made(128, [5003]))
+for number, recipe in enumerate(("mxfp8@block=64", "ef+mxfp4@round=random,block=128", "hadamard@32+mxfp8@block=128",
+                                 "topk@0.3+hadamard@32+mxfp4@block=64")):
+    case(f"scaled-block-{number}", "longer blocks, rotations shorter than they are", recipe, "--seed 14", w=made(130, [1001]))
+case("scaled-nothing", "nothing is sent: no block and no head", "threshold@1e30+nvfp4", "", w=prime)
+case("scaled-adabins", "behind bins", "ef+adabins@20+mxfp4", "", w=prime)
+case("scaled-rules", "several in a frame", "mxfp8", "--seed 4 --rule b=nvfp4 --rule c=hadamard@32+mxfp4 --rule d=fp16",
+     a=prime, b=prime, c=prime, d=prime)
+case("scaled-every-chunks", "every element, two chunks", "mxfp4", "", w=repeated("finite16", [CHUNK // 64 + 3, 64]))
+case("scaled-chunks", "a head for each chunk", "nvfp4", "", w=made(129, [CHUNK + 4001]))
+for number, recipe in enumerate(("mxfp8", "mxfp4@round=random", "nvfp4", "hadamard@32+nvfp4")):
+    case(f"scaled-shapes-{number}", "no element, no dimension, one element, two", recipe, "--seed 2", a=stored("empty"),
+         b=stored("empty-16"), c=stored("scalar"), d=stored("scalar-16"), e=stored("one"), f=stored("two"))
+
 # Values of which nothing is lost.
 for pack in ("lossless", "zstd"):
     for text in ("fp32", "fp16", "bf16"):

@@ -4,6 +4,7 @@
 
 #include "support.h"
 #include "tersegrad/local.h"
+#include "tersegrad/scatter.h"
 
 enum { FIXTURE_N = 100 };
 

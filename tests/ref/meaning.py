@@ -16,20 +16,21 @@ from collections import namedtuple
 import numpy as np
 
 Recipe = namedtuple("Recipe", "feedback decay most select main warmup weight scope coords unbiased quantize how")
-How = namedtuple("How", "scale form S bucket iters levels half norm clip format")  # the parameters of quantizers
+How = namedtuple("How", "scale form S bucket iters levels half norm clip format round hadamard block")  # the parameters of quantizers
 
 STAGES = {"none": "feedback", "ef": "feedback", "momentum": "feedback",
           "all": "select", "topk": "select", "threshold": "select",
           "randomk": "select", "randomblock": "select", "adabins": "select",
           "fp32": "quantize", "fp16": "quantize", "bf16": "quantize", "sign": "quantize", "bingrad": "quantize",
           "orq": "quantize", "linear": "quantize", "qsgd": "quantize", "ternary": "quantize", "natural": "quantize",
-          "fp4": "quantize", "fp8": "quantize",
+          "fp4": "quantize", "fp8": "quantize", "mxfp8": "quantize", "mxfp4": "quantize", "nvfp4": "quantize",
+          "hadamard": "rotation",
           "bitmap": "index pack", "gaps": "index pack", "adacomp8": "index pack", "adacomp16": "index pack",
           "bits": "symbol pack", "huffman": "symbol pack", "rans": "symbol pack", "lossless": "symbol pack",
           "zstd": "symbol pack"}
 MAIN_KEYS = {"ratio": "main", "T": "main", "bin": "main"}
 MAIN = {"momentum": "m", "bingrad": "form", "orq": "S", "linear": "S", "qsgd": "S", "fp8": "format",
-        "huffman": "table", "zstd": "level"}
+        "mxfp8": "format", "hadamard": "hadamard", "huffman": "table", "zstd": "level"}
 LEVELS = {"orq": 9, "linear": 16, "qsgd": 16}
 RANDOM = ("randomk", "randomblock")
 FP32, FP16 = np.dtype("<f4"), np.dtype("<f2")
@@ -55,7 +56,10 @@ def how_of(name, parameters):
     return How(parameters.get("scale", "mean"), parameters.get("form", "b"), int(number("S", LEVELS.get(name, 0))),
                bucket, int(number("iters", 3)), parameters.get("levels", "greedy"), parameters.get("half") == "yes",
                parameters.get("norm", "l2"), number("clip", 0),
-               "fp4" if name == "fp4" else parameters.get("format", "e5m2"))
+               {"fp4": "fp4", "mxfp4": "e2m1", "nvfp4": "e2m1"}.get(name) or
+               parameters.get("format", "e4m3" if name == "mxfp8" else "e5m2"),
+               parameters.get("round", "nearest"), int(parameters.get("hadamard", "no").replace("no", "0")),
+               int(parameters.get("block", 32)))
 
 
 def parse(text, has_seed, kind="other"):
@@ -531,7 +535,107 @@ def to_tiny(form, values):
     return in_32(multiples[np.searchsorted(above, v)])
 
 
-def quantized(recipe, values, sent, picked, stream):
+# ---- A scale for every few values ------------------------------------------------------------------------------------
+
+SMALL = {"e4m3": (3, 6, 448.0), "e5m2": (2, 14, 57344.0), "e2m1": (1, 0, 6.0)}  # bits of fraction, -least exponent, largest
+
+
+def small_magnitudes(form):
+    """All magnitudes of a small float, ascending: number i has the bit pattern i."""
+    fraction_bits, least, largest = SMALL[form]
+    found, value, step = [0.0], 0.0, 2.0 ** (-least - fraction_bits)
+    while value < largest:
+        value += step
+        found.append(value)
+        if value >= 2 * step * 2 ** fraction_bits:
+            step *= 2
+    return np.array(found)
+
+
+def to_small(form, t, r=None):
+    """Magnitudes t, of binary32, as those of the format: nearest, ties to an even pattern, or by chance r."""
+    all_ = small_magnitudes(form)
+    t = np.minimum(t.astype(np.float64), all_[-1])
+    low = np.minimum(np.searchsorted(all_, t, "right") - 1, len(all_) - 2)
+    way, walked = all_[low + 1] - all_[low], t - all_[low]
+    if r is not None:
+        return all_[low + (r < walked / way)]
+    return all_[low + ((2 * walked > way) | ((2 * walked == way) & (low % 2 == 1)))]
+
+
+def butterflies(rows):
+    """Sums and differences in binary32, of neighbours first."""
+    half, width = 1, rows.shape[1]
+    while half < width:
+        a = rows.reshape(-1, width // (2 * half), 2, half)
+        rows = np.stack([a[:, :, 0] + a[:, :, 1], a[:, :, 0] - a[:, :, 1]], 2).reshape(-1, width)
+        half *= 2
+    return rows
+
+
+def rotation_signs(size, seed):
+    bits = [int(w[0]) >> k & 1 for w in philox(seed, 0, 0, 3, 3) for k in range(32)]
+    return 1 - 2 * np.array(bits[:size], np.float32)
+
+
+def to_scaled(recipe, part, chances, seed):
+    """Values of a chunk by `mxfp8`, `mxfp4` or `nvfp4`."""
+    size, how = recipe.how.hadamard, recipe.how
+    whole = len(part) // size * size if size else 0
+    signs = rotation_signs(size, seed)
+    with np.errstate(all="ignore"):
+        turned = part.copy()
+        if whole:
+            turned[:whole] = butterflies(part[:whole].reshape(-1, size) * np.float32(1 / size) * signs).reshape(-1)
+        r = chance(chances) if how.round == "random" else None
+        out = single(nv_values(turned, r) if recipe.quantize == "nvfp4" else mx_values(how.format, how.block, turned, r))
+        if whole:
+            back = butterflies(out[:whole].reshape(-1, size) * np.float32(1 / size)) * np.float32(size) * signs
+            largest = np.finfo(np.float32).max
+            out[:whole] = np.where(np.isnan(back), back, np.clip(back, -largest, largest)).reshape(-1)
+    return out
+
+
+def mx_values(form, size, v, r):
+    """In blocks: a power of two so that the largest has the exponent of the format's largest."""
+    out, largest = np.full(len(v), np.nan), SMALL[form][2]
+    top = math.frexp(largest)[1] - 1
+    for first in range(0, len(v), size):
+        block = v[first:first + size].astype(np.float64)
+        most = np.abs(block).max()
+        if not np.isfinite(most):
+            continue
+        exponent = math.frexp(most)[1] - 1 if most else -1000
+        if r is not None and math.ldexp(most, -exponent) > math.ldexp(largest, -top) and most:
+            exponent += 1
+        scale = 2.0 ** min(max(exponent - top, -127), 127 - top)
+        t = single(np.abs(block) / scale)
+        got = to_small(form, t, None if r is None else r[first:first + size])
+        out[first:first + size] = np.copysign(got * scale, block)
+    return out
+
+
+def nv_values(v, r):
+    """In blocks of 16, whose e4m3 is relative to a number for all."""
+    most = np.abs(v).max()
+    if not np.isfinite(most):
+        return np.full(len(v), np.nan)
+    whole = np.float32(most) / np.float32(2688)
+    out, scales = np.empty(len(v)), small_magnitudes("e4m3")
+    for first in range(0, len(v), 16):
+        block = v[first:first + 16]
+        share = np.float32(0)
+        if whole > 0:
+            wanted = np.minimum(np.abs(block).max() / (np.float32(6) * whole), np.float32(448))
+            share = to_small("e4m3", np.array([wanted]))[0] if r is None else scales[np.searchsorted(scales, float(wanted))]
+        step = np.float32(np.float32(share) * whole)
+        t = np.abs(block) / step if step > 0 else np.zeros(len(block), np.float32)
+        got = to_small("e2m1", np.minimum(t, np.float32(6)), None if r is None else r[first:first + 16])
+        out[first:first + 16] = np.copysign(got * share * float(whole), block.astype(np.float64))
+    return out
+
+
+def quantized(recipe, values, sent, picked, stream, seed=0):
     if recipe.quantize == "sign":
         return np.copysign(scale_of(recipe, values, sent, picked), picked)
     if recipe.quantize in QUANTIZE:
@@ -544,6 +648,9 @@ def quantized(recipe, values, sent, picked, stream):
             out[inside] = to_tiny(recipe.how.format, part)
             continue
         chances = words(stream, 262144 * chunk, len(part))
+        if recipe.quantize in ("mxfp8", "mxfp4", "nvfp4"):
+            out[inside] = to_scaled(recipe, part, chances, seed)
+            continue
         natural = recipe.quantize == "natural"
         out[inside] = to_powers(part, chances) if natural else in_buckets(recipe, part, chances)
     return out
@@ -587,7 +694,7 @@ def expected(tensors, recipe, rules=(), kinds=(), seed=None, step=0, rank=0, den
             picked = np.where(finite, np.clip(picked, -largest, largest), picked).astype(np.float32)
         out = np.zeros(len(values), np.float32)
         stream, = p64(seed or 0, step % 2 ** 32, step // 2 ** 32, unit, rank + 1)
-        out[sent] = quantized(chosen, values, sent, picked, stream)
+        out[sent] = quantized(chosen, values, sent, picked, stream, seed or 0)
         ends = np.cumsum([tensors[t][1].size for t in members])
         for t, flat in zip(members, np.split(out, ends[:-1])):
             array = tensors[t][1]

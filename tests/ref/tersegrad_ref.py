@@ -281,7 +281,8 @@ PARTS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10, "fp8": 12, "fp4": 13},  # 11, `lowrank`, and 14, `autoencoder`, are never in a frame
+     "natural": 10, "fp8": 12, "fp4": 13, "mxfp8": 15, "mxfp4": 16,
+     "nvfp4": 17},  # 11, `lowrank`, and 14, `autoencoder`, are never in a frame
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )
@@ -302,6 +303,8 @@ BIN = Parameter("bin", None, "auto", 1, 16384, True, main=True, whole=True)
 SPLIT = (BIN._replace(key="conv", default="50", main=False), BIN._replace(key="other", default="500", main=False))
 BUCKET = Parameter("bucket", None, "2048", 1, 65536, True, whole=True)
 CLIP = Parameter("clip", None, "0", 0, 1000, True)
+BLOCKS = (Parameter("round", ("nearest", "random"), "nearest"), Parameter("hadamard", ("no", "32", "64", "128"), "no"))
+SHARED = Parameter("block", None, "32", 32, 128, True, whole=True)
 LEVELS = Parameter("S", None, "16", 2, 256, True, main=True, whole=True)
 PARAMETERS = {  # in canonical order
     "ef": (Parameter("decay", None, "1", 0, 1, True),),
@@ -320,6 +323,9 @@ PARAMETERS = {  # in canonical order
     "qsgd": (LEVELS._replace(low=1, high=255), BUCKET, Parameter("norm", ("l2", "max"), "l2"), CLIP),
     "ternary": (BUCKET, CLIP),
     "fp8": (Parameter("format", ("e5m2", "e4m3"), "e5m2", main=True),),
+    "mxfp8": (Parameter("format", ("e4m3", "e5m2"), "e4m3", main=True), *BLOCKS, SHARED),
+    "mxfp4": (*BLOCKS, SHARED),
+    "nvfp4": BLOCKS,
     "huffman": (Parameter("table", ("counts", "model"), "counts", main=True),),
     "zstd": (Parameter("level", None, "3", 1, 9, True, main=True, whole=True),),
 }
@@ -412,6 +418,7 @@ def check_together(text, names, parameters):
     require(given.get("scale") != "one" or names[0] == "none", f"recipe '{text}' has a scale of one and feedback")
     require(given.get("scale") != "meanmax" or names[1] == "adabins",
             f"recipe '{text}' has a scale that is taken of bins but has no bins")
+    require(given.get("block", "32") in ("32", "64", "128"), f"recipe '{text}' has blocks that are not of 32, 64 or 128 values")
     check_symbol_pack(text, names, parameters)
     if names[3] not in LARGEST_BIN:
         return
@@ -433,7 +440,7 @@ def check_symbol_pack(text, names, parameters):
             f"recipe '{text}' takes its code from a model that '{quantize}' does not have")
 
 
-def parse_recipe(raw, ids):
+def parse_recipe(raw, ids, seed=0):
     text = bytes(raw).decode("latin-1")
     require(len(text) <= MAX_TEXT, f"a recipe text has {len(text)} bytes, more than {MAX_TEXT}")
     require(re.fullmatch("[!-~]+", text), "a recipe text is empty or not of printable ASCII")
@@ -460,7 +467,7 @@ def parse_recipe(raw, ids):
     table = parameters.get(4, {}).get("table")
     return Recipe(text, names[1], names[2], names[3], names[4], given.get("scope"), given.get("coords") == "shared",
                   ratio, int(given["bin"]) if names[1] == "adabins" else None,
-                  layout_of(names[2], parameters[2], names[4], table))
+                  layout_of(names[2], parameters[2], names[4], table, seed))
 
 
 # ---- Section 2: description ------------------------------------------------------------------------------------------
@@ -483,7 +490,7 @@ def parse_description(view):
     require(recipe_n <= MAX_RECIPES, f"the description has {recipe_n} recipes, more than {MAX_RECIPES}")
     for _ in range(recipe_n):
         text = cursor.take(cursor.number(2, "a recipe's length"), "a recipe's text")
-        recipes.append(parse_recipe(text, bytes(cursor.take(5, "a recipe's ids"))))
+        recipes.append(parse_recipe(text, bytes(cursor.take(5, "a recipe's ids")), seed))
     require(len({recipe.text for recipe in recipes}) == len(recipes), "two recipes have the same text")
 
     tensors, names, used, total = [], set(), 0, 0
@@ -526,7 +533,9 @@ FITTED = np.dtype([("step", "<f4"), ("row", "u1")])
 # How values travel: symbols below `base`, in groups of `each` that take `bits`; `bucket` of them share `numbers`, which
 # are of `dtype`. Symbols in whole bytes have base 0, and no buckets. `coded` is the pack that codes them, if one does,
 # and `table` where its code comes from.
-Layout = namedtuple("Layout", "quantize form base each bits bucket numbers dtype coded table", defaults=(None, None))
+# `head` bytes stand before the numbers of a chunk, and `signs` are those of a rotation.
+Layout = namedtuple("Layout", "quantize form base each bits bucket numbers dtype coded table head signs",
+                    defaults=(None, None, 0, ()))
 
 
 def group_of(base):
@@ -545,7 +554,75 @@ def values_of_format(quantize, form):
     return np.array(sorted(found | {-value for value in found}))
 
 
-def layout_of(quantize, given, pack, table):
+# Quantizers with a scale for every few values: bits of exponent and of fraction, and bias, by form.
+SMALL = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "e2m1": (2, 1, 1)}
+SCALED = ("mxfp8", "mxfp4", "nvfp4")
+
+
+@functools.lru_cache(None)
+def values_of_small(form):
+    """What the bit patterns of a small float of OCP MX mean, in their order."""
+    exponent_bits, fraction_bits, bias = SMALL[form]
+    found = []
+    for pattern in range(1 << exponent_bits + fraction_bits):
+        exponent, fraction = divmod(pattern, 1 << fraction_bits)
+        value = math.ldexp(fraction + (1 << fraction_bits) * (exponent > 0), max(exponent, 1) - bias - fraction_bits)
+        if form == "e5m2" and exponent == 31:
+            value = math.nan if fraction else math.inf
+        if form == "e4m3" and pattern == 127:
+            value = math.nan
+        found.append(value)
+    return np.array(found + [-value for value in found])
+
+
+def block_layout(quantize, given, coded, table, seed):
+    form = given.get("format", "e2m1")
+    base = 2 << sum(SMALL[form][:2])
+    size = 0 if given["hadamard"] == "no" else int(given["hadamard"])
+    words = philox(seed, 0, 0, 3, 3)
+    signs = tuple(-1.0 if words[i // 32] >> i % 32 & 1 else 1.0 for i in range(size))
+    return Layout(quantize, form, base, *group_of(base), int(given.get("block", 16)), 1, "u1", coded, table,
+                  4 if quantize == "nvfp4" else 0, signs)
+
+
+def one_nan(values):
+    """In binary32; all NaNs have the same bits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        bits = np.asarray(values).astype(np.float32).view(np.uint32)
+    return np.where(np.isnan(values), np.uint32(0x7FC00000), bits).astype(np.uint32).view(np.float32)
+
+
+def turned_back(rows, signs):
+    """The inverse of the rotation of each row."""
+    size = np.float32(len(signs))
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = rows * (np.float32(1) / size)
+        half = 1
+        while half < len(signs):
+            pairs = x.reshape(len(x), -1, 2, half)
+            x = np.concatenate([pairs[:, :, :1] + pairs[:, :, 1:], pairs[:, :, :1] - pairs[:, :, 1:]], 2).reshape(len(x), -1)
+            half *= 2
+        x = x * size * np.array(signs, np.float32)
+        largest = np.finfo(np.float32).max
+        return one_nan(np.where(x > largest, largest, np.where(x < -largest, -largest, x)))
+
+
+def block_values(layout, raw, x):
+    """What symbols x of a chunk mean, `raw` being what stands before them."""
+    scales = np.frombuffer(raw[layout.head:], np.uint8)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if layout.quantize == "nvfp4":
+            scales = values_of_small("e4m3")[scales] * np.frombuffer(raw[:4], "<f4").astype(np.float64)
+        else:
+            scales = np.where(scales == 255, np.nan, np.ldexp(1.0, scales.astype(np.int64) - 127))
+        values = one_nan(values_of_small(layout.form)[x] * scales[np.arange(len(x)) // layout.bucket])
+    whole = len(x) // len(layout.signs) * len(layout.signs) if layout.signs else 0
+    if whole:
+        values[:whole] = turned_back(values[:whole].reshape(-1, len(layout.signs)), layout.signs).reshape(-1)
+    return values
+
+
+def layout_of(quantize, given, pack, table, seed=0):
     if quantize in PLAIN:
         return Layout(quantize, None, 0, 1, PLAIN[quantize], CHUNK, 0, "<f4",
                       pack if pack in ("lossless", "zstd") else None)
@@ -553,6 +630,8 @@ def layout_of(quantize, given, pack, table):
     if quantize in FORMATS:
         base = len(values_of_format(quantize, given.get("format")))
         return Layout(quantize, given.get("format"), base, *group_of(base), CHUNK, 1, FITTED, coded, table)
+    if quantize in SCALED:
+        return block_layout(quantize, given, coded, table, seed)
     form, levels, half = given.get("form"), int(given.get("S", 0)), given.get("half") == "yes"
     base = {"sign": 2, "bingrad": 2, "orq": levels, "linear": levels, "qsgd": 2 * levels + 1, "ternary": 3,
             "natural": 512}[quantize]
@@ -576,7 +655,7 @@ def symbols_max(layout, size):
 
 def numbers_len(layout, count):
     buckets = (count + layout.bucket - 1) // layout.bucket
-    return buckets * layout.numbers * np.dtype(layout.dtype).itemsize
+    return (layout.head if count else 0) + buckets * layout.numbers * np.dtype(layout.dtype).itemsize
 
 
 def read_groups(view, base, each, width, count):
@@ -631,6 +710,8 @@ def values_of(layout, raw, x):
         return (x << 23).astype(np.uint32).view(np.float32)
     if layout.quantize in FORMATS:
         return times_step(layout, raw, x)
+    if layout.quantize in SCALED:
+        return block_values(layout, raw, x)
     numbers = np.frombuffer(raw, layout.dtype).astype(np.float32).reshape(-1, layout.numbers)
     numbers = numbers[np.arange(len(x)) // layout.bucket]
     if layout.quantize == "sign":

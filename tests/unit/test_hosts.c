@@ -307,6 +307,88 @@ static void means_of_finite_values_are_finite(void **state)
     test_world_free(&w);
 }
 
+/* ---- two levels ------------------------------------------------------------------------------------------------------------- */
+
+/* What a quantizer makes of a model. */
+static void pass_through(test_model *m, const char *recipe)
+{
+    tg_options opt = TG_OPTIONS_INIT;
+    opt.has_seed = 1;
+    opt.seed = 7;
+    opt.describe = 1;
+    tg_codec *c = NULL;
+    MUST(tg_codec_new(&c, recipe, m->tensors, m->tensor_n, &opt, why));
+    test_frame f = test_encode(c, 0, m);
+    MUST(tg_decode(c, m->grads, f.bytes, f.len, why));
+    free(f.bytes);
+    tg_codec_free(c);
+}
+
+/* Hosts of 2 with another wire inside: what the flat exchange between hosts gives of the means of decoded gradients, decoded once
+ * more; on all ranks, and with bytes inside hosts as short as the wire is. */
+static void a_wire_inside_gives_the_same_bits_on_all_ranks(void **state)
+{
+    static const char *const between[] = {"ef+mxfp4", "ef+topk@0.1+fp16", "dense", "bf16"};
+    static const char *const wires[] = {"mxfp8", "mxfp8@e5m2,hadamard=64", "bf16", "nvfp4"};
+    static const double shares[] = {1.04, 1.04, 2.01, 0.57}; /* bytes of an element */
+    static const uint64_t lens[] = {1000, 33, 40000};
+    (void)state;
+    for (size_t c = 0; c < 4; c++) {
+        char recipe[100];
+        (void)snprintf(recipe, sizeof recipe, "%s+inside=%s", between[c], wires[c]);
+        test_setup flat = {.recipe = between[c], .lens = lens, .tensor_n = 3};
+        test_setup setup = flat;
+        setup.recipe = recipe;
+        test_world w = test_world_new_hosted(6, &setup, NULL, 2), twin = test_world_new(3, &flat);
+        for (uint64_t step = 0; step < 3; step++) {
+            test_world_fill(&w, step);
+            for (uint32_t r = 0; r < w.n; r++) {
+                pass_through(&w.models[r], wires[c]);
+            }
+            take_means(&twin, &w, 2);
+            test_world_fill(&w, step);
+            MUST(test_world_reduce(&twin, step, NULL, why));
+            pass_through(&twin.models[0], wires[c]);
+            MUST(test_world_reduce(&w, step, NULL, why));
+            for (uint32_t r = 0; r < w.n; r++) {
+                if (!test_model_equal(&w.models[r], &twin.models[0])) {
+                    fail_msg("%s, rank %u at step %d: other averages", recipe, r, (int)step);
+                }
+            }
+        }
+        check_sent(&w);
+        tg_meter last;
+        tg_exchange_meter(w.ranks[1], &last, NULL); /* its gradients to the leader, and votes */
+        assert_true(last.payload + last.header < shares[c] * 41033 + 1000);
+        test_world_free(&twin);
+        test_world_free(&w);
+    }
+}
+
+static void another_wire_inside_is_another_setup(void **state)
+{
+    static const uint64_t len = 1000;
+    (void)state;
+    test_setup a = {.recipe = "mxfp4+inside=mxfp8", .lens = &len, .tensor_n = 1};
+    test_setup b = {.recipe = "mxfp4+inside=bf16", .lens = &len, .tensor_n = 1};
+    test_world w = test_world_new_hosted(4, &a, NULL, 2), other = test_world_new_hosted(4, &b, NULL, 2);
+    tg_exchange *swapped = w.ranks[3];
+    w.ranks[3] = other.ranks[3];
+    test_world_fill(&w, 0);
+    MUST_FAIL(TG_E_MISMATCH, "rank 3", test_world_reduce(&w, 0, NULL, why));
+    w.ranks[3] = swapped;
+    test_world_free(&other);
+    test_world_free(&w);
+    char out[TG_RECIPE_CAP];
+    MUST(tg_recipe_canonical(out, "inside=mxfp8+ef+mxfp4", why));
+    assert_string_equal(out, "ef+mxfp4+inside=mxfp8@e4m3");
+    MUST_FAIL(TG_E_RECIPE, "a quantizer alone", tg_recipe_canonical(out, "mxfp4+inside=topk@0.1", why));
+    MUST_FAIL(TG_E_RECIPE, "a quantizer alone", tg_recipe_canonical(out, "mxfp4+inside=lowrank@4", why));
+    MUST_FAIL(TG_E_RECIPE, "twice", tg_recipe_canonical(out, "mxfp4+inside=bf16+inside=bf16", why));
+    MUST_FAIL(TG_E_RECIPE, "no part", tg_recipe_canonical(out, "mxfp4+inside=nosuch", why));
+    MUST_FAIL(TG_E_RECIPE, "no 'inside'", tg_recipe_canonical(out, "lgc-ring@0.1+inside=bf16", why));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +397,8 @@ int main(void)
         cmocka_unit_test(factors_travel_between_hosts),
         cmocka_unit_test(any_order_gives_the_same_bits),
         cmocka_unit_test(threads_give_the_same_bits),
+        cmocka_unit_test(a_wire_inside_gives_the_same_bits_on_all_ranks),
+        cmocka_unit_test(another_wire_inside_is_another_setup),
         cmocka_unit_test(means_of_finite_values_are_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Reduce-scatter: slices, sums in rank order, failures, over all group sizes, in lockstep and between threads. */
 #include "support.h"
+#include "tersegrad/scatter.h"
 #include "world.h"
 
 #include <math.h>

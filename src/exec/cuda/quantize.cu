@@ -3,8 +3,12 @@
 
 extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 {
-    (void)unit;
-    return nullptr;
+    switch (unit->plain_len == 0 ? unit->quantize : 0) {
+    case TG_GPU_MXFP8: return "mxfp8";
+    case TG_GPU_MXFP4: return "mxfp4";
+    case TG_GPU_NVFP4: return "nvfp4";
+    default: return nullptr;
+    }
 }
 
 extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
