@@ -27,7 +27,8 @@ class Sharded(OnRanks):
 
     def test_sums_of_decoded_rows_in_rank_order(self):
         for world, op, arguments in ((2, "AVG", {"recipe": "bf16"}), (4, "AVG", {"recipe": "fp16"}),
-                                     (4, "AVG", {"recipe": "dense"}), (4, "AVG", {"recipe": "bf16", "dtype": "bfloat16"}),
+                                     (4, "AVG", {"recipe": "mxfp8"}), (2, "AVG", {"recipe": "mxfp4@hadamard=64"}), (4, "AVG", {"recipe": "nvfp4"}),
+                                     (4, "AVG", {"recipe": "ef+mxfp4", "dtype": "bfloat16"}), (4, "AVG", {"recipe": "dense"}), (4, "AVG", {"recipe": "bf16", "dtype": "bfloat16"}),
                                      (4, "PREMUL_SUM", {"recipe": "bf16", "factor": 3.0}), (2, "SUM", {"recipe": "fp8", "force_sum": True}),
                                      (4, "SUM", {"recipe": "bf16", "dtype": "bfloat16", "force_sum": True})):
             with self.subTest(world=world, **arguments):
@@ -48,7 +49,7 @@ class Sharded(OnRanks):
                 self.assertEqual(ours[0]["groups"], groups)
 
     def test_bytes_on_the_wire(self):
-        for world, recipe, most in ((4, "bf16", 1.001), (2, "fp8", 0.51)):
+        for world, recipe, most in ((4, "bf16", 1.001), (2, "mxfp8@block=64", 0.51), (4, "mxfp4", 0.27)):
             for result in self.run_all("bytes_on_the_wire", world, recipe=recipe):
                 self.assertEqual(result["counted"], result["link"])
                 self.assertEqual(result["counted"], result["sent"])

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "python" / "tests"))
 
 # What makes the host wait for the device, in traces.
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMalloc", "cudaFree", "cudaHostAlloc")
-RECIPES = ("bf16", "mxfp8", "mxfp4", "ef+mxfp4", "hadamard@64+mxfp4")
+RECIPES = ("bf16", "mxfp8", "mxfp4", "ef+mxfp4", "mxfp4@hadamard=64", "nvfp4")
 
 
 def known(recipes):
