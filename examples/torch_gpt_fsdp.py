@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 2 examples/torch_gpt_fsdp.py --recipe mxfp8                            reduce-scatters in 8 bits
     torchrun --nproc-per-node 4 examples/torch_gpt_fsdp.py --replicas 2 --recipe adacomp             two replicas of two shards
-    torchrun --nproc-per-node 4 examples/torch_gpt_fsdp.py --replicas 2 --recipe adacomp --inside mxfp8 --text book.txt
+    torchrun --nproc-per-node 4 examples/torch_gpt_fsdp.py --replicas 2 --recipe adacomp+inside=mxfp8 --text book.txt
     torchrun --nproc-per-node 2 examples/torch_gpt_fsdp.py --recipe none                             as PyTorch does it
 """
 

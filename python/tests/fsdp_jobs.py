@@ -271,6 +271,8 @@ def bad_use(rank, world):
     out["one fails"] = sentence_of(lambda: compress(model, "nonsense" if rank == 1 else "fp16"))
     out["one between"] = sentence_of(lambda: compress(model, "fp16", replicas=between if rank != 1 else None))
     out["inside alone"] = sentence_of(lambda: compress(model, "bf16", inside="bf16"))
+    out["inside alone in the recipe"] = sentence_of(lambda: compress(model, "bf16+inside=bf16"))
+    out["inside twice"] = sentence_of(lambda: compress(model, "bf16+inside=bf16", inside="bf16", replicas=between))
     out["world"] = sentence_of(lambda: compress(model, "adacomp", replicas=dist.group.WORLD))
     out["swapped"] = sentence_of(lambda: compress(model, "adacomp", replicas=mesh["shard"]))
     out["two dimensions given"] = sentence_of(lambda: compress(model, "adacomp", replicas=mesh))

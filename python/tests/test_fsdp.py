@@ -60,7 +60,7 @@ class Sharded(OnRanks):
 @unittest.skipUnless(HAS_FSDP2, f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
 class Replicas(OnRanks):
     def test_means_and_what_is_owed(self):
-        for recipe, options in (("dense", {}), ("ef+topk@0.1+fp16", {"exchange": "gather"}), ("adacomp", {"exchange": "gather", "inside": "bf16"}),
+        for recipe, options in (("dense", {}), ("ef+topk@0.1+fp16", {"exchange": "gather"}), ("adacomp+inside=mxfp8", {"exchange": "gather"}),
                                 ("powersgd@2", {})):
             with self.subTest(recipe=recipe):
                 results = self.run_all("replicas", 4, recipe=recipe, **options)
@@ -114,6 +114,7 @@ class BadUse(OnRanks):
                  "coded": "lengths that all ranks know beforehand", "variable inside": "'topk' has indices", "no recipe": "nonsense",
                  "recipes": "rank 1 has recipe 'bf16', but rank 0 has 'fp16'", "one fails": "nonsense",
                  "one between": "rank 1 has replicas '1', but rank 0 has '2'", "inside alone": "there are no replicas=",
+                 "inside alone in the recipe": "there are no replicas=", "inside twice": "has an inside= of its own",
                  "world": "which have [0, 1] in common in place of 0 alone", "swapped": "in common in place of",
                  "two dimensions given": "a mesh of 2 dimensions", "two dimensions": "would do it a second time",
                  "weights": "ranks 0 and 2 begin with different weights", "second": "is compressed already", "nested": "is compressed already"}

@@ -16,7 +16,7 @@ Nothing else changes in the program. Gradients come out of backward() where they
 
 import json
 import struct
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -237,7 +237,7 @@ def compress(model: torch.nn.Module, recipe: str, *, replicas: Any = None, insid
     first backward(). If one cannot, or ranks differ, it raises Error on all of them, and changes nothing.
 
     recipe         without replicas: of the reduce-scatter, whose lengths must be known beforehand, such as "mxfp8", "ef+mxfp4" or "bf16".
-                   With replicas: between them, any recipe, such as "adacomp"
+                   With replicas: between them, any recipe, such as "adacomp"; or both levels, such as "ef+mxfp4+inside=mxfp8"
     replicas       a mesh of one dimension, or a process group: the ranks that hold the same shard. The modules are then sharded by a mesh of one
                    dimension, and averages over replicas are taken here
     inside         with replicas: the recipe of the reduce-scatter, too; not given: as PyTorch does it
@@ -256,6 +256,7 @@ def compress(model: torch.nn.Module, recipe: str, *, replicas: Any = None, insid
     try:
         if not dist.is_available() or not dist.is_initialized():
             raise Error("torch.distributed has no process group yet; call torch.distributed.init_process_group first")
+        recipe, inside = _levels(recipe, inside)
         if inside is not None and replicas is None:
             raise Error("inside= is the recipe within a replica, and there are no replicas=; give the recipe alone")
         options = {"seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite, "exchange": exchange,
@@ -278,6 +279,14 @@ def compress(model: torch.nn.Module, recipe: str, *, replicas: Any = None, insid
         raise trouble or Error("compress() has failed")
     made._install()
     return made
+
+
+def _levels(recipe: str, inside: Optional[str]) -> Tuple[str, Optional[str]]:
+    """The recipes between replicas and inside them; one text may hold both: "ef+mxfp4+inside=mxfp8"."""
+    between, mark, within = canonical(recipe).partition("+inside=")
+    if mark and inside is not None:
+        raise Error(f"the recipe '{recipe}' has an inside= of its own, and inside='{inside}' is given, too")
+    return between, within if mark else inside
 
 
 def _said(recipe: Optional[str]) -> Optional[str]:
