@@ -18,12 +18,16 @@ from ._torch_model import _kind, dtype_name
 _FSDPModule: Any = None
 try:
     from torch.distributed.fsdp import FSDPModule as _FSDPModule  # type: ignore[no-redef]
-except ImportError:  # before PyTorch 2.6
+except Exception:  # before PyTorch 2.6; Debian's 1.13 raises whatever comes of a Python that is newer than it
     pass
 
 
+def has_fsdp2() -> bool:
+    return hasattr(_FSDPModule, "set_custom_reduce_scatter")
+
+
 def check_torch() -> None:
-    if not hasattr(_FSDPModule, "set_custom_reduce_scatter"):
+    if not has_fsdp2():
         raise Error(f"this is PyTorch {torch.__version__}, whose fully_shard takes no reduce-scatter of another's; 2.13 does")
 
 

@@ -25,7 +25,7 @@ from ._torch_fsdp_groups import Group
 _Base: Any = object
 try:
     from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter as _Base
-except ImportError:
+except Exception:  # as in _torch_fsdp_groups.py
     pass
 
 RANGE = "tersegrad::reduce_scatter"  # in traces of torch.profiler

@@ -14,7 +14,8 @@ import unittest
 
 import numpy
 import torch
-import torch.distributed.fsdp
+
+from tersegrad._torch_fsdp_groups import has_fsdp2
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "torch_fashion.py"
 
@@ -48,7 +49,7 @@ class Example(unittest.TestCase):
         out = self.run_example("-m", "torch.distributed.run", "--nproc-per-node", "2")
         self.assertEqual(out.count("2 ranks, 3 steps"), 1)
 
-    @unittest.skipUnless(hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_custom_reduce_scatter"), "this PyTorch has no such FSDP2")
+    @unittest.skipUnless(has_fsdp2(), "this PyTorch has no FSDP2 with reduce-scatters of others")
     def test_sharded(self):
         done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(EXAMPLE.with_name("torch_gpt_fsdp.py")),
                                "--recipe", "ef+mxfp4", "--steps", "3", "--width", "32", "--layers", "2", "--evaluations", "1", "--json"],

@@ -7,15 +7,15 @@ import tempfile
 import unittest
 
 import numpy
-import torch.distributed.fsdp
 
+from tersegrad._torch_fsdp_groups import has_fsdp2
 from test_torch import RANKS, TORCH, OnRanks
 
 tearDownModule = RANKS.stop
-HAS_FSDP2 = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_custom_reduce_scatter")
+needs_fsdp2 = unittest.skipUnless(has_fsdp2(), f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
 
 
-@unittest.skipUnless(HAS_FSDP2, f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
+@needs_fsdp2
 class Sharded(OnRanks):
     def check_sums(self, world, op, **arguments):
         for result in self.run_all("sharded_sums", world, **arguments):
@@ -57,7 +57,7 @@ class Sharded(OnRanks):
                 self.assertGreater(result["counted"], 0.9 * most * result["ring"])
 
 
-@unittest.skipUnless(HAS_FSDP2, f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
+@needs_fsdp2
 class Replicas(OnRanks):
     def test_means_and_what_is_owed(self):
         for recipe, options in (("dense", {}), ("ef+topk@0.1+fp16", {"exchange": "gather"}), ("adacomp+inside=mxfp8", {"exchange": "gather"}),
@@ -107,7 +107,7 @@ class Replicas(OnRanks):
             numpy.testing.assert_allclose(means[1], means[0], rtol=1e-5, atol=1e-7)
 
 
-@unittest.skipUnless(HAS_FSDP2, f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
+@needs_fsdp2
 class BadUse(OnRanks):
     def test_a_reason_on_every_rank(self):
         words = {"not sharded": "call compress() after fully_shard", "variable": "lengths that all ranks know beforehand, but 'topk' has indices",

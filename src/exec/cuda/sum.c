@@ -14,6 +14,19 @@ typedef struct adding {
     uint32_t cell;
 } adding;
 
+static adding adding_of(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    return (adding){.run = run,
+                    .pass = tg_gpu_pass_of(run, run->plan, first, end),
+                    .bodies = bodies,
+                    .body_n = body_n,
+                    .first = first,
+                    .end = end,
+                    .cell = cell};
+}
+
 /* Sums of elements that no body sends are 0. */
 static void clear_sums(const adding *a)
 {
@@ -121,15 +134,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
 
 static bool sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink, bool hashes)
 {
-    const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[cell], end = grid->first[cell + 1];
-    adding a = {.run = run,
-                .pass = tg_gpu_pass_of(run, run->plan, first, end),
-                .bodies = bodies,
-                .body_n = body_n,
-                .first = first,
-                .end = end,
-                .cell = cell};
+    adding a = adding_of(run, cell, bodies, body_n);
     tg_gpu_clear_verdict(run);
     return sink->added != NULL ? add_to_tensors(&a, sink, hashes) : average(&a, sink, hashes);
 }
@@ -164,20 +169,12 @@ static void judge_body(const adding *a, size_t b, uint64_t len)
 
 bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
-    const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[cell], end = grid->first[cell + 1];
     uint64_t len = 0;
     if (run->plan->has_draws || run->uses.sparse || sink->added != NULL ||
         !tg_body_len(&len, run->plan, cell, run->work->known_n)) {
         return false;
     }
-    adding a = {.run = run,
-                .pass = tg_gpu_pass_of(run, run->plan, first, end),
-                .bodies = bodies,
-                .body_n = body_n,
-                .first = first,
-                .end = end,
-                .cell = cell};
+    adding a = adding_of(run, cell, bodies, body_n);
     run->work->held = NULL;
     tg_gpu_enter(run->gpu);
     tg_gpu_clear_verdict(run);
