@@ -2,6 +2,7 @@
  * damaged message is reported by a later step. */
 #include "exec/cuda/emulate/calls.h"
 #include "mixed.h"
+#include "tersegrad/scatter.h"
 
 #include <string.h>
 
