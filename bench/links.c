@@ -1,13 +1,18 @@
 /* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
- *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] MODEL STEPS RECIPE...
+ *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency MS] [--rate MBIT] MODEL STEPS RECIPE...
+ *     bench_links describe MODEL SHAPES.json GRADIENT.npy
  *
  * MODEL is lenet, resnet20, resnet50, gpt (a GPT of 10 M parameters) or small (200 tensors, 1 M parameters). RECIPE may also be
  * mpi:fp32 or mpi:bf16.
  *
  * With --compute, a step begins with MS milliseconds of computing (the CPU time of one thread) that stand for a backward pass: they
  * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
- * so many bytes, by a tg_reducer or by MPI_Iallreduce; otherwise all of them afterwards.
+ * so many bytes, by a tg_reducer, or by a thread that calls MPI_Allreduce; otherwise all of them afterwards. With --hosts, each SIZE
+ * ranks average among themselves first, and one of them exchanges by the recipe. --warm is the number of steps before those that are timed, 3 unless given.
+ *
+ * `describe` runs nothing: it writes the model's tensors, for `tersegrad plan --shapes`, and a gradient of the kind that is averaged, for
+ * `tersegrad probe --input`.
  *
  * With --latency or --rate, the link of recipes is an emulated one of that latency and rate (train/slow.h), over MPI.
  *
@@ -21,18 +26,21 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { POOL_N = 1 << 20, GROUP_MAX = 400, WARM = 3 };
+enum { POOL_N = 1 << 20, GROUP_MAX = 400, STEP_MAX = 1000 };
 
 static int rank, world;
 static double compute_ms;  /* --compute */
 static uint64_t group_len; /* --group */
 static double latency_ms;  /* --latency */
 static double rate_mbit;   /* --rate */
+static uint32_t host_size; /* --hosts */
+static uint64_t warm = 3;  /* --warm */
 
 static void stop(const char *sentence)
 {
@@ -114,7 +122,6 @@ typedef struct group {
     size_t first; /* tensor */
     float *grads;
     int n;
-    MPI_Request request;
 } group;
 
 typedef struct job {
@@ -129,8 +136,11 @@ typedef struct job {
     tg_reducer *reducer; /* with --group */
     MPI_Op sum;          /* of mpi:bf16 */
     uint16_t *halves;
-    group groups[GROUP_MAX]; /* of MPI_Iallreduce */
+    group groups[GROUP_MAX]; /* of MPI_Allreduce */
     int group_n;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t change;
+    int ready_n; /* groups whose gradients are complete */
 } job;
 
 static void check(tg_status status, const tg_detail *why)
@@ -165,47 +175,59 @@ static double compute_of(const job *j, size_t t)
 
 /* ---- MPI's own ------------------------------------------------------------------------------------------------------------- */
 
-static void start_allreduce(job *j, group *g)
+static void reduce_group(const job *j, const group *g)
 {
     if (j->halves != NULL) {
         uint16_t *halves = j->halves + (g->grads - j->grads);
         tg_narrow(halves, g->grads, TG_BF16, (size_t)g->n);
-        MPI_Iallreduce(MPI_IN_PLACE, halves, g->n, MPI_UINT16_T, j->sum, MPI_COMM_WORLD, &g->request);
+        MPI_Allreduce(MPI_IN_PLACE, halves, g->n, MPI_UINT16_T, j->sum, MPI_COMM_WORLD);
+        tg_widen(g->grads, halves, TG_BF16, (size_t)g->n);
     } else {
-        MPI_Iallreduce(MPI_IN_PLACE, g->grads, g->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &g->request);
+        MPI_Allreduce(MPI_IN_PLACE, g->grads, g->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    for (int i = 0; i < g->n; i++) {
+        g->grads[i] *= 1.0F / (float)world;
     }
 }
 
-/* MPI makes progress when it is called. */
-static void test_allreduces(job *j, int started)
+/* Group after group, as they get ready. */
+static void *reduce_groups(void *context)
 {
-    for (int i = 0; i < started; i++) {
-        int done = 0;
-        MPI_Test(&j->groups[i].request, &done, MPI_STATUS_IGNORE);
+    job *j = context;
+    for (int g = 0; g < j->group_n; g++) {
+        pthread_mutex_lock(&j->lock);
+        while (j->ready_n <= g) {
+            pthread_cond_wait(&j->change, &j->lock);
+        }
+        pthread_mutex_unlock(&j->lock);
+        reduce_group(j, &j->groups[g]);
     }
+    return NULL;
 }
 
 static void allreduce(job *j)
 {
-    float share = 1.0F / (float)world;
     size_t t = j->model->tensor_n;
+    pthread_t thread;
+    if (j->group_n == 1) {
+        compute(compute_ms);
+        reduce_group(j, &j->groups[0]);
+        return;
+    }
+    j->ready_n = 0;
+    if (pthread_create(&thread, NULL, reduce_groups, j) != 0) {
+        stop("the system starts no further thread");
+    }
     for (int g = 0; g < j->group_n; g++) {
         while (t > j->groups[g].first) {
             compute(compute_of(j, --t));
-            test_allreduces(j, g);
         }
-        start_allreduce(j, &j->groups[g]);
+        pthread_mutex_lock(&j->lock);
+        j->ready_n = g + 1;
+        pthread_cond_signal(&j->change);
+        pthread_mutex_unlock(&j->lock);
     }
-    for (int g = 0; g < j->group_n; g++) {
-        group *of = &j->groups[g];
-        MPI_Wait(&of->request, MPI_STATUS_IGNORE);
-        if (j->halves != NULL) {
-            tg_widen(of->grads, j->halves + (of->grads - j->grads), TG_BF16, (size_t)of->n);
-        }
-    }
-    for (uint64_t i = 0; i < j->model->n; i++) {
-        j->grads[i] *= share;
-    }
+    (void)pthread_join(thread, NULL);
 }
 
 /* Groups as tg_exchange makes them; without --group, one. */
@@ -218,8 +240,7 @@ static void cut_groups(job *j)
         (void)!tg_tensor_elements(&n, &j->model->tensors[t], NULL);
         filled += n;
         if (t == 0 || (group_len != 0 && 4 * filled >= group_len / share)) {
-            j->groups[j->group_n++] =
-                (group){.first = t, .grads = j->rows[t], .n = (int)filled, .request = MPI_REQUEST_NULL};
+            j->groups[j->group_n++] = (group){.first = t, .grads = j->rows[t], .n = (int)filled};
             filled = 0;
             share = share > 1 ? share / 2 : 1;
         }
@@ -273,7 +294,10 @@ static void open_job(job *j)
     opt.has_seed = 1;
     opt.seed = 1;
     opt.group_len = group_len;
+    opt.host_size = host_size;
     cut_groups(j);
+    pthread_mutex_init(&j->lock, NULL);
+    pthread_cond_init(&j->change, NULL);
     if (strcmp(j->recipe, "mpi:fp32") == 0) {
         return;
     }
@@ -291,6 +315,8 @@ static void open_job(job *j)
 
 static void close_job(job *j)
 {
+    pthread_cond_destroy(&j->change);
+    pthread_mutex_destroy(&j->lock);
     tg_reducer_free(j->reducer);
     if (j->link == &j->slow.link) {
         tr_slow_destroy(&j->slow);
@@ -310,12 +336,18 @@ static int is_warm(const job *j, uint64_t step)
     if (j->exchange != NULL) {
         tg_exchange_learning(&learning, j->exchange);
     }
-    return step >= WARM && learning.phase != 1 && learning.phase != 2;
+    return step >= warm && learning.phase != 1 && learning.phase != 2;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 static void time_job(job *j, const char *model, int steps, const float *common, const float *own)
 {
-    double sum = 0, least = INFINITY;
+    double sum = 0, all_times[STEP_MAX];
     uint64_t wire = 0, meter = 0;
     tg_meter times = {0};
     int done = 0;
@@ -336,7 +368,7 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
                 tg_exchange_meter(j->exchange, &last, NULL);
             }
             sum += slowest;
-            least = slowest < least ? slowest : least;
+            all_times[done] = slowest;
             meter += last.payload + last.header;
             times.encode_ns += last.encode_ns;
             times.decode_ns += last.decode_ns;
@@ -348,11 +380,13 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
     MPI_Allreduce(mine, all, 2, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0) {
         double shares = (double)steps * world;
-        printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"meter_bytes\":%.0f,"
+        qsort(all_times, (size_t)steps, sizeof *all_times, by_value);
+        printf("{\"model\":\"%s\",\"recipe\":\"%s\",\"ranks\":%d,\"ms\":%.3f,\"least_ms\":%.3f,\"median_ms\":%.3f,"
+               "\"meter_bytes\":%.0f,"
                "\"interface_bytes\":%.0f,\"compute_ms\":%g,\"groups\":%zu,\"encode_ms\":%.3f,\"decode_ms\":%.3f,"
                "\"exposed_ms\":%.3f}\n",
-               model, j->recipe, world, 1e3 * sum / steps, 1e3 * least, (double)all[1] / shares,
-               (double)all[0] / shares, compute_ms,
+               model, j->recipe, world, 1e3 * sum / steps, 1e3 * all_times[0], 1e3 * all_times[steps / 2],
+               (double)all[1] / shares, (double)all[0] / shares, compute_ms,
                j->exchange != NULL ? tg_exchange_groups(j->exchange) : (size_t)j->group_n,
                (double)times.encode_ns / 1e6 / steps, (double)times.decode_ns / 1e6 / steps,
                (double)times.exposed_ns / 1e6 / steps);
@@ -361,9 +395,52 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
     close_job(j);
 }
 
+/* ---- descriptions -------------------------------------------------------------------------------------------------------------- */
+
+/* As .npy of version 1, whose header is padded to a multiple of 64 bytes. Longer than any model, so that steps may begin further on. */
+static void write_gradient(const char *path)
+{
+    enum { N = 9 << 20, HEADER = 128 };
+    float *common = pool_new(1), *own = pool_new(100), *grad = malloc(N * sizeof *grad);
+    char header[HEADER + 1];
+    FILE *file = fopen(path, "wb");
+    if (grad == NULL || file == NULL) {
+        stop("the gradient cannot be written");
+    }
+    fill(grad, N, common, own, 0);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    snprintf(header + 10, sizeof header - 10, "%-117s\n",
+             "{'descr': '<f4', 'fortran_order': False, 'shape': (9437184,), }");
+    if (fwrite(header, 1, HEADER, file) != HEADER || fwrite(grad, sizeof *grad, N, file) != N || fclose(file) != 0) {
+        stop("the gradient cannot be written");
+    }
+    free(grad);
+    free(own);
+    free(common);
+}
+
+/* Without MPI. */
+static int describe(char **argv)
+{
+    shapes *model = calloc(1, sizeof *model);
+    if (model == NULL || !add_model(model, argv[2])) {
+        fprintf(stderr, "bench_links: the models are lenet, resnet20, resnet50, gpt and small\n");
+        return 1;
+    }
+    if (!write_shapes(model, argv[3])) {
+        stop("the shapes cannot be written");
+    }
+    write_gradient(argv[4]);
+    free(model);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int given = 0, at_argument = 1;
+    if (argc == 5 && strcmp(argv[1], "describe") == 0) {
+        return describe(argv);
+    }
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
@@ -372,18 +449,24 @@ int main(int argc, char **argv)
             compute_ms = atof(argv[at_argument + 1]);
         } else if (strcmp(argv[at_argument], "--group") == 0) {
             group_len = strtoull(argv[at_argument + 1], NULL, 10);
+        } else if (strcmp(argv[at_argument], "--hosts") == 0) {
+            host_size = (uint32_t)atoi(argv[at_argument + 1]);
+        } else if (strcmp(argv[at_argument], "--warm") == 0) {
+            warm = strtoull(argv[at_argument + 1], NULL, 10);
         } else if (strcmp(argv[at_argument], "--latency") == 0) {
             latency_ms = atof(argv[at_argument + 1]);
         } else if (strcmp(argv[at_argument], "--rate") == 0) {
             rate_mbit = atof(argv[at_argument + 1]);
         } else {
-            stop("the flags are --compute, --group, --latency and --rate");
+            stop("the flags are --compute, --group, --hosts, --warm, --latency and --rate");
         }
     }
     argc -= at_argument - 1;
     argv += at_argument - 1;
-    if (argc < 4 || atoi(argv[2]) < 1) {
-        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--latency MS] [--rate MBIT] "
+    if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[2]) > STEP_MAX) {
+        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency "
+             "MS] "
+             "[--rate MBIT] "
              "lenet|resnet20|resnet50|gpt|small STEPS "
              "RECIPE...");
     }

@@ -3,6 +3,7 @@
 
 #include "model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -124,4 +125,18 @@ bool add_model(shapes *s, const char *name)
         return add_built_in(s, name);
     }
     return true;
+}
+
+bool write_shapes(const shapes *model, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    for (size_t t = 0; t < model->tensor_n && file != NULL; t++) {
+        const tg_tensor *of = &model->tensors[t];
+        fprintf(file, "%s{\"name\": \"%s\", \"shape\": [", t == 0 ? "[" : ",\n ", of->name);
+        for (uint32_t d = 0; d < of->dim_n; d++) {
+            fprintf(file, "%s%" PRIu64, d == 0 ? "" : ", ", of->dims[d]);
+        }
+        fprintf(file, "], \"kind\": \"%s\"}", tg_kind_name(of->kind));
+    }
+    return file != NULL && fputs("]\n", file) >= 0 && fclose(file) == 0;
 }

@@ -18,4 +18,7 @@ typedef struct shapes {
 /* Adds the tensors of resnet50, gpt, small or a built-in model of the trainer. False: there is no such model. */
 bool add_model(shapes *s, const char *name);
 
+/* Writes the tensors to a file, as JSON for `tersegrad plan --shapes`. False: that failed. */
+bool write_shapes(const shapes *s, const char *path);
+
 #endif

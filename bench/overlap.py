@@ -2,11 +2,22 @@
 """Steps with and without compression while the backward pass computes: two hosts that are network namespaces (bench/netns) with a
 core each, in turns in one run. Needs root, the package (pip install .) and PyTorch; for --mpi, build/openmpi/bench_links.
 
-    bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--mpi]
+    sudo bench/overlap.py --save --page          measures (7 minutes on a quiet machine), keeps the rows in bench/results/overlap.csv,
+                                                 and makes the tables of bench/README.md from all rows that are kept
+    sudo bench/overlap.py --mpi --save --page    the same with bench_links (5 minutes)
+    bench/overlap.py --kept --page               measures nothing
+    bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--hooks A,B,...]
 
-A GPT of 10 M parameters under PyTorch's DistributedDataParallel, without a hook, with PyTorch's hooks and with ours. A round takes some
-steps with each of them, one after the other; the figures are medians over rounds. "computing" are steps without communication
-(no_sync). "own work" is the CPU time of encoding and decoding by state.stats(). "shown" is what a step takes beyond both.
+A GPT of 10 M parameters under PyTorch's DistributedDataParallel, without a hook, with PyTorch's hooks and with ours, each step with
+words of its own. A round takes some steps with each hook, one after the other; the figures are medians over rounds, of rank 0.
+
+    computing    steps without communication (no_sync)
+    own work     encoding and decoding by state.stats(), by the clock: on a core that also computes it contains pauses
+    CPU          CPU time of the process beyond that of computing: own work, messages, Python
+    shown        what a step takes beyond computing and own work
+    first steps  steps 2 to 4 of recipes with a residual, which is empty at first: AdaComp sends several times as much then
+    later steps  from step 21 on; of hooks without a residual, from step 4 on
+
 --mpi does the same with bench_links: computing is emulated there, and MPI_Iallreduce in bf16 is overlapped in the same way.
 """
 
@@ -19,12 +30,20 @@ import subprocess
 import sys
 import time
 
+from tables import commit, keep_rows, measured, put_table, read_rows
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEPT = ROOT / "bench/results/overlap.csv"
+PAGE = ROOT / "bench/README.md"
+COLUMNS = ("torch", "by", "mbit", "hook", "phase", "ms", "cpu_ms", "own_ms", "sent")
+KEY = ("by", "mbit", "hook", "phase")
 # Not "torch:powersgd": over gloo its buckets' all-reduces start in another order on another rank, and PyTorch 2.13 ends the process.
-HOOKS = ("none", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", "co3", "adacomp", "ef+topk@0.01", "powersgd@4")
+# Not "torch:bf16": it needs CUDA and NCCL.
+FED = ("co3", "adacomp", "ef+topk@0.01", "powersgd@4")  # with a residual
+HOOKS = ("none", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", *FED)
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
-STEPS, WARM = 3, 3  # a round's steps of each; the first steps, which are not timed
-GROUP, COMPUTE_MS = 4 << 20, 220
+FIRST, WARM_FED, WARM = 3, 20, 3  # steps: those timed after the first, and those before later ones
+GROUP, COMPUTE_MS = 4 << 20, 200
 
 
 # ---- on a host: PyTorch --------------------------------------------------------------------------------------------------
@@ -82,58 +101,89 @@ def register(ddp, name):
 class Job:
     """A model of its own under one hook."""
 
-    def __init__(self, torch, name, batch):
-        self.torch, self.name, self.batch = torch, name, batch
+    def __init__(self, torch, name, seed):
+        self.torch, self.name = torch, name
+        self.words = torch.Generator().manual_seed(seed)
         self.ddp = torch.nn.parallel.DistributedDataParallel(make_gpt(torch))
         self.state = None if name == "computing" else register(self.ddp, name)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.01)
-        self.ms = []
+        self.timed = {"first": [], "later": []}  # (ms, CPU ms, own ms, bytes sent) a step
 
     def step(self):
+        batch = self.torch.randint(4000, (4, 65), generator=self.words)
         self.optimizer.zero_grad(set_to_none=False)
-        output = self.ddp(self.batch[:, :-1])
-        self.torch.nn.functional.cross_entropy(output.flatten(0, 1), self.batch[:, 1:].flatten()).backward()
+        output = self.ddp(batch[:, :-1])
+        self.torch.nn.functional.cross_entropy(output.flatten(0, 1), batch[:, 1:].flatten()).backward()
         self.optimizer.step()
 
-    def steps(self, n, timed):
-        self.torch.distributed.barrier()
-        begin = time.monotonic()
+    def steps(self, n):
         for _ in range(n):
             if self.name == "computing":
                 with self.ddp.no_sync():
                     self.step()
             else:
                 self.step()
-        if timed:
-            self.ms.append(1000 * (time.monotonic() - begin) / n)
 
-    def own_ms(self):
-        """Encoding and decoding, a step."""
+    def counts(self):
+        """Seconds of encoding and decoding, and bytes, in all."""
         total = {} if self.state is None else self.state.stats()["total"]
-        return 1000 * (total.get("encode_seconds", 0) + total.get("decode_seconds", 0)) / max(total.get("steps", 1), 1)
+        return total.get("encode_seconds", 0) + total.get("decode_seconds", 0), total.get("sent", 0)
+
+    def time(self, n, phase):
+        self.torch.distributed.barrier()
+        own, sent = self.counts()
+        begin, cpu = time.monotonic(), time.process_time()
+        self.steps(n)
+        spent, cpu = time.monotonic() - begin, time.process_time() - cpu
+        new_own, new_sent = self.counts()
+        self.timed[phase].append((1e3 * spent / n, 1e3 * cpu / n, 1e3 * (new_own - own) / n, (new_sent - sent) / n))
+
+    def warm(self):
+        if self.name in FED:
+            self.steps(1)
+            self.time(FIRST, "first")
+            self.steps(WARM_FED - 1 - FIRST)
+        else:
+            self.steps(WARM)
+
+    def rows(self):
+        for phase, timed in self.timed.items():
+            if timed:
+                ms, cpu, own, sent = (statistics.median(column) for column in zip(*timed))
+                yield {"torch": self.torch.__version__, "by": "torch", "hook": self.name, "phase": phase, "ms": round(ms, 1),
+                       "cpu_ms": round(cpu, 1), "own_ms": round(own, 1) if own else "", "sent": round(sent) if sent else ""}
 
 
-def work(rounds):
+def work(hooks, rounds, steps):
     import torch
     import torch.distributed as dist
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {int(os.environ["RANK"]) % os.cpu_count()})
     dist.init_process_group("gloo")
-    batch = torch.randint(4000, (4, 65), generator=torch.Generator().manual_seed(dist.get_rank()))
-    jobs = [Job(torch, name, batch) for name in ("computing", *HOOKS)]
+    jobs = [Job(torch, name, dist.get_rank()) for name in ("computing", *hooks)]
     for job in jobs:
-        job.steps(WARM, False)
+        job.warm()
     for _ in range(rounds):
         for job in jobs:
-            job.steps(STEPS, True)
+            job.time(steps, "later")
     if dist.get_rank() == 0:
         for job in jobs:
-            print(json.dumps({"name": job.name, "ms": statistics.median(job.ms), "least_ms": min(job.ms), "own_ms": job.own_ms(),
-                              "torch": torch.__version__}), flush=True)
+            for row in job.rows():
+                print(json.dumps(row), flush=True)
     dist.barrier()
 
 
-# ---- the tables ------------------------------------------------------------------------------------------------------------
+# ---- measuring -------------------------------------------------------------------------------------------------------------
+
+def mbit_of(rate):
+    return int(float(rate[:-4]) * {"gbit": 1000, "mbit": 1}[rate[-4:]])
+
+
+def rounds_of(rate, options):
+    """Rounds and steps of each: a step without a hook takes 3.5 s at 100 Mbit/s."""
+    is_slow = mbit_of(rate) < 500
+    return options.rounds or (2 if is_slow else 5), 2 if is_slow else 3
+
 
 def netns(rate, *command, by="mpirun"):
     line = [str(ROOT / "bench/netns"), "--hosts", "2", "--rate", rate, "--quiet", "--by", by, "--", *map(str, command)]
@@ -144,45 +194,152 @@ def netns(rate, *command, by="mpirun"):
     return told
 
 
-def by_torch(rate, rounds):
-    rows = {row["name"]: row for row in netns(rate, sys.executable, __file__, "--work", rounds, by="env")}
-    computing, none = rows.pop("computing")["ms"], rows["none"]["ms"]
-    lines = [f"At {rate}: computing {computing:.0f} ms.", "",
-             "| hook | ms a step | times as fast as no hook | own work, ms | shown, ms |", "|---|---|---|---|---|"]
-    for name, row in rows.items():
-        shown = row["ms"] - computing - row["own_ms"]
-        own = f"{row['own_ms']:.0f}" if row["own_ms"] else "–"
-        lines.append(f"| {'none' if name == 'none' else f'`{name}`'} | {row['ms']:.0f} | {none / row['ms']:.2f} | {own} | {shown:.0f} |")
-    return lines + [""]
+def by_torch(rate, options):
+    rounds, steps = rounds_of(rate, options)
+    found = netns(rate, sys.executable, __file__, "--work", rounds, steps, "--hooks", options.hooks, by="env")
+    return [{**row, "mbit": mbit_of(rate)} for row in found]
 
 
-def by_mpi(rate, rounds):
-    program = ROOT / "build/openmpi/bench_links"
-    lines = [f"At {rate}: computing {COMPUTE_MS} ms, emulated.", "",
-             "| | ms a step, afterwards | while computing | own work, ms | shown, ms |", "|---|---|---|---|---|"]
-    for name in MPI:
-        after, during = ([], [])
-        for _ in range(rounds):
-            after += netns(rate, program, "--compute", COMPUTE_MS, "gpt", STEPS, name)
-            during += netns(rate, program, "--compute", COMPUTE_MS, "--group", GROUP, "gpt", STEPS, name)
-        slow, fast = (statistics.median(row["ms"] for row in rows) for rows in (after, during))
-        own = statistics.median(row["encode_ms"] + row["decode_ms"] for row in during)
-        lines.append(f"| `{name}` | {slow:.0f} | {fast:.0f} | {f'{own:.0f}' if own else '–'} | {fast - COMPUTE_MS - own:.0f} |")
-    return lines + [""]
+def by_mpi(rate, options):
+    program, steps = ROOT / "build/openmpi/bench_links", rounds_of(rate, options)[1]
+    rows = []
+    for phase, group in (("afterwards", []), ("while computing", ["--group", GROUP])):
+        for row in netns(rate, program, "--compute", COMPUTE_MS, *group, "gpt", steps, *MPI):
+            own = row["encode_ms"] + row["decode_ms"]
+            rows.append({"by": "mpi", "mbit": mbit_of(rate), "hook": row["recipe"], "phase": phase, "ms": round(row["ms"], 1),
+                         "own_ms": round(own, 1) if own else "", "sent": round(row["meter_bytes"]) or ""})
+    return rows
+
+
+# ---- the tables ------------------------------------------------------------------------------------------------------------
+
+def shown_rate(mbit):
+    return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit:g} Mbit/s"
+
+
+def shown_hook(name):
+    return {"none": "none", "computing": "computing alone"}.get(name, f"`{name}`")
+
+
+class Kept:
+    """Rows of one kind, by hook, phase and rate."""
+
+    def __init__(self, rows, by):
+        self.rows = [row for row in rows if row["by"] == by]
+        self.of = {(row["hook"], row["phase"], row["mbit"]): row for row in self.rows}
+        self.rates = sorted({row["mbit"] for row in self.rows}, reverse=True)
+        self.hooks = list(dict.fromkeys(row["hook"] for row in self.rows))
+        self.later = [hook for hook in self.hooks if any((hook, "later", mbit) in self.of for mbit in self.rates)]
+
+    def get(self, hook, phase, mbit, column):
+        """A number, or None."""
+        value = self.of.get((hook, phase, mbit), {}).get(column, "")
+        return None if value == "" else value
+
+
+def cell(value, form):
+    return "–" if value is None else format(value, form)
+
+
+def lines_of(header, rows):
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def torch_tables(rows):
+    kept = Kept(rows, "torch")
+    versions = ", ".join(sorted({row["torch"] for row in kept.rows}))
+    yield f"PyTorch {versions}; {measured(kept.rows)}. Later steps, milliseconds, and how many times as fast as no hook:"
+    yield ""
+
+    def faster(hook, mbit):
+        ms, none = kept.get(hook, "later", mbit, "ms"), kept.get("none", "later", mbit, "ms")
+        return None if ms is None or none is None or hook == "computing" else none / ms
+    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ", ms", "times"))],
+                        ([shown_hook(hook), *(text for mbit in kept.rates for text in (cell(kept.get(hook, "later", mbit, "ms"), ".0f"),
+                                                                                     cell(faster(hook, mbit), ".2f")))] for hook in kept.later))
+    yield ""
+    yield "Own work, and what a step shows beyond computing and own work; CPU time of all threads beyond computing:"
+    yield ""
+
+    def beyond(hook, mbit):
+        ms, computing, own = (kept.get(*where) for where in ((hook, "later", mbit, "ms"), ("computing", "later", mbit, "ms"),
+                                                             (hook, "later", mbit, "own_ms")))
+        return None if ms is None or computing is None else ms - computing - (own or 0)
+
+    def cpu(hook, mbit):
+        both = [kept.get(name, "later", mbit, "cpu_ms") for name in (hook, "computing")]
+        return None if None in both else both[0] - both[1]
+    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": own", "shown", "CPU"))],
+                        ([shown_hook(hook), *(text for mbit in kept.rates for text in (
+                            cell(kept.get(hook, "later", mbit, "own_ms"), ".0f"), cell(beyond(hook, mbit), ".0f"), cell(cpu(hook, mbit), ".0f")))]
+                         for hook in kept.later if hook != "computing"))
+    yield ""
+    yield from first_steps(kept)
+    for name in ("fp16", "bf16"):
+        ratios = [(kept.get("torch:fp16", "later", mbit, "ms"), kept.get(name, "later", mbit, "ms"), mbit) for mbit in kept.rates]
+        told = ", ".join(f"{theirs / ours:.2f} at {shown_rate(mbit)}" for theirs, ours, mbit in ratios if theirs and ours)
+        if told:
+            yield f"- `{name}` beside PyTorch's fp16 hook, times as fast: {told}."
+
+
+def first_steps(kept):
+    """Recipes with a residual, whose first steps send more."""
+    hooks = [hook for hook in kept.hooks if any((hook, "first", mbit) in kept.of for mbit in kept.rates)]
+    if not hooks:
+        return
+    rates = [mbit for mbit in kept.rates if any((hook, "first", mbit) in kept.of for hook in hooks)]
+    yield "First steps (2 to 4), in which residuals are still small, beside later ones:"
+    yield ""
+
+    def pair(hook, mbit, column, form):
+        return " / ".join(cell(kept.get(hook, phase, mbit, column), form) for phase in ("first", "later"))
+    yield from lines_of(["hook", "bytes sent, first / later", *(shown_rate(mbit) + ", ms" for mbit in rates)],
+                        ([shown_hook(hook), pair(hook, rates[0], "sent", ",.0f"), *(pair(hook, mbit, "ms", ".0f") for mbit in rates)]
+                         for hook in hooks))
+    yield ""
+
+
+def mpi_tables(rows):
+    kept = Kept(rows, "mpi")
+    yield f"{COMPUTE_MS} ms of emulated computing; {measured(kept.rows)}. Milliseconds a step:"
+    yield ""
+    yield from lines_of(["", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": afterwards", "while computing", "own work"))],
+                        ([shown_hook(hook), *(text for mbit in kept.rates for text in (
+                            cell(kept.get(hook, "afterwards", mbit, "ms"), ".0f"), cell(kept.get(hook, "while computing", mbit, "ms"), ".0f"),
+                            cell(kept.get(hook, "while computing", mbit, "own_ms"), ".0f")))] for hook in kept.hooks))
+
+
+TABLES = {"torch": torch_tables, "mpi": mpi_tables}
 
 
 def main():
     parser = argparse.ArgumentParser(description="Steps while the backward pass computes.")
     parser.add_argument("--rates", default="100mbit,1gbit,3gbit,10gbit")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="5, and 2 on slow links")
+    parser.add_argument("--hooks", default=",".join(HOOKS), help="of PyTorch's side")
     parser.add_argument("--mpi", action="store_true", help="bench_links instead of PyTorch")
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kept", action="store_true", help="measure nothing: the rows that are kept")
+    parser.add_argument("--save", action="store_true", help="keep the rows in bench/results/overlap.csv")
+    parser.add_argument("--page", action="store_true", help="put the tables of all kept rows into bench/README.md")
+    parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work is not None:
-        work(options.work)
+        work(options.hooks.split(","), *options.work)
         return
-    for rate in options.rates.split(","):
-        print("\n".join((by_mpi if options.mpi else by_torch)(rate, options.rounds)), flush=True)
+    of = commit()  # before, because files may change meanwhile
+    kind = "mpi" if options.mpi else "torch"
+    for rate in [] if options.kept else options.rates.split(","):
+        rows = (by_mpi if options.mpi else by_torch)(rate, options)
+        print("\n".join(TABLES[kind]([{"date": "now", "commit": of, "torch": "", **row} for row in rows])), "", sep="\n", flush=True)
+        if options.save:
+            keep_rows(KEPT, COLUMNS, KEY, rows, of)
+    for kind in TABLES if options.page else ():
+        rows = read_rows(KEPT)
+        if any(row["by"] == kind for row in rows):
+            put_table(PAGE, f"overlap-{kind}", list(TABLES[kind](rows)))
 
 
 if __name__ == "__main__":

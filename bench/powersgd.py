@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A step of PowerSGD on ResNet-50's shapes beside the same arithmetic in PyTorch: one process, one rank, one thread, in turns.
 
-    bench/powersgd.py [--ranks 4 ...] [--rounds N] [--library build/release/libtersegrad.so ...]
+    bench/powersgd.py [--ranks 4 ...] [--rounds N] [--library build/release/libtersegrad.so ...] [--page]
 
 PyTorch's side is the arithmetic of its PowerSGD hook: M = gradient + error; P = M Q; P made orthonormal by torch.linalg.qr; Q = M' P;
 the average P Q'; error = M - average. Ours is the whole step of an exchange of one rank, which also checks for NaN, and writes,
 hashes and reads the frames of two all-reduces. Before anything is timed, both must return gradients of rank 2 as they are. Times are
 those of the thread's CPU clock, the best of the rounds: machines are shared. Several libraries, such as an older one, are timed in
-turns too. Prints lines of a table. Needs PyTorch (Debian: python3-torch).
+turns too. Prints a table; --page also puts it into bench/README.md. Needs PyTorch (Debian: python3-torch).
 """
 
 import argparse
@@ -21,6 +21,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when PyTorch is loade
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+
+from tables import put_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -105,7 +107,7 @@ class Theirs:
 
 
 def check(sides, shapes):
-    for side in sides.values():
+    for name, side in sides.items():
         given = []
         for shape, gradient in zip(shapes, side.gradients):
             a, b = (torch.arange(n, dtype=torch.float64) for n in shape)
@@ -113,8 +115,8 @@ def check(sides, shapes):
             gradient.copy_(given[-1])
         side.reduce()
         off = max(float((average - want).abs().max()) for average, want in zip(side.gradients, given))
-        if off > 1e-4:
-            sys.exit(f"powersgd: averages are off by {off}")
+        if off > (1e-2 if name == "PyTorch" else 1e-4):  # its first Q may be nearly singular: it is off by 0.001 at rank 2
+            sys.exit(f"powersgd: averages of {name} are off by {off}")
 
 
 def measure(rank, libraries, rounds):
@@ -134,21 +136,30 @@ def measure(rank, libraries, rounds):
     products, with_residual, step = (min(column) for column in zip(*found.pop("PyTorch")))
     for name, times in found.items():
         ours = min(min(times))
-        print(f"| {rank} | {torch.__version__} | {products:.1f} | {with_residual:.1f} | {step:.1f} | {ours:.1f} | "
-              f"{ours / with_residual:.2f} | {ours / step:.2f} |" + (f" {name}" if len(found) > 1 else ""), flush=True)
+        yield (f"| {rank} | {products:.1f} | {with_residual:.1f} | {step:.1f} | {ours:.1f} | "
+               f"{ours / with_residual:.2f} | {ours / step:.2f} |" + (f" {name}" if len(found) > 1 else ""))
 
 
 def main():
     parser = argparse.ArgumentParser(description="A step of PowerSGD beside PyTorch's products.")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8, 16, 64])
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--library", type=pathlib.Path, nargs="+", default=[ROOT / "build/release/libtersegrad.so"])
+    parser.add_argument("--page", action="store_true", help="put the table into bench/README.md")
     options = parser.parse_args()
+    if options.page and len(options.library) > 1:
+        parser.error("--page is for one library")
     torch.set_num_threads(1)
-    print("| rank | PyTorch | its products, ms | and residual, ms | its step, ms | ours, ms | to products and residual | to its step |")
-    print("|---|---|---|---|---|---|---|---|")
+    lines = [f"PyTorch {torch.__version__}:", "",
+             "| rank | its products, ms | and residual, ms | its step, ms | ours, ms | to products and residual | to its step |",
+             "|---|---|---|---|---|---|---|"]
+    print("\n".join(lines))
     for rank in options.ranks:
-        measure(rank, options.library, options.rounds)
+        for line in measure(rank, options.library, options.rounds):
+            print(line, flush=True)
+            lines.append(line)
+    if options.page:
+        put_table(ROOT / "bench/README.md", "powersgd", lines)
 
 
 if __name__ == "__main__":

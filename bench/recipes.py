@@ -25,7 +25,7 @@ import subprocess
 import sys
 import typing
 
-from tables import put_table
+from tables import commit, put_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results"
@@ -146,13 +146,6 @@ def processor():
 
 def path_for(simd):
     return RESULTS / f"{machine_kind(processor(), os.cpu_count(), simd)}.csv"
-
-
-def commit():
-    """What was measured; with a plus where files differ from it."""
-    def git(*words):
-        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
-    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "-uno") else "")
 
 
 def last_rows(path):

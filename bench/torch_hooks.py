@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The same PyTorch job under the hooks that PyTorch ships and under ours, on two hosts that are network namespaces
-(bench/netns), and the table in docs/pytorch.md. Needs root, the package (pip install .), PyTorch, dataset-fashion-mnist.
+"""The same PyTorch job under the hooks that PyTorch ships and under ours, on two hosts that are network namespaces (bench/netns).
+Needs root, the package (pip install .), PyTorch, dataset-fashion-mnist.
 
-    bench/torch_hooks.py          with the Python that has the package; what was measured is kept in build/links
+    sudo bench/torch_hooks.py --save --page    with the Python that has the package: measures (5 minutes on a quiet machine), keeps the
+                                               rows in bench/results/torch-hooks.csv, and makes the table of docs/pytorch.md from them
+    bench/torch_hooks.py --kept --page         measures nothing
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -12,13 +15,14 @@ import subprocess
 import sys
 import time
 
-from tables import put_table
+from tables import commit, keep_rows, measured, put_table, read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
-KEPT = ROOT / "build/links"
+KEPT = ROOT / "bench/results/torch-hooks.csv"
+COLUMNS = ("torch", "mbit", "hook", "ms", "bytes", "accuracy", "failed")
 PAGE = ROOT / "docs/pytorch.md"
-RATES = ("100mbit", "1gbit")
+RATES = {"100mbit": 100, "1gbit": 1000}
 HOOKS = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "bf16", "adacomp", "ef+topk@0.01+fp16", "powersgd", "co3")
 STEPS, WARM, BATCH = 200, 20, 32
 
@@ -84,32 +88,54 @@ def work(name):
 # ---- the table -----------------------------------------------------------------------------------------------------------
 
 def measure(name, rate):
-    path = KEPT / f"torch-{rate}-{name.replace(':', '-').replace('@', '-').replace('+', '_')}.json"
-    if not path.exists():
-        line = [str(ROOT / "bench/netns"), "--hosts", "2", "--rate", rate, "--by", "env", "--quiet", "--", sys.executable, __file__, name]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=600)
-        told = [text for text in done.stdout.splitlines() if text.startswith("{")]
-        result = json.loads(told[-1]) if told else {"failed": (done.stderr.strip().splitlines() or ["?"])[-1]}
-        KEPT.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result))
-        print(f"torch_hooks: {name} at {rate}: {result}", flush=True)
-    return json.loads(path.read_text())
+    line = [str(ROOT / "bench/netns"), "--hosts", "2", "--rate", rate, "--by", "env", "--quiet", "--", sys.executable, __file__, "--work", name]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600)
+    told = [text for text in done.stdout.splitlines() if text.startswith("{")]
+    row = json.loads(told[-1]) if told else {"hook": name, "failed": (done.stderr.strip().splitlines() or ["?"])[-1]}
+    print(f"torch_hooks: {name} at {rate}: {row}", flush=True)
+    return {**row, "mbit": RATES[rate]}
+
+
+def table(rows):
+    of = {(row["hook"], row["mbit"]): row for row in rows}
+    versions = ", ".join(sorted({row["torch"] for row in rows if row["torch"]}))
+    yield f"PyTorch {versions}; {measured(rows)}:"
+    yield ""
+    yield "| hook | test accuracy, % | bytes a step and rank, on the interface | ms a step at 100 Mbit/s | at 1 Gbit/s |"
+    yield "|---|---|---|---|---|"
+    for name in dict.fromkeys(row["hook"] for row in rows):
+        slow, fast = (of[name, mbit] for mbit in RATES.values())
+        shown = {"none": "none (all-reduce in fp32)"}.get(name, f"`{name}`")
+        if slow["failed"] or fast["failed"]:
+            yield f"| {shown} | failed: {slow['failed'] or fast['failed']} | | | |"
+        else:
+            yield f"| {shown} | {100 * slow['accuracy']:.2f} | {slow['bytes']:,.0f} | {slow['ms']:.1f} | {fast['ms']:.1f} |"
+    yield ""
+    for mbit, rate in ((100, "100 Mbit/s"), (1000, "1 Gbit/s")):
+        none = of["none", mbit]["ms"]
+        ratios = {name: none / row["ms"] for (name, at), row in of.items() if at == mbit and name != "none" and not row["failed"]}
+        ordered = sorted(ratios, key=lambda name: -ratios[name])
+        yield f"- At {rate}, times as fast as no hook: " + ", ".join(f"`{name}` {ratios[name]:.2f}" for name in ordered) + "."
 
 
 def main():
-    lines = ["| hook | test accuracy, % | bytes a step and rank, on the interface | ms a step at 100 Mbit/s | at 1 Gbit/s |", "|---|---|---|---|---|"]
-    for name in HOOKS:
-        slow, fast = (measure(name, rate) for rate in RATES)
-        shown = {"none": "none (all-reduce in fp32)"}.get(name, f"`{name}`")
-        if "failed" in slow or "failed" in fast:
-            lines.append(f"| {shown} | failed: {slow.get('failed', fast.get('failed'))} | | | |")
-            continue
-        lines.append(f"| {shown} | {100 * slow['accuracy']:.2f} | {slow['bytes']:,.0f} | {slow['ms']:.1f} | {fast['ms']:.1f} |")
-    put_table(PAGE, "hooks", lines)
+    parser = argparse.ArgumentParser(description="PyTorch's hooks and ours.")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: the rows that are kept")
+    parser.add_argument("--save", action="store_true", help="keep the rows in bench/results/torch-hooks.csv")
+    parser.add_argument("--page", action="store_true", help="put the table of all kept rows into docs/pytorch.md")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work is not None:
+        work(options.work)
+        return
+    of = commit()  # before, because files may change meanwhile
+    for name in [] if options.kept else HOOKS:
+        rows = [measure(name, rate) for rate in RATES]
+        if options.save:
+            keep_rows(KEPT, COLUMNS, ("mbit", "hook"), rows, of)
+    if options.page:
+        put_table(PAGE, "hooks", list(table(read_rows(KEPT))))
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ and len(sys.argv) > 1:
-        work(sys.argv[1])
-    else:
-        main()
+    main()

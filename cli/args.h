@@ -5,6 +5,7 @@
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -60,6 +61,9 @@ typedef enum cli_flag {
     CLI_FLAG_AUGMENT,
     CLI_FLAG_LOCAL_STEPS,
     CLI_FLAG_OUTER,
+    CLI_FLAG_QUORUM,
+    CLI_FLAG_GRACE,
+    CLI_FLAG_LATE,
     CLI_FLAG_TEST_EVERY,
     CLI_FLAG_VERIFY_EVERY,
     CLI_FLAG_LOG,
@@ -71,6 +75,16 @@ typedef enum cli_flag {
     CLI_FLAG_RATIO,
     CLI_FLAG_SEEDS,
     CLI_FLAG_TARGET,
+    CLI_FLAG_PARAMS,
+    CLI_FLAG_RANKS,
+    CLI_FLAG_HOST_COUNT,
+    CLI_FLAG_LINK_RATE,
+    CLI_FLAG_LATENCY,
+    CLI_FLAG_COMPUTE,
+    CLI_FLAG_BACKWARD,
+    CLI_FLAG_CORES,
+    CLI_FLAG_PROBE,
+    CLI_FLAG_ADVISE,
     CLI_FLAG_CONFIG,
     CLI_FLAG_PAGE,
     CLI_FLAG_JSON,
@@ -78,16 +92,27 @@ typedef enum cli_flag {
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
 
+/* Which flags the command line or the configuration file holds. */
+typedef struct cli_given {
+    bool flags[CLI_FLAG_N_OF];
+} cli_given;
+
 /* Texts from the command line, in the order given; copies. */
 typedef struct cli_texts {
     char **items;
     size_t n;
 } cli_texts;
 
+/* A worker that is slow, as an emulation. */
+typedef struct cli_late {
+    uint32_t rank;
+    double seconds; /* more, in every step */
+} cli_late;
+
 enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
 
 typedef struct cli_args {
-    uint64_t given;      /* bit f: the command line or the configuration file holds flag f */
+    cli_given given;
     const char *program; /* as it was called, for hints that can be copied */
     cli_texts files;
     cli_texts recipes; /* of --recipe and --recipes */
@@ -99,14 +124,18 @@ typedef struct cli_args {
     cli_link link;
     tg_schedule local;
     tg_outer outer;
-    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config;
+    cli_late late;
+    const char *input, *shapes, *model, *data, *exchange, *log, *checkpoint, *gradients, *page, *config, *probe;
     char *config_text; /* of the configuration file; values point into it */
     uint64_t dense_below, seed, step, n, shift, steps, batch, warmup, test_every, verify_every, checkpoint_every, every,
-        group_size;
-    uint32_t rank, threads, workers, seeds;
-    uint32_t hosts; /* workers of a host; 0: as the link says, 1: none sums first */
-    double timeout, seconds, epochs, rate, momentum, weight_decay, ratio, target;
-    int nesterov, augment, resume, json, csv;
+        group_size, params;
+    uint32_t rank, threads, workers, seeds, quorum;
+    uint32_t ranks, host_count; /* of plan */
+    uint32_t hosts;             /* workers of a host; 0: as the link says, 1: none sums first */
+    double timeout, seconds, grace, epochs, rate, momentum, weight_decay, ratio, target;
+    double link_rate;                         /* bits a second */
+    double latency, compute, backward, cores; /* seconds; cores of a host */
+    int nesterov, augment, resume, advise, json, csv;
     int has_seed; /* --seed is given or has a default */
     int help;
 } cli_args;
@@ -145,7 +174,7 @@ int cli_args_unknown(const cli_command *command, const char *word, size_t len);
 
 static inline int cli_args_has(const cli_args *a, cli_flag flag)
 {
-    return (int)(a->given >> flag & 1);
+    return a->given.flags[flag];
 }
 
 /* The library's options as the flags say; they point into `a`. */

@@ -5,4 +5,7 @@
 /* Seconds since some moment, by a clock that never goes back. */
 double cli_clock_now(void);
 
+/* Seconds that the calling thread has run on a core. */
+double cli_clock_thread(void);
+
 #endif

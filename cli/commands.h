@@ -10,6 +10,8 @@ extern const cli_command cli_decode;
 extern const cli_command cli_inspect;
 extern const cli_command cli_bench;
 extern const cli_command cli_quality;
+extern const cli_command cli_plan_command;
+extern const cli_command cli_probe_command;
 extern const cli_command cli_demo;
 extern const cli_command cli_train;
 extern const cli_command cli_compare;

@@ -217,7 +217,7 @@ static int name_run(cli_run *r, const char *text, const cli_args *args, const tr
     int code = cli_train_rounds(&r->local, r->bare, text, args);
     char rounds[TR_ROUNDS_CAP];
     tr_settings s = cli_train_settings(args, data, r->bare, args->seed);
-    s.local = r->local;
+    cli_train_local(&s, args, &r->local);
     tr_settings_rounds(rounds, &s);
     if (tg_schedule_is_one(&r->local)) {
         snprintf(r->name, sizeof r->name, "%s", r->bare);

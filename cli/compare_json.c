@@ -129,6 +129,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
             cli_json_end(&j);
             continue;
         }
+        cli_json_text(&j, "bare_recipe", r->bare);
         cli_json_text(&j, "canonical", r->canonical);
         cli_json_text(&j, "exchange", r->exchange);
         cli_json_count(&j, "groups", r->groups);
@@ -140,6 +141,7 @@ int cli_run_json(FILE *out, const cli_args *args, const cli_run *runs, size_t n,
         cli_json_number(&j, "wire_bytes_per_step", r->wire_bytes);
         cli_json_number(&j, "between_bytes_per_step", r->host_bytes);
         cli_json_number(&j, "ratio", r->wire_bytes > 0 ? r->dense_bytes / r->wire_bytes : NAN);
+        cli_json_bool(&j, "on_frontier", cli_run_is_on_frontier(runs, n, r));
         cli_json_number(&j, "step_seconds", cli_run_step(&r->times));
         cli_json_number(&j, "compute_seconds", r->times.compute);
         cli_json_number(&j, "encode_seconds", r->times.encode);

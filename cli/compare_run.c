@@ -147,7 +147,7 @@ static void run_seed(cli_run *out, tr_result *result, watch *w, const cli_args *
 {
     tr_settings *settings = &w->settings;
     *settings = cli_train_settings(args, data, out->bare, args->seed + k);
-    settings->local = out->local;
+    cli_train_local(settings, args, &out->local);
     settings->test_every = k == 0 ? test_interval(args, settings->steps) : 0;
     w->keeps = k == 0;
     w->tests_left = settings->test_every > 0 ? (settings->steps + settings->test_every - 1) / settings->test_every : 1;
@@ -215,7 +215,7 @@ static void try_out(double *step_seconds, const cli_run *runs, size_t n, const c
 {
     for (size_t i = 0; i < n; i++) {
         tr_settings settings = cli_train_settings(args, data, runs[i].bare, args->seed);
-        settings.local = runs[i].local;
+        cli_train_local(&settings, args, &runs[i].local);
         tr_hooks hooks = {.context = &step_seconds[i], .step = on_tried_step, .test = on_tried_test};
         tr_result result;
         char why[TR_WHY] = "";
@@ -264,11 +264,26 @@ int cli_run_aims(const cli_args *args)
     return args->link.bits > 0 || cli_args_has(args, CLI_FLAG_TARGET);
 }
 
+static int is_sound(const cli_run *r)
+{
+    return r->failed[0] == '\0' && r->diverged == 0;
+}
+
+int cli_run_is_on_frontier(const cli_run *runs, size_t n, const cli_run *r)
+{
+    int is_beaten = 0;
+    for (size_t i = 0; i < n; i++) {
+        const cli_run *o = &runs[i];
+        is_beaten |= is_sound(o) && ((o->accuracy >= r->accuracy && o->wire_bytes < r->wire_bytes) ||
+                                     (o->accuracy > r->accuracy && o->wire_bytes <= r->wire_bytes));
+    }
+    return is_sound(r) && !is_beaten;
+}
+
 static const cli_run *find_sound(const cli_run *runs, size_t n, const char *recipe)
 {
     for (size_t i = 0; i < n; i++) {
-        if (runs[i].failed[0] == '\0' && runs[i].diverged == 0 &&
-            (recipe == NULL || strcmp(runs[i].recipe, recipe) == 0)) {
+        if (is_sound(&runs[i]) && (recipe == NULL || strcmp(runs[i].recipe, recipe) == 0)) {
             return &runs[i];
         }
     }

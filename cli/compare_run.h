@@ -65,6 +65,9 @@ const cli_run *cli_run_measure(const cli_run *runs, size_t n);
 /* The first test of a run that reached the target; NULL: none has. */
 const cli_point *cli_run_reach(const cli_run *r, double target);
 
+/* Whether a run is sound, and no sound one is as accurate with fewer bytes, or more accurate with as few. */
+int cli_run_is_on_frontier(const cli_run *runs, size_t n, const cli_run *r);
+
 /* A measured step. */
 double cli_run_step(const tr_times *t);
 

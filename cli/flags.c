@@ -82,7 +82,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
         {"group-size", "BYTES", COUNT(group_size, 0, any),
          .help = "bytes of gradients that are encoded and sent together, last layers first, while the backward pass\n"
                  "goes on; 0: all after it. Tensors are not divided, and the first groups are smaller. The bits of\n"
-                 "the result do not depend on it"},
+                 "the result do not depend on it. With local steps there are no groups unless this is given"},
     [CLI_FLAG_OPTIMIZER] = {"optimizer", "NAME", CLI_CHOICE, AT(optimizer), .choices = optimizers,
                             .help = "sgd or adam"},
     [CLI_FLAG_RATE] = {"rate", "X", REAL(rate, 0, 1000, 0),
@@ -104,6 +104,14 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
     [CLI_FLAG_OUTER] = {"outer", "HOW", CLI_OUTER, AT(outer),
                         .help = "with local steps, what becomes of the averaged moves: average, nesterov or\n"
                                 "nesterov@lr=0.7,momentum=0.9"},
+    [CLI_FLAG_QUORUM] = {"quorum", "Q", COUNT32(quorum, 1, 65536),
+                         .help =
+                             "with local steps, workers that must be there at the end of a round; others are waited\n"
+                             "for as --grace says, and bring their moves to a later round [default: all]"},
+    [CLI_FLAG_GRACE] = {"grace", "S", REAL(grace, 0, 1e6, 1),
+                        .help = "seconds that a quorum waits for workers that are late"},
+    [CLI_FLAG_LATE] = {"late", "RANK:TIME", CLI_LATE, AT(late),
+                       .help = "a rehearsal: this worker takes so much longer for every step, such as 2:300ms"},
     [CLI_FLAG_TEST_EVERY] = {"test-every", "N", COUNT(test_every, 0, 1e9),
                              .help = "steps between tests; 0: only at the end [default: once an epoch]"},
     [CLI_FLAG_VERIFY_EVERY] = {"verify-every", "N", COUNT(verify_every, 0, 1e9),
@@ -126,6 +134,30 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                         .help = "runs of every recipe, with seeds from --seed on"},
     [CLI_FLAG_TARGET] = {"target", "PERCENT", REAL(target, 1, 100, 1),
                          .help = "test accuracy to which the time is told [default: 98% of what dense ends with]"},
+    [CLI_FLAG_PARAMS] = {"params", "N", CLI_SIZE, AT(params), .min = 1, .max = 1e13,
+                         .help = "a model of so many parameters, such as 25e6, in 32 matrices of one size"},
+    [CLI_FLAG_RANKS] = {"workers", "W", COUNT32(ranks, 2, 4096), .help = "workers, 2 to 4096"},
+    [CLI_FLAG_HOST_COUNT] = {"hosts", "H", COUNT32(host_count, 1, 4096),
+                             .help = "hosts, each with as many workers [default: one for each worker]"},
+    [CLI_FLAG_LINK_RATE] = {"rate", "RATE", CLI_BITS, AT(link_rate),
+                            .help =
+                                "of a host's link in each direction, such as 1gbit [default: as --probe has measured]"},
+    [CLI_FLAG_LATENCY] = {"latency", "TIME", CLI_TIME, AT(latency), .max = 10, .min_allowed = 1,
+                          .help =
+                              "of a message between hosts, such as 50us [default: as --probe has measured, else 0]"},
+    [CLI_FLAG_COMPUTE] = {"compute", "TIME", CLI_TIME, AT(compute), .max = 1e5, .min_allowed = 1,
+                          .help =
+                              "forward and backward pass of a step, such as 120ms [default of --model: measured, by\n"
+                              "training a few steps]"},
+    [CLI_FLAG_BACKWARD] = {"backward", "TIME", CLI_TIME, AT(backward), .max = 1e5, .min_allowed = 1,
+                           .help = "the backward pass of it [default: two thirds, its share of the operations]"},
+    [CLI_FLAG_CORES] = {"cores", "C", REAL(cores, 0, 65536, 0),
+                        .help = "of a host, for all its workers; may be a fraction [default: those of this machine]"},
+    [CLI_FLAG_PROBE] = {"probe", "FILE", CLI_TEXT, AT(probe),
+                        .help = "what 'tersegrad probe' has measured [default: measures this machine for a second]"},
+    [CLI_FLAG_ADVISE] = {"advise", NULL, CLI_SWITCH, AT(advise),
+                         .help = "say once, after some steps, what was measured and whether another recipe or none\n"
+                                 "would be faster"},
     [CLI_FLAG_CONFIG] = {"config", "FILE", CLI_TEXT, AT(config),
                          .help = "take flags from this file, one a line; those on the command line win"},
     [CLI_FLAG_PAGE] = {"page", "FILE.html", CLI_TEXT, AT(page), .help = "write a page with curves and charts there"},

@@ -19,7 +19,11 @@ typedef enum cli_flag_type {
     CLI_LINK,   /* cli_link */
     CLI_HOSTS,  /* uint32_t: 0 for auto, 1 for flat, or a number */
     CLI_ROUNDS, /* tg_schedule */
-    CLI_OUTER   /* tg_outer */
+    CLI_BITS,   /* double: bits a second, with a unit */
+    CLI_TIME,   /* double: seconds, with a unit */
+    CLI_SIZE,   /* uint64_t from min to max, also as 25e6 */
+    CLI_OUTER,  /* tg_outer */
+    CLI_LATE    /* cli_late */
 } cli_flag_type;
 
 typedef struct cli_flag_row {

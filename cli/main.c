@@ -11,9 +11,10 @@
 #include "help.h"
 #include "suggest.h"
 
-const cli_command *const cli_commands[] = {&cli_recipes, &cli_encode,     &cli_decode,  &cli_inspect,    &cli_bench,
-                                           &cli_quality, &cli_train,      &cli_compare, &cli_similarity, &cli_demo,
-                                           &cli_help,    &cli_completion, NULL};
+const cli_command *const cli_commands[] = {
+    &cli_recipes,       &cli_encode, &cli_decode,  &cli_inspect,    &cli_bench,
+    &cli_quality,       &cli_train,  &cli_compare, &cli_similarity, &cli_plan_command,
+    &cli_probe_command, &cli_demo,   &cli_help,    &cli_completion, NULL};
 
 /* argv starts with the program; the command is behind it. */
 static int run(const cli_command *command, int argc, char *const *argv)

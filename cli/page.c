@@ -12,6 +12,7 @@ static const unsigned char *const pages[] = {
     [CLI_PAGE_COMPARE] = compare_bytes,
     [CLI_PAGE_QUALITY] = quality_bytes,
     [CLI_PAGE_SIMILARITY] = similarity_bytes,
+    [CLI_PAGE_PLAN] = plan_bytes,
 };
 
 int cli_page_open(cli_page *out, cli_page_kind kind)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-typedef enum cli_page_kind { CLI_PAGE_COMPARE, CLI_PAGE_QUALITY, CLI_PAGE_SIMILARITY } cli_page_kind;
+typedef enum cli_page_kind { CLI_PAGE_COMPARE, CLI_PAGE_QUALITY, CLI_PAGE_SIMILARITY, CLI_PAGE_PLAN } cli_page_kind;
 
 /* A page in the making. */
 typedef struct cli_page {

@@ -68,6 +68,23 @@ const cli_topic cli_topics[] = {
      "averaged for tests. Schedules of the learning rate count all steps, and so do ratios: they compare with an fp32\n"
      "all-reduce in every step. A checkpoint may be inside a round; another number of workers goes on only from a\n"
      "round's end. docs/local-steps.md says how to choose H.\n"},
+    {"planning", "what plan simulates, and from which measurements",
+     "plan predicts a step for each recipe, and for plain all-reduces in fp32 and bf16:\n"
+     "\n"
+     "  - What a rank does is what the library does: a step is gone through without gradients, which tells groups,\n"
+     "    passes, messages and their lengths.\n"
+     "  - What a pass costs was measured: by 'tersegrad probe FILE', or by plan itself, in about a second.\n"
+     "  - Groups get ready over the backward pass. Threads of a host share its --cores; messages share its link.\n"
+     "  - The link is --rate and --latency, or that of a --probe that was started by mpirun; all-reduces then take "
+     "the\n"
+     "    times that it has measured.\n"
+     "  - With --local-steps H recipes exchange after H steps, plain all-reduces after each.\n"
+     "\n"
+     "The recommendation takes the fastest recipe that ended within half a point of dense in kept trainings, if it is\n"
+     "a tenth faster than plain all-reduces; else one of which nothing is known, if it is half as fast again; else "
+     "one\n"
+     "that lost up to two points, if it is twice as fast. A file of probe is read on machines of the same kind alone.\n"
+     "docs/planning.md has more.\n"},
     {"config", "flags from a file",
      "train and compare take --config FILE. The file holds flags, one a line, with or without the dashes:\n"
      "\n"

@@ -65,6 +65,10 @@ static int on_step(void *context, const tr_step *step, char why[TR_WHY])
     s->sent += step->bytes.payload + step->bytes.header;
     show(s, step->step + 1);
     tell_learning(s, step);
+    if (cli_advice_step(&s->advice, s->settings, step) != CLI_OK) {
+        snprintf(why, TR_WHY, "the advice of --advise failed");
+        return -1;
+    }
     return cli_train_log_step(&s->files, step, why);
 }
 
@@ -111,7 +115,25 @@ static int check_flags(const cli_args *args)
         return cli_fail(CLI_MISUSE,
                         "train takes one recipe; --local-steps says how many steps workers take between exchanges");
     }
+    if (args->quorum > 0 && tg_schedule_is_one(&args->local)) {
+        return cli_fail(CLI_MISUSE, "--quorum is for rounds of local steps; give --local-steps, too");
+    }
+    if (args->quorum > 0 && args->gradients != NULL) {
+        return cli_fail(CLI_MISUSE, "--gradients shows those of all workers in every step, and --quorum does not wait");
+    }
     return cli_train_check(args, (const char *const *)args->recipes.items, args->recipes.n);
+}
+
+/* Flags that name workers, whose number is known now. */
+static int check_workers(const cli_args *args)
+{
+    if (args->quorum > args->workers) {
+        return cli_fail(CLI_MISUSE, "--quorum %u of %u workers can never be there", args->quorum, args->workers);
+    }
+    if (args->late.seconds > 0 && args->late.rank >= args->workers) {
+        return cli_fail(CLI_MISUSE, "--late names worker %u, and there are %u, from 0", args->late.rank, args->workers);
+    }
+    return CLI_OK;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------------------- */
@@ -195,6 +217,7 @@ static int run_in(const cli_world *world, int *alone, const cli_args *args)
     tr_result result = {0};
     cli_training s = {
         .settings = &settings, .start = cli_clock_now(), .test_accuracy = -1, .gradients = args->gradients};
+    s.advice.is_wanted = args->advise;
     code = train(&result, alone, &s, args, data);
     if (code == CLI_OK && world->rank == 0 && (args->json || args->csv)) {
         code = cli_train_print_json(args, &s, &result, cli_clock_now() - s.start);
@@ -221,47 +244,33 @@ static int run(const cli_args *args)
     }
     cli_args here = *args;
     here.workers = world.size;
-    code = run_in(&world, &alone, &here);
+    code = check_workers(&here);
+    alone = code != CLI_OK;
+    code = code == CLI_OK ? run_in(&world, &alone, &here) : code;
     return cli_world_close(&world, code, alone);
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_MODEL, "lenet"},
-    {CLI_FLAG_DATA, "fashion"},
-    {CLI_FLAG_RECIPE, NULL},
-    {CLI_FLAG_RULE, NULL},
-    {CLI_FLAG_DENSE_BELOW, "0"},
-    {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_LINK, NULL},
-    {CLI_FLAG_HOSTS, NULL},
-    {CLI_FLAG_TIMEOUT, "300"},
-    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
-    {CLI_FLAG_DEVICE, "cpu"},
-    {CLI_FLAG_WORKERS, "4"},
-    {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_EPOCHS, "1"},
-    {CLI_FLAG_STEPS, NULL},
-    {CLI_FLAG_SEED, "1"},
-    {CLI_FLAG_AUGMENT, NULL},
-    {CLI_FLAG_LOCAL_STEPS, "1"},
-    {CLI_FLAG_OUTER, "average"},
-    {CLI_FLAG_OPTIMIZER, "sgd"},
-    {CLI_FLAG_RATE, NULL},
-    {CLI_FLAG_MOMENTUM, "0.9"},
-    {CLI_FLAG_NESTEROV, NULL},
-    {CLI_FLAG_WEIGHT_DECAY, "0"},
-    {CLI_FLAG_SCHEDULE, "cosine"},
-    {CLI_FLAG_WARMUP, "0"},
-    {CLI_FLAG_NONFINITE, "error"},
-    {CLI_FLAG_TEST_EVERY, NULL},
-    {CLI_FLAG_VERIFY_EVERY, "100"},
-    {CLI_FLAG_LOG, NULL},
-    {CLI_FLAG_GRADIENTS, NULL},
-    {CLI_FLAG_CHECKPOINT, NULL},
-    {CLI_FLAG_CHECKPOINT_EVERY, "100"},
-    {CLI_FLAG_RESUME, NULL},
-    {CLI_FLAG_CONFIG, NULL},
-    {CLI_FLAG_JSON, NULL},
+    {CLI_FLAG_MODEL, "lenet"},    {CLI_FLAG_DATA, "fashion"},
+    {CLI_FLAG_RECIPE, NULL},      {CLI_FLAG_RULE, NULL},
+    {CLI_FLAG_DENSE_BELOW, "0"},  {CLI_FLAG_EXCHANGE, NULL},
+    {CLI_FLAG_LINK, NULL},        {CLI_FLAG_HOSTS, NULL},
+    {CLI_FLAG_TIMEOUT, "300"},    {CLI_FLAG_GROUP_SIZE, CLI_GROUP_SIZE},
+    {CLI_FLAG_DEVICE, "cpu"},     {CLI_FLAG_WORKERS, "4"},
+    {CLI_FLAG_BATCH, "32"},       {CLI_FLAG_EPOCHS, "1"},
+    {CLI_FLAG_STEPS, NULL},       {CLI_FLAG_SEED, "1"},
+    {CLI_FLAG_AUGMENT, NULL},     {CLI_FLAG_LOCAL_STEPS, "1"},
+    {CLI_FLAG_OUTER, "average"},  {CLI_FLAG_QUORUM, NULL},
+    {CLI_FLAG_GRACE, "1"},        {CLI_FLAG_LATE, NULL},
+    {CLI_FLAG_OPTIMIZER, "sgd"},  {CLI_FLAG_RATE, NULL},
+    {CLI_FLAG_MOMENTUM, "0.9"},   {CLI_FLAG_NESTEROV, NULL},
+    {CLI_FLAG_WEIGHT_DECAY, "0"}, {CLI_FLAG_SCHEDULE, "cosine"},
+    {CLI_FLAG_WARMUP, "0"},       {CLI_FLAG_NONFINITE, "error"},
+    {CLI_FLAG_TEST_EVERY, NULL},  {CLI_FLAG_VERIFY_EVERY, "100"},
+    {CLI_FLAG_LOG, NULL},         {CLI_FLAG_GRADIENTS, NULL},
+    {CLI_FLAG_CHECKPOINT, NULL},  {CLI_FLAG_CHECKPOINT_EVERY, "100"},
+    {CLI_FLAG_RESUME, NULL},      {CLI_FLAG_ADVISE, NULL},
+    {CLI_FLAG_CONFIG, NULL},      {CLI_FLAG_JSON, NULL},
     {CLI_FLAG_CSV, NULL},
 };
 

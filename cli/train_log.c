@@ -199,6 +199,9 @@ int cli_train_log_step(cli_train_log *l, const tr_step *step, char why[TR_WHY])
     cli_json_count(&j, "payload_bytes", step->bytes.payload);
     cli_json_count(&j, "header_bytes", step->bytes.header);
     put_times(&j, &step->times);
+    if (step->absent > 0) {
+        cli_json_count(&j, "absent", step->absent);
+    }
     if (!step->exchanged) { /* the part of a round before a checkpoint */
         cli_json_finish(&j);
         return check_log(l, why);

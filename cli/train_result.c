@@ -84,6 +84,10 @@ static void put_rounds(cli_json *j, const tr_settings *s, const tr_result *r)
         cli_json_number(j, "outer_rate", (double)s->outer.rate);
         cli_json_number(j, "outer_momentum", (double)s->outer.momentum);
     }
+    if (s->quorum > 0) {
+        cli_json_count(j, "quorum", s->quorum);
+        cli_json_count(j, "absences", r->absences);
+    }
 }
 
 /* fp32 gradients of all steps over worker 0's frames, each counted once, however many workers it was sent to. */
@@ -183,6 +187,10 @@ int cli_train_print_text(const cli_args *args, const cli_training *t, const tr_r
         add_line(&table, "local steps",
                  "%.60s: %" PRIu64 " exchanges of moves in %" PRIu64 " steps; ratios count all steps", rounds,
                  r->exchanges, s->steps);
+    }
+    if (s->quorum > 0) {
+        add_line(&table, "quorum", "%u of %u workers, and %g s: %" PRIu64 " moves came late", s->quorum, s->workers,
+                 s->grace, r->absences);
     }
     add_line(&table, "loss", "%.4f training, %.4f test", r->train_loss, r->test.loss);
     add_line(&table, "accuracy", "%.2f%% test", 100 * r->test.accuracy);

@@ -3,6 +3,7 @@
 #define CLI_TRAIN_RESULT_H
 
 #include "args.h"
+#include "train_advice.h"
 #include "train_log.h"
 
 /* A run, for the hooks. */
@@ -19,6 +20,7 @@ typedef struct cli_training {
     uint64_t code_dense, code_sent; /* ... and what they take once they have, ... */
     double code_up, code_down;      /* ... of workers other than worker 0 each, ... */
     uint64_t code_steps;            /* ... in so many steps */
+    cli_advice advice;
 } cli_training;
 
 /* One JSON object, or CSV if the flags say so. */

@@ -126,13 +126,15 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
                      .steps = steps,
                      .seed = seed,
                      .augment = a->augment,
-                     .local = a->local,
                      .outer = a->outer,
+                     .quorum = a->quorum,
+                     .grace = a->grace,
+                     .late_rank = a->late.rank,
+                     .late_seconds = a->late.seconds,
                      .optimizer = tr_optimizer_standard(),
                      .test_every = cli_args_has(a, CLI_FLAG_TEST_EVERY) ? a->test_every : epoch,
                      .verify_every = a->verify_every,
                      .save_every = a->checkpoint != NULL ? a->checkpoint_every : 0,
-                     .group_len = a->group_size,
                      .slow_bits = a->link.bits,
                      .slow_latency = a->link.latency};
     tr_optimizer_options *o = &s.optimizer;
@@ -146,7 +148,15 @@ tr_settings cli_train_settings(const cli_args *a, const tr_data *data, const cha
     o->steps = steps;
     o->drop = 0.1;
     o->drop_every = steps / 3 + 1;
+    cli_train_local(&s, a, &a->local);
     return s;
+}
+
+void cli_train_local(tr_settings *s, const cli_args *args, const tg_schedule *local)
+{
+    int is_given = cli_args_has(args, CLI_FLAG_GROUP_SIZE);
+    s->local = *local;
+    s->group_len = tg_schedule_is_one(local) || is_given ? args->group_size : 0;
 }
 
 const char *cli_train_hint(const tr_settings *s)

@@ -29,6 +29,10 @@ const char *cli_train_hint(const tr_settings *s);
 /* The settings as the flags say, with this recipe and seed; they point into `args`. */
 tr_settings cli_train_settings(const cli_args *args, const tr_data *data, const char *recipe, uint64_t seed);
 
+/* Gives a run these local steps. Their exchange hides behind no backward pass, and groups would only add headers: there are none
+ * unless the flags ask for them. */
+void cli_train_local(tr_settings *s, const cli_args *args, const tg_schedule *local);
+
 /* Settings of one process, or of all workers if `link` is NULL. Where nothing is said about hosts, and the link knows that several
  * have several workers each, these sum among themselves first. */
 void cli_train_place(tr_settings *s, tg_link *link, uint32_t rank);

@@ -170,11 +170,49 @@ static int read_measure(double *out, const char **text, const char *const *units
     return 0;
 }
 
+static const char *const rates[] = {"kbit", "mbit", "gbit", NULL}, *const times[] = {"us", "ms", "s", NULL};
+static const double rate_sizes[] = {1e3, 1e6, 1e9}, time_sizes[] = {1e-6, 1e-3, 1};
+
+static int read_bits(double *out, const cli_flag_row *row, const char *text)
+{
+    const char *at = text;
+    double value = 0;
+    if (!read_measure(&value, &at, rates, rate_sizes) || *at != '\0' || !(value >= 1e3) || !(value <= 1e12)) {
+        return cli_fail(CLI_MISUSE, "--%s takes a rate from 1kbit to 1000gbit, such as 1gbit, not '%s'", row->name,
+                        text);
+    }
+    *out = value;
+    return CLI_OK;
+}
+
+static int read_time(double *out, const cli_flag_row *row, const char *text)
+{
+    const char *at = text;
+    double value = 0;
+    if (!read_measure(&value, &at, times, time_sizes) || *at != '\0' || !(value <= row->max)) {
+        return cli_fail(CLI_MISUSE, "--%s takes a time in us, ms or s, such as 50us, up to %gs, not '%s'", row->name,
+                        row->max, text);
+    }
+    *out = value;
+    return CLI_OK;
+}
+
+/* A count that may be written with an exponent. */
+static int read_size(uint64_t *out, const cli_flag_row *row, const char *text)
+{
+    char *end;
+    double value = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+    if (!(value >= row->min) || !(value <= row->max) || value != floor(value) || *end != '\0') {
+        return cli_fail(CLI_MISUSE, "--%s takes a whole number from %.0f to %g, such as 25e6, not '%s'", row->name,
+                        row->min, row->max, text);
+    }
+    *out = (uint64_t)value;
+    return CLI_OK;
+}
+
 /* "threads", "mpi" or RATE[,LATENCY]. */
 static int read_link(cli_link *out, const cli_flag_row *row, const char *text)
 {
-    static const char *const rates[] = {"kbit", "mbit", "gbit", NULL}, *const times[] = {"us", "ms", "s", NULL};
-    static const double rate_sizes[] = {1e3, 1e6, 1e9}, time_sizes[] = {1e-6, 1e-3, 1};
     cli_link link = {0};
     int found = cli_choice_find(row->choices, text), sound = found >= 0;
     if (sound) {
@@ -230,6 +268,24 @@ static int read_outer(tg_outer *out, const cli_flag_row *row, const char *text)
     return tg_outer_read(out, text, &why) == TG_OK ? CLI_OK : cli_fail(CLI_MISUSE, "--%s: %s", row->name, why.text);
 }
 
+/* RANK:TIME, such as 2:300ms. */
+static int read_late(cli_late *out, const cli_flag_row *row, const char *text)
+{
+    cli_late late = {0};
+    char *at = NULL;
+    int is_number = text[0] >= '0' && text[0] <= '9';
+    unsigned long rank = is_number ? strtoul(text, &at, 10) : 0;
+    const char *time = is_number && *at == ':' ? at + 1 : "";
+    if (rank >= 65536 || !read_measure(&late.seconds, &time, times, time_sizes) || *time != '\0' ||
+        late.seconds > 3600) {
+        return cli_fail(CLI_MISUSE, "--%s takes RANK:TIME such as 2:300ms (us, ms or s, up to 3600s), not '%s'",
+                        row->name, text);
+    }
+    late.rank = (uint32_t)rank;
+    *out = late;
+    return CLI_OK;
+}
+
 int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
 {
     void *to = (char *)a + row->at;
@@ -249,6 +305,10 @@ int cli_value_set(cli_args *a, const cli_flag_row *row, const char *text)
     case CLI_HOSTS: return read_hosts(to, row, text);
     case CLI_ROUNDS: return read_rounds(to, row, text);
     case CLI_OUTER: return read_outer(to, row, text);
+    case CLI_LATE: return read_late(to, row, text);
+    case CLI_BITS: return read_bits(to, row, text);
+    case CLI_TIME: return read_time(to, row, text);
+    case CLI_SIZE: return read_size(to, row, text);
     case CLI_COUNT32: break;
     }
     int code = read_count(&count, row, text);

@@ -1,5 +1,5 @@
 # The executor for GPUs, src/exec/cuda: by nvcc, or with its kernels on the CPU (src/exec/cuda/emulate), for tests.
-file(GLOB TG_CUDA_HOST CONFIGURE_DEPENDS src/exec/cuda/*.c src/link/cuda.c)
+file(GLOB TG_CUDA_HOST CONFIGURE_DEPENDS src/exec/cuda/*.c src/link/cuda.c src/link/wire*.c)
 file(GLOB TG_CUDA_KERNELS CONFIGURE_DEPENDS src/exec/cuda/*.cu)
 if(TG_CUDA STREQUAL "nvcc")
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES) # machine code for these; later GPUs compile the last one's PTX when they first use it

@@ -7,15 +7,15 @@ Writes DIR/result.json when it has finished. A training that is told to stop (SI
 saves DIR/checkpoint at the end of the epoch and exits with 75; the same command continues it. Settings and their defaults
 are in settings.py. Usually grid.py starts this.
 
-A step, with weights w that all workers share, momentum m and weight decay d:
+A step, with weights w that all workers share:
 
     each worker:   g = gradient of its batch at w, in its own batch-norm statistics
-    all workers:   G = average of g by the recipe
-                   v = m v + (G + d w);   w = w - rate (G + d w + m v)             Nesterov, after averaging
+    all workers:   G = average of g by the recipe;  a step of the optimizer with G
 
-With local_steps = H > 1 every worker takes H such steps by itself from w, with momentum of its own, and what is averaged by
-the recipe is how far it came; w then moves by the average. Recipes with momentum feedback (dgc) have the momentum of the
-gradients in the exchange; the optimizer then keeps momentum of the weight decay alone.
+With local_steps every worker takes so many steps by itself from w, with an optimizer of its own, and what is averaged by the recipe is how
+far it came; the outer step then moves w (docs/local-steps.md). A round ends with its epoch, too. Recipes with momentum feedback (dgc) have
+the momentum of the gradients in the exchange; the optimizer then keeps momentum of the weight decay alone. On a GPU passes are captured
+in CUDA graphs. Dropout is in them: each replay draws new numbers, but a training that was stopped does not continue with the same ones.
 """
 
 import argparse
@@ -30,32 +30,19 @@ import sys
 import time
 
 import torch
-from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import data
 import nets
 import tersegrad
+from optimizers import OPTIMIZERS, Flat, clip
 from settings import complete
+from tersegrad.local import Outer, Schedule
 from tersegrad.torch import Passes, Workers
 
 STOPPED = 75
+METER = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes")
 tersegrad._lib.tg_simd.restype = ctypes.c_char_p
-
-
-class Flat:
-    """A model whose parameters are views of one flat tensor, so that a step of the optimizer is a few operations."""
-
-    def __init__(self, model, device):
-        self.model = model.to(device)
-        parameters = list(model.parameters())
-        self.weights = torch.empty(sum(p.numel() for p in parameters), device=device)
-        at = 0
-        for p in parameters:
-            view = self.weights[at:at + p.numel()].view(p.shape)
-            view.copy_(p.detach())
-            p.data = view
-            at += p.numel()
 
 
 class Training:
@@ -66,25 +53,34 @@ class Training:
         self.is_half = s["precision"] == "bf16"
         torch.manual_seed(s["seed"])
         torch.backends.cudnn.benchmark = True
-        self.data = data.SETS[s["data"]](self.device, torch.bfloat16 if self.is_half else torch.float32, s["limit"])
-        width = {} if s["width"] is None else {"width": s["width"]}
-        self.flat = Flat(nets.MODELS[s["model"]](self.data.outputs, **width), self.device)
-        self.workers = Workers(self.flat.model, s["workers"], s["recipe"], seed=s["seed"], rules=s["rules"], exchange=s["exchange"],
-                               codec=os.environ.get("TG_CODEC"))
-        self.passes = Passes(self.workers, self.flat.model, self._loss_of)
-        self.has_momentum = not self.workers.recipe.startswith("momentum")
-        rows = s["workers"] if s["local_steps"] > 1 else 1
-        self.velocity = torch.zeros(rows, self.flat.weights.numel(), device=self.device)
-        self.steps = self.data.steps(s["batch"], s["workers"])
+        self.data = data.SETS[s["data"]](self.device, torch.bfloat16 if self.is_half else torch.float32, s)
+        self.schedule, self.outer = Schedule(s["local_steps"]), Outer(s["outer"])
+        self.is_local = not self.schedule.is_one
+        self.flat = Flat(nets.make(s, self.data), self.device, s["workers"] if self.is_local else 0)
+        self.workers = self._make_workers(s["recipe"], s["exchange"])
+        # Graphs draw the numbers of dropout from one place in memory, so they run one after the other. A cuDNN LSTM is not captured.
+        self.passes = Passes(self.workers, self.flat.model, self._loss_of, streams=1 if s["dropout"] else 4,
+                             graphs=not any(isinstance(m, torch.nn.LSTM) for m in self.flat.model.modules()),
+                             bind=self.flat.bind if self.is_local else None)
+        size = self.flat.weights.numel()
+        self.optimizer = OPTIMIZERS[s["optimizer"]](s, s["workers"] if self.is_local else 1, size, self.device,
+                                                    self.workers.recipe.startswith("momentum"))
+        self.velocity = torch.zeros(size if self.outer.momentum else 0, device=self.device)
+        self.mixers = self._make_workers(s["momentum_recipe"], None) if s["momentum_every"] else None
+        self.steps = s["steps"] or self.data.steps(s["batch"], s["workers"])
         self.curve, self.counts, self.seconds = [], {}, 0.0
         self.flat.model.train()
+
+    def _make_workers(self, recipe, exchange):
+        return Workers(self.flat.model, self.set["workers"], recipe, seed=self.set["seed"], rules=self.set["rules"], exchange=exchange,
+                       codec=os.environ.get("TG_CODEC"))
 
     # ---- a step --------------------------------------------------------------------------------------------------------
 
     def _loss_of(self, x, y):
         # The cache of casts would outlive a replay of the graph.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half, cache_enabled=False):
-            return F.cross_entropy(self.flat.model(x).float(), y)
+            return self.data.loss(self.flat.model(x).float(), y)
 
     def rate(self, step):
         s = self.set
@@ -93,60 +89,70 @@ class Training:
             return s["rate"] * (step + 1) / warm
         return s["rate"] * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(all_of - warm, 1)))
 
-    def _update(self, gradient, velocity, rate):
-        s = self.set
-        if self.has_momentum:
-            gradient.add_(self.flat.weights, alpha=s["decay"])
-            velocity.mul_(s["momentum"]).add_(gradient)
-            gradient.add_(velocity, alpha=s["momentum"])
-        else:
-            velocity.mul_(s["momentum"]).add_(self.flat.weights, alpha=s["decay"])
-            gradient.add_(velocity)
-        self.flat.weights.add_(gradient, alpha=-rate)
+    def _update(self, row, weights, gradient, step):
+        if self.set["clip"] is not None:
+            clip(gradient, self.set["clip"])
+        self.optimizer.step(row, weights, gradient, self.rate(step), step)
 
     def _step(self, inputs, targets, step):
-        """One exchange, at `step`: of one batch per worker, or of local_steps."""
-        count = min(self.set["local_steps"], self.steps - step % self.steps)
+        """One exchange, at `step`: of one batch per worker, or of the local steps of a round, which ends with its epoch. The steps taken."""
         at = step % self.steps
-        if self.set["local_steps"] == 1:
-            self.passes(list(zip(inputs[at], targets[at])))
-            average = self.workers.gradient(0)
-            self.workers.reduce(average)
-            self._update(average, self.velocity[0], self.rate(step))
-            return 1
-        start = self.flat.weights.clone()
-        for worker in range(self.set["workers"]):
-            self.flat.weights.copy_(start)
-            own = self.workers.gradient(worker)
-            for i in range(count):
-                self.passes.run(worker, (inputs[at + i, worker], targets[at + i, worker]))
-                self._update(own, self.velocity[worker], self.rate(step + i))
-            torch.sub(start, self.flat.weights, out=own)
-            self.workers.collect(worker, own)
+        if self.is_local:
+            count = min(self.schedule.round(step).steps, self.steps - at)
+            self._round(inputs[at:at + count], targets[at:at + count], step)
+            return count
+        self.passes(list(zip(inputs[at], targets[at])))
         average = self.workers.gradient(0)
         self.workers.reduce(average)
-        torch.sub(start, average, out=self.flat.weights)
-        return count
+        self._update(0, self.flat.weights, average, step)
+        return 1
+
+    def _round(self, inputs, targets, step):
+        """Workers train by themselves from the same weights, each on its stream, and exchange how far they came."""
+        self.passes.capture(list(zip(inputs[0], targets[0])))
+        for worker, own in enumerate(self.flat.own):
+            gradient = self.workers.gradient(worker)
+            with self.passes.stream(worker):
+                own.copy_(self.flat.weights)
+                for i, (x, y) in enumerate(zip(inputs, targets)):
+                    self.passes.run(worker, (x[worker], y[worker]))
+                    self._update(worker, own, gradient, step + i)
+                self.outer.move(self.flat.weights, own, out=gradient)
+                self.workers.collect(worker, gradient)
+        self.passes.join()
+        average = self.workers.gradient(0)
+        self.workers.reduce(average)
+        self.outer.step(self.flat.weights, self.velocity if self.outer.momentum else None, average)
+        if self.mixers is not None and self.workers.step % self.set["momentum_every"] == 0:
+            self._mix()
+
+    def _mix(self):
+        """The workers' momentum becomes its average, through frames as well."""
+        momentum = self.optimizer.state[0]
+        for worker, own in enumerate(momentum):
+            self.mixers.collect(worker, own)
+        average = self.mixers.gradient(0)
+        self.mixers.reduce(average)
+        momentum.copy_(average.expand_as(momentum))
 
     # ---- epochs --------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def test(self):
         """Loss and accuracy on the test part, with the workers' statistics averaged."""
-        loss = right = count = 0
+        self.flat.bind()
+        score = data.Score(self.data.outputs, self.device)
         with self.passes.evaluating():
             for x, y in self.data.test():
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
                     out = self.flat.model(x).float()
-                loss += F.cross_entropy(out, y, reduction="sum")
-                right += (out.argmax(1) == y).sum()
-                count += y.numel()
-        return float(loss) / count, float(right) / count
+                score.add(out, y)
+        return score.result(self.data.measure)
 
     def epoch(self, epoch):
         begin = time.monotonic()
         s = self.set
-        inputs, targets = self.data.epoch(s["seed"], epoch, s["batch"], s["workers"])
+        inputs, targets = self.data.epoch(s["seed"], epoch, s["batch"], s["workers"], self.steps)
         self.passes.losses.zero_()
         step = 0
         while step < self.steps:
@@ -154,7 +160,7 @@ class Training:
         loss = float(self.passes.losses.sum()) / (self.steps * s["workers"])
         test_loss, accuracy = self.test()
         self.seconds += time.monotonic() - begin
-        stats = self.workers.stats()
+        stats = self._stats()
         row = {"epoch": epoch + 1, "train_loss": round(loss, 5), "test_loss": round(test_loss, 5), "test_accuracy": round(accuracy, 5),
                "sent": self._count(stats, "sent"), "seconds": round(self.seconds, 2)}
         self.curve.append(row)
@@ -162,20 +168,27 @@ class Training:
             raise tersegrad.Error("the loss is not finite", "NONFINITE")
         return row
 
+    def _stats(self):
+        """What all exchanges have counted, those of momentum included."""
+        stats = self.workers.stats()
+        if self.mixers is not None:
+            more = self.mixers.stats()
+            stats = dict(stats, **{name: stats[name] + more[name] for name in (*METER, "seconds", "exposed") if name not in ("steps", "dense", "logical")})
+        return stats
+
     def _count(self, stats, name):
         """Counts of this process and of those before it."""
         return round(stats[name] + self.counts.get(name, 0))
 
     def result(self, status, reason=None):
         """All that is kept of a training. Bytes are those of one worker, as the exchange counted them."""
-        stats = self.workers.stats()
-        names = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes")
-        meter = {name: self._count(stats, name) for name in names}
-        taken = meter["steps"] if self.set["local_steps"] == 1 else len(self.curve) * self.steps
+        stats = self._stats()
+        meter = {name: self._count(stats, name) for name in METER}
+        taken = len(self.curve) * self.steps if self.is_local else meter["steps"]
         share = taken / max(meter["steps"], 1)
         gpu = torch.cuda.get_device_name() if self.is_gpu else None
         return {"settings": self.set, "status": status, "reason": reason, "canonical": self.workers.recipe,
-                "exchange": stats["exchange"], "parameters": self.flat.weights.numel(), "steps": taken,
+                "exchange": stats["exchange"], "codec": stats["codec"], "parameters": self.flat.weights.numel(), "steps": taken,
                 "accuracy": self.curve[-1]["test_accuracy"] if self.curve else None,
                 "test_loss": self.curve[-1]["test_loss"] if self.curve else None,
                 "ratio": round(share * meter["dense"] / max(meter["sent"], 1), 2),
@@ -189,11 +202,12 @@ class Training:
     # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save(self, path):
-        stats = self.workers.stats()
-        names = ("steps", "logical", "dense", "payload", "header", "received", "sent", "frame_bytes", "seconds", "exposed")
-        state = {"settings": self.set, "weights": self.flat.weights, "velocity": self.velocity, "buffers": self.passes.state_dict(),
-                 "workers": self.workers.state_dict(), "curve": self.curve, "seconds": self.seconds,
-                 "counts": {name: stats[name] + self.counts.get(name, 0) for name in names}}
+        stats = self._stats()
+        state = {"settings": self.set, "weights": self.flat.weights, "optimizer": self.optimizer.state, "velocity": self.velocity,
+                 "buffers": self.passes.state_dict(), "workers": self.workers.state_dict(),
+                 "mixers": None if self.mixers is None else self.mixers.state_dict(), "random": torch.get_rng_state(),
+                 "curve": self.curve, "seconds": self.seconds,
+                 "counts": {name: stats[name] + self.counts.get(name, 0) for name in (*METER, "seconds", "exposed")}}
         torch.save(state, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
 
@@ -203,10 +217,13 @@ class Training:
             raise SystemExit(f"{path} is of a training with other settings")
         self.flat.weights.copy_(state["weights"])
         self.velocity.copy_(state["velocity"])
+        for own, saved in zip(self.optimizer.state, state["optimizer"]):
+            own.copy_(saved)
         self.passes.load_state_dict(state["buffers"])
-        kept = state["workers"]
-        kept["states"] = [part.cpu() for part in kept["states"]]
-        self.workers.load_state_dict(kept)
+        for workers, kept in ((self.workers, state["workers"]), (self.mixers, state["mixers"])):
+            if workers is not None:
+                workers.load_state_dict(dict(kept, states=[part.cpu() for part in kept["states"]]))
+        torch.set_rng_state(state["random"].cpu())
         self.curve, self.seconds, self.counts = state["curve"], state["seconds"], state["counts"]
 
 

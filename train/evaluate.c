@@ -81,6 +81,6 @@ int tr_test_share(tr_worker *w)
 void tr_hash_weights(tr_worker *w)
 {
     size_t n = 0;
-    const float *weights = tr_model_weights(w->model, &n);
+    const float *own = tr_model_weights(w->model, &n), *weights = w->start != NULL ? w->start : own;
     w->report->hash = tr_hash(0, weights, n * sizeof *weights);
 }

@@ -30,6 +30,7 @@ int tr_local_open(tr_worker *w, char why[TR_WHY])
     const tr_settings *s = w->team->settings;
     size_t n = 0;
     const float *weights = tr_model_weights(w->model, &n);
+    w->moves = tr_model_grads(w->model, &n);
     if (!tr_is_local(s)) {
         return 0;
     }
@@ -52,14 +53,14 @@ void tr_local_close(tr_worker *w)
 void tr_local_before(tr_worker *w)
 {
     size_t n = 0;
-    float *grads = tr_model_grads(w->model, &n);
-    tg_local_move(grads, w->start, tr_model_weights(w->model, &n), TG_FP32, n);
+    const float *weights = tr_model_weights(w->model, &n);
+    tg_local_move(w->moves, w->start, weights, TG_FP32, n);
 }
 
 void tr_local_after(tr_worker *w)
 {
     size_t n = 0;
     float *weights = tr_model_weights(w->model, &n);
-    tg_local_outer(w->start, w->velocity, tr_model_grads(w->model, &n), &w->team->settings->outer, n);
+    tg_local_outer(w->start, w->velocity, w->moves, &w->team->settings->outer, n);
     tg_local_mix(weights, TG_FP32, w->start, 0, n);
 }

@@ -13,7 +13,7 @@ tg_round tr_round_of(const tr_settings *s, uint64_t step);
 /* Whether workers are between two rounds after so many steps. */
 int tr_is_between_rounds(const tr_settings *s, uint64_t done);
 
-/* Takes memory for the shared weights, which the model's are at first. Does nothing for runs without local steps. */
+/* Takes memory for the shared weights, which the model's are at first; only sets `moves` for runs without local steps. */
 int tr_local_open(tr_worker *w, char why[TR_WHY]);
 void tr_local_close(tr_worker *w);
 

@@ -25,7 +25,7 @@ static int carry(tr_worker *w, tg_op_kind kind, const tg_span *sends, const tg_s
     tg_detail why = {""};
     uint64_t before = w->link->sent_len;
     if (w->link->carry(w->link, &op, &why) != TG_OK) {
-        t->lost_link = 1;
+        t->lost_link = are_processes(w);
         tr_give_up(w, why.text);
         return -1;
     }
@@ -69,6 +69,16 @@ static int gather_parts(tr_worker *w, const void *bytes, size_t len)
         t->parts[r] = r == w->rank ? (tg_span){(void *)(uintptr_t)bytes, len} : t->recvs[r];
     }
     return carry(w, TG_GATHERV, t->sends, t->recvs);
+}
+
+int tr_vote(tr_worker *w, uint8_t *all, uint8_t own, tg_span *sends, tg_span *recvs)
+{
+    all[w->rank] = own;
+    for (uint32_t r = 0; r < w->team->settings->workers; r++) {
+        sends[r] = (tg_span){&all[w->rank], r == w->rank ? 0 : 1};
+        recvs[r] = (tg_span){&all[r], r == w->rank ? 0 : 1};
+    }
+    return carry(w, TG_ALLGATHERV, sends, recvs);
 }
 
 int tr_spread(tr_worker *w, void *bytes, size_t len)

@@ -12,6 +12,9 @@ int tr_meet(tr_worker *w, int (*work)(tr_team *t, char why[TR_WHY]));
 /* Like tr_meet, but every worker also sends bytes, of any length, which worker 0 receives in t->parts. */
 int tr_meet_with(tr_worker *w, const void *bytes, size_t len, int (*work)(tr_team *t, char why[TR_WHY]));
 
+/* Every worker sends a byte to all, which are in `all`, in rank order, afterwards; sends and recvs have room for one span a worker. */
+int tr_vote(tr_worker *w, uint8_t *all, uint8_t own, tg_span *sends, tg_span *recvs);
+
 /* Processes only: broadcasts len bytes from worker 0. */
 int tr_spread(tr_worker *w, void *bytes, size_t len);
 

@@ -115,6 +115,7 @@ static int tell_steps(tr_team *t, int exchanged, char why[TR_WHY])
             return -1;
         }
         add_bytes(&told.bytes, last);
+        told.absent += report->is_absent ? 1 : 0;
         if (r > 0) { /* worker 0 is the server, where there is one */
             told.up += (double)(last->payload + last->header) / (t->settings->workers - 1);
             told.down += (double)last->received / (t->settings->workers - 1);
@@ -124,6 +125,7 @@ static int tell_steps(tr_team *t, int exchanged, char why[TR_WHY])
     add_bytes(&t->total, &told.bytes);
     add_times(&t->times, &told.times, 1);
     t->exchanges += exchanged ? 1 : 0;
+    t->absences += told.absent;
     if (!isfinite(told.loss)) {
         t->diverged = step + 1;
         (void)snprintf(why, TR_WHY, "the loss is no longer a number at step %llu; try a lower --rate",
@@ -206,6 +208,7 @@ void tr_conclude(tr_result *out, tr_team *t)
     out->dense_bytes = (double)t->total.dense / shares;
     out->wire_bytes = (double)(t->total.payload + t->total.header) / shares;
     out->exchanges = t->exchanges;
+    out->absences = t->absences;
     for (int kind = 0; kind < TR_KIND_N; kind++) {
         out->frame_bytes += (double)t->kinds[kind].sum.len / (double)(t->done > 0 ? t->done : 1);
     }

@@ -8,10 +8,11 @@
  *     meet                        worker 0 receives all reports, calls hooks and saves
  *
  * With local steps, the update comes first and is the worker's own; only at the end of a round, or to save, do workers exchange and
- * meet. */
+ * meet. With a quorum (quorum.h), they do not wait for all. */
 #include "evaluate.h"
 #include "local.h"
 #include "meeting.h"
+#include "quorum.h"
 #include "report.h"
 #include "settings.h"
 #include "step.h"
@@ -91,8 +92,9 @@ static int save_together(tr_worker *w)
     return 0;
 }
 
-/* Workers are between two rounds: compares their weights and tests them, if that was due since the round's first step. */
-static int end_round(tr_worker *w, uint64_t since)
+/* Workers are between two rounds: compares their weights, if that was due since the round's first step. If all are here, tests
+ * them, if that was due since the last test. */
+static int end_round(tr_worker *w, uint64_t since, int all_are_here)
 {
     const tr_settings *s = w->team->settings;
     if (tr_is_due(since, w->done, s->verify_every, s->steps)) {
@@ -102,10 +104,11 @@ static int end_round(tr_worker *w, uint64_t since)
         return -1;
     }
     w->told = w->done;
-    return tr_is_due(since, w->done, s->test_every, s->steps) &&
-                   (tr_test_share(w) != 0 || tr_meet(w, tr_tell_test) != 0)
-               ? -1
-               : 0;
+    if (!all_are_here || !tr_is_due(w->test_since, w->done, s->test_every, s->steps)) {
+        return 0;
+    }
+    w->test_since = w->done;
+    return tr_test_share(w) != 0 || tr_meet(w, tr_tell_test) != 0 ? -1 : 0;
 }
 
 /* Inside a round, to save: reports what was done of it. */
@@ -138,10 +141,38 @@ static int run_step(tr_worker *w)
     w->done++;
     int ends = tr_is_between_rounds(s, w->done),
         saves = s->save_every != 0 && tr_is_due(step, w->done, s->save_every, s->steps);
-    if ((ends && end_round(w, since) != 0) || (!ends && saves && interrupt_round(w) != 0)) {
+    if ((ends && end_round(w, since, 1) != 0) || (!ends && saves && interrupt_round(w) != 0)) {
         return -1;
     }
     return saves ? save_together(w) : 0;
+}
+
+/* The same with a quorum, for a whole round: another thread takes the steps, and may be late for its end. */
+static int run_round(tr_worker *w)
+{
+    const tr_settings *s = w->team->settings;
+    tg_round round = tr_round_of(s, w->done);
+    tr_members members;
+    tg_detail why = {""};
+    tr_step_begin_report(w->report);
+    tr_quorum_begin(w, w->done, round.first + round.steps);
+    if (tr_quorum_wait(&members, w, round.first + round.steps == s->steps) != 0) {
+        return -1;
+    }
+    w->report->status = tr_quorum_exchange(w, &members, round.number, &why);
+    if (w->report->status != TG_OK) {
+        fail_step(w, round.first, why.text);
+        return -1;
+    }
+    w->done = round.first + round.steps;
+    if (end_round(w, round.first, members.are_all) != 0) {
+        return -1;
+    }
+    if (s->save_every == 0 || !members.are_all || !tr_is_due(w->save_since, w->done, s->save_every, s->steps)) {
+        return 0;
+    }
+    w->save_since = w->done;
+    return save_together(w);
 }
 
 /* With a link that performs one operation at a time, nothing could overlap, and tg_reduce does as well. */
@@ -165,8 +196,9 @@ static void *worker_main(void *argument)
     if (start_reducer(w) != 0) {
         return NULL;
     }
-    w->done = w->told = w->team->first_step;
-    while (w->done < s->steps && run_step(w) == 0) {
+    w->done = w->told = w->save_since = w->team->first_step;
+    w->test_since = w->done < s->steps ? tr_round_of(s, w->done).first : w->done;
+    while (w->done < s->steps && (s->quorum > 0 ? run_round(w) : run_step(w)) == 0) {
     }
     return NULL;
 }
@@ -207,8 +239,8 @@ static int agree(tr_team *t, const void **saved, size_t *saved_len, void **room,
     tr_settings_text(facts, t->settings, t->data);
     size_t len_so_far = strlen(facts);
     /* Not in the text itself: a checkpoint may be resumed with other groups. */
-    (void)snprintf(facts + len_so_far, sizeof facts - len_so_far, "group-size %llu\n",
-                   (unsigned long long)t->settings->group_len);
+    (void)snprintf(facts + len_so_far, sizeof facts - len_so_far, "group-size %llu\nquorum %u, grace %.17g\n",
+                   (unsigned long long)t->settings->group_len, t->settings->quorum, t->settings->grace);
     tg_status status = tg_handshake(w->exchange, w->link, facts, &reason);
     w->between = w->link->sent_len;
     if (status != TG_OK) {

@@ -28,6 +28,12 @@ typedef struct tr_settings {
     tg_schedule
         local;      /* rounds of local steps; all zeros, or rounds of one step: gradients are exchanged in every step */
     tg_outer outer; /* with local steps: the outer step */
+    uint32_t
+        quorum; /* with local steps: workers that must be there at a round's end; 0: all. Others are waited for ... */
+    double
+        grace; /* ... so many seconds after that, and then take part without a move, which comes with a later round */
+    uint32_t late_rank;  /* a worker that is slow, for rehearsals: this one sleeps ... */
+    double late_seconds; /* ... so long in every step; 0: none does */
     uint64_t test_every; /* steps between tests; 0: only at the end. One that is due inside a round waits for its end */
     uint64_t verify_every; /* steps between comparisons of all replicas' weights; 0: only at the end; likewise */
     uint64_t save_every;   /* steps between calls of `save`; 0: never */
@@ -69,6 +75,7 @@ typedef struct tr_step {
     uint64_t steps; /* how many they are */
     int exchanged; /* there was an exchange at their end; otherwise no bytes, and traffic and residual of the last one */
     double loss, accuracy; /* of the workers' batches, before the update */
+    uint32_t absent;       /* with a quorum: workers that were late for the exchange */
     double rate;
     tg_meter bytes;  /* summed over workers; `dense`, `logical` and `steps` count all steps of a round */
     double up, down; /* bytes that a worker sends and receives: the mean without worker 0, which may be a server */
@@ -107,6 +114,7 @@ typedef struct tr_result {
     double dense_bytes, wire_bytes; /* of an uncompressed all-reduce in every step; of what was sent */
     double frame_bytes;             /* of worker 0's frames, each counted once, however many workers it was sent to */
     uint64_t exchanges;             /* of the whole run */
+    uint64_t absences;              /* workers that were late for an exchange, summed over those of this call */
     double host_bytes;              /* to workers of other hosts, over the steps of this call */
     double busiest_bytes;           /* of these, those of the worker that sends most */
     tr_kind_traffic kinds[TR_KIND_N];

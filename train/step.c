@@ -3,6 +3,7 @@
 
 #include "local.h"
 
+#include <math.h>
 #include <time.h>
 
 static double now(void)
@@ -55,7 +56,7 @@ static tg_status reduce_at_once(tr_worker *w, uint64_t step, tg_detail *why)
 }
 
 /* One exchange of what the model has in place of its gradients; the number of an exchange is that of its round. */
-static tg_status reduce(tr_worker *w, uint64_t round, tg_detail *why)
+tg_status tr_step_reduce(tr_worker *w, uint64_t round, tg_detail *why)
 {
     const tg_meter *last = &w->report->last;
     tr_times *times = &w->report->times;
@@ -75,14 +76,27 @@ static tg_status reduce(tr_worker *w, uint64_t round, tg_detail *why)
 }
 
 /* The report is about the steps since the last one. */
-static void begin_report(tr_report *r)
+void tr_step_begin_report(tr_report *r)
 {
     r->score = (tr_score){0};
     r->times = (tr_times){0};
     r->last = (tg_meter){0};
 }
 
-void tr_step_learn(tr_worker *w, uint64_t step)
+/* A worker that is slow, as an emulation. */
+static void lag(const tr_worker *w)
+{
+    const tr_settings *s = w->team->settings;
+    double whole = floor(s->late_seconds);
+    struct timespec left = {(time_t)whole, (long)((s->late_seconds - whole) * 1e9)};
+    if (s->late_seconds > 0 && s->late_rank == w->rank) {
+        while (nanosleep(&left, &left) != 0) {
+            /* interrupted by a signal: the rest is left */
+        }
+    }
+}
+
+static void learn(tr_worker *w, uint64_t step, tr_report *r)
 {
     const tr_settings *s = w->team->settings;
     const tr_ready ready = {report_ready, w};
@@ -93,11 +107,8 @@ void tr_step_learn(tr_worker *w, uint64_t step)
                     .workers = s->workers,
                     .batch = s->batch,
                     .augment = s->augment};
-    tr_report *r = w->report;
-    if (w->done == w->told) {
-        begin_report(r);
-    }
     double start = now();
+    lag(w);
     /* The averages replace the gradients as soon as all workers have sent theirs; a hook that wants them comes first. If the step
      * cannot begin, it is tried again after the backward pass, and fails there. */
     int overlaps =
@@ -110,11 +121,25 @@ void tr_step_learn(tr_worker *w, uint64_t step)
     r->times.compute += now() - start;
 }
 
-static void optimize(tr_worker *w, uint64_t step)
+void tr_step_learn(tr_worker *w, uint64_t step)
+{
+    if (w->done == w->told) {
+        tr_step_begin_report(w->report);
+    }
+    learn(w, step, w->report);
+}
+
+static void optimize(const tr_worker *w, uint64_t step, tr_report *r)
 {
     double start = now();
     tr_optimizer_step(w->optimizer, w->model, step);
-    w->report->times.update += now() - start;
+    r->times.update += now() - start;
+}
+
+void tr_step_alone(tr_worker *w, uint64_t step, tr_report *tally)
+{
+    learn(w, step, tally);
+    optimize(w, step, tally);
 }
 
 /* The end of a round: the average of all workers' moves, and the outer step. */
@@ -123,7 +148,7 @@ static tg_status exchange_moves(tr_worker *w, uint64_t round, tg_detail *why)
     double start = now();
     tr_local_before(w);
     w->report->times.update += now() - start;
-    tg_status status = reduce(w, round, why);
+    tg_status status = tr_step_reduce(w, round, why);
     start = now();
     if (status == TG_OK) {
         tr_local_after(w);
@@ -136,12 +161,12 @@ tg_status tr_step_update(tr_worker *w, uint64_t step, tg_detail *why)
 {
     const tr_settings *s = w->team->settings;
     if (tr_is_local(s)) {
-        optimize(w, step);
+        optimize(w, step, w->report);
         return tr_is_between_rounds(s, step + 1) ? exchange_moves(w, tr_round_of(s, step).number, why) : TG_OK;
     }
-    tg_status status = reduce(w, step, why);
+    tg_status status = tr_step_reduce(w, step, why);
     if (status == TG_OK) {
-        optimize(w, step);
+        optimize(w, step, w->report);
     }
     return status;
 }

@@ -12,4 +12,10 @@ void tr_step_learn(tr_worker *w, uint64_t step);
 /* The exchange, then the optimizer; with local steps the optimizer, and at the end of a round the exchange. */
 tg_status tr_step_update(tr_worker *w, uint64_t step, tg_detail *why);
 
+/* The parts of a round with a quorum, where another thread takes the steps: it calls tr_step_alone, which adds scores and times to a
+ * tally; the worker begins its report, and at the end of the round exchanges w->moves. */
+void tr_step_alone(tr_worker *w, uint64_t step, tr_report *tally);
+void tr_step_begin_report(tr_report *r);
+tg_status tr_step_reduce(tr_worker *w, uint64_t round, tg_detail *why);
+
 #endif

@@ -1,5 +1,6 @@
 /* The objects of a run: allocated before the first step, freed after the last. */
 #include "local.h"
+#include "quorum.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,11 +104,13 @@ static int hire(tr_team *t, tr_worker *w, char why[TR_WHY])
         (void)snprintf(why, TR_WHY, "there is not enough memory");
         return -1;
     }
-    float *grads = tr_model_grads(w->model, &n);
-    for (size_t p = 0; p < t->tensor_n; p++) {
-        w->grads[p] = grads + tr_model_param(w->model, p)->at;
+    if (tr_local_open(w, why) != 0 || tr_quorum_open(w, why) != 0) {
+        return -1;
     }
-    return tr_local_open(w, why) != 0 ? -1 : connect(w, why);
+    for (size_t p = 0; p < t->tensor_n; p++) {
+        w->grads[p] = w->moves + tr_model_param(w->model, p)->at;
+    }
+    return connect(w, why);
 }
 
 static int take_room(tr_team *t, char why[TR_WHY])
@@ -158,6 +161,7 @@ void tr_team_dismiss(tr_team *t)
 {
     for (uint32_t r = 0; t->workers != NULL && r < t->worker_n; r++) {
         tr_worker *w = &t->workers[r];
+        tr_quorum_close(w);
         tg_reducer_free(w->reducer);
         tg_exchange_free(w->exchange);
         tr_place_close(&w->place);

@@ -19,7 +19,22 @@ typedef struct tr_report {
     uint64_t carried; /* bytes that the link has counted in steps */
     uint64_t between; /* bytes that the link has counted between steps */
     uint64_t hash;    /* of the weights */
+    int is_absent;    /* it was late for the exchange */
 } tr_report;
+
+/* With a quorum: a thread that takes a worker's steps, while the worker meets the others (quorum.h). */
+typedef struct tr_learner {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    int is_started;
+    int learns, quits;      /* guarded by the lock, as is the next line; all else is the learner's while it learns */
+    uint64_t first, end;    /* steps that it takes */
+    float *begun;           /* the shared weights when it began */
+    tr_report tally;        /* scores and times of its steps */
+    tg_span *sends, *recvs; /* one a worker */
+    uint8_t *votes;         /* of all workers */
+} tr_learner;
 
 typedef struct tr_worker {
     struct tr_team *team;
@@ -29,8 +44,12 @@ typedef struct tr_worker {
     tr_optimizer *optimizer;
     float *start;    /* local steps: the weights with which the round has begun, the same on all workers; NULL: none */
     float *velocity; /* local steps with outer momentum: the same on all workers */
-    uint64_t done;   /* steps that it has done */
-    uint64_t told;   /* steps that it has reported */
+    float *moves;    /* what is exchanged: the model's gradients or, with a quorum, an array of its own */
+    tr_learner learner;  /* with a quorum */
+    uint64_t test_since; /* tests that are due since so many steps have not been made */
+    uint64_t save_since; /* likewise */
+    uint64_t done;       /* steps that it has done */
+    uint64_t told;       /* steps that it has reported */
     tr_loader *loader;
     tg_exchange *exchange;
     tg_link *link;
@@ -72,6 +91,7 @@ typedef struct tr_team {
     uint64_t first_step; /* of this run: 0, or where the saved one stopped */
     uint64_t done;       /* steps done and reported */
     uint64_t exchanges;  /* of the whole run */
+    uint64_t absences;   /* as in tr_result */
     tg_meter total;      /* over all workers and steps; `steps`, `dense` and `logical` count local steps, too */
     tr_kind_traffic kinds[TR_KIND_N];
     tr_times times; /* summed over the steps of this run */

@@ -38,6 +38,30 @@ TG_API tg_status tg_cuda_link_new(tg_link **out, tg_device *device, tg_link *inn
                                   tg_detail *why) TG_CHECKED;
 TG_API void tg_cuda_link_free(tg_link *link);
 
+/* What carries messages in device memory from rank to rank: NCCL (nccl.h), or something of your own. Fill in all members. */
+typedef struct tg_wire tg_wire;
+struct tg_wire {
+    /* Puts the messages of an operation on `stream`. Those in host memory are empty in *op, which stays as it is until `test` returns
+     * TG_OK. All ranks post operations in the same order. The next one is posted when `test` has returned TG_OK. */
+    tg_status (*post)(tg_wire *self, const tg_op *op, tg_detail *why);
+    /* TG_OK: all that was posted is on the stream, or done. TG_MORE: not yet. Any other: the wire has failed. */
+    tg_status (*test)(tg_wire *self, tg_detail *why);
+    /* Ends what is on the stream at once. Called once at most; nothing is posted afterwards. */
+    void (*abort)(tg_wire *self);
+    void *
+        stream; /* a cudaStream_t of the device's GPU, another one than the device's; NULL: the link makes one and writes it here */
+};
+
+/* A link for the exchange of a rank whose tg_options.device is `device`, and for which all ranks have devices. Messages in device memory
+ * are carried by `wire`. Votes, lengths and the order of operations on the wire are carried by `inner`, a link of the same ranks for host
+ * memory, which must perform several operations at once (tg_link.start). Channels are those of tg_reducer (docs/steps.md). Rank 0 decides the order: ranks may start groups in different
+ * orders, and a wire such as NCCL needs one that is common to all. The link has one channel less than `inner`.
+ *
+ * An operation on the wire that takes longer than timeout_ms fails the link. inner, wire and device must outlive it. */
+TG_API tg_status tg_wire_link_new(tg_link **out, tg_device *device, tg_link *inner, tg_wire *wire, uint32_t rank,
+                                  uint32_t world, uint32_t timeout_ms, tg_detail *why) TG_CHECKED;
+TG_API void tg_wire_link_free(tg_link *link);
+
 #ifdef __cplusplus
 }
 #endif

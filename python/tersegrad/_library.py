@@ -116,6 +116,17 @@ Notify = ctypes.PYFUNCTYPE(None, c_void_p)  # returns at once: it is not worth t
 Link._fields_ = [("carry", Carry), ("abort", Abort), ("sent_len", c_uint64), ("start", Start), ("test", Test), ("listen", Listen),
                  ("channel_n", c_uint32), ("host_size", c_uint32)]
 
+
+
+class Wire(Structure):
+    pass
+
+
+WirePost = ctypes.CFUNCTYPE(c_int, POINTER(Wire), POINTER(Op), POINTER(Detail))
+WireTest = ctypes.CFUNCTYPE(c_int, POINTER(Wire), POINTER(Detail))
+WireAbort = ctypes.CFUNCTYPE(None, POINTER(Wire))
+Wire._fields_ = [("post", WirePost), ("test", WireTest), ("abort", WireAbort), ("stream", c_void_p)]
+
 _codec = _exchange = _reducer = c_void_p
 _grads: Any = POINTER(c_void_p)
 
@@ -170,8 +181,10 @@ _PLAIN: Dict[str, Any] = {
 _CUDA_CHECKED: Dict[str, Any] = {
     "tg_cuda_open": [POINTER(c_void_p), c_int, c_void_p],
     "tg_cuda_link_new": [POINTER(POINTER(Link)), c_void_p, POINTER(Link), c_uint32],
+    "tg_wire_link_new": [POINTER(POINTER(Link)), c_void_p, POINTER(Link), POINTER(Wire), c_uint32, c_uint32, c_uint32],
 }
-_CUDA_PLAIN: Dict[str, Any] = {"tg_cuda_close": (None, [c_void_p]), "tg_cuda_link_free": (None, [POINTER(Link)])}
+_CUDA_PLAIN: Dict[str, Any] = {"tg_cuda_close": (None, [c_void_p]), "tg_cuda_link_free": (None, [POINTER(Link)]),
+                               "tg_wire_link_free": (None, [POINTER(Link)])}
 
 lib = ctypes.CDLL(os.environ.get("TG_LIBRARY") or str(pathlib.Path(__file__).with_name("libtersegrad.so")))
 has_cuda = hasattr(lib, "tg_cuda_open")
@@ -222,6 +235,18 @@ def make_options(*, rules: Optional[Rules] = None, seed: Optional[int] = None, d
                    dense_below=dense_below, threads=threads, nonfinite=NONFINITE[nonfinite], rank=rank,
                    describe=int(describe), exchange=exchange.encode() if exchange else None, verify_every=verify_every,
                    group_len=group_len, host_size=host_size, device=None if device is None else device.handle)
+
+
+_memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory.restype = ctypes.py_object
+_memory.argtypes = [c_void_p, ctypes.c_ssize_t, c_int]
+_READ_WRITE = 0x200
+
+
+def view(address: int, length: int) -> memoryview:
+    """Host memory at an address."""
+    out: memoryview = _memory(address, length, _READ_WRITE)
+    return out
 
 
 def pointers(addresses: Sequence[int]) -> Any:

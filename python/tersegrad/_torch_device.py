@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import weakref
-from typing import Any, Optional
+from typing import Any, ContextManager, Optional
 
 import torch
 
-from ._library import Error, call, has_cuda, lib
+from ._library import Error, call, has_cuda, lib, view
+
+
+def emulated() -> str:
+    """For tests, with emulated kernels: gradients on the CPU count as on a GPU. "wire": messages in device memory go over a process group of
+    their own, as over NCCL; anything else: through host memory."""
+    return os.environ.get("TG_EMULATED_TORCH", "")
+
+
+def is_on_gpu(of: torch.device) -> bool:
+    """Whether gradients there are encoded by a Device."""
+    return of.type == "cuda" or bool(emulated())
+
+
+class _Block:
+    """Device memory that PyTorch did not allocate."""
+
+    def __init__(self, address: int, length: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
 class Device:
@@ -39,6 +59,28 @@ class Device:
     def catch_up(self, event: Any) -> None:
         if self.stream is not None:
             self.stream.wait_event(event)
+
+    def meet(self) -> None:
+        """The library's work from now on waits for what is under way on the current stream now."""
+        self.catch_up(self.follow())
+
+    def finish(self) -> None:
+        """Waits for the library's work."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+    def new_stream(self) -> Any:
+        return torch.cuda.Stream(self.of) if self.stream is not None else None  # type: ignore[no-untyped-call]
+
+    def on(self, stream: Any) -> ContextManager[Any]:
+        """What is in it is put on a stream of new_stream."""
+        return contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
+
+    def memory(self, address: int, length: int) -> torch.Tensor:
+        """Bytes at an address, as a tensor."""
+        if self.stream is None:
+            return torch.frombuffer(view(address, length), dtype=torch.uint8)
+        return torch.as_tensor(_Block(address, length), device=self.of)
 
     def lead(self) -> None:
         """Has what comes next on the current stream wait for the library's work so far."""

@@ -6,17 +6,18 @@ their names and kinds; residuals are of the shard's size.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, List, Optional
 
 import torch
 import torch.distributed as dist
 
 from ._exchange import Exchange
-from ._library import Error, Link, call
+from ._library import Error
 from ._torch_device import Device
 from ._torch_fsdp_groups import Group
-from ._torch_link import TorchLink, check_group
+from ._torch_group import check_group
+from ._torch_link import TorchLink
+from ._torch_wire import link_of
 
 
 def replica_group(replicas: Any, needs_gloo: bool) -> Any:
@@ -29,7 +30,7 @@ def replica_group(replicas: Any, needs_gloo: bool) -> Any:
 
 
 class ReplicaLink:
-    """The link between replicas. Messages are in host memory: those of a GPU are copied."""
+    """The link between replicas. On a GPU votes and lengths go over gloo, and messages over NCCL, if the process group has it."""
 
     def __init__(self, group: Any, device: Optional[Device]) -> None:
         """All ranks of the process group call it. If that is not over gloo, another of the same ranks is made, which is."""
@@ -40,14 +41,13 @@ class ReplicaLink:
         self.torch = TorchLink(carrier)
         self.struct: Any = self.torch.struct
         if device is not None:
-            # It is as old as the device, and never freed: both end with the program.
-            self.struct = ctypes.POINTER(Link)()
-            call("tg_cuda_link_new", ctypes.byref(self.struct), device.handle, self.torch.struct, self.torch.world)
+            self._on_device = link_of(group, device, self.torch)
+            self.struct = self._on_device.struct
 
     @property
     def sent(self) -> int:
         """Bytes that the link itself has counted."""
-        return int(self.torch.struct.sent_len)
+        return int(self.struct.sent_len)
 
 
 class Between:
@@ -78,7 +78,7 @@ class Between:
         trouble = None if shard.numel() == self._group.row_n else self._group.missing(shard.numel())
         addresses = self._addresses(shard) if trouble is None else [0] * len(self._group.segments)  # which fails the step on all replicas
         if self._device is not None:
-            self._device.catch_up(self._device.follow())
+            self._device.meet()
         try:
             self.exchange.reduce(self.link.struct, self.step, addresses)
         except Error as error:

@@ -10,7 +10,6 @@ On a GPU all of it is in the order of streams: the library has one of its own, w
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -18,7 +17,7 @@ import torch.distributed as dist
 from torch.profiler import record_function
 
 from ._exchange import Memory, Scatter
-from ._library import Error, TensorSpec
+from ._library import Error, TensorSpec, view
 from ._torch_device import Device
 from ._torch_fsdp_groups import Group
 
@@ -32,28 +31,18 @@ RANGE = "tersegrad::reduce_scatter"  # in traces of torch.profiler
 _FAILED = b"TGER"  # begins a message in place of a frame
 
 
-class _OnDevice:
-    """Memory of the library on a GPU, as PyTorch takes it."""
-
-    def __init__(self, address: int, length: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (address, False), "version": 3}
-
-
-def _bytes_at(address: int, length: int, device: torch.device) -> torch.Tensor:
+def _bytes_at(address: int, length: int, device: Optional[Device]) -> torch.Tensor:
     """A tensor over memory of the library's, without a copy."""
-    if device.type == "cuda":
-        return torch.as_tensor(_OnDevice(address, length), device=device)
-    memory = (ctypes.c_uint8 * length).from_address(address)
-    return torch.frombuffer(memory, dtype=torch.uint8)
+    return torch.frombuffer(view(address, length), dtype=torch.uint8) if device is None else device.memory(address, length)
 
 
 class _Messages:
     """The messages of one direction, where the library has them. A rank sends nothing to itself, but collectives want tensors of one length."""
 
-    def __init__(self, spans: List[Memory], device: torch.device) -> None:
+    def __init__(self, spans: List[Memory], of: torch.device, device: Optional[Device]) -> None:
         self.spans = spans
         self.len = sum(length for _, length in spans)
-        own = torch.zeros(max(length for _, length in spans), dtype=torch.uint8, device=device)
+        own = torch.zeros(max(length for _, length in spans), dtype=torch.uint8, device=of)
         self.tensors = [_bytes_at(address, length, device) if length > 0 else own for address, length in spans]
 
     def fail(self) -> None:
@@ -127,7 +116,7 @@ class ScatterComm(_Base):  # type: ignore[misc]
         sends, recvs = self.exchange.begin(self.step, [given.data_ptr()])
         self._lead()
         if self._sends is None or self._recvs is None or (self._sends.spans, self._recvs.spans) != (sends, recvs):
-            self._sends, self._recvs = _Messages(sends, given.device), _Messages(recvs, given.device)
+            self._sends, self._recvs = (_Messages(spans, given.device, self._device) for spans in (sends, recvs))
         return self._sends, self._recvs
 
     def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
@@ -143,7 +132,7 @@ class ScatterComm(_Base):  # type: ignore[misc]
 
     def _catch_up(self) -> None:
         if self._device is not None:
-            self._device.catch_up(self._device.follow())
+            self._device.meet()
 
     def _lead(self) -> None:
         if self._device is not None:

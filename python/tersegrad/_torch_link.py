@@ -11,7 +11,6 @@ other order, two ranks could wait for operations that the other one has not star
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import hashlib
 import queue
@@ -19,10 +18,9 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-import torch
 import torch.distributed as dist
 
-from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test
+from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test, view
 from ._torch_mail import ROOM_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
@@ -33,37 +31,8 @@ _CHANNELS = 64
 _HASH_LEN = 8
 _RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
-_READ_WRITE = 0x200
 _FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
-
-_memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
-_memory.restype = ctypes.py_object
-_memory.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
-
-
-def check_group(group: Any) -> Any:
-    """The process group to use; raises Error if there is none that can carry bytes of the processor's memory."""
-    if not dist.is_available() or not dist.is_initialized():
-        raise Error("torch.distributed has no process group yet; call torch.distributed.init_process_group first")
-    group = dist.group.WORLD if group is None else group
-    try:
-        member = dist.get_rank(group) >= 0
-    except (RuntimeError, ValueError):
-        member = False
-    if not member:
-        raise Error("this process is not in the process group that was given")
-    if hasattr(group, "_get_backend"):  # one for each kind of device, from PyTorch 2.0 on
-        try:
-            backend = group._get_backend(torch.device("cpu")).name()
-        except RuntimeError:
-            backend = dist.get_backend(group)
-    else:
-        backend = dist.get_backend(group)
-    if backend.lower() != "gloo":
-        raise Error(f"the process group is of backend '{backend}', and gradients are exchanged over gloo alone; give one "
-                    "that is: State(..., process_group=torch.distributed.new_group(backend='gloo'))")
-    return group
 
 
 class _Waiters:
@@ -108,7 +77,7 @@ waiters = _Waiters()
 
 
 def _spans(spans: Any, world: int) -> List[Memory]:
-    return [_memory(span.data, span.len, _READ_WRITE) if span.len else b"" for span in spans[:world]]
+    return [view(span.data, span.len) if span.len else b"" for span in spans[:world]]
 
 
 class _Facts:
@@ -173,6 +142,7 @@ class TorchLink:
         self.failed: Optional[str] = None
         self._mail = Mail(group)
         self.is_awaited = False  # the step in progress, by Flight.wait
+        self.holds = True        # `test` may wait
         self._operations: Dict[int, _Operation] = {}  # by channel
         self._counts = [0] * _CHANNELS  # operations of the step in progress
         self._unstarted = 0             # groups of it
@@ -324,7 +294,7 @@ class TorchLink:
             if channel > 0 and self._counts[channel] == 0:
                 self._unstarted -= 1
             self._counts[channel] += 1
-            started.is_held = self._notify is None or (self.is_awaited and self._unstarted <= 0)
+            started.is_held = self._notify is None or (self.holds and self.is_awaited and self._unstarted <= 0)
             self._operations[channel] = started
             if not started.is_done and not started.is_held:
                 waiters.run(lambda: self._complete_and_tell(started))
@@ -359,8 +329,10 @@ class TorchLink:
             if operation is not None and operation.is_held and not operation.is_done and self.failed is None:
                 if operation.order == min(other.order for other in list(self._operations.values())):
                     self._complete(operation)
-            if operation is None or (operation.is_done and not operation.is_lost):
+            if operation is not None and operation.is_done and not operation.is_lost:
                 self._operations.pop(channel, None)
+                return OK
+            if operation is None and self.failed is None:
                 return OK
             if self.failed is None:
                 return MORE

@@ -22,7 +22,8 @@ import torch.distributed
 from ._library import Error, Rules, canonical
 from ._torch_fragment import Fragment, local_of
 from ._torch_hosts import Hosts
-from ._torch_link import TorchLink, check_group
+from ._torch_group import check_group
+from ._torch_link import TorchLink
 from ._torch_model import Described, describe
 from ._torch_steps import Steps
 from .local import Outer, Schedule

@@ -41,6 +41,11 @@ def describe(model: nn.Module) -> Described:
     return out
 
 
+def syncs_norms(model: nn.Module) -> List[Any]:
+    """The process groups that SyncBatchNorm uses in the backward pass; None: that of all ranks."""
+    return [module.process_group for module in model.modules() if isinstance(module, nn.SyncBatchNorm)]
+
+
 def describe_list(parameters: Sequence[nn.Parameter]) -> Described:
     """The same of bare parameters, of which only the shape is known: those of one dimension are norms and biases."""
     return {parameter: (f"parameter.{i}", "bias" if parameter.dim() <= 1 else "other")

@@ -49,13 +49,15 @@ class Passes:
     streams     how many workers compute at once, on a GPU
     graphs      capture passes in CUDA graphs, on a GPU. Then loss_of must do the same for every batch of a shape, and must not wait for
                 the GPU; batches of other shapes than the first are computed without a graph
+    bind        called with a worker's number before its pass is computed or captured, and not before a replay: for workers that have
+                weights of their own
 
     `losses` has the sum of each worker's losses so far, on the device.
     """
 
     def __init__(self, workers: Workers, model: torch.nn.Module, loss_of: Callable[..., torch.Tensor], *, streams: int = 4,
-                 graphs: bool = True) -> None:
-        self._workers, self._model, self._loss_of = workers, model, loss_of
+                 graphs: bool = True, bind: Optional[Callable[[int], None]] = None) -> None:
+        self._workers, self._model, self._loss_of, self._bind_more = workers, model, loss_of, bind
         self._is_gpu = workers.device.type == "cuda"
         self._graphs = graphs and self._is_gpu
         self._captured: List[Optional[_Captured]] = [None] * workers.n
@@ -75,6 +77,8 @@ class Passes:
         for parameter, view in zip(self._workers._parameters, self._workers._staged_views[worker]):
             parameter.grad = view
         self._bind_buffers(self._buffers[worker])
+        if self._bind_more is not None:
+            self._bind_more(worker)
 
     def _bind_buffers(self, buffers: Sequence[torch.Tensor]) -> None:
         for (place, name), value in zip(self._places, buffers):
@@ -97,7 +101,8 @@ class Passes:
             for _ in range(_WARM_UPS if worker == 0 else 1):
                 self._compute(worker, captured.batch)
         torch.cuda.current_stream(self._workers.device).wait_stream(side)
-        with torch.cuda.graph(captured.graph, **_MODE):
+        # On a stream of its own: PyTorch keeps a workspace for matrix products per stream, and graphs of two workers run at once.
+        with torch.cuda.graph(captured.graph, stream=side, **_MODE):
             self._compute(worker, captured.batch)
         for value, before in zip(self._buffers[worker], kept):
             value.copy_(before)
@@ -119,30 +124,39 @@ class Passes:
 
     # ---- all of them ---------------------------------------------------------------------------------------------------
 
+    def capture(self, batches: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Captures the passes of all workers, if that is still to be done, while nothing else is under way. Computes nothing."""
+        if not self._graphs or self._captured[-1] is not None:
+            return
+        for worker, batch in enumerate(batches):
+            self._bind(worker)
+            self._captured[worker] = self._capture(worker, batch)
+
+    def stream(self, worker: int) -> Any:
+        """A context in which a worker computes on its stream, after what is on the current one; join() waits for all of them."""
+        if not self._streams:
+            return contextlib.nullcontext()
+        stream = self._streams[worker % len(self._streams)]
+        stream.wait_stream(torch.cuda.current_stream(self._workers.device))
+        return torch.cuda.stream(stream)
+
+    def join(self) -> None:
+        """The current stream goes on after those of all workers."""
+        for stream in self._streams:
+            torch.cuda.current_stream(self._workers.device).wait_stream(stream)
+
     def __call__(self, batches: Sequence[Sequence[torch.Tensor]]) -> None:
         """Computes the gradients of all workers, and starts to encode each worker's when they are there. reduce() follows."""
         workers = self._workers
         if len(batches) != workers.n:
             raise Error(f"{len(batches)} batches were given for {workers.n} workers")
-        if self._graphs and self._captured[-1] is None:
-            for worker, batch in enumerate(batches):  # while nothing else is under way
-                self._bind(worker)
-                self._captured[worker] = self._capture(worker, batch)
-        main = torch.cuda.current_stream(workers.device) if self._streams else None
+        self.capture(batches)
         for worker, batch in enumerate(batches):
-            if main is None:
-                self.run(worker, batch)
-                workers._begin(worker)
-                continue
-            stream = self._streams[worker % len(self._streams)]
-            stream.wait_stream(main)
-            with torch.cuda.stream(stream):
+            with self.stream(worker):
                 self.run(worker, batch)
                 workers._begin(worker)
         self._bind(0)  # so that reduce() finds averages where they are to be
-        for stream in self._streams:
-            assert main is not None
-            main.wait_stream(stream)
+        self.join()
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

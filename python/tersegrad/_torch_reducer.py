@@ -18,7 +18,7 @@ import torch
 from ._exchange import Exchange, numbers
 from ._library import Error, Rules, pointers
 from ._torch_hosts import Hosts
-from ._torch_model import describe, describe_list
+from ._torch_model import describe_list
 from ._torch_steps import Gradients, Steps, flat
 
 
@@ -69,7 +69,10 @@ class Reducer(Steps):
         super().__init__(recipe, process_group=process_group, seed=seed, rules=rules, dense_below=dense_below,
                          nonfinite=nonfinite, exchange=exchange, threads=threads, scaler=scaler, verify_every=verify_every,
                          summary=summary, writer=writer, group_len=group_len, hosts=hosts)
-        self._described = describe(parameters) if isinstance(parameters, torch.nn.Module) else describe_list(list(parameters))
+        if isinstance(parameters, torch.nn.Module):
+            self._see(parameters)
+        else:
+            self._described = describe_list(list(parameters))
         self._now = _Pass()
         self._syncs = True
         self._kept: List[Any] = []
@@ -79,7 +82,7 @@ class Reducer(Steps):
         self._groups: List[List[int]] = []           # the tensors of each
         self._addresses: Any = None
         if overlap:
-            self._watch(list(self._described))
+            self._watch(list(self._described or ()))
 
     def _watch(self, parameters: List[torch.nn.Parameter]) -> None:
         this = weakref.ref(self)
@@ -157,6 +160,7 @@ class Reducer(Steps):
         now.missing[group] -= 1
         if now.missing[group] == 0 and len(now.reported) < len(self._groups) - 1:
             now.reported.add(group)
+            self._meet()
             self._flying_now().ready(numbers(self._groups[group]))
 
     def _is_plain(self, t: int, gradient: torch.Tensor) -> bool:
@@ -164,7 +168,7 @@ class Reducer(Steps):
             self._check_tensor(t, gradient)
         except Error:
             return False
-        return gradient.layout == torch.strided and gradient.device.type == "cpu" and gradient.is_contiguous()
+        return gradient.layout == torch.strided and gradient.device == self._of and gradient.is_contiguous()
 
     # ---- reduce() ------------------------------------------------------------------------------------------------------
 
@@ -209,6 +213,7 @@ class Reducer(Steps):
                 rest = [t for group, tensors in enumerate(self._groups) if group not in now.reported for t in tensors]
                 for t in rest:
                     self._addresses[t] = flat(gradients[self._parameters[t]]).data_ptr()
+                self._meet()
                 flight.ready(numbers(rest))
         except Exception as error:  # tensors that are not reported fail the step on all ranks
             trouble = error

@@ -6,16 +6,22 @@ Steps is the base of State (gradients come in buckets; torch/__init__.py) and Re
 import atexit
 import math
 import operator
+import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
-from ._exchange import Exchange, Flight
+from ._exchange import AnyLink, Exchange, Flight
 from ._library import Error, Meter, Rules, TensorSpec, canonical
+from ._torch_device import Device, is_on_gpu
+from ._torch_group import control_group, is_ready, member_of
+from ._torch_advice import Advice
 from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
-from ._torch_link import TorchLink, check_group
-from ._torch_model import Described, describe, dtype_name, find
+from ._torch_link import TorchLink
+from ._torch_model import Described, describe, dtype_name, find, syncs_norms
+from ._torch_wire import link_of
 
 _FORMAT = 1  # of state_dict
 _COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
@@ -37,22 +43,25 @@ def sentence(error: Optional[BaseException]) -> Optional[str]:
 class Steps:
     """What State and Reducer share: an exchange that is made at the first step, and what goes on around its steps."""
 
-    rank: int
-    world: int
     recipe: str  # canonical
     step: int    # the number of the next one
 
     def __init__(self, recipe: str, *, model: Optional[torch.nn.Module] = None, process_group: Any = None, seed: int = 0,
                  rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: Optional[str] = None,
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
-                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat") -> None:
-        self._group = check_group(process_group)
-        self._link = TorchLink(self._group)
-        self.rank, self.world = self._link.rank, self._link.world
+                 summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat",
+                 advise: bool = False) -> None:
+        self._group = process_group
+        self._advice = Advice() if advise else None
+        self._joined: Optional[TorchLink] = None
+        self._device: Optional[Device] = None    # of gradients on a GPU
+        self._of: Optional[torch.device] = None  # where gradients are, from the first step on
+        self._carrier: Optional[AnyLink] = None  # of the exchange's operations
         self.recipe = canonical(recipe)
         self.step = 0
         if nonfinite is None:
-            nonfinite = "error" if scaler is None else "pass"
+            nonfinite = "error"
+        self.skipped = 0  # steps that were left out because of Inf or NaN, with a scaler
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
                                          "exchange": exchange, "threads": threads, "verify_every": verify_every,
                                          "group_len": group_len, "host_size": given_size(hosts)}
@@ -60,7 +69,10 @@ class Steps:
         self._scaler = scaler
         self._writer = writer
         self._schedule: Optional[Callable[[int], Optional[str]]] = None
-        self._described: Optional[Described] = None if model is None else describe(model)
+        self._described: Optional[Described] = None
+        self._norms: List[Any] = []  # process groups of SyncBatchNorm in the model; None: that of all ranks
+        if model is not None:
+            self._see(model)
         self._exchange: Optional[Exchange] = None
         self._flight: Optional[Flight] = None  # of this exchange, or of one before it
         self._facts = ""  # that ranks must have in common, about the flight
@@ -69,15 +81,43 @@ class Steps:
         self._loaded: Optional[Tuple[str, Optional[str], List[Dict[str, Any]]]] = None
         self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
         self._factor = 1.0     # by which gradients are scaled in this step
+        self._scaled: List[torch.Tensor] = []  # those gradients
         self._failure: Optional[Error] = None  # one that is for good
         self._last: List[float] = [0] * len(_COUNTS)
         self._total = self._last
         self._begin()
-        if summary and self.rank == 0:
-            atexit.register(lambda: print(self.summary(), flush=True))
+        if is_ready() or process_group is not None:
+            self._join()
+        if summary:
+            atexit.register(self._print_summary)
 
     def _begin(self) -> None:
         """What a subclass needs besides. (State has no __init__ of its own, so that its options have names and types.)"""
+
+    def _print_summary(self) -> None:
+        if self._joined is not None and self.rank == 0:
+            print(self.summary(), flush=True)
+
+    # ---- the process group -----------------------------------------------------------------------------------------------
+
+    def _join(self) -> TorchLink:
+        """The link for host memory. Without a process group when this was made, it is found at the first step."""
+        if self._joined is None:
+            self._group = member_of(self._group)
+            self._joined = TorchLink(control_group(self._group))
+        return self._joined
+
+    @property
+    def _link(self) -> TorchLink:
+        return self._joined or self._join()
+
+    @property
+    def rank(self) -> int:
+        return self._link.rank
+
+    @property
+    def world(self) -> int:
+        return self._link.world
 
     def _made(self) -> Exchange:
         """The exchange, after the first step."""
@@ -99,20 +139,28 @@ class Steps:
     def _check_model(self, parameters: Iterable[Any]) -> Described:
         """Finds the model at the first call, and raises Error if a parameter belongs to another one. Returns its parameters."""
         if self._described is None:
-            self._described = describe(find(parameters))
+            self._see(find(parameters))
         for parameter in parameters:
             if parameter not in self._described:
                 raise Error(f"this State was given to a second model: a parameter of shape {tuple(parameter.shape)} is not in the "
                             "first one; make one State for each DistributedDataParallel", "MISMATCH")
         return self._described
 
+    def _see(self, model: torch.nn.Module) -> None:
+        self._described = describe(model)
+        self._norms = syncs_norms(model)
+
     def _check(self, gradients: Gradients) -> None:
+        of = self._of or next((gradient.device for gradient in gradients.values()), None)
         for parameter, gradient in gradients.items():
             name = self._described[parameter][0] if self._described and parameter in self._described else "of a parameter"
             if gradient.layout != torch.strided:
                 raise Error(f"gradient {name!r} is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
-            if gradient.device.type != "cpu":
-                raise Error(f"gradient {name!r} is on {gradient.device}; only those in the processor's memory can be exchanged")
+            if gradient.device.type not in ("cpu", "cuda"):
+                raise Error(f"gradient {name!r} is on {gradient.device}; those on the CPU and on GPUs of NVIDIA can be exchanged")
+            if gradient.device != of:
+                raise Error(f"gradient {name!r} is on {gradient.device}, and {'the first step was' if self._of else 'others are'} on {of}; "
+                            "all must stay on one device")
             if dtype_name(gradient.dtype) is None:
                 raise Error(f"gradient {name!r} is of {gradient.dtype}; float32, float16 and bfloat16 can be exchanged")
             if self._scaler is not None and gradient.dtype == torch.float16:
@@ -137,11 +185,14 @@ class Steps:
 
     def _start(self, gradients: Gradients, trouble: Optional[Exception]) -> None:
         """Makes the exchange; all ranks end up with one, or all raise."""
-        told = [text.splitlines() for text in self._link.gather(f"{self._hosts}\n{own_name()}".encode())]
+        of = next((gradient.device for gradient in gradients.values()), torch.device("cpu"))
+        told = [text.splitlines() for text in self._link.gather(f"{self._hosts}\n{own_name()}\n{of.type}".encode())]
         try:
             if trouble is not None:
                 raise trouble
-            self._find_hosts([hosts for hosts, _ in told], [name for _, name in told])
+            self._check_kinds([kind for _, _, kind in told])
+            self._find_hosts([hosts for hosts, _, _ in told], [name for _, name, _ in told])
+            self._find_device(of)
             tensors = self._tensors(gradients)
             recipe, exchange = self.recipe, self._options["exchange"]
             if self._loaded is not None:
@@ -158,9 +209,45 @@ class Steps:
             self._link.agree(sentence(error))
             raise
         self._link.agree(None)
-        made.handshake(self._link.struct, {**self._more_facts(), "recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
+        self._connect()
+        made.handshake(self._carrying().struct, {**self._more_facts(), "recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
                                            "nonfinite": self._options["nonfinite"]})
-        self._exchange, self._loaded = made, None
+        self._exchange, self._loaded, self._of = made, None, of
+
+    # ---- gradients on a GPU ------------------------------------------------------------------------------------------------
+
+    def _check_kinds(self, kinds: List[str]) -> None:
+        for rank, kind in enumerate(kinds):
+            if kind != kinds[0]:
+                raise Error(f"rank {rank} has its gradients on '{kind}' and rank 0 on '{kinds[0]}'; all ranks need the same kind of device", "MISMATCH")
+
+    def _find_device(self, of: torch.device) -> None:
+        """Makes the device of gradients on a GPU."""
+        if is_on_gpu(of) and self._device is None:
+            if any((group or torch.distributed.group.WORLD) is self._group for group in self._norms) and of.type == "cuda" and self.world > 1:
+                raise Error("the model has SyncBatchNorm, which uses the same process group in the backward pass; give the State one of its "
+                            "own: process_group=torch.distributed.new_group()")
+            self._device = self._options["device"] = Device(of)
+
+    def _connect(self) -> None:
+        """All ranks come here, after they know that none has a trouble."""
+        try:
+            if self._device is not None and self._carrier is None:
+                self._carrier = link_of(self._group, self._device, self._link)
+        except Exception as error:
+            self._link.agree(sentence(error))
+            raise
+        if self._device is not None:
+            self._link.agree(None)
+
+    def _carrying(self) -> AnyLink:
+        """The link of the exchange's operations."""
+        return self._carrier or self._link
+
+    def _meet(self) -> None:
+        """Before gradients are reported: what computes them may still be under way on the current stream."""
+        if self._device is not None:
+            self._device.meet()
 
     def _more_facts(self) -> Dict[str, object]:
         """What a subclass has ranks compare besides, when the exchange is made."""
@@ -181,9 +268,9 @@ class Steps:
             if self._flight is not None:
                 self._flight.close()  # before another one listens to the link
             try:
-                self._flight = Flight(exchange, self._link)
+                self._flight = Flight(exchange, self._carrying())
             except Error as error:  # the others would wait for this rank
-                self._link._abort(None, str(error).encode())
+                self._carrying()._abort(None, str(error).encode())
                 raise
             self._facts = f"recipe {self.recipe}\nexchange {exchange.name} since step {self.step}\n"
         self._link.compare(self._facts)
@@ -220,9 +307,13 @@ class Steps:
         try:
             try:
                 end()
+                if self._device is not None:
+                    self._device.finish()
             except Error as error:
                 if error.code == "LINK":
                     raise error from trouble
+                if self._is_skipped(error, trouble):
+                    return
                 self._link.agree(sentence(trouble))  # it has failed on all ranks, and all come here
                 raise trouble or error
         except Error as error:
@@ -231,6 +322,19 @@ class Steps:
         self._owed = None
         self.step += 1
         self._count(time.monotonic() - begin)
+
+    def _is_skipped(self, error: Error, trouble: Optional[Exception]) -> bool:
+        """Whether a step that has failed on all ranks is one that the scaler skips: some rank had Inf or NaN, and no rank had another
+        trouble. Residuals are as before it. All ranks come here, and gradients of all become Inf, for the scaler to see."""
+        if self._scaler is None:
+            return False
+        whys = self._link.gather(b"other" if trouble is not None else error.code.encode())
+        if not set(whys) <= {"NONFINITE", "PEER"} or "NONFINITE" not in whys:
+            return False
+        for gradient in self._scaled:
+            gradient.fill_(math.inf)
+        self.skipped += 1
+        return True
 
     def _note_failure(self, error: Error) -> None:
         if self._link.failed is not None:
@@ -257,13 +361,17 @@ class Steps:
             self._flying().reduce(self.step, [0] * len(self._parameters))
             raise trouble
         own = [flat(gradients[parameter]) for parameter in self._parameters]
+        self._scaled = own
         changed = own
         if self._factor != 1:
             changed = [gradient / self._factor for gradient in own]
         if self._owed is not None:
-            changed = [gradient + owed.to(gradient.dtype) for gradient, owed in zip(changed, self._owed)]
+            changed = [gradient + owed.to(gradient) for gradient, owed in zip(changed, self._owed)]
+        self._meet()
         self._flying().reduce(self.step, [gradient.data_ptr() for gradient in changed])
         if changed is not own:
+            if self._device is not None:
+                self._device.lead()
             for gradient, result in zip(own, changed):
                 gradient.copy_(result if self._factor == 1 else result.mul_(self._factor))
 
@@ -275,12 +383,26 @@ class Steps:
             meter.exposed_ns = int(1e9 * seconds)  # all of it, also what was done before the library was waiting
         self._last = [*(getattr(meter, name) for name in _COUNTS[:-1]), seconds]
         self._total = list(map(operator.add, self._total, self._last))
+        if self._advice is not None and self.rank == 0 and self._advice.take(self.step - 1, time.monotonic(), self._named(self._last)):
+            self._advise(self._advice)
         if self._writer is not None:
             last = self._named(self._last)
             sent = last["sent"]
             for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
                                 ("ratio", last["dense"] / sent if sent else 1.0)):
                 self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
+
+    def _advise(self, advice: Advice) -> None:
+        """Prints it, on stderr. The prediction takes a second or two, so a thread waits for it."""
+        advice.is_given = True
+        exchange, recipe = self._made(), self.recipe
+        size, group_len = int(self._options["host_size"] or 0), int(self._options["group_len"] or 0)
+
+        def tell() -> None:
+            for line in (advice.measured(), advice.predicted(recipe, exchange.tensors, self.world, size, group_len)):
+                print(f"tersegrad: {line}", file=sys.stderr, flush=True)
+
+        threading.Thread(target=tell, name="tersegrad-advice").start()
 
     def _named(self, counts: Sequence[float]) -> Dict[str, Any]:
         """Counts, as stats() returns them."""

@@ -1,6 +1,9 @@
 """What ranks do in tests (worker.py): each function is one job, run by every rank of a world."""
 
+import contextlib
+import io
 import os
+import threading
 from unittest import mock
 
 import torch
@@ -380,3 +383,17 @@ def exchange_mail(rank, world, lengths, rooms_len):
                 work.wait()
             wrong += [(at, p) for p in others if heard[p] != pattern(at, p, rank)]
     return {"wrong": wrong, "rooms": mails[0]._rooms.len, "found": found}
+
+
+def advise(rank, world):
+    """What State(advise=True) prints in 40 steps."""
+    ddp = make_ddp(rank, "mlp")
+    ddp.register_comm_hook(State("dense", advise=True), hook)
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        for step in range(40):
+            loss_of(ddp, step, rank).backward()
+        for thread in threading.enumerate():
+            if thread.name == "tersegrad-advice":
+                thread.join()
+    return {"lines": [line for line in printed.getvalue().splitlines() if line.startswith("tersegrad: ")]}

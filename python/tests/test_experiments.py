@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import wave
 import xml.dom.minidom
 
 import numpy
@@ -21,7 +22,9 @@ sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
     import grid
     import nets
+    import plots
     import report
+    import rows
     import training
     from settings import DEFAULTS, complete
 
@@ -35,6 +38,25 @@ def write_cifar(folder):
         rows = random.integers(0, 256, (n, 3073), dtype=numpy.uint8)
         rows[:, 0] %= 10
         rows.tofile(folder / f"{name}.bin")
+
+
+def write_sets(folder):
+    """A little of every other set."""
+    random = numpy.random.default_rng(1)
+    for name in ("mnist", "text", "speech/recordings"):
+        (folder / name).mkdir(parents=True)
+    for part, n in (("train", 64), ("t10k", 10)):
+        for kind, shape, header in (("images-idx3", (n, 28, 28), 16), ("labels-idx1", (n,), 8)):
+            values = random.integers(0, 10, shape, dtype=numpy.uint8)
+            (folder / f"mnist/{part}-{kind}-ubyte").write_bytes(bytes(header) + values.tobytes())
+    (folder / "text/tinyshakespeare.txt").write_bytes(bytes(random.integers(97, 117, 6000, dtype=numpy.uint8)))
+    for digit in range(4):
+        for index in range(21):
+            with wave.open(str(folder / f"speech/recordings/{digit}_someone_{index}.wav"), "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(8000)
+                file.writeframes(random.integers(-999, 999, 3000 + 900 * digit, dtype="<i2").tobytes())
 
 
 def kept(recipe, accuracy=0.9, **settings):
@@ -51,6 +73,9 @@ class Trainings(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         write_cifar(self.folder / "cifar10")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self.addCleanup(torch.set_num_threads, threads)
         before = os.environ.get("TG_DATA")
         os.environ["TG_DATA"] = folder.name
         self.addCleanup(lambda: os.environ.pop("TG_DATA") if before is None else os.environ.update(TG_DATA=before))
@@ -63,9 +88,10 @@ class Trainings(unittest.TestCase):
         return json.loads((self.folder / work / "result.json").read_text())
 
     def test_stopped_and_continued_it_ends_in_the_same_curve_and_bytes(self):
-        for recipe, local in (("adacomp", 1), ("dgc@0.1", 1), ("ef+adabins@500+sign@scale=meanmax", 2)):
+        more = {"local_steps": "1,3:2", "outer": "nesterov@lr=0.7,momentum=0.5", "momentum_every": 2}
+        for recipe, own in (("adacomp", {}), ("dgc@0.1", {}), ("terse", more), ("terse@50", dict(more, optimizer="adamw", rate=0.01))):
             with self.subTest(recipe=recipe):
-                settings = dict(TINY, recipe=recipe, local_steps=local)
+                settings = dict(TINY, recipe=recipe, **own)
                 self.assertEqual(self.run_training(settings, f"whole {recipe}"), 0)
                 stops = 0
                 while self.run_training(settings, f"pieces {recipe}", until=0) == training.STOPPED:
@@ -75,34 +101,66 @@ class Trainings(unittest.TestCase):
                 for row in whole["curve"] + pieces["curve"]:
                     del row["seconds"], row["sent"]
                 self.assertEqual(whole["curve"], pieces["curve"])
-                # Every start sends an opening vote of 96 bytes to each peer.
-                opening = stops * 96 * (TINY["workers"] - 1)
+                # Every start sends an opening vote of 96 bytes to each peer, in each exchange.
+                opening = stops * 96 * (TINY["workers"] - 1) * (2 if own else 1)
                 for key, value in whole["meter"].items():
                     self.assertEqual(pieces["meter"][key] - value, opening if key in ("header", "received", "sent") else 0, key)
                 self.assertAlmostEqual(whole["ratio"], pieces["ratio"], delta=0.05 * whole["ratio"])
                 self.assertEqual(len(whole["curve"]), 3)
                 self.assertFalse((self.folder / f"pieces {recipe}" / "checkpoint").exists())
 
-    def test_dense_is_sgd(self):
-        """One worker by the recipe dense takes the steps of torch.optim.SGD."""
-        settings = dict(TINY, workers=1, recipe="dense", warmup_epochs=0.5)
-        t = training.Training(settings)
-        torch.manual_seed(0)
-        model = nets.ResNet18(10, width=4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
-        inputs, targets = t.data.epoch(0, 0, 8, 1)
-        for step in range(4):
-            t._step(inputs, targets, step)
-            optimizer.param_groups[0]["lr"] = t.rate(step)
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(inputs[step, 0]), targets[step, 0]).backward()
-            optimizer.step()
-        expected = torch.cat([p.detach().flatten() for p in model.parameters()])
-        numpy.testing.assert_allclose(t.flat.weights, expected, rtol=1e-3, atol=1e-5)
+    def test_dense_takes_the_steps_of_pytorchs_optimizers(self):
+        """One worker by the recipe dense."""
+        for own, make in (({}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)),
+                          ({"nesterov": False}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4)),
+                          ({"optimizer": "adamw", "decay": 0.1, "rate": 0.01, "clip": 0.5},
+                           lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1))):
+            with self.subTest(own=own):
+                t = training.Training(dict(TINY, workers=1, recipe="dense", warmup_epochs=0.5, **own))
+                torch.manual_seed(0)
+                model = nets.resnet18(10, width=4)
+                optimizer = make(model.parameters())
+                inputs, targets = t.data.epoch(0, 0, 8, 1, t.steps)
+                for step in range(4):
+                    t._step(inputs, targets, step)
+                    optimizer.param_groups[0]["lr"] = t.rate(step)
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(model(inputs[step, 0]), targets[step, 0]).backward()
+                    if "clip" in own:
+                        torch.nn.utils.clip_grad_norm_(model.parameters(), own["clip"])
+                    optimizer.step()
+                expected = torch.cat([p.detach().flatten() for p in model.parameters()])
+                # Adam divides by roots of tiny squares, which enlarges differences in the last bits.
+                numpy.testing.assert_allclose(t.flat.weights, expected, rtol=1e-3, atol=1e-3 if "clip" in own else 1e-5)
+
+    def test_outer_steps_and_averages_of_momentum(self):
+        settings = dict(TINY, recipe="dense", local_steps=2, momentum_every=1, momentum_recipe="dense")
+        plain, outer = (training.Training(dict(settings, outer=text)) for text in ("average", "nesterov@lr=0.5,momentum=0.5"))
+        start = plain.flat.weights.clone()
+        for each in (plain, outer):
+            each._step(*each.data.epoch(0, 0, 8, 2, each.steps), 0)
+        # In the first step v = D, so that Nesterov's step is 0.5 (1 + 0.5) D.
+        numpy.testing.assert_allclose(outer.flat.weights - start, 0.75 * (plain.flat.weights - start), rtol=1e-3, atol=1e-6)
+        momentum = plain.optimizer.state[0]
+        self.assertTrue(torch.equal(momentum[0], momentum[1]))
+        self.assertGreater(float(momentum.abs().max()), 0)
+
+    def test_every_set_trains_with_its_models(self):
+        write_sets(self.folder)
+        for settings in ({"data": "mnist", "model": "small-cnn", "width": 2}, {"data": "speech", "model": "speech-cnn", "width": 4},
+                         {"data": "speech", "model": "speech-dnn", "width": 8},
+                         {"data": "text", "model": "gpt", "width": 12, "length": 16, "steps": 4, "dropout": 0.1},
+                         {"data": "text", "model": "char-lstm", "width": 4, "length": 16, "steps": 4}):
+            with self.subTest(**settings):
+                whole = dict(TINY, width=None, recipe="terse@50", local_steps=2, epochs=2, batch=4, optimizer="adamw", rate=1e-3)
+                self.assertEqual(self.run_training(dict(whole, **settings), str(settings)), 0)
+                result = self.result(str(settings))
+                self.assertEqual(result["status"], "finished")
+                self.assertLess(result["curve"][-1]["train_loss"], 4)
 
     def test_local_steps_without_compression_are_averaged_weights(self):
         t = training.Training(dict(TINY, recipe="dense", local_steps=2))
-        inputs, targets = t.data.epoch(0, 0, 8, 2)
+        inputs, targets = t.data.epoch(0, 0, 8, 2, t.steps)
         start = t.flat.weights.clone()
         ends = []
         for worker in range(2):
@@ -125,11 +183,18 @@ class Trainings(unittest.TestCase):
         self.assertAlmostEqual(ratios[1] / ratios[0], 5, delta=0.03)
 
     def test_models_have_the_size_that_is_told(self):
-        self.assertEqual(sum(p.numel() for p in nets.ResNet18().parameters()), 11_173_962)
-        for name, input_ in (("small-cnn", torch.zeros(2, 3, 32, 32)), ("char-lstm", torch.zeros(2, 9, dtype=torch.long)),
-                             ("transformer", torch.zeros(2, 9, dtype=torch.long))):
-            out = nets.MODELS[name](10)(input_)
-            self.assertEqual(tuple(out.shape), (2, 10) if name == "small-cnn" else (2, 10, 9))
+        for make, millions in ((nets.resnet18, 11.2), (nets.resnet50, 23.5), (nets.resnet101, 42.5), (lambda: nets.gpt(65), 10.8)):
+            self.assertAlmostEqual(sum(p.numel() for p in make().parameters()) / 1e6, millions, delta=0.05)
+        with self.assertRaises(SystemExit):
+            nets.make(complete({"model": "resnet18", "dropout": 0.1}), training.data.Cifar10)
+
+    def test_segmentation_has_a_class_for_every_pixel(self):
+        self.assertEqual(tuple(nets.PspNet(11, width=2)(torch.zeros(2, 3, 45, 60)).shape), (2, 11, 45, 60))
+        score = training.data.Score(3, "cpu")
+        answers = torch.tensor([[0, 0, 1, 2]])
+        score.add(torch.nn.functional.one_hot(answers, 3).movedim(2, 1) * 9.0, torch.tensor([[0, 1, 1, -100]]))
+        self.assertAlmostEqual(score.result("iou")[1], (1 / 2 + 1 / 2) / 2)
+        self.assertAlmostEqual(score.result("accuracy")[1], 2 / 3)
 
     def test_a_transformer_does_not_see_what_follows(self):
         model, x = nets.Transformer(10, width=12, layers=2), torch.randint(0, 10, (1, 9))
@@ -143,12 +208,40 @@ class Grids(unittest.TestCase):
     def test_the_grids_are_understood_and_seeds_come_one_after_the_other(self):
         for path in (EXPERIMENTS / "grids").glob("*.toml"):
             trainings = grid.read_grid(path)
-            self.assertEqual(len({grid.key(settings) for settings in trainings}), len(trainings))
+            self.assertEqual(len({each.key for each in trainings}), len(trainings))
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write('seeds = [0, 1]\n[[runs]]\nrecipe = "dense"\n[[runs]]\nrecipe = "adacomp"\nseeds = [1, 2]\n')
             file.flush()
-            found = [(s["seed"], s["recipe"]) for s in grid.read_grid(pathlib.Path(file.name))]
+            found = [(each.settings["seed"], each.settings["recipe"]) for each in grid.read_grid(pathlib.Path(file.name))]
         self.assertEqual(found, [(0, "dense"), (1, "dense"), (1, "adacomp"), (2, "adacomp")])
+
+    def test_what_is_first_and_what_is_worth_a_start(self):
+        some = [grid.Training("g", dict(TINY, recipe="dense", seed=seed), priority, cost) for seed, priority, cost in
+                ((0, 9, 5), (1, 1, 500), (0, 1, 50), (2, 3, 20))]
+        runner = grid.Runner(some, 4, 100, None, None, is_whole=True)
+        self.assertEqual([each.cost for each in runner.waiting], [50, 500, 20, 5])
+        self.assertEqual(runner._next().cost, 50)
+        runner.paces = [5.0]    # trainings take five times what they take alone: 100 s, and 100 are left
+        self.assertEqual(runner._next().cost, 5)
+        runner.limit = 5
+        self.assertIsNone(runner._next())
+        self.assertEqual(runner.waiting, [])
+
+    def test_small_forms_run_two_rounds(self):
+        small = grid.shortened(grid.Training("g", {"recipe": "terse", "local_steps": "2,9:30", "data": "text", "model": "gpt"}))
+        self.assertEqual((small.settings["steps"], small.settings["epochs"]), (60, 1))
+
+    def test_results_of_another_machine_are_taken_once(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder, here = pathlib.Path(name), grid.HERE
+            grid.HERE = folder / "here"
+            self.addCleanup(setattr, grid, "HERE", here)
+            for result in (kept("dense"), kept("adacomp"), kept("dense")):
+                grid.keep(result, folder / "there", "some")
+            for _ in range(2):
+                with contextlib.redirect_stdout(io.StringIO()):
+                    grid.take(folder / "there")
+            self.assertEqual(len(grid.read_kept(folder / "here/kept", "some")), 2)
 
     def test_a_training_is_the_same_if_its_settings_are(self):
         self.assertEqual(grid.key({"recipe": "dense"}), grid.key({"recipe": "dense", "rate": DEFAULTS["rate"], "seed": 0}))
@@ -159,10 +252,12 @@ class Grids(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder, out = pathlib.Path(name), io.StringIO()
             with contextlib.redirect_stdout(out):
-                status = grid.run([dict(TINY, recipe="no such recipe")], 1, None, folder / "kept.jsonl", folder / "work")
+                trainings = [grid.Training("g", dict(TINY, recipe="no such recipe", seed=0))]
+                status = grid.Runner(trainings, 1, None, folder / "out", folder / "work").run()
             self.assertEqual(status, 1)
             self.assertIn("failed with status", out.getvalue())
-            self.assertFalse((folder / "kept.jsonl").exists())
+            self.assertIn("no such", (folder / "out/failures.log").read_text())
+            self.assertFalse((folder / "out/g.jsonl").exists())
 
 
 @unittest.skipUnless(EXPERIMENTS.exists(), "the experiments are not part of the package")
@@ -173,31 +268,53 @@ class Reports(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "resnet18.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            rows = report.read(folder / "resnet18.jsonl")
+            found = report.read(folder / "resnet18.jsonl")
             (folder / "page.md").write_text("# Results\n\nText.\n\n## First\n\nMore.\n")
             for _ in range(2):  # the second time it is there already
-                report.put_section(folder / "page.md", "resnet18", list(report.section(rows)))
+                report.put_section(folder / "page.md", "resnet18", list(report.section(found)))
             text = (folder / "page.md").read_text()
         self.assertEqual(text.count(report.HEADING), 1)
         self.assertLess(text.index("onebit"), text.index("## First"))
         self.assertIn("| `adacomp` |  | gather | 0, 1 | 93.50 ±0.50 | +0.10 | 1.0 GB | 4.0 | 8.0 |", text)
         self.assertIn("| `onebit` |  | gather | 0 | diverged |  |  |  |  |", text)
         self.assertLess(text.index("### 30 epochs"), text.index("### 12 epochs"))
-        drawn = xml.dom.minidom.parseString("\n".join(report.plot(rows)))
+        drawn = xml.dom.minidom.parseString("\n".join(plots.plot(found)))
         self.assertEqual(len(drawn.getElementsByTagName("circle")), 3)
 
+    def test_all_tables_of_the_page(self):
+        sets = {"resnet18": [kept("dense", 0.934, seed=seed) for seed in range(3)] + [kept("co3")],
+                "local": [kept("terse", 0.93, local_steps="2,90:4", outer="nesterov@lr=0.7,momentum=0.5"),
+                          kept("dense", 0.92, workers=8), kept("terse", 0.91, workers=8, local_steps=4)],
+                "text": [dict(kept(recipe, model="gpt", local_steps=h), test_loss=loss) for recipe, h, loss in
+                         (("dense", 1, 1.50), ("dense", 8, 1.60), ("terse", 8, 1.608))],
+                "adacomp": [kept("dense", 0.99, data="mnist", model="small-cnn"), kept("adacomp", 0.985, data="mnist", model="small-cnn")]}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for grid_name, lines in sets.items():
+                (folder / f"{grid_name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (folder / "page.md").write_text("# Results\n\n## First\n")
+            (folder / "readme.md").write_text("<!-- accuracy -->\n<!-- end -->\n")
+            report.put_all(folder, folder / "page.md", folder / "readme.md", folder / "images")
+            page, readme = ((folder / name).read_text() for name in ("page.md", "readme.md"))
+        self.assertIn("| `terse` | local steps 2,90:4, outer Nesterov lr=0.7, momentum=0.5 | gather | 0 | 93.00 | -0.40 |", page)
+        self.assertIn("| `terse` | 4 local steps | gather | 0 | 91.00 | -1.00 |", page)
+        self.assertIn("| `terse` | 8 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
+        self.assertIn("| `adacomp` | gather | 0 | 98.50 | -0.50 |", page)
+        self.assertIn("| `dense` |  | 93.40 ±0.00 |  | 4 |", readme)
+        self.assertNotIn("co3", readme)
+
     def test_the_frontier_is_what_no_other_beats(self):
-        rows = []
+        found = []
         for sent, accuracy in ((1, 50), (2, 40), (3, 60), (4, 60), (5, 70)):
-            row = report.Row([dict(kept("dense", accuracy / 100), meter={"sent": sent})])
-            rows.append(row)
-        self.assertEqual([row.sent for row in report.frontier(rows)], [1, 3, 5])
+            row = rows.Row([dict(kept("dense", accuracy / 100), meter={"sent": sent})])
+            found.append(row)
+        self.assertEqual([row.sent for row in plots.frontier(found)], [1, 3, 5])
 
     def test_what_is_kept_is_complete(self):
         for path in (EXPERIMENTS / "kept").glob("*.jsonl"):
             for line in path.read_text().splitlines():
                 run = json.loads(line)
-                self.assertEqual(run["settings"], complete(run["settings"]))
+                self.assertEqual(complete(run["settings"]), dict(DEFAULTS, **run["settings"]))
                 self.assertIn(run["status"], ("finished", "diverged"))
                 if run["status"] == "finished":
                     self.assertEqual(len(run["curve"]), run["settings"]["epochs"])

@@ -352,16 +352,17 @@ class Failures(OnRanks):
             self.assertIn("ef+topk@0.1", result["error"])
 
     def test_a_backend_that_cannot(self):
-        with mock.patch.multiple("tersegrad._torch_link.dist", is_initialized=lambda: True, get_rank=lambda group: 0,
-                                 get_backend=lambda group: "nccl"):
-            with self.assertRaises(tersegrad.Error) as caught:
-                State("dense", process_group=object())
-        self.assertIn("new_group(backend='gloo')", str(caught.exception))
+        for backend, part in (("mpi", "new_group(backend='gloo')"), ("nccl", "backend='cpu:gloo,cuda:nccl'")):
+            with mock.patch.multiple("tersegrad._torch_group.dist", is_initialized=lambda: True, get_rank=lambda group: 0,
+                                     get_backend=lambda group: backend):
+                with self.assertRaises(tersegrad.Error) as caught:
+                    State("dense", process_group=object())
+            self.assertIn(part, str(caught.exception))
 
     def test_no_process_group(self):
-        for make in (lambda: State("dense"), lambda: Reducer([], "dense")):
+        for made in (State("dense"), Reducer([], "dense")):  # which may come later
             with self.assertRaises(tersegrad.Error) as caught:
-                make()
+                made.state_dict()
             self.assertIn("init_process_group", str(caught.exception))
 
 

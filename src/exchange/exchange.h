@@ -17,7 +17,7 @@
 #include "tersegrad/experimental.h"
 
 #define TG_WORLD_MAX 65536
-#define TG_GROUP_MAX 59       /* of an exchange; a link has 5 channels more */
+#define TG_GROUP_MAX 58       /* of an exchange; a link has 5 channels more, and one for itself (wire.c) */
 #define TG_DIRECT_WORLD_MAX 8 /* up to so many ranks votes and lengths go from everyone to everyone */
 #define TG_VOTE_LEN 96
 

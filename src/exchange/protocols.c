@@ -16,8 +16,21 @@ static const tg_protocol *const protocols[] = {
 };
 
 /* If all ranks use the same indices, all-reduce can add their values. Otherwise gather sends a rank's frame world - 1 times, and
- * shard sends about twice its length but encodes twice. From five ranks on, shard saves enough bytes to be worth it. */
-enum { GATHER_WORLD_MAX = 4 };
+ * shard sends 2 * (world - 1) / world times its length but encodes twice. So shard saves nothing with two ranks, and what it saves
+ * grows with their number; and so does what an answer leaves out, because more ranks' entries compete for as many places. */
+typedef struct tg_world_range {
+    uint32_t least, most;
+} tg_world_range;
+
+/* The numbers of ranks for which owners average and answer. */
+static tg_world_range owned(int again)
+{
+    switch (again) {
+    case TG_AGAIN_NO: return (tg_world_range){UINT32_MAX, 0};
+    case TG_AGAIN_FEW: return (tg_world_range){3, 4};
+    default: return (tg_world_range){5, UINT32_MAX};
+    }
+}
 
 const tg_protocol *tg_protocol_named(const char *name)
 {
@@ -33,7 +46,7 @@ uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
     return p->slices == NULL ? 1 : p->slices(world);
 }
 
-static const tg_protocol *preference(const tg_layout *layout, uint32_t gather_max, uint32_t world)
+static const tg_protocol *preference(const tg_layout *layout, int again, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
         return tg_protocol_named(tg_layout_exchange(layout));
@@ -41,8 +54,10 @@ static const tg_protocol *preference(const tg_layout *layout, uint32_t gather_ma
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_allreduce;
     }
-    bool too_many = world > gather_max || tg_protocol_gather.suits(layout, NULL) != TG_OK;
-    if (too_many && tg_protocol_shard.suits(layout, NULL) == TG_OK) {
+    tg_world_range range = owned(again);
+    bool is_owned = world >= range.least && world <= range.most;
+    if ((is_owned || tg_protocol_gather.suits(layout, NULL) != TG_OK) &&
+        tg_protocol_shard.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_shard;
     }
     return &tg_protocol_gather;
@@ -51,8 +66,8 @@ static const tg_protocol *preference(const tg_layout *layout, uint32_t gather_ma
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, const char *recipe,
                              uint32_t world, tg_detail *why)
 {
-    uint32_t gather_max = tg_policy_encodes_once(recipe) ? UINT32_MAX : GATHER_WORLD_MAX;
-    const tg_protocol *found = name == NULL ? preference(layout, gather_max, world) : tg_protocol_named(name);
+    const tg_protocol *found =
+        name != NULL ? tg_protocol_named(name) : preference(layout, tg_policy_again(recipe), world);
     if (found == NULL || found == &tg_protocol_scatter) { /* which tg_scatter_new makes */
         return tg_fail(
             TG_E_ARGUMENT, why,

@@ -52,6 +52,7 @@ typedef struct tg_run_options {
     const tg_device *device; /* NULL: the host */
     uint32_t threads;
     bool only_decodes; /* takes no memory that encoding alone needs */
+    bool is_stateless; /* takes none for residuals either: nobody encodes, saves or loads */
     uint32_t places;   /* where coordinates of bodies are kept: how many bodies are summed at once; 0: one */
     tg_run *shares;    /* a run of the gradients' plan, whose workspace and coordinates an answer uses; NULL: its own */
 } tg_run_options;

@@ -9,8 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows that are loaded at a time. Their columns are cut at leaves, so that a piece of the other factor stays in the L1 cache. */
-enum { GROUP = 8, TILE = GROUP * TG_LEAF, RANK_IN_PLACE = 8 };
+/* Rows that are loaded at a time. Their columns are cut at leaves, so that a piece of the other factor stays in the L1 cache. For a
+ * rank above LOW_RANK, products with P take TG_LEAF_ROWS rows and WIDE columns. TILE_STRIDE, from one row of such a tile to the
+ * next, keeps its rows from sharing a set of the cache. */
+enum { GROUP = 8, LOW_RANK = 8, WIDE = 256, TILE_STRIDE = WIDE + 16, TILE = TG_LEAF_ROWS * TILE_STRIDE };
+_Static_assert((int)TILE >= GROUP * (int)TG_LEAF, "a tile has space for rows as long as a leaf");
 
 /* ---- sums over leaves ------------------------------------------------------------------------------------------------ */
 
@@ -67,11 +70,11 @@ static void tree_close(tree *t)
     t->leaf_n = 0;
 }
 
-/* The columns of Q that are computed at a time: their sums fit the L1 cache. */
+/* The columns of Q that are computed at a time: their sums fit the L1 cache, or for a high rank the L2 cache. */
 uint64_t tg_factorization_width(const tg_factorization *m)
 {
     uint64_t width = 4096 / m->rank / 16 * 16;
-    return width < TG_LEAF ? width : TG_LEAF;
+    return m->rank > LOW_RANK ? WIDE : width < TG_LEAF ? width : TG_LEAF;
 }
 
 /* From one row of these sums to the next. Not a multiple of a page, lest all rows share a set of the cache. */
@@ -89,10 +92,11 @@ uint64_t tg_factorization_scratch(const tg_factorization *m)
 
 /* ---- M --------------------------------------------------------------------------------------------------------------- */
 
-/* A part of M: at most GROUP rows, from one to the next `row_step`, and at most TG_LEAF columns. */
+/* A part of M: at most GROUP rows, from one to the next `row_step`, and at most TG_LEAF columns; or TG_LEAF_ROWS and WIDE. `stride`:
+ * from one row to the next, if they are loaded. */
 typedef struct part {
     uint64_t row, row_step, column;
-    size_t row_n, column_n;
+    size_t row_n, column_n, stride;
 } part;
 
 /* Loads a row of gradient plus residual into `out`. */
@@ -128,22 +132,22 @@ static void load_extreme_row(float *out, const tg_factorization_context *c, cons
     }
 }
 
-/* A part of M where it is, or loaded into `tile`: for a high rank kernels go through it many times. */
+/* A part of M where it is, or loaded into `tile`. */
 static tg_matrix view(const tg_factorization_context *c, const tg_factorization *m, void *const *grads, float *tile,
                       const part *of, bool is_extreme)
 {
     uint64_t at = of->row * m->columns + of->column;
-    if (c->layout->tensors[m->tensor].dtype == TG_FP32 && !is_extreme && m->rank <= RANK_IN_PLACE) {
+    if (c->layout->tensors[m->tensor].dtype == TG_FP32 && !is_extreme) {
         return (tg_matrix){.values = (const float *)grads[m->tensor] + at,
                            .residual = m->residual != NULL ? m->residual + at : NULL,
                            .decay = m->decay,
                            .stride = (size_t)(of->row_step * m->columns)};
     }
     for (size_t i = 0; i < of->row_n; i++) {
-        (is_extreme ? load_extreme_row : load_row)(tile + i * TG_LEAF, c, m, grads, of->row + i * of->row_step,
+        (is_extreme ? load_extreme_row : load_row)(tile + i * of->stride, c, m, grads, of->row + i * of->row_step,
                                                    of->column, of->column_n);
     }
-    return (tg_matrix){.values = tile, .stride = TG_LEAF};
+    return (tg_matrix){.values = tile, .stride = of->stride};
 }
 
 static size_t at_most(uint64_t n, size_t most)
@@ -248,11 +252,12 @@ bool tg_factorization_multiply(const tg_factorization_context *c, const tg_facto
     uint64_t step = (to - from) / GROUP;
     bool is_extreme = false;
     for (uint64_t i = 0; i < step; i++) {
-        const part rows = {.row = from + i, .row_step = step, .row_n = GROUP};
+        const part rows = {.row = from + i, .row_step = step, .row_n = GROUP, .stride = TG_LEAF};
         is_extreme |= multiply_rows(&t, c, m, grads, scratch, rows);
     }
     if (step * GROUP < to - from) {
-        const part rest = {.row = from + step * GROUP, .row_step = 1, .row_n = (size_t)(to - from - step * GROUP)};
+        const part rest = {
+            .row = from + step * GROUP, .row_step = 1, .row_n = (size_t)(to - from - step * GROUP), .stride = TG_LEAF};
         is_extreme |= multiply_rows(&t, c, m, grads, scratch, rest);
     }
     return is_extreme;
@@ -262,10 +267,12 @@ void tg_factorization_multiply_back(const tg_factorization_context *c, const tg_
                                     float *scratch, uint64_t from, uint64_t to)
 {
     size_t stride = sum_stride(m), n = (size_t)(to - from);
+    bool is_high = m->rank > LOW_RANK;
+    size_t group = is_high ? TG_LEAF_ROWS : GROUP, tile_stride = is_high ? TILE_STRIDE : TG_LEAF;
     tree t = tree_of(scratch + TILE, stride * m->rank);
     memset(t.sums, 0, t.width * sizeof *t.sums);
-    for (uint64_t i = 0; i < m->rows; i += GROUP) {
-        const part here = {i, 1, from, at_most(m->rows - i, GROUP), n};
+    for (uint64_t i = 0; i < m->rows; i += group) {
+        const part here = {i, 1, from, at_most(m->rows - i, group), n, tile_stride};
         const tg_matrix rows = view(c, m, grads, scratch, &here, m->is_extreme);
         tg_kernels_best()->factors.multiply_back(t.sums, stride, &rows, here.row_n, m->p + i, (size_t)m->rows, m->rank,
                                                  n);
@@ -284,23 +291,37 @@ void tg_factorization_multiply_back(const tg_factorization_context *c, const tg_
 
 /* ---- orthonormal columns --------------------------------------------------------------------------------------------- */
 
-/* A dot product of two columns: leaves in a binary tree, as above but in binary64. */
-static double dot(const float *a, const float *b, uint64_t n)
+/* Dot products of a column with others, at most four at a time: leaves in a binary tree, as above but in binary64. */
+static void dots(double *out, const float *column, const float *others, uint32_t other_n, uint64_t rows)
 {
-    double levels[64];
-    uint64_t leaf_n = 0;
-    for (uint64_t i = 0; i < n; i += TG_LEAF, leaf_n++) {
-        double sum = tg_kernels_best()->factors.dot(a + i, b + i, at_most(n - i, TG_LEAF));
-        int level = 0;
-        for (; (leaf_n >> level & 1) != 0; level++) {
-            sum += levels[level];
+    for (uint32_t b = 0, n; b < other_n; b += n) {
+        double levels[64][4], sums[4] = {0};
+        uint64_t leaf_n = 0;
+        n = other_n - b < 4 ? other_n - b : 4;
+        for (uint64_t i = 0; i < rows; i += TG_LEAF, leaf_n++) {
+            int level = 0;
+            tg_kernels_best()->factors.dots(sums, column + i, others + b * rows + i, (size_t)rows, n,
+                                            at_most(rows - i, TG_LEAF));
+            for (; (leaf_n >> level & 1) != 0; level++) {
+                for (uint32_t k = 0; k < n; k++) {
+                    sums[k] += levels[level][k];
+                }
+            }
+            memcpy(levels[level], sums, sizeof sums);
         }
-        levels[level] = sum;
+        for (uint32_t k = 0; k < n; k++) {
+            out[b + k] = 0;
+            for (int level = 0; leaf_n >> level != 0; level++) {
+                out[b + k] += (leaf_n >> level & 1) != 0 ? levels[level][k] : 0;
+            }
+        }
     }
-    double sum = 0;
-    for (int level = 0; leaf_n >> level != 0; level++) {
-        sum += (leaf_n >> level & 1) != 0 ? levels[level] : 0;
-    }
+}
+
+static double square(const float *column, uint64_t rows)
+{
+    double sum;
+    dots(&sum, column, column, 1, rows);
     return sum;
 }
 
@@ -308,14 +329,12 @@ static double dot(const float *a, const float *b, uint64_t n)
 static bool make_orthogonal(const tg_factorization *m, uint32_t k)
 {
     float *column = m->p + k * m->rows;
-    double before = dot(column, column, m->rows), shares[64];
+    double before = square(column, m->rows), shares[64];
     for (int again = 0; again < 2 && k > 0; again++) { /* a second pass removes what rounding leaves */
-        for (uint32_t b = 0; b < k; b++) {
-            shares[b] = dot(column, m->p + b * m->rows, m->rows);
-        }
+        dots(shares, column, m->p, k, m->rows);
         tg_kernels_best()->factors.project(column, m->p, (size_t)m->rows, shares, k, (size_t)m->rows);
     }
-    double norm = sqrt(k > 0 ? dot(column, column, m->rows) : before);
+    double norm = sqrt(k > 0 ? square(column, m->rows) : before);
     if (!(norm * norm > 1e-12 * before) || norm < 1e-30) {
         return false;
     }
@@ -385,7 +404,7 @@ typedef struct piece {
     size_t n;
 } piece;
 
-/* One or two rows, `step` apart, that lie in memory as they are computed. */
+/* Up to ABREAST rows, `step` apart, that lie in memory as they are computed. */
 static void settle_in_place(const tg_factorization *m, float *grad, uint64_t row, uint64_t step, size_t row_n,
                             const piece *q, const float *weights)
 {
@@ -413,36 +432,49 @@ static void settle_loaded(const tg_factorization_context *c, const tg_factorizat
     }
 }
 
-/* Pairs of rows whose elements of P are gathered at a time, after the two rows that settle_loaded needs. */
-enum { PAIRS = (TILE - 2 * TG_LEAF) / (2 * 64) };
+/* Rows that are settled together, and how many times so many have their elements of P gathered at a time, after the two rows that
+ * settle_loaded needs. */
+enum { ABREAST = 4, TIMES = (TILE - 2 * TG_LEAF) / (ABREAST * 64) };
 
-/* Two rows at a time, which are far apart for the same reason as above. A piece of Q is copied to where its rows do not share a set
+/* The elements of P of the rows first + i + r * step: for each i < n, ABREAST rows one after the other; 0 for those from `to` on. */
+static void gather_weights(float *weights, const tg_factorization *m, uint64_t first, uint64_t step, size_t n,
+                           uint64_t to)
+{
+    for (uint32_t k = 0; k < m->rank; k++) {
+        for (size_t r = 0; r < ABREAST; r++) {
+            uint64_t from = first + r * step;
+            size_t row_n = from < to ? at_most(to - from, n) : 0;
+            for (size_t i = 0; i < n; i++) {
+                weights[(i * ABREAST + r) * m->rank + k] = i < row_n ? m->p[k * m->rows + from + i] : 0;
+            }
+        }
+    }
+}
+
+/* Some rows at a time, which are far apart for the same reason as above. A piece of Q is copied to where its rows do not share a set
  * of the cache. */
 void tg_factorization_settle(const tg_factorization_context *c, const tg_factorization *m, void *const *grads,
                              float *scratch, uint64_t from, uint64_t to)
 {
     float *weights = scratch + 2 * TG_LEAF, *copy = scratch + TILE;
-    uint64_t half = (to - from + 1) / 2, width = tg_factorization_width(m);
+    uint64_t step = (to - from + ABREAST - 1) / ABREAST, width = tg_factorization_width(m);
     bool in_place = c->layout->tensors[m->tensor].dtype == TG_FP32 && !m->is_extreme && !m->is_diverged;
-    for (uint64_t first = from; first < from + half; first += PAIRS) {
-        size_t pair_n = at_most(from + half - first, PAIRS);
-        for (size_t i = 0; i < 2 * pair_n * m->rank; i++) {
-            uint64_t row = first + i / m->rank / 2 + i / m->rank % 2 * half;
-            weights[i] = row < to ? m->p[i % m->rank * m->rows + row] : 0;
-        }
+    for (uint64_t first = from; first < from + step; first += TIMES) {
+        size_t n = at_most(from + step - first, TIMES);
+        gather_weights(weights, m, first, step, n, to);
         for (uint64_t j = 0; j < m->columns; j += width) {
             const piece q = {copy, sum_stride(m), j, at_most(m->columns - j, (size_t)width)};
             for (uint32_t k = 0; k < m->rank; k++) {
                 memcpy(copy + k * q.stride, m->q_next + k * m->columns + j, q.n * sizeof *copy);
             }
-            for (size_t i = 0; i < pair_n; i++) {
-                const float *own = weights + 2 * i * m->rank;
-                size_t row_n = first + i + half < to ? 2 : 1;
+            for (size_t i = 0; i < n; i++) {
+                const float *own = weights + ABREAST * i * m->rank;
+                size_t row_n = at_most((to - first - i + step - 1) / step, ABREAST);
                 if (in_place) {
-                    settle_in_place(m, grads[m->tensor], first + i, half, row_n, &q, own);
+                    settle_in_place(m, grads[m->tensor], first + i, step, row_n, &q, own);
                 }
                 for (size_t r = 0; !in_place && r < row_n; r++) {
-                    settle_loaded(c, m, grads, scratch, first + i + r * half, &q, own + r * m->rank);
+                    settle_loaded(c, m, grads, scratch, first + i + r * step, &q, own + r * m->rank);
                 }
             }
         }

@@ -224,8 +224,9 @@ static tg_status acquire_all(tg_run *run, const tg_run_options *opt, tg_detail *
         run->work = run->parent->work;
     }
     TG_TRY(acquire_units(run, why));
-    TG_TRY(tg_acquire(&run->residuals.now, &run->allocator, run->plan->residual_n, sizeof(float), why));
-    return tg_acquire(&run->residuals.next, &run->allocator, run->plan->residual_n, sizeof(float), why);
+    uint64_t n = opt->is_stateless ? 0 : run->plan->residual_n;
+    TG_TRY(tg_acquire(&run->residuals.now, &run->allocator, n, sizeof(float), why));
+    return tg_acquire(&run->residuals.next, &run->allocator, n, sizeof(float), why);
 }
 
 tg_status tg_host_open(tg_run **out, const tg_plan *plan, const tg_run_options *opt, const tg_allocator *a,

@@ -77,8 +77,10 @@ static tg_status open(tg_run **out, const tg_plan *plan, const tg_run_options *o
     r->plan = plan;
     r->paper = (tg_paper *)(uintptr_t)(const void *)opt->device;
     r->allocator = *a;
-    const tg_run_options host = {
-        .threads = 1, .only_decodes = true, .shares = opt->shares != NULL ? run_of(opt->shares)->host : NULL};
+    const tg_run_options host = {.threads = 1,
+                                 .only_decodes = true,
+                                 .is_stateless = true,
+                                 .shares = opt->shares != NULL ? run_of(opt->shares)->host : NULL};
     tg_status status = tg_host_open(&r->host, plan, &host, a, why);
     if (status != TG_OK) {
         tg_release(a, r);

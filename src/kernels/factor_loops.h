@@ -3,54 +3,46 @@
 #ifndef TG_KERNELS_FACTOR_LOOPS_H
 #define TG_KERNELS_FACTOR_LOOPS_H
 
-#include "base/half.h"
-#include "kernels/factors.h"
-
-#include <string.h>
-
-#define TG_FACTOR_INLINE static inline __attribute__((always_inline)) TG_TARGET
-
-/* Vectors that hold the partial sums of a leaf, and those that one sweep over its columns computes: as many as have registers for
- * two rows of M times four rows of a factor. */
-enum { VECTORS = TG_SUMS / TG_LANES, SWEEP = TG_LANES == 8 ? 1 : 2 };
-
-typedef float vector __attribute__((vector_size(4 * TG_LANES), aligned(4), may_alias));
-typedef int32_t integers __attribute__((vector_size(4 * TG_LANES), aligned(4), may_alias));
-typedef float half_vector __attribute__((vector_size(2 * TG_LANES), aligned(4), may_alias));
-typedef double doubles __attribute__((vector_size(4 * TG_LANES), aligned(8), may_alias));
-
-/* Prefetches a page later than `at`, which may be past the end. The arithmetic fills the queues of a core, so that loads by
- * themselves do not run far ahead of it. */
-TG_FACTOR_INLINE void prefetch(const float *at)
-{
-    __builtin_prefetch((const void *)((uintptr_t)at + 4096));
-}
+#include "kernels/factor_columns.h"
+#include "kernels/factor_vectors.h"
 
 /* ---- M Q ------------------------------------------------------------------------------------------------------------- */
 
-/* Adds TG_SUMS columns of row_n rows, times k_n rows of a factor, to SWEEP vectors of their partial sums. `beyond` gets a
- * negative lane where a magnitude is above the limit. Counts and conditions are constants where this is inlined. */
-TG_FACTOR_INLINE void add_products(vector sums[2][4][SWEEP], integers *beyond, const tg_matrix *m, size_t at,
-                                   const float *factor, size_t stride, int32_t limit, size_t row_n, size_t k_n,
-                                   bool fed, bool checks)
+/* What leaf_sums computes at a time; constants where it is inlined. */
+typedef struct leaf_shape {
+    size_t row_n, k_n; /* rows of M, at most four, and of the factor, one or four */
+    size_t sweep;      /* vectors of partial sums */
+    bool fed, checks;  /* adds the residual; looks for magnitudes above the limit */
+    bool keeps;        /* writes M to `kept` */
+} leaf_shape;
+
+/* Adds TG_SUMS columns of row_n rows, times k_n rows of a factor, to the vectors of a sweep. `beyond` gets a negative lane where a
+ * magnitude is above the limit. Only the first rows of a factor check, and find M in memory rather than in a cache. */
+TG_FACTOR_INLINE void add_products(vector sums[4][4][SWEEP], integers *beyond, float *kept, const tg_matrix *m,
+                                   size_t at, const float *factor, size_t stride, int32_t limit, const leaf_shape s)
 {
-    for (size_t v = 0; v < SWEEP; v++) {
+    for (size_t v = 0; v < s.sweep; v++) {
         vector factors[4];
-        for (size_t k = 0; k < k_n; k++) {
+        for (size_t k = 0; k < s.k_n; k++) {
             factors[k] = *(const vector *)(factor + k * stride + v * TG_LANES);
         }
-        for (size_t i = 0; i < row_n; i++) {
+        for (size_t i = 0; i < s.row_n; i++) {
             size_t here = at + i * m->stride + v * TG_LANES;
             vector value = *(const vector *)(m->values + here);
-            prefetch(m->values + here);
-            if (fed) {
-                prefetch(m->residual + here);
+            if (s.fed) {
                 value += m->decay * *(const vector *)(m->residual + here);
             }
-            if (checks) {
+            if (s.checks) {
+                prefetch(m->values + here);
                 *beyond |= limit - ((integers)value & 0x7fffffff);
             }
-            for (size_t k = 0; k < k_n; k++) {
+            if (s.checks && s.fed) {
+                prefetch(m->residual + here);
+            }
+            if (s.keeps) {
+                *(vector *)(kept + i * TG_LEAF + v * TG_LANES) = value;
+            }
+            for (size_t k = 0; k < s.k_n; k++) {
                 sums[i][k][v] += value * factors[k];
             }
         }
@@ -59,78 +51,64 @@ TG_FACTOR_INLINE void add_products(vector sums[2][4][SWEEP], integers *beyond, c
 
 /* The last columns of a leaf, fewer than TG_SUMS, followed by zeros. These change no partial sum, since none is -0. */
 typedef struct leaf_end {
-    float values[2][TG_SUMS], residuals[2][TG_SUMS], factors[4][TG_SUMS];
+    float values[4][TG_SUMS], residuals[4][TG_SUMS], factors[4][TG_SUMS];
 } leaf_end;
 
 TG_FACTOR_INLINE void copy_end(leaf_end *end, const tg_matrix *m, size_t at, const float *factor, size_t stride,
-                               size_t n, size_t row_n, size_t k_n, bool fed)
+                               size_t n, const leaf_shape s)
 {
     memset(end, 0, sizeof *end);
-    for (size_t i = 0; i < row_n; i++) {
+    for (size_t i = 0; i < s.row_n; i++) {
         memcpy(end->values[i], m->values + at + i * m->stride, n * sizeof(float));
-        if (fed) {
+        if (s.fed) {
             memcpy(end->residuals[i], m->residual + at + i * m->stride, n * sizeof(float));
         }
     }
-    for (size_t k = 0; k < k_n; k++) {
+    for (size_t k = 0; k < s.k_n; k++) {
         memcpy(end->factors[k], factor + k * stride, n * sizeof(float));
     }
 }
 
-TG_FACTOR_INLINE void fold_half(float *sums, size_t half)
+/* The sums of a leaf for rows of M, from row `first` on, and rows of a factor. `kept`: TG_LEAF columns for each row, if s.keeps. */
+TG_FACTOR_INLINE bool leaf_sums(float *out, float *kept, const tg_matrix *m, size_t first, const float *factor,
+                                size_t stride, uint32_t rank, int32_t limit, size_t n, const leaf_shape s)
 {
-    for (size_t l = 0; l < half; l++) {
-        sums[l] += sums[l + half];
-    }
-}
-
-/* The sum of TG_SUMS partial sums, folded by halves. */
-TG_FACTOR_INLINE float fold(const vector parts[VECTORS])
-{
-    float sums[TG_SUMS];
-    memcpy(sums, parts, sizeof sums);
-    fold_half(sums, 16);
-    fold_half(sums, 8);
-    fold_half(sums, 4);
-    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
-}
-
-/* The sums of a leaf for row_n rows of M, from row `first` on, and k_n rows of a factor. */
-TG_FACTOR_INLINE bool leaf_sums(float *out, const tg_matrix *m, size_t first, const float *factor, size_t stride,
-                                uint32_t rank, int32_t limit, size_t n, size_t row_n, size_t k_n, bool fed, bool checks)
-{
-    vector parts[2][4][VECTORS];
+    vector parts[16][VECTORS];
+    float folded[16];
     integers beyond = {0};
     leaf_end end;
     const tg_matrix rest = {&end.values[0][0], &end.residuals[0][0], m->decay, TG_SUMS};
     size_t at = first * m->stride, whole = n / TG_SUMS * TG_SUMS;
     if (whole < n) {
-        copy_end(&end, m, at + whole, factor + whole, stride, n - whole, row_n, k_n, fed);
+        copy_end(&end, m, at + whole, factor + whole, stride, n - whole, s);
     }
-    for (size_t lane = 0; lane < TG_SUMS; lane += SWEEP * TG_LANES) {
-        vector sums[2][4][SWEEP];
-        for (size_t i = 0; i < row_n; i++) {
-            for (size_t k = 0; k < k_n; k++) {
-                for (size_t v = 0; v < SWEEP; v++) {
+    for (size_t lane = 0; lane < TG_SUMS; lane += s.sweep * TG_LANES) {
+        vector sums[4][4][SWEEP];
+        for (size_t i = 0; i < s.row_n; i++) {
+            for (size_t k = 0; k < s.k_n; k++) {
+                for (size_t v = 0; v < s.sweep; v++) {
                     sums[i][k][v] = (vector){0};
                 }
             }
         }
         for (size_t j = lane; j < whole; j += TG_SUMS) {
-            add_products(sums, &beyond, m, at + j, factor + j, stride, limit, row_n, k_n, fed, checks);
+            add_products(sums, &beyond, kept + j, m, at + j, factor + j, stride, limit, s);
         }
         if (whole < n) {
-            add_products(sums, &beyond, &rest, lane, end.factors[0] + lane, TG_SUMS, limit, row_n, k_n, fed, checks);
+            add_products(sums, &beyond, kept + whole + lane, &rest, lane, end.factors[0] + lane, TG_SUMS, limit, s);
         }
-        for (size_t i = 0; i < row_n; i++) {
-            for (size_t k = 0; k < k_n; k++) {
-                memcpy(&parts[i][k][lane / TG_LANES], sums[i][k], sizeof sums[i][k]);
+        for (size_t i = 0; i < s.row_n; i++) {
+            for (size_t k = 0; k < s.k_n; k++) {
+                for (size_t v = 0; v < s.sweep; v++) {
+                    parts[i * s.k_n + k][lane / TG_LANES + v] = sums[i][k][v];
+                }
             }
         }
     }
-    for (size_t i = 0; i < row_n; i++) {
-        for (size_t k = 0; k < k_n; k++) {
-            out[(first + i) * rank + k] = fold(parts[i][k]);
+    fold(folded, parts, s.row_n * s.k_n);
+    for (size_t i = 0; i < s.row_n; i++) {
+        for (size_t k = 0; k < s.k_n; k++) {
+            out[(first + i) * rank + k] = folded[i * s.k_n + k];
         }
     }
     int32_t lanes[TG_LANES], any = 0;
@@ -141,19 +119,57 @@ TG_FACTOR_INLINE bool leaf_sums(float *out, const tg_matrix *m, size_t first, co
     return any < 0;
 }
 
-/* All rows of M: four rows of the factor at a time, then the rest one by one. */
-TG_FACTOR_INLINE bool all_leaf_sums(float *sums, const tg_matrix *m, size_t first, const float *factor, size_t stride,
+/* All rows of the factor: four at a time, then the rest one by one. */
+TG_FACTOR_INLINE bool low_leaf_sums(float *sums, const tg_matrix *m, size_t first, const float *factor, size_t stride,
                                     uint32_t rank, int32_t limit, size_t n, size_t row_n, bool fed)
 {
+    const leaf_shape four = {row_n, 4, SWEEP, fed, true, false}, more = {row_n, 4, SWEEP, fed, false, false};
+    const leaf_shape one = {row_n, 1, SWEEP, fed, true, false};
     bool beyond = false;
     uint32_t k = 0;
     for (; rank - k >= 4; k += 4) {
-        beyond |=
-            k == 0 ? leaf_sums(sums, m, first, factor, stride, rank, limit, n, row_n, 4, fed, true)
-                   : leaf_sums(sums + k, m, first, factor + k * stride, stride, rank, limit, n, row_n, 4, fed, false);
+        beyond |= k == 0 ? leaf_sums(sums, NULL, m, first, factor, stride, rank, limit, n, four)
+                         : leaf_sums(sums + k, NULL, m, first, factor + k * stride, stride, rank, limit, n, more);
     }
     for (; k < rank; k++) {
-        beyond |= leaf_sums(sums + k, m, first, factor + k * stride, stride, rank, limit, n, row_n, 1, fed, true);
+        beyond |= leaf_sums(sums + k, NULL, m, first, factor + k * stride, stride, rank, limit, n, one);
+    }
+    return beyond;
+}
+
+/* The same for a high rank, where M with its residual is kept for all but the first rows of the factor. */
+TG_FACTOR_INLINE bool high_leaf_sums(float *sums, const tg_matrix *m, size_t first, const float *factor, size_t stride,
+                                     uint32_t rank, int32_t limit, size_t n, size_t row_n, bool fed)
+{
+    const leaf_shape four = {row_n, 4, 1, fed, true, fed}, more = {row_n, 4, 1, false, false, false};
+    const leaf_shape one = {row_n, 1, 1, false, false, false};
+    float kept[TALL * TG_LEAF];
+    bool beyond = leaf_sums(sums, kept, m, first, factor, stride, rank, limit, n, four);
+    const tg_matrix rows = {fed ? kept : m->values + first * m->stride, NULL, 0, fed ? (size_t)TG_LEAF : m->stride};
+    uint32_t k = 4;
+    sums += first * rank;
+    for (; rank - k >= 4; k += 4) {
+        (void)leaf_sums(sums + k, NULL, &rows, 0, factor + k * stride, stride, rank, limit, n, more);
+    }
+    for (; k < rank; k++) {
+        (void)leaf_sums(sums + k, NULL, &rows, 0, factor + k * stride, stride, rank, limit, n, one);
+    }
+    return beyond;
+}
+
+TG_FACTOR_INLINE bool multiply_as(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride,
+                                  uint32_t rank, int32_t limit, size_t n, bool fed)
+{
+    bool beyond = false;
+    size_t i = 0;
+    for (; rank >= HIGH_RANK && row_n - i >= TALL; i += TALL) {
+        beyond |= high_leaf_sums(sums, m, i, factor, stride, rank, limit, n, TALL, fed);
+    }
+    for (; rank < HIGH_RANK && row_n - i >= 2; i += 2) {
+        beyond |= low_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 2, fed);
+    }
+    for (; i < row_n; i++) {
+        beyond |= low_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 1, fed);
     }
     return beyond;
 }
@@ -161,18 +177,46 @@ TG_FACTOR_INLINE bool all_leaf_sums(float *sums, const tg_matrix *m, size_t firs
 TG_TARGET static bool multiply(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride,
                                uint32_t rank, uint32_t limit_key, size_t n)
 {
-    bool beyond = false;
     int32_t limit = (int32_t)limit_key;
-    size_t i = 0;
-    for (; row_n - i >= 2; i += 2) {
-        beyond |= m->residual != NULL ? all_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 2, true)
-                                      : all_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 2, false);
+    return m->residual != NULL ? multiply_as(sums, m, row_n, factor, stride, rank, limit, n, true)
+                               : multiply_as(sums, m, row_n, factor, stride, rank, limit, n, false);
+}
+
+/* ---- vectors times numbers ------------------------------------------------------------------------------------------- */
+
+/* Rows of vectors, which may have a residual, and for each sum a row of numbers; both have term_n terms. */
+typedef struct terms {
+    tg_matrix rows;
+    const float *numbers;
+    size_t number_stride, term_n;
+} terms;
+
+/* sums[a][v]: adds number a of every term times vector v of the term, from term `first` on. a_n is at most four and v_n STRIP; both
+ * are constants where this is inlined. If `kept` is not NULL, the vectors have a residual, and their sum is written there; and the
+ * next TG_LEAF_ROWS rows are prefetched, which may be past the end. */
+TG_FACTOR_INLINE void add_terms(vector sums[4][STRIP], float *kept, const terms *t, size_t first, size_t a_n,
+                                size_t v_n)
+{
+    for (size_t i = first; i < t->term_n; i++) {
+        vector values[STRIP];
+        for (size_t v = 0; v < v_n; v++) {
+            size_t at = i * t->rows.stride + v * TG_LANES;
+            values[v] = *(const vector *)(t->rows.values + at);
+            if (kept != NULL) {
+                uintptr_t later = (at + TG_LEAF_ROWS * t->rows.stride) * sizeof(float);
+                __builtin_prefetch((const void *)((uintptr_t)t->rows.values + later));
+                __builtin_prefetch((const void *)((uintptr_t)t->rows.residual + later));
+                values[v] += t->rows.decay * *(const vector *)(t->rows.residual + at);
+                *(vector *)(kept + i * STRIP * TG_LANES + v * TG_LANES) = values[v];
+            }
+        }
+        for (size_t a = 0; a < a_n; a++) {
+            float number = t->numbers[a * t->number_stride + i];
+            for (size_t v = 0; v < v_n; v++) {
+                sums[a][v] += values[v] * number;
+            }
+        }
     }
-    if (i < row_n) {
-        beyond |= m->residual != NULL ? all_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 1, true)
-                                      : all_leaf_sums(sums, m, i, factor, stride, rank, limit, n, 1, false);
-    }
-    return beyond;
 }
 
 /* ---- M' P ------------------------------------------------------------------------------------------------------------ */
@@ -231,10 +275,76 @@ TG_FACTOR_INLINE void add_all_rows(float *sums, size_t sum_stride, const tg_matr
     }
 }
 
+/* For a high rank: v_n vectors of k_n rows of sums stay in registers for all rows of M. */
+TG_FACTOR_INLINE void add_strip(float *sums, size_t sum_stride, float *kept, const terms *t, size_t k_n, size_t v_n)
+{
+    vector strip[4][STRIP];
+    for (size_t k = 0; k < k_n; k++) {
+        for (size_t v = 0; v < v_n; v++) {
+            strip[k][v] = *(const vector *)(sums + k * sum_stride + v * TG_LANES);
+        }
+    }
+    add_terms(strip, kept, t, 0, k_n, v_n);
+    for (size_t k = 0; k < k_n; k++) {
+        for (size_t v = 0; v < v_n; v++) {
+            *(vector *)(sums + k * sum_stride + v * TG_LANES) = strip[k][v];
+        }
+    }
+}
+
+/* All rows of the factor. M with its residual is kept for all but the first four. */
+TG_FACTOR_INLINE void add_strips(float *sums, size_t sum_stride, terms t, uint32_t rank, size_t v_n, bool fed)
+{
+    float kept[TG_LEAF_ROWS * STRIP * TG_LANES];
+    uint32_t k = 4;
+    add_strip(sums, sum_stride, fed ? kept : NULL, &t, 4, v_n);
+    if (fed) {
+        t.rows = (tg_matrix){.values = kept, .stride = STRIP * TG_LANES};
+    }
+    for (t.numbers += 4 * t.number_stride; rank - k >= 4; k += 4, t.numbers += 4 * t.number_stride) {
+        add_strip(sums + k * sum_stride, sum_stride, NULL, &t, 4, v_n);
+    }
+    for (; k < rank; k++, t.numbers += t.number_stride) {
+        add_strip(sums + k * sum_stride, sum_stride, NULL, &t, 1, v_n);
+    }
+}
+
+/* At most TG_LEAF_ROWS rows. */
+TG_FACTOR_INLINE void multiply_back_high(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n,
+                                         const float *factor, size_t stride, uint32_t rank, size_t n, bool fed)
+{
+    terms t = {*m, factor, stride, row_n};
+    size_t j = 0;
+    for (; n - j >= STRIP * TG_LANES; j += STRIP * TG_LANES) {
+        t.rows.values = m->values + j;
+        t.rows.residual = fed ? m->residual + j : NULL;
+        add_strips(sums + j, sum_stride, t, rank, STRIP, fed);
+    }
+    for (; n - j >= TG_LANES; j += TG_LANES) {
+        t.rows.values = m->values + j;
+        t.rows.residual = fed ? m->residual + j : NULL;
+        add_strips(sums + j, sum_stride, t, rank, 1, fed);
+    }
+    for (; j < n; j++) {
+        for (size_t i = 0; i < row_n; i++) {
+            float value = m->values[i * m->stride + j];
+            value += fed ? m->decay * m->residual[i * m->stride + j] : 0;
+            for (uint32_t k = 0; k < rank; k++) {
+                sums[k * sum_stride + j] += value * factor[k * stride + i];
+            }
+        }
+    }
+}
+
 TG_TARGET static void multiply_back(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n,
                                     const float *factor, size_t stride, uint32_t rank, size_t n)
 {
     tg_matrix rows = *m;
+    if (rank >= HIGH_RANK) {
+        m->residual != NULL ? multiply_back_high(sums, sum_stride, m, row_n, factor, stride, rank, n, true)
+                            : multiply_back_high(sums, sum_stride, m, row_n, factor, stride, rank, n, false);
+        return;
+    }
     for (size_t i = 0, step; i < row_n; i += step) {
         step = row_n - i >= 4 ? 4 : 1;
         rows.values = m->values + i * m->stride;
@@ -251,45 +361,70 @@ TG_TARGET static void multiply_back(float *sums, size_t sum_stride, const tg_mat
 
 /* ---- P Q' ------------------------------------------------------------------------------------------------------------ */
 
-/* row_n rows. `fed`: the residual is part of M; `kept`: there is a residual to write. */
-TG_FACTOR_INLINE void expand_rows(float *averages, float *residual, const tg_matrix *m, const float *weights,
-                                  const float *factor, size_t stride, uint32_t rank, size_t n, size_t row_n, bool fed,
-                                  bool kept)
+/* row_n rows, at most four. `fed`: the residual is part of M; `kept`: there is a residual to write. */
+typedef struct expand_shape {
+    size_t row_n;
+    bool fed, kept;
+} expand_shape;
+
+/* v_n vectors of these rows. */
+TG_FACTOR_INLINE void expand_strip(float *averages, float *residual, const tg_matrix m, const terms *t, size_t j,
+                                   const expand_shape s, size_t v_n)
 {
-    size_t j = 0;
-    for (; n - j >= TG_LANES; j += TG_LANES) {
-        vector sums[2], first = *(const vector *)(factor + j);
-        for (size_t i = 0; i < row_n; i++) {
-            sums[i] = weights[i * rank] * first;
-        }
-        for (uint32_t k = 1; k < rank; k++) {
-            vector next = *(const vector *)(factor + k * stride + j);
-            for (size_t i = 0; i < row_n; i++) {
-                sums[i] += weights[i * rank + k] * next;
+    vector sums[4][STRIP];
+    UNROLL for (size_t i = 0; i < s.row_n; i++)
+    {
+        UNROLL for (size_t v = 0; v < v_n; v++)
+        {
+            size_t at = i * m.stride + j + v * TG_LANES;
+            sums[i][v] = *(const vector *)(t->rows.values + v * TG_LANES) * t->numbers[i * t->number_stride];
+            if (s.kept) {
+                __builtin_prefetch(m.values + at);
             }
-        }
-        for (size_t i = 0; i < row_n; i++) {
-            size_t at = i * m->stride + j;
-            if (kept) {
-                vector value = *(const vector *)(m->values + at);
-                if (fed) {
-                    value += m->decay * *(const vector *)(m->residual + at);
-                }
-                *(vector *)(residual + at) = value - sums[i];
+            if (s.fed) {
+                __builtin_prefetch(m.residual + at);
             }
-            *(vector *)(averages + at) = sums[i];
         }
     }
+    add_terms(sums, NULL, t, 1, s.row_n, v_n);
+    UNROLL for (size_t i = 0; i < s.row_n; i++)
+    {
+        UNROLL for (size_t v = 0; v < v_n; v++)
+        {
+            size_t at = i * m.stride + j + v * TG_LANES;
+            if (s.kept) {
+                vector value = *(const vector *)(m.values + at);
+                if (s.fed) {
+                    value += m.decay * *(const vector *)(m.residual + at);
+                }
+                *(vector *)(residual + at) = value - sums[i][v];
+            }
+            *(vector *)(averages + at) = sums[i][v];
+        }
+    }
+}
+
+TG_FACTOR_INLINE void expand_rows(float *averages, float *residual, const tg_matrix *m, const float *weights,
+                                  const float *factor, size_t stride, uint32_t rank, size_t n, const expand_shape s)
+{
+    terms t = {{.values = factor, .stride = stride}, weights, rank, rank};
+    size_t j = 0;
+    for (; n - j >= STRIP * TG_LANES; j += STRIP * TG_LANES, t.rows.values += STRIP * TG_LANES) {
+        expand_strip(averages, residual, *m, &t, j, s, STRIP);
+    }
+    for (; n - j >= TG_LANES; j += TG_LANES, t.rows.values += TG_LANES) {
+        expand_strip(averages, residual, *m, &t, j, s, 1);
+    }
     for (; j < n; j++) {
-        for (size_t i = 0; i < row_n; i++) {
+        for (size_t i = 0; i < s.row_n; i++) {
             size_t at = i * m->stride + j;
             float sum = weights[i * rank] * factor[j];
             for (uint32_t k = 1; k < rank; k++) {
                 sum += weights[i * rank + k] * factor[k * stride + j];
             }
-            if (kept) {
+            if (s.kept) {
                 float value = m->values[at];
-                value = fed ? value + m->decay * m->residual[at] : value;
+                value = s.fed ? value + m->decay * m->residual[at] : value;
                 residual[at] = value - sum;
             }
             averages[at] = sum;
@@ -300,70 +435,24 @@ TG_FACTOR_INLINE void expand_rows(float *averages, float *residual, const tg_mat
 TG_FACTOR_INLINE void expand_as(float *averages, float *residual, const tg_matrix *m, const float *weights,
                                 const float *factor, size_t stride, uint32_t rank, size_t n, size_t row_n)
 {
+    const expand_shape none = {row_n, false, false}, kept = {row_n, false, true}, fed = {row_n, true, true};
     if (residual == NULL) {
-        expand_rows(averages, residual, m, weights, factor, stride, rank, n, row_n, false, false);
+        expand_rows(averages, residual, m, weights, factor, stride, rank, n, none);
     } else if (m->residual == NULL) {
-        expand_rows(averages, residual, m, weights, factor, stride, rank, n, row_n, false, true);
+        expand_rows(averages, residual, m, weights, factor, stride, rank, n, kept);
     } else {
-        expand_rows(averages, residual, m, weights, factor, stride, rank, n, row_n, true, true);
+        expand_rows(averages, residual, m, weights, factor, stride, rank, n, fed);
     }
 }
 
 TG_TARGET static void expand(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
                              const float *factor, size_t stride, uint32_t rank, size_t n)
 {
-    if (row_n == 2 && rank == 4) { /* the default: its weights stay in registers */
-        expand_as(averages, residual, m, weights, factor, stride, 4, n, 2);
-    } else if (row_n == 2) {
-        expand_as(averages, residual, m, weights, factor, stride, rank, n, 2);
-    } else {
-        expand_as(averages, residual, m, weights, factor, stride, rank, n, 1);
-    }
-}
-
-/* ---- columns of P ---------------------------------------------------------------------------------------------------- */
-
-TG_TARGET static double dot(const float *a, const float *b, size_t n)
-{
-    doubles parts[2 * VECTORS] = {{0}};
-    double sums[TG_SUMS];
-    size_t i = 0;
-    for (; n - i >= TG_SUMS; i += TG_SUMS) {
-        for (size_t v = 0; v < 2 * VECTORS; v++) {
-            size_t at = i + v * (TG_LANES / 2);
-            parts[v] += __builtin_convertvector(*(const half_vector *)(a + at), doubles) *
-                        __builtin_convertvector(*(const half_vector *)(b + at), doubles);
-        }
-    }
-    memcpy(sums, parts, sizeof sums);
-    for (size_t l = 0; i < n; i++, l++) {
-        sums[l] += (double)a[i] * (double)b[i];
-    }
-    for (size_t half = TG_SUMS / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            sums[l] += sums[l + half];
-        }
-    }
-    return sums[0];
-}
-
-TG_TARGET static void project(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
-                              size_t n)
-{
-    size_t i = 0;
-    for (; n - i >= TG_LANES / 2; i += TG_LANES / 2) {
-        doubles value = __builtin_convertvector(*(const half_vector *)(column + i), doubles);
-        for (uint32_t b = 0; b < other_n; b++) {
-            value -= shares[b] * __builtin_convertvector(*(const half_vector *)(others + b * stride + i), doubles);
-        }
-        *(half_vector *)(column + i) = __builtin_convertvector(value, half_vector);
-    }
-    for (; i < n; i++) {
-        double value = (double)column[i];
-        for (uint32_t b = 0; b < other_n; b++) {
-            value -= shares[b] * (double)others[b * stride + i];
-        }
-        column[i] = (float)value;
+    switch (row_n) {
+    case 1: expand_as(averages, residual, m, weights, factor, stride, rank, n, 1); break;
+    case 2: expand_as(averages, residual, m, weights, factor, stride, rank, n, 2); break;
+    case 3: expand_as(averages, residual, m, weights, factor, stride, rank, n, 3); break;
+    default: expand_as(averages, residual, m, weights, factor, stride, rank, n, 4); break;
     }
 }
 

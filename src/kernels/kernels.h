@@ -209,14 +209,15 @@ typedef struct tg_factor_kernels {
      * a key above `limit`. */
     bool (*multiply)(float *sums, const tg_matrix *m, size_t row_n, const float *factor, size_t stride, uint32_t rank,
                      uint32_t limit, size_t n);
-    /* Adds n columns of row_n rows of M, times elements 0 ... row_n - 1 of row k of the factor, to row k of the sums. */
+    /* Adds n columns of row_n rows of M, at most TG_LEAF_ROWS, times elements 0 ... row_n - 1 of row k of the factor, to row k of the sums. */
     void (*multiply_back)(float *sums, size_t sum_stride, const tg_matrix *m, size_t row_n, const float *factor,
                           size_t stride, uint32_t rank, size_t n);
-    /* One or two rows of P Q': the sum of weights[i * rank + k] times row k of the factor. If `residual` is not NULL it gets M less
+    /* One to four rows of P Q': the sum of weights[i * rank + k] times row k of the factor. If `residual` is not NULL it gets M less
      * that. `averages` and `residual` have the stride of M, and may be m->values and m->residual. */
     void (*expand)(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
                    const float *factor, size_t stride, uint32_t rank, size_t n);
-    double (*dot)(const float *a, const float *b, size_t n); /* the sum of a leaf, n at most TG_LEAF */
+    /* The dot products of a column with the first n, at most TG_LEAF, of each of one to four rows of `others`. */
+    void (*dots)(double *sums, const float *column, const float *others, size_t stride, uint32_t other_n, size_t n);
     /* Subtracts shares[b] times row b of `others`, in ascending order in binary64, and rounds once. */
     void (*project)(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
                     size_t n);

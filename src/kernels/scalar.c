@@ -214,6 +214,6 @@ const tg_kernels tg_kernels_scalar = {
     .factors = {.multiply = tg_scalar_multiply,
                 .multiply_back = tg_scalar_multiply_back,
                 .expand = tg_scalar_expand,
-                .dot = tg_scalar_dot,
+                .dots = tg_scalar_dots,
                 .project = tg_scalar_project},
 };

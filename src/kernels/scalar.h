@@ -58,7 +58,7 @@ void tg_scalar_multiply_back(float *sums, size_t sum_stride, const tg_matrix *m,
                              size_t stride, uint32_t rank, size_t n);
 void tg_scalar_expand(float *averages, float *residual, const tg_matrix *m, size_t row_n, const float *weights,
                       const float *factor, size_t stride, uint32_t rank, size_t n);
-double tg_scalar_dot(const float *a, const float *b, size_t n);
+void tg_scalar_dots(double *sums, const float *column, const float *others, size_t stride, uint32_t other_n, size_t n);
 void tg_scalar_project(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,
                        size_t n);
 

@@ -62,18 +62,20 @@ void tg_scalar_expand(float *averages, float *residual, const tg_matrix *m, size
     }
 }
 
-double tg_scalar_dot(const float *a, const float *b, size_t n)
+void tg_scalar_dots(double *sums, const float *column, const float *others, size_t stride, uint32_t other_n, size_t n)
 {
-    double parts[TG_SUMS] = {0};
-    for (size_t i = 0; i < n; i++) {
-        parts[i % TG_SUMS] += (double)a[i] * (double)b[i];
-    }
-    for (size_t half = TG_SUMS / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            parts[l] += parts[l + half];
+    for (uint32_t b = 0; b < other_n; b++) {
+        double parts[TG_SUMS] = {0};
+        for (size_t i = 0; i < n; i++) {
+            parts[i % TG_SUMS] += (double)column[i] * (double)others[b * stride + i];
         }
+        for (size_t half = TG_SUMS / 2; half > 0; half /= 2) {
+            for (size_t l = 0; l < half; l++) {
+                parts[l] += parts[l + half];
+            }
+        }
+        sums[b] = parts[0];
     }
-    return parts[0];
 }
 
 void tg_scalar_project(float *column, const float *others, size_t stride, const double *shares, uint32_t other_n,

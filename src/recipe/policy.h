@@ -8,11 +8,11 @@
 tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                           const tg_options *opt, tg_detail *why) TG_CHECKED;
 
-/* Whether a recipe forbids that owners encode averages again (again=no of `ef`), so that frames are gathered. */
+/* Whether owners may encode averages again: TG_AGAIN_YES, or what a recipe says (again= of `ef`). */
+int tg_policy_again(const char *recipe);
+
 /* The recipe inside hosts. */
 void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe);
-
-bool tg_policy_encodes_once(const char *recipe);
 
 /* options.c: copies a caller's options, of this or of another version of the struct. NULL gives the defaults. The size is
  * checked before anything else is read. Members that the caller's version does not have become zero. */

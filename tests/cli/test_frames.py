@@ -69,17 +69,17 @@ class Damage(Case):
         self.refused(np.random.default_rng(1).bytes(1000), True)
 
 
-def crafted(recipe, ids, tensors, chunks):
-    """A frame made by hand, correct in every checksum. tensors: (name, dtype, dims); chunks: bytes of each."""
+def crafted(recipe, ids, tensors, chunks, headers=b""):
+    """A frame made by hand, correct in every checksum. tensors: (name, dtype, dims); chunks: bytes of each; headers: of all chunks."""
     text = recipe.encode()
     description = struct.pack("<BQHH", 0, 0, 1, len(text)) + text + bytes(ids) + struct.pack("<I", len(tensors))
     for name, dtype, dims in tensors:
         description += struct.pack("<H", len(name)) + name + struct.pack("<BBHB", 0, dtype, 0, len(dims))
         description += struct.pack(f"<{len(dims)}Q", *dims)
-    body = b"".join(chunks)
+    body = headers + b"".join(chunks)
     size = 48 + len(description) + len(body) + 8
     head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 3, 7, 0, 0, 0, 1, len(description), size, 0, hash_of(description))
-    hashes = struct.pack(f"<{1 + len(chunks)}Q", hash_of(head + description), *map(hash_of, chunks))
+    hashes = struct.pack(f"<{2 + len(chunks)}Q", hash_of(head + description), hash_of(headers), *map(hash_of, chunks))
     return head + description + body + struct.pack("<Q", hash_of(hashes))
 
 
@@ -110,7 +110,7 @@ class Crafted(Case):
         description = struct.pack("<BQHI", 0, 0, 0, 0)
         head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 3, 7, 0, 0, 0, 1, len(description), 56 + len(description), 0,
                            hash_of(description)) + description
-        frame.write_bytes(head + struct.pack("<Q", hash_of(struct.pack("<Q", hash_of(head)))))
+        frame.write_bytes(head + struct.pack("<Q", hash_of(struct.pack("<2Q", hash_of(head), hash_of(b"")))))
         found = self.json("inspect", frame)
         self.assertEqual((found["tensors"], found["recipe"]), (0, None))
         self.works("decode", frame, self.dir / "out")

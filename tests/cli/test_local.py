@@ -157,6 +157,10 @@ class Local(unittest.TestCase):
         self.assertEqual([row["recipe"] for row in rows], ["dense", "dense, 4 local steps", "adacomp, 1,4:2 local steps"])
         self.assertEqual([row["local_steps"] for row in rows], ["1", "4", "1,4:2"])
         self.assertAlmostEqual(rows[1]["ratio"] / rows[0]["ratio"], 4, delta=0.05)
+        self.assertEqual([row["bare_recipe"] for row in rows], ["dense", "dense", "adacomp"])
+        for row in rows:
+            beaten = any(other["test_accuracy"] >= row["test_accuracy"] and other["wire_bytes_per_step"] < row["wire_bytes_per_step"] for other in rows)
+            self.assertEqual(row["on_frontier"], not beaten)
         done = run("compare", *QUICK, "--recipes", "dense:0", "--steps", 4)
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1))
 

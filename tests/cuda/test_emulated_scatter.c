@@ -121,7 +121,8 @@ static void check_same(both *b, const char *recipe)
 
 static void steps_without_a_wait(void **state)
 {
-    static const char *const recipes[] = {"bf16", "fp16", "dense", "ef+bf16", "terngrad", "qsgd@16", "ef+sign", "bf16"};
+    static const char *const recipes[] = {"bf16",    "fp16",  "dense",    "ef+bf16", "terngrad", "qsgd@16",
+                                          "ef+sign", "mxfp8", "ef+mxfp4", "nvfp4",   "bf16"};
     enum { N = sizeof recipes / sizeof *recipes };
     (void)state;
     for (size_t i = 0; i < N; i++) {

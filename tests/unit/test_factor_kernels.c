@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 9, RANK = 64, STRIDE = TG_LEAF + 5, SIZE = RANK * STRIDE };
+enum { ROWS = TG_LEAF_ROWS, RANK = 64, STRIDE = TG_LEAF + 5, SIZE = RANK * STRIDE };
 static const size_t lens[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 1000, 1023, TG_LEAF};
-static const uint32_t ranks[] = {1, 2, 3, 4, 5, 8, 13, 64};
+static const uint32_t ranks[] = {1, 2, 3, 4, 5, 8, 9, 13, 64};
 enum { LEN_N = sizeof lens / sizeof *lens, RANK_N = sizeof ranks / sizeof *ranks };
 
 typedef struct operands {
@@ -49,7 +49,7 @@ static void refill(operands *o, test_random *random, bool any)
 static void compare(const tg_kernels *fast, operands *o, test_random *random, uint32_t rank, size_t n, bool any)
 {
     const tg_factor_kernels *of[2] = {&tg_kernels_scalar.factors, &fast->factors};
-    size_t row_n = test_bits(random) % (ROWS + 1), pair = 1 + test_bits(random) % 2;
+    size_t row_n = test_bits(random) % (ROWS + 1), abreast = 1 + test_bits(random) % 4;
     bool fed = test_bits(random) % 2 == 0, kept = test_bits(random) % 4 != 0;
     uint32_t limit = tg_float_bits(any ? 1e30f : 4.0f);
     const tg_matrix m = {o->values + 1, fed ? o->residual + 2 : NULL, 0.75f, STRIDE};
@@ -67,19 +67,22 @@ static void compare(const tg_kernels *fast, operands *o, test_random *random, ui
     }
     same(o->sums[0], o->sums[1], SIZE);
     for (int i = 0; i < 2; i++) {
-        of[i]->expand(o->sums[i], kept ? o->also[i] : NULL, &m, pair, o->values, o->factor, STRIDE, rank, n);
+        of[i]->expand(o->sums[i], kept ? o->also[i] : NULL, &m, abreast, o->values, o->factor, STRIDE, rank, n);
     }
     same(o->sums[0], o->sums[1], SIZE);
     same(o->also[0], o->also[1], SIZE);
-    double dots[2], shares[RANK];
+    double dots[2][4] = {{0}}, shares[RANK];
     for (uint32_t k = 0; k < rank; k++) {
         shares[k] = (double)test_gaussian(random);
     }
     for (int i = 0; i < 2; i++) {
-        dots[i] = of[i]->dot(o->factor, o->factor + STRIDE, n);
+        of[i]->dots(dots[i], o->factor, o->factor + STRIDE, STRIDE, (uint32_t)abreast, n);
         of[i]->project(o->sums[i], o->factor, STRIDE, shares, rank - 1, n);
     }
-    assert_true(memcmp(&dots[0], &dots[1], sizeof dots[0]) == 0 || (isnan(dots[0]) && isnan(dots[1])));
+    for (size_t b = 0; b < 4; b++) {
+        assert_true(memcmp(&dots[0][b], &dots[1][b], sizeof dots[0][b]) == 0 ||
+                    (isnan(dots[0][b]) && isnan(dots[1][b])));
+    }
     same(o->sums[0], o->sums[1], SIZE);
 }
 

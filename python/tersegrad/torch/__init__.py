@@ -32,6 +32,7 @@ import torch.distributed
 
 from .._exchange import close_flights, numbers
 from .._library import Error, pointers
+from .._torch_advice import shapes, write_shapes
 from .._torch_link import TorchLink, waiters
 from .._torch_local import LocalSteps
 from .._torch_passes import Passes
@@ -44,13 +45,17 @@ if TYPE_CHECKING:
 else:  # not in a PyTorch that was built without torch.distributed, of which State tells
     GradBucket = getattr(torch.distributed, "GradBucket", object)
 
-__all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook"]
+__all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
 _states: "weakref.WeakSet[State]" = weakref.WeakSet()  # all there are
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
+
+
+def _new_future(of: torch.device) -> "_Future[Any]":
+    return torch.futures.Future(devices=[of]) if of.type == "cuda" else torch.futures.Future()
 
 
 def _run(jobs: _Jobs) -> None:
@@ -115,12 +120,12 @@ class _Layout:
     def __init__(self, parameters: List[Any], tensors: List[int], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> None:
         self.parameters, self.tensors, self.numbers = parameters, tensors, numbers(tensors)
         self.offsets = [gradient.storage_offset() - buffer.storage_offset() for gradient in gradients]
-        self.element_n, self.dtype = buffer.numel(), buffer.dtype
+        self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.address = 0  # that was written for the elements
 
     def is_of(self, parameters: List[Any], buffer: torch.Tensor) -> bool:
         return (buffer.numel() == self.element_n and buffer.dtype is self.dtype and buffer.layout is torch.strided and
-                buffer.device.type == "cpu" and len(parameters) == len(self.parameters) and
+                buffer.device == self.device and len(parameters) == len(self.parameters) and
                 all(map(operator.is_, parameters, self.parameters)))
 
     def write_addresses(self, addresses: Any, buffer: torch.Tensor) -> None:
@@ -136,11 +141,11 @@ class State(Steps):
 
     recipe         what is sent, such as "adacomp" (tersegrad.recipes()); the same on all ranks, as all options are
     model          the module, for the names of its parameters; found at the first step if it is not given
-    process_group  one over gloo; the default process group if it is not given
+    process_group  one over gloo, or NCCL for gradients on a GPU; the default process group if it is not given
     seed           of everything random
     rules          {pattern of names: recipe}, for tensors with a recipe of their own
     dense_below    tensors of fewer elements are sent uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"; the default is "pass" with a scaler, else "error"
+    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"; with a scaler, "error" has it skip the step
     exchange       the algorithm of the exchange; chosen by the recipe if it is not given
     threads        that one rank encodes and decodes with
     scaler         the GradScaler, if there is one: residuals then stay in true units when the scale changes
@@ -151,8 +156,10 @@ class State(Steps):
                    is 16 MiB, and 0 for models of up to 4 MiB
     hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
                    ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
+    advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
 
-    Gradients are dense CPU tensors of any shape, float32, float16 or bfloat16.
+    Gradients are dense tensors of any shape, float32, float16 or bfloat16, on the CPU or a GPU of NVIDIA. A State may be made before the process
+    group is.
     """
 
     def _begin(self) -> None:
@@ -167,8 +174,8 @@ class State(Steps):
         _states.add(self)
 
     def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
-        done: "_Future[Any]" = torch.futures.Future()
         parameters, buffer = bucket.parameters(), bucket.buffer()
+        done: "_Future[Any]" = _new_future(buffer.device)
         layout = self._layouts.get(bucket.index())
         if layout is None or not layout.is_of(parameters, buffer):
             layout = None
@@ -232,6 +239,7 @@ class State(Steps):
             if bucket.is_last() and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
             if now.trouble is None:
+                self._meet()
                 self._flying_now().ready(layout.numbers)
         except Exception as error:
             now.trouble = now.trouble or error
@@ -268,8 +276,8 @@ class State(Steps):
 
     def _do(self, job: Callable[[], None]) -> None:
         """Ends a pass: here, which takes no hand-over between threads; or by the thread, if ranks may end passes of several States in
-        different orders, and would wait for each other."""
-        if len(_states) == 1:
+        different orders, and would wait for each other. Not over NCCL: DistributedDataParallel goes on to use the process group."""
+        if len(_states) == 1 or self._device is not None:
             job()
             return
         if self._thread is None:

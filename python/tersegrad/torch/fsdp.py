@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from .._exchange import Exchange
 from .._library import Error, Rules, canonical, lib
-from .._torch_device import Device
+from .._torch_device import Device, is_on_gpu
 from .._torch_fsdp_groups import Group, Seat, agree, check_free, find_groups, layout_of, weights_of
 from .._torch_fsdp_replicas import Between, ReplicaLink, replica_group, residuals_of
 from .._torch_fsdp_scatter import ScatterComm
@@ -193,7 +193,7 @@ class Compressor:
 
 def _device_of(of: torch.device) -> Optional[Device]:
     """Where gradients are encoded; None: on the CPU."""
-    return Device(of) if of.type == "cuda" else None
+    return Device(of) if is_on_gpu(of) else None
 
 
 def _unpack(blob: bytes) -> List[bytes]:

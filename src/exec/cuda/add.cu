@@ -1,5 +1,6 @@
 /* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
  * sparse ones at their coordinates. */
+#include "exec/cuda/bits.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
@@ -38,23 +39,11 @@ TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u,
 
 /* ---- packed symbols -------------------------------------------------------------------------------------------------------- */
 
-/* `n` bits, at most 48, from bit `from` of a byte on. Reads no words but those that have them. */
-TG_DEVICE uint64_t load_bits(const uint8_t *at, unsigned from, unsigned n)
-{
-    unsigned skip = (unsigned)((uintptr_t)at % 8), shift = skip * 8 + from;
-    const uint64_t *words = (const uint64_t *)(const void *)(at - skip);
-    uint64_t bits = words[0] >> shift;
-    if (shift + n > 64) {
-        bits |= words[1] << (64 - shift);
-    }
-    return bits & ((1ull << n) - 1);
-}
-
 /* The digits of group `g` to `out`, which has those of groups from `first` on. */
 TG_DEVICE void unpack_group(uint16_t *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t g, uint32_t first)
 {
     uint64_t bit = (uint64_t)g * u.group_bits;
-    uint64_t word = load_bits(bytes + bit / 8, (unsigned)(bit % 8), u.group_bits);
+    uint64_t word = tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), u.group_bits);
     uint64_t inverse = ~0ull / u.base + 1; /* exact for words of up to 48 bits */
     for (uint32_t k = 0; k < u.group_n; k++) {
         uint64_t rest = __umul64hi(word, inverse);

@@ -91,25 +91,62 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
         tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
         tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
         w->has_known_views = false;
-    } else if (!w->has_known_views || w->known_cell != cell || plan->has_draws || run->leader != NULL ||
-               run->is_leader) {
+    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
+               run->leader != NULL || run->is_leader) {
         find_known(views, run, plan, cell);
         tg_gpu_upload_views(run, first, end, views);
         w->has_known_views = true;
+        w->known_run = run;
         w->known_cell = cell;
     }
 }
 
-static void launch_check(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body, size_t len)
+void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body)
+{
+    if (run->uses.fixed) {
+        launch_find(p, run, run->plan, cell, body->bytes, 0, run->work->host_views);
+    } else {
+        tg_gpu_upload_views(run, p->first, (size_t)p->first + p->chunk_n, body->chunks);
+        run->work->has_known_views = false;
+    }
+}
+
+/* Checks a body of fixed length, with `front_len` bytes before it: hashes, verdict and, if there are some, these bytes and the
+ * checksum go to the host. */
+static void launch_fixed(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const uint8_t *body, size_t len,
+                         size_t front_len)
+{
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_check_leaves(p, body, w->leaves, run->leaf_cap);
+    tg_gpu_ending e = tg_gpu_ending_of(run, cell, body - front_len, len, p->first);
+    e.sides = NULL;
+    e.verdict_to = w->verdict.host;
+    w->is_verdict_clear = true;
+    tg_gpu_end_check(p, &e, (uint32_t)front_len, front_len > 0 ? w->ends.host : NULL, tg_gpu_hashes_of(run, cell));
+}
+
+/* Waits for the verdict of a check. With `frame`, what stands around the body of `len` bytes goes to the host, too. */
+static tg_status check_all(tg_gpu_verdict *verdict, tg_run *run, const tg_plan *plan, uint32_t cell,
+                           const uint8_t *body, size_t len, size_t front_len, tg_detail *why)
 {
     const tg_grid *grid = plan->grid;
+    tg_gpu_workspace *w = run->work;
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_clear_verdict(run);
-    launch_find(&p, run, plan, cell, body, len, run->work->host_views);
+    launch_find(&p, run, plan, cell, body, len, w->host_views);
+    if (run->uses.fixed) {
+        launch_fixed(&p, run, cell, body, len, front_len);
+        return tg_gpu_await_verdict(verdict, run, why);
+    }
     tg_gpu_spans_of(&p, tg_gpu_spans_at(run->work->spans, run, cell), body, plan->headers_len[cell]);
     tg_gpu_hash_chunks(run, cell, run->work->spans);
     tg_gpu_read_body(&p, run, body);
     tg_gpu_download_hashes(run, cell);
+    if (front_len > 0) {
+        tg_gpu_copy(run->gpu, w->ends.host, body - front_len, front_len);
+        tg_gpu_copy(run->gpu, (uint8_t *)w->ends.host + front_len, body + len, TG_GPU_CHECKSUM);
+    }
+    return tg_gpu_read_verdict(verdict, run, why);
 }
 
 /* Whether a body can be read at all: one of known length has that length, any other has its headers. */
@@ -131,13 +168,12 @@ void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_
         !has_its_length(run, plan, cell, len - front_len - TG_GPU_CHECKSUM) || !tg_gpu_can_use(run->gpu, frame)) {
         return; /* coordinates depend on the step, which is in the frame; anything else is found out step by step */
     }
-    launch_check(run, plan, cell, frame + front_len, len - front_len - TG_GPU_CHECKSUM);
-    tg_gpu_copy(run->gpu, w->ends.host, frame, TG_GPU_FRONT);
-    tg_gpu_copy(run->gpu, (uint8_t *)w->ends.host + TG_GPU_FRONT, frame + len - TG_GPU_CHECKSUM, TG_GPU_CHECKSUM);
     tg_gpu_verdict verdict;
     tg_detail why;
-    if (tg_gpu_read_verdict(&verdict, run, &why) == TG_OK) {
+    if (check_all(&verdict, run, plan, cell, frame + front_len, len - front_len - TG_GPU_CHECKSUM, front_len, &why) ==
+        TG_OK) {
         w->expected = frame;
+        w->ends_len = front_len;
         w->expected_len = len;
         w->expected_body = frame + front_len;
         w->expected_cell = cell;
@@ -202,8 +238,7 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
     }
     tg_gpu_verdict verdict = w->expected_verdict;
     if (w->expected == NULL || w->expected_body != view->bytes || w->expected_cell != cell) {
-        launch_check(run, plan, cell, view->bytes, len);
-        TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+        TG_TRY(check_all(&verdict, run, plan, cell, view->bytes, len, 0, why));
     }
     return conclude(view, hashes, run, plan, cell, &verdict, why);
 }

@@ -211,25 +211,57 @@ static uint64_t hash(tg_run *run, const void *data, size_t len)
 
 /* ---- statistics -------------------------------------------------------------------------------------------------------- */
 
-void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t side)
+void tg_gpu_note_chunk(const tg_run *run, size_t chunk, const tg_view *view)
 {
-    const tg_quantize_part *quantize = run->plan->units[unit].stages.quantize;
+    uint32_t unit = run->plan->grid->chunks[chunk].unit;
     tg_unit_stats *stats = &run->stats[unit];
     stats->len += run->plan->units[unit].header_len + view->len;
     stats->entries += view->count;
-    if (quantize->fit != NULL && view->indices > view->symbols) {
-        double shape = 0, scale = 0;
-        uint8_t bytes[sizeof side];
-        memcpy(bytes, &side, sizeof side);
-        quantize->fit(&shape, &scale, bytes);
-        stats->shape += shape;
-        stats->scale += scale;
-        stats->fit_n++;
+    bool is_fitted = run->plan->units[unit].stages.quantize->fit != NULL && view->indices > view->symbols;
+    stats->fit_n += is_fitted ? 1 : 0;
+    run->work->is_fitted[chunk] = is_fitted;
+}
+
+/* Adds what the quantizers of chunks have fitted, from the first bytes beside their values. */
+static void close_stats(tg_gpu_workspace *w)
+{
+    const tg_run *run = w->open_stats;
+    if (run == NULL) {
+        return;
     }
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[w->stats_from], end = grid->first[w->stats_to];
+    w->open_stats = NULL;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_download(run, &w->sides, first, end - first, sizeof(uint64_t));
+    tg_gpu_settle(run);
+    for (size_t i = first; i < end; i++) {
+        uint32_t unit = grid->chunks[i].unit;
+        double shape = 0, scale = 0;
+        if (w->is_fitted[i]) {
+            uint8_t bytes[sizeof(uint64_t)];
+            memcpy(bytes, (const uint64_t *)w->sides.host + i, sizeof bytes);
+            run->plan->units[unit].stages.quantize->fit(&shape, &scale, bytes);
+            run->stats[unit].shape += shape;
+            run->stats[unit].scale += scale;
+        }
+    }
+}
+
+void tg_gpu_open_stats(tg_run *run, uint32_t from, uint32_t to)
+{
+    tg_gpu_workspace *w = run->work;
+    if (w->open_stats != run) {
+        close_stats(w); /* of another run, which shares the memory */
+    }
+    w->open_stats = run->uses.fits ? run : NULL;
+    w->stats_from = from;
+    w->stats_to = to;
 }
 
 static tg_unit_stats stats(const tg_run *run, size_t unit)
 {
+    close_stats(run->work);
     return run->stats[unit];
 }
 
@@ -237,19 +269,17 @@ static tg_unit_stats stats(const tg_run *run, size_t unit)
 static void note(tg_run *run, uint32_t cell, const tg_body_view *body)
 {
     const tg_grid *grid = run->plan->grid;
-    const tg_gpu_mirror *sides = &run->work->sides;
     size_t first = grid->first[cell], end = grid->first[cell + 1];
     for (size_t i = 0; i < run->plan->layout->unit_n; i++) {
         run->stats[i] = (tg_unit_stats){0};
     }
+    tg_gpu_open_stats(run, cell, cell + 1);
     if (run->uses.fits) {
         tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
-        tg_gpu_read_sides(&p, sides->device, body->bytes);
-        tg_gpu_download(run, sides, first, end - first, sizeof(uint64_t));
-        tg_gpu_settle(run);
+        tg_gpu_read_sides(&p, run->work->sides.device, body->bytes);
     }
     for (size_t i = first; i < end; i++) {
-        tg_gpu_note_chunk(run, grid->chunks[i].unit, &body->chunks[i - first], ((const uint64_t *)sides->host)[i]);
+        tg_gpu_note_chunk(run, i, &body->chunks[i - first]);
     }
 }
 
@@ -278,8 +308,8 @@ static const uint8_t *fetched(const tg_run *run, const uint8_t *from, size_t len
     }
     const uint8_t *ends = w->ends.host;
     size_t at = (size_t)(from - w->expected), checksum_at = w->expected_len - TG_GPU_CHECKSUM;
-    return at + len <= TG_GPU_FRONT                      ? ends + at
-           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + TG_GPU_FRONT
+    return at + len <= w->ends_len                       ? ends + at
+           : at == checksum_at && len <= TG_GPU_CHECKSUM ? ends + w->ends_len
                                                          : NULL;
 }
 

@@ -85,3 +85,56 @@ bool tg_gpu_can_use(const tg_gpu *gpu, const void *memory)
 {
     return tg_gpu_call_can_use(memory, gpu->ordinal) != 0;
 }
+
+/* ---- streams and marks ------------------------------------------------------------------------------------------------- */
+
+/* `reason` is a pointer because the call that sets it is an argument, too. */
+static tg_status told(int failed, const char *const *reason, const tg_gpu *gpu, tg_detail *why)
+{
+    return failed ? tg_fail(TG_E_LINK, why, "GPU %d has failed: %s", gpu->ordinal, *reason) : TG_OK;
+}
+
+tg_status tg_gpu_new_stream(void **out, const tg_gpu *gpu, tg_detail *why)
+{
+    const char *reason = NULL;
+    return told(tg_gpu_call_new_stream(out, &reason), &reason, gpu, why);
+}
+
+void tg_gpu_free_stream(void *stream)
+{
+    if (stream != NULL) {
+        tg_gpu_call_free_stream(stream);
+    }
+}
+
+tg_status tg_gpu_new_mark(void **out, const tg_gpu *gpu, tg_detail *why)
+{
+    const char *reason = NULL;
+    return told(tg_gpu_call_new_mark(out, &reason), &reason, gpu, why);
+}
+
+void tg_gpu_free_mark(void *mark)
+{
+    if (mark != NULL) {
+        tg_gpu_call_free_mark(mark);
+    }
+}
+
+tg_status tg_gpu_mark(const tg_gpu *gpu, void *mark, void *stream, tg_detail *why)
+{
+    const char *reason = NULL;
+    return told(tg_gpu_call_mark(mark, stream, &reason), &reason, gpu, why);
+}
+
+tg_status tg_gpu_wait_for(const tg_gpu *gpu, void *stream, void *mark, tg_detail *why)
+{
+    const char *reason = NULL;
+    return told(tg_gpu_call_follow(stream, mark, &reason), &reason, gpu, why);
+}
+
+tg_status tg_gpu_passed(const tg_gpu *gpu, void *mark, tg_detail *why)
+{
+    const char *reason = NULL;
+    int passed = tg_gpu_call_passed(mark, &reason);
+    return passed == 1 ? TG_MORE : told(passed, &reason, gpu, why);
+}

@@ -77,6 +77,53 @@ int tg_gpu_call_wait(void *stream, const char **why)
     return error != cudaSuccess;
 }
 
+/* 0: success; else *why is set. */
+static int told(cudaError_t error, const char **why)
+{
+    *why = error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+    return error != cudaSuccess;
+}
+
+int tg_gpu_call_new_stream(void **out, const char **why)
+{
+    return told(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking), why);
+}
+
+void tg_gpu_call_free_stream(void *stream)
+{
+    (void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+int tg_gpu_call_new_mark(void **out, const char **why)
+{
+    return told(cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming), why);
+}
+
+void tg_gpu_call_free_mark(void *mark)
+{
+    (void)cudaEventDestroy((cudaEvent_t)mark);
+}
+
+int tg_gpu_call_mark(void *mark, void *stream, const char **why)
+{
+    return told(cudaEventRecord((cudaEvent_t)mark, (cudaStream_t)stream), why);
+}
+
+int tg_gpu_call_follow(void *stream, void *mark, const char **why)
+{
+    return told(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)mark, 0), why);
+}
+
+int tg_gpu_call_passed(void *mark, const char **why)
+{
+    cudaError_t error = cudaEventQuery((cudaEvent_t)mark);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return 1;
+    }
+    return told(error, why) ? 2 : 0;
+}
+
 int tg_gpu_call_can_use(const void *memory, int ordinal)
 {
     cudaPointerAttributes attributes;

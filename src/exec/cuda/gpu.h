@@ -29,6 +29,17 @@ void tg_gpu_fill(const tg_gpu *gpu, void *to, int byte, uint64_t len);
 /* Waits for the stream. Reports what has failed since the last wait, in kernels of the caller's own, too. */
 tg_status tg_gpu_wait(const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
 
+/* A stream beside that of the GPU, and marks on streams. A mark is passed when all that was on the stream before it is done. */
+tg_status tg_gpu_new_stream(void **out, const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
+void tg_gpu_free_stream(void *stream);
+tg_status tg_gpu_new_mark(void **out, const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
+void tg_gpu_free_mark(void *mark);
+tg_status tg_gpu_mark(const tg_gpu *gpu, void *mark, void *stream, tg_detail *why) TG_CHECKED;
+/* Has what comes next on a stream wait for a mark. */
+tg_status tg_gpu_wait_for(const tg_gpu *gpu, void *stream, void *mark, tg_detail *why) TG_CHECKED;
+/* TG_OK: passed; TG_MORE: not yet. */
+tg_status tg_gpu_passed(const tg_gpu *gpu, void *mark, tg_detail *why) TG_CHECKED;
+
 /* Whether memory can be used by kernels of this GPU. */
 bool tg_gpu_can_use(const tg_gpu *gpu, const void *memory);
 

@@ -15,4 +15,14 @@ void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream);
 void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream);
 int tg_gpu_call_can_use(const void *memory, int ordinal);
 
+/* Streams, and marks on them: a mark is passed when all that was on the stream before it is done. */
+int tg_gpu_call_new_stream(void **out, const char **why);
+void tg_gpu_call_free_stream(void *stream);
+int tg_gpu_call_new_mark(void **out, const char **why);
+void tg_gpu_call_free_mark(void *mark);
+int tg_gpu_call_mark(void *mark, void *stream, const char **why);
+int tg_gpu_call_follow(void *stream, void *mark,
+                       const char **why);             /* has what comes next on the stream wait for the mark */
+int tg_gpu_call_passed(void *mark, const char **why); /* 0: passed; 1: not yet; 2: failed */
+
 #endif

@@ -50,4 +50,46 @@ TG_DEVICE uint16_t tg_float_to_fp16(float value)
     return (uint16_t)(sign | (__float_as_uint(shifted) - 0x3f000000u));
 }
 
+/* ---- two at a time, by the GPU's own instructions: for finite values that are finite in half precision ----------------------- */
+
+#define TG_FP16_FROM 0x477fe000u /* bits of the least magnitude that tg_fp16_pair is not for: 65504 */
+#define TG_BF16_FROM 0x7f7f0001u /* likewise of tg_bf16_pair */
+
+TG_DEVICE uint32_t tg_fp16_pair(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return tg_float_to_fp16(low) | (uint32_t)tg_float_to_fp16(high) << 16;
+#endif
+}
+
+TG_DEVICE uint32_t tg_bf16_pair(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return tg_float_to_bf16(low) | (uint32_t)tg_float_to_bf16(high) << 16;
+#endif
+}
+
+/* A half of either format that is finite. */
+TG_DEVICE float tg_finite_half(uint32_t half, bool is_bf16)
+{
+    if (is_bf16) {
+        return __uint_as_float(half << 16);
+    }
+#if defined(__CUDA_ARCH__)
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));
+    return value;
+#else
+    return tg_fp16_to_float((uint16_t)half);
+#endif
+}
+
 #endif

@@ -11,9 +11,11 @@
  *     tg_gpu_apply_scales                                         scales of units, and their residuals
  *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; lengths
  *
- * and when a body is read:
+ * Where all chunks are dense and of fixed length, tg_gpu_pack_leaves packs symbols last, and tg_gpu_end_frame ends the frame. When a
+ * body is read:
  *
  *     tg_gpu_find                                                 chunks of a body
+ *     tg_gpu_check_leaves      tg_gpu_end_check                   in place of the next two, of fixed length
  *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
@@ -39,6 +41,42 @@ typedef struct tg_gpu_span {
  * most 512. Up to 7 bytes before and after a span must be readable. */
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
+
+/* ---- finish.cu: frames and checks of bodies of fixed length, whose leaves are hashed ------------------------------------------- */
+
+enum {
+    TG_GPU_FRONT = 48,
+    TG_GPU_STEP_AT = 32,
+    TG_GPU_CHECKSUM = 8
+}; /* bytes of a header, and where the step is in it; of a checksum */
+
+/* What stands before a body. */
+typedef struct tg_gpu_front {
+    uint8_t header[TG_GPU_FRONT];
+    const uint8_t *description;
+    uint32_t len; /* of both */
+    uint64_t hash;
+} tg_gpu_front;
+
+typedef struct tg_gpu_ending {
+    uint8_t *frame;
+    uint64_t body_len;
+    uint64_t *words; /* of the front, of headers, then of chunks: the last ones are written */
+    const uint64_t *leaves;
+    uint32_t leaf_cap;          /* chunk first + i has its leaves at i * leaf_cap */
+    uint32_t *done;             /* 0 */
+    uint64_t *sides;            /* NULL, or where the first bytes beside each chunk's values go */
+    tg_gpu_verdict *verdict;    /* of the pass; cleared if it is handed over ... */
+    tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
+} tg_gpu_ending;
+
+/* Front and checksum around a body, whose chunks are those of the pass. The step is at p->step_at, if that is set. */
+void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front);
+
+/* To pinned memory of the host: `ends`, front_len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of chunks. */
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words);
+
+/* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which are set to `front` and, if there are
  * no headers, to the hash of no bytes. n is at most 512 * 512. */
@@ -88,8 +126,9 @@ void tg_gpu_clip(const tg_gpu_pass *p, double *leaves, uint32_t unit_first, uint
 
 /* ---- plain.cu: dense, fixed bytes a value ------------------------------------------------------------------------------------ */
 
-/* Routes plain and verbatim: values to out[chunk]. Route words: to space.words. With feedback, the next residual. */
-void tg_gpu_encode_plain(const tg_gpu_pass *p);
+/* Routes plain and verbatim: values to out[chunk], and hashes of leaves of chunk first + i to hashes[i * leaf_cap], ..., unless
+ * that is NULL. Route words: to space.words. With feedback, the next residual. */
+void tg_gpu_encode_plain(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
 /* ---- quantize*.cu: values and symbols ---------------------------------------------------------------------------------------- */
 
@@ -103,6 +142,10 @@ uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
 /* The kinds of kernels that a unit needs, to be joined over all units into tg_gpu_pass.kinds, so that others are not launched. A
  * host function. */
 uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
+
+/* Whether a unit's quantizer writes leaves of chunks of fixed length itself, so that tg_gpu_pack_leaves has nothing to do with it. A host
+ * function. */
+int tg_gpu_rounds_leaves(const tg_gpu_unit *unit);
 
 /* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
  * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of
@@ -131,6 +174,12 @@ void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, 
 /* Symbols of all chunks that have some: as bits, or coded with the form byte, to out[chunk] + view.symbols. Sets view.indices to
  * where they end. `scratch` has tg_gpu_pack_scratch bytes, aligned to 256. */
 void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
+
+/* pack_leaves.cu: the same for chunks of fixed length, leaf by leaf, with hashes of leaves as tg_gpu_encode_plain has them. */
+void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+
+/* Hashes leaves of a body of fixed length, and checks their symbols. Damage goes to the verdict. */
+void tg_gpu_check_leaves(const tg_gpu_pass *p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap);
 
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);

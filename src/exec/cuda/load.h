@@ -11,6 +11,12 @@
 
 enum { TG_GPU_ERROR, TG_GPU_ZERO, TG_GPU_PASS }; /* tg_nonfinite */
 
+/* The step that is encoded. */
+TG_DEVICE uint64_t tg_step_of(const tg_gpu_pass &p)
+{
+    return p.step_at != nullptr ? *p.step_at : p.step;
+}
+
 TG_DEVICE bool tg_is_finite(float value)
 {
     return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;

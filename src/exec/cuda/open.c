@@ -42,7 +42,7 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
 
 static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
 {
-    tg_gpu_uses all = {0};
+    tg_gpu_uses all = {.fixed = true};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
@@ -60,6 +60,8 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
         all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
+        all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
+        all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
     return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
@@ -135,11 +137,15 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
     tg_gpu_fill(gpu, w->late.device, 0, sizeof(uint32_t));
-    TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + TG_GPU_CHECKSUM, 1, why));
+    uint64_t description_len = run->plan->layout->description.len;
+    TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
+    TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + description_len + TG_GPU_CHECKSUM, 1, why));
+    TG_TRY(acquire_cleared(&w->done, gpu, sizeof *w->done, why));
     uint64_t spans = chunks + run->plan->grid->cells; /* with headers */
     TG_TRY(tg_gpu_acquire(&w->spans, gpu, spans * sizeof *w->spans, why));
     TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, spans * sizeof *w->written_spans, why));
     TG_TRY(tg_acquire(&w->places, &run->allocator, chunks, sizeof *w->places, why));
+    TG_TRY(tg_acquire(&w->is_fitted, &run->allocator, chunks, sizeof *w->is_fitted, why));
     TG_TRY(tg_acquire(&w->host_views, &run->allocator, chunks, sizeof *w->host_views, why));
     TG_TRY(tg_acquire(&w->known_n, &run->allocator, chunks, sizeof *w->known_n, why));
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
@@ -162,22 +168,39 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     if (w == NULL) {
         return;
     }
-    void *const blocks[] = {
-        w->staging,           w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
-        w->space.overflows,   w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
-        w->space.positions,   w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-        w->written_spans,     w->norms,         w->ones,         w->space.slots,      w->space.strip_places,
-        w->space.strip_values};
+    void *const blocks[] = {w->staging,
+                            w->scratch,
+                            w->maxima,
+                            w->space.sums,
+                            w->space.clips,
+                            w->space.overflows,
+                            w->space.scales,
+                            w->space.values,
+                            w->space.magnitudes,
+                            w->space.words,
+                            w->space.positions,
+                            w->space.symbols,
+                            w->leaves,
+                            w->known_n_device,
+                            w->spans,
+                            w->written_spans,
+                            w->norms,
+                            w->ones,
+                            w->space.slots,
+                            w->space.strip_places,
+                            w->space.strip_values,
+                            w->done};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
     tg_release(&run->allocator, w->host_views);
+    tg_release(&run->allocator, w->is_fitted);
     tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
     const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->late,  &w->verdict, &w->sides, &w->hashes,
-                                            &w->written, &w->views, &w->out,     &w->grads};
+                                            &w->written, &w->views, &w->out,     &w->grads, &w->description};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }
@@ -215,6 +238,7 @@ typedef struct tables {
     tg_gpu_piece *pieces;
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
+    tg_gpu_leaf *leaves;
 } tables;
 
 static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail *why)
@@ -237,6 +261,12 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
     tg_gpu_fill_pieces(t->pieces, l);
     tg_gpu_fill_chunks(t->chunks, plan);
     (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
+    run->uses = uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
+    if (run->uses.fixed) {
+        TG_TRY(tg_acquire(&run->leaf_first, a, chunks + 1, sizeof *run->leaf_first, why));
+        TG_TRY(tg_acquire(&t->leaves, a, tg_gpu_fill_leaves(NULL, run->leaf_first, plan), sizeof *t->leaves, why));
+        (void)tg_gpu_fill_leaves(t->leaves, run->leaf_first, plan);
+    }
     return TG_OK;
 }
 
@@ -263,11 +293,13 @@ static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg
     const tg_gpu *gpu = run->gpu;
     uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
     TG_TRY(refuse_lacking(run->plan, t->units, why));
-    run->uses = uses_of(t->units, l->unit_n, (run->plan->holds & TG_HAS_VALUES) != 0);
     TG_TRY(upload(&run->units, gpu, t->units, l->unit_n * sizeof *t->units, why));
     TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
     TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
     TG_TRY(upload(&run->tiles, gpu, t->tiles, tile_n * sizeof *t->tiles, why));
+    if (run->uses.fixed) {
+        TG_TRY(upload(&run->leaf_table, gpu, t->leaves, run->leaf_first[chunks] * sizeof *t->leaves, why));
+    }
     return open_selection(run, t, why);
 }
 
@@ -280,6 +312,7 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
     if (status == TG_OK) {
         status = upload_tables(run, &t, tile_n, why);
     }
+    tg_release(a, t.leaves);
     tg_release(a, t.tiles);
     tg_release(a, t.chunks);
     tg_release(a, t.pieces);
@@ -393,6 +426,8 @@ void tg_gpu_close(tg_run *run)
     tg_gpu_release(run->gpu, run->now);
     tg_gpu_release(run->gpu, run->selection_device);
     tg_release(&a, run->selection_host);
+    tg_gpu_release(run->gpu, run->leaf_table);
+    tg_release(&a, run->leaf_first);
     tg_gpu_release(run->gpu, run->tiles);
     tg_release(&a, run->tile_first);
     tg_gpu_release(run->gpu, run->pieces);

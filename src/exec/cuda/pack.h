@@ -4,6 +4,7 @@
 #define TG_EXEC_CUDA_PACK_H
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
 
@@ -160,12 +161,8 @@ TG_DEVICE uint32_t tg_pack_symbol(const tg_pack_job &j, uint32_t i)
 
 /* ---- bytes at any alignment ------------------------------------------------------------------------------------------------ */
 
-/* Bytes keep their place within 16, so that a copy moves whole aligned vectors. A buffer in shared memory needs 16 bytes more
- * than it holds. The whole block takes part; the caller synchronises. */
-TG_DEVICE uint32_t tg_place_of(const void *at)
-{
-    return (uint32_t)((uintptr_t)at % 16);
-}
+/* Bytes keep their place within 16 (tg_place_of), so that a copy moves whole aligned vectors. A buffer in shared memory needs 16 bytes
+ * more than it holds. The whole block takes part; the caller synchronises. */
 
 /* Copies `len` bytes from memory to shared + tg_place_of(from). */
 TG_DEVICE void tg_stage_in(uint4 *shared, const uint8_t *from, uint32_t len)
@@ -202,26 +199,7 @@ TG_DEVICE void tg_stage_out(uint8_t *to, const uint4 *shared, uint32_t len)
 /* Copies `len` bytes from any place in shared memory to any place in memory. Up to 19 bytes after them are read. */
 TG_DEVICE void tg_copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
 {
-    uint32_t place = tg_place_of(to), end = place + len;
-    const uint8_t *bytes = shared - place;
-    uint8_t *start = to - place;
-    for (uint32_t v = threadIdx.x; v * 16 < end; v += blockDim.x) {
-        if (v * 16 >= place && v * 16 + 16 <= end) {
-            const uint8_t *here = bytes + v * 16;
-            uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
-            const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
-            for (int i = 0; i < 5; i++) {
-                words[i] = aligned[i];
-            }
-            ((uint4 *)(void *)start)[v] =
-                make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
-                           __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
-        } else {
-            for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b++) {
-                start[b] = bytes[b];
-            }
-        }
-    }
+    tg_copy_by(to, shared, len, threadIdx.x, blockDim.x);
 }
 
 /* Adds up the counts of all tiles of a chunk, two symbols a thread and many loads at a time; 0 from the base on. */

@@ -18,6 +18,8 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .chunk_n = (uint32_t)(end - first),
                      .tiles = run->tiles + run->tile_first[first],
                      .tile_n = run->tile_first[end] - run->tile_first[first],
+                     .leaves = run->uses.fixed ? run->leaf_table + run->leaf_first[first] : NULL,
+                     .leaf_n = run->uses.fixed ? run->leaf_first[end] - run->leaf_first[first] : 0,
                      .now = keeper->now,
                      .next = keeper->next,
                      .space = w->space,
@@ -30,6 +32,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .nonfinite = (uint8_t)plan->nonfinite,
                      .is_answer = plan->is_answer,
                      .has_values = (plan->holds & TG_HAS_VALUES) != 0,
+                     .has_clip = plan->has_clip,
                      .stream = run->gpu->stream};
     p.space.clips = plan->has_clip ? p.space.clips : w->ones;
     return p;
@@ -51,12 +54,20 @@ void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *m, size_t from, siz
 
 void tg_gpu_clear_verdict(const tg_run *run)
 {
-    tg_gpu_fill(run->gpu, run->work->verdict.device, 0, sizeof(tg_gpu_verdict));
+    if (!run->work->is_verdict_clear) {
+        tg_gpu_fill(run->gpu, run->work->verdict.device, 0, sizeof(tg_gpu_verdict));
+    }
+    run->work->is_verdict_clear = false; /* by what is launched next */
 }
 
 tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
 {
     tg_gpu_download(run, &run->work->verdict, 0, 1, sizeof *out);
+    return tg_gpu_await_verdict(out, run, why);
+}
+
+tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
+{
     TG_TRY(tg_gpu_wait(run->gpu, why));
     memcpy(out, run->work->verdict.host, sizeof *out);
     if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
@@ -87,6 +98,11 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why)
 static size_t hashes_at(const tg_run *run, uint32_t cell)
 {
     return run->plan->grid->first[cell] + 2 * (size_t)cell;
+}
+
+uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell)
+{
+    return (uint64_t *)run->work->hashes.host + hashes_at(run, cell);
 }
 
 tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell)
@@ -123,6 +139,21 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
     memcpy(out, (const uint64_t *)run->work->hashes.host + hashes_at(run, cell) + 1,
            (1 + grid->first[cell + 1] - grid->first[cell]) * sizeof *out);
     out[0] = run->plan->headers_len[cell] == 0 ? TG_LITTLE64(tg_hash(NULL, 0)) : out[0];
+}
+
+tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,
+                               size_t leaves_first)
+{
+    const tg_gpu_workspace *w = run->work;
+    size_t before = run->plan->grid->first[cell] - leaves_first;
+    return (tg_gpu_ending){.frame = (uint8_t *)(uintptr_t)frame,
+                           .body_len = body_len,
+                           .words = (uint64_t *)w->hashes.device + hashes_at(run, cell),
+                           .leaves = w->leaves + before * run->leaf_cap,
+                           .leaf_cap = run->leaf_cap,
+                           .done = w->done,
+                           .sides = run->uses.fits ? w->sides.device : NULL,
+                           .verdict = w->verdict.device};
 }
 
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)

@@ -1,10 +1,12 @@
 /* Dense, fixed bytes a value: fp32, fp16 and bf16, with feedback or without. Routes plain and verbatim write to the frame, route
- * words to where the coder reads. A block takes a tile; a thread takes four elements at a time where addresses allow it. */
+ * words to where the coder reads. A block takes a tile, a warp a leaf of the frame: it loads four elements a lane where addresses
+ * allow it, makes the leaf in shared memory, and hashes it there. */
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
 
-enum { THREADS = 256, FOUR = 4 };
+enum { WARPS = 2, FOUR = 4 };
 
 /* A value in a quantizer's format, as an integer, and back. */
 TG_DEVICE uint32_t to_bits(unsigned quantize, float value)
@@ -21,51 +23,69 @@ TG_DEVICE float from_bits(unsigned quantize, uint32_t bits)
 
 /* ---- one element --------------------------------------------------------------------------------------------------------- */
 
-TG_DEVICE void encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint8_t *out, uint64_t at)
+TG_DEVICE uint32_t encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t at)
 {
     const tg_gpu_piece *piece = tg_piece_at(p, u, at);
     float g = tg_load_gradient(p, u, unit, piece, at);
     float sum = tg_add_residual(p, u, piece, g, at);
     uint32_t bits = to_bits(u.quantize, sum);
-    tg_store_bytes(out, bits, u.plain_len);
     if (u.planes > 0) {
         tg_store_residual(p, u, piece, sum - from_bits(u.quantize, bits), at);
         tg_keep_state(p, u, g, at, false);
     }
+    return bits;
 }
 
 /* ---- four elements ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the elements of a tile, which are in one piece, can be loaded and stored four at a time, with `ef` or no feedback. */
-TG_DEVICE bool suits_four(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, const tg_gpu_piece *piece, uint64_t at,
-                          const uint8_t *out)
+/* Where the elements of a tile are that can be loaded four at a time. */
+typedef struct source {
+    const float4 *floats; /* or ... */
+    const uint2 *halves;  /* ... in half precision; NULL both: they cannot */
+    bool is_bf16;
+    uint32_t tensor;
+    uint64_t residual_at;
+} source;
+
+/* Of the elements of a tile, which are in one piece, with `ef` or no feedback. */
+TG_DEVICE source source_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
 {
-    const float *from = p.flat != nullptr ? p.flat + u.flat_at + (at - u.lo)
-                                          : (const float *)p.grads[piece->tensor] + (at - piece->at);
-    return (p.flat != nullptr || piece->dtype == 0) && (uintptr_t)from % 16 == 0 &&
-           (uintptr_t)out % (FOUR * u.plain_len) == 0 && u.planes < 2 && p.space.clips[unit] == 1.0f &&
-           (u.planes == 0 || (u.residual_at + (at - u.lo)) % FOUR == 0);
+    const tg_gpu_piece &piece = p.pieces[tile.piece];
+    source s = {nullptr, nullptr, piece.dtype == 2, piece.tensor, u.residual_at + (tile.at - u.lo)};
+    if (!tile.is_whole || u.planes > 1 || (u.planes > 0 && s.residual_at % FOUR != 0) ||
+        (p.has_clip && p.space.clips[tile.unit] != 1.0f)) {
+        return s;
+    }
+    if (p.flat != nullptr || piece.dtype == 0) {
+        const float *from = p.flat != nullptr ? p.flat + u.flat_at + (tile.at - u.lo)
+                                              : (const float *)p.grads[piece.tensor] + (tile.at - piece.at);
+        s.floats = (uintptr_t)from % 16 == 0 ? (const float4 *)(const void *)from : nullptr;
+    } else {
+        const uint16_t *from = (const uint16_t *)p.grads[piece.tensor] + (tile.at - piece.at);
+        s.halves = (uintptr_t)from % 8 == 0 ? (const uint2 *)(const void *)from : nullptr;
+    }
+    return s;
 }
 
-TG_DEVICE float admit(const tg_gpu_pass &p, const tg_gpu_piece *piece, float g)
+TG_DEVICE float admit(const tg_gpu_pass &p, uint32_t tensor, float g)
 {
     if (p.nonfinite == TG_GPU_PASS || tg_is_finite(g)) {
         return g;
     }
     if (p.nonfinite == TG_GPU_ERROR) {
-        tg_refuse_tensor(p, piece->tensor);
+        tg_refuse_tensor(p, tensor);
     }
     return 0;
 }
 
 /* gradient + residual, and the residual that is left; as tg_add_residual and tg_store_residual. */
-TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, float g,
+TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t tensor, float g,
                                 float decay)
 {
     float sum = g != g ? tg_quiet(g) : g + decay * *residual;
     if (!tg_is_finite(sum) && tg_is_finite(g)) {
         if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_residual(p, piece->tensor);
+            tg_refuse_residual(p, tensor);
         }
         sum = sum != sum ? 0.0f : copysignf(TG_FLOAT_MAX, sum);
     }
@@ -73,7 +93,7 @@ TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_
     float left = sum - from_bits(u.quantize, bits);
     if (!tg_is_finite(left)) {
         if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_residual(p, piece->tensor);
+            tg_refuse_residual(p, tensor);
         }
         left = 0;
     }
@@ -81,85 +101,140 @@ TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_
     return bits;
 }
 
-TG_DEVICE void store_four(uint8_t *out, uint32_t len, const uint32_t bits[FOUR])
+/* Any four values: bits of the format, and residuals if there are some. */
+TG_DEVICE void encode_slowly(uint32_t bits[FOUR], float residual[FOUR], const tg_gpu_pass &p, const tg_gpu_unit &u,
+                             uint32_t tensor, const float g[FOUR], bool has_residual)
 {
-    if (len == 4) {
-        *(uint4 *)(void *)out = make_uint4(bits[0], bits[1], bits[2], bits[3]);
-    } else {
-        *(uint2 *)(void *)out = make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+    float decay = (float)u.feedback_params[0];
+    for (int i = 0; i < FOUR; i++) {
+        float admitted = admit(p, tensor, g[i]);
+        bits[i] = has_residual ? quantize_sum(&residual[i], p, u, tensor, admitted, decay) : to_bits(u.quantize, admitted);
     }
 }
 
-/* Four elements that are loaded already. */
-TG_DEVICE void encode_four(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, uint8_t *out, float4 four,
-                           float4 old, uint64_t place)
+/* The same where all sums are finite and stay so in the format: bits in two words, or four. */
+TG_DEVICE void encode_fast(uint4 *out, float residual[FOUR], const float sum[FOUR], unsigned quantize, bool has_residual)
 {
-    float g[FOUR] = {admit(p, piece, four.x), admit(p, piece, four.y), admit(p, piece, four.z), admit(p, piece, four.w)};
-    uint32_t bits[FOUR];
-    if (u.planes == 0) {
-        for (int i = 0; i < FOUR; i++) {
-            bits[i] = to_bits(u.quantize, g[i]);
-        }
+    if (quantize == TG_GPU_FP32) {
+        *out = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]), __float_as_uint(sum[3]));
+    } else if (quantize == TG_GPU_FP16) {
+        *out = make_uint4(tg_fp16_pair(sum[0], sum[1]), tg_fp16_pair(sum[2], sum[3]), 0, 0);
     } else {
-        float residual[FOUR] = {old.x, old.y, old.z, old.w}, decay = (float)u.feedback_params[0];
-        for (int i = 0; i < FOUR; i++) {
-            bits[i] = quantize_sum(&residual[i], p, u, piece, g[i], decay);
-        }
-        *(float4 *)(void *)(p.next + place) = make_float4(residual[0], residual[1], residual[2], residual[3]);
+        *out = make_uint4(tg_bf16_pair(sum[0], sum[1]), tg_bf16_pair(sum[2], sum[3]), 0, 0);
     }
-    store_four(out, u.plain_len, bits);
+    if (!has_residual) {
+        return;
+    }
+    bool is_bf16 = quantize == TG_GPU_BF16;
+    uint32_t halves[FOUR] = {out->x & 0xffffu, out->x >> 16, out->y & 0xffffu, out->y >> 16};
+    TG_UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        residual[i] = quantize == TG_GPU_FP32 ? sum[i] - sum[i] : sum[i] - tg_finite_half(halves[i], is_bf16);
+    }
 }
 
-/* Whole fours of a tile, BATCH of which are loaded before the first is used. */
-TG_DEVICE void encode_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, uint8_t *out, uint64_t at,
+/* Four elements that are loaded already, to the frame and the next residual. */
+template <bool HAS_RESIDUAL>
+TG_DEVICE void encode_four(uint4 *leaf, uint32_t i, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t tensor, float4 four,
+                           float4 old, float4 *next)
+{
+    float g[FOUR] = {four.x, four.y, four.z, four.w}, residual[FOUR] = {old.x, old.y, old.z, old.w}, sum[FOUR];
+    float decay = (float)u.feedback_params[0];
+    uint32_t most = 0, limit = u.quantize == TG_GPU_FP16 ? TG_FP16_FROM : u.quantize == TG_GPU_BF16 ? TG_BF16_FROM : 0x7f800000u;
+    TG_UNROLL
+    for (int k = 0; k < FOUR; k++) {
+        sum[k] = HAS_RESIDUAL ? g[k] + decay * residual[k] : g[k];
+        most = max(most, __float_as_uint(sum[k]) & 0x7fffffffu);
+    }
+    uint4 out;
+    if (most < limit) {
+        encode_fast(&out, residual, sum, u.quantize, HAS_RESIDUAL);
+    } else {
+        uint32_t bits[FOUR];
+        encode_slowly(bits, residual, p, u, tensor, g, HAS_RESIDUAL);
+        out = u.plain_len == 4 ? make_uint4(bits[0], bits[1], bits[2], bits[3])
+                               : make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, 0, 0);
+    }
+    if (HAS_RESIDUAL) {
+        *next = make_float4(residual[0], residual[1], residual[2], residual[3]);
+    }
+    if (u.plain_len == 4) {
+        leaf[i] = out;
+    } else {
+        ((uint2 *)(void *)leaf)[i] = make_uint2(out.x, out.y);
+    }
+}
+
+TG_DEVICE float4 widen(uint2 halves, bool is_bf16)
+{
+    uint16_t h[FOUR] = {(uint16_t)halves.x, (uint16_t)(halves.x >> 16), (uint16_t)halves.y, (uint16_t)(halves.y >> 16)};
+    return is_bf16 ? make_float4(tg_bf16_to_float(h[0]), tg_bf16_to_float(h[1]), tg_bf16_to_float(h[2]), tg_bf16_to_float(h[3]))
+                   : make_float4(tg_fp16_to_float(h[0]), tg_fp16_to_float(h[1]), tg_fp16_to_float(h[2]), tg_fp16_to_float(h[3]));
+}
+
+/* Whole fours of a leaf, which begins with four number `first` of the tile. BATCH of a lane are loaded before the first is used. */
+template <bool HAS_RESIDUAL>
+TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit &u, const source &s, uint32_t first,
                             uint32_t fours)
 {
-    enum { BATCH = TG_GPU_TILE / FOUR / THREADS };
-    const float4 *from = (const float4 *)(const void *)(p.flat != nullptr
-                                                            ? p.flat + u.flat_at + (at - u.lo)
-                                                            : (const float *)p.grads[piece->tensor] + (at - piece->at));
-    uint64_t place = u.residual_at + (at - u.lo);
-    const float4 *now = (const float4 *)(const void *)(p.now + place);
-    float4 g[BATCH], old[BATCH];
-#pragma unroll
-    for (uint32_t b = 0; b < BATCH; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        g[b] = i < fours ? __ldcs(from + i) : make_float4(0, 0, 0, 0);
-        old[b] = i < fours && u.planes > 0 ? __ldcs(now + i) : make_float4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (uint32_t b = 0; b < BATCH; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        if (i < fours) {
-            encode_four(p, u, piece, out + (uint64_t)i * FOUR * u.plain_len, g[b], old[b], place + (uint64_t)i * FOUR);
+    enum { BATCH = HAS_RESIDUAL ? 4 : 8 };
+    const float4 *now = (const float4 *)(const void *)(p.now + s.residual_at) + first;
+    float4 *next = (float4 *)(void *)(p.next + s.residual_at) + first, none = make_float4(0, 0, 0, 0);
+    for (uint32_t from = threadIdx.x % TG_WARP; from < fours; from += BATCH * TG_WARP) {
+        float4 g[BATCH], old[BATCH];
+        TG_UNROLL
+        for (uint32_t b = 0; b < BATCH; b++) {
+            uint32_t i = from + b * TG_WARP;
+            if (s.floats != nullptr) {
+                g[b] = i < fours ? __ldcs(s.floats + first + i) : none;
+            } else {
+                g[b] = i < fours ? widen(__ldcs(s.halves + first + i), s.is_bf16) : none;
+            }
+            old[b] = HAS_RESIDUAL && i < fours ? __ldcs(now + i) : none;
+        }
+        TG_UNROLL
+        for (uint32_t b = 0; b < BATCH; b++) {
+            uint32_t i = from + b * TG_WARP;
+            if (i < fours) {
+                encode_four<HAS_RESIDUAL>(leaf, i, p, u, s.tensor, g[b], old[b], next + i);
+            }
         }
     }
 }
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void encode_tile(tg_gpu_pass p)
+__global__ static void __launch_bounds__(WARPS *TG_WARP) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
+    __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    const tg_gpu_piece *piece = p.pieces + tile.piece;
-    if (u.route != TG_GPU_ROUTE_PLAIN && u.route != TG_GPU_ROUTE_VERBATIM && u.route != TG_GPU_ROUTE_WORDS) {
+    bool is_coded = u.route == TG_GPU_ROUTE_WORDS;
+    if (u.route != TG_GPU_ROUTE_PLAIN && u.route != TG_GPU_ROUTE_VERBATIM && !is_coded) {
         return;
     }
-    uint32_t n = tile.n;
-    uint64_t at = tile.at;
-    uint8_t *out = u.route == TG_GPU_ROUTE_WORDS ? p.space.words + 4 * p.chunks[tile.chunk].element_at : p.space.out[tile.chunk];
-    out += (uint64_t)tile.from * u.plain_len;
-    uint32_t fours = tile.is_whole && suits_four(p, u, tile.unit, piece, at, out) ? n / FOUR : 0;
-    if (fours > 0) {
-        encode_fours(p, u, piece, out, at, fours);
-    }
-    for (uint32_t i = fours * FOUR + threadIdx.x; i < n; i += THREADS) {
-        encode_one(p, u, tile.unit, out + (uint64_t)i * u.plain_len, at + i);
+    uint8_t *out = is_coded ? p.space.words + 4 * p.chunks[tile.chunk].element_at : p.space.out[tile.chunk];
+    uint64_t *of_chunk = is_coded || hashes == nullptr ? nullptr : hashes + (uint64_t)(tile.chunk - p.first) * leaf_cap;
+    uint32_t warp = threadIdx.x / TG_WARP, each = TG_LEAF_BYTES / u.plain_len;
+    uint8_t *leaf = (uint8_t *)(void *)leaves[warp];
+    source s = source_of(p, u, tile);
+    for (uint32_t from = warp * each; from < tile.n; from += WARPS * each) {
+        uint32_t n = min(each, tile.n - from), number = (tile.from + from) / each;
+        uint32_t fours = s.floats != nullptr || s.halves != nullptr ? n / FOUR : 0;
+        if (u.planes == 0) {
+            encode_fours<false>(leaves[warp], p, u, s, from / FOUR, fours);
+        } else {
+            encode_fours<true>(leaves[warp], p, u, s, from / FOUR, fours);
+        }
+        for (uint32_t i = fours * FOUR + threadIdx.x % TG_WARP; i < n; i += TG_WARP) {
+            tg_store_bytes(leaf + i * u.plain_len, encode_one(p, u, tile.unit, tile.at + from + i), u.plain_len);
+        }
+        tg_leaf_end(of_chunk == nullptr ? nullptr : of_chunk + number, out + (uint64_t)number * TG_LEAF_BYTES, leaves[warp],
+                    n * u.plain_len);
     }
 }
 
-void tg_gpu_encode_plain(const tg_gpu_pass *p)
+void tg_gpu_encode_plain(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH(encode_tile, p->tile_n, THREADS, p->stream, *p);
+    TG_LAUNCH(encode_tile, p->tile_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
 }

@@ -16,6 +16,11 @@ extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
     return 1u << tg_quantize_kind(*unit);
 }
 
+extern "C" int tg_gpu_rounds_leaves(const tg_gpu_unit *unit)
+{
+    return tg_unit_rounds_leaves(*unit) ? 1 : 0;
+}
+
 static void launch_all(const tg_gpu_pass *p, bool is_sparse)
 {
     tg_launch_ternary(p, is_sparse);

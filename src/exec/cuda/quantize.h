@@ -40,6 +40,17 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     }
 }
 
+/* Whether a quantizer of whole bytes writes leaves of the frame itself: of a pass over chunks of fixed length. */
+__host__ __device__ static __forceinline__ bool tg_unit_rounds_leaves(const tg_gpu_unit &u)
+{
+    return u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT;
+}
+
+__device__ static __forceinline__ bool tg_rounds_leaves(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.leaves != nullptr && tg_unit_rounds_leaves(u);
+}
+
 /* Blocks for each sparse chunk, whose length is not known: fewer if there are many chunks. */
 static inline uint32_t tg_blocks_each(uint32_t chunk_n)
 {
@@ -63,6 +74,7 @@ void tg_launch_linear(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
+void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
 
 #endif

@@ -213,7 +213,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS
     }
     uint32_t count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
     uint32_t bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
-    uint64_t key = Q::DRAWS ? tg_stream_key(p.seed, p.step, chunk.unit, p.rank + 1) : 0;
+    uint64_t key = Q::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1) : 0;
     uint32_t first = is_sparse ? s.from : (s.from + bucket_n - 1) / bucket_n, stride = is_sparse ? blocks_each : 1;
     for (uint32_t i = first; (uint64_t)i * bucket_n < min(count, s.to); i += stride) {
         float values[TG_LANE_N];

@@ -2,6 +2,7 @@
  * leaves, the fit of each chunk, rounding.
  *
  * Moments of leaves wait where symbols will be, of chunks that are long enough to have the space. */
+#include "exec/cuda/leaf.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/team.h"
 #include "exec/cuda/values.h"
@@ -177,18 +178,57 @@ TG_DEVICE unsigned round_value(float given, const tg_gpu_minifloat &f, float ste
     return (unsigned)(largest + lower + (value > limit ? 1 : 0));
 }
 
+/* Rounding to a format times a step. The symbol is that of the nearest magnitude, the one with the lower symbol of two, so any way to
+ * come within one magnitude of it will do, as long as the last comparison is exact: by binary32 and one fused multiply-add, where no
+ * product can underflow, else as above. */
+struct rounding {
+    tg_gpu_minifloat f;
+    float step, factor, unit, per_unit;
+    bool is_fast;
+
+    __device__ __forceinline__ unsigned round_fast(float given) const
+    {
+        const int normal = 1 << f.fraction_bits, largest = (int)f.zero;
+        const uint32_t shift = 23 - f.fraction_bits, first = (127 - f.bias) << 23;
+        float size = fabsf(given), quotient = size * factor, units = fminf(quotient * per_unit, 16.0f);
+        int number = (int)(__float_as_uint(quotient) >> shift) - (int)(first >> shift);
+        bool is_normal = number >= normal;
+        float rounded = units + 0x1p23f, below = rounded - 0x1p23f; /* the integer near `units`, then the one below it */
+        float less = below > units ? 1.0f : 0.0f;
+        int small = (int)(__float_as_uint(rounded) & 31u) - (below > units ? 1 : 0);
+        number = !is_normal ? small : number < largest ? number : largest - 1;
+        float middle = is_normal ? __uint_as_float(((uint32_t)number << shift) + first + (1u << (shift - 1)))
+                                 : (below - less + 0.5f) * unit;
+        float over = fmaf(middle, step, -size); /* its sign is exact */
+        bool is_negative = __float_as_uint(given) >> 31 != 0;
+        return (unsigned)(is_negative ? largest - number - (over > 0 ? 0 : 1) : largest + number + (over < 0 ? 1 : 0));
+    }
+    __device__ __forceinline__ unsigned round(float given) const
+    {
+        if (is_fast) {
+            return round_fast(given);
+        }
+        return step != step ? 0 : step == 0 ? f.zero : round_value(given, f, step, 1 / (double)step);
+    }
+};
+
+TG_DEVICE rounding rounding_of(const tg_gpu_minifloat &f, float step)
+{
+    float unit = tg_power(1 - (int)f.bias - (int)f.fraction_bits);
+    return {f, step, (float)(1 / (double)step), unit, 1 / unit, step >= 0x1p-60f && step <= 0x1p60f};
+}
+
 /* A leaf by a warp. With feedback, `table` has the value of each symbol. */
 TG_DEVICE void round_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf, float step, const float *table)
 {
-    const tg_gpu_minifloat f = tg_minifloat_of(*b.u);
-    const double inverse = 1 / (double)step;
+    const rounding r = rounding_of(tg_minifloat_of(*b.u), step);
     float v[TG_LANE_N];
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, bad = 0;
     (void)tg_load_leaf(v, p, b, leaf);
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {
-            unsigned symbol = step != step ? 0 : step == 0 ? f.zero : round_value(v[k], f, step, inverse);
+            unsigned symbol = r.round(v[k]);
             b.symbols[from + 32 * k] = (uint8_t)symbol;
             bool is_fine = b.next == nullptr || tg_keep_residual(b, from + 32 * k, v[k] - table[symbol]);
             bad |= (is_fine ? 0u : 1u) << k;
@@ -206,6 +246,9 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
         return;
     }
     const tg_gpu_unit &u = p.units[p.chunks[t.chunk].unit];
+    if (!is_sparse && tg_rounds_leaves(p, u)) {
+        return;
+    }
     float step = tg_read_float(p.space.out[t.chunk] + p.space.views[t.chunk].side);
     if (u.planes > 0) {
         for (unsigned s = threadIdx.x; s < u.base; s += WARPS * TG_WARP) {
@@ -237,5 +280,69 @@ void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse)
     }
     TG_LAUNCH(sum_moments, blocks, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
     TG_LAUNCH(fit_chunks, p->chunk_n, LEAVES_MAX, p->stream, *p, shapes, is_sparse);
-    TG_LAUNCH(round_chunks, blocks, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+    if (is_sparse || p->leaves == nullptr || (p->packs & TG_GPU_PACKS_LEAVES) != 0) {
+        TG_LAUNCH(round_chunks, blocks, WARPS * TG_WARP, p->stream, *p, each, is_sparse);
+    }
+}
+
+/* ---- symbols of a byte: leaves of the frame -------------------------------------------------------------------------------- */
+
+/* What a warp makes of values: those of a leaf of the frame, from number `first` of the chunk on, to bytes in shared memory. */
+TG_DEVICE void round_to_leaf(uint8_t *bytes, const tg_gpu_pass &p, const tg_gpu_bucket &b, float step, const float *table)
+{
+    const rounding r = rounding_of(tg_minifloat_of(*b.u), step);
+    TG_ROLL
+    for (unsigned leaf = 0; leaf * TG_LEAF_N < b.n; leaf++) {
+        float v[TG_LANE_N];
+        uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP, bad = 0;
+        (void)tg_load_leaf(v, p, b, leaf);
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            if (from + 32 * k < b.n) {
+                unsigned symbol = r.round(v[k]);
+                bytes[from + 32 * k] = (uint8_t)symbol;
+                bool is_fine = b.next == nullptr || tg_keep_residual(b, from + 32 * k, v[k] - table[symbol]);
+                bad |= (is_fine ? 0u : 1u) << k;
+            }
+        }
+        tg_refuse_residuals(p, b, from, bad);
+    }
+}
+
+/* A warp a leaf, of chunks whose symbols are whole bytes. Its first bytes may be what travels beside them. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP) round_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+{
+    __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
+    __shared__ float tables[WARPS][SYMBOLS_MAX + 1];
+    uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, i = blockIdx.x * WARPS + warp;
+    if (i >= p.leaf_n) {
+        return;
+    }
+    const tg_gpu_leaf at = p.leaves[i];
+    const tg_gpu_chunk &chunk = p.chunks[at.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (!tg_unit_rounds_leaves(u)) {
+        return;
+    }
+    uint8_t *out = p.space.out[at.chunk], *bytes = (uint8_t *)(void *)leaves[warp];
+    uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);
+    uint32_t side = chunk.side_len > from ? chunk.side_len - from : 0;
+    float step = tg_read_float(out);
+    for (uint32_t s = lane; u.planes > 0 && s < u.base; s += TG_WARP) {
+        tables[warp][s] = tg_minifloat_value(tg_minifloat_of(u), step, s);
+    }
+    if (lane < side) {
+        bytes[lane] = out[lane];
+    }
+    __syncwarp();
+    tg_gpu_bucket b = tg_bucket_of(p, at.chunk, from + side - chunk.side_len, len - side, chunk.n);
+    round_to_leaf(bytes + side, p, b, step, tables[warp]);
+    tg_leaf_end(hashes + (uint64_t)(at.chunk - p.first) * leaf_cap + at.number, out + from, leaves[warp], len);
+}
+
+void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
+{
+    if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_MINIFLOAT)) {
+        TG_LAUNCH(round_leaves, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+    }
 }

@@ -25,12 +25,11 @@ typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
     bool fits; /* statistics need what travels beside values */
     bool coded;
+    bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
     uint32_t packs;    /* of symbols and words */
 } tg_gpu_uses;
-
-enum { TG_GPU_FRONT = 48, TG_GPU_CHECKSUM = 8 }; /* bytes of a frame that are fetched ahead: the first, and the last */
 
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_gpu_workspace {
@@ -39,7 +38,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror out;    /* space.out */
     uint8_t **places;     /* host: space for them */
     tg_gpu_mirror views;  /* space.views, as they were downloaded */
-    bool has_known_views; /* the device has the views of a body of known length, of this cell: */
+    bool has_known_views; /* the device has the views of a body of known length, of this run and cell: */
+    const tg_run *known_run;
     uint32_t known_cell;
     tg_gpu_span *spans;         /* device: headers and chunks of a body that is read */
     tg_gpu_mirror written;      /* views of chunks that are written */
@@ -50,7 +50,17 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
     tg_gpu_mirror late; /* 1 + the number of the first body that was found damaged in a pass without a wait; 0: none */
-    tg_gpu_mirror ends; /* the first TG_GPU_FRONT bytes of a frame, and its checksum */
+    bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
+    bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
+    uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
+    tg_gpu_mirror description;
+    uint32_t leaves_first; /* the chunk whose leaves `leaves` begins with, of frames of fixed length */
+    tg_run *
+        open_stats; /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
+    uint32_t stats_from, stats_to;
+    bool *is_fitted;         /* host: chunks that have something in `sides` */
+    tg_gpu_mirror ends;      /* what stands before the body of a frame, and its checksum */
+    size_t ends_len;         /* of what stands before it */
     const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
     const uint8_t *expected_body;
     size_t expected_len;
@@ -87,6 +97,8 @@ struct tg_run {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
     uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_leaf *leaf_table;
+    uint32_t *leaf_first; /* host: of each chunk; those of a run whose chunks are of fixed length */
     tg_gpu_selection selection;
     void *selection_host, *selection_device; /* its memory */
     tg_gpu_uses uses;
@@ -107,6 +119,9 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
 
 /* Tiles of all chunks, those of chunk i from first[i] to first[i + 1] - 1. `out` may be NULL, to count them. */
 uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
+
+/* Leaves of all chunks likewise, of those of fixed length. */
+uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);
 
 /* The part of a unit's recipe that has no kernel; NULL: all have one. */
 const char *tg_gpu_lacks(const tg_gpu_unit *unit);
@@ -141,6 +156,13 @@ void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from
 void tg_gpu_clear_verdict(const tg_run *run);
 tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
+/* Waits for a verdict that a kernel has handed over. */
+tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
+/* What the kernels of finish.cu need of a cell; `leaves` begin with those of chunk `leaves_first`. No verdict is handed over yet. */
+tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,
+                               size_t leaves_first);
+
 /* Waits, in functions that cannot fail: the next pass does. */
 void tg_gpu_settle(const tg_run *run);
 
@@ -152,6 +174,9 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
 
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
+
+/* Where those of a cell are on the host: of what stands before the body, of headers, then of chunks. */
+uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell);
 
 /* Downloads these hashes; takes them, that of headers first, once that was waited for. */
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell);
@@ -187,6 +212,9 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views);
 void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body);
 
+/* Views of a body that is summed to the device, unless they are there. */
+void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body);
+
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
                           const tg_sink *sink) TG_CHECKED;
@@ -195,8 +223,11 @@ bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, si
 tg_status tg_gpu_late(tg_run *run, tg_detail *why) TG_CHECKED;
 void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
-/* Adds a chunk that was written or read to the statistics; `side` are the first bytes beside its values. */
-void tg_gpu_note_chunk(tg_run *run, uint32_t unit, const tg_view *view, uint64_t side);
+/* Adds a chunk that was written or read to the statistics, but for what its quantizer has fitted. */
+void tg_gpu_note_chunk(const tg_run *run, size_t chunk, const tg_view *view);
+
+/* Statistics of cells [from, to) are going to need `sides`, which is downloaded when somebody asks for them. */
+void tg_gpu_open_stats(tg_run *run, uint32_t from, uint32_t to);
 
 /* executor.c: refuses tensors of a group without elements, or that are not in memory of the GPU. */
 tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *const *tensors, tg_detail *why) TG_CHECKED;

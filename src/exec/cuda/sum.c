@@ -42,15 +42,18 @@ static void clear_sums(const adding *a)
 }
 
 /* Adds a body; the first one sets, so that a -0 arrives as it was. */
-static void add_body(const adding *a, size_t b, float weight, bool sets)
+static void add_body(const adding *a, size_t b, float weight, bool sets, bool hashes)
 {
     const tg_body_view *body = &a->bodies[b];
     tg_gpu_workspace *w = a->run->work;
     bool is_held = w->held == body->bytes && w->held_cell == a->cell && a->body_n == 1;
     if (!is_held) {
-        tg_gpu_upload_views(a->run, a->first, a->end, body->chunks);
-        w->has_known_views = false;
-        tg_gpu_read_body(&a->pass, a->run, body->bytes);
+        tg_gpu_ready_views(&a->pass, a->run, a->cell, body);
+        if (!a->run->uses.fixed) {
+            tg_gpu_read_body(&a->pass, a->run, body->bytes);
+        } else if (hashes) {
+            tg_gpu_check_leaves(&a->pass, body->bytes, w->leaves, a->run->leaf_cap);
+        }
         w->held = NULL;
     }
     tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
@@ -63,11 +66,17 @@ static void add_body(const adding *a, size_t b, float weight, bool sets)
 static void hash_body(const adding *a, size_t b)
 {
     tg_detail why;
-    tg_gpu_span *spans = a->run->work->spans;
-    tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(spans, a->run, a->cell), a->bodies[b].bytes,
-                    a->run->plan->headers_len[a->cell]);
-    tg_gpu_hash_chunks(a->run, a->cell, spans);
-    tg_gpu_download_hashes(a->run, a->cell);
+    if (a->run->uses.fixed) { /* leaves are hashed */
+        tg_gpu_ending e = tg_gpu_ending_of(a->run, a->cell, a->bodies[b].bytes, 0, a->first);
+        e.sides = NULL;
+        tg_gpu_end_check(&a->pass, &e, 0, NULL, tg_gpu_hashes_of(a->run, a->cell));
+    } else {
+        tg_gpu_span *spans = a->run->work->spans;
+        tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(spans, a->run, a->cell), a->bodies[b].bytes,
+                        a->run->plan->headers_len[a->cell]);
+        tg_gpu_hash_chunks(a->run, a->cell, spans);
+        tg_gpu_download_hashes(a->run, a->cell);
+    }
     tg_gpu_note_failure(a->run, tg_gpu_wait(a->run->gpu, &why), &why);
     tg_gpu_take_hashes(a->bodies[b].hashes + 1, a->run, a->cell);
 }
@@ -92,7 +101,7 @@ static bool average(const adding *a, const tg_sink *sink, bool hashes)
     clear_sums(a);
     tg_gpu_fill(a->run->gpu, a->pass.space.overflows + a->first, 0, (a->end - a->first) * sizeof(uint32_t));
     for (size_t b = 0; b < a->body_n; b++) {
-        add_body(a, b, 1.0f, b == 0);
+        add_body(a, b, 1.0f, b == 0, hashes);
         if (hashes) {
             hash_body(a, b);
         }
@@ -109,7 +118,7 @@ static bool average(const adding *a, const tg_sink *sink, bool hashes)
             if (b == 0) {
                 tg_gpu_fill(a->run->gpu, a->pass.space.sums, 0, a->run->plan->flat_n * sizeof(float));
             }
-            add_body(a, b, share, false);
+            add_body(a, b, share, false, false);
         }
         deliver(a, sink, share);
     }
@@ -122,7 +131,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
     tg_gpu_verdict verdict = {0};
     tg_detail why;
     a->pass.added = (float *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->added);
-    add_body(a, 0, sink->weight, false);
+    add_body(a, 0, sink->weight, false, hashes);
     if (!hashes) {
         return true;
     }
@@ -180,7 +189,7 @@ bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, si
     tg_gpu_clear_verdict(run);
     clear_sums(&a);
     for (size_t b = 0; b < body_n; b++) {
-        add_body(&a, b, 1.0f, b == 0);
+        add_body(&a, b, 1.0f, b == 0, true);
         judge_body(&a, b, len);
     }
     deliver(&a, sink, 0);

@@ -2,6 +2,7 @@
 #include "exec/cuda/run.h"
 
 #include "exec/cuda/routes.h"
+#include "kernels/hash.h"
 #include "recipe/parts.h"
 
 /* Kernels know plan.h by these names. */
@@ -83,18 +84,26 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
     enum { LEAF = 1024 };
     const tg_grid *grid = plan->grid;
     uint32_t leaves = 0, cell = 0;
+    uint64_t body_at = 0;
     for (size_t i = 0; i < grid->first[grid->cells]; i++) {
         const tg_chunk *chunk = &grid->chunks[i];
         while (i >= grid->first[cell + 1]) {
             cell++;
+            body_at = 0;
         }
+        const tg_unit_plan *u = &plan->units[chunk->unit];
+        bool is_fixed = u->coordinates == TG_AT_EVERY && u->header_len == 0;
         out[i] = (tg_gpu_chunk){.at = chunk->at,
                                 .element_at = plan->layout->units[chunk->unit].at + chunk->at,
                                 .header_at = plan->header_at[i],
                                 .unit = chunk->unit,
                                 .n = chunk->n,
                                 .leaf_at = leaves,
-                                .cell = cell};
+                                .cell = cell,
+                                .body_at = body_at,
+                                .len = is_fixed ? (uint32_t)tg_gpu_chunk_len(plan, chunk, 0) : 0,
+                                .side_len = is_fixed ? (uint32_t)tg_side_len(&u->format, chunk->n) : 0};
+        body_at += out[i].len;
         leaves += (chunk->n + LEAF - 1) / LEAF;
     }
 }
@@ -124,6 +133,23 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
         for (uint32_t from = 0; from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
             if (out != NULL) {
                 out[n] = tile_of(plan, (uint32_t)i, from);
+            }
+        }
+    }
+    first[grid->first[grid->cells]] = n;
+    return n;
+}
+
+uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan)
+{
+    const tg_grid *grid = plan->grid;
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        uint64_t len = tg_gpu_chunk_len(plan, &grid->chunks[i], 0);
+        first[i] = n;
+        for (uint32_t leaf = 0; (uint64_t)leaf * TG_HASH_LEAF < len; leaf++, n++) {
+            if (out != NULL) {
+                out[n] = (tg_gpu_leaf){(uint32_t)i, leaf};
             }
         }
     }

@@ -37,6 +37,7 @@ enum {
     TG_GPU_NVFP4 = 17
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
+#define TG_GPU_PACKS_LEAVES 1u /* in tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu */
 enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS };
 
 /* A unit's plan (plan.h). */
@@ -70,7 +71,14 @@ typedef struct tg_gpu_chunk {
     uint32_t unit, n;
     uint32_t leaf_at; /* where its part of `magnitudes` begins */
     uint32_t cell;
+    uint64_t body_at;       /* of chunks of fixed length: where it is in the body of its cell */
+    uint32_t len, side_len; /* likewise its length, and that of what travels beside its values */
 } tg_gpu_chunk;
+
+/* A leaf of the frame (hash.h) in a chunk of fixed length. */
+typedef struct tg_gpu_leaf {
+    uint32_t chunk, number;
+} tg_gpu_leaf;
 
 #define TG_GPU_TILE 4096u /* elements */
 
@@ -120,6 +128,8 @@ typedef struct tg_gpu_pass {
     uint32_t first, chunk_n;
     const tg_gpu_tile *tiles; /* of these chunks */
     uint32_t tile_n;
+    const tg_gpu_leaf *leaves; /* of these chunks, if all are of fixed length */
+    uint32_t leaf_n;
     uint32_t
         packs; /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
                          for units with `coded`; 0: not known */
@@ -133,10 +143,11 @@ typedef struct tg_gpu_pass {
     tg_gpu_space space;
     tg_gpu_verdict *verdict;
     uint64_t seed, step;
+    const uint64_t *step_at; /* where the step is in device memory, if it is not `step`; NULL: it is */
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values;
+    uint8_t is_answer, has_values, has_clip;
     void *stream;
 } tg_gpu_pass;
 

@@ -1,7 +1,8 @@
 /* The write pass: chunks through their kernels, then to their places in the body.
  *
  * Bodies whose lengths are known beforehand are written in place, and nobody waits: lengths are computed on the host, and a refusal
- * is asked for later. Other chunks are written aside, each with space for its bound, and copied together by the device, which then
+ * is asked for later. Where all chunks are of fixed length, leaves are hashed while they are written, and the kernel that seals a frame
+ * does the rest, so that a step is two to five kernels and no copy. Other chunks are written aside, each with space for its bound, and copied together by the device, which then
  * tells their lengths. */
 #include "exec/cuda/run.h"
 
@@ -42,13 +43,29 @@ static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *
     return same;
 }
 
+/* Chunks of fixed length, whose leaves are hashed when all is written. */
+static void encode_fixed(const tg_gpu_pass *p, const tg_run *run)
+{
+    const tg_gpu_workspace *w = run->work;
+    if (run->uses.plain) {
+        tg_gpu_encode_plain(p, w->leaves, run->leaf_cap);
+    }
+    if (run->uses.symbols) {
+        tg_gpu_quantize_dense(p);
+        if (run->uses.scales) {
+            tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+        }
+        tg_gpu_pack_leaves(p, w->leaves, run->leaf_cap);
+    }
+}
+
 /* All kernels, in the order that kernels.h gives. */
 static void encode(const tg_gpu_pass *p, tg_run *run)
 {
     const tg_gpu_workspace *w = run->work;
     const tg_gpu_uses *uses = &run->uses;
     if (uses->plain) {
-        tg_gpu_encode_plain(p);
+        tg_gpu_encode_plain(p, NULL, 0);
     }
     if (uses->symbols) {
         tg_gpu_quantize_dense(p);
@@ -101,7 +118,7 @@ static void measure_bodies(tg_body *bodies, tg_run *run, const tg_plan *plan, ui
             body->len += v.len;
             body->payload_len += v.len;
             if ((plan->holds & TG_HAS_VALUES) != 0) {
-                tg_gpu_note_chunk(run, grid->chunks[i].unit, &v, ((const uint64_t *)w->sides.host)[i]);
+                tg_gpu_note_chunk(run, i, &v);
             }
         }
     }
@@ -143,23 +160,25 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
 {
     tg_gpu_workspace *w = run->work;
     bool known = are_known(run, plan, from, to);
-    bool is_laid_out = known && same_places && w->laid_out == run && !plan->has_draws && run->leader == NULL;
     tg_gpu_clear_verdict(run);
-    if (!is_laid_out) {
+    if (!same_places || w->laid_out != run) {
         tg_gpu_start_views(p);
     }
-    encode(p, run);
-    if (!is_laid_out || run->uses.fits) {
-        tg_gpu_end_chunks(p, w->sides.device, w->written_spans);
-    }
-    gather_cells(run, plan, bodies, from, to, known);
-    w->laid_out = known ? run : NULL;
+    w->laid_out = run->uses.fixed ? run : NULL;
     w->is_refusal_open = known;
-    if (known && !run->uses.fits) {
+    if (run->uses.fixed) {
+        w->leaves_first = p->first;
+        w->is_verdict_open = true;
+        encode_fixed(p, run);
+        return TG_OK;
+    }
+    encode(p, run);
+    tg_gpu_end_chunks(p, w->sides.device, w->written_spans);
+    gather_cells(run, plan, bodies, from, to, known);
+    if (known) {
         return TG_OK;
     }
     tg_gpu_download(run, &w->written, p->first, p->chunk_n, sizeof(tg_view));
-    tg_gpu_download(run, &w->sides, p->first, p->chunk_n, sizeof(uint64_t));
     return tg_gpu_read_verdict(verdict, run, why);
 }
 
@@ -174,6 +193,7 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
         TG_TRY(tg_gpu_reach_group(run, from / grid->slices, source->grads, why));
     }
     bool known = are_known(run, plan, from, to);
+    tg_gpu_open_stats(run, from, to);
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[from], grid->first[to]);
     w->held = NULL;
     p.space.views = w->written.device;
@@ -189,11 +209,33 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     return TG_OK;
 }
 
+/* The front by value, its description once. */
+static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
+                       size_t front_len)
+{
+    const tg_grid *grid = run->plan->grid;
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, grid->first[cell], grid->first[cell + 1]);
+    tg_gpu_front before = {.description = w->description.device, .len = (uint32_t)front_len};
+    tg_gpu_ending e = tg_gpu_ending_of(run, cell, frame, body->len, w->leaves_first);
+    memcpy(before.header, front, TG_GPU_FRONT);
+    tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, front_len - TG_GPU_FRONT, 1);
+    before.hash = p.step_at != NULL ? 0 : tg_hash(front, front_len);
+    e.verdict_to = w->is_verdict_open ? w->verdict.host : NULL; /* with the first cell that was written */
+    w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
+    w->is_verdict_open = false;
+    tg_gpu_end_frame(&p, &e, &before);
+}
+
 void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
                  const uint8_t *front, size_t front_len)
 {
     const tg_grid *grid = plan->grid;
     run = tg_gpu_run_of(run, plan);
+    if (run->uses.fixed) {
+        seal_fixed(run, cell, body, frame, front, front_len);
+        return;
+    }
     uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + 2 * (size_t)cell;
     tg_gpu_enter(run->gpu);
     tg_gpu_copy(run->gpu, frame, front, front_len);
@@ -207,6 +249,6 @@ tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *wh
     if (!run->work->is_refusal_open || run->plan->nonfinite != TG_NONFINITE_ERROR) {
         return TG_OK; /* nothing is ever refused, or write has asked */
     }
-    TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
+    TG_TRY(run->uses.fixed ? tg_gpu_await_verdict(&verdict, run, why) : tg_gpu_read_verdict(&verdict, run, why));
     return tg_gpu_refuse(run, &verdict, source, why);
 }

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "exec/cuda/emulate/calls.h"
 
+#include "exec/cuda/emulate/stream.h"
 #include "exec/cuda/gpu_calls.h"
 
 #include <pthread.h>
@@ -255,6 +256,66 @@ int tg_gpu_call_can_use(const void *at, int ordinal)
     int can = block_of(at, 1) != NULL || (memory.reaches_all && at != NULL && !is_device(at));
     pthread_mutex_unlock(&memory.lock);
     return can;
+}
+
+/* ---- streams: what kernels and copies do is done at once; others may put work on a stream that takes time (stream.h) ---------- */
+
+typedef struct emulated_mark {
+    tg_emulated_stream *stream; /* NULL: nothing on it takes time */
+    uint64_t at;
+} emulated_mark;
+
+int tg_gpu_call_new_stream(void **out, const char **why)
+{
+    tg_emulated_stream *stream = calloc(1, sizeof *stream);
+    *out = stream;
+    *why = "out of memory";
+    if (stream != NULL) {
+        stream->magic = TG_EMULATED_STREAM;
+    }
+    return stream == NULL;
+}
+
+void tg_gpu_call_free_stream(void *stream)
+{
+    free(stream);
+}
+
+int tg_gpu_call_new_mark(void **out, const char **why)
+{
+    *out = calloc(1, sizeof(emulated_mark));
+    *why = "out of memory";
+    return *out == NULL;
+}
+
+void tg_gpu_call_free_mark(void *mark)
+{
+    free(mark);
+}
+
+int tg_gpu_call_mark(void *mark, void *stream, const char **why)
+{
+    emulated_mark *m = mark;
+    tg_emulated_stream *s = stream;
+    *why = NULL;
+    m->stream = s != NULL && s->magic == TG_EMULATED_STREAM ? s : NULL;
+    m->at = m->stream != NULL ? atomic_load(&m->stream->put) : 0;
+    return 0;
+}
+
+int tg_gpu_call_follow(void *stream, void *mark, const char **why)
+{
+    (void)stream;
+    (void)mark;
+    *why = NULL;
+    return 0;
+}
+
+int tg_gpu_call_passed(void *mark, const char **why)
+{
+    const emulated_mark *m = mark;
+    *why = NULL;
+    return m->stream != NULL && atomic_load(&m->stream->done) < m->at;
 }
 
 /* ---- for tests --------------------------------------------------------------------------------------------------------- */

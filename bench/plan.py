@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Predicts steps with `tersegrad plan`, then measures them with bench_links, hosts being network namespaces (bench/netns).
+
+    bench/plan.py [--limit SECONDS] [--only TEXT] [--list]
+
+For each network (hosts, ranks of a host, rate) `tersegrad probe` measures it first. Then, for each setting on it, the step is
+predicted and kept, and measured afterwards. Rows are kept in build/plan, one file a setting, so that a run may be stopped and
+continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv. Prints
+predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce was right, and the misses.
+
+Needs root and a machine without other work. Build first:
+    cmake --preset openmpi && cmake --build build/openmpi --target tersegrad bench_links
+"""
+
+import argparse
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEPT = ROOT / "build/plan"
+BUILD = ROOT / "build/openmpi"
+RESULTS = ROOT / "bench/results/plan.csv"
+RECIPES = ("ef+topk@0.01", "terngrad")
+CLOSE = 0.15
+MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
+COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
+GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
+COLUMNS = ("setting", "model", "hosts", "ranks", "rate", "mode", "recipe", "predicted_ms", "measured_ms", "ratio", "predicted_bytes",
+           "measured_bytes")
+
+
+def settings():
+    """(model, hosts, ranks of a host, rate, mode)"""
+    found = []
+    for hosts in (2, 4, 8):
+        for rate in ("10mbit", "100mbit", "1gbit", "10gbit"):
+            for mode in ("flat", "overlap"):
+                found += [("lenet", hosts, 1, rate, mode), ("small", hosts, 1, rate, mode)]
+                if rate in ("1gbit", "10gbit") or (rate == "100mbit" and hosts == 2):
+                    found.append(("gpt", hosts, 1, rate, mode))
+    for hosts in (2, 4):
+        for rate in ("100mbit", "1gbit"):
+            found += [("lenet", hosts, 2, rate, "hosts"), ("small", hosts, 2, rate, "hosts")]
+        found.append(("gpt", hosts, 2, "1gbit", "hosts"))
+    return found
+
+
+def run(*command, environment=None):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"plan: {' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout
+
+
+def netns(hosts, ranks, rate, *command):
+    # Ranks that wait for messages leave the cores to those that work: there are fewer cores than ranks.
+    environment = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1")
+    return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--quiet", "--", *command,
+               environment=environment)
+
+
+# ---- measured inputs -------------------------------------------------------------------------------------------------
+
+def machine():
+    path = KEPT / "machine.json"
+    if not path.exists():
+        run(BUILD / "bench_links", "describe", "small", KEPT / "small.json", KEPT / "gradient.npy")
+        run(BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
+    for model in COMPUTE:
+        run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
+    return path
+
+
+def network(hosts, ranks, rate):
+    path = KEPT / f"network-{hosts}x{ranks}-{rate}.json"
+    if not path.exists():
+        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.15, path)
+    return path
+
+
+# ---- one setting -----------------------------------------------------------------------------------------------------
+
+def predict(setting):
+    model, hosts, ranks, rate, mode = setting
+    told = json.loads(run(
+        BUILD / "tersegrad", "plan", "--probe", network(hosts, ranks, rate), "--shapes", KEPT / f"{model}.json", "--compute",
+        f"{COMPUTE[model]}ms", "--backward", f"{COMPUTE[model]}ms", "--cores", os.cpu_count() / hosts, "--group-size", GROUP[model],
+        "--recipes", ";".join(RECIPES), "--json"))
+    key = {"flat": "step_ms", "overlap": "step_overlapped_ms", "hosts": "step_hosts_ms"}[mode]
+    plain = told["bf16"]["step_ms" if mode == "flat" else "step_overlapped_ms"]
+    found = {"mpi:bf16": {"ms": plain, "bytes": told["bf16"]["bytes"]}}
+    for row in told["recipes"]:
+        found[row["recipe"]] = {"ms": row[key], "bytes": row["bytes"]}
+    return found
+
+
+def measure(setting, expected):
+    model, hosts, ranks, rate, mode = setting
+    longest = max(row["ms"] for row in expected.values())
+    steps = max(3, min(9, int(2500 / longest)))
+    flags = ["--compute", COMPUTE[model], "--warm", 1 if longest > 1000 else 3]
+    flags += [] if mode == "flat" else ["--group", GROUP[model]]
+    flags += ["--hosts", ranks] if mode == "hosts" else []
+    lines = netns(hosts, ranks, rate, BUILD / "bench_links", *flags, model, steps, "mpi:bf16", *RECIPES).splitlines()
+    return {row["recipe"]: {"ms": row["median_ms"], "bytes": row["meter_bytes"]} for row in map(json.loads, lines)}
+
+
+def name_of(setting):
+    model, hosts, ranks, rate, mode = setting
+    return f"{model}-{hosts}x{ranks}-{rate}-{mode}"
+
+
+def kept(setting):
+    """A setting's prediction is on the disk before it is measured."""
+    path = KEPT / f"{name_of(setting)}.json"
+    row = json.loads(path.read_text()) if path.exists() else {"predicted": predict(setting)}
+    if "measured" not in row:
+        path.write_text(json.dumps(row))
+        row["measured"] = measure(setting, row["predicted"])
+        path.write_text(json.dumps(row))
+    return row
+
+
+# ---- all -------------------------------------------------------------------------------------------------------------
+
+def table(rows):
+    for setting, row in rows:
+        for recipe, told in row["predicted"].items():
+            measured = row["measured"][recipe]
+            yield dict(zip(COLUMNS, (name_of(setting), *setting[:5], recipe, round(told["ms"], 3), round(measured["ms"], 3),
+                                     round(told["ms"] / measured["ms"], 3), round(told["bytes"]), round(measured["bytes"]))))
+
+
+def verdict(row, recipe, which):
+    """1: pays, -1: does not, 0: too close to tell."""
+    ratio = row[which]["mpi:bf16"]["ms"] / row[which][recipe]["ms"]
+    return 0 if abs(ratio - 1) < MARGIN else 1 if ratio > 1 else -1
+
+
+def reason(row):
+    """Where the difference may be from, by what can be told from the numbers."""
+    if row["recipe"] == "mpi:bf16":
+        return "all-reduce" + (" beside computing" if row["mode"] != "flat" else "")
+    if row["measured_bytes"] and abs(row["predicted_bytes"] / row["measured_bytes"] - 1) > 0.1:
+        return "bytes differ"
+    return f"{row['hosts'] * row['ranks']} ranks on {os.cpu_count()} cores" if row["hosts"] * row["ranks"] > os.cpu_count() else "time of the codec or of messages"
+
+
+def report(rows):
+    lines = list(table(rows))
+    misses = [line for line in lines if abs(line["ratio"] - 1) > CLOSE]
+    print(f"{'setting':<28} {'recipe':<14} {'predicted ms':>12} {'measured ms':>12} {'ratio':>6}")
+    for line in lines:
+        print(f"{line['setting']:<28} {line['recipe']:<14} {line['predicted_ms']:>12.1f} {line['measured_ms']:>12.1f} {line['ratio']:>6.2f}"
+              f"{'  *' if line in misses else ''}")
+    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
+    right = sum(told == found or 0 in (told, found) for told, found in pairs)
+    print(f"\n{len(rows)} settings, {len(lines)} predictions: {len(lines) - len(misses)} within {CLOSE:.0%} "
+          f"({(len(lines) - len(misses)) / len(lines):.0%}); pays or not against bf16: {right} of {len(pairs)} right "
+          f"({right / len(pairs):.0%}; differences below {MARGIN:.0%} count as either)")
+    for line in misses:
+        print(f"miss: {line['setting']} {line['recipe']}: {line['ratio']:.2f} of the measured; {reason(line)}")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--limit", type=float, default=1e9, help="end after so many seconds, at the next setting")
+    parser.add_argument("--only", default="", help="settings whose name contains this")
+    parser.add_argument("--list", action="store_true", help="name the settings, and end")
+    options = parser.parse_args()
+    chosen = [s for s in settings() if options.only in name_of(s)]
+    if options.list:
+        print("\n".join(map(name_of, chosen)))
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    begin, rows = time.monotonic(), []
+    machine()
+    for setting in chosen:
+        if time.monotonic() - begin > options.limit:
+            break
+        before = time.monotonic()
+        rows.append((setting, kept(setting)))
+        print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
+    lines = report(rows)
+    if len(rows) == len(settings()):
+        with open(RESULTS, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
+    elif not options.only:
+        print(f"plan: {len(settings()) - len(rows)} settings are left; run this again", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

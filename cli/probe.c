@@ -1,0 +1,221 @@
+/* `tersegrad probe`: measures this machine, and the network of an MPI job, into a file that `tersegrad plan` reads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "fail.h"
+#include "model.h"
+#include "presets.h"
+#include "probe_machine.h"
+#include "probe_network.h"
+#include "table.h"
+#include "text.h"
+#include "world.h"
+
+/* ---- what to measure ------------------------------------------------------------------------------------------------- */
+
+typedef struct choice {
+    const char *recipes[CLI_PRESET_MAX];
+    char canonical[CLI_PRESET_MAX][TG_RECIPE_CAP];
+    size_t recipe_n;
+    uint32_t threads[2];
+    size_t thread_n;
+    uint64_t sizes[3];
+    size_t size_n;
+} choice;
+
+static int add_recipe(choice *c, const char *recipe)
+{
+    tg_detail why = {""};
+    if (c->recipe_n == CLI_PRESET_MAX) {
+        return cli_fail(CLI_MISUSE, "there are more than %d recipes", CLI_PRESET_MAX);
+    }
+    char *canonical = c->canonical[c->recipe_n];
+    tg_status status = tg_recipe_canonical(canonical, recipe, &why);
+    if (status != TG_OK) {
+        return cli_fail_status(NULL, status, &why);
+    }
+    for (size_t i = 0; i < c->recipe_n; i++) {
+        if (strcmp(c->recipes[i], canonical) == 0) {
+            return CLI_OK;
+        }
+    }
+    if (strstr(canonical, "autoencoder") == NULL) { /* plan does not predict what learns */
+        c->recipes[c->recipe_n++] = canonical;
+    }
+    return CLI_OK;
+}
+
+static int choose(choice *c, const cli_args *args)
+{
+    const char *names[CLI_PRESET_MAX];
+    size_t n = args->recipes.n > 0 ? args->recipes.n : cli_presets_list(names);
+    const char *const *recipes = args->recipes.n > 0 ? (const char *const *)args->recipes.items : names;
+    *c = (choice){.sizes = {1 << 16, 1 << 20, 1 << 23}, .size_n = 3};
+    c->threads[c->thread_n++] = 1;
+    if (args->threads > 1) {
+        c->threads[c->thread_n++] = args->threads;
+    }
+    if (cli_args_has(args, CLI_FLAG_N)) {
+        c->sizes[0] = args->n;
+        c->size_n = 1;
+    }
+    int code = add_recipe(c, "dense");
+    for (size_t i = 0; i < n && code == CLI_OK; i++) {
+        code = add_recipe(c, recipes[i]);
+    }
+    return code;
+}
+
+static int measure_machine(cli_machine *out, const cli_args *args, const choice *c)
+{
+    cli_model model = {.tensor_n = 0};
+    cli_measuring how = {.recipes = c->recipes,
+                         .recipe_n = c->recipe_n,
+                         .threads = c->threads,
+                         .thread_n = c->thread_n,
+                         .sizes = c->sizes,
+                         .size_n = c->size_n,
+                         .seconds = args->seconds};
+    int code = args->input != NULL ? cli_model_load_one(&model, args->input) : CLI_OK;
+    if (code == CLI_OK && args->input != NULL && model.tensors[0].dtype != TG_FP32) {
+        code = cli_fail(CLI_MISUSE, "%s is not in fp32", args->input);
+    }
+    if (code == CLI_OK && args->input != NULL) {
+        how.values = model.grads[0];
+        how.value_n = (size_t)model.element_n;
+    }
+    code = code == CLI_OK ? cli_machine_measure(out, &how) : code;
+    cli_model_free(&model);
+    return code;
+}
+
+/* ---- what was measured ------------------------------------------------------------------------------------------------- */
+
+static double speed(const cli_recipe_cost *r, tg_pass pass) /* elements, in bytes of fp32, a second */
+{
+    return r->passes[pass].element > 0 ? 4e-9 / r->passes[pass].element : 0;
+}
+
+static int print_machine(const cli_machine *m)
+{
+    cli_table t;
+    printf(
+        "%s, %u cores: copies %.3g GB/s; TCP takes %.3g ns of CPU a byte and %.3g us a message; an operation between\n"
+        "threads takes %.3g us.\n\n",
+        m->kind, m->cores, 1e-9 / m->copy, 1e9 * m->tcp, 1e6 * m->message, 1e6 * m->op);
+    cli_table_init(&t, "lrrrrrr");
+    t.has_head = 1;
+    cli_table_row(&t, "recipe", "threads", "elements", "encode GB/s", "check and sum GB/s", "us a tensor", "bits");
+    for (size_t i = 0; i < m->recipe_n; i++) {
+        const cli_recipe_cost *r = &m->recipes[i];
+        char cells[6][CLI_NUMBER_CAP];
+        tg_pass pass = r->passes[TG_PASS_MULTIPLY].element > 0 ? TG_PASS_MULTIPLY : TG_PASS_ENCODE;
+        snprintf(cells[0], sizeof cells[0], "%u", r->threads);
+        cli_table_row(&t, r->recipe, cells[0], cli_text_count(cells[1], r->n), cli_text_short(cells[2], speed(r, pass)),
+                      cli_text_short(cells[3], speed(r, TG_PASS_CHECK_SUM)),
+                      cli_text_short(cells[4], 1e6 * r->passes[pass].chunk), cli_text_short(cells[5], r->bits));
+    }
+    int code = cli_table_print(&t, stdout, 0);
+    cli_table_free(&t);
+    return code;
+}
+
+static int print_network(const cli_network *n)
+{
+    cli_table t;
+    printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host", n->ranks,
+           n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
+    printf(n->burst > 0 ? ", the first %.0f bytes after a pause at once.\n\n" : ".\n\n", n->burst);
+    cli_table_init(&t, "rrrrrrr");
+    t.has_head = 1;
+    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32",
+                  "bf16");
+    for (size_t i = 0; i < CLI_SIZE_N; i++) {
+        const double *columns[] = {n->exchange, n->fp32, n->bf16, n->busy_exchange, n->busy_fp32, n->busy_bf16};
+        char cells[7][CLI_NUMBER_CAP];
+        const char *row[7] = {cli_text_count(cells[0], (uint64_t)n->sizes[i])};
+        for (size_t c = 0; c < 6; c++) {
+            row[c + 1] = cli_text_short(cells[c + 1], 1e3 * columns[c][i]);
+        }
+        cli_table_cells(&t, row);
+    }
+    int code = cli_table_print(&t, stdout, 0);
+    cli_table_free(&t);
+    return code;
+}
+
+static int print(const cli_probe_data *p, const cli_args *args)
+{
+    int code = print_machine(&p->machine);
+    code = code == CLI_OK && p->network.ranks > 0 ? print_network(&p->network) : code;
+    printf("\nWritten to %s; 'tersegrad plan --probe %s' reads it.\n", args->files.items[0], args->files.items[0]);
+    return code;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------------------------- */
+
+/* Processes of a job measure their machine at the same time, as they would work; that of rank 0 counts. */
+static int measure(cli_probe_data *out, const cli_args *args, const choice *c, const cli_world *world)
+{
+    int code = CLI_OK;
+    if (args->probe == NULL) {
+        code = measure_machine(&out->machine, args, c);
+    } else if (world->rank == 0) {
+        code = cli_probe_read(out, args->probe);
+    }
+    if (code == CLI_OK && world->link != NULL) {
+        code = cli_network_measure(&out->network, world, 4 * args->seconds, out->machine.tcp);
+    }
+    if (code == CLI_OK && world->rank == 0) {
+        code = cli_probe_write(out, args->files.items[0]);
+    }
+    return code == CLI_OK && world->rank == 0 ? print(out, args) : code;
+}
+
+static int run(const cli_args *args)
+{
+    static choice c;
+    cli_world world;
+    cli_probe_data probe = {.network.ranks = 0};
+    int code = choose(&c, args);
+    code = code == CLI_OK ? cli_world_open(&world, args) : code;
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (args->probe != NULL && world.link == NULL) {
+        return cli_fail(CLI_MISUSE,
+                        "--probe has measured a machine; start this with mpirun, to measure a network as well");
+    }
+    code = measure(&probe, args, &c, &world);
+    cli_probe_data_free(&probe);
+    return cli_world_close(&world, code, code != CLI_OK);
+}
+
+static const cli_flag_use flags[] = {
+    {CLI_FLAG_RECIPES, NULL},  {CLI_FLAG_RECIPE, NULL}, {CLI_FLAG_THREADS, "1"},
+    {CLI_FLAG_N, NULL},        {CLI_FLAG_INPUT, NULL},  {CLI_FLAG_PROBE, NULL},
+    {CLI_FLAG_SECONDS, "0.1"}, {CLI_FLAG_LINK, NULL},   {CLI_FLAG_TIMEOUT, "60"},
+};
+
+const cli_command cli_probe_command = {
+    .name = "probe",
+    .summary = "measure a machine and its network, for plan",
+    .usage = "[flags] FILE",
+    .about =
+        "Measures what it costs to encode, check and sum gradients of 65 thousand, 1 million and 8 million elements\n"
+        "(or --n) by every preset (or --recipes), with one thread and with --threads, and writes it to FILE, which\n"
+        "'tersegrad plan --probe' reads. Started by mpirun, it also measures the network between the processes:\n"
+        "latency, bandwidth by size of message, and all-reduces in fp32 and bf16. With --probe, the costs of the\n"
+        "machine are taken from that file, and only the network is measured. With --input, on that gradient.",
+    .examples = "tersegrad probe machine.json\n"
+                "tersegrad probe --recipes 'bf16;adacomp' --threads 4 machine.json\n"
+                "mpirun -n 8 --hostfile hosts tersegrad probe cluster.json\n"
+                "mpirun -n 8 --hostfile hosts tersegrad probe --probe machine.json cluster.json\n",
+    .flags = flags,
+    .flag_n = sizeof flags / sizeof *flags,
+    .file_min = 1,
+    .file_max = 1,
+    .run = run,
+};

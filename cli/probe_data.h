@@ -1,0 +1,82 @@
+/* What `tersegrad probe` has measured: costs of a machine, and of the network between ranks. `tersegrad plan` computes with
+ * nothing else. Times are in seconds, sizes in bytes. */
+#ifndef CLI_PROBE_DATA_H
+#define CLI_PROBE_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersegrad/experimental.h"
+
+/* A pass takes this for each element and each chunk (tg_work). */
+typedef struct cli_pass_cost {
+    double element, chunk;
+} cli_pass_cost;
+
+/* Of a recipe with so many threads, measured on gradients of n elements. */
+typedef struct cli_recipe_cost {
+    char recipe[TG_RECIPE_CAP]; /* canonical */
+    uint32_t threads;
+    uint64_t n;
+    cli_pass_cost passes[TG_PASS_N];
+    double bits, conv_bits; /* an element, in frames whose length depends on gradients; of tensors of kind conv */
+} cli_recipe_cost;
+
+typedef struct cli_machine {
+    char kind[160]; /* CPU and instruction set */
+    uint32_t cores;
+    double copy;          /* to copy a byte from memory to memory */
+    double tcp;           /* CPU time to send a byte over TCP and to receive one ... */
+    double message;       /* ... and a short message */
+    double op;            /* to start a small operation between two threads, and to hear that it is done */
+    double add, add_bf16; /* to add an element to a sum, in fp32 and in bf16 */
+    double convert;       /* to narrow an element to bf16, and back */
+    cli_recipe_cost *recipes;
+    size_t recipe_n, recipe_cap;
+} cli_machine;
+
+enum { CLI_SIZE_N = 7 }; /* of messages */
+
+typedef struct cli_network {
+    uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
+    double latency;        /* of a small operation between two ranks */
+    double message;        /* for each further rank that a small message goes to */
+    double rate;           /* bytes a second, of a host in each direction */
+    double burst;          /* bytes that go through at once after a pause */
+    double wait;           /* cores that a rank needs to wait for messages, beside what TCP takes */
+    double sizes[CLI_SIZE_N];
+    /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
+    double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];
+    /* The same while another thread of each rank computes. */
+    double busy_exchange[CLI_SIZE_N], busy_fp32[CLI_SIZE_N], busy_bf16[CLI_SIZE_N];
+} cli_network;
+
+typedef struct cli_probe_data {
+    cli_machine machine;
+    cli_network network;
+} cli_probe_data;
+
+void cli_probe_data_free(cli_probe_data *p);
+
+/* Adds a row. CLI_OK, or out of memory. */
+int cli_machine_add(cli_machine *m, const cli_recipe_cost *row);
+
+/* The costs of a canonical recipe on n elements: between those sizes that were measured by interpolation. Threads as measured, or the
+ * next lower number. 0: the recipe was not measured. */
+int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *recipe, uint32_t threads, uint64_t n);
+
+/* Seconds of an all-reduce, or of another column, by interpolation in a table of `sizes`. Above the largest, each byte takes
+ * `beyond`. */
+double cli_network_seconds(const cli_network *n, const double *column, double bytes, double beyond);
+
+/* How many times as long it takes while ranks compute: at least 1. */
+double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes);
+
+/* The kind of this machine. */
+void cli_machine_kind(char out[160]);
+
+/* The file: JSON, with a check sum. Reports whatever is wrong, as misuse; a file of a machine of another kind is. */
+int cli_probe_read(cli_probe_data *out, const char *path);
+int cli_probe_write(const cli_probe_data *p, const char *path);
+
+#endif

@@ -1,0 +1,300 @@
+/* The file of `tersegrad probe`; see probe_data.h. One JSON object, whose last member is a hash of all bytes before it. Nothing in a
+ * file is taken on trust: what is not exactly as this program writes it is refused. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "file.h"
+#include "json.h"
+#include "json_read.h"
+#include "probe_data.h"
+
+enum { VERSION = 1 };
+static const char check_key[] = ",\"check\":\"";
+
+static const char *const pass_names[TG_PASS_N] = {"encode", "check", "sum", "check_sum", "copy", "multiply"};
+
+static uint64_t hash_of(const char *bytes, size_t len) /* FNV-1a */
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < len; i++) {
+        h = (h ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------- */
+
+static void put_column(cli_json *j, const char *key, const double *values)
+{
+    cli_json_array(j, key);
+    for (size_t i = 0; i < CLI_SIZE_N; i++) {
+        cli_json_number(j, NULL, values[i]);
+    }
+    cli_json_end(j);
+}
+
+static void put_machine(cli_json *j, const cli_machine *m)
+{
+    cli_json_object(j, "machine");
+    cli_json_text(j, "kind", m->kind);
+    cli_json_count(j, "cores", m->cores);
+    cli_json_number(j, "copy", m->copy);
+    cli_json_number(j, "tcp", m->tcp);
+    cli_json_number(j, "message", m->message);
+    cli_json_number(j, "op", m->op);
+    cli_json_number(j, "add", m->add);
+    cli_json_number(j, "add_bf16", m->add_bf16);
+    cli_json_number(j, "convert", m->convert);
+    cli_json_end(j);
+    cli_json_array(j, "recipes");
+    for (size_t i = 0; i < m->recipe_n; i++) {
+        const cli_recipe_cost *r = &m->recipes[i];
+        cli_json_object(j, NULL);
+        cli_json_text(j, "recipe", r->recipe);
+        cli_json_count(j, "threads", r->threads);
+        cli_json_count(j, "n", r->n);
+        cli_json_number(j, "bits", r->bits);
+        cli_json_number(j, "conv_bits", r->conv_bits);
+        for (int p = 0; p < TG_PASS_N; p++) {
+            cli_json_array(j, pass_names[p]);
+            cli_json_number(j, NULL, r->passes[p].element);
+            cli_json_number(j, NULL, r->passes[p].chunk);
+            cli_json_end(j);
+        }
+        cli_json_end(j);
+    }
+    cli_json_end(j);
+}
+
+static void put_network(cli_json *j, const cli_network *n)
+{
+    if (n->ranks == 0) {
+        cli_json_null(j, "network");
+        return;
+    }
+    cli_json_object(j, "network");
+    cli_json_count(j, "ranks", n->ranks);
+    cli_json_count(j, "hosts", n->hosts);
+    cli_json_number(j, "latency", n->latency);
+    cli_json_number(j, "message", n->message);
+    cli_json_number(j, "rate", n->rate);
+    cli_json_number(j, "burst", n->burst);
+    cli_json_number(j, "wait", n->wait);
+    put_column(j, "sizes", n->sizes);
+    put_column(j, "exchange", n->exchange);
+    put_column(j, "fp32", n->fp32);
+    put_column(j, "bf16", n->bf16);
+    put_column(j, "busy_exchange", n->busy_exchange);
+    put_column(j, "busy_fp32", n->busy_fp32);
+    put_column(j, "busy_bf16", n->busy_bf16);
+    cli_json_end(j);
+}
+
+int cli_probe_write(const cli_probe_data *p, const char *path)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (out == NULL) {
+        return cli_fail_memory();
+    }
+    cli_json j;
+    cli_json_begin(&j, out);
+    cli_json_count(&j, "tersegrad_probe", VERSION);
+    cli_json_text(&j, "version", tg_version());
+    put_machine(&j, &p->machine);
+    put_network(&j, &p->network);
+    int code = cli_json_finish(&j), sound = ferror(out) == 0;
+    sound = fclose(out) == 0 && sound && len > 2;
+    if (code == CLI_OK && sound) {
+        char end[64];
+        len -= 2; /* the closing brace and the line feed */
+        snprintf(end, sizeof end, "%s%016" PRIx64 "\"}\n", check_key, hash_of(text, len));
+        const cli_piece pieces[] = {{text, len}, {end, strlen(end)}};
+        code = cli_file_write(path, pieces, 2);
+    } else if (code == CLI_OK) {
+        code = cli_fail_memory();
+    }
+    free(text);
+    return code;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------- */
+
+typedef struct source {
+    const cli_document *d;
+    int is_sound;
+} source;
+
+static double take_number(source *s, const cli_node *of, const char *key, double least, double most)
+{
+    const cli_node *m = cli_node_member(s->d, of, key);
+    if (m == NULL || m->type != CLI_NUMBER || !(m->number >= least) || !(m->number <= most)) {
+        s->is_sound = 0;
+        return least;
+    }
+    return m->number;
+}
+
+static uint64_t take_count(source *s, const cli_node *of, const char *key, double least, double most)
+{
+    double value = take_number(s, of, key, least, most);
+    s->is_sound = s->is_sound && value == floor(value);
+    return (uint64_t)value;
+}
+
+static void take_text(char *out, size_t cap, source *s, const cli_node *of, const char *key)
+{
+    const cli_node *m = cli_node_member(s->d, of, key);
+    if (m == NULL || m->type != CLI_STRING || strlen(m->text) >= cap) {
+        s->is_sound = 0;
+        out[0] = '\0';
+        return;
+    }
+    snprintf(out, cap, "%s", m->text);
+}
+
+static void take_column(double *out, size_t n, source *s, const cli_node *of, const char *key)
+{
+    const cli_node *list = cli_node_member(s->d, of, key), *at = cli_node_first(s->d, list);
+    s->is_sound = s->is_sound && list != NULL && list->type == CLI_ARRAY && list->count == n;
+    for (size_t i = 0; i < n && s->is_sound; i++, at = cli_node_next(s->d, at)) {
+        s->is_sound = at->type == CLI_NUMBER && at->number >= 0;
+        out[i] = at->number;
+    }
+}
+
+static void take_members(source *s, const cli_node *of, size_t count)
+{
+    s->is_sound = s->is_sound && of != NULL && of->type == CLI_OBJECT && of->count == count;
+}
+
+static int take_recipes(cli_machine *m, source *s, const cli_node *list)
+{
+    s->is_sound = s->is_sound && list != NULL && list->type == CLI_ARRAY && list->count > 0;
+    for (const cli_node *at = cli_node_first(s->d, list); at != NULL && s->is_sound; at = cli_node_next(s->d, at)) {
+        cli_recipe_cost row = {.threads = 0};
+        take_members(s, at, 5 + TG_PASS_N);
+        take_text(row.recipe, sizeof row.recipe, s, at, "recipe");
+        row.threads = (uint32_t)take_count(s, at, "threads", 1, 256);
+        row.n = take_count(s, at, "n", 1, 1e12);
+        row.bits = take_number(s, at, "bits", 0, 1000);
+        row.conv_bits = take_number(s, at, "conv_bits", 0, 1000);
+        for (int p = 0; p < TG_PASS_N; p++) {
+            double pair[2] = {0, 0};
+            take_column(pair, 2, s, at, pass_names[p]);
+            row.passes[p] = (cli_pass_cost){pair[0], pair[1]};
+        }
+        int code = s->is_sound ? cli_machine_add(m, &row) : CLI_OK;
+        if (code != CLI_OK) {
+            return code;
+        }
+    }
+    return CLI_OK;
+}
+
+static void take_machine(cli_machine *m, source *s, const cli_node *of)
+{
+    take_members(s, of, 9);
+    take_text(m->kind, sizeof m->kind, s, of, "kind");
+    m->cores = (uint32_t)take_count(s, of, "cores", 1, 65536);
+    m->copy = take_number(s, of, "copy", 0, 1);
+    m->tcp = take_number(s, of, "tcp", 0, 1);
+    m->message = take_number(s, of, "message", 0, 10);
+    m->op = take_number(s, of, "op", 0, 10);
+    m->add = take_number(s, of, "add", 0, 1);
+    m->add_bf16 = take_number(s, of, "add_bf16", 0, 1);
+    m->convert = take_number(s, of, "convert", 0, 1);
+}
+
+static void take_network(cli_network *n, source *s, const cli_node *of)
+{
+    if (of != NULL && of->type == CLI_NULL) {
+        return;
+    }
+    take_members(s, of, 14);
+    n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
+    n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
+    n->latency = take_number(s, of, "latency", 0, 100);
+    n->message = take_number(s, of, "message", 0, 100);
+    n->rate = take_number(s, of, "rate", 1, 1e15);
+    n->burst = take_number(s, of, "burst", 0, 1e15);
+    n->wait = take_number(s, of, "wait", 0, 1);
+    take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
+    take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
+    take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");
+    take_column(n->bf16, CLI_SIZE_N, s, of, "bf16");
+    take_column(n->busy_exchange, CLI_SIZE_N, s, of, "busy_exchange");
+    take_column(n->busy_fp32, CLI_SIZE_N, s, of, "busy_fp32");
+    take_column(n->busy_bf16, CLI_SIZE_N, s, of, "busy_bf16");
+    for (size_t i = 1; i < CLI_SIZE_N; i++) {
+        s->is_sound = s->is_sound && n->sizes[i] > n->sizes[i - 1];
+    }
+}
+
+/* Whether the hash at the end is that of the bytes before it. */
+static int is_intact(const char *text, size_t len)
+{
+    const size_t key_len = strlen(check_key), end_len = key_len + 16 + 3;
+    char want[64];
+    if (len < end_len || memcmp(text + len - end_len, check_key, key_len) != 0) {
+        return 0;
+    }
+    snprintf(want, sizeof want, "%016" PRIx64 "\"}\n", hash_of(text, len - end_len));
+    return memcmp(text + len - end_len + key_len, want, 19) == 0;
+}
+
+static int take_all(cli_probe_data *out, const cli_document *d, const char *path, int intact)
+{
+    const cli_node *root = cli_document_root(d), *version = cli_node_member(d, root, "tersegrad_probe");
+    source s = {d, 1};
+    if (version == NULL || version->type != CLI_NUMBER) {
+        return cli_fail(CLI_MISUSE, "%s is no file of 'tersegrad probe'", path);
+    }
+    if (version->number != VERSION) {
+        return cli_fail(CLI_MISUSE, "%s has version %g; this program reads version %d: measure again", path,
+                        version->number, VERSION);
+    }
+    take_members(&s, root, 6);
+    take_machine(&out->machine, &s, cli_node_member(d, root, "machine"));
+    int code = take_recipes(&out->machine, &s, cli_node_member(d, root, "recipes"));
+    take_network(&out->network, &s, cli_node_member(d, root, "network"));
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (!s.is_sound || !intact) {
+        return cli_fail(CLI_MISUSE, "%s is damaged; measure again with 'tersegrad probe'", path);
+    }
+    char kind[160];
+    cli_machine_kind(kind);
+    if (strcmp(kind, out->machine.kind) != 0) {
+        return cli_fail(CLI_MISUSE, "%s was measured on a machine of another kind (%s; this one is %s)", path,
+                        out->machine.kind, kind);
+    }
+    return CLI_OK;
+}
+
+int cli_probe_read(cli_probe_data *out, const char *path)
+{
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    *out = (cli_probe_data){0};
+    int code = cli_file_read(&bytes, &len, path);
+    if (code != CLI_OK) {
+        return code;
+    }
+    cli_document d;
+    char why[96];
+    if (cli_document_read(&d, why, bytes, len) != 0) {
+        code = cli_fail(CLI_MISUSE, "%s is no file of 'tersegrad probe': %s", path, why);
+    } else {
+        code = take_all(out, &d, path, is_intact((const char *)bytes, len));
+    }
+    cli_document_free(&d);
+    free(bytes);
+    return code;
+}

@@ -1,0 +1,261 @@
+/* The network of an MPI job, measured; see probe_network.h. Messages go by the operations that exchanges use, all ranks at the same
+ * time. Before each there is a pause, as between the steps of a training. The slowest rank's time counts, and the median of a few. */
+#include "probe_network.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "fail.h"
+
+#ifdef TG_WITH_MPI
+
+#include "tersegrad/mpi.h"
+
+enum { SMALL = 256, REPEATS = 7, ROUNDS_MIN = 3 };
+static const double size_max = 32e6, pause = 0.02;
+
+typedef struct bench {
+    const cli_world *world;
+    char *out, *in;
+    size_t cap;
+    tg_span *sends, *recvs;
+    MPI_Op add_bf16;
+    double cpu, spent; /* of this process, in exchanges of the largest size */
+} bench;
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+static void add_halves(void *from, void *to, int *n, MPI_Datatype *type)
+{
+    enum { BLOCK = 1024 };
+    float a[BLOCK], b[BLOCK];
+    (void)type;
+    for (int at = 0; at < *n; at += BLOCK) {
+        size_t len = (size_t)(*n - at < BLOCK ? *n - at : BLOCK);
+        tg_widen(a, (const uint16_t *)from + at, TG_BF16, len);
+        tg_widen(b, (const uint16_t *)to + at, TG_BF16, len);
+        for (size_t i = 0; i < len; i++) {
+            b[i] += a[i];
+        }
+        tg_narrow((uint16_t *)to + at, b, TG_BF16, len);
+    }
+}
+
+typedef enum talk { EXCHANGE, SHIFT, FP32, BF16 } talk;
+
+/* EXCHANGE: a rank sends `len` bytes, as many to each other. SHIFT: all to the next rank. */
+static tg_status carry(bench *b, talk what, size_t len)
+{
+    const cli_world *w = b->world;
+    size_t each = what == SHIFT ? len : len / (w->size - 1);
+    uint32_t next = (w->rank + 1) % w->size, last = (w->rank + w->size - 1) % w->size;
+    size_t sent = 0, received = 0;
+    for (uint32_t p = 0; p < w->size; p++) {
+        size_t out = p == w->rank || (what == SHIFT && p != next) ? 0 : each;
+        size_t in = p == w->rank || (what == SHIFT && p != last) ? 0 : each;
+        b->sends[p] = (tg_span){b->out + sent, out};
+        b->recvs[p] = (tg_span){b->in + received, in};
+        sent += out;
+        received += in;
+    }
+    const tg_op op = {TG_ALLTOALLV, 0, w->rank, w->size, b->sends, b->recvs};
+    return w->link->carry(w->link, &op, NULL);
+}
+
+static int perform(bench *b, talk what, size_t len)
+{
+    if (what == FP32) {
+        return MPI_Allreduce(MPI_IN_PLACE, b->out, (int)(len / 4), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS;
+    }
+    if (what == BF16) {
+        return MPI_Allreduce(MPI_IN_PLACE, b->out, (int)(len / 2), MPI_UINT16_T, b->add_bf16, MPI_COMM_WORLD) ==
+               MPI_SUCCESS;
+    }
+    return carry(b, what, len) == TG_OK;
+}
+
+/* ---- computing ------------------------------------------------------------------------------------------------------- */
+
+static void *spin(void *context)
+{
+    const atomic_int *goes_on = context;
+    volatile float x = 1;
+    while (atomic_load(goes_on)) {
+        for (int i = 0; i < 2000; i++) {
+            x = x * 0.9999F + 0.1F;
+        }
+    }
+    return NULL;
+}
+
+static double cpu_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- timing ---------------------------------------------------------------------------------------------------------- */
+
+/* Seconds of the slowest rank; negative: the job has failed. */
+static double time_once(bench *b, talk what, size_t len)
+{
+    const struct timespec t = {0, (long)(pause * 1e9)};
+    double slowest = -1;
+    (void)nanosleep(&t, NULL);
+    if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
+        return -1;
+    }
+    double begin = cli_clock_now(), cpu = cpu_now();
+    int sound = perform(b, what, len);
+    double spent = sound ? cli_clock_now() - begin : INFINITY;
+    b->cpu += cpu_now() - cpu;
+    b->spent += spent;
+    return MPI_Allreduce(&spent, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS && isfinite(slowest)
+               ? slowest
+               : -1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double time_talk(bench *b, talk what, size_t len, double seconds)
+{
+    double times[REPEATS], all = 0;
+    int n = 0;
+    while (n < REPEATS && (n < ROUNDS_MIN || all < seconds)) {
+        times[n] = time_once(b, what, len);
+        if (times[n] < 0) {
+            return -1;
+        }
+        all += times[n++];
+    }
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    return n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------------------- */
+
+/* The largest message: one that takes about a third of the time, but not more than size_max. */
+static double find_largest(bench *b, double seconds)
+{
+    double size = 32768, spent = 0;
+    while (size < size_max && spent >= 0 && spent < seconds / 3) {
+        size = fmin(size_max, 2 * size);
+        spent = time_once(b, EXCHANGE, (size_t)size);
+    }
+    return spent < 0 ? -1 : size;
+}
+
+/* The rate from the two largest sizes, and what goes through at once, from how much faster the last was than at that rate. */
+static void fit(cli_network *n, double shift, const cli_world *w)
+{
+    double size = w->size / n->hosts, remote = size * (w->size - size) / (w->size - 1);
+    double last = n->exchange[CLI_SIZE_N - 1], before = n->exchange[CLI_SIZE_N - 2];
+    double bytes = n->sizes[CLI_SIZE_N - 1] * remote;
+    n->latency = fmin(shift, n->exchange[0]);
+    n->message = w->size > 2 ? fmax(0, n->exchange[0] - shift) / (w->size - 2) : 0;
+    n->rate = (n->sizes[CLI_SIZE_N - 1] - n->sizes[CLI_SIZE_N - 2]) * remote / fmax(1e-9, last - before);
+    if (n->hosts == 1) { /* no network is between them */
+        n->rate = n->sizes[CLI_SIZE_N - 1] * w->size / last;
+    }
+    n->rate = fmax(n->rate, bytes / last);
+    n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
+}
+
+/* A column of the table; 0: the job has failed. */
+static int time_column(double *column, const double *sizes, bench *b, talk what, double seconds)
+{
+    for (size_t i = 0; i < CLI_SIZE_N; i++) {
+        b->cpu = b->spent = 0;
+        column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
+        if (column[i] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Exchanges come last, for what they leave in b->cpu. */
+static int time_busy(cli_network *out, bench *b, double seconds)
+{
+    atomic_int goes_on = 1;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, spin, &goes_on) != 0) {
+        return 0;
+    }
+    int sound = time_column(out->busy_fp32, out->sizes, b, FP32, seconds) &&
+                time_column(out->busy_bf16, out->sizes, b, BF16, seconds) &&
+                time_column(out->busy_exchange, out->sizes, b, EXCHANGE, seconds);
+    atomic_store(&goes_on, 0);
+    (void)pthread_join(thread, NULL);
+    return sound;
+}
+
+static int measure(cli_network *out, bench *b, double seconds, double tcp)
+{
+    const cli_world *w = b->world;
+    double warm = time_talk(b, EXCHANGE, SMALL, seconds / 8); /* connections are made */
+    double shift = time_talk(b, SHIFT, SMALL, seconds / 8), largest = find_largest(b, seconds);
+    int sound = shift >= 0 && warm >= 0 && largest > 0;
+    for (size_t i = 0; i < CLI_SIZE_N && sound; i++) {
+        out->sizes[i] = floor(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1)) / 64) * 64;
+    }
+    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, out->sizes, b, FP32, seconds) &&
+            time_column(out->bf16, out->sizes, b, BF16, seconds) &&
+            time_column(out->exchange, out->sizes, b, EXCHANGE, seconds);
+    if (!sound) {
+        return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
+    }
+    out->ranks = w->size;
+    out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
+    fit(out, shift, w);
+    double moved = tcp * out->rate * b->spent;
+    out->wait = fmin(1, fmax(0, b->cpu - moved) / b->spent);
+    return CLI_OK;
+}
+
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+{
+    bench b = {.world = w, .cap = (size_t)size_max + 65536};
+    *out = (cli_network){.ranks = 0};
+    b.out = calloc(b.cap, 1);
+    b.in = calloc(b.cap, 1);
+    b.sends = calloc(w->size, sizeof *b.sends);
+    b.recvs = calloc(w->size, sizeof *b.recvs);
+    int code = b.out != NULL && b.in != NULL && b.sends != NULL && b.recvs != NULL ? CLI_OK : cli_fail_memory();
+    if (code == CLI_OK && w->size < 2) {
+        code = cli_fail(CLI_MISUSE, "a network needs two processes; mpirun -n 2 tersegrad probe");
+    }
+    if (code == CLI_OK) {
+        MPI_Op_create(add_halves, 1, &b.add_bf16);
+        code = measure(out, &b, seconds, tcp);
+        MPI_Op_free(&b.add_bf16);
+    }
+    free(b.recvs);
+    free(b.sends);
+    free(b.in);
+    free(b.out);
+    return code;
+}
+
+#else
+
+int cli_network_measure(cli_network *out, const cli_world *w, double seconds, double tcp)
+{
+    (void)out;
+    (void)w;
+    (void)seconds;
+    (void)tcp;
+    return cli_fail(CLI_MISUSE, "this program was built without MPI; 'make mpi' builds one with it");
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* Ends a frame whose leaves are hashed: hashes of chunks, then the front and the checksum around the body. Ends a check likewise: what
+ * the host must know goes to its own memory, so that nothing is copied. */
+#include "exec/cuda/hash.h"
+#include "exec/cuda/kernels.h"
+
+enum { WARPS = 8, HASHED_LEAVES = 512 };
+
+/* The hash of `len` bytes, of up to 512 leaves; all threads of the block, which get it. */
+TG_DEVICE uint64_t hash_block(const uint8_t *bytes, uint64_t len)
+{
+    __shared__ uint64_t leaves[HASHED_LEAVES], whole;
+    uint64_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+    unsigned warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP;
+    __syncthreads();
+    for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
+        uint64_t left = len - leaf * TG_LEAF_BYTES;
+        uint64_t hash = tg_hash_leaf(bytes + leaf * TG_LEAF_BYTES, left < TG_LEAF_BYTES ? (unsigned)left : TG_LEAF_BYTES);
+        if (lane == 0) {
+            leaves[leaf] = hash;
+        }
+    }
+    __syncthreads();
+    if (warp == 0) {
+        uint64_t hash = leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+        if (lane == 0) {
+            whole = hash;
+        }
+    }
+    __syncthreads();
+    return whole;
+}
+
+/* The hash of a chunk from those of its leaves, by a warp. */
+TG_DEVICE uint64_t hash_chunk(const uint64_t *leaves, uint32_t len)
+{
+    uint32_t leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+    if (len == 0) {
+        return tg_hash_tiny(nullptr, 0);
+    }
+    return leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+}
+
+/* Hashes of this block's chunks to words[2], ... Returns whether this is the last block to do so; all threads. */
+TG_DEVICE bool hash_chunks(const tg_gpu_pass &p, const tg_gpu_ending &e, const uint8_t *body)
+{
+    __shared__ bool is_last;
+    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = p.first + i;
+    if (i < p.chunk_n) {
+        const tg_gpu_chunk &chunk = p.chunks[number];
+        uint64_t hash = hash_chunk(e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
+        if (threadIdx.x % TG_WARP == 0) {
+            e.words[2 + i] = hash;
+            if (e.sides != nullptr) {
+                uint64_t side = 0;
+                for (uint32_t b = 0; b < 8 && b < chunk.side_len; b++) {
+                    side |= (uint64_t)body[chunk.body_at + b] << 8 * b;
+                }
+                e.sides[number] = side;
+            }
+        }
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(e.done, 1u) + 1 == gridDim.x;
+    }
+    __syncthreads();
+    if (is_last) {
+        __threadfence();
+        if (threadIdx.x == 0) {
+            *e.done = 0;
+        }
+    }
+    return is_last;
+}
+
+/* The verdict to the host, and cleared for the next pass. */
+TG_DEVICE void hand_over(const tg_gpu_ending &e)
+{
+    if (threadIdx.x == 0 && e.verdict_to != nullptr) {
+        *e.verdict_to = *e.verdict;
+        *e.verdict = tg_gpu_verdict{};
+    }
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------------- */
+
+__global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front)
+{
+    uint8_t *frame = e.frame;
+    if (!hash_chunks(p, e, frame + front.len)) {
+        return;
+    }
+    uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
+    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+        bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
+        frame[i] = is_step ? (uint8_t)(step >> 8 * (i - TG_GPU_STEP_AT))
+                           : i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+    }
+    __syncthreads();
+    uint64_t of_front = p.step_at != nullptr ? hash_block(frame, front.len) : front.hash;
+    if (threadIdx.x == 0) {
+        e.words[0] = of_front;
+        e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+    }
+    uint64_t checksum = hash_block((const uint8_t *)e.words, (2 + (uint64_t)p.chunk_n) * 8);
+    if (threadIdx.x == 0) {
+        tg_store_bytes(frame + front.len + e.body_len, checksum, 8);
+    }
+    hand_over(e);
+}
+
+static unsigned blocks_of(const tg_gpu_pass *p)
+{
+    return p->chunk_n == 0 ? 1 : (p->chunk_n + WARPS - 1) / WARPS;
+}
+
+void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front)
+{
+    TG_LAUNCH(seal, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front);
+}
+
+/* ---- checking ------------------------------------------------------------------------------------------------------------ */
+
+/* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, uint32_t front_len,
+                                                              uint8_t *ends, uint64_t *words)
+{
+    const uint8_t *frame = e.frame;
+    if (!hash_chunks(p, e, frame + front_len)) {
+        return;
+    }
+    for (uint32_t i = threadIdx.x; ends != nullptr && i < front_len + 8; i += WARPS * TG_WARP) {
+        ends[i] = i < front_len ? frame[i] : frame[i + e.body_len];
+    }
+    for (uint32_t i = 2 + threadIdx.x; i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
+        words[i] = e.words[i];
+    }
+    hand_over(e);
+}
+
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words)
+{
+    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, front_len, ends, words);
+}

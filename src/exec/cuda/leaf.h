@@ -1,0 +1,66 @@
+/* Leaves of a frame (4 KiB, hash.h) that a warp makes in shared memory: written to the frame and hashed while they are there. */
+#ifndef TG_EXEC_CUDA_LEAF_H
+#define TG_EXEC_CUDA_LEAF_H
+
+#include "exec/cuda/hash.h"
+
+enum { TG_LEAF_VECTORS = 4096 / 16 + 2 }; /* of 16 bytes, with what tg_copy_by reads after the end */
+
+/* Bytes keep their place within 16, so that a copy moves whole aligned vectors. */
+TG_DEVICE uint32_t tg_place_of(const void *at)
+{
+    return (uint32_t)((uintptr_t)at % 16);
+}
+
+/* Copies `len` bytes from any place in shared memory to any place in memory, by threads `first`, first + stride, ... Up to 19 bytes
+ * after them are read. */
+TG_DEVICE void tg_copy_by(uint8_t *to, const uint8_t *shared, uint32_t len, uint32_t first, uint32_t stride)
+{
+    uint32_t place = tg_place_of(to), end = place + len;
+    const uint8_t *bytes = shared - place;
+    uint8_t *start = to - place;
+    for (uint32_t v = first; v * 16 < end; v += stride) {
+        if (v * 16 >= place && v * 16 + 16 <= end) {
+            const uint8_t *here = bytes + v * 16;
+            uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
+            const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
+            for (int i = 0; i < 5; i++) {
+                words[i] = aligned[i];
+            }
+            ((uint4 *)(void *)start)[v] =
+                make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
+                           __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
+        } else {
+            for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b++) {
+                start[b] = bytes[b];
+            }
+        }
+    }
+}
+
+/* Ends a leaf of `len` bytes that the lanes of a warp have written to shared memory: to `to`, any address, and its hash to *hash; NULL:
+ * it is not hashed. Begins and ends with a barrier of the warp. */
+TG_DEVICE void tg_leaf_end(uint64_t *hash, uint8_t *to, const uint4 *leaf, uint32_t len)
+{
+    uint32_t lane = threadIdx.x % TG_WARP;
+    uint64_t hashed = 0;
+    __syncwarp();
+    if (len == TG_LEAF_BYTES && tg_place_of(to) == 0) {
+        uint4 vectors[TG_XXH_VECTORS];
+        TG_UNROLL
+        for (int k = 0; k < TG_XXH_VECTORS; k++) {
+            vectors[k] = tg_leaf_vector(leaf, k);
+            ((uint4 *)(void *)to)[k * (int)TG_WARP + (int)lane] = vectors[k];
+        }
+        hashed = hash != nullptr ? tg_hash_vectors(vectors) : 0;
+    } else {
+        tg_copy_by(to, (const uint8_t *)(const void *)leaf, len, lane, TG_WARP);
+        hashed = hash != nullptr ? tg_hash_leaf((const uint8_t *)(const void *)leaf, len) : 0;
+    }
+    if (hash != nullptr && lane == 0) {
+        *hash = hashed;
+    }
+    __syncwarp();
+}
+
+#endif
