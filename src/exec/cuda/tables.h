@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+enum { TG_GPU_FEW = 4 };     /* pointers that go to kernels by value, so that they need no copy */
 enum { TG_GPU_PARAMS = 12 }; /* of a part; more than any part in a frame has */
 
 /* Ids of parts (recipe/parts.def) that kernels distinguish. */
@@ -137,8 +138,9 @@ typedef struct tg_gpu_pass {
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
-    float *const *added; /* where values of a body are added: to tensors; NULL: to space.sums */
-    const float *now;    /* residual state */
+    float *const *added;         /* where values of a body are added: to tensors; NULL: to space.sums */
+    const void *few[TG_GPU_FEW]; /* in place of `grads`, if that and `flat` are NULL, and of `added`, with `adds_few` */
+    const float *now;            /* residual state */
     float *next;
 
     tg_gpu_space space;
@@ -148,7 +150,7 @@ typedef struct tg_gpu_pass {
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values, has_clip;
+    uint8_t is_answer, has_values, has_clip, adds_few;
     void *stream;
 } tg_gpu_pass;
 
