@@ -26,6 +26,16 @@ TG_API void tg_cuda_release(tg_device *device, void *block);
 TG_API tg_status tg_cuda_copy(tg_device *device, void *to, const void *from, uint64_t len, tg_detail *why) TG_CHECKED;
 TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_detail *why) TG_CHECKED;
 
+/* CUDA graphs. tg_encode can be captured, on a stream that is not the default one, if frames of the recipe have a fixed length (no
+ * selection and no entropy coding), the policy is TG_NONFINITE_ZERO or TG_NONFINITE_PASS, and the feedback is `none` or `ef`; else it
+ * fails. The codec must have encoded once with the same gradients and frame, not captured. A replay encodes what is in these gradients
+ * then, and updates the residual. The codec must not encode with other pointers while the graph is in use.
+ *
+ * A captured step number would stay the same. With tg_cuda_read_step, codecs of the device read it from `step`, in device memory,
+ * whenever they encode, and the one given to tg_encode does not count; random rounding depends on it, too. NULL: as before. Not for
+ * exchanges. Decoding waits for a verdict, and is refused while the stream is captured. */
+TG_API tg_status tg_cuda_read_step(tg_device *device, const uint64_t *step, tg_detail *why) TG_CHECKED;
+
 /* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
 TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
 

@@ -41,7 +41,7 @@ class ReplicaLink:
         self.torch = TorchLink(carrier)
         self.struct: Any = self.torch.struct
         if device is not None:
-            self._on_device = link_of(group, device, self.torch)
+            self._on_device = link_of(group, device, self.torch, self)
             self.struct = self._on_device.struct
 
     @property

@@ -65,6 +65,14 @@ def decoded(recipe, row):
     return torch.from_numpy(back).float()
 
 
+def sum_of_decoded(recipe, rows):
+    """In order; the first one sets, so that a -0 stays one."""
+    total = decoded(recipe, rows[0])
+    for row in rows[1:]:
+        total += decoded(recipe, row)
+    return total
+
+
 def sharded_sums(rank, world, recipe, dtype="float32", factor=None, force_sum=False):
     """Differing bits between every reduce-scatter of a pass and the fp32 sum of decoded rows in rank order; and bytes."""
     from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -85,10 +93,7 @@ def sharded_sums(rank, world, recipe, dtype="float32", factor=None, force_sum=Fa
     differing, n = 0, 0
     divisor = 1.0 if force_sum else factor or world
     for given, got, _ in calls:
-        total = torch.zeros(got.numel())
-        for other in gathered(given):
-            total += decoded(recipe.replace("ef+", ""), other.view(world, -1)[rank])
-        expected = (total / divisor).to(got.dtype)
+        expected = (sum_of_decoded(recipe.replace("ef+", ""), [other.view(world, -1)[rank] for other in gathered(given)]) / divisor).to(got.dtype)
         differing += int((expected.view(torch.int16) != got.view(torch.int16)).sum())
         n += got.numel()
     inside = made.stats()["inside"]

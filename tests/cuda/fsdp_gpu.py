@@ -90,9 +90,8 @@ class Rank:
             self.backward(model)
         differing = n = 0
         for given, got in calls:
-            total = torch.zeros(got.numel())
-            for other in fsdp_jobs.gathered(given):
-                total += fsdp_jobs.decoded(recipe.replace("ef+", ""), other.cpu().view(self.world, -1)[self.rank])
+            rows = [other.cpu().view(self.world, -1)[self.rank] for other in fsdp_jobs.gathered(given)]
+            total = fsdp_jobs.sum_of_decoded(recipe.replace("ef+", ""), rows)
             differing += int(((total / self.world).view(torch.int32) != got.cpu().view(torch.int32)).sum())
             n += got.numel()
         inside = made.stats()["inside"]
@@ -218,7 +217,7 @@ def start(world, folder, port, flags):
     for rank in range(world):
         environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                            NCCL_HOSTID=f"rank{rank}", NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1",
-                           PYTHONWARNINGS="ignore")
+                           KINETO_LOG_LEVEL="5", PYTHONWARNINGS="ignore")
         if flags.emulated:
             environment["TG_EMULATED_REACH"] = "1"
         with open(pathlib.Path(folder, f"{world}-{rank}"), "w") as log:

@@ -4,7 +4,9 @@ tests/golden-errors refused.
 
 Commands run in build/emulated/tersegrad_batch, whose kernels run on the CPU, unless the environment variable TERSEGRAD_BATCH names
 another. Recipes without kernels are refused by the program; LACKING lists them, and the test fails if another one is refused.
-GOLDEN_ONLY=TEXT takes frames whose names or recipes contain it, GOLDEN_EVERY=4 every fourth, JOBS=4 that many processes.
+GOLDEN_ONLY=TEXT takes frames whose names or recipes contain it, GOLDEN_EVERY=4 every fourth, JOBS=4 that many processes. With
+GOLDEN_SECONDS=60 no frame is begun after a minute; frames are then in an order in which the first ones cover all recipes, short frames
+first, and so all kernels.
 """
 
 import collections
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -24,6 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = shlex.split(os.environ.get("TERSEGRAD_BATCH", str(ROOT / "build" / "emulated" / "tersegrad_batch")))
 ONLY = os.environ.get("GOLDEN_ONLY", "")
 EVERY = int(os.environ.get("GOLDEN_EVERY", "1"))
+SECONDS = float(os.environ.get("GOLDEN_SECONDS", "inf"))
+START = time.monotonic()
 JOBS = int(os.environ.get("JOBS", min(os.cpu_count() or 1, 4)))
 LACKING = ("zstd",)  # parts that run on the CPU alone
 NO_KERNEL = "has no kernel for the GPU"
@@ -52,6 +57,15 @@ def run(*arguments):
             return int(line[1:]), printed.decode(errors="replace")
         if line.strip() != b"========= COMPUTE-SANITIZER":  # its first line; what follows is of errors
             printed += line
+
+
+def covering(rows, kind_of, len_of):
+    """All rows, the shortest of each kind first, then the second of each, and so on."""
+    kinds = collections.defaultdict(list)
+    for row in sorted(rows, key=len_of):
+        kinds[kind_of(row)].append(row)
+    ordered = [(number, row) for of_kind in kinds.values() for number, row in enumerate(of_kind)]
+    return [row for _, row in sorted(ordered, key=lambda pair: pair[0])]
 
 
 def lacks(recipes):
@@ -116,23 +130,36 @@ class Golden(unittest.TestCase):
             self.assertEqual(process.returncode, 0, said.decode(errors="replace"))
         PROCESSES.clear()
 
-    def for_each(self, function, rows, name_of):
+    def for_each(self, function, rows, name_of, share):
+        """With GOLDEN_SECONDS, until that share of them is over."""
         counts = collections.Counter()
+
+        def in_time(row):
+            return function(row) if time.monotonic() - START < SECONDS * share else "late"
+
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-            for row, outcome in zip(rows, pool.map(function, rows)):
-                counts[outcome if outcome == "lacking" else "bad" if outcome else "good"] += 1
+            for row, outcome in zip(rows, pool.map(in_time, rows)):
+                counts[outcome if outcome in ("lacking", "late") else "bad" if outcome else "good"] += 1
                 with self.subTest(frame=name_of(row)):
-                    self.assertIn(outcome, (None, "lacking"))
-        print(f"{len(rows)} frames: {counts['good']} good, {counts['lacking']} of recipes that run on the CPU alone", flush=True)
+                    self.assertIn(outcome, (None, "lacking", "late"))
+        late = f", {counts['late']} not begun in {SECONDS:g} s" if counts["late"] else ""
+        print(f"{len(rows)} frames: {counts['good']} good, {counts['bad']} bad, {counts['lacking']} of recipes that run on the CPU alone{late}",
+              flush=True)
         self.assertGreater(counts["good"], 0)
 
     def test_frames(self):
         rows = [row for row in golden.rows() if ONLY in row["name"] + " " + row["recipe"]]
-        self.for_each(try_row, rows[::EVERY], lambda row: f"{row['name']}, {row['recipe']}")
+        rows = rows[::EVERY]
+        if SECONDS < float("inf"):
+            rows = covering(rows, lambda row: " ".join(row["canonical"]), lambda row: len(golden.frame_of(row)))
+        self.for_each(try_row, rows, lambda row: f"{row['name']}, {row['recipe']}", 0.7)
 
     @unittest.skipIf(ONLY, "GOLDEN_ONLY is set")
     def test_refused_frames(self):
-        self.for_each(try_bad, golden_errors.rows()["bad"][::EVERY], lambda row: row["file"])
+        rows = golden_errors.rows()["bad"][::EVERY]
+        if SECONDS < float("inf"):
+            rows = covering(rows, lambda row: row["rule"], lambda row: len(golden_errors.frame_of(row)))
+        self.for_each(try_bad, rows, lambda row: row["file"], 1.0)
 
 
 if __name__ == "__main__":

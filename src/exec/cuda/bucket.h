@@ -38,9 +38,9 @@ TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_g
     if (p.flat != nullptr) {
         b.floats = p.flat + u.flat_at + (b.at - u.lo);
     } else if (piece->dtype == 0) {
-        b.floats = (const float *)p.grads[piece->tensor] + (b.at - piece->at);
+        b.floats = (const float *)tg_grad_of(p, piece->tensor) + (b.at - piece->at);
     } else {
-        b.halves = (const uint16_t *)p.grads[piece->tensor] + (b.at - piece->at);
+        b.halves = (const uint16_t *)tg_grad_of(p, piece->tensor) + (b.at - piece->at);
         b.is_bf16 = piece->dtype == 2;
     }
 }

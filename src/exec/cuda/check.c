@@ -164,7 +164,7 @@ void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_
     tg_gpu_workspace *w = run->work;
     tg_gpu_enter(run->gpu);
     w->expected = w->held = NULL;
-    if (frame == NULL || plan->has_draws || len < front_len + TG_GPU_CHECKSUM ||
+    if (frame == NULL || tg_gpu_is_capturing(run->gpu) || plan->has_draws || len < front_len + TG_GPU_CHECKSUM ||
         !has_its_length(run, plan, cell, len - front_len - TG_GPU_CHECKSUM) || !tg_gpu_can_use(run->gpu, frame)) {
         return; /* coordinates depend on the step, which is in the frame; anything else is found out step by step */
     }

@@ -68,6 +68,18 @@ tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t len, tg_d
     return TG_OK;
 }
 
+tg_status tg_cuda_read_step(tg_device *device, const uint64_t *step, tg_detail *why)
+{
+    TG_NEED(device, why);
+    tg_gpu *gpu = (tg_gpu *)(void *)device;
+    tg_gpu_enter(gpu);
+    if (step != NULL && !tg_gpu_can_use(gpu, step)) {
+        return tg_fail(TG_E_ARGUMENT, why, "the step is not in the memory of GPU %d", gpu->ordinal);
+    }
+    gpu->step = step;
+    return TG_OK;
+}
+
 tg_status tg_cuda_wait(tg_device *device, tg_detail *why)
 {
     TG_NEED(device, why);

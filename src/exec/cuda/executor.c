@@ -102,16 +102,34 @@ static void clip(tg_run *run, uint32_t group, const tg_source *source)
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, group, source->grads);
+    (void)tg_gpu_give_sources(&p, run, group, source->grads,
+                              !tg_gpu_is_capturing(run->gpu)); /* so does writing, and refuses */
     tg_gpu_clear_verdict(run);
     for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
         tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);
     }
 }
 
+/* Refuses what cannot be captured in a CUDA graph, or does not know a step in device memory. */
+static tg_status check_capture(const tg_run *run, tg_detail *why)
+{
+    bool captures = tg_gpu_is_capturing(run->gpu);
+    if ((captures || run->gpu->step != NULL) && !run->uses.fixed) {
+        return tg_fail(TG_E_ARGUMENT, why, "frames of this recipe have no fixed length, so that %s",
+                       captures ? "a CUDA graph cannot hold their encoding" : "their step cannot be in device memory");
+    }
+    if (captures && (run->plan->nonfinite == TG_NONFINITE_ERROR || run->uses.velocities)) {
+        return tg_fail(TG_E_ARGUMENT, why, "a CUDA graph cannot hold an encoding %s",
+                       run->uses.velocities ? "with momentum"
+                                            : "that refuses NaN and Inf; the policies zero and pass do not");
+    }
+    return TG_OK;
+}
+
 tg_status tg_gpu_select(tg_run *run, uint32_t group, uint64_t step, const tg_source *source, tg_detail *why)
 {
     tg_gpu_enter(run->gpu);
+    TG_TRY(check_capture(run, why));
     TG_TRY(tg_gpu_reach_group(run, group, source->grads, why));
     if (run->parent == NULL) {
         run->work->step = step;
@@ -156,6 +174,10 @@ bool tg_gpu_length(uint64_t *len, tg_run *run, uint32_t cell, uint64_t step)
 
 static void commit(tg_run *run)
 {
+    if (run->is_in_place) {
+        run->is_in_place = false;
+        return;
+    }
     float *now = run->now;
     run->now = run->next;
     run->next = now;
@@ -325,6 +347,9 @@ static tg_status fetch(const uint8_t **out, void *space, const tg_device *device
     tg_gpu_enter(gpu);
     if (!tg_gpu_can_use(gpu, from)) {
         return refuse_frame(gpu, why);
+    }
+    if (tg_gpu_is_capturing(gpu)) {
+        return tg_fail(TG_E_ARGUMENT, why, "decoding waits for the device, so that a CUDA graph cannot hold it");
     }
     tg_gpu_copy(gpu, space, from, len);
     *out = space;

@@ -81,6 +81,11 @@ tg_status tg_gpu_wait(const tg_gpu *gpu, tg_detail *why)
     return TG_OK;
 }
 
+bool tg_gpu_is_capturing(const tg_gpu *gpu)
+{
+    return tg_gpu_call_is_capturing(gpu->stream) != 0;
+}
+
 bool tg_gpu_can_use(const tg_gpu *gpu, const void *memory)
 {
     return tg_gpu_call_can_use(memory, gpu->ordinal) != 0;

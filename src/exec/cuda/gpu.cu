@@ -77,6 +77,16 @@ int tg_gpu_call_wait(void *stream, const char **why)
     return error != cudaSuccess;
 }
 
+int tg_gpu_call_is_capturing(void *stream)
+{
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (stream == nullptr || cudaStreamIsCapturing((cudaStream_t)stream, &status) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0; /* the default stream cannot be captured */
+    }
+    return status == cudaStreamCaptureStatusActive;
+}
+
 /* 0: success; else *why is set. */
 static int told(cudaError_t error, const char **why)
 {

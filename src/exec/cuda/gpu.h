@@ -8,6 +8,7 @@ typedef struct tg_gpu {
     tg_device device;
     int ordinal;
     void *stream;
+    const uint64_t *step; /* device memory that holds the step; NULL: it is given by callers */
 } tg_gpu;
 
 /* Whether a GPU can be used, and the stream is its own. */
@@ -28,6 +29,9 @@ void tg_gpu_fill(const tg_gpu *gpu, void *to, int byte, uint64_t len);
 
 /* Waits for the stream. Reports what has failed since the last wait, in kernels of the caller's own, too. */
 tg_status tg_gpu_wait(const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
+
+/* Whether work on the stream is being captured in a CUDA graph. */
+bool tg_gpu_is_capturing(const tg_gpu *gpu);
 
 /* A stream beside that of the GPU, and marks on streams. A mark is passed when all that was on the stream before it is done. */
 tg_status tg_gpu_new_stream(void **out, const tg_gpu *gpu, tg_detail *why) TG_CHECKED;

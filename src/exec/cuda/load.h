@@ -69,12 +69,18 @@ TG_DEVICE float tg_load_element(const void *tensor, uint32_t dtype, uint64_t at)
     return dtype == 1 ? tg_fp16_to_float(half) : tg_bf16_to_float(half);
 }
 
+/* The elements of tensor t. */
+TG_DEVICE const void *tg_grad_of(const tg_gpu_pass &p, uint32_t t)
+{
+    return p.grads != nullptr ? p.grads[t] : p.few[t];
+}
+
 /* Element `at` of a unit's gradient, which is in `piece`, with the policy and the clip applied. */
 TG_DEVICE float tg_load_gradient(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, const tg_gpu_piece *piece,
                                  uint64_t at)
 {
     float g = p.flat != nullptr ? p.flat[u.flat_at + (at - u.lo)]
-                                : tg_load_element(p.grads[piece->tensor], piece->dtype, at - piece->at);
+                                : tg_load_element(tg_grad_of(p, piece->tensor), piece->dtype, at - piece->at);
     if (p.nonfinite != TG_GPU_PASS && !tg_is_finite(g)) {
         if (p.nonfinite == TG_GPU_ERROR) {
             tg_refuse_tensor(p, piece->tensor);
@@ -89,14 +95,25 @@ TG_DEVICE float tg_load_gradient(const tg_gpu_pass &p, const tg_gpu_unit &u, uin
     return g;
 }
 
+/* Whether values are added to tensors, and to those of tensor t. */
+TG_DEVICE bool tg_adds_to_tensors(const tg_gpu_pass &p)
+{
+    return p.added != nullptr || p.adds_few;
+}
+
+TG_DEVICE float *tg_added_of(const tg_gpu_pass &p, uint32_t t)
+{
+    return p.added != nullptr ? p.added[t] : (float *)p.few[t];
+}
+
 /* Where element `at` of a unit is added. */
 TG_DEVICE float *tg_sum_at(const tg_gpu_pass &p, const tg_gpu_unit &u, uint64_t at)
 {
-    if (p.added == nullptr) {
+    if (!tg_adds_to_tensors(p)) {
         return p.space.sums + u.flat_at + (at - u.lo);
     }
     const tg_gpu_piece *piece = tg_piece_at(p, u, at);
-    return p.added[piece->tensor] + (at - piece->at);
+    return tg_added_of(p, piece->tensor) + (at - piece->at);
 }
 
 /* The velocity of an element after this step. */

@@ -60,6 +60,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
         all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
+        all.velocities = all.velocities || u->planes > 1;
         all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
         all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
@@ -84,7 +85,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     const tg_grid *grid = run->plan->grid;
     uint64_t n = l->element_n, chunks = grid->first[grid->cells];
     tg_gpu_space *s = &w->space;
-    TG_TRY(tg_gpu_acquire(&s->symbols, gpu, need->symbols ? 2 * n + 16 : 0 /* read in whole vectors */, why));
+    /* read in whole vectors, and so beyond what is written */
+    TG_TRY(acquire_cleared(&s->symbols, gpu, need->symbols ? 2 * n + 16 : 0, why));
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
@@ -129,6 +131,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
     tg_gpu_workspace *w = run->work;
     TG_TRY(acquire_pageable(&w->grads, run, l->tensor_n, sizeof(void *), why));
+    TG_TRY(acquire_pageable(&w->sums, run, l->tensor_n, sizeof(void *), why));
     TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
     TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
     TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
@@ -199,8 +202,8 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->late,  &w->verdict, &w->sides, &w->hashes,
-                                            &w->written, &w->views, &w->out,     &w->grads, &w->description};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->late, &w->verdict, &w->sides,       &w->hashes, &w->written,
+                                            &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }

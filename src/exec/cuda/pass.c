@@ -26,6 +26,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .verdict = w->verdict.device,
                      .seed = plan->layout->seed,
                      .step = w->step,
+                     .step_at = run->gpu->step,
                      .kinds = run->uses.kinds,
                      .packs = run->uses.packs,
                      .rank = plan->rank,
@@ -156,30 +157,65 @@ tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *
                            .verdict = w->verdict.device};
 }
 
-const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
+/* Pointers of a group that the device does not have yet go to a mirror. False: there are some, and they may not be copied now. */
+static bool renew_pointers(const tg_run *run, const tg_gpu_mirror *m, uint32_t group, const void *const *pointers,
+                           bool may_copy)
 {
-    const tg_gpu_mirror *m = &run->work->grads;
     const tg_grid *grid = run->plan->grid;
     const void **host = m->host;
     size_t first = run->plan->layout->tensor_n, end = 0;
-    if (pointers == NULL) {
-        return NULL;
-    }
     for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
         const tg_unit *unit = &run->plan->layout->units[grid->units[j]];
         for (size_t i = 0; i < unit->piece_n; i++) {
             size_t t = unit->pieces[i].tensor;
             if (host[t] != pointers[t]) {
-                host[t] = pointers[t];
+                host[t] = may_copy ? pointers[t] : host[t];
                 first = t < first ? t : first;
                 end = t + 1 > end ? t + 1 : end;
             }
         }
     }
-    if (first < end) {
+    if (first < end && may_copy) {
         tg_gpu_copy(run->gpu, (const void **)m->device + first, host + first, (end - first) * sizeof *host);
     }
-    return m->device;
+    return may_copy || first >= end;
+}
+
+const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers)
+{
+    if (pointers == NULL) {
+        return NULL;
+    }
+    (void)renew_pointers(run, &run->work->grads, group, pointers, true);
+    return run->work->grads.device;
+}
+
+/* Pointers of few tensors go by value. */
+static bool give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers)
+{
+    size_t n = run->plan->layout->tensor_n;
+    for (size_t t = 0; t < n && n <= TG_GPU_FEW; t++) {
+        p->few[t] = pointers[t];
+    }
+    return n <= TG_GPU_FEW;
+}
+
+bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy)
+{
+    if (grads == NULL || give_few(p, run, grads)) {
+        return true;
+    }
+    p->grads = run->work->grads.device;
+    return renew_pointers(run, &run->work->grads, group, grads, may_copy);
+}
+
+void tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums)
+{
+    p->adds_few = give_few(p, run, (const void *const *)sums);
+    if (!p->adds_few) {
+        p->added = run->work->sums.device;
+        (void)renew_pointers(run, &run->work->sums, group, (const void *const *)sums, true);
+    }
 }
 
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source, tg_detail *why)

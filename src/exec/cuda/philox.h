@@ -66,7 +66,7 @@ typedef struct tg_decision {
 /* Whether r x < y. x >= 0. */
 TG_DEVICE tg_decision tg_draw_below(uint32_t draw, float x, float y)
 {
-    float low = (float)draw * 0x1p-16f, high = low + 0x1p-16f;
+    float low = (__uint_as_float(0x4b000000u | draw) - 0x1p23f) * 0x1p-16f, high = low + 0x1p-16f;
     return {high * x < y, low * x < y};
 }
 

@@ -58,10 +58,10 @@ TG_DEVICE source source_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_
     }
     if (p.flat != nullptr || piece.dtype == 0) {
         const float *from = p.flat != nullptr ? p.flat + u.flat_at + (tile.at - u.lo)
-                                              : (const float *)p.grads[piece.tensor] + (tile.at - piece.at);
+                                              : (const float *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
         s.floats = (uintptr_t)from % 16 == 0 ? (const float4 *)(const void *)from : nullptr;
     } else {
-        const uint16_t *from = (const uint16_t *)p.grads[piece.tensor] + (tile.at - piece.at);
+        const uint16_t *from = (const uint16_t *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
         s.halves = (uintptr_t)from % 8 == 0 ? (const uint2 *)(const void *)from : nullptr;
     }
     return s;
@@ -204,7 +204,7 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 12) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     const tg_gpu_tile tile = p.tiles[blockIdx.x];

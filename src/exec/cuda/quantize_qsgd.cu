@@ -44,9 +44,12 @@ struct qsgd : tg_rounding {
     __device__ __forceinline__ tg_choice of(float value) const
     {
         float at = fminf(fabsf(value) * shift * factor, most);
-        unsigned below = (unsigned)at, zero = (unsigned)most;
-        return value < 0 ? tg_choice{1.0f, at - (float)below, zero - below, zero - below - 1}
-                         : tg_choice{1.0f, at - (float)below, zero + below, zero + below + 1};
+        float near = at + 0x1p23f, whole = near - 0x1p23f; /* the integer near it, then the one below, faster than by conversion */
+        bool is_above = whole > at;
+        unsigned below = (__float_as_uint(near) & 0x7fffffu) - (is_above ? 1 : 0), zero = (unsigned)most;
+        float rest = at - (is_above ? whole - 1.0f : whole);
+        return value < 0 ? tg_choice{1.0f, rest, zero - below, zero - below - 1}
+                         : tg_choice{1.0f, rest, zero + below, zero + below + 1};
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

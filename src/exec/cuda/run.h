@@ -25,6 +25,7 @@ typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
     bool fits; /* statistics need what travels beside values */
     bool coded;
+    bool velocities;   /* some feedback keeps more than a residual */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
@@ -34,7 +35,8 @@ typedef struct tg_gpu_uses {
 /* What a run and the runs that share with it use in turns. */
 typedef struct tg_gpu_workspace {
     tg_gpu_space space;   /* device memory */
-    tg_gpu_mirror grads;  /* of the source, or sums of a sink, by tensor */
+    tg_gpu_mirror grads;  /* of the source, or averages of a sink, by tensor */
+    tg_gpu_mirror sums;   /* that values are added to, by tensor */
     tg_gpu_mirror out;    /* space.out */
     uint8_t **places;     /* host: space for them */
     tg_gpu_mirror views;  /* space.views, as they were downloaded */
@@ -106,6 +108,7 @@ struct tg_run {
     float *now, *next;
     tg_unit_stats *stats;
     bool only_decodes;
+    bool is_in_place; /* the residual was written over the current one, so that a graph can be replayed */
     tg_status failed; /* of a pass that could not report it; stays */
     tg_detail failure;
 };
@@ -184,6 +187,10 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
 /* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
+
+/* Gradients of a group, or NULL, for a pass. False: pointers must be copied, and may not. Sums likewise. */
+bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy);
+void tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums);
 
 /* Fails if a verdict has refused a tensor. */
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,

@@ -40,7 +40,7 @@ TG_DEVICE tg_region tg_region_of(const tg_gpu_pass &p, const tg_gpu_patch &patch
     if (p.flat != nullptr) {
         r.grad = p.flat + r.u->flat_at + (patch.at - r.u->lo);
     } else if (patch.is_one) {
-        r.grad = (const uint8_t *)p.grads[patch.tensor] + (int64_t)patch.tensor_at * (patch.dtype == 0 ? 4 : 2);
+        r.grad = (const uint8_t *)tg_grad_of(p, patch.tensor) + (int64_t)patch.tensor_at * (patch.dtype == 0 ? 4 : 2);
     }
     r.grad = p.space.clips[patch.unit] == 1.0f ? r.grad : nullptr;
     r.is_plain = r.grad != nullptr && r.dtype == 0 && r.u->planes <= 1 && (uintptr_t)r.grad % 16 == 0 &&

@@ -130,7 +130,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
 {
     tg_gpu_verdict verdict = {0};
     tg_detail why;
-    a->pass.added = (float *const *)tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->added);
+    tg_gpu_give_sums(&a->pass, a->run, group_of(a), sink->added);
     add_body(a, 0, sink->weight, false, hashes);
     if (!hashes) {
         return true;

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+enum { TG_GPU_FEW = 4 };     /* pointers that go to kernels by value, so that they need no copy */
 enum { TG_GPU_PARAMS = 12 }; /* of a part; more than any part in a frame has */
 
 /* Ids of parts (recipe/parts.def) that kernels distinguish. */
@@ -48,7 +49,8 @@ typedef struct tg_gpu_unit {
     double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
-    uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
+    uint32_t plain_len, base, bucket_n, side_len, head_len, bin, header_len;
+    uint32_t rotation, signs[4];
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
     int32_t scale;                /* tg_scale_rule */
     float gain;
@@ -136,8 +138,9 @@ typedef struct tg_gpu_pass {
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
-    float *const *added; /* where values of a body are added: to tensors; NULL: to space.sums */
-    const float *now;    /* residual state */
+    float *const *added;         /* where values of a body are added: to tensors; NULL: to space.sums */
+    const void *few[TG_GPU_FEW]; /* in place of `grads`, if that and `flat` are NULL, and of `added`, with `adds_few` */
+    const float *now;            /* residual state */
     float *next;
 
     tg_gpu_space space;
@@ -147,7 +150,7 @@ typedef struct tg_gpu_pass {
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values, has_clip;
+    uint8_t is_answer, has_values, has_clip, adds_few;
     void *stream;
 } tg_gpu_pass;
 

@@ -24,7 +24,7 @@ static bool are_known(const tg_run *run, const tg_plan *plan, uint32_t from, uin
 
 /* Where chunks of the cells are written. Returns whether the device has the same places from an earlier pass. */
 static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
-                         bool in_place)
+                         bool in_place, bool captures)
 {
     const tg_grid *grid = plan->grid;
     const tg_gpu_workspace *w = run->work;
@@ -39,7 +39,9 @@ static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *
         }
     }
     bool same = memcmp((uint8_t *const *)w->out.host + first, w->places + first, n * sizeof *w->places) == 0;
-    tg_gpu_upload(run, &w->out, w->places + first, first, n, sizeof *w->places);
+    if (!captures) {
+        tg_gpu_upload(run, &w->out, w->places + first, first, n, sizeof *w->places);
+    }
     return same;
 }
 
@@ -182,6 +184,12 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
     return tg_gpu_read_verdict(verdict, run, why);
 }
 
+static tg_status refuse_new_places(tg_detail *why)
+{
+    return tg_fail(TG_E_ARGUMENT, why,
+                   "encode once with these gradients and this frame before it is captured in a CUDA graph");
+}
+
 tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to,
                        const tg_source *source, tg_detail *why)
 {
@@ -193,13 +201,21 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
         TG_TRY(tg_gpu_reach_group(run, from / grid->slices, source->grads, why));
     }
     bool known = are_known(run, plan, from, to);
+    bool captures = tg_gpu_is_capturing(run->gpu);
     tg_gpu_open_stats(run, from, to);
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[from], grid->first[to]);
     w->held = NULL;
     p.space.views = w->written.device;
     p.flat = source->flat;
-    p.grads = tg_gpu_upload_pointers(run, from / grid->slices, source->grads);
-    bool same_places = place_chunks(run, plan, bodies, from, to, known);
+    bool has_grads = tg_gpu_give_sources(&p, run, from / grid->slices, source->grads, !captures);
+    bool same_places = place_chunks(run, plan, bodies, from, to, known, captures);
+    if (captures && !(has_grads && same_places)) {
+        return refuse_new_places(why);
+    }
+    if (captures) { /* so that the next replay finds it */
+        p.next = run->now;
+        run->is_in_place = true;
+    }
     do {
         TG_TRY(write_once(&verdict, &p, run, plan, bodies, from, to, same_places, why));
         TG_TRY(tg_gpu_refuse(run, &verdict, source, why));

@@ -33,6 +33,7 @@ static struct {
     uint32_t users;
     int protects;
     int reaches_all; /* host memory, too */
+    int captures;
     uint64_t acquired, held, fail_at;
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -168,6 +169,24 @@ static void give_back(const void *start)
     free(b);
 }
 
+static void refuse_capture(int is_bad)
+{
+    if (memory.captures && is_bad) {
+        give_up("a CUDA graph cannot hold this");
+    }
+}
+
+void tg_emulated_capture(int is_on)
+{
+    memory.captures = is_on;
+}
+
+int tg_gpu_call_is_capturing(void *stream)
+{
+    (void)stream;
+    return memory.captures;
+}
+
 /* ---- calls ------------------------------------------------------------------------------------------------------------- */
 
 int tg_gpu_call_find(int ordinal, void *stream, const char **why)
@@ -184,6 +203,7 @@ void tg_gpu_call_enter(int ordinal)
 
 int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why)
 {
+    refuse_capture(1);
     pthread_mutex_lock(&memory.lock);
     int fails = ++memory.acquired == memory.fail_at;
     *out = fails ? NULL : pinned ? malloc(len) : take(len);
@@ -211,6 +231,7 @@ void tg_gpu_call_release(void *memory_of, int pinned)
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
 {
     (void)stream;
+    refuse_capture(!is_device(to) || !is_device(from));
     pthread_mutex_lock(&memory.lock);
     if ((is_device(to) && block_of(to, len) == NULL) || (is_device(from) && block_of(from, len) == NULL)) {
         give_up("a copy is not inside a block");
@@ -245,6 +266,7 @@ int tg_gpu_call_wait(void *stream, const char **why)
 {
     (void)stream;
     waits++;
+    refuse_capture(1);
     *why = NULL;
     return 0;
 }

@@ -15,6 +15,10 @@ void tg_emulated_lock(void);
 /* Device memory and pinned memory together: fails the nth acquisition from now on (from 1; 0: none). */
 void tg_emulated_fail(uint64_t nth);
 
+/* While this is on, the stream counts as captured: kernels run at once, and what a CUDA graph cannot hold ends the program, that is,
+ * waiting, taking memory, and copies from or to host memory. */
+void tg_emulated_capture(int is_on);
+
 /* Acquisitions so far, and blocks that are not released. */
 uint64_t tg_emulated_acquired(void);
 uint64_t tg_emulated_held(void);
