@@ -36,7 +36,11 @@ TG_API tg_status tg_scatter_begin(tg_op *op, tg_exchange *x, uint64_t step, cons
  *
  * Residuals are committed if this succeeds. If the data of a rank is refused, this fails on every rank, with TG_E_PEER on others, no
  * residual changes, and the next step may begin. Any other failure (bytes that are not the frame of this step: TG_E_FRAME and others)
- * may be this rank's alone; abort the link. */
+ * may be this rank's alone; abort the link.
+ *
+ * With a device, a policy other than TG_NONFINITE_ERROR and a recipe without drawn coordinates, nothing waits for the device: the sums
+ * are there once its stream has passed this. Then a damaged frame is reported by a later tg_scatter_begin, and an average whose sum
+ * fp32 cannot hold is Inf. */
 TG_API tg_status tg_scatter_end(tg_exchange *x, void *const *out, float divisor, tg_detail *why) TG_CHECKED;
 
 /* Both, over a link. `inputs` must stay valid until this returns. On a failure that may be this rank's alone it aborts the link. */

@@ -8,9 +8,11 @@ import threading
 import weakref
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from ._library import Error, Link, Meter, Span, TensorSpec, Traffic, call, canonical, lib, make_options, make_tensors, pointers
+from ._library import Error, Link, Meter, Op, Span, TensorSpec, Traffic, call, canonical, lib, make_options, make_tensors, pointers
 
 _FLOATS = ctypes.POINTER(ctypes.c_float)
+
+Memory = Tuple[int, int]  # address and length
 
 
 def _free(handle: ctypes.c_void_p, device: object) -> None:
@@ -20,6 +22,8 @@ def _free(handle: ctypes.c_void_p, device: object) -> None:
 class Exchange:
     """The exchange of these tensors on one rank; options as in make_options."""
 
+    _new = "tg_exchange_new"
+
     def __init__(self, recipe: str, tensors: Iterable[TensorSpec], rank: int, world: int, options: Mapping[str, Any]) -> None:
         self.recipe = canonical(recipe)
         self.tensors = list(tensors)
@@ -27,12 +31,16 @@ class Exchange:
         self._options = dict(options)
         self._last = Meter()
         handle = ctypes.c_void_p()
-        call("tg_exchange_new", ctypes.byref(handle), recipe.encode(), make_tensors(self.tensors), len(self.tensors), rank,
+        call(self._new, ctypes.byref(handle), recipe.encode(), make_tensors(self.tensors), len(self.tensors), rank,
              world, make_options(**options))
         self.handle = handle
         # Not at exit, when others may still use it: the system takes the memory back by itself.
         # A device outlives its exchanges.
         weakref.finalize(self, _free, handle, options.get("device")).atexit = False
+
+    def again(self) -> Exchange:
+        """One like this, without its state."""
+        return type(self)(self.recipe, self.tensors, self.rank, self.world, self._options)
 
     @property
     def group_n(self) -> int:
@@ -105,6 +113,26 @@ class Exchange:
         out = Exchange(recipe, self.tensors, self.rank, self.world, dict(self._options, exchange=exchange))
         call("tg_exchange_adopt", pointers(left), out.handle, self.handle)
         return out
+
+
+class Scatter(Exchange):
+    """A reduce-scatter: of every tensor, rank r gets the sum of slice r of `world`. The caller performs the only operation of a step."""
+
+    _new = "tg_scatter_new"
+
+    def begin(self, step: int, addresses: Sequence[int]) -> Tuple[List[Memory], List[Memory]]:
+        """Encodes the tensors at the addresses. Returns address and length of what to send to each rank, and of where to receive."""
+        op = Op()
+        call("tg_scatter_begin", ctypes.byref(op), self.handle, step, pointers(addresses))
+        sends, recvs = ([(span.data or 0, span.len) for span in spans[:op.world]] for spans in (op.sends, op.recvs))
+        return sends, recvs
+
+    def end(self, addresses: Sequence[int], divisor: float) -> None:
+        """After the operation: writes sums over `divisor` to the addresses."""
+        call("tg_scatter_end", self.handle, pointers(addresses), divisor)
+
+    def cancel(self) -> None:
+        lib.tg_exchange_cancel(self.handle)
 
 
 # ---- steps in flight -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The steps of an exchange in PyTorch: checks of the gradients, changes of recipe, statistics and checkpoints.
 
-Steps is the base of State (gradients come in buckets; torch.py) and Reducer (gradients are the .grad of parameters; _torch_reducer.py).
+Steps is the base of State (gradients come in buckets; torch/__init__.py) and Reducer (gradients are the .grad of parameters; _torch_reducer.py).
 """
 
 import atexit

@@ -4,6 +4,7 @@
 """
 
 import gzip
+import json
 import os
 import pathlib
 import subprocess
@@ -13,6 +14,8 @@ import unittest
 
 import numpy
 import torch
+
+from tersegrad._torch_fsdp_groups import has_fsdp2
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "torch_fashion.py"
 
@@ -45,6 +48,16 @@ class Example(unittest.TestCase):
     def test_by_torchrun(self):
         out = self.run_example("-m", "torch.distributed.run", "--nproc-per-node", "2")
         self.assertEqual(out.count("2 ranks, 3 steps"), 1)
+
+    @unittest.skipUnless(has_fsdp2(), "this PyTorch has no FSDP2 with reduce-scatters of others")
+    def test_sharded(self):
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(EXAMPLE.with_name("torch_gpt_fsdp.py")),
+                               "--recipe", "ef+mxfp4", "--steps", "3", "--width", "32", "--layers", "2", "--evaluations", "1", "--json"],
+                              capture_output=True, text=True, timeout=60, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stats = json.loads(done.stdout.splitlines()[-1])["stats"]
+        self.assertEqual((stats["shards"], stats["groups"], stats["inside"]["steps"]), (2, 3, 3))
+        self.assertGreater(stats["inside"]["ratio"], 7)
 
 
 class Others(unittest.TestCase):

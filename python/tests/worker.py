@@ -9,11 +9,12 @@ import torch.distributed as dist
 
 import bad_jobs
 import chaos
+import fsdp_jobs
 import jobs
 import local_jobs
 
 warnings.filterwarnings("ignore")
-JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos), **vars(local_jobs)}
+JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos), **vars(local_jobs), **vars(fsdp_jobs)}
 
 
 def main():

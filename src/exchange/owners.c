@@ -136,6 +136,25 @@ static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const t
     return sound;
 }
 
+bool tg_carrier_sum_later(tg_exchange *x, tg_carrier *c, const tg_arrived *a, const tg_sink *sink)
+{
+    tg_codec *codec = c->codec;
+    tg_body_view *bodies = bodies_of(x, c);
+    if (codec->executor->sum_later == NULL || codec->plan->nonfinite == TG_NONFINITE_ERROR || codec->plan->has_draws) {
+        return false;
+    }
+    place_frames(x, c, a);
+    for (uint32_t p = a->from; p < a->to; p++) {
+        tg_message message = tg_exchange_received(x, p);
+        tg_expected expected = expect(x, c, a, p);
+        if (tg_frame_foresee(&bodies[p], codec, &expected, message.data, message.len, NULL) != TG_OK) {
+            return false;
+        }
+    }
+    uint32_t cell = tg_carrier_cell(x, c, a->slice);
+    return codec->executor->sum_later(codec->run, cell, &bodies[a->from], a->to - a->from, sink);
+}
+
 tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink,
                          tg_detail *why)
 {

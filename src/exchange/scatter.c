@@ -95,6 +95,9 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     tg_arrived all = {.slice = x->rank, .to = x->world};
     tg_sink sink = {.averages = x->own, .divisor = x->step.divisor};
     (void)round;
+    if (tg_carrier_sum_later(x, x->carrier, &all, &sink)) {
+        return TG_OK;
+    }
     return tg_carrier_sum(x, x->carrier, x->codec->run, &all, &sink, why);
 }
 
@@ -159,6 +162,9 @@ tg_status tg_scatter_begin(tg_op *op, tg_exchange *x, uint64_t step, const void 
         return tg_fail(TG_E_ARGUMENT, why, "step %" PRIu64 " has not ended; finish or cancel it first", x->step.number);
     }
     TG_TRY(tg_check_grads(x->codec, inputs, NULL, why));
+    if (x->codec->executor->late != NULL) {
+        TG_TRY(x->codec->executor->late(x->codec->run, why));
+    }
     tg_step_begin(x, TG_FLYING, step, (void *const *)(uintptr_t)inputs); /* only read */
     tg_status status = tg_lane_next(x, 0, op, why);
     return status == TG_MORE ? TG_OK : status;

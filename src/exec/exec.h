@@ -124,6 +124,14 @@ typedef struct tg_executor {
      * private until hashes, too, are found right. */
     bool (*sum_unchecked)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
+    /* As sum_unchecked, of whole frames whose lengths are known, but returns before anything is computed: a frame that turns out to be
+     * damaged is noted, and `late` tells of it. hashes[0] of each body is that of what must stand before it; a checksum follows it. An
+     * average that fp32 cannot sum up to is not finite. False: these frames need sum_unchecked. NULL: all do. */
+    bool (*sum_later)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+
+    /* Fails if a frame of an earlier sum_later is known to be damaged by now. Does not wait. */
+    tg_status (*late)(tg_run *run, tg_detail *why);
+
     /* Copies all tensors of a group, each in its dtype. */
     void (*copy)(tg_run *run, uint32_t group, void *const *to, void *const *from);
 

@@ -75,25 +75,31 @@ size_t tg_frame_limit(const tg_codec *c, const tg_plan *plan, uint32_t slice)
     return around(c, tg_body_limit(plan, slice));
 }
 
-/* Header, description and checksum around a body that is there already. */
-static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan, const tg_body *body, uint32_t slice,
-                         uint64_t step)
+/* Writes what stands before a body, header and description, to c->front. `len` is that of the frame. */
+static void put_front(const tg_codec *c, const tg_plan *plan, uint32_t rank, uint32_t slice, uint64_t step, size_t len)
 {
-    const tg_grid *grid = plan->grid;
-    size_t front = c->front_len, description_len = front - TG_FRAME_HEADER, len = front + body->len + TG_FRAME_CHECKSUM;
+    size_t description_len = c->front_len - TG_FRAME_HEADER;
     uint8_t *at = c->front;
     memcpy(at, magic, sizeof magic);
     tg_put_field(at + 4, 1, TG_FRAME_VERSION);
     tg_put_field(at + 5, 3, plan->holds | (description_len > 0 ? DESCRIBED : 0u));
-    tg_put_field(at + 8, 4, plan->rank);
+    tg_put_field(at + 8, 4, rank);
     tg_put_field(at + 12, 4, slice);
-    tg_put_field(at + 16, 4, grid->cells);
+    tg_put_field(at + 16, 4, plan->grid->cells);
     tg_put_field(at + 20, 4, description_len);
     tg_put_field(at + 24, 8, len);
     tg_put_field(at + 32, 8, step);
     tg_put_field(at + 40, 8, c->layout->description.fingerprint);
     memcpy(at + TG_FRAME_HEADER, c->layout->description.bytes, description_len);
-    c->executor->seal(c->run, plan, slice, body, frame, at, front);
+}
+
+/* Header, description and checksum around a body that is there already. */
+static tg_framed enclose(uint8_t *frame, const tg_codec *c, const tg_plan *plan, const tg_body *body, uint32_t slice,
+                         uint64_t step)
+{
+    size_t len = c->front_len + body->len + TG_FRAME_CHECKSUM;
+    put_front(c, plan, plan->rank, slice, step, len);
+    c->executor->seal(c->run, plan, slice, body, frame, c->front, c->front_len);
     return (tg_framed){.len = len, .payload_len = body->payload_len};
 }
 
@@ -279,6 +285,18 @@ tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *e, c
         c->executor->expect(c->run, e->plan, e->slice, NULL, 0, 0);
     }
     TG_TRY(read_front(&h, &view->hashes[0], view, c, e, src, src_len, why));
+    return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
+}
+
+tg_status tg_frame_foresee(tg_body_view *view, tg_codec *c, const tg_expected *e, const uint8_t *src, size_t src_len,
+                           tg_detail *why)
+{
+    if (src_len < c->front_len + TG_FRAME_CHECKSUM) {
+        return tg_fail(TG_E_FRAME, why, "the frame is cut off");
+    }
+    put_front(c, e->plan, e->rank, e->slice, e->step, src_len);
+    view->hashes[0] = TG_LITTLE64(tg_hash(c->front, c->front_len));
+    view->bytes = src + c->front_len;
     return c->executor->find(view, c->run, e->plan, e->slice, body_len_of(view, src, src_len), why);
 }
 

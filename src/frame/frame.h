@@ -42,6 +42,10 @@ tg_status tg_frame_recall(tg_body_view *view, tg_codec *c, const tg_expected *ex
 tg_status tg_frame_find(tg_body_view *view, tg_codec *c, const tg_expected *expected, const uint8_t *src,
                         size_t src_len, tg_detail *why) TG_CHECKED;
 
+/* The same of a frame whose length is known, without reading any of it: `sum_later` of the executor checks it. */
+tg_status tg_frame_foresee(tg_body_view *view, tg_codec *c, const tg_expected *expected, const uint8_t *src,
+                           size_t src_len, tg_detail *why) TG_CHECKED;
+
 /* The sentence if tg_frame_read finds nothing wrong with a frame that failed so. */
 #define TG_FRAME_CHANGED "the frame changes while it is read"
 

@@ -51,22 +51,29 @@ TG_BLOCK_INLINE float in_steps(float magnitude, uint32_t binade, const tg_block_
     return magnitude * tg_bits_float((254 + f->fraction_bits - binade) << 23);
 }
 
+/* All bits where a condition holds: masks choose, since compilers do not vectorise branches. */
+TG_BLOCK_INLINE uint32_t where(bool condition)
+{
+    return 0u - (condition ? 1u : 0u);
+}
+
 TG_BLOCK_INLINE float value_of(uint32_t symbol, const tg_block_format *f)
 {
     uint32_t m = symbol & (f->sign - 1), shift = 23 - f->fraction_bits;
     float unit = tg_bits_float((128 - f->bias - f->fraction_bits) << 23);
     uint32_t normal = (m << shift) + ((127 - f->bias) << 23), small = tg_float_bits((float)(int32_t)m * unit);
-    uint32_t bits = m >> f->fraction_bits == 0 ? small : normal;
-    uint32_t special = m == f->infinity ? (uint32_t)KEY_INF : (uint32_t)NAN_BITS;
-    bits = m > f->most ? special : bits;
-    return tg_bits_float(bits | (symbol & f->sign ? 0x80000000u : 0u));
+    uint32_t is_small = where(m >> f->fraction_bits == 0), is_special = where(m > f->most);
+    uint32_t bits = (small & is_small) | (normal & ~is_small);
+    uint32_t special = (uint32_t)NAN_BITS ^ (((uint32_t)NAN_BITS ^ (uint32_t)KEY_INF) & where(m == f->infinity));
+    bits = (special & is_special) | (bits & ~is_special);
+    return tg_bits_float(bits | (symbol & f->sign) * (0x80000000u / f->sign));
 }
 
 /* The result of a decoder: NaNs are alike. */
 TG_BLOCK_INLINE float settled(float value)
 {
-    uint32_t bits = tg_float_bits(value);
-    return tg_bits_float((bits & 0x7fffffffu) > (uint32_t)KEY_INF ? (uint32_t)NAN_BITS : bits);
+    uint32_t bits = tg_float_bits(value), is_nan = where((bits & 0x7fffffffu) > (uint32_t)KEY_INF);
+    return tg_bits_float((bits & ~is_nan) | ((uint32_t)NAN_BITS & is_nan));
 }
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
@@ -251,24 +258,38 @@ TG_TARGET static void nv_decode(float *values, const uint16_t *symbols, const ui
         float scale = value_of(scales[i / TG_NV_BLOCK], &tg_e4m3);
         size_t m = n - i < TG_NV_BLOCK ? n - i : TG_NV_BLOCK;
         for (size_t j = i; j < i + m; j++) {
-            values[j] = settled(value_of(symbols[j], &f) * scale * whole);
+            values[j] = settled(value_of(symbols[j], &f) * scale * whole); /* the first product is exact */
         }
     }
 }
 
 /* ---- rotation ------------------------------------------------------------------------------------------------------------ */
 
-/* Sums and differences: a Hadamard transform of one block in place, without a factor. */
+/* Sums and differences of values `half` apart, which the compiler knows. */
+TG_BLOCK_INLINE void butterflies(float *x, uint32_t half, uint32_t rotation)
+{
+    for (uint32_t from = 0; from < rotation; from += 2 * half) {
+        for (uint32_t i = from; i < from + half; i++) {
+            float a = x[i], b = x[i + half];
+            x[i] = a + b;
+            x[i + half] = a - b;
+        }
+    }
+}
+
+/* A Hadamard transform of one block in place, without a factor. */
 TG_BLOCK_INLINE void transform(float *x, uint32_t rotation)
 {
-    for (uint32_t half = 1; half < rotation; half *= 2) {
-        for (uint32_t from = 0; from < rotation; from += 2 * half) {
-            for (uint32_t i = from; i < from + half; i++) {
-                float a = x[i], b = x[i + half];
-                x[i] = a + b;
-                x[i + half] = a - b;
-            }
-        }
+    butterflies(x, 1, rotation);
+    butterflies(x, 2, rotation);
+    butterflies(x, 4, rotation);
+    butterflies(x, 8, rotation);
+    butterflies(x, 16, rotation);
+    if (rotation > 32) {
+        butterflies(x, 32, rotation);
+    }
+    if (rotation > 64) {
+        butterflies(x, 64, rotation);
     }
 }
 

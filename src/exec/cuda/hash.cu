@@ -50,8 +50,8 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
     }
 }
 
-/* One block: the leaves of the words, a warp each, then their hashes. */
-__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+/* One block: the checksum of a frame, by the leaves of the words, a warp each, then their hashes. The first warp has it. */
+TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
 {
     __shared__ uint64_t leaves[TG_LEAF_BYTES / 8];
     unsigned warp = threadIdx.x / TG_WARP;
@@ -69,15 +69,39 @@ __global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint
         }
     }
     __syncthreads();
-    if (warp == 0) {
-        uint64_t hash = leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
-        if (threadIdx.x == 0) {
-            tg_store_bytes(at, hash, 8);
-        }
+    return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+}
+
+__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+{
+    uint64_t checksum = checksum_of(words, n, front, has_headers);
+    if (threadIdx.x == 0) {
+        tg_store_bytes(at, checksum, 8);
     }
 }
 
 void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
 {
     TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front, has_headers != 0);
+}
+
+__global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
+                                   uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+{
+    uint64_t checksum = checksum_of(words, n, front, has_headers);
+    if (threadIdx.x == 0) {
+        bool differs = false;
+        for (unsigned b = 0; b < 8; b++) {
+            differs = differs || at[b] != (uint8_t)(checksum >> 8 * b);
+        }
+        if (*late == 0 && (differs || verdict->bad_chunk != 0)) {
+            *late = 1 + number;
+        }
+    }
+}
+
+void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at, uint64_t *words, uint32_t n,
+                        uint64_t front, int has_headers, void *stream)
+{
+    TG_LAUNCH(judge_frame, 1, WARPS * TG_WARP, stream, late, number, verdict, at, words, n, front, has_headers != 0);
 }

@@ -138,6 +138,8 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pinned(&w->hashes, run, chunks + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
+    TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
+    tg_gpu_fill(gpu, w->late.device, 0, sizeof(uint32_t));
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
     TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + description_len + TG_GPU_CHECKSUM, 1, why));
@@ -200,8 +202,8 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->verdict, &w->sides, &w->hashes,      &w->written,
-                                            &w->views, &w->out,     &w->grads, &w->description, &w->sums};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->late, &w->verdict, &w->sides,       &w->hashes, &w->written,
+                                            &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }

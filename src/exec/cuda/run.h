@@ -51,6 +51,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
+    tg_gpu_mirror late; /* 1 + the number of the first body that was found damaged in a pass without a wait; 0: none */
     bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
     bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
     uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
@@ -224,6 +225,9 @@ void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
                           const tg_sink *sink) TG_CHECKED;
+bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
+                      const tg_sink *sink) TG_CHECKED;
+tg_status tg_gpu_late(tg_run *run, tg_detail *why) TG_CHECKED;
 void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from);
 
 /* Adds a chunk that was written or read to the statistics, but for what its quantizer has fitted. */

@@ -1,6 +1,7 @@
 /* The sum pass: adds the values of frames, body by body in order, so that a value is the same on every rank. */
 #include "exec/cuda/run.h"
 
+#include "base/bytes.h"
 #include "kernels/range.h"
 
 /* What a sum is made of. */
@@ -12,6 +13,19 @@ typedef struct adding {
     size_t first, end; /* chunks */
     uint32_t cell;
 } adding;
+
+static adding adding_of(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[cell], end = grid->first[cell + 1];
+    return (adding){.run = run,
+                    .pass = tg_gpu_pass_of(run, run->plan, first, end),
+                    .bodies = bodies,
+                    .body_n = body_n,
+                    .first = first,
+                    .end = end,
+                    .cell = cell};
+}
 
 /* Sums of elements that no body sends are 0. */
 static void clear_sums(const adding *a)
@@ -129,15 +143,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
 
 static bool sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink, bool hashes)
 {
-    const tg_grid *grid = run->plan->grid;
-    size_t first = grid->first[cell], end = grid->first[cell + 1];
-    adding a = {.run = run,
-                .pass = tg_gpu_pass_of(run, run->plan, first, end),
-                .bodies = bodies,
-                .body_n = body_n,
-                .first = first,
-                .end = end,
-                .cell = cell};
+    adding a = adding_of(run, cell, bodies, body_n);
     tg_gpu_clear_verdict(run);
     return sink->added != NULL ? add_to_tensors(&a, sink, hashes) : average(&a, sink, hashes);
 }
@@ -151,6 +157,52 @@ bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies
 {
     run->work->held = NULL;
     return sum(run, cell, bodies, body_n, sink, true);
+}
+
+/* ---- without a wait ---------------------------------------------------------------------------------------------------------- */
+
+/* Compares the checksum after a body, of `len` bytes, with that of its chunks, which are on the device. */
+static void judge_body(const adding *a, size_t b, uint64_t len)
+{
+    tg_run *run = a->run;
+    tg_gpu_workspace *w = run->work;
+    const tg_body_view *body = &a->bodies[b];
+    uint64_t *hashes = (uint64_t *)w->hashes.device + a->first + 2 * (size_t)a->cell;
+    uint64_t headers_len = run->plan->headers_len[a->cell];
+    tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(w->spans, run, a->cell), body->bytes, headers_len);
+    tg_gpu_hash_chunks(run, a->cell, w->spans);
+    tg_gpu_judge_frame(w->late.device, (uint32_t)b, w->verdict.device, body->bytes + len, hashes,
+                       (uint32_t)(2 + a->end - a->first), TG_LITTLE64(body->hashes[0]), headers_len > 0,
+                       run->gpu->stream);
+}
+
+bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
+{
+    uint64_t len = 0;
+    if (run->plan->has_draws || run->uses.sparse || sink->added != NULL ||
+        !tg_body_len(&len, run->plan, cell, run->work->known_n)) {
+        return false;
+    }
+    adding a = adding_of(run, cell, bodies, body_n);
+    run->work->held = NULL;
+    tg_gpu_enter(run->gpu);
+    tg_gpu_clear_verdict(run);
+    clear_sums(&a);
+    for (size_t b = 0; b < body_n; b++) {
+        add_body(&a, b, 1.0f, b == 0, true);
+        judge_body(&a, b, len);
+    }
+    deliver(&a, sink, 0);
+    tg_gpu_download(run, &run->work->late, 0, 1, sizeof(uint32_t));
+    return true;
+}
+
+tg_status tg_gpu_late(tg_run *run, tg_detail *why)
+{
+    uint32_t late = *(const volatile uint32_t *)run->work->late.host;
+    return late == 0 ? TG_OK
+                     : tg_fail(TG_E_FRAME, why, "from rank %u: the frame of an earlier step was damaged, or none",
+                               (unsigned)late - 1);
 }
 
 void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from)

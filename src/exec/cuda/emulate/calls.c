@@ -255,9 +255,17 @@ void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
     tg_emulated_lock();
 }
 
+static _Atomic uint64_t waits;
+
+uint64_t tg_emulated_waits(void)
+{
+    return waits;
+}
+
 int tg_gpu_call_wait(void *stream, const char **why)
 {
     (void)stream;
+    waits++;
     refuse_capture(1);
     *why = NULL;
     return 0;

@@ -23,6 +23,9 @@ void tg_emulated_capture(int is_on);
 uint64_t tg_emulated_acquired(void);
 uint64_t tg_emulated_held(void);
 
+/* How often the host has waited for the device. */
+uint64_t tg_emulated_waits(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -30,15 +30,15 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from ._exchange import close_flights, numbers
-from ._library import Error, pointers
-from ._torch_advice import shapes, write_shapes
-from ._torch_link import TorchLink, waiters
-from ._torch_local import LocalSteps
-from ._torch_passes import Passes
-from ._torch_reducer import Reducer
-from ._torch_steps import Gradients, Steps, sentence
-from .workers import Workers
+from .._exchange import close_flights, numbers
+from .._library import Error, pointers
+from .._torch_advice import shapes, write_shapes
+from .._torch_link import TorchLink, waiters
+from .._torch_local import LocalSteps
+from .._torch_passes import Passes
+from .._torch_reducer import Reducer
+from .._torch_steps import Gradients, Steps, sentence
+from ..workers import Workers
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket

@@ -1,0 +1,139 @@
+"""The reduce-scatter of a parameter group of FSDP2, compressed.
+
+    input     (shards, row) in the reduce dtype; row s is for shard s
+    encode    each row is a frame, of a length that all ranks know
+    carry     one all_to_all on the process group that FSDP gives
+    sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
+
+On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one, and the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.profiler import record_function
+
+from ._exchange import Memory, Scatter
+from ._library import Error, TensorSpec, view
+from ._torch_device import Device
+from ._torch_fsdp_groups import Group
+
+_Base: Any = object
+try:
+    from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter as _Base
+except Exception:  # as in _torch_fsdp_groups.py
+    pass
+
+RANGE = "tersegrad::reduce_scatter"  # in traces of torch.profiler
+_FAILED = b"TGER"  # begins a message in place of a frame
+
+
+def _bytes_at(address: int, length: int, device: Optional[Device]) -> torch.Tensor:
+    """A tensor over memory of the library's, without a copy."""
+    return torch.frombuffer(view(address, length), dtype=torch.uint8) if device is None else device.memory(address, length)
+
+
+class _Messages:
+    """The messages of one direction, where the library has them. A rank sends nothing to itself, but collectives want tensors of one length."""
+
+    def __init__(self, spans: List[Memory], of: torch.device, device: Optional[Device]) -> None:
+        self.spans = spans
+        self.len = sum(length for _, length in spans)
+        own = torch.zeros(max(length for _, length in spans), dtype=torch.uint8, device=of)
+        self.tensors = [_bytes_at(address, length, device) if length > 0 else own for address, length in spans]
+
+    def fail(self) -> None:
+        """Says in place of frames that this rank has failed."""
+        for tensor in self.tensors:
+            said = _FAILED.ljust(tensor.numel(), b"\0")
+            tensor.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
+
+
+def divisor_of(op: Any, world: int) -> float:
+    """What a sum is divided by, for an operation of torch.distributed."""
+    kind = getattr(op, "op", op)
+    if kind == dist.ReduceOp.RedOpType.AVG:
+        return float(world)
+    if kind == dist.ReduceOp.RedOpType.SUM:
+        return 1.0
+    if kind == dist.ReduceOp.RedOpType.PREMUL_SUM:
+        factor = op.__getstate__()[1]
+        if isinstance(factor, float) and factor != 0:
+            return 1.0 / factor
+    raise Error(f"a reduce-scatter by {op} cannot be compressed; SUM, AVG and PREMUL_SUM by a number can")
+
+
+class ScatterComm(_Base):  # type: ignore[misc]
+    """The ReduceScatter of one group."""
+
+    tersegrad = True
+
+    def __init__(self, group: Group, recipe: str, options: Any, device: Optional[Device]) -> None:
+        self._group, self._device = group, device
+        tensor = TensorSpec(group.name, (group.shards * group.row_n,), "other", group.dtype)
+        self.exchange = Scatter(recipe, [tensor], group.shard, group.shards, dict(options, device=device))
+        self.step = 0
+        self.sent = 0  # bytes that were given to the process group for other ranks
+        self._sends: Optional[_Messages] = None
+        self._recvs: Optional[_Messages] = None
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    @torch.no_grad()
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
+        if async_op:
+            raise Error("a compressed reduce-scatter is in the order of its stream, and not by async_op")
+        trouble = self._trouble(input_tensor, output_tensor)
+        if trouble is not None:
+            self._fail(input_tensor.device, group)
+            raise trouble
+        divisor = divisor_of(op, group.size())
+        with record_function(RANGE):
+            self._exchange_messages(*self._begin(input_tensor), group)
+            self._catch_up()
+            self.exchange.end([output_tensor.data_ptr()], divisor)
+            self._lead()
+        self.step += 1
+        return None
+
+    def _trouble(self, given: torch.Tensor, out: torch.Tensor) -> Optional[Error]:
+        row_n = given.numel() // self._group.shards
+        if row_n != self._group.row_n:
+            return self._group.missing(row_n)
+        dtype = str(given.dtype).split(".")[-1]
+        if dtype != self._group.dtype or out.dtype != given.dtype:
+            return Error(f"the gradients of '{self._group.name}' are reduced in {given.dtype}, and were to be in {self._group.dtype} when compress() was "
+                         "called", "MISMATCH")
+        return None
+
+    def _begin(self, given: torch.Tensor) -> Tuple[_Messages, _Messages]:
+        """Encodes rows. What to send, and where to receive."""
+        self._catch_up()
+        sends, recvs = self.exchange.begin(self.step, [given.data_ptr()])
+        self._lead()
+        if self._sends is None or self._recvs is None or (self._sends.spans, self._recvs.spans) != (sends, recvs):
+            self._sends, self._recvs = (_Messages(spans, given.device, self._device) for spans in (sends, recvs))
+        return self._sends, self._recvs
+
+    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
+        dist.all_to_all(recvs.tensors, sends.tensors, group=group)
+        self.sent += sends.len
+
+    def _fail(self, device: torch.device, group: Any) -> None:
+        """The others, who wait for this rank, learn that it has failed."""
+        sends, recvs = self._begin(torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=device))
+        sends.fail()
+        self._exchange_messages(sends, recvs, group)
+        self.exchange.cancel()
+
+    def _catch_up(self) -> None:
+        if self._device is not None:
+            self._device.meet()
+
+    def _lead(self) -> None:
+        if self._device is not None:
+            self._device.lead()
