@@ -91,8 +91,8 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
         tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
         tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
         w->has_known_views = false;
-    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws || run->leader != NULL ||
-               run->is_leader) {
+    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
+               run->leader != NULL || run->is_leader) {
         find_known(views, run, plan, cell);
         tg_gpu_upload_views(run, first, end, views);
         w->has_known_views = true;

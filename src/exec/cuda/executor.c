@@ -102,7 +102,8 @@ static void clip(tg_run *run, uint32_t group, const tg_source *source)
     }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
     p.flat = source->flat;
-    (void)tg_gpu_give_sources(&p, run, group, source->grads, !tg_gpu_is_capturing(run->gpu)); /* so does writing, and refuses */
+    (void)tg_gpu_give_sources(&p, run, group, source->grads,
+                              !tg_gpu_is_capturing(run->gpu)); /* so does writing, and refuses */
     tg_gpu_clear_verdict(run);
     for (size_t j = grid->unit_first[group]; j < grid->unit_first[group + 1]; j++) {
         tg_gpu_clip(&p, run->work->norms, grid->units[j], 1);
@@ -119,7 +120,8 @@ static tg_status check_capture(const tg_run *run, tg_detail *why)
     }
     if (captures && (run->plan->nonfinite == TG_NONFINITE_ERROR || run->uses.velocities)) {
         return tg_fail(TG_E_ARGUMENT, why, "a CUDA graph cannot hold an encoding %s",
-                       run->uses.velocities ? "with momentum" : "that refuses NaN and Inf; the policies zero and pass do not");
+                       run->uses.velocities ? "with momentum"
+                                            : "that refuses NaN and Inf; the policies zero and pass do not");
     }
     return TG_OK;
 }

@@ -88,7 +88,8 @@ TG_DEVICE uint64_t tg_xxh_load(const uint8_t *at, unsigned n)
 
 TG_DEVICE uint64_t tg_xxh_mix16(const uint8_t *at, unsigned secret)
 {
-    return tg_xxh_fold(tg_xxh_load(at, 8) ^ tg_xxh_secret_at(secret), tg_xxh_load(at + 8, 8) ^ tg_xxh_secret_at(secret + 8));
+    return tg_xxh_fold(tg_xxh_load(at, 8) ^ tg_xxh_secret_at(secret),
+                       tg_xxh_load(at + 8, 8) ^ tg_xxh_secret_at(secret + 8));
 }
 
 TG_DEVICE uint64_t tg_hash_tiny(const uint8_t *at, unsigned len)
@@ -98,7 +99,8 @@ TG_DEVICE uint64_t tg_hash_tiny(const uint8_t *at, unsigned len)
     }
     if (len <= 3) {
         uint32_t combined = (uint32_t)at[0] << 16 | (uint32_t)at[len / 2] << 24 | at[len - 1] | len << 8;
-        return tg_xxh_avalanche_short(combined ^ (uint64_t)((uint32_t)tg_xxh_secret_at(0) ^ (uint32_t)tg_xxh_secret_at(4)));
+        return tg_xxh_avalanche_short(combined ^
+                                      (uint64_t)((uint32_t)tg_xxh_secret_at(0) ^ (uint32_t)tg_xxh_secret_at(4)));
     }
     if (len <= 8) {
         uint64_t value = tg_xxh_load(at + len - 4, 4) + (tg_xxh_load(at, 4) << 32);
@@ -154,7 +156,8 @@ TG_DEVICE uint64_t tg_xxh_across(uint64_t sum)
 /* The hash of a leaf from the sums of all lanes. */
 TG_DEVICE uint64_t tg_xxh_end(uint64_t sum, unsigned len)
 {
-    uint64_t own = sum ^ tg_xxh_secret_at(11 + 8 * (threadIdx.x % TG_XXH_SUMS)), other = __shfl_xor_sync(TG_ALL_LANES, own, 1);
+    uint64_t own = sum ^ tg_xxh_secret_at(11 + 8 * (threadIdx.x % TG_XXH_SUMS)),
+             other = __shfl_xor_sync(TG_ALL_LANES, own, 1);
     uint64_t folded = tg_xxh_fold(own, other);
     folded += __shfl_xor_sync(TG_ALL_LANES, folded, 2);
     folded += __shfl_xor_sync(TG_ALL_LANES, folded, 4);
@@ -191,12 +194,14 @@ TG_DEVICE uint64_t tg_xxh_halve(uint64_t lower, uint64_t upper, unsigned by)
 TG_DEVICE void tg_xxh_add(uint64_t sums[TG_XXH_BLOCKS][2], const uint4 vectors[TG_XXH_VECTORS])
 {
     unsigned lane = threadIdx.x % TG_WARP, first = lane / 4 + 2 * (lane % 4);
-    uint64_t keys[2][2] = {{tg_xxh_secret[first], tg_xxh_secret[first + 1]}, {tg_xxh_secret[first + 8], tg_xxh_secret[first + 9]}};
+    uint64_t keys[2][2] = {{tg_xxh_secret[first], tg_xxh_secret[first + 1]},
+                           {tg_xxh_secret[first + 8], tg_xxh_secret[first + 9]}};
     unsigned last = 192 - 64 - 7 + 16 * (lane % 4);
     TG_UNROLL
     for (int k = 0; k < TG_XXH_VECTORS; k++) {
         uint4 v = vectors[k];
-        uint64_t words[2] = {v.x | (uint64_t)v.y << 32, v.z | (uint64_t)v.w << 32}, key[2] = {keys[k % 2][0], keys[k % 2][1]};
+        uint64_t words[2] = {v.x | (uint64_t)v.y << 32, v.z | (uint64_t)v.w << 32},
+                 key[2] = {keys[k % 2][0], keys[k % 2][1]};
         if (k == TG_XXH_VECTORS - 1 && lane / 4 == 7) { /* the last stripe has a secret of its own */
             key[0] = tg_xxh_secret_at(last);
             key[1] = tg_xxh_secret_at(last + 8);
@@ -266,13 +271,15 @@ TG_DEVICE uint64_t tg_hash_long(const uint8_t *at, unsigned len)
     unsigned blocks = (len - 1) / TG_XXH_BLOCK;
     uint64_t sum = tg_xxh_start[sum_of];
     for (unsigned b = 0; b <= blocks; b++) {
-        unsigned stripes = b < blocks ? TG_XXH_BLOCK / TG_XXH_STRIPE : (len - 1 - TG_XXH_BLOCK * blocks) / TG_XXH_STRIPE;
+        unsigned stripes =
+            b < blocks ? TG_XXH_BLOCK / TG_XXH_STRIPE : (len - 1 - TG_XXH_BLOCK * blocks) / TG_XXH_STRIPE;
         uint64_t added = 0;
         for (unsigned s = 0; s < stripes; s += TG_XXH_GROUPS) {
             unsigned stripe = s + group;
             bool has = stripe < stripes;
             uint64_t word = has ? tg_load64(at + TG_XXH_BLOCK * b + TG_XXH_STRIPE * stripe + 8 * sum_of) : 0;
-            uint64_t part = tg_xxh_term(word, tg_xxh_secret_at(8 * stripe % (TG_XXH_BLOCK / TG_XXH_STRIPE * 8) + 8 * sum_of));
+            uint64_t part =
+                tg_xxh_term(word, tg_xxh_secret_at(8 * stripe % (TG_XXH_BLOCK / TG_XXH_STRIPE * 8) + 8 * sum_of));
             added += has ? part : 0;
         }
         sum += tg_xxh_across(added);

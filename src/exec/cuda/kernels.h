@@ -44,7 +44,11 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
 
 /* ---- finish.cu: frames and checks of bodies of fixed length, whose leaves are hashed ------------------------------------------- */
 
-enum { TG_GPU_FRONT = 48, TG_GPU_STEP_AT = 32, TG_GPU_CHECKSUM = 8 }; /* bytes of a header, and where the step is in it; of a checksum */
+enum {
+    TG_GPU_FRONT = 48,
+    TG_GPU_STEP_AT = 32,
+    TG_GPU_CHECKSUM = 8
+}; /* bytes of a header, and where the step is in it; of a checksum */
 
 /* What stands before a body. */
 typedef struct tg_gpu_front {
@@ -59,10 +63,10 @@ typedef struct tg_gpu_ending {
     uint64_t body_len;
     uint64_t *words; /* of the front, of headers, then of chunks: the last ones are written */
     const uint64_t *leaves;
-    uint32_t leaf_cap;        /* chunk first + i has its leaves at i * leaf_cap */
-    uint32_t *done;           /* 0 */
-    uint64_t *sides;          /* NULL, or where the first bytes beside each chunk's values go */
-    tg_gpu_verdict *verdict;  /* of the pass; cleared if it is handed over ... */
+    uint32_t leaf_cap;          /* chunk first + i has its leaves at i * leaf_cap */
+    uint32_t *done;             /* 0 */
+    uint64_t *sides;            /* NULL, or where the first bytes beside each chunk's values go */
+    tg_gpu_verdict *verdict;    /* of the pass; cleared if it is handed over ... */
     tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
 } tg_gpu_ending;
 

@@ -169,12 +169,28 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     if (w == NULL) {
         return;
     }
-    void *const blocks[] = {
-        w->staging,           w->scratch,       w->maxima,       w->space.sums,       w->space.clips,
-        w->space.overflows,   w->space.scales,  w->space.values, w->space.magnitudes, w->space.words,
-        w->space.positions,   w->space.symbols, w->leaves,       w->known_n_device,   w->spans,
-        w->written_spans,     w->norms,         w->ones,         w->space.slots,      w->space.strip_places,
-        w->space.strip_values, w->done};
+    void *const blocks[] = {w->staging,
+                            w->scratch,
+                            w->maxima,
+                            w->space.sums,
+                            w->space.clips,
+                            w->space.overflows,
+                            w->space.scales,
+                            w->space.values,
+                            w->space.magnitudes,
+                            w->space.words,
+                            w->space.positions,
+                            w->space.symbols,
+                            w->leaves,
+                            w->known_n_device,
+                            w->spans,
+                            w->written_spans,
+                            w->norms,
+                            w->ones,
+                            w->space.slots,
+                            w->space.strip_places,
+                            w->space.strip_values,
+                            w->done};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
@@ -184,9 +200,8 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->verdict, &w->sides, &w->hashes,     &w->written,
-                                            &w->views,   &w->out,     &w->grads, &w->description,
-                                            &w->sums};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->verdict, &w->sides, &w->hashes,      &w->written,
+                                            &w->views, &w->out,     &w->grads, &w->description, &w->sums};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }

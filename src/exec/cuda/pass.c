@@ -142,7 +142,8 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell)
     out[0] = run->plan->headers_len[cell] == 0 ? TG_LITTLE64(tg_hash(NULL, 0)) : out[0];
 }
 
-tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len, size_t leaves_first)
+tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,
+                               size_t leaves_first)
 {
     const tg_gpu_workspace *w = run->work;
     size_t before = run->plan->grid->first[cell] - leaves_first;

@@ -51,12 +51,13 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
-    bool is_verdict_open;    /* the kernel that seals the next frame hands it over */
-    bool is_verdict_clear;   /* on the device, because nothing has run since it was cleared */
-    uint32_t *done;          /* device: blocks that are done, of a kernel whose last block does more */
+    bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
+    bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
+    uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
     tg_gpu_mirror description;
-    uint32_t leaves_first;   /* the chunk whose leaves `leaves` begins with, of frames of fixed length */
-    tg_run *open_stats;      /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
+    uint32_t leaves_first; /* the chunk whose leaves `leaves` begins with, of frames of fixed length */
+    tg_run *
+        open_stats; /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
     uint32_t stats_from, stats_to;
     bool *is_fitted;         /* host: chunks that have something in `sides` */
     tg_gpu_mirror ends;      /* what stands before the body of a frame, and its checksum */
@@ -161,7 +162,8 @@ tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) 
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
 /* What the kernels of finish.cu need of a cell; `leaves` begin with those of chunk `leaves_first`. No verdict is handed over yet. */
-tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len, size_t leaves_first);
+tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,
+                               size_t leaves_first);
 
 /* Waits, in functions that cannot fail: the next pass does. */
 void tg_gpu_settle(const tg_run *run);
