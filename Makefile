@@ -5,7 +5,7 @@ TARGET =
 MPI = openmpi
 DEMO_STEPS = 150
 DEMO_LINK = 100mbit,1ms
-DEMO_RECIPES = dense;bf16;adacomp;dgc@0.01;terngrad;powersgd@4;co3
+DEMO_RECIPES = dense;bf16;adacomp;terse@100:1,50:4;dgc@0.01;terngrad;powersgd@4;co3
 ROUNDS = 5
 SAVE =
 
@@ -70,10 +70,9 @@ gpu-bench: ## on a machine with a GPU: recipes beside a copy in device memory; S
 	cmake --build build/cuda --target tersegrad bench_gpu_step
 	@python3 bench/gpu.py $(if $(SAVE),--save)
 
-results: program ## run the studies of docs/results.md again; TG_DATA=DIR adds those that need data
-	@scripts/install-deps results
+results: ## make tables and plots of docs/results.md from what experiments/kept holds; runs nothing
 	@/usr/bin/python3 experiments/report.py
-	@/usr/bin/python3 experiments/results.py
+	@/usr/bin/python3 experiments/results.py --kept
 
 docs: ## build the documentation as a site, build/docs/site/index.html
 	@scripts/install-deps docs

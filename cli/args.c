@@ -62,7 +62,7 @@ int cli_args_set(cli_args *a, const cli_command *command, cli_flag flag, const c
     if (row->value != NULL && value == NULL) {
         return cli_fail(CLI_MISUSE, "--%s needs a value (%s)", row->name, row->value);
     }
-    a->given |= UINT64_C(1) << flag;
+    a->given.flags[flag] = true;
     a->has_seed |= flag == CLI_FLAG_SEED;
     return cli_value_set(a, row, value);
 }

@@ -5,6 +5,7 @@
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -90,7 +91,11 @@ typedef enum cli_flag {
     CLI_FLAG_CSV,
     CLI_FLAG_N_OF /* how many there are */
 } cli_flag;
-_Static_assert(CLI_FLAG_N_OF <= 64, "cli_args.given has a bit for each flag");
+
+/* Which flags the command line or the configuration file holds. */
+typedef struct cli_given {
+    bool flags[CLI_FLAG_N_OF];
+} cli_given;
 
 /* Texts from the command line, in the order given; copies. */
 typedef struct cli_texts {
@@ -107,7 +112,7 @@ typedef struct cli_late {
 enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
 
 typedef struct cli_args {
-    uint64_t given;      /* bit f: the command line or the configuration file holds flag f */
+    cli_given given;
     const char *program; /* as it was called, for hints that can be copied */
     cli_texts files;
     cli_texts recipes; /* of --recipe and --recipes */
@@ -169,7 +174,7 @@ int cli_args_unknown(const cli_command *command, const char *word, size_t len);
 
 static inline int cli_args_has(const cli_args *a, cli_flag flag)
 {
-    return (int)(a->given >> flag & 1);
+    return a->given.flags[flag];
 }
 
 /* The library's options as the flags say; they point into `a`. */

@@ -42,20 +42,20 @@ static char *value_of(char *at)
 }
 
 /* Whether the command line has said already what the flag would say. */
-static int is_decided(uint64_t given, cli_flag flag)
+static bool is_decided(const cli_given *given, cli_flag flag)
 {
     static const cli_flag pairs[][2] = {
         {CLI_FLAG_RECIPE, CLI_FLAG_RECIPES}, {CLI_FLAG_STEPS, CLI_FLAG_EPOCHS}, {CLI_FLAG_JSON, CLI_FLAG_CSV}};
-    uint64_t same = UINT64_C(1) << flag;
+    bool decided = given->flags[flag];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (flag == pairs[i][0] || flag == pairs[i][1]) {
-            same |= UINT64_C(1) << pairs[i][0] | UINT64_C(1) << pairs[i][1];
+            decided = decided || given->flags[pairs[i][0]] || given->flags[pairs[i][1]];
         }
     }
-    return (given & same) != 0;
+    return decided;
 }
 
-static int read_line(cli_args *a, const cli_command *command, uint64_t given, char *line)
+static int read_line(cli_args *a, const cli_command *command, const cli_given *given, char *line)
 {
     char *name = line;
     if (strncmp(name, "--", 2) == 0) {
@@ -90,8 +90,8 @@ int cli_config_read(cli_args *a, const cli_command *command)
     if (strlen(text) != len) {
         return cli_fail(CLI_MISUSE, "%s is not a text file: it holds a zero byte", a->config);
     }
-    uint64_t given = a->given;
-    a->given = 0;
+    cli_given given = a->given;
+    a->given = (cli_given){0};
     for (char *line = text, *next; line != NULL && code == CLI_OK; line = next) {
         next = strchr(line, '\n');
         if (next != NULL) {
@@ -99,9 +99,11 @@ int cli_config_read(cli_args *a, const cli_command *command)
         }
         cli_fail_in(a->config, ++number);
         line = trim(line);
-        code = *line == '\0' ? CLI_OK : read_line(a, command, given, line);
+        code = *line == '\0' ? CLI_OK : read_line(a, command, &given, line);
     }
     cli_fail_in(NULL, 0);
-    a->given |= given;
+    for (size_t flag = 0; flag < CLI_FLAG_N_OF; flag++) {
+        a->given.flags[flag] = a->given.flags[flag] || given.flags[flag];
+    }
     return code;
 }

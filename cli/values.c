@@ -271,14 +271,13 @@ static int read_outer(tg_outer *out, const cli_flag_row *row, const char *text)
 /* RANK:TIME, such as 2:300ms. */
 static int read_late(cli_late *out, const cli_flag_row *row, const char *text)
 {
-    static const char *const times[] = {"us", "ms", "s", NULL};
-    static const double sizes[] = {1e-6, 1e-3, 1};
     cli_late late = {0};
     char *at = NULL;
     int is_number = text[0] >= '0' && text[0] <= '9';
     unsigned long rank = is_number ? strtoul(text, &at, 10) : 0;
     const char *time = is_number && *at == ':' ? at + 1 : "";
-    if (rank >= 65536 || !read_measure(&late.seconds, &time, times, sizes) || *time != '\0' || late.seconds > 3600) {
+    if (rank >= 65536 || !read_measure(&late.seconds, &time, times, time_sizes) || *time != '\0' ||
+        late.seconds > 3600) {
         return cli_fail(CLI_MISUSE, "--%s takes RANK:TIME such as 2:300ms (us, ms or s, up to 3600s), not '%s'",
                         row->name, text);
     }

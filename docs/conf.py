@@ -9,7 +9,7 @@ SOURCE = HERE.parent  # the copy: README.md, docs/, bench/README.md, ...
 
 # The contents, in reading order. A page that is not named here is added to the last group.
 CONTENTS = {
-    "Use": ["docs/start", "docs/choosing", "docs/planning", "docs/recipes", "docs/program", "docs/pytorch", "docs/clusters", "docs/gpu", "docs/c"],
+    "Use": ["docs/start", "docs/choosing", "docs/planning", "docs/recipes", "docs/local-steps", "docs/program", "docs/pytorch", "docs/clusters", "docs/gpu", "docs/c"],
     "Recipes": ["docs/recipes/adacomp", "docs/recipes/lgc", "docs/recipes/bingrad-orq", "docs/recipes/co3",
                 "docs/recipes/random-block", "docs/recipes/baselines"],
     "Evidence": ["docs/results", "bench/README", "experiments/README", "docs/provenance"],

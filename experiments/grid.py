@@ -177,6 +177,8 @@ class Runner:
         while self.waiting or self.running:
             while len(self.running) < self.jobs and (training := self._next()) is not None:
                 self.running.append(Job(training, self.work, self.left(), self.environment))
+            if not self.running:
+                break  # nothing else can end within the limit
             for job in [job for job in self.running if job.process.poll() is not None]:
                 self.running.remove(job)
                 self._end(job)

@@ -72,9 +72,9 @@ def section(rows):
     if shares:
         on_gpu = sum(run.get("codec") == "device" for run in runs)
         yield ""
-        yield (f"These runs measure accuracy and bytes, not speed: several trainings shared the device and the host. The codec ran on the CPU in "
-               f"{len(runs) - on_gpu} of {len(runs)} runs and on the GPU in the others; the bits are the same. On the CPU, the next forward pass "
-               f"waited for the exchange in {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of a training's time, dense included.")
+        where = "the CPU" if not on_gpu else f"the CPU in {len(runs) - on_gpu} of {len(runs)} runs and on the GPU in the others"
+        yield (f"These runs measure accuracy and bytes, not speed: several trainings shared the device and the host. The codec ran on {where}; "
+               f"the bits are the same. With it on the CPU, the next forward pass waited for the exchange in {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of a training's time, dense included.")
     for count in epochs:
         yield ""
         yield f"### {count} epochs"
@@ -88,6 +88,8 @@ def section(rows):
 # ---- other tables ------------------------------------------------------------------------------------------------------
 
 def eight_workers(rows):
+    yield "### Eight workers"
+    yield ""
     yield "Eight workers × batch 32, all else as in the first table. *To dense* compares with the mean of dense with eight workers."
     yield ""
     yield from table(rows)
@@ -102,6 +104,11 @@ def loss_to(row, other):
 
 def language(rows):
     """Loss beside uncompressed local steps of the same length, and beside an exchange in every step."""
+    yield "## Language models with local steps"
+    yield ""
+    yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, and average how far "
+           "they came. *Ratio* counts all steps. The loss is that of the last epoch. `TG_DATA=DIR experiments/grid.py text`:")
+    yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
         s, run = own[0].settings, own[0].runs[0]
@@ -127,14 +134,23 @@ def schedule_key(row):
 
 def small(rows):
     """AdaComp beside dense of the same model and optimizer."""
+    yield "## AdaComp on digits and speech"
+    yield ""
+    yield ("By `gather` every worker gets the frames of all others; by `shard` the owner of a shard averages it and selects from the average once "
+           "more. *Moves exchanged*: each worker takes its step with AdamW first, and what is exchanged is how far it came. "
+           "*Rare elements corrected*: an element of the average that comes after T steps of 0 counts as T equal ones in Adam's second moment "
+           "(`experiments/optimizers.py`). "
+           "`TG_DATA=DIR experiments/grid.py adacomp`, on a CPU:")
+    yield ""
     yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | to dense | "
            "sent by a worker, whole run | ratio | frame ratio |")
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    for row in rows:
+    for row in sorted(rows, key=lambda row: [str(row.settings[n]) for n in ("data", "model")] + [row.settings["optimizer"] != "sgd", row.ratio or 0]):
         s = row.settings
         same = ("data", "model", "optimizer", "rate", "workers", "epochs")
         dense = next((each for each in rows if each.settings["recipe"] == "dense" and all(each.settings[n] == s[n] for n in same)), None)
-        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" + (", moves exchanged" if row.is_local else "")
+        optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" 
+        optimizer += (", moves exchanged" if row.is_local else "") + (", rare elements corrected" if s["rare"] else "")
         yield (f"| {s['data']}, `{s['model']}` | {row.runs[0]['parameters']:,} | {s['workers']} | {optimizer} | `{s['recipe']}` | {row.exchange} | "
                f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {' | '.join(row.byte_cells())} |")
     yield ""

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Runs the studies of docs/results.md and puts their tables into it. What has been run is kept in build/results and not
-run again, so it can be stopped and started at any time.
+"""Runs the studies of docs/results.md with the program `tersegrad train`, and puts their tables into the page. What has been run is
+a line of experiments/kept/program.jsonl and not run again, so it can be stopped and started at any time.
 
     experiments/results.py [--program FILE] [STUDY ...]    all studies whose data is there, or those that are named
     TG_DATA=DIR experiments/results.py                     also those on DIR/cifar10 (the binary format) and
                                                            DIR/text/tinyshakespeare.txt
+    experiments/results.py --kept                          runs nothing: tables of the studies all of whose runs are kept
 
 A table stands between <!-- STUDY --> and <!-- end --> in docs/results.md.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,18 +24,24 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 from tables import put_table
 
-KEPT = ROOT / "build/results"
+KEPT = ROOT / "experiments/kept/program.jsonl"
 PAGE = ROOT / "docs/results.md"
 DATA = pathlib.Path(os.environ.get("TG_DATA", "/nowhere"))
 
 
 # ---- Runs ------------------------------------------------------------------------------------------------------------
 
+class Missing(Exception):
+    """A run is not kept, and none is to be made."""
+
+
 class Study:
     """Runs of the program. Data is named by a word, so that kept results do not depend on where it lies."""
 
-    def __init__(self, name, program):
-        self.name, self.program = name, program
+    def __init__(self, name, program, kept=KEPT):
+        self.name, self.program, self.path = name, program, kept
+        lines = kept.read_text().splitlines() if kept.exists() else []
+        self.kept = {line["run"]: line["result"] for line in map(json.loads, lines)}
         self.places = {"fashion": "fashion", "text": f"text:{DATA}/text/tinyshakespeare.txt"}
 
     def place(self, data):
@@ -43,11 +50,12 @@ class Study:
         return self.places[data]
 
     def train(self, data, flags, recipe):
-        """The result of a training run: from before if it was made already with the same flags."""
+        """The result of a training run: from before if it was made already with the same flags. Without a program, raises Missing."""
         told = f"{data} {flags} --recipe {recipe}"
-        path = KEPT / (re.sub(r"[^A-Za-z0-9.=-]+", "_", told) + ".json")
-        if path.exists():
-            return json.loads(path.read_text())
+        if told in self.kept:
+            return self.kept[told]
+        if self.program is None:
+            raise Missing(told)
         start = time.monotonic()
         command = [self.program, "train", "--data", self.place(data), *flags.split(), "--test-every", "0", "--recipe", recipe,
                    "--json"]
@@ -56,12 +64,13 @@ class Study:
             sys.exit(done.stderr.strip())
         if done.returncode == 0:
             result = json.loads(done.stdout.splitlines()[-1])
+            result.pop("curve", None)
         else:
             result = {"failed": done.stderr.strip().split("\n")[-1]}
-        KEPT.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(result))
-        temporary.replace(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a") as kept:
+            kept.write(json.dumps({"run": told, "date": time.strftime("%Y-%m-%d"), "result": result}) + "\n")
+        self.kept[told] = result
         said = "failed" if "failed" in result else f"{100 * result['test_accuracy']:.2f}%, loss {result['test_loss']:.4f}"
         print(f"{self.name}: {told}: {said}, {time.monotonic() - start:.0f} s", flush=True)
         return result
@@ -287,12 +296,16 @@ def main():
     parser = argparse.ArgumentParser(description="Run the studies of docs/results.md.")
     parser.add_argument("studies", metavar="STUDY", nargs="*", help=f"{', '.join(STUDIES)} [default: all whose data is there]")
     parser.add_argument("--program", default=str(ROOT / "build/release/tersegrad"))
+    parser.add_argument("--kept", action="store_true", help="run nothing")
     options = parser.parse_args()
     for name in options.studies or STUDIES:
         if name not in STUDIES:
             parser.error(f"there is no study '{name}'; there are {', '.join(STUDIES)}")
         data, lines = STUDIES[name]
-        if HAS[data]():
+        if options.kept:
+            with contextlib.suppress(Missing):
+                put_table(PAGE, name, list(lines(Study(name, None))))
+        elif HAS[data]():
             put_table(PAGE, name, list(lines(Study(name, options.program))))
         elif options.studies:
             sys.exit(f"{name} needs data that TG_DATA does not have")

@@ -19,6 +19,7 @@ DEFAULTS = {
     "momentum": 0.9,         # of adamw: the first beta
     "nesterov": True,        # of sgd
     "beta2": 0.99,           # of adamw
+    "rare": False,           # of adamw: an element that comes after T steps of 0 counts as T equal ones
     "decay": 5e-4,           # weight decay, of all parameters; of adamw: decoupled
     "clip": None,            # norm to which a gradient is clipped before a step of the optimizer
     "local_steps": 1,        # steps of each worker by itself between exchanges; or a schedule, "1,200:4"

@@ -66,6 +66,7 @@ int tr_quorum_open(tr_worker *w, char why[TR_WHY])
     pthread_cond_init(&l->change, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&l->lock, NULL);
+    l->is_open = 1;
     if (w->moves == NULL || l->begun == NULL || l->sends == NULL || l->recvs == NULL || l->votes == NULL) {
         (void)snprintf(why, TR_WHY, "there is not enough memory for a quorum");
         return -1;
@@ -81,7 +82,7 @@ int tr_quorum_open(tr_worker *w, char why[TR_WHY])
 void tr_quorum_close(tr_worker *w)
 {
     tr_learner *l = &w->learner;
-    if (w->team->settings->quorum == 0 || w->moves == NULL) {
+    if (!l->is_open) {
         return;
     }
     if (l->is_started) {

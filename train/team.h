@@ -27,13 +27,13 @@ typedef struct tr_learner {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
-    int is_started;
-    int learns, quits;      /* guarded by the lock, as is the next line; all else is the learner's while it learns */
-    uint64_t first, end;    /* steps that it takes */
-    float *begun;           /* the shared weights when it began */
-    tr_report tally;        /* scores and times of its steps */
-    tg_span *sends, *recvs; /* one a worker */
-    uint8_t *votes;         /* of all workers */
+    int is_open, is_started; /* memory is taken, the thread runs */
+    int learns, quits;       /* guarded by the lock, as is the next line; all else is the learner's while it learns */
+    uint64_t first, end;     /* steps that it takes */
+    float *begun;            /* the shared weights when it began */
+    tr_report tally;         /* scores and times of its steps */
+    tg_span *sends, *recvs;  /* one a worker */
+    uint8_t *votes;          /* of all workers */
 } tr_learner;
 
 typedef struct tr_worker {

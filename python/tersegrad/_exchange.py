@@ -129,10 +129,11 @@ _collector: List[threading.Thread] = []
 
 def _free_garbage() -> None:
     while True:
-        handle, *_ = _garbage.get()
+        handle, *kept = _garbage.get()
         if handle is None:
             return
         lib.tg_reducer_free(handle)
+        del kept
 
 
 class Flight:

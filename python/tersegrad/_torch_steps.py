@@ -13,15 +13,13 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 import torch
 
-from ._exchange import AnyLink, Exchange, Flight
+from ._exchange import Exchange, Flight
 from ._library import Error, Meter, Rules, TensorSpec, canonical
-from ._torch_device import Device, is_on_gpu
-from ._torch_group import control_group, is_ready, member_of
 from ._torch_advice import Advice
+from ._torch_group import is_ready
 from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
-from ._torch_link import TorchLink
 from ._torch_model import Described, describe, dtype_name, find, syncs_norms
-from ._torch_wire import link_of
+from ._torch_place import Place
 
 _FORMAT = 1  # of state_dict
 _COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
@@ -40,7 +38,7 @@ def sentence(error: Optional[BaseException]) -> Optional[str]:
     return None if error is None else str(error) or type(error).__name__
 
 
-class Steps:
+class Steps(Place):
     """What State and Reducer share: an exchange that is made at the first step, and what goes on around its steps."""
 
     recipe: str  # canonical
@@ -51,16 +49,16 @@ class Steps:
                  exchange: Optional[str] = None, threads: int = 1, scaler: Any = None, verify_every: int = 100,
                  summary: bool = False, writer: Any = None, group_len: Optional[int] = None, hosts: Hosts = "flat",
                  advise: bool = False) -> None:
-        self._group = process_group
+        super().__init__(process_group)
         self._advice = Advice() if advise else None
-        self._joined: Optional[TorchLink] = None
-        self._device: Optional[Device] = None    # of gradients on a GPU
-        self._of: Optional[torch.device] = None  # where gradients are, from the first step on
-        self._carrier: Optional[AnyLink] = None  # of the exchange's operations
         self.recipe = canonical(recipe)
         self.step = 0
         if nonfinite is None:
-            nonfinite = "error"
+            nonfinite = "error" if scaler is None else "skip"
+        self._skips = nonfinite == "skip"
+        if self._skips and scaler is None:
+            raise Error("nonfinite is 'skip', which needs a scaler to skip the step")
+        nonfinite = "error" if self._skips else nonfinite
         self.skipped = 0  # steps that were left out because of Inf or NaN, with a scaler
         self._options: Dict[str, Any] = {"rules": rules, "seed": seed, "dense_below": dense_below, "nonfinite": nonfinite,
                                          "exchange": exchange, "threads": threads, "verify_every": verify_every,
@@ -70,7 +68,6 @@ class Steps:
         self._writer = writer
         self._schedule: Optional[Callable[[int], Optional[str]]] = None
         self._described: Optional[Described] = None
-        self._norms: List[Any] = []  # process groups of SyncBatchNorm in the model; None: that of all ranks
         if model is not None:
             self._see(model)
         self._exchange: Optional[Exchange] = None
@@ -98,27 +95,6 @@ class Steps:
         if self._joined is not None and self.rank == 0:
             print(self.summary(), flush=True)
 
-    # ---- the process group -----------------------------------------------------------------------------------------------
-
-    def _join(self) -> TorchLink:
-        """The link for host memory. Without a process group when this was made, it is found at the first step."""
-        if self._joined is None:
-            self._group = member_of(self._group)
-            self._joined = TorchLink(control_group(self._group))
-        return self._joined
-
-    @property
-    def _link(self) -> TorchLink:
-        return self._joined or self._join()
-
-    @property
-    def rank(self) -> int:
-        return self._link.rank
-
-    @property
-    def world(self) -> int:
-        return self._link.world
-
     def _made(self) -> Exchange:
         """The exchange, after the first step."""
         assert self._exchange is not None
@@ -138,17 +114,17 @@ class Steps:
 
     def _check_model(self, parameters: Iterable[Any]) -> Described:
         """Finds the model at the first call, and raises Error if a parameter belongs to another one. Returns its parameters."""
-        if self._described is None:
-            self._see(find(parameters))
+        described = self._described if self._described is not None else self._see(find(parameters))
         for parameter in parameters:
-            if parameter not in self._described:
+            if parameter not in described:
                 raise Error(f"this State was given to a second model: a parameter of shape {tuple(parameter.shape)} is not in the "
                             "first one; make one State for each DistributedDataParallel", "MISMATCH")
-        return self._described
+        return described
 
-    def _see(self, model: torch.nn.Module) -> None:
+    def _see(self, model: torch.nn.Module) -> Described:
         self._described = describe(model)
         self._norms = syncs_norms(model)
+        return self._described
 
     def _check(self, gradients: Gradients) -> None:
         of = self._of or next((gradient.device for gradient in gradients.values()), None)
@@ -193,6 +169,7 @@ class Steps:
             self._check_kinds([kind for _, _, kind in told])
             self._find_hosts([hosts for hosts, _, _ in told], [name for _, name, _ in told])
             self._find_device(of)
+            self._options["device"] = self._device
             tensors = self._tensors(gradients)
             recipe, exchange = self.recipe, self._options["exchange"]
             if self._loaded is not None:
@@ -211,43 +188,8 @@ class Steps:
         self._link.agree(None)
         self._connect()
         made.handshake(self._carrying().struct, {**self._more_facts(), "recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
-                                           "nonfinite": self._options["nonfinite"]})
+                                           "nonfinite": "skip" if self._skips else self._options["nonfinite"]})
         self._exchange, self._loaded, self._of = made, None, of
-
-    # ---- gradients on a GPU ------------------------------------------------------------------------------------------------
-
-    def _check_kinds(self, kinds: List[str]) -> None:
-        for rank, kind in enumerate(kinds):
-            if kind != kinds[0]:
-                raise Error(f"rank {rank} has its gradients on '{kind}' and rank 0 on '{kinds[0]}'; all ranks need the same kind of device", "MISMATCH")
-
-    def _find_device(self, of: torch.device) -> None:
-        """Makes the device of gradients on a GPU."""
-        if is_on_gpu(of) and self._device is None:
-            if any((group or torch.distributed.group.WORLD) is self._group for group in self._norms) and of.type == "cuda" and self.world > 1:
-                raise Error("the model has SyncBatchNorm, which uses the same process group in the backward pass; give the State one of its "
-                            "own: process_group=torch.distributed.new_group()")
-            self._device = self._options["device"] = Device(of)
-
-    def _connect(self) -> None:
-        """All ranks come here, after they know that none has a trouble."""
-        try:
-            if self._device is not None and self._carrier is None:
-                self._carrier = link_of(self._group, self._device, self._link)
-        except Exception as error:
-            self._link.agree(sentence(error))
-            raise
-        if self._device is not None:
-            self._link.agree(None)
-
-    def _carrying(self) -> AnyLink:
-        """The link of the exchange's operations."""
-        return self._carrier or self._link
-
-    def _meet(self) -> None:
-        """Before gradients are reported: what computes them may still be under way on the current stream."""
-        if self._device is not None:
-            self._device.meet()
 
     def _more_facts(self) -> Dict[str, object]:
         """What a subclass has ranks compare besides, when the exchange is made."""
@@ -326,7 +268,7 @@ class Steps:
     def _is_skipped(self, error: Error, trouble: Optional[Exception]) -> bool:
         """Whether a step that has failed on all ranks is one that the scaler skips: some rank had Inf or NaN, and no rank had another
         trouble. Residuals are as before it. All ranks come here, and gradients of all become Inf, for the scaler to see."""
-        if self._scaler is None:
+        if not self._skips:
             return False
         whys = self._link.gather(b"other" if trouble is not None else error.code.encode())
         if not set(whys) <= {"NONFINITE", "PEER"} or "NONFINITE" not in whys:

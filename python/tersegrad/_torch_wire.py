@@ -22,18 +22,18 @@ from ._torch_group import backend_of, timeout_of
 from ._torch_link import TorchLink
 from ._torch_mail import Mail
 
-_in_use: "weakref.WeakKeyDictionary[Any, weakref.ref[GroupWire]]" = weakref.WeakKeyDictionary()  # by process group
+_in_use: "weakref.WeakKeyDictionary[Any, weakref.ref[Any]]" = weakref.WeakKeyDictionary()  # by process group: its State or Reducer
 
 
 class GroupWire:
     """A process group as a tg_wire, which is `struct`."""
 
-    def __init__(self, group: Any, device: Device) -> None:
-        other = _in_use.get(group)
-        if other is not None and other() is not None:
+    def __init__(self, group: Any, device: Device, owner: object) -> None:
+        other = _in_use.get(group, lambda: None)()
+        if other is not None and other is not owner:
             raise Error("another State or Reducer sends gradients over this process group, and NCCL needs one order of all operations; give "
                         "each one its own: process_group=torch.distributed.new_group()")
-        _in_use[group] = weakref.ref(self)
+        _in_use[group] = weakref.ref(owner)
         self._group, self._device = group, device
         self._stream: Any = device.new_stream()
         self._peers = [dist.get_global_rank(group, p) for p in range(dist.get_world_size(group))]
@@ -113,12 +113,12 @@ class DeviceLink:
         Abort(ctypes.cast(self.struct.abort, ctypes.c_void_p).value or 0)(self.struct, reason or b"the link was given up")
 
 
-def link_of(group: Any, device: Device, inner: TorchLink) -> DeviceLink:
-    """The link for gradients on a device. All ranks call it."""
+def link_of(group: Any, device: Device, inner: TorchLink, owner: object) -> DeviceLink:
+    """The link for gradients on a device, of a State or Reducer. All ranks call it."""
     over = dist.new_group(backend="gloo") if emulated() == "wire" else group if backend_of(group, device.of.type) == "nccl" else None
     if over is None or inner.world == 1:
         return DeviceLink(device, inner, None, 0)
     timeout = timeout_of(over, device.of.type)
-    wire = GroupWire(over, device)
+    wire = GroupWire(over, device, owner)
     wire.connect()
     return DeviceLink(device, inner, wire, int(1000 * timeout.total_seconds()))

@@ -145,7 +145,8 @@ class State(Steps):
     seed           of everything random
     rules          {pattern of names: recipe}, for tensors with a recipe of their own
     dense_below    tensors of fewer elements are sent uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"; with a scaler, "error" has it skip the step
+    nonfinite      what to do about NaN and Inf: "error", "zero", "pass" or, with a scaler, "skip": the scaler skips the step, and residuals stay
+                   as they were; the default is "skip" with a scaler, else "error"
     exchange       the algorithm of the exchange; chosen by the recipe if it is not given
     threads        that one rank encodes and decodes with
     scaler         the GradScaler, if there is one: residuals then stay in true units when the scale changes

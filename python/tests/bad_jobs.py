@@ -452,6 +452,32 @@ def device_changes(rank, world):
     return _outcome(reducer, model)
 
 
+def cpu_build(rank, world):
+    """On one rank the package was built for CPUs alone."""
+    model = make_model("mlp")
+    fill(model, 0, rank)
+    with mock.patch("tersegrad._torch_device.has_cuda", rank != 1):
+        return _outcome(Reducer(model, "adacomp"), model)
+
+
+def second_wire(rank, world):
+    """Two that would send over one communicator, which needs one order of all operations."""
+    from tersegrad._torch_device import Device
+    from tersegrad._torch_wire import GroupWire
+    class Owner:
+        pass
+    group, device, owners = dist.new_group(backend="gloo"), Device(torch.device("cpu")), [Owner(), Owner()]
+    GroupWire(group, device, owners[0])
+    try:
+        GroupWire(group, device, owners[1])
+        refused = None
+    except Exception as error:
+        refused = str(error)
+    owners.pop(0)
+    GroupWire(group, device, owners[0])  # the first one is gone
+    return refused
+
+
 def emulate(rank, world, how, what, arguments):
     """Another job, with gradients on the CPU that count as on a GPU."""
     import jobs

@@ -174,9 +174,10 @@ def scaled(rank, world, recipe, scales, inf_at=None):
     ddp = make_ddp(rank, "mlp")
     state = State(recipe, scaler=scaler)
     ddp.register_comm_hook(state, hook)
-    skipped = []
+    skipped, kept = [], True
     for step, scale in enumerate(scales):
         scaler.scale = scale
+        before = state.residual()
         ddp.zero_grad()
         loss = loss_of(ddp, step, rank) * scale
         if step == inf_at and rank == 0:
@@ -185,12 +186,13 @@ def scaled(rank, world, recipe, scales, inf_at=None):
         gradients = torch.cat([p.grad.flatten() for p in ddp.parameters()])
         if not torch.isfinite(gradients).all():
             skipped.append(step)
+            kept = kept and all(torch.equal(before[name], residual) for name, residual in state.residual().items())
             continue
         with torch.no_grad():
             for p in ddp.parameters():
                 p -= 0.1 * p.grad / scale
     finite = all(bool(torch.isfinite(r).all()) for r in state.residual().values())
-    return {"digest": digest(weights_of(ddp)), "skipped": skipped, "finite": finite}
+    return {"digest": digest(weights_of(ddp)), "skipped": skipped, "finite": finite, "kept": kept, "counted": state.skipped}
 
 
 def real_scaler(rank, world, recipe):

@@ -219,7 +219,7 @@ def buffers(rank, world, when, on_demand):
             "sent": steps_of.stats()["buffers"], "tracked": int(net[1].num_batches_tracked)}
 
 
-def disagree(rank, world, what):
+def disagree_locally(rank, world, what):
     """Ranks that are set up differently, or wrongly on one rank; all must raise."""
     net = make_model("mlp")
     parameters = list(net.parameters())

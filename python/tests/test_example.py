@@ -1,4 +1,4 @@
-"""examples/torch_fashion.py as a person runs it, on a few images that are made up here.
+"""The examples as a person runs them: torch_fashion.py on a few images that are made up here, the others on what they make up themselves.
 
     python3 -m unittest discover -s python/tests      with the package and PyTorch installed
 """
@@ -44,6 +44,30 @@ class Example(unittest.TestCase):
     @unittest.skipUnless(int(torch.__version__.split(".")[0]) >= 2, "Debian's torchrun of 1.13 does not start")
     def test_by_torchrun(self):
         out = self.run_example("-m", "torch.distributed.run", "--nproc-per-node", "2")
+        self.assertEqual(out.count("2 ranks, 3 steps"), 1)
+
+
+class Others(unittest.TestCase):
+    def run_example(self, name, *arguments, launcher=()):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TG_DATA="/nowhere", MASTER_PORT=str(29700 + os.getpid() % 200))
+        done = subprocess.run([sys.executable, *launcher, str(EXAMPLE.with_name(name)), "--steps", "3", "--batch", "2", *arguments],
+                              capture_output=True, text=True, timeout=120, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_cifar_by_workers(self):
+        out = self.run_example("torch_cifar.py", "--width", "2", "--workers", "3", "--recipe", "ef+topk@0.1")
+        self.assertIn("ef+topk@0.1 by gather, 3 workers", out)
+        self.assertIn("of the test images", out)
+
+    def test_gpt_on_one_rank(self):
+        out = self.run_example("torch_gpt.py", "--width", "16", "--layers", "1", "--bf16")
+        self.assertIn("bits a byte", out)
+        self.assertIn("1 ranks, 3 steps", out)
+
+    @unittest.skipUnless(int(torch.__version__.split(".")[0]) >= 2, "Debian's torchrun of 1.13 does not start")
+    def test_cifar_by_torchrun(self):
+        out = self.run_example("torch_cifar.py", "--width", "2", launcher=("-m", "torch.distributed.run", "--nproc-per-node", "2"))
         self.assertEqual(out.count("2 ranks, 3 steps"), 1)
 
 

@@ -22,8 +22,10 @@ sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
     import grid
     import nets
+    import optimizers
     import plots
     import report
+    import results
     import rows
     import training
     from settings import DEFAULTS, complete
@@ -133,6 +135,19 @@ class Trainings(unittest.TestCase):
                 # Adam divides by roots of tiny squares, which enlarges differences in the last bits.
                 numpy.testing.assert_allclose(t.flat.weights, expected, rtol=1e-3, atol=1e-3 if "clip" in own else 1e-5)
 
+    def test_rare_elements_move_as_far_as_frequent_ones(self):
+        """Gradients of 1 in every step, and of 5 in every fifth: Adam with the correction moves both alike."""
+        moved = {}
+        for is_rare in (False, True):
+            adam = optimizers.AdamW(complete({"rare": is_rare, "decay": 0.0}), 1, 2, "cpu", False)
+            weights = torch.zeros(2)
+            for step in range(1000):
+                adam.step(0, weights, torch.tensor([1.0, 5.0 if step % 5 == 4 else 0.0]), 0.01, step)
+            moved[is_rare] = weights.tolist()
+        self.assertAlmostEqual(moved[True][0], moved[False][0], places=5)      # what comes in every step is not touched
+        self.assertAlmostEqual(moved[False][1] / moved[False][0], 5 ** -0.5, delta=0.05)
+        self.assertAlmostEqual(moved[True][1] / moved[True][0], 1, delta=0.05)
+
     def test_outer_steps_and_averages_of_momentum(self):
         settings = dict(TINY, recipe="dense", local_steps=2, momentum_every=1, momentum_recipe="dense")
         plain, outer = (training.Training(dict(settings, outer=text)) for text in ("average", "nesterov@lr=0.5,momentum=0.5"))
@@ -226,6 +241,11 @@ class Grids(unittest.TestCase):
         runner.limit = 5
         self.assertIsNone(runner._next())
         self.assertEqual(runner.waiting, [])
+        with tempfile.TemporaryDirectory() as name:    # what does not fit is not waited for
+            late = grid.Runner(some, 1, 100, pathlib.Path(name), None, is_whole=True)
+            late.waiting = late.waiting[1:2]
+            self.assertEqual(late.run(), 0)
+            self.assertGreater(late.left(), 90)
 
     def test_small_forms_run_two_rounds(self):
         small = grid.shortened(grid.Training("g", {"recipe": "terse", "local_steps": "2,9:30", "data": "text", "model": "gpt"}))
@@ -310,8 +330,16 @@ class Reports(unittest.TestCase):
             found.append(row)
         self.assertEqual([row.sent for row in plots.frontier(found)], [1, 3, 5])
 
+    def test_studies_are_made_from_kept_runs_alone(self):
+        with tempfile.TemporaryDirectory() as name:
+            kept_at = pathlib.Path(name) / "program.jsonl"
+            kept_at.write_text(json.dumps({"run": "text --steps 9 --recipe dense", "result": {"test_loss": 2.5}}) + "\n")
+            study = results.Study("some", None, kept_at)
+            self.assertEqual(study.train("text", "--steps 9", "dense"), {"test_loss": 2.5})
+            self.assertRaises(results.Missing, study.train, "text", "--steps 9", "adacomp")
+
     def test_what_is_kept_is_complete(self):
-        for path in (EXPERIMENTS / "kept").glob("*.jsonl"):
+        for path in set((EXPERIMENTS / "kept").glob("*.jsonl")) - {results.KEPT}:
             for line in path.read_text().splitlines():
                 run = json.loads(line)
                 self.assertEqual(complete(run["settings"]), dict(DEFAULTS, **run["settings"]))

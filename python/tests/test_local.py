@@ -156,7 +156,7 @@ class Refusals(OnRanks):
         for what, words in (("every", "rank 1 has local-steps '8', but rank 0 has '4'"), ("outer", "rank 1 has outer 'lr=0.7,momentum=0.9'"),
                             ("fragments", "rank 1 has overlap 'True 2 0.5'"), ("mix", "mix is 1.0"), ("foreign", "a parameter of shape (7,) that is not in the model"),
                             ("missing", "no optimizer has it"), ("momentum", "adds up momentum")):
-            for rank, result in enumerate(self.ranks.run("disagree", 2, what=what, limit=20)):
+            for rank, result in enumerate(self.ranks.run("disagree_locally", 2, what=what, limit=60)):
                 self.assertIn(words, result.get("error", ""), what)
                 self.assertEqual(result["type"], "Error")
 

@@ -92,6 +92,25 @@ class TestPasses(unittest.TestCase):
         self.assertTrue(torch.equal(kept[1][0], passes.state_dict()[1][0]))
         self.assertRaisesRegex(tersegrad.Error, "another number of workers", passes.load_state_dict, kept[:1])
 
+    def test_workers_with_weights_of_their_own(self):
+        """bind() is asked before each pass, and what it gives the model is what the worker computes with."""
+        model = models.make_model("conv")
+        workers = Workers(model, 2, "dense", seed=1)
+        scales = [1.0, 0.0]
+        first = next(model.parameters())
+        kept, asked = first.detach().clone(), []
+
+        def bind(worker):
+            asked.append(worker)
+            first.data = kept * scales[worker]
+        passes = Passes(workers, model, loss_of(model), bind=bind)
+        for worker, batch in enumerate(batches(0, 2)):
+            with passes.stream(worker):
+                passes.run(worker, batch)
+        passes.join()
+        self.assertEqual(asked, [0, 1])
+        self.assertNotEqual(float(passes.losses[0]), float(passes.losses[1]))
+
     def test_batches_for_other_workers(self):
         model = models.make_model("mlp")
         passes = Passes(Workers(model, 2, "dense"), model, loss_of(model))

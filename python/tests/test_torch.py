@@ -178,7 +178,8 @@ class Scales(OnRanks):
                 results = self.run_all("scaled", 2, recipe=recipe, scales=[1024] * 5, inf_at=2)
                 self.identical(results)
                 for result in results:
-                    self.assertEqual(result["skipped"], [2])
+                    self.assertEqual((result["skipped"], result["counted"]), ([2], 1))
+                    self.assertTrue(result["kept"])  # what the step took from residuals was given back
                     self.assertTrue(result["finite"])
 
 

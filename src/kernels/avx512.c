@@ -66,6 +66,7 @@ const tg_kernels tg_kernels_avx512 = {
                .prefix_read = tg_bmi2_prefix_read,
                .rice_read = tg_bmi2_rice_read,
                .rice_write = tg_bmi2_rice_write},
-    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dots = dots, .project = project},
+    .factors =
+        {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dots = dots, .project = project},
 };
 #endif

@@ -70,6 +70,7 @@ const tg_kernels tg_kernels_neon = {
                .prefix_read = prefix_read,
                .rice_read = rice_read,
                .rice_write = rice_write},
-    .factors = {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dots = dots, .project = project},
+    .factors =
+        {.multiply = multiply, .multiply_back = multiply_back, .expand = expand, .dots = dots, .project = project},
 };
 #endif

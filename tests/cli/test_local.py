@@ -132,8 +132,25 @@ class Local(unittest.TestCase):
         save_after(20)
         self.assertEqual(self.result(*flags, "--workers", 2)["exchanges"], 6)
 
+    def test_a_quorum_goes_on_without_a_late_worker(self):
+        flags = ["--recipe", "terse", "--workers", 3, "--steps", 24, "--local-steps", 3, "--quorum", 2, "--grace", 0.01, "--late", "2:40ms"]
+        log, saved = self.path / "run.jsonl", self.path / "run.ck"
+        got = self.result(*flags, "--test-every", 3, "--log", log, "--checkpoint", saved, "--checkpoint-every", 3)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        rounds = [line for line in lines if "loss" in line]
+        self.assertEqual(sum(line.get("absent", 0) for line in rounds), got["absences"])
+        self.assertIn(got["absences"], range(1, 8))
+        whole = [line["step"] + 1 for line in rounds if "absent" not in line]  # tests and checkpoints wait for these
+        self.assertEqual([line["step"] for line in lines if "test_accuracy" in line], whole)
+        self.assertEqual(self.result(*flags[:-6], "--resume", "--checkpoint", saved)["weights_hash"], got["weights_hash"])
+        self.assertIn("times a worker was late", run("train", *QUICK, *flags).stdout)
+
     def test_refusals(self):
         flags = ["--recipe", "adacomp", "--steps", 4]
+        self.refuse(2, "give --local-steps", *flags, "--quorum", 2)
+        self.refuse(2, "--quorum 5 of 4 workers can never be there", *flags, "--workers", 4, "--local-steps", 2, "--quorum", 5)
+        self.refuse(2, "--late names worker 4", *flags, "--workers", 4, "--late", "4:1ms")
+        self.refuse(2, "takes RANK:TIME", *flags, "--late", "1:soon")
         self.refuse(2, "a round of 0 local steps", *flags, "--local-steps", 0)
         self.refuse(2, "goes backwards", *flags, "--local-steps", "1,9:2,5:4")
         self.refuse(2, "is not understood", *flags, "--local-steps", "four")

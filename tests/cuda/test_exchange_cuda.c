@@ -33,6 +33,8 @@ static const test_run runs[] = {
     {"ef+threshold@0.5,coords=shared+fp16", "allreduce"},
     {"momentum@0.9,clip=2+topk@0.05,coords=shared+bf16", "allreduce"},
     {"ef+adabins@20,coords=shared", "allreduce"},
+    {"ef+hadamard@32+mxfp4", "shard"},
+    {"ef+nvfp4@round=random", "gather"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs, LARGE_N = 7 /* also in larger worlds */, TENSOR_N = 6 };
 

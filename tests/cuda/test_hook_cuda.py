@@ -79,6 +79,11 @@ class Hook(OnDevice):
             self.assertRegex(result["raised"], "rank [01]: the process group failed in the middle of a step: (broken on purpose|.*closed)|has lost rank 1")
         for result in run("", "mixed_devices", 2):
             self.assertIn("rank 1 has its gradients on 'cuda' and rank 0 on 'cpu'", result["raised"])
+        for result in run("stage", "cpu_build", 2):
+            self.assertIn("this build of tersegrad is for CPUs alone", result["raised"])
+            self.assertTrue(result["unchanged"])
+        for result in run("wire", "second_wire", 2):
+            self.assertIn("give each one its own", result)
         for result in run("stage", "device_changes", 2):
             self.assertIn("is on cpu, and the first step was on cuda:1", result["raised"])
 

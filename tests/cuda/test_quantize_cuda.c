@@ -125,6 +125,7 @@ static void upload_space(gpu_step *g, const step *h)
     s->magnitudes = block_new(NULL, (n / 1024 + g->chunk_n) * sizeof(double));
     s->scales = block_new(NULL, plan->layout->unit_n * sizeof(float));
     s->clips = block_new(ones, plan->layout->unit_n * sizeof(float));
+    s->overflows = block_new(NULL, g->chunk_n * sizeof(uint32_t));
     s->sums = block_new(NULL, 4 * n);
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
         uint64_t slot_len = tg_gpu_quantize_scratch(&g->units[i]);
@@ -394,7 +395,8 @@ static const char *const dense[] = {
     "linear@16", "linear@256,bucket=77", "linear@3,bucket=3000,clip=2", "orq@9", "orq@3", "orq@17,bucket=500",
     "orq@5,half=yes,clip=3", "orq@9,bucket=7000", "orq@6,levels=exact", "orq@2,levels=exact,bucket=100",
     "orq@17,levels=exact,bucket=3000,half=yes,clip=3", "sign", "sign@scale=one", "fp8", "fp8@e4m3", "fp4",
-    "fp8+huffman", "qsgd@16+rans",
+    "fp8+huffman", "qsgd@16+rans", "mxfp8", "mxfp8@e5m2,round=random,block=64", "mxfp4@hadamard=64",
+    "nvfp4@round=random", "nvfp4@hadamard=128", "mxfp8@hadamard=32,block=128", "mxfp4+rans",
 };
 /* clang-format on */
 
@@ -459,7 +461,8 @@ static void test_long(void **state)
 {
     (void)state;
     const uint64_t lens[] = {262144 + 5000, 100};
-    const char *const recipes[] = {"ef+ternary", "ef+sign", "ef+fp8", "bingrad@b", "fp32", "fp16", "bf16"};
+    const char *const recipes[] = {"ef+ternary", "ef+sign", "ef+fp8", "bingrad@b",
+                                   "fp32",       "fp16",    "bf16",   "ef+nvfp4@round=random"};
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         scenario s = {.recipe = recipes[i], .scale = 1};
         try_scenario(&s, lens, 2, TG_FP32, 1);
@@ -477,7 +480,8 @@ static void test_sparse(void **state)
         "ef+threshold@0.9+sign", "ef+threshold@100+sign", "ef+threshold@0.01,scope=model+fp8", "ef+adabins@7+sign",
         "ef+adabins@100+sign@scale=meanmax", "ef+adabins@1,weight=1+sign@scale=meanmax",
         "ef+threshold@0.8,scope=model+bingrad@pb", "ef+threshold@0.8+fp4",
-        "ef+threshold@0.5+orq@4,levels=exact,bucket=900",
+        "ef+threshold@0.5+orq@4,levels=exact,bucket=900", "ef+threshold@0.8+mxfp4@hadamard=32",
+        "ef+threshold@0.1,scope=model+nvfp4", "threshold@0.5+mxfp8@round=random",
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {

@@ -261,6 +261,10 @@ for stage, words in enumerate(stages):
         ids[stage] = other
         bad(f"id-{stage}-{other}-of-another", "text and ids name the same parts", "canonical form", f"id {other}",
             of_recipe(rich, ids))
+ids = bytearray(ids_of(rich))
+ids[2] = 15
+bad("id-2-15", "text and ids name the same parts; was the first id without a part", "canonical form", "id 15",
+    of_recipe(rich, ids))
 bad("part-of-the-future", "a part that version 2 does not have", "part number 9", "unknown part",
     of_recipe("best@0.5+fp32", (1, 9, 1, 2, 1)))
 bad("part-unknown", "a part that version 2 does not have", "no part or preset 'best'", "unknown part",
@@ -593,6 +597,17 @@ NOT_CANONICAL = (
     ("two-symbol-packs", "one part of each stage", "fp4+rans+zstd@3", RANS, "stage", "two of one stage"),
     ("packs-order", "parts stand in the order of their stages", "topk@0.5+fp4+rans+bitmap", (1, 2, 13, 1, 3),
      "canonical form", "order"),
+    ("mxfp8-without", "the main parameter always stands", "mxfp8", (1, 1, 15, 2, 1), "canonical form", "lacks its main"),
+    ("mxfp8-format", "formats are e4m3 and e5m2", "mxfp8@e3m4", (1, 1, 15, 2, 1), "format", "format=e3m4"),
+    ("mxfp8-id", "an id belongs to a part", "mxfp8@e4m3", (1, 1, 16, 2, 1), "canonical form", "id 16"),
+    ("mxfp4-value", "mxfp4 has no main parameter", "mxfp4@e2m1", (1, 1, 16, 2, 1), "mxfp4", "no main"),
+    ("mxfp4-hadamard-no", "defaults are left out", "mxfp4@hadamard=no", (1, 1, 16, 2, 1), "canonical form", "default"),
+    ("mxfp4-hadamard-16", "rotations are of 32, 64 or 128", "mxfp4@hadamard=16", (1, 1, 16, 2, 1), "hadamard", "hadamard=16"),
+    ("mxfp4-hadamard-part", "the rotation is a parameter", "hadamard@32+mxfp4", (1, 1, 16, 2, 1), "canonical form", "unknown part"),
+    ("mxfp4-block-48", "blocks are of 32, 64 or 128", "mxfp4@block=48", (1, 1, 16, 2, 1), "blocks have", "blocks that are not"),
+    ("mxfp4-order", "parameters stand in their order", "mxfp4@block=64,round=random", (1, 1, 16, 2, 1), "canonical form", "order"),
+    ("mxfp4-inside", "what is for a model is not in a frame", "mxfp4+inside=bf16", (1, 1, 16, 2, 1), "canonical form", "unknown part"),
+    ("nvfp4-block", "nvfp4 has blocks of 16", "nvfp4@block=32", (1, 1, 17, 2, 1), "no parameter", "unknown parameter"),
     ("all-with-bitmap-rans", "select `all` has no index pack", "fp4+bitmap+rans", (1, 1, 13, 1, 3), "bitmap",
      "no indices"),
     ("preset-co3", "presets are for people", "co3@fp4", (2, 1, 13, 2, 2), "canonical form", "unknown part"),
@@ -1581,6 +1596,42 @@ good("nan-by-fp16", "a NaN by way of fp16 symbols", single("fp16", (2,), [b"\x01
      w=np.array([0x7FC02000, 0xFFE00000], "<u4"))
 good("nan-by-bf16", "a NaN by way of bf16 symbols", single("bf16", (2,), [b"\x81\x7f\xe0\xff"]),
      w=np.array([0x7FC10000, 0xFFE00000], "<u4"))
+
+# ---- Section 4: a scale for every few values ---------------------------------------------------------------------------
+
+SMALL = {"mxfp8@e4m3": ([0x38, 0xB8, 0x01, 0x7E, 0x7F, 0xFF, 0x80], [1, -1, 2 ** -9, 448, np.nan, np.nan, -0.0]),
+         "mxfp8@e5m2": ([0x3C, 0xBC, 0x01, 0x7B, 0x7C, 0xFC, 0x7D], [1, -1, 2 ** -16, 57344, np.inf, -np.inf, np.nan]),
+         "mxfp4": ([2, 10, 1, 7, 3, 15, 8], [1, -1, 0.5, 6, 1.5, -6, -0.0])}
+
+
+def one_nan(values):
+    """In binary32; a NaN has no sign."""
+    array = np.array(values, "<f4")
+    array[np.isnan(array)] = np.frombuffer(b"\0\0\xc0\x7f", "<f4")[0]
+    return array
+
+
+def small_cases():
+    for text, (symbols, values) in SMALL.items():
+        base, name = 16 if text == "mxfp4" else 256, text.replace("@", "-")
+        for exponent, factor in ((127, 1), (130, 8), (0, 2.0 ** -127), (254, 2.0 ** 127), (255, np.nan)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                expected = one_nan((np.array(values) * factor).astype(np.float32))
+            good(f"{name}-scale-{exponent}", "every kind of value, NaN and Inf among them, times a power of two",
+                 single(text, (7,), [bytes([exponent]) + write_groups(symbols, base)]), w=expected)
+        bad(f"{name}-no-scale", "a block has a scale", "makes no sense", "ends inside", single(text, (7,), [write_groups(symbols, base)]))
+    for number, (e4m3, whole, factor) in enumerate(((0x38, 1, 1), (0xB8, 2, -2), (0x7F, 1, np.nan), (0, np.inf, np.nan),
+                                                    (0x7E, 2.0 ** 120, 448 * 2.0 ** 120), (0x38, np.nan, np.nan))):
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = one_nan((np.array(SMALL["mxfp4"][1]) * factor).astype(np.float32))
+        good(f"nvfp4-scale-{number}", "every e2m1, times an e4m3 and a single",
+             single("nvfp4", (7,), [floats([whole]) + bytes([e4m3]) + write_groups(SMALL["mxfp4"][0], 16)]), w=expected)
+    bad("nvfp4-no-head", "a chunk has a single", "makes no sense", "ends inside", single("nvfp4", (7,), [bytes([0x38]) + write_groups([1] * 7, 16)]))
+    bad("mxfp4-last-bits", "bits after the last symbol are 0", "makes no sense", "bit set",
+        single("mxfp4", (7,), [bytes([127]) + b"\x11" * 4]))
+
+
+small_cases()
 
 # ---- Section 5: coordinates that are drawn ---------------------------------------------------------------------------
 

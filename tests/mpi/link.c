@@ -2,6 +2,7 @@
  * link fails end without MPI_Finalize, as a program would. */
 #include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
+#include <tersegrad/scatter.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,40 @@ static void exchanges_give_the_same_bits(void)
         free(ranks);
     }
     MPI_Comm_free(&comm);
+}
+
+/* Reduce-scatter: a slice of the sum, in rank order and in fp32, of what bf16 makes of gradients. */
+static void slices_are_summed_in_rank_order(void)
+{
+    uint64_t first = 0, n = 0;
+    tg_exchange *x = NULL;
+    tg_detail why = {""};
+    float mine[N], other[N], sums[N], slice[N];
+    void *out = slice;
+    const void *in = mine;
+    open_link(MPI_COMM_WORLD);
+    tg_slice(&first, &n, N, rank, world);
+    HOLDS(tg_scatter_new(&x, "bf16", &tensor, 1, rank, world, NULL, &why) == TG_OK);
+    HOLDS(tg_handshake(x, tg_mpi_link(mpi), NULL, &why) == TG_OK);
+    for (uint64_t step = 0; step < 5; step++) {
+        uint64_t before = tg_mpi_link(mpi)->sent_len;
+        fill(mine, rank, step);
+        HOLDS(tg_reduce_scatter(x, tg_mpi_link(mpi), step, &out, &in, (float)world, &why) == TG_OK);
+        HOLDS(tg_mpi_link(mpi)->sent_len - before == 2 * (N - n) + 56 * (world - 1));
+        for (uint32_t p = 0; p < world; p++) {
+            uint16_t halves[N];
+            fill(other, p, step);
+            tg_narrow(halves, other, TG_BF16, N);
+            tg_widen(other, halves, TG_BF16, N);
+            for (uint32_t i = 0; i < N; i++) {
+                sums[i] = p == 0 ? other[i] : sums[i] + other[i];
+            }
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            HOLDS(slice[i] == sums[first + i] / (float)world);
+        }
+    }
+    tg_exchange_free(x);
 }
 
 /* ---- hosts ------------------------------------------------------------------------------------------------------------- */
@@ -413,6 +448,8 @@ int main(int argc, char **argv)
         huge_lengths_arrive();
     } else if (strcmp(scene, "bits") == 0) {
         exchanges_give_the_same_bits();
+    } else if (strcmp(scene, "slices") == 0) {
+        slices_are_summed_in_rank_order();
     } else if (strcmp(scene, "bits-of-hosts") == 0) {
         host_size = 2;
         exchanges_give_the_same_bits();

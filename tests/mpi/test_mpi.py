@@ -81,6 +81,9 @@ class Link(unittest.TestCase):
     def test_exchanges_give_the_same_bits_as_in_lockstep(self):
         self.play("bits", 1, 2, 5, 8)
 
+    def test_slices_are_summed_in_rank_order(self):
+        self.play("slices", 1, 2, 5)
+
     def test_hosts_give_the_same_bits_as_in_lockstep(self):
         self.play("bits-of-hosts", 2, 4, 6, 12)
 

@@ -72,6 +72,14 @@ def random_buckets(rng, may_be_exact):
     return f"{name}@{','.join(given)}" if given else name
 
 
+def random_blocks(rng):
+    """A quantizer with a scale for every few values."""
+    name = rng.choice(("mxfp8@e4m3", "mxfp8@e5m2", "mxfp4", "nvfp4"))
+    given = [rng.choice(("round=nearest", "round=random")), f"hadamard={rng.choice(('no', 'no', '32', '64', '128'))}"]
+    given += [f"block={rng.choice((32, 32, 64, 128))}"] * (name != "nvfp4")
+    return name + (",", "@")["@" not in name] + ",".join(given)
+
+
 def random_symbol_pack(rng, selects, index_pack, quantize):
     """One that goes with the other parts."""
     name = quantize.partition("@")[0]
@@ -91,7 +99,7 @@ def random_recipe(rng, has_seed, may_be_exact):
     select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock") +
                         ("adabins",) * 4)
     quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign", "fp4", "fp4", "fp8", "fp8@e5m2", "fp8@e4m3") +
-                          (random_buckets(rng, may_be_exact),) * 8)
+                          (random_buckets(rng, may_be_exact),) * 8 + (random_blocks(rng),) * 4)
     index_pack, selects = "", select not in ("", "all")
     if select not in ("", "all"):
         is_random, packs = select in meaning.RANDOM, ["", "", "gaps", "bitmap"]

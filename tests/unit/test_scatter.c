@@ -3,6 +3,7 @@
 #include "tersegrad/scatter.h"
 #include "world.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -165,6 +166,9 @@ static void every_recipe_of_fixed_length_works(void **state)
                                           "bingrad",
                                           "ef+randomk@0.1",
                                           "randomblock@0.1,unbiased=yes",
+                                          "mxfp8",
+                                          "ef+mxfp4@hadamard=64",
+                                          "nvfp4@round=random",
                                           "momentum@0.9+bf16"};
     (void)state;
     for (size_t c = 0; c < sizeof recipes / sizeof *recipes; c++) {
@@ -389,6 +393,81 @@ static void state_is_saved_and_restored(void **state)
     close_world(&b);
 }
 
+/* ---- golden bytes ------------------------------------------------------------------------------------------------------------ */
+
+/* FNV-1a. */
+static uint64_t hash_more(uint64_t hash, const void *data, uint64_t len)
+{
+    const uint8_t *bytes = data;
+    for (uint64_t i = 0; i < len; i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/* Numbers as in tests/golden/README.md: any language can compute them. */
+static float golden_number(uint32_t i, uint32_t seed)
+{
+    uint32_t x = i * 2654435761u + seed * 2246822519u;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return ldexpf((float)((int32_t)(x & 0xffffffu) - (1 << 23)), -23 - (int)(x >> 29));
+}
+
+/* All messages and all slices of two steps are what they were when the format was made. */
+static void messages_and_sums_are_golden(void **state)
+{
+    static const struct {
+        const char *recipe;
+        uint64_t sent, got;
+    } cases[] = {{"dense", 0x916653e80baea4c0, 0x3013ffe9403785a4},
+                 {"bf16", 0x040fc90081e2fee7, 0xd498a2ac9713964a},
+                 {"fp16", 0x8f3f833a98f98205, 0x87c7eea3fae5554f},
+                 {"mxfp8", 0xf2f4ae97ac57ae15, 0x7794784ab810511f},
+                 {"ef+mxfp8@e5m2,block=64", 0x3e9540135eb26c7c, 0x087be639005767d0},
+                 {"ef+mxfp4", 0x0df7734bb5db0803, 0x58741f222cf1015b},
+                 {"mxfp4@round=random,hadamard=32", 0x52b6639789fda23f, 0x040332c92ca71dfd},
+                 {"ef+nvfp4", 0x090eace7b49883ff, 0x96172839e0425c75},
+                 {"ef+randomk@0.1", 0x5fc02eaec90d4593, 0x8628bb47fb0b2392},
+                 {"ef+qsgd@16", 0x187ca8d06965ddfe, 0x11cb31469ea15887}};
+    bool is_other = false;
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        scattering s;
+        uint64_t sent = 0xcbf29ce484222325u, got = sent;
+        open_world(&s, 3, cases[c].recipe, TG_FP32, 1);
+        for (uint64_t step = 0; step < 2; step++) {
+            for (uint32_t r = 0; r < 3; r++) {
+                for (size_t t = 0; t < TENSORS; t++) {
+                    for (uint32_t i = 0; i < lens[t]; i++) {
+                        test_model_set(&s.models[r], t, i, golden_number(i, (uint32_t)(100 * step + 10 * t + r)));
+                    }
+                }
+            }
+            begin(&s, step);
+            carry(&s);
+            end(&s, 3);
+            for (uint32_t r = 0; r < 3; r++) {
+                for (uint32_t q = 0; q < 3; q++) {
+                    sent = hash_more(sent, s.ops[r].sends[q].data, s.ops[r].sends[q].len);
+                }
+                for (size_t t = 0; t < TENSORS; t++) {
+                    uint64_t n = 0;
+                    tg_slice(NULL, &n, lens[t], r, 3);
+                    got = hash_more(got, s.outs[r].grads[t], n * sizeof(float));
+                }
+            }
+        }
+        if (sent != cases[c].sent || got != cases[c].got) {
+            print_error("{\"%s\", 0x%016" PRIx64 ", 0x%016" PRIx64 "},\n", cases[c].recipe, sent, got);
+            is_other = true;
+        }
+        close_world(&s);
+    }
+    assert_false(is_other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(slices_cover_all_elements_once),
@@ -399,6 +478,7 @@ int main(void)
                                        cmocka_unit_test(damage_is_found),
                                        cmocka_unit_test(what_cannot_be_scattered_is_refused),
                                        cmocka_unit_test(sums_that_overflow),
-                                       cmocka_unit_test(state_is_saved_and_restored)};
+                                       cmocka_unit_test(state_is_saved_and_restored),
+                                       cmocka_unit_test(messages_and_sums_are_golden)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -286,7 +286,7 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ tile_space space;
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len != 0 || !tg_unit_sends(u, false)) {
+    if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false)) {
         return;
     }
     const tile_part t = part_of(p, u, tile, body);
@@ -303,7 +303,7 @@ __global__ static void __launch_bounds__(THREADS)
     uint32_t number = p.first + blockIdx.x / blocks_each;
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (!tg_unit_sends(u, true)) {
+    if (tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, true)) {
         return;
     }
     const tg_view &view = p.space.views[number];
@@ -335,6 +335,7 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     }
     if (p->kinds != 1u << TG_KIND_NONE) {
         TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+        tg_launch_add_blocks(p, body, weight, sets != 0, false);
     }
 }
 
@@ -343,5 +344,6 @@ extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, flo
     uint32_t each = tg_blocks_each(p->chunk_n);
     if (p->chunk_n > 0) {
         TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
+        tg_launch_add_blocks(p, body, weight, sets != 0, true);
     }
 }

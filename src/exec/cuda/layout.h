@@ -11,7 +11,7 @@ TG_DEVICE uint64_t tg_gpu_side_len(const tg_gpu_unit &u, uint64_t count)
     if (u.plain_len != 0 || count == 0) {
         return 0;
     }
-    return u.bucket_n == 0 ? u.side_len : (count + u.bucket_n - 1) / u.bucket_n * u.side_len;
+    return u.head_len + (u.bucket_n == 0 ? u.side_len : (count + u.bucket_n - 1) / u.bucket_n * u.side_len);
 }
 
 /* Bytes of values that are not coded. */

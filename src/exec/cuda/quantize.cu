@@ -3,12 +3,8 @@
 
 extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 {
-    switch (unit->plain_len == 0 ? unit->quantize : 0) {
-    case TG_GPU_MXFP8: return "mxfp8";
-    case TG_GPU_MXFP4: return "mxfp4";
-    case TG_GPU_NVFP4: return "nvfp4";
-    default: return nullptr;
-    }
+    (void)unit;
+    return nullptr;
 }
 
 extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
@@ -33,6 +29,7 @@ static void launch_all(const tg_gpu_pass *p, bool is_sparse)
     tg_launch_exact(p, is_sparse);
     tg_launch_minifloat(p, is_sparse);
     tg_launch_sign(p, is_sparse);
+    tg_launch_blocks(p, is_sparse);
 }
 
 extern "C" void tg_gpu_quantize_dense(const tg_gpu_pass *p)

@@ -17,7 +17,8 @@ enum {
     TG_KIND_GREEDY,
     TG_KIND_EXACT,
     TG_KIND_MINIFLOAT,
-    TG_KIND_SIGN
+    TG_KIND_SIGN,
+    TG_KIND_BLOCKS
 };
 #define TG_KIND_LONG 16u /* added if buckets are longer than this: */
 #define TG_SHORT_BUCKET 2048u
@@ -36,6 +37,9 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     case TG_GPU_NATURAL: return TG_KIND_NATURAL; /* its values share nothing, so that any length does */
     case TG_GPU_FP8:
     case TG_GPU_FP4: return TG_KIND_MINIFLOAT;
+    case TG_GPU_MXFP8:
+    case TG_GPU_MXFP4:
+    case TG_GPU_NVFP4: return TG_KIND_BLOCKS;
     default: return TG_KIND_NONE;
     }
 }
@@ -76,5 +80,9 @@ void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
+void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse);
+
+/* add_blocks.cu: tg_gpu_add_dense and tg_gpu_add_sparse of units with a scale for every few values. */
+void tg_launch_add_blocks(const tg_gpu_pass *p, const uint8_t *body, float weight, bool sets, bool is_sparse);
 
 #endif

@@ -49,7 +49,8 @@ typedef struct tg_gpu_unit {
     double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
-    uint32_t plain_len, base, bucket_n, side_len, bin, header_len;
+    uint32_t plain_len, base, bucket_n, side_len, head_len, bin, header_len;
+    uint32_t rotation, signs[4];
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
     int32_t scale;                /* tg_scale_rule */
     float gain;

@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""The hook on a GPU, over NCCL: several ranks on one GPU, which NCCL takes for ranks of several hosts that talk over sockets.
+
+    PYTHONPATH=python TG_LIBRARY=build/cuda/libtersegrad-cuda.so python3 tests/cuda/gpu_torch.py [--limit 120] [--only bits,ddp,time]
+
+bits   2 and 4 ranks, every preset: replicas are the same to the bit, and the same as over gloo on CPUs for the same gradients
+ddp    2 ranks: AMP with GradScaler, bf16, no_sync, unused parameters, static_graph, bucket views, checkpointing, torch.compile, gloo
+time   1 and 2 ranks: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. With 1 rank nothing travels, so what
+       is more than no hook is what the codec adds to a step
+
+Ranks that do not end within the limit are killed. Exit status 1 if anything differs or fails. Without a GPU (--cpu, with emulated
+kernels) it does the same with less, to test itself.
+"""
+
+import argparse
+import gc
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+SLOW = {"lgc-ring", "lgc-server"}  # they learn for thousands of steps before they code
+HOOKS = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "adacomp", "ef+topk@0.01", "ef+fp8")
+
+
+# ---- on a rank -----------------------------------------------------------------------------------------------------------------
+
+class Rank:
+    def __init__(self, flags, rank, world, folder):
+        import torch
+        import torch.distributed as dist
+        self.torch, self.dist, self.flags, self.rank, self.world = torch, dist, flags, rank, world
+        self.device = torch.device("cpu") if flags.cpu else torch.device("cuda", 0)
+        self.until = flags.until
+        if not flags.cpu:
+            torch.cuda.set_device(0)
+        backend = "gloo" if flags.cpu else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(backend, init_method=f"file://{folder}/ranks", rank=rank, world_size=world)
+        self.gloo = dist.new_group(backend="gloo")
+
+    def say(self, **what):
+        if self.rank == 0:
+            print(json.dumps(what), flush=True)
+
+    def goes_on(self, needed=1.0):
+        """Whether there is time for more: as rank 0 says."""
+        flag = self.torch.tensor([int(time.time() + needed < self.until)])
+        self.dist.broadcast(flag, 0, group=self.gloo)
+        return bool(flag.item())
+
+    def agree(self, data, error):
+        """(whether bytes are the same on all ranks, the first error)."""
+        own = (hashlib.sha256(data).hexdigest(), error)
+        all_of = [None] * self.world
+        self.dist.all_gather_object(all_of, own, group=self.gloo)
+        return len({digest for digest, _ in all_of}) == 1, next((e for _, e in all_of if e), None)
+
+
+def bits(r):
+    import tersegrad
+    from tersegrad.torch import Reducer
+    torch = r.torch
+    presets = [part["name"] for part in tersegrad.recipes() if part["stage"] == "preset"]
+    recipes = ["dense", "fp16", "bf16", "ef+topk@0.01", "ef+fp8", *presets]
+    for recipe in [name for name in recipes if name not in SLOW][:3 if r.flags.cpu else None]:
+        if not r.goes_on(2):
+            r.say(kind="bits", world=r.world, recipe=recipe, result="no time left")
+            continue
+        outs, error = [], None
+        for device, group in ((r.device, None), (torch.device("cpu"), r.gloo)):
+            shapes = ((64, 32, 3, 3), (64,), (300, 257), (300,), (1000, 300), (1000,))
+            parameters = [torch.nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
+            reducer, out = None, []
+            try:
+                reducer = Reducer(parameters, recipe, process_group=group, group_len=200_000, overlap=False, seed=3)
+                for step in range(4):
+                    draw = torch.Generator().manual_seed(1000 * step + r.rank)
+                    for p in parameters:
+                        p.grad = torch.randn(p.shape, generator=draw).to(device)
+                    reducer.reduce()
+                    out.append(torch.cat([p.grad.cpu().flatten() for p in parameters]))
+                out += [residual.flatten() for residual in reducer.residual().values()]
+            except tersegrad.Error as failed:
+                error = error or f"{device.type}: {failed}"
+            outs.append(torch.cat(out) if out else torch.zeros(0))
+            del reducer, parameters
+            gc.collect()
+        averages_n = sum(64 * 288 + 64 + 300 * 257 + 300 + 300_000 + 1000 for _ in range(4))
+        same, error = r.agree(outs[0][:averages_n].numpy().tobytes(), error)
+        as_cpu, _ = r.agree(b"" if torch.equal(outs[0], outs[1]) else bytes([1 + r.rank]), None)
+        as_cpu = as_cpu and torch.equal(outs[0], outs[1])
+        result = error or ("same" if same and as_cpu else f"REPLICAS {'same' if same else 'differ'}, CPU {'same' if as_cpu else 'differs'}")
+        r.say(kind="bits", world=r.world, recipe=recipe, result=result)
+
+
+class Net:
+    """Makes models for the cases of ddp."""
+
+    def __new__(cls, torch, case):
+        nn = torch.nn
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.some, self.last = nn.Linear(64, 256), nn.Linear(256, 256), nn.Linear(256, 10)
+                self.conv, self.norm = nn.Conv1d(1, 8, 3, padding=1), nn.BatchNorm1d(8)
+
+            def forward(self, x):
+                x = torch.relu(self.first(self.norm(self.conv(x.unsqueeze(1))).mean(1)))
+                if case == "checkpoint":
+                    x = torch.utils.checkpoint.checkpoint(self.some, x, use_reentrant=False)
+                elif case != "unused":
+                    x = self.some(x)
+                return self.last(x)
+        return Model()
+
+
+CASES = ("plain", "amp", "bf16", "no_sync", "unused", "static_graph", "views", "checkpoint", "compile", "gloo")
+
+
+def run_case(r, case):
+    from torch.nn.parallel import DistributedDataParallel
+    from tersegrad.torch import State, hook
+    torch = r.torch
+    group = r.gloo if case == "gloo" else None
+    torch.manual_seed(1)
+    model = Net(torch, case).to(r.device)
+    ddp = DistributedDataParallel(model, process_group=group, bucket_cap_mb=25 if case == "compile" else 0.1, find_unused_parameters=case == "unused",
+                                  static_graph=case == "static_graph", gradient_as_bucket_view=case == "views")
+    scaler = torch.amp.GradScaler(r.device.type, init_scale=1024.0) if case == "amp" else None
+    state = State("ef+topk@0.05", process_group=group, scaler=scaler, group_len=100_000, verify_every=1)
+    ddp.register_comm_hook(state, hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    run = torch.compile(ddp, backend="aot_eager") if case == "compile" else ddp
+    draw, residuals = torch.Generator().manual_seed(r.rank), []
+    for step in range(5):
+        optimizer.zero_grad()
+        x, y = torch.randn(16, 64, generator=draw).to(r.device), torch.randint(10, (16,), generator=draw).to(r.device)
+        residuals.append(state.residual())
+        with torch.autocast(r.device.type, torch.float16 if case == "amp" and not r.flags.cpu else torch.bfloat16, enabled=case in ("amp", "bf16")):
+            if case == "no_sync":
+                with ddp.no_sync():
+                    torch.nn.functional.cross_entropy(run(x), y).backward()
+            loss = torch.nn.functional.cross_entropy(run(x), y)
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss * float("inf") if (step, r.rank) == (2, 1) else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    state.check()
+    if case == "amp":
+        kept = all(torch.equal(residuals[2][name], residuals[3][name]) for name in residuals[2])
+        assert (scaler.get_scale(), state.skipped, kept) == (512.0, 1, True), (scaler.get_scale(), state.skipped, kept)
+    weights = torch.cat([p.detach().float().cpu().flatten() for p in model.parameters()])
+    assert torch.isfinite(weights).all() and state.stats()["total"]["steps"] == (4 if case == "amp" else 5)
+    return weights.numpy().tobytes()
+
+
+def ddp(r):
+    for case in CASES:
+        if not r.goes_on(3):
+            r.say(kind="ddp", case=case, result="no time left")
+            continue
+        data, error = b"", None
+        try:
+            data = run_case(r, case)
+        except Exception as failed:  # of any kind: the others go on
+            error = f"rank {r.rank}: {type(failed).__name__}: {failed}"
+        gc.collect()
+        same, error = r.agree(data, error)
+        r.say(kind="ddp", case=case, result=error or ("same" if same else "REPLICAS differ"))
+
+
+def resnet50(torch):
+    nn = torch.nn
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            def conv(a, b, size, by=1):
+                return nn.Conv2d(a, b, size, by, size // 2, bias=False), nn.BatchNorm2d(b)
+            self.body = nn.Sequential(*conv(inputs, width, 1), nn.ReLU(), *conv(width, width, 3, stride), nn.ReLU(), *conv(width, 4 * width, 1))
+            self.shortcut = nn.Sequential(*conv(inputs, 4 * width, 1, stride)) if stride != 1 or inputs != 4 * width else nn.Identity()
+
+        def forward(self, x):
+            return torch.relu(self.body(x) + self.shortcut(x))
+    layers, inputs = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            layers.append(Bottleneck(inputs, 64 << stage, 2 if stage > 0 and block == 0 else 1))
+            inputs = 4 * (64 << stage)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
+def register(r, ddp_model, name):
+    """The hook of this name; ours get a process group each, because NCCL needs one order of operations in each."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from tersegrad.torch import State, hook
+    if name == "torch:powersgd":
+        ddp_model.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+    elif name.startswith("torch:"):
+        ddp_model.register_comm_hook(None, getattr(default_hooks, name[len("torch:"):] + "_compress_hook"))
+    elif name != "none":
+        group = r.dist.new_group(backend="gloo" if r.flags.cpu else "cpu:gloo,cuda:nccl")
+        state = State(name, model=ddp_model, process_group=group, verify_every=0)
+        ddp_model.register_comm_hook(state, hook)
+        return state
+    return None
+
+
+def time_model(r, what, make, batch, loss_of):
+    """Milliseconds a step with each hook: the models of all hooks take turns, so that what else happens to the machine happens to all."""
+    from torch.nn.parallel import DistributedDataParallel
+    torch = r.torch
+    jobs = []
+    for name in HOOKS:
+        if r.flags.cpu and name.startswith("torch:"):
+            continue
+        torch.manual_seed(1)
+        model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True)
+        state = register(r, model, name)
+        jobs.append((name, model, state, torch.optim.SGD(model.parameters(), 0.01), []))
+    rounds = 0
+    while rounds < (2 if r.flags.cpu else 14) and r.goes_on(3):
+        for name, model, state, optimizer, times in jobs:
+            for _ in range(2):
+                begin = time.monotonic()
+                optimizer.zero_grad()
+                with torch.autocast(r.device.type, torch.bfloat16):
+                    loss = loss_of(model, batch)
+                loss.backward()
+                optimizer.step()
+                if r.device.type == "cuda":
+                    torch.cuda.synchronize()
+                times.append(1000 * (time.monotonic() - begin))
+        rounds += 1
+    for name, model, state, optimizer, times in jobs:
+        late = sorted(times[len(times) // 3:]) or [float("nan")]
+        sent = state.stats()["last"]["sent"] if state is not None else None
+        r.say(kind="time", world=r.world, model=what, hook=name, ms=late[len(late) // 2], n=len(late), sent=sent)
+
+
+def timing(r):
+    from torch_gpt import GPT
+    torch, F = r.torch, r.torch.nn.functional
+    size = 32 if r.flags.cpu else 224
+    draw = torch.Generator().manual_seed(r.rank)
+    images = torch.randn(2 if r.flags.cpu else 64, 3, size, size, generator=draw).to(r.device), torch.arange(2 if r.flags.cpu else 64).to(r.device)
+    tokens = torch.randint(256, (2 if r.flags.cpu else 16, 65 if r.flags.cpu else 513), generator=draw).to(r.device)
+    width, layers = (32, 1) if r.flags.cpu else (768, 12)
+    models = [("GPT", lambda: GPT(width=width, layers=layers, heads=width // 32, length=512), tokens,
+               lambda model, x: F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()))]
+    if not r.flags.cpu:
+        models.insert(0, ("ResNet-50", lambda: resnet50(torch), images, lambda model, x: F.cross_entropy(model(x[0]), x[1])))
+    for what, make, batch, loss_of in models:
+        time_model(r, what, make, batch, loss_of)
+        gc.collect()
+
+
+# ---- all ranks -----------------------------------------------------------------------------------------------------------------
+
+def start(flags, part, world, seconds):
+    """Runs ranks, and returns what rank 0 said. Ranks that do not end in time are killed."""
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        processes = []
+        try:
+            for rank in range(world):
+                environment = dict(os.environ, NCCL_HOSTID=f"host-{rank}", NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="2",
+                                   NCCL_IB_DISABLE="1")
+                command = [sys.executable, __file__, "--rank", str(rank), "--world", str(world), "--folder", folder, "--part", part,
+                           "--until", str(time.time() + max(seconds - 4, 4))] + (["--cpu"] if flags.cpu else [])
+                with open(f"{folder}/out-{rank}", "wb") as out, open(f"{folder}/err-{rank}", "wb") as err:
+                    processes.append(subprocess.Popen(command, stdout=out, stderr=err, env=environment))
+            until = time.monotonic() + seconds
+            while any(process.poll() is None for process in processes) and time.monotonic() < until:
+                time.sleep(0.1)
+                if any(process.poll() not in (None, 0) for process in processes):
+                    until = min(until, time.monotonic() + 5)  # the others learn of it by then
+        finally:
+            late = [rank for rank, process in enumerate(processes) if process.poll() is None]
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        said = [json.loads(line) for line in pathlib.Path(folder, "out-0").read_text().splitlines() if line.startswith("{")]
+        bad = [rank for rank, process in enumerate(processes) if process.returncode != 0]
+        if bad:
+            text = pathlib.Path(folder, f"err-{bad[0]}").read_text().strip().splitlines()[-12:]
+            said.append({"kind": "failed", "part": part, "world": world, "late": late, "ranks": bad, "why": text})
+    return said
+
+
+def report(said):
+    """Prints what was said as lines and tables; returns how many things went wrong."""
+    wrong = 0
+    for line in said:
+        if line["kind"] in ("bits", "ddp"):
+            is_well = line["result"] in ("same", "no time left") or "kernel" in line["result"]
+            wrong += not is_well
+            print(f"{line['kind']:5} {line.get('world', 2)} ranks  {line.get('recipe', line.get('case')):24} {line['result']}", flush=True)
+        elif line["kind"] == "failed":
+            wrong += 1
+            print(f"FAILED {line['part']} of {line['world']} ranks: ranks {line['ranks']}, killed {line['late']}\n  " + "\n  ".join(line["why"]), flush=True)
+    times = [line for line in said if line["kind"] == "time"]
+    for line in times:
+        plain = next(other["ms"] for other in times if (other["model"], other["world"], other["hook"]) == (line["model"], line["world"], "none"))
+        sent = "" if line["sent"] is None else f"  {line['sent']:,} bytes"
+        print(f"time  {line['world']} ranks  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--limit", type=float, default=120, help="seconds, in all")
+    parser.add_argument("--only", default="bits,ddp,time")
+    parser.add_argument("--cpu", action="store_true", help="without a GPU, to test this script")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--world", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.rank is not None:
+        rank = Rank(flags, flags.rank, flags.world, flags.folder)
+        {"bits": bits, "ddp": ddp, "time": timing}[flags.part](rank)
+        rank.dist.barrier(group=rank.gloo)
+        rank.dist.destroy_process_group()
+        return 0
+    end, wrong = time.monotonic() + flags.limit, 0
+    parts = [("bits", 2, 0.25), ("ddp", 2, 0.2), ("time", 1, 0.2), ("time", 2, 0.2), ("bits", 4, 0.15)]
+    parts = [part for part in parts if part[0] in flags.only.split(",")]
+    for at, (part, world, _) in enumerate(parts):
+        left = max(end - time.monotonic(), 1)
+        share = parts[at][2] / sum(share for _, _, share in parts[at:])
+        wrong += report(start(flags, part, world, max(left * share, min(left, 20))))
+    print(f"gpu_torch: {wrong} wrong", flush=True)
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
