@@ -152,7 +152,7 @@ TG_DEVICE rounding rounding_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint3
 {
     rounding r = {tg_small_of(u), u.quantize == TG_GPU_NVFP4, false, 0, 0};
     r.is_random = u.draws != 0;
-    r.key = r.is_random ? tg_stream_key(p.seed, p.step, p.chunks[chunk].unit, p.rank + 1) : 0;
+    r.key = r.is_random ? tg_stream_key(p.seed, tg_step_of(p), p.chunks[chunk].unit, p.rank + 1) : 0;
     if (r.is_nv) {
         uint32_t largest = p.space.overflows[chunk];
         r.whole = largest < TG_KEY_INF ? __uint_as_float(largest) / (448.0f * 6.0f) : __uint_as_float(TG_ONE_NAN);
