@@ -227,7 +227,7 @@ __global__ static void __launch_bounds__(THREADS) quantize_exact(tg_gpu_pass p, 
             continue;
         }
         uint32_t count = tg_value_count(p, tile.chunk), end = is_sparse ? count : min(count, tile.from + TG_GPU_TILE);
-        uint64_t key = tg_stream_key(p.seed, p.step, chunk.unit, p.rank + 1);
+        uint64_t key = tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1);
         for (uint32_t at = (tile.from + u.bucket_n - 1) / u.bucket_n * u.bucket_n; at < end; at += u.bucket_n, turn++) {
             if (turn % gridDim.x != blockIdx.x) {
                 continue;
