@@ -52,12 +52,23 @@ TG_REDUCE(__reduce_min_sync, value < other ? value : other)
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__
 
-/* A little-endian word at any address. Reads whole aligned words, so up to 7 bytes before and after it must be readable. */
+/* A little-endian word at any address. At an odd one it reads whole aligned words, so up to 7 bytes before and after it must be readable. */
 TG_DEVICE uint64_t tg_load64(const uint8_t *at)
 {
-    unsigned shift = (unsigned)((uintptr_t)at % 8) * 8;
-    const uint64_t *word = (const uint64_t *)(const void *)(at - shift / 8);
-    return shift == 0 ? word[0] : word[0] >> shift | word[1] << (64 - shift);
+    unsigned place = (unsigned)((uintptr_t)at % 8);
+    if (place == 0) {
+        return *(const uint64_t *)(const void *)at;
+    }
+    if (place == 4) {
+        const uint32_t *word = (const uint32_t *)(const void *)at;
+        return word[0] | (uint64_t)word[1] << 32;
+    }
+    if (place % 2 == 0) {
+        const uint16_t *half = (const uint16_t *)(const void *)at;
+        return half[0] | (uint64_t)half[1] << 16 | (uint64_t)half[2] << 32 | (uint64_t)half[3] << 48;
+    }
+    const uint64_t *word = (const uint64_t *)(const void *)(at - place);
+    return word[0] >> 8 * place | word[1] << (64 - 8 * place);
 }
 
 TG_DEVICE uint32_t tg_load32(const uint8_t *at)

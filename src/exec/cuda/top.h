@@ -27,22 +27,23 @@ typedef struct tg_cell {
     uint64_t total; /* in all; if it is less than the rank, there is no such cell */
 } tg_cell;
 
-/* All threads of a block get it. */
-TG_DEVICE tg_cell tg_cell_of(const uint32_t *cells, uint64_t rank)
+/* All threads of a block get it. Cells are in shared memory, or in device memory where other blocks have counted: volatile, because
+ * the first-level cache does not know of that. */
+TG_DEVICE tg_cell tg_cell_of(const volatile uint32_t *cells, uint64_t rank)
 {
     __shared__ tg_cell found;
     uint32_t each = (TG_GPU_CELLS + blockDim.x - 1) / blockDim.x, mine = 0, total;
     uint32_t end = TG_GPU_CELLS - min(each * threadIdx.x, (uint32_t)TG_GPU_CELLS), first = end > each ? end - each : 0;
     for (uint32_t i = first; i < end; i++) {
-        mine += __ldcg(&cells[i]);
+        mine += cells[i];
     }
     uint64_t above = tg_block_scan(mine, &total);
     if (threadIdx.x == 0) {
         found.total = total;
     }
     if (rank > above && rank <= above + mine) { /* one thread has it */
-        uint32_t i = end - 1, count = __ldcg(&cells[i]);
-        for (; rank > above + count; count = __ldcg(&cells[--i])) {
+        uint32_t i = end - 1, count = cells[i];
+        for (; rank > above + count; count = cells[--i]) {
             above += count;
         }
         found.number = i;

@@ -26,6 +26,9 @@ struct tg_emulated_index {
 };
 extern thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
+/* Ends the program with a sentence that names block and thread, if `at` is in shared memory. */
+void tg_emulated_is_global(const void *at);
+
 /* Runs `body` with `context` once for every thread of every block. */
 void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *context), void *context);
 
@@ -120,20 +123,25 @@ static inline void __threadfence_block(void)
 {
 }
 
+/* These are for device memory alone: on a GPU they fail for shared memory. */
 template <class T> static inline T __ldg(const T *at)
 {
+    tg_emulated_is_global(at);
     return *at;
 }
 template <class T> static inline T __ldcg(const T *at)
 {
+    tg_emulated_is_global(at);
     return *at;
 }
 template <class T> static inline T __ldcs(const T *at)
 {
+    tg_emulated_is_global(at);
     return *at;
 }
 template <class T> static inline void __stcs(T *at, T value)
 {
+    tg_emulated_is_global(at);
     *at = value;
 }
 

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/emulate/calls.h"
 
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,6 +23,44 @@ namespace
     fprintf(stderr, "emulated GPU: block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
     abort();
 }
+
+/* ---- shared memory: variables of the host's thread, in the module that holds this function -------------------------------- */
+
+struct span {
+    const char *from;
+    size_t len;
+};
+
+int find_shared(struct dl_phdr_info *module, size_t, void *found)
+{
+    bool is_here = false;
+    size_t len = 0;
+    for (int i = 0; i < module->dlpi_phnum; i++) {
+        const ElfW(Phdr) &part = module->dlpi_phdr[i];
+        is_here = is_here || (part.p_type == PT_LOAD && (uintptr_t)&find_shared - module->dlpi_addr - part.p_vaddr < part.p_memsz);
+        len = part.p_type == PT_TLS ? part.p_memsz : len;
+    }
+    if (is_here) {
+        *(span *)found = {(const char *)module->dlpi_tls_data, len};
+    }
+    return is_here;
+}
+
+} // namespace
+
+void tg_emulated_is_global(const void *at)
+{
+    static thread_local span shared = {};
+    if (shared.len == 0) {
+        (void)dl_iterate_phdr(find_shared, &shared);
+    }
+    if ((size_t)((const char *)at - shared.from) < shared.len) {
+        give_up("shared memory is read or written as if it were device memory");
+    }
+}
+
+namespace
+{
 
 /* ---- switching stacks -------------------------------------------------------------------------------------------------- */
 
