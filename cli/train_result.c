@@ -189,8 +189,8 @@ int cli_train_print_text(const cli_args *args, const cli_training *t, const tr_r
                  r->exchanges, s->steps);
     }
     if (s->quorum > 0) {
-        add_line(&table, "quorum", "%u of %u workers, and %g s: %" PRIu64 " times a worker was late", s->quorum, s->workers,
-                 s->grace, r->absences);
+        add_line(&table, "quorum", "%u of %u workers, and %g s: %" PRIu64 " times a worker was late", s->quorum,
+                 s->workers, s->grace, r->absences);
     }
     add_line(&table, "loss", "%.4f training, %.4f test", r->train_loss, r->test.loss);
     add_line(&table, "accuracy", "%.2f%% test", 100 * r->test.accuracy);
