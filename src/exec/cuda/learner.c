@@ -181,7 +181,7 @@ static tg_status upload(void *out, const tg_gpu *gpu, const void *from, uint64_t
 
 static tg_status open_tables(tg_gpu_chain *c, const tg_gpu_learner *l, tg_detail *why)
 {
-    tg_gpu_trained layers[TG_CHAIN_CAP];
+    tg_gpu_trained layers[TG_CHAIN_CAP] = {{0}};
     tg_gpu_weight_tile *tiles = NULL;
     for (size_t i = 0; i < c->chain.layer_n; i++) {
         layers[i] = trained_of(&c->chain, i);
