@@ -17,7 +17,7 @@ from ._torch_model import _kind, dtype_name
 
 _FSDPModule: Any = None
 try:
-    from torch.distributed.fsdp import FSDPModule as _FSDPModule  # type: ignore[no-redef]
+    from torch.distributed.fsdp import FSDPModule as _FSDPModule
 except Exception:  # before PyTorch 2.6; Debian's 1.13 raises whatever comes of a Python that is newer than it
     pass
 
@@ -69,7 +69,7 @@ def _states(model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module, List
     seen = set()
     for path, module in model.named_modules():
         if isinstance(module, _FSDPModule):
-            state: Any = module._get_fsdp_state()  # type: ignore[operator]
+            state: Any = module._get_fsdp_state()
             if id(state) not in seen:
                 seen.add(id(state))
                 yield path, module, list(state._fsdp_param_groups)

@@ -10,7 +10,7 @@ On a GPU all of it is in the order of streams: the library has one of its own, w
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple, cast
 
 import torch
 import torch.distributed as dist
@@ -54,12 +54,12 @@ class _Messages:
 
 def divisor_of(op: Any, world: int) -> float:
     """What a sum is divided by, for an operation of torch.distributed."""
-    kind = getattr(op, "op", op)
-    if kind == dist.ReduceOp.RedOpType.AVG:
+    kind, kinds = getattr(op, "op", op), cast(Any, dist.ReduceOp.RedOpType)
+    if kind == kinds.AVG:
         return float(world)
-    if kind == dist.ReduceOp.RedOpType.SUM:
+    if kind == kinds.SUM:
         return 1.0
-    if kind == dist.ReduceOp.RedOpType.PREMUL_SUM:
+    if kind == kinds.PREMUL_SUM:
         factor = op.__getstate__()[1]
         if isinstance(factor, float) and factor != 0:
             return 1.0 / factor

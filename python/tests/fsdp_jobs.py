@@ -45,7 +45,7 @@ def gradients(model):
     return torch.cat([whole(p.grad).flatten() for p in model.parameters() if p.grad is not None])
 
 
-def train(model, rank, steps, first=0):
+def train_model(model, rank, steps, first=0):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(first, first + steps):
         optimizer.zero_grad()
@@ -186,7 +186,7 @@ def replicas(rank, world, recipe, steps=4, exchange=None, inside=None, layers=Tr
             between(shard)
             taken.setdefault(at, []).append(shard.clone())
         made._groups[at].of._all_reduce_hook = noted
-    train(model, rank, steps)
+    train_model(model, rank, steps)
     group = mesh["replicate"].get_group()
     sums, averages = (torch.cat([sum(each[at]) for at in sorted(each)]) for each in (given, taken))
     owed = torch.cat([made.residual()[tensor.name] for group_ in made._groups for tensor in group_.segments])
@@ -212,7 +212,7 @@ def as_pytorch(rank, world, recipe=None, replicas_n=None, native=False, placed=F
     if recipe is not None:
         made = compress(model, recipe, replicas=None if replicas_n is None or native else mesh["replicate"])
         groups = made.stats()["groups"]
-    train(model, rank, 3)
+    train_model(model, rank, 3)
     return {"weights": everything(model).tolist(), "groups": None if recipe is None else groups}
 
 
@@ -233,7 +233,7 @@ def checkpoints(rank, world, folder, recipe, replicas_n, inside=None, resume=Non
     model = shard(mlp(), mesh=mesh["shard"])
     made = compress(model, recipe, replicas=mesh["replicate"], inside=inside)
     if resume is None:
-        train(model, rank, steps)
+        train_model(model, rank, steps)
         checkpoint.save({"model": model.state_dict(), "exchange": made.state_dict()}, checkpoint_id=folder)
     else:
         state = {"model": model.state_dict()}
@@ -246,7 +246,7 @@ def checkpoints(rank, world, folder, recipe, replicas_n, inside=None, resume=Non
         else:
             load(made, folder, prefix="exchange")
     owed = torch.cat([each.flatten() for each in made.residual().values()])
-    train(model, rank, steps, first=steps)
+    train_model(model, rank, steps, first=steps)
     return {"digest": digest(everything(model)), "owed": owed.tolist(), "steps": made._betweens[0].step}
 
 
@@ -289,7 +289,7 @@ def bad_use(rank, world):
     compress(model, "adacomp", replicas=between, inside="bf16")
     out["second"] = sentence_of(lambda: compress(model, "adacomp", replicas=between))
     out["nested"] = sentence_of(lambda: compress(model[0], "bf16"))
-    train(model, rank, 1)
+    train_model(model, rank, 1)
     return out
 
 

@@ -1,5 +1,6 @@
 """A rank of a test: reads orders, a line of JSON each, does the job that is named and replies with what came of it."""
 
+import inspect
 import json
 import sys
 import warnings
@@ -14,7 +15,20 @@ import jobs
 import local_jobs
 
 warnings.filterwarnings("ignore")
-JOBS = {**vars(jobs), **vars(bad_jobs), **vars(chaos), **vars(local_jobs), **vars(fsdp_jobs)}
+
+
+def jobs_of(*modules):
+    """The functions of modules, by their names, of which no two are the same."""
+    found = {}
+    for module in modules:
+        for name, job in vars(module).items():
+            if inspect.isfunction(job) and job.__module__ == module.__name__ and not name.startswith("_"):
+                assert name not in found, f"{name} is in {found[name].__module__} and in {module.__name__}"
+                found[name] = job
+    return found
+
+
+JOBS = jobs_of(jobs, bad_jobs, chaos, local_jobs, fsdp_jobs)
 
 
 def main():

@@ -16,7 +16,7 @@ Nothing else changes in the program. Gradients come out of backward() where they
 
 import json
 import struct
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -84,8 +84,11 @@ class Compressor:
             between.link = self._link
             group.set_hook(between)
 
+    def _parts(self) -> List[Union[ScatterComm, Between]]:
+        return [*self._scatters, *self._betweens]
+
     def _exchanges(self) -> List[Exchange]:
-        return [each.exchange for each in (*self._scatters, *self._betweens)]
+        return [each.exchange for each in self._parts()]
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
@@ -146,7 +149,7 @@ class Compressor:
         """The state of this rank, for torch.distributed.checkpoint.save: a tensor of bytes under a name that only this rank has, and
         `about`, which is the same on all. Between steps."""
         about = {"format": _FORMAT, "recipe": self.recipe, "inside": self.inside, "shards": self.shards, "replicas": self.replicas,
-                 "layout": layout_of(self._groups), "steps": [each.step for each in (*self._scatters, *self._betweens)]}
+                 "layout": layout_of(self._groups), "steps": [each.step for each in self._parts()]}
         states = [exchange.save() for exchange in self._exchanges()]
         head = struct.pack(f"<I{len(states)}Q", len(states), *map(len, states))
         return {"about": json.dumps(about), self._place(self._replica): torch.frombuffer(bytearray(head + b"".join(states)), dtype=torch.uint8)}
@@ -169,8 +172,8 @@ class Compressor:
         for at, exchange in enumerate(fresh):
             is_inside = at < len(self._scatters)
             exchange.load([part[at] for part in (parts[:1] if is_inside else parts)])
-        for each, exchange, step in zip((*self._scatters, *self._betweens), fresh, about["steps"]):
-            each.exchange, each.step = exchange, step  # type: ignore[assignment]
+        for each, exchange, step in zip(self._parts(), fresh, about["steps"]):
+            each.exchange, each.step = exchange, step
 
     def _about(self, state: Mapping[str, Any]) -> Dict[str, Any]:
         try:
@@ -214,11 +217,12 @@ def _unpack(blob: bytes) -> List[bytes]:
 def load(compressor: Compressor, checkpoint_id: Any = None, *, prefix: str, storage_reader: Any = None, process_group: Any = None) -> None:
     """Reads the state of a Compressor from a checkpoint of torch.distributed.checkpoint, also one of another number of replicas. `prefix`
     is the key that its state_dict() was saved under. All ranks call it."""
-    import torch.distributed.checkpoint as checkpoint
-    reader = storage_reader or checkpoint.FileSystemReader(checkpoint_id)
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load as load_into
+    reader = storage_reader or FileSystemReader(checkpoint_id)
     if storage_reader is not None and checkpoint_id is not None:
         reader.reset(checkpoint_id)
-    there = reader.read_metadata().state_dict_metadata
+    there: Dict[str, Any] = reader.read_metadata().state_dict_metadata
     own = compressor._place(0).rpartition(".replica")[0]
     template: Dict[str, Any] = {f"{prefix}.about": ""}
     for name, metadata in there.items():
@@ -226,7 +230,7 @@ def load(compressor: Compressor, checkpoint_id: Any = None, *, prefix: str, stor
             template[name] = torch.empty(metadata.size, dtype=torch.uint8)
     if f"{prefix}.about" not in there:
         raise Error(f"the checkpoint has nothing of a Compressor under '{prefix}'", "STATE")
-    checkpoint.load(template, storage_reader=reader, process_group=process_group)
+    load_into(template, storage_reader=reader, process_group=process_group)
     compressor.load_state_dict({name[len(prefix) + 1:]: value for name, value in template.items()})
 
 
