@@ -1,6 +1,7 @@
 /* Writes the seeds of all fuzz targets: make_seeds DIRECTORY gives DIRECTORY/TARGET/NAME. The same bytes every time.
  * Valid inputs of every kind, so that a fuzzer starts deep in the code, and inputs that are damaged where a reader must check. */
 #include "base/bytes.h"
+#include "base/half.h"
 #include "body_cases.h"
 #include "frame/frame.h"
 #include "seeds.h"
@@ -228,20 +229,42 @@ static void write_body(size_t index, uint32_t slice, bool has_values_alone, cons
     write_seed("body", name, d.bytes, d.len);
 }
 
+/* Gradients of all tensors, in their dtypes. */
+static void **make_gradients(const tg_layout *layout)
+{
+    void **grads = fuzz_room(layout->tensor_n * sizeof *grads, 0);
+    uint64_t at = 0;
+    for (size_t t = 0; t < layout->tensor_n; t++) {
+        tg_dtype dtype = layout->tensors[t].dtype;
+        grads[t] = fuzz_room((size_t)layout->tensor_elements[t] * tg_dtype_len(dtype), 0);
+        for (uint64_t i = 0; i < layout->tensor_elements[t]; i++, at++) {
+            float value = gradient(at);
+            if (dtype == TG_FP32) {
+                ((float *)grads[t])[i] = value;
+            } else {
+                ((uint16_t *)grads[t])[i] = dtype == TG_FP16 ? tg_float_to_fp16(value) : tg_float_to_bf16(value);
+            }
+        }
+    }
+    return grads;
+}
+
 static void write_bodies(void)
 {
     for (size_t i = 0; i < fuzz_body_case_n; i++) {
         const tg_codec *c = fuzz_body_case_at(i)->both, *values = fuzz_body_case_at(i)->values;
-        float *flat = fuzz_room((size_t)c->plan->flat_n * sizeof *flat, 0);
-        fill(flat, c->plan->flat_n);
-        tg_source source = {.flat = flat};
+        void **grads = make_gradients(c->layout);
+        tg_source source = {.grads = (const void *const *)grads};
         for (uint32_t slice = 0; slice < c->grid->slices; slice++) {
             write_body(i, slice, false, &source);
             if (slice == 0 && values->plan->units[0].coordinates != TG_AT_INDICES) {
                 write_body(i, slice, true, &source);
             }
         }
-        free(flat);
+        for (size_t t = 0; t < c->layout->tensor_n; t++) {
+            free(grads[t]);
+        }
+        free(grads);
     }
     /* A leader's message without indices, of three units, after other messages had some. */
     static const uint8_t nothing_led[] = {FUZZ_BODY_CASE_LED,           1, 0, 5, 3 * TG_INDEX_HEADER, 0,
