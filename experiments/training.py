@@ -140,7 +140,7 @@ class Training:
         """One more exchange, by the recipe of `closing`: of what the residuals still hold. Part of the last epoch."""
         before, row = self._stats(), self.curve[-1]
         self.counts = {name: self._count(before, name) for name in (*METER, "seconds", "exposed")}
-        self.workers.set_recipe(self.set["closing"])
+        self.workers.set_recipe(self.set["closing"], self.set["exchange"])
         for worker in range(self.set["workers"]):
             gradient = self.workers.gradient(worker)
             gradient.zero_()
