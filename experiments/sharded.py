@@ -2,7 +2,7 @@
 """Trainings of a GPT of 10.8 million parameters on Shakespeare, sharded by PyTorch's FSDP2, with the reduce-scatter of gradients as PyTorch does
 it (`dense`) and compressed by tersegrad.torch.fsdp. Ranks are processes over NCCL, on one GPU or one each; without a GPU, over gloo.
 
-    TG_DATA=DIR experiments/sharded.py [--jobs 3] [--mps] [--limit SECONDS] [--out FOLDER]
+    TG_DATA=DIR experiments/sharded.py [--jobs N] [--mps] [--limit SECONDS] [--out FOLDER]
     TG_DATA=DIR experiments/sharded.py --try --out FOLDER              a few steps of a small model, to see that it runs
 
 A finished training is a line of experiments/kept/sharded.jsonl, and is not run again; report.py makes the table of docs/sharded.md.
@@ -189,7 +189,7 @@ def run_all(waiting, options, environment):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=3, help="trainings at a time [3]")
+    parser.add_argument("--jobs", type=int, help="trainings at a time [4 that share a GPU by MPS, else 1: kernels of NCCL wait for each other]")
     parser.add_argument("--mps", action="store_true", help="share the GPU by NVIDIA's MPS daemon")
     parser.add_argument("--limit", type=float, default=3600, help="seconds; what has not ended then is given up")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "kept", help="folder of results [experiments/kept]")
@@ -203,6 +203,7 @@ def main():
     kept = grid.keys_of(HERE / "kept", "sharded") | grid.keys_of(options.out, "sharded")
     wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=seed)) for seed in SEEDS for recipe in RECIPES]
     with mps.daemon(options.out, options.mps) as environment:
+        options.jobs = options.jobs or (4 if environment else 1)
         good = run_all([each for each in wanted if grid.key(each) not in kept], options, environment or dict(os.environ))
     sys.exit(0 if good else 1)
 

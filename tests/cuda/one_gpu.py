@@ -33,6 +33,7 @@ class Rank:
         if not flags.emulated:
             self.device = torch.device("cuda", self.rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
+            torch.backends.cudnn.deterministic = True
         dist.init_process_group("gloo" if flags.emulated else "nccl")
         self.gloo = dist.new_group(backend="gloo")
         self.failures = 0
