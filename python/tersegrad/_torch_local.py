@@ -51,14 +51,18 @@ def _check_optimizers(optimizers: Sequence[torch.optim.Optimizer], described: De
 
 
 def _divide(parameters: Sequence[torch.nn.Parameter], n: int) -> List[List[torch.nn.Parameter]]:
-    """Parameters in n parts of about as many elements each, in their order."""
-    total = sum(local_of(p).numel() for p in parameters)
-    out: List[List[torch.nn.Parameter]] = [[] for _ in range(n)]
-    seen = 0
-    for p in parameters:
-        size = local_of(p).numel()
-        out[min(int((seen + size / 2) * n / max(total, 1)), n - 1)].append(p)
+    """Parameters in n parts of about as many elements each, in their order. Norms and biases stay with the weights before them: a part of
+    these alone would have nothing to compress."""
+    sizes = [local_of(p).numel() for p in parameters]
+    total, seen = sum(sizes), 0
+    places: List[Optional[int]] = []
+    for p, size in zip(parameters, sizes):
+        places.append(min(int((seen + size / 2) * n / max(total, 1)), n - 1) if p.dim() > 1 else places[-1] if places else None)
         seen += size
+    first = next((place for place in places if place is not None), 0)
+    out: List[List[torch.nn.Parameter]] = [[] for _ in range(n)]
+    for p, place in zip(parameters, places):
+        out[first if place is None else place].append(p)
     return out
 
 

@@ -144,7 +144,7 @@ class Rank(one_gpu.Rank):
             self.check_moves(recipe, every=3)
         self.check_moves("terse", every="1,2:3", outer="nesterov@lr=0.7,momentum=0.9")
         self.check_moves("terse", "bfloat16", every=3)
-        self.check_moves("adacomp", every=3, overlap=True, fragments=2, mix=0.25)
+        self.check_moves("adacomp", every=3, overlap=True, fragments=3, mix=0.25)
         self.check_training()
         self.check_training(overlap=True, fragments=2)
         if self.world == 4:
