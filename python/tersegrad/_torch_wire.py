@@ -102,7 +102,6 @@ class DeviceLink:
         else:
             call("tg_cuda_link_new", ctypes.byref(out), device.handle, inner.struct, inner.world)
         self.struct = self.plain_struct = out.contents
-        self.is_awaited = False
         freed = "tg_wire_link_free" if wire is not None else "tg_cuda_link_free"
         weakref.finalize(self, _free, out, freed, inner, wire, device).atexit = False
 

@@ -3,7 +3,9 @@
 import contextlib
 import io
 import os
+import random
 import threading
+import time
 from unittest import mock
 
 import torch
@@ -193,6 +195,22 @@ def scaled(rank, world, recipe, scales, inf_at=None):
                 p -= 0.1 * p.grad / scale
     finite = all(bool(torch.isfinite(r).all()) for r in state.residual().values())
     return {"digest": digest(weights_of(ddp)), "skipped": skipped, "finite": finite, "kept": kept, "counted": state.skipped}
+
+
+def many_groups(rank, world, recipe, options, steps):
+    """Twelve layers, each in groups of its own, that ranks finish at a pace of their own."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*(nn.Linear(40, 40) for _ in range(12)))
+    pace = random.Random(rank)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: time.sleep(pace.choice((0, 0, 0.0005, 0.003))))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    state = State(recipe, group_len=1, **options)
+    ddp.register_comm_hook(state, hook)
+    for step in range(steps):
+        ddp.zero_grad()
+        ddp(torch.randn(4, 40, generator=torch.Generator().manual_seed(1000 * step + rank))).square().mean().backward()
+    return {"digest": digest(gradients_of(ddp)), "groups": state._exchange.group_n}
 
 
 def real_scaler(rank, world, recipe):

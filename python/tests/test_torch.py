@@ -91,6 +91,13 @@ class Averages(OnRanks):
                     if group_len > 0 and recipe != models.LGC:
                         self.assertGreater(many["groups"], 2)
 
+    def test_many_groups_that_ranks_finish_at_their_own_pace(self):
+        """Nobody waits for an operation that another rank starts only after one that it waits for itself."""
+        for world, recipe, options in ((2, "adacomp", {}), (3, "adacomp", {"exchange": "shard"}), (2, "fp16", {}), (2, "powersgd@2", {})):
+            with self.subTest(world=world, recipe=recipe, **options):
+                got = self.identical(self.run_all("many_groups", world, recipe=recipe, options=options, steps=8))
+                self.assertGreaterEqual(got["groups"], 12)
+
     def test_messages_of_all_lengths_and_their_rooms(self):
         """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
         lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]
