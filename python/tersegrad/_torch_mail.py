@@ -11,7 +11,7 @@ when the higher one sends. For the other direction, the higher rank posts a rece
 it sends: short messages come to **rooms**, memory of our own. A message may be shorter than its room. Rooms belong to the process
 group, because gloo cannot take a receive back: the next user finds them posted.
 
-Long messages travel in both directions at once, since a link can do that.
+Longer messages travel in both directions at once, since a link can do that: in turns, each would take twice as long on a slow link.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Memory = Union[memoryview, bytes, bytearray]
 Key = Tuple[int, int, int]  # of rooms that are alike: rank, tag, and the logarithm of their length
 
 _ABORT_TAG = 0x5447
-ROOM_MIN, _ROOM_MAX = 7, 18  # logarithms; longer messages are received where they belong, without a copy
+ROOM_MIN, _ROOM_MAX = 7, 15  # logarithms; longer messages are received where they belong, without a copy
 _ROOMS_LEN = 16 << 20        # of all rooms of a process group at most
 
 
