@@ -31,6 +31,7 @@ _CHANNELS, _VOTES = 64, 0  # how many there are, and that of votes
 _HASH_LEN = 8
 _RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
+_PROBE_LEN, _TRIES = 1 << 16, 4  # messages by which a link is measured
 _FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
 
@@ -208,6 +209,28 @@ class TorchLink:
         for rank, text in enumerate(self.gather((trouble or "").encode())):
             if text and not trouble:
                 raise Error(f"rank {rank}: {text}", "PEER")
+
+    def measure(self) -> None:
+        """Finds how long messages take, from each rank to the one before it; the slowest counts, for all. All ranks call it."""
+        seconds = 0.0
+        for odd in (1, 0):  # pairs of ranks that measure at the same time: those whose higher rank is odd, and those where it is even
+            is_higher = self.rank % 2 == odd
+            peer = self.rank - 1 if is_higher else self.rank + 1
+            if 0 <= peer < self.world:
+                tries = [self._measure_with(peer, is_higher) for _ in range(_TRIES)]
+                seconds = max(seconds, min(tries[1:]))  # the first may wait for the other rank, or have all buffers to itself
+        told = [float(text) for text in self.gather(repr(seconds).encode())]
+        if max(told) > 0:
+            self._mail.know_rate(max(told), _PROBE_LEN)
+
+    def _measure_with(self, peer: int, is_higher: bool) -> float:
+        """The higher rank sends, and the other one answers by a byte."""
+        begin = time.monotonic()
+        for length, sends in ((_PROBE_LEN, is_higher), (1, not is_higher)):
+            message = [memoryview(bytearray(length)) if p == peer else memoryview(b"") for p in range(self.world)]
+            nothing: List[Memory] = [b""] * self.world
+            self.exchange(*((message, nothing) if sends else (nothing, message)))
+        return time.monotonic() - begin if is_higher else 0.0
 
     # ---- what ranks go on with -------------------------------------------------------------------------------------------
 
