@@ -131,7 +131,6 @@ class LoneLink:
         threads = ctypes.c_void_p()
         call("tg_threads_new", ctypes.byref(threads), 1, 1000, None)
         self.struct = self.plain_struct = lib.tg_threads_link(threads, 0).contents
-        self.is_awaited = False
         weakref.finalize(self, lib.tg_threads_free, threads).atexit = False
 
     def begin_step(self, group_n: int) -> None:
