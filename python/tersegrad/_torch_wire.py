@@ -114,7 +114,6 @@ class DeviceLink:
         else:
             call("tg_cuda_link_new", ctypes.byref(out), device.handle, inner.struct, inner.world)
         self.struct = self.plain_struct = out.contents
-        self.is_awaited = False
         freed = "tg_wire_link_free" if wire is not None else "tg_cuda_link_free"
         weakref.finalize(self, _free, out, freed, inner, wire, device).atexit = False
 
@@ -132,7 +131,6 @@ class LoneLink:
         threads = ctypes.c_void_p()
         call("tg_threads_new", ctypes.byref(threads), 1, 1000, None)
         self.struct = self.plain_struct = lib.tg_threads_link(threads, 0).contents
-        self.is_awaited = False
         weakref.finalize(self, lib.tg_threads_free, threads).atexit = False
 
     def begin_step(self, group_n: int) -> None:
