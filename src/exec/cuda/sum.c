@@ -67,7 +67,9 @@ static void add_body(const adding *a, size_t b, float weight, bool sets, bool ha
         }
         w->held = NULL;
     }
-    tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
+    if (a->run->uses.plain || a->run->uses.dense_symbols) {
+        tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
+    }
     if (a->run->uses.sparse) {
         tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
     }
