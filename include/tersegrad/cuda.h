@@ -36,6 +36,12 @@ TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t le
  * exchanges. Decoding waits for a verdict, and is refused while the stream is captured. */
 TG_API tg_status tg_cuda_read_step(tg_device *device, const uint64_t *step, tg_detail *why) TG_CHECKED;
 
+/* Order between the device's stream and another one of the same GPU, a cudaStream_t; nobody waits. `follow`: what the device does from
+ * now on comes after all that is on the other stream now. `lead`: what is put on the other stream from now on comes after all that the
+ * device was given so far. Not by several threads at once. */
+TG_API tg_status tg_cuda_follow(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_cuda_lead(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
+
 /* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
 TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
 

@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch.distributed as dist
 
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test, view
+from ._torch_group import Board
 from ._torch_mail import ROOM_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
@@ -149,6 +150,7 @@ class TorchLink:
         self._compared = threading.Event()       # whether that has been done
         self._compared.set()
         self._comparer: Optional[int] = None     # the thread that does it
+        self.board: Optional[Board] = None   # where ranks tell why they have given up, if operations cannot
         self._calling = threading.Lock()     # while the listener is called
         self._notify: Any = None
         self._context: Any = None
@@ -345,6 +347,8 @@ class TorchLink:
             if operation is not None and operation.is_done and not operation.is_lost:
                 self._operations.pop(channel, None)
                 return OK
+            if operation is None and self.failed is None and self.board is not None:
+                self.failed = self.board.read()
             if operation is None and self.failed is None:
                 return OK
             if self.failed is None:
@@ -362,6 +366,8 @@ class TorchLink:
         """The others, who wait for this rank, learn of it at once. Operations under way then end; until they have, their memory must
         stay."""
         self.failed = self.failed or (reason or b"the link was given up").decode(errors="replace")
+        if self.board is not None:
+            self.board.write(self.failed)
         self._mail.abort()
         until = time.monotonic() + _ABORT_SECONDS
         for operation in list(self._operations.values()):
