@@ -114,6 +114,8 @@ class Fragment(InTurn):
                     self._exchange_moves()
             elif self.parameters:
                 self._exchange_moves()
+                if self._device is not None:
+                    self._device.finish()  # take() is another thread's, and may be on another stream
         except BaseException as error:
             self._error = error
 
