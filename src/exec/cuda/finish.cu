@@ -74,16 +74,6 @@ TG_DEVICE bool hash_chunks(const tg_gpu_pass &p, const tg_gpu_ending &e, const u
     return is_last;
 }
 
-/* The checksum of a frame, when all words of chunks are there; all threads of the block. */
-TG_DEVICE uint64_t hash_words(const tg_gpu_pass &p, const tg_gpu_ending &e, uint64_t front)
-{
-    if (threadIdx.x == 0) {
-        e.words[0] = front;
-        e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
-    }
-    return hash_block((const uint8_t *)e.words, (2 + (uint64_t)p.chunk_n) * 8);
-}
-
 /* The verdict to the host, and cleared for the next pass. */
 TG_DEVICE void hand_over(const tg_gpu_ending &e)
 {
@@ -109,7 +99,11 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, tg_
     }
     __syncthreads();
     uint64_t of_front = p.step_at != nullptr ? hash_block(frame, front.len) : front.hash;
-    uint64_t checksum = hash_words(p, e, of_front);
+    if (threadIdx.x == 0) {
+        e.words[0] = of_front;
+        e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+    }
+    uint64_t checksum = hash_block((const uint8_t *)e.words, (2 + (uint64_t)p.chunk_n) * 8);
     if (threadIdx.x == 0) {
         tg_store_bytes(frame + front.len + e.body_len, checksum, 8);
     }
@@ -148,26 +142,4 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words)
 {
     TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, front_len, ends, words);
-}
-
-__global__ static void __launch_bounds__(WARPS *TG_WARP) judge(tg_gpu_pass p, tg_gpu_ending e, uint64_t front, uint32_t *late, uint32_t number)
-{
-    if (!hash_chunks(p, e, e.frame)) {
-        return;
-    }
-    uint64_t checksum = hash_words(p, e, front);
-    if (threadIdx.x == 0) {
-        bool differs = false;
-        for (unsigned b = 0; b < 8; b++) {
-            differs = differs || e.frame[e.body_len + b] != (uint8_t)(checksum >> 8 * b);
-        }
-        if (*late == 0 && (differs || e.verdict->bad_chunk != 0)) {
-            *late = 1 + number;
-        }
-    }
-}
-
-void tg_gpu_judge(const tg_gpu_pass *p, const tg_gpu_ending *e, uint64_t front, uint32_t *late, uint32_t number)
-{
-    TG_LAUNCH(judge, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, front, late, number);
 }

@@ -84,3 +84,24 @@ void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front,
 {
     TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front, has_headers != 0);
 }
+
+__global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
+                                   uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+{
+    uint64_t checksum = checksum_of(words, n, front, has_headers);
+    if (threadIdx.x == 0) {
+        bool differs = false;
+        for (unsigned b = 0; b < 8; b++) {
+            differs = differs || at[b] != (uint8_t)(checksum >> 8 * b);
+        }
+        if (*late == 0 && (differs || verdict->bad_chunk != 0)) {
+            *late = 1 + number;
+        }
+    }
+}
+
+void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at, uint64_t *words, uint32_t n,
+                        uint64_t front, int has_headers, void *stream)
+{
+    TG_LAUNCH(judge_frame, 1, WARPS * TG_WARP, stream, late, number, verdict, at, words, n, front, has_headers != 0);
+}

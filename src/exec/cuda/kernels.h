@@ -15,7 +15,7 @@
  * body is read:
  *
  *     tg_gpu_find                                                 chunks of a body
- *     tg_gpu_check_leaves      tg_gpu_end_check, tg_gpu_judge     in place of the next two, of fixed length
+ *     tg_gpu_check_leaves      tg_gpu_end_check                   in place of the next two, of fixed length
  *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
@@ -76,15 +76,15 @@ void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 /* To pinned memory of the host: `ends`, front_len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of chunks. */
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words);
 
-/* Without the host: e->frame is a body, after which its checksum stands. Sets *late, if it is 0, to 1 + `number` if that is another than of
- * a frame whose front has the hash `front`, or if a chunk is damaged by the verdict. */
-void tg_gpu_judge(const tg_gpu_pass *p, const tg_gpu_ending *e, uint64_t front, uint32_t *late, uint32_t number);
-
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which are set to `front` and, if there are
  * no headers, to the hash of no bytes. n is at most 512 * 512. */
 void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
+
+/* Sets *late, if it is 0, to 1 + `number` if that checksum is not the one at `at`, or if a chunk is damaged by the verdict. */
+void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
+                        uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
 
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 

@@ -213,19 +213,25 @@ void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_
 
 /* ---- without a wait ---------------------------------------------------------------------------------------------------------- */
 
-/* Compares the checksum after a body, of `len` bytes, with that of its chunks, whose leaves are hashed. */
+/* Compares the checksum after a body, of `len` bytes, with that of its chunks, which are on the device. */
 static void judge_body(const adding *a, size_t b, uint64_t len)
 {
+    tg_run *run = a->run;
+    tg_gpu_workspace *w = run->work;
     const tg_body_view *body = &a->bodies[b];
-    tg_gpu_ending e = tg_gpu_ending_of(a->run, a->cell, body->bytes, len, a->first);
-    e.sides = NULL;
-    tg_gpu_judge(&a->pass, &e, TG_LITTLE64(body->hashes[0]), a->run->work->late.device, (uint32_t)b);
+    uint64_t *hashes = (uint64_t *)w->hashes.device + a->first + 2 * (size_t)a->cell;
+    uint64_t headers_len = run->plan->headers_len[a->cell];
+    tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(w->spans, run, a->cell), body->bytes, headers_len);
+    tg_gpu_hash_chunks(run, a->cell, w->spans);
+    tg_gpu_judge_frame(w->late.device, (uint32_t)b, w->verdict.device, body->bytes + len, hashes,
+                       (uint32_t)(2 + a->end - a->first), TG_LITTLE64(body->hashes[0]), headers_len > 0,
+                       run->gpu->stream);
 }
 
 bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
     uint64_t len = 0;
-    if (run->plan->has_draws || !run->uses.fixed || sink->added != NULL ||
+    if (run->plan->has_draws || run->uses.sparse || sink->added != NULL ||
         !tg_body_len(&len, run->plan, cell, run->work->known_n)) {
         return false;
     }
