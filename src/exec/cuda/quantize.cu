@@ -14,7 +14,7 @@ extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
 
 extern "C" int tg_gpu_rounds_leaves(const tg_gpu_unit *unit)
 {
-    return tg_unit_rounds_leaves(*unit) ? 1 : 0;
+    return tg_unit_makes_leaves(*unit) ? 1 : 0;
 }
 
 static void launch_all(const tg_gpu_pass *p, bool is_sparse)

@@ -50,6 +50,17 @@ __host__ __device__ static __forceinline__ bool tg_unit_rounds_leaves(const tg_g
     return u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT;
 }
 
+/* The same of any quantizer. One of natural compression computes symbols again that two leaves share, so it may not change residuals. */
+__host__ __device__ static __forceinline__ bool tg_unit_makes_leaves(const tg_gpu_unit &u)
+{
+    return tg_unit_rounds_leaves(u) || (tg_quantize_kind(u) == TG_KIND_NATURAL && u.planes == 0);
+}
+
+__device__ static __forceinline__ bool tg_makes_leaves(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.leaves != nullptr && tg_unit_makes_leaves(u);
+}
+
 __device__ static __forceinline__ bool tg_rounds_leaves(const tg_gpu_pass &p, const tg_gpu_unit &u)
 {
     return p.leaves != nullptr && tg_unit_rounds_leaves(u);
@@ -79,6 +90,7 @@ void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+void tg_launch_natural_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse);
 

@@ -53,18 +53,6 @@ TG_DEVICE float tg_places_over(float distance)
     return distance >= 0x1p-90f ? 65536.0f / distance : 0.0f;
 }
 
-/* A key that orders as values do; 0 and -0 have the same. */
-TG_DEVICE uint32_t tg_order_of(float value)
-{
-    uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-
-TG_DEVICE float tg_from_order(uint32_t key)
-{
-    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
-}
-
 enum { TG_DRAW_BLOCKS = TG_LEAF_N / TG_DRAWS_EACH + 1 }; /* of Philox for a leaf, which need not begin with one */
 
 /* The draws of the n values from number `at` on, by a warp. Returns where that of the first one is. */
@@ -234,7 +222,8 @@ TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t ki
     }
     const tg_gpu_chunk &chunk = p.chunks[s.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (tg_quantize_kind(u) != kind || !tg_unit_sends(u, is_sparse)) {
+    bool is_made = Q::KIND == unsigned(TG_KIND_NATURAL) && !is_sparse && tg_makes_leaves(p, u); /* with its leaves */
+    if (tg_quantize_kind(u) != kind || !tg_unit_sends(u, is_sparse) || is_made) {
         s.bucket_n = s.first = s.end = 0;
         return s;
     }

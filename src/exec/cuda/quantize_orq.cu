@@ -278,26 +278,21 @@ struct greedy : tg_levels {
         __shared__ uint32_t ranks[TG_ORQ_MAX];
         __shared__ tg_level_space space;
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
-        uint32_t high = 0, low = 0; /* low: of the complement */
-        float magnitudes = 0, share = 1 / (float)team.b.n;
-        team.each([&](float x, uint32_t) {
-            high = max(high, tg_order_of(x));
-            low = max(low, ~tg_order_of(x));
-            magnitudes += fabsf(x) * share;
-        });
-        high = team.most(high);
-        low = ~team.most(low);
+        float low, high;
+        team.find_ends(&low, &high);
         __syncthreads();
         if (threadIdx.x == 0) {
-            space.chosen[0] = tg_from_order(low);
-            space.chosen[u.base - 1] = tg_from_order(high);
+            space.chosen[0] = low;
+            space.chosen[u.base - 1] = high;
             ranks[0] = 0;
             ranks[u.base - 1] = team.b.n - 1;
         }
         __syncthreads();
         if constexpr (Team::FITS) {
             __shared__ ordering o;
-            put_in_order(o, team, bins_between(tg_from_order(low), tg_from_order(high), team.about(magnitudes)));
+            float magnitudes = 0, share = 1 / (float)team.b.n;
+            team.each([&](float x, uint32_t) { magnitudes += fabsf(x) * share; });
+            put_in_order(o, team, bins_between(low, high, team.about(magnitudes)));
             choose_in_order(team, o, space.chosen, ranks, u.base);
         } else {
             choose(team, space.chosen, ranks, u.base);
