@@ -18,7 +18,7 @@ enum {
 };
 
 /* Copies `n` symbols from number `first` on, with zeros after the last one. Returns where the first one is. By a warp. */
-TG_DEVICE const uint8_t *stage_symbols(uint4 *stage, const tg_digits &d, uint32_t first, uint32_t n)
+TG_DEVICE const uint8_t *stage_symbols(uint4 *stage, const tg_gpu_digits &d, uint32_t first, uint32_t n)
 {
     const uint8_t *from = d.symbols + (uint64_t)first * d.width;
     uint32_t skew = tg_place_of(from), have = skew + (d.count > first ? d.count - first : 0u) * d.width;
@@ -39,7 +39,7 @@ TG_DEVICE const uint8_t *stage_symbols(uint4 *stage, const tg_digits &d, uint32_
 }
 
 /* Bytes `first` to first + 255 of the packed symbols: this lane's word of them. */
-TG_DEVICE uint64_t pack_word(uint4 *stage, const tg_digits &d, uint32_t first)
+TG_DEVICE uint64_t pack_word(uint4 *stage, const tg_gpu_digits &d, uint32_t first)
 {
     uint32_t group = (uint32_t)((uint64_t)first * 8 / d.bits), group_n = ROUND * 8 / d.bits + 2;
     const uint8_t *symbols = stage_symbols(stage, d, group * d.group_n, group_n * d.group_n);
@@ -48,7 +48,7 @@ TG_DEVICE uint64_t pack_word(uint4 *stage, const tg_digits &d, uint32_t first)
 }
 
 /* The leaf of a chunk of symbols: what travels beside them, which is in the frame already, and their bits. By a block. */
-TG_DEVICE void pack_leaf(uint8_t *bytes, uint4 *stage, const tg_gpu_chunk &chunk, const tg_digits &d, const uint8_t *out,
+TG_DEVICE void pack_leaf(uint8_t *bytes, uint4 *stage, const tg_gpu_chunk &chunk, const tg_gpu_digits &d, const uint8_t *out,
                          uint32_t from, uint32_t len)
 {
     uint32_t side = chunk.side_len > from ? min(chunk.side_len - from, len) : 0, warp = threadIdx.x / TG_WARP;
@@ -79,16 +79,65 @@ __global__ static void __launch_bounds__(PACKERS *TG_WARP) pack_leaves(tg_gpu_pa
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.plain_len != 0 || tg_makes_leaves(p, u)) {
+    if (u.plain_len != 0 || tg_makes_leaves(p, u) || tg_packs_buckets(p, u)) {
         return;
     }
     uint8_t *out = p.space.out[at.chunk];
-    tg_digits d = {p.space.symbols + 2 * chunk.element_at, chunk.n, u.base, u.group_n, u.group_bits, u.base > 256 ? 2u : 1u};
+    tg_gpu_digits d = {p.space.symbols + 2 * chunk.element_at, chunk.n, u.base, u.group_n, u.group_bits, u.base > 256 ? 2u : 1u};
     uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);
     pack_leaf((uint8_t *)(void *)leaf, stages[threadIdx.x / TG_WARP], chunk, d, out, from, len);
     __syncthreads();
     if (threadIdx.x < TG_WARP) {
         tg_leaf_end(hashes + (uint64_t)(at.chunk - p.first) * leaf_cap + at.number, out + from, leaf, len);
+    }
+}
+
+/* ---- symbols that were packed by bucket ------------------------------------------------------------------------------------- */
+
+enum { WARPS = 4 };
+
+/* The groups of a leaf that two buckets share, from what both have left of them; by a warp. */
+TG_DEVICE void mend_leaf(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_gpu_unit &u, uint8_t *out, uint32_t from, uint32_t len)
+{
+    uint32_t side = chunk.side_len, whole = u.group_bits / 8, end = from + len;
+    uint32_t start = from > side + whole ? (from - side - whole) / whole * u.group_n / u.bucket_n : 0; /* a bucket before it, or in it */
+    for (uint32_t i = max(start, 1u) + threadIdx.x % TG_WARP; i * u.bucket_n < chunk.n; i += TG_WARP) {
+        uint32_t first = i * u.bucket_n, at = side + first / u.group_n * whole;
+        if (at >= end) {
+            break;
+        }
+        if (first % u.group_n != 0) {
+            uint32_t number = tg_seams_of(p, chunk, first - u.bucket_n)[1] + (uint32_t)tg_seams_of(p, chunk, first)[0];
+            for (uint32_t b = 0; b < whole; b++) {
+                if (at + b >= from && at + b < end) {
+                    out[at + b] = (uint8_t)(number >> 8 * b);
+                }
+            }
+        }
+    }
+    __syncwarp();
+}
+
+__global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+{
+    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
+    if (i >= p.leaf_n) {
+        return;
+    }
+    const tg_gpu_leaf at = p.leaves[i];
+    const tg_gpu_chunk &chunk = p.chunks[at.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (!tg_packs_buckets(p, u)) {
+        return;
+    }
+    uint8_t *out = p.space.out[at.chunk];
+    uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);
+    if (u.bucket_n % u.group_n != 0) {
+        mend_leaf(p, chunk, u, out, from, len);
+    }
+    uint64_t hash = tg_hash_leaf(out + from, len);
+    if (threadIdx.x % TG_WARP == 0) {
+        hashes[(uint64_t)(at.chunk - p.first) * leaf_cap + at.number] = hash;
     }
 }
 
@@ -99,11 +148,12 @@ void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_ca
     if ((p->packs & TG_GPU_PACKS_LEAVES) != 0) {
         TG_LAUNCH(pack_leaves, p->leaf_n, PACKERS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
+    if (tg_pass_has(p, TG_KIND_PACKS)) {
+        TG_LAUNCH(mend_leaves, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+    }
 }
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
-
-enum { WARPS = 4 };
 
 /* Whether all bytes [from, end) are below a limit from 129 to 256. */
 TG_DEVICE bool are_below(const uint8_t *bytes, uint32_t from, uint32_t end, uint32_t limit)

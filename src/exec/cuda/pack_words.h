@@ -5,11 +5,11 @@
 #include "exec/cuda/kernel.h"
 
 /* The symbols of a chunk. */
-typedef struct tg_digits {
+typedef struct tg_gpu_digits {
     const uint8_t *symbols;
     uint32_t count, base, group_n, bits;
     uint32_t width; /* of a symbol in memory: 1 or 2 bytes */
-} tg_digits;
+} tg_gpu_digits;
 
 /* The number that up to four symbols of less than 9 bits are. */
 TG_DEVICE uint32_t tg_few_digits(const uint8_t *symbols, uint32_t n, uint32_t base)
@@ -23,7 +23,7 @@ TG_DEVICE uint32_t tg_few_digits(const uint8_t *symbols, uint32_t n, uint32_t ba
 }
 
 /* The number that the group is that begins with a symbol. */
-TG_DEVICE uint64_t tg_number_of(const tg_digits &d, const uint8_t *at)
+TG_DEVICE uint64_t tg_number_of(const tg_gpu_digits &d, const uint8_t *at)
 {
     if (d.width == 1) {
         uint32_t low = tg_few_digits(at, min(d.group_n, 4u), d.base);
@@ -71,7 +71,7 @@ TG_DEVICE uint64_t tg_pack_ternary(const uint8_t *symbols)
 }
 
 /* 64 bits from bit number `bit` on; bits are counted from the first symbol at `symbols`, with which a group begins. */
-TG_DEVICE uint64_t tg_word_of(const tg_digits &d, const uint8_t *symbols, uint32_t bit)
+TG_DEVICE uint64_t tg_word_of(const tg_gpu_digits &d, const uint8_t *symbols, uint32_t bit)
 {
     uint64_t word = 0;
     if (d.bits == 8 && d.group_n == 1) {

@@ -1,6 +1,4 @@
 /* Natural compression on the GPU; see quantize/natural.c and tg_scalar_natural. */
-#include "exec/cuda/leaf.h"
-#include "exec/cuda/pack_words.h"
 #include "exec/cuda/quantize_buckets.h"
 
 struct natural {
@@ -82,7 +80,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     uint64_t key = tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1);
     tg_quantize_bucket<natural>(team, draws[team.warp], key);
     __syncthreads();
-    const tg_digits d = {nullptr, 0, 512, 1, SYMBOL_BITS, 2};
+    const tg_gpu_digits d = {nullptr, 0, 512, 1, SYMBOL_BITS, 2};
     uint32_t skipped = from * 8 - first * SYMBOL_BITS;
     for (uint32_t i = threadIdx.x; i * 8 < len; i += WARPS * TG_WARP) {
         uint64_t word = tg_word_of(d, b.symbols, skipped + 64 * i);

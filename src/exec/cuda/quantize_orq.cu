@@ -6,7 +6,7 @@
 #include "exec/cuda/levels.h"
 #include "exec/cuda/scan.h"
 
-enum { GRID_BITS = 40, BINS = 1024 };
+enum { GRID_BITS = 40, BINS = 512 };
 
 /* The rank of the best level between those of ranks k and j, from the sum of ways up on the grid. */
 TG_DEVICE uint32_t middle_rank(uint64_t sum, uint32_t k, uint32_t j)
