@@ -54,7 +54,8 @@ TG_DEVICE void load_span(float v[TG_SPAN_LANE], const tg_gpu_pass &p, const tg_g
     }
 }
 
-/* use(place in the chunk, place in the tile, values of the chunk) for the spans of a warp in all tiles of a block; b is the tile, in shared memory. */
+/* use(place in the chunk, place in the tile, values of the chunk) for the spans of a warp in all tiles of a block; b is the tile, in
+ * shared memory. */
 template <class Use>
 TG_DEVICE void each_span(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse, tg_gpu_bucket &b, Use use)
 {
