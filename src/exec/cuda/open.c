@@ -63,6 +63,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.velocities = all.velocities || u->planes > 1;
         all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
         all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
+        all.packs |= tg_gpu_rounds_leaves(u) ? TG_GPU_ROUNDS_LEAVES : 0;
         all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
     }
     return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
@@ -100,6 +101,10 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
         TG_TRY(tg_gpu_acquire(&s->slots, gpu, s->slot_n * s->slot_len, why));
     }
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
+    bool fits = (need->fits || need->scales) && !run->only_decodes;
+    TG_TRY(tg_gpu_acquire(&s->moments, gpu, fits ? (n / LEAF + chunks) * sizeof *s->moments : 0, why));
+    TG_TRY(acquire_cleared(&s->progress, gpu, fits ? chunks * sizeof *s->progress : 0, why));
+    TG_TRY(acquire_cleared(&s->next_tile, gpu, sizeof *s->next_tile, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
@@ -180,6 +185,9 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
                             w->space.scales,
                             w->space.values,
                             w->space.magnitudes,
+                            w->space.moments,
+                            w->space.progress,
+                            w->space.next_tile,
                             w->space.words,
                             w->space.positions,
                             w->space.symbols,

@@ -113,7 +113,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) pack_leaves(tg_gpu_pass
 
 void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    tg_launch_minifloat_leaves(p, hashes, leaf_cap);
+    tg_launch_round_leaves(p, hashes, leaf_cap);
+    tg_launch_use_signs(p, hashes, leaf_cap);
     if ((p->packs & TG_GPU_PACKS_LEAVES) != 0) {
         TG_LAUNCH(pack_leaves, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
