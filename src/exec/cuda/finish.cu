@@ -156,25 +156,58 @@ void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
+/* Whether front, chunks and checksum of a frame are right. All threads; hashes of chunks are in e.words. */
+TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front)
+{
+    const uint8_t *frame = e.frame;
+    bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
+    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+        bool is_any = (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
+        uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+        differs = differs || (!is_any && frame[i] != expected);
+    }
+    if (threadIdx.x < TG_WARP) {
+        uint64_t of_front = hash_bytes(spaces[0], frame, front.len);
+        if (threadIdx.x == 0) {
+            e.words[0] = of_front;
+            e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+            __threadfence();
+        }
+    }
+    differs = __syncthreads_or(differs ? 1 : 0) != 0;
+    uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
+    if (threadIdx.x == 0) {
+        bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
+        *e.sound = is_sound ? 1 : 0;
+        *e.sound_to = is_sound ? 1 : 0;
+        if (!is_sound && e.refused != nullptr) {
+            *e.refused = *e.refused + 1;
+        }
+    }
+}
+
 /* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, uint32_t front_len,
-                                                              uint8_t *ends, uint64_t *words)
+__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front, uint8_t *ends,
+                                                              uint64_t *words)
 {
     __shared__ leaf_words spaces[WARPS];
     const uint8_t *frame = e.frame;
-    if (!hash_chunks(spaces, p, e, frame + front_len)) {
+    if (!hash_chunks(spaces, p, e, frame + front.len)) {
         return;
     }
-    for (uint32_t i = threadIdx.x; ends != nullptr && i < front_len + 8; i += WARPS * TG_WARP) {
-        ends[i] = i < front_len ? frame[i] : frame[i + e.body_len];
+    for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
+        ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
     }
-    for (uint32_t i = 2 + threadIdx.x; i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
-        words[i] = e.words[i];
+    for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
+        words[i] = __ldcg(e.words + i);
+    }
+    if (e.sound != nullptr) {
+        judge(spaces, p, e, front);
     }
     hand_over(e);
 }
 
-void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words)
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends, uint64_t *words)
 {
-    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, front_len, ends, words);
+    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front, ends, words);
 }

@@ -151,6 +151,8 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
+    TG_TRY(acquire_pinned(&w->sound, run, 1, sizeof(uint32_t), why));
+    TG_TRY(tg_gpu_new_mark(&w->mark, gpu, why));
     tg_gpu_fill(gpu, w->late.device, 0, sizeof(uint32_t));
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
@@ -211,14 +213,17 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
+    if (w->mark != NULL) {
+        tg_gpu_free_mark(w->mark);
+    }
     tg_release(&run->allocator, w->host_views);
     tg_release(&run->allocator, w->is_fitted);
     tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->late, &w->verdict, &w->sides,       &w->hashes, &w->written,
-                                            &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->sound, &w->late, &w->verdict, &w->sides,       &w->hashes,
+                                            &w->written, &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }

@@ -209,14 +209,39 @@ TG_DEVICE bool are_below(const uint8_t *bytes, uint32_t from, uint32_t end, uint
     return bad == 0;
 }
 
+/* The same of the bytes of a lane's vectors. */
+TG_DEVICE bool are_below(const uint4 vectors[TG_XXH_VECTORS], uint32_t limit)
+{
+    const uint32_t ones = 0x01010101u, high = 0x80 * ones, gap = (256 - limit) * ones;
+    uint32_t bad = 0;
+    TG_UNROLL
+    for (int k = 0; k < TG_XXH_VECTORS; k++) {
+        uint32_t words[4] = {vectors[k].x, vectors[k].y, vectors[k].z, vectors[k].w};
+        TG_UNROLL
+        for (int c = 0; c < 4; c++) {
+            bad |= ((words[c] & ~high) + gap) & words[c] & high;
+        }
+    }
+    return bad == 0;
+}
+
+/* The number of values of a group; that is beyond any group of its bits if all are. */
+TG_DEVICE uint64_t limit_of(const tg_gpu_unit &u)
+{
+    uint64_t limit = 1;
+    for (uint32_t i = 0; i < u.group_n; i++) {
+        limit *= u.base;
+    }
+    return limit;
+}
+
 /* Whether the groups that begin in bytes [from, end) of a chunk's symbols are sound, and only zeros follow the last one; by a warp. */
 TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *bytes, uint32_t from, uint32_t end)
 {
     uint32_t groups = (count + u.group_n - 1) / u.group_n, lane = threadIdx.x % TG_WARP, bits = u.group_bits;
     uint32_t first = (uint32_t)(((uint64_t)from * 8 + bits - 1) / bits), to = (uint32_t)(((uint64_t)end * 8 + bits - 1) / bits);
-    uint64_t limit = 1, last_limit = 1;
+    uint64_t limit = limit_of(u), last_limit = 1;
     for (uint32_t i = 0; i < u.group_n; i++) {
-        limit *= u.base;
         last_limit *= i < count - (groups - 1) * u.group_n ? u.base : 1; /* symbols that the last group lacks are zeros */
     }
     bool sound = true, has_last = to >= groups;
@@ -251,12 +276,26 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const tg_gpu_unit &u = p.units[chunk.unit];
     const uint8_t *bytes = body + chunk.body_at;
     uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
-    uint64_t hash = tg_hash_leaf(bytes + from, end - from);
+    uint32_t side = chunk.side_len;
+    uint64_t hash, limit = u.plain_len == 0 && u.group_bits == 8 ? limit_of(u) : 0;
+    bool is_checked = false;
+    if (end - from == TG_LEAF_BYTES) {
+        uint4 vectors[TG_XXH_VECTORS];
+        tg_leaf_load(vectors, bytes + from);
+        hash = tg_hash_vectors(vectors);
+        if (limit > 128 && limit < 256 && from >= side && end < chunk.len) { /* bytes are groups, and the last one is not among them */
+            is_checked = true;
+            if (!are_below(vectors, (uint32_t)limit)) {
+                tg_refuse_chunk(p, at.chunk);
+            }
+        }
+    } else {
+        hash = tg_hash_leaf(bytes + from, end - from);
+    }
     if (threadIdx.x % TG_WARP == 0) {
         hashes[(uint64_t)(at.chunk - p.first) * leaf_cap + at.number] = hash;
     }
-    uint32_t side = chunk.side_len;
-    if (u.plain_len == 0 && end > side && !are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side)) {
+    if (!is_checked && u.plain_len == 0 && end > side && !are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side)) {
         tg_refuse_chunk(p, at.chunk);
     }
 }

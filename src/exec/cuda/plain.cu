@@ -165,7 +165,7 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP, 12) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 14) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     const tg_gpu_tile tile = p.tiles[blockIdx.x];

@@ -157,6 +157,7 @@ typedef struct tg_gpu_pass {
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
+    const uint32_t *sound;       /* nothing is added unless 1 is there; NULL: the body is sound */
     float *const *added;         /* where values of a body are added: to tensors; NULL: to space.sums */
     const void *few[TG_GPU_FEW]; /* in place of `grads`, if that and `flat` are NULL, and of `added`, with `adds_few` */
     const float *now;            /* residual state */
