@@ -232,8 +232,8 @@ TG_DEVICE void round_fours(const rounded &to, const tg_gpu_pass &p, const round_
             }
             put_four(to, i, symbols);
             if (HAS_RESIDUAL) { /* finite, because what is decoded is of the size of v, and below 2^80 */
-                next[i] = make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
-                                      v[3] - table[symbols[3]]);
+                __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
+                                             v[3] - table[symbols[3]]));
             }
         }
     }

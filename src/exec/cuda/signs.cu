@@ -205,7 +205,7 @@ TG_DEVICE void subtract_tile(const tg_gpu_pass &p, const tg_gpu_unit &u, const t
         float4 r = make_float4(rest_of(v[b].x, scale), rest_of(v[b].y, scale), rest_of(v[b].z, scale), rest_of(v[b].w, scale));
         float zero = fmaf(r.x, 0.0f, fmaf(r.y, 0.0f, fmaf(r.z, 0.0f, r.w * 0.0f))); /* unless one is not finite */
         if (i < fours && zero == 0) {
-            next[i] = r;
+            __stcs(next + i, r);
         } else if (i < fours) {
             subtract_slowly(p, u, tile, scale, FOUR * i, FOUR * i + FOUR, 1);
         }
