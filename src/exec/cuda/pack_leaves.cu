@@ -209,10 +209,10 @@ TG_DEVICE bool are_below(const uint8_t *bytes, uint32_t from, uint32_t end, uint
     return bad == 0;
 }
 
-/* The same of the bytes of a lane's vectors. */
-TG_DEVICE bool are_below(const uint4 vectors[TG_XXH_VECTORS], uint32_t limit)
+/* Whether the groups of a lane's vectors, of 8 or 16 bits, are below a limit of as many bits. */
+TG_DEVICE bool are_below(const uint4 vectors[TG_XXH_VECTORS], uint32_t bits, uint32_t limit)
 {
-    const uint32_t ones = 0x01010101u, high = 0x80 * ones, gap = (256 - limit) * ones;
+    const uint32_t ones = bits == 8 ? 0x01010101u : 0x00010001u, high = ones << (bits - 1), gap = ((1u << bits) - limit) * ones;
     uint32_t bad = 0;
     TG_UNROLL
     for (int k = 0; k < TG_XXH_VECTORS; k++) {
@@ -250,9 +250,18 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     if (bits == 8 && unchecked == 0) {
         sound = are_below(bytes, first, to, (uint32_t)limit);
     } else {
-        for (uint32_t g = first + lane; unchecked == 0 && g < to; g += TG_WARP) {
-            uint64_t bit = (uint64_t)g * bits;
-            sound = sound && tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), bits) < limit;
+        enum { BATCH = 4 }; /* loads that are under way at once */
+        for (uint32_t from_group = first + lane; unchecked == 0 && from_group < to; from_group += BATCH * TG_WARP) {
+            uint64_t groups_here[BATCH];
+            TG_UNROLL
+            for (uint32_t k = 0; k < BATCH; k++) {
+                uint64_t bit = (uint64_t)min(from_group + k * TG_WARP, to - 1) * bits;
+                groups_here[k] = tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), bits);
+            }
+            TG_UNROLL
+            for (uint32_t k = 0; k < BATCH; k++) {
+                sound = sound && groups_here[k] < limit;
+            }
         }
     }
     if (has_last && lane == 0) {
@@ -264,7 +273,7 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     return sound;
 }
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     check_leaves(tg_gpu_pass p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
@@ -277,15 +286,16 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const uint8_t *bytes = body + chunk.body_at;
     uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
     uint32_t side = chunk.side_len;
-    uint64_t hash, limit = u.plain_len == 0 && u.group_bits == 8 ? limit_of(u) : 0;
-    bool is_checked = false;
+    uint64_t hash, limit = u.plain_len == 0 ? limit_of(u) : 0;
+    bool is_checked = false, is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
+    bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
     if (end - from == TG_LEAF_BYTES) {
         uint4 vectors[TG_XXH_VECTORS];
         tg_leaf_load(vectors, bytes + from);
         hash = tg_hash_vectors(vectors);
-        if (limit > 128 && limit < 256 && from >= side && end < chunk.len) { /* bytes are groups, and the last one is not among them */
+        if (is_half && has_whole && from >= side && end < chunk.len) { /* groups, and the last one is not among them */
             is_checked = true;
-            if (!are_below(vectors, (uint32_t)limit)) {
+            if (!are_below(vectors, u.group_bits, (uint32_t)limit)) {
                 tg_refuse_chunk(p, at.chunk);
             }
         }
