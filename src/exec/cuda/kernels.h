@@ -150,7 +150,7 @@ uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
  * host function. */
 uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
 
-/* Whether a unit's quantizer writes leaves of chunks of fixed length itself, so that tg_gpu_pack_leaves has nothing to do with it. A host
+/* Whether a unit's quantizer packs the symbols of chunks of fixed length itself, so that pack_leaves has nothing to do with it. A host
  * function. */
 int tg_gpu_rounds_leaves(const tg_gpu_unit *unit);
 

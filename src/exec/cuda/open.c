@@ -60,7 +60,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
-        all.kinds |= tg_gpu_quantize_kinds(u);
+        all.kinds |= u->kinds;
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
         all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
