@@ -22,10 +22,14 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
     *gpu = (tg_gpu){.device = {.executor = &tg_executor_cuda}, .ordinal = ordinal, .stream = stream};
     tg_gpu_enter(gpu);
     tg_status status = tg_gpu_new_mark(&gpu->mark, gpu, why);
+    if (status == TG_OK && (status = tg_gpu_pin(&gpu->refused, gpu, sizeof *gpu->refused, why)) != TG_OK) {
+        tg_gpu_free_mark(gpu->mark);
+    }
     if (status != TG_OK) {
         free(gpu);
         return status;
     }
+    *gpu->refused = 0;
     *out = &gpu->device;
     return TG_OK;
 }
@@ -34,9 +38,15 @@ void tg_cuda_close(tg_device *device)
 {
     if (device != NULL) {
         tg_gpu_enter(gpu_of(device));
+        tg_gpu_unpin(gpu_of(device), gpu_of(device)->refused);
         tg_gpu_free_mark(gpu_of(device)->mark);
         free(device);
     }
+}
+
+uint32_t tg_cuda_refused(const tg_device *device)
+{
+    return device == NULL ? 0 : *(const volatile uint32_t *)gpu_of(device)->refused;
 }
 
 tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why)

@@ -143,7 +143,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass
 
 void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    tg_launch_minifloat_leaves(p, hashes, leaf_cap);
+    tg_launch_round_leaves(p, hashes, leaf_cap);
+    tg_launch_use_signs(p, hashes, leaf_cap);
     tg_launch_natural_leaves(p, hashes, leaf_cap);
     if ((p->packs & TG_GPU_PACKS_LEAVES) != 0) {
         TG_LAUNCH(pack_leaves, p->leaf_n, PACKERS * TG_WARP, p->stream, *p, hashes, leaf_cap);
@@ -171,14 +172,39 @@ TG_DEVICE bool are_below(const uint8_t *bytes, uint32_t from, uint32_t end, uint
     return bad == 0;
 }
 
+/* Whether the groups of a lane's vectors, of 8 or 16 bits, are below a limit of as many bits. */
+TG_DEVICE bool are_below(const uint4 vectors[TG_XXH_VECTORS], uint32_t bits, uint32_t limit)
+{
+    const uint32_t ones = bits == 8 ? 0x01010101u : 0x00010001u, high = ones << (bits - 1), gap = ((1u << bits) - limit) * ones;
+    uint32_t bad = 0;
+    TG_UNROLL
+    for (int k = 0; k < TG_XXH_VECTORS; k++) {
+        uint32_t words[4] = {vectors[k].x, vectors[k].y, vectors[k].z, vectors[k].w};
+        TG_UNROLL
+        for (int c = 0; c < 4; c++) {
+            bad |= ((words[c] & ~high) + gap) & words[c] & high;
+        }
+    }
+    return bad == 0;
+}
+
+/* The number of values of a group; that is beyond any group of its bits if all are. */
+TG_DEVICE uint64_t limit_of(const tg_gpu_unit &u)
+{
+    uint64_t limit = 1;
+    for (uint32_t i = 0; i < u.group_n; i++) {
+        limit *= u.base;
+    }
+    return limit;
+}
+
 /* Whether the groups that begin in bytes [from, end) of a chunk's symbols are sound, and only zeros follow the last one; by a warp. */
 TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *bytes, uint32_t from, uint32_t end)
 {
     uint32_t groups = (count + u.group_n - 1) / u.group_n, lane = threadIdx.x % TG_WARP, bits = u.group_bits;
     uint32_t first = (uint32_t)(((uint64_t)from * 8 + bits - 1) / bits), to = (uint32_t)(((uint64_t)end * 8 + bits - 1) / bits);
-    uint64_t limit = 1, last_limit = 1;
+    uint64_t limit = limit_of(u), last_limit = 1;
     for (uint32_t i = 0; i < u.group_n; i++) {
-        limit *= u.base;
         last_limit *= i < count - (groups - 1) * u.group_n ? u.base : 1; /* symbols that the last group lacks are zeros */
     }
     bool sound = true, has_last = to >= groups;
@@ -187,9 +213,18 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     if (bits == 8 && unchecked == 0) {
         sound = are_below(bytes, first, to, (uint32_t)limit);
     } else {
-        for (uint32_t g = first + lane; unchecked == 0 && g < to; g += TG_WARP) {
-            uint64_t bit = (uint64_t)g * bits;
-            sound = sound && tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), bits) < limit;
+        enum { BATCH = 4 }; /* loads that are under way at once */
+        for (uint32_t from_group = first + lane; unchecked == 0 && from_group < to; from_group += BATCH * TG_WARP) {
+            uint64_t groups_here[BATCH];
+            TG_UNROLL
+            for (uint32_t k = 0; k < BATCH; k++) {
+                uint64_t bit = (uint64_t)min(from_group + k * TG_WARP, to - 1) * bits;
+                groups_here[k] = tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), bits);
+            }
+            TG_UNROLL
+            for (uint32_t k = 0; k < BATCH; k++) {
+                sound = sound && groups_here[k] < limit;
+            }
         }
     }
     if (has_last && lane == 0) {
@@ -201,7 +236,7 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     return sound;
 }
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     check_leaves(tg_gpu_pass p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
@@ -213,12 +248,27 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const tg_gpu_unit &u = p.units[chunk.unit];
     const uint8_t *bytes = body + chunk.body_at;
     uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
-    uint64_t hash = tg_hash_leaf(bytes + from, end - from);
+    uint32_t side = chunk.side_len;
+    uint64_t hash, limit = u.plain_len == 0 ? limit_of(u) : 0;
+    bool is_checked = false, is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
+    bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
+    if (end - from == TG_LEAF_BYTES) {
+        uint4 vectors[TG_XXH_VECTORS];
+        tg_leaf_load(vectors, bytes + from);
+        hash = tg_hash_vectors(vectors);
+        if (is_half && has_whole && from >= side && end < chunk.len) { /* groups, and the last one is not among them */
+            is_checked = true;
+            if (!are_below(vectors, u.group_bits, (uint32_t)limit)) {
+                tg_refuse_chunk(p, at.chunk);
+            }
+        }
+    } else {
+        hash = tg_hash_leaf(bytes + from, end - from);
+    }
     if (threadIdx.x % TG_WARP == 0) {
         hashes[(uint64_t)(at.chunk - p.first) * leaf_cap + at.number] = hash;
     }
-    uint32_t side = chunk.side_len;
-    if (u.plain_len == 0 && end > side && !are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side)) {
+    if (!is_checked && u.plain_len == 0 && end > side && !are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side)) {
         tg_refuse_chunk(p, at.chunk);
     }
 }

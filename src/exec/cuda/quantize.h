@@ -46,10 +46,15 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     }
 }
 
-/* Whether a quantizer of whole bytes writes leaves of the frame itself: of a pass over chunks of fixed length. */
+/* Whether a quantizer writes leaves of the frame itself, of a pass over chunks of fixed length: whole bytes, or signs. */
+__host__ __device__ static __forceinline__ bool tg_unit_signs_leaves(const tg_gpu_unit &u)
+{
+    return tg_quantize_kind(u) == TG_KIND_SIGN;
+}
+
 __host__ __device__ static __forceinline__ bool tg_unit_rounds_leaves(const tg_gpu_unit &u)
 {
-    return u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT;
+    return tg_unit_signs_leaves(u) || (u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT);
 }
 
 /* The same of any quantizer. One of natural compression computes symbols again that two leaves share, so it may not change residuals. */
@@ -117,10 +122,17 @@ void tg_launch_linear(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
-void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_natural_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse);
+
+/* round.cu: tg_launch_minifloat of dense chunks, but for those whose symbols are leaves of the frame; those. */
+void tg_launch_round_tiles(const tg_gpu_pass *p);
+void tg_launch_round_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+
+/* signs.cu: tg_launch_sign of dense chunks of fixed length, and what is left of them when scales are known. */
+void tg_launch_take_signs(const tg_gpu_pass *p);
+void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
 /* add_blocks.cu: tg_gpu_add_dense and tg_gpu_add_sparse of units with a scale for every few values. */
 void tg_launch_add_blocks(const tg_gpu_pass *p, const uint8_t *body, float weight, bool sets, bool is_sparse);
