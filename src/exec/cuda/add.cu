@@ -1,40 +1,11 @@
-/* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
- * sparse ones at their coordinates. */
+/* Adds the values of a body's dense chunks to sums, or sets them: tile by tile, from plain values, packed bits or symbols. */
 #include "exec/cuda/bits.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/plain_values.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
 
 enum { THREADS = 256, SYMBOLS_MAX = 512 };
-
-/* ---- plain values ------------------------------------------------------------------------------------------------------------ */
-
-/* Word i of those at any address. */
-TG_DEVICE uint32_t word_at(const uint8_t *bytes, uint64_t i)
-{
-    unsigned shift = (unsigned)((uintptr_t)bytes % 4) * 8;
-    const uint32_t *words = (const uint32_t *)(const void *)(bytes - shift / 8) + i;
-    return shift == 0 ? words[0] : (uint32_t)(((uint64_t)words[1] << 32 | words[0]) >> shift);
-}
-
-TG_DEVICE uint16_t half_at(const uint8_t *bytes, uint64_t i)
-{
-    return (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
-}
-
-TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
-{
-    if (u.plain_len == 4) {
-        return __uint_as_float(word_at(bytes, i));
-    }
-    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half_at(bytes, i)) : tg_bf16_to_float(half_at(bytes, i));
-}
-
-/* Where the plain values of a chunk are. */
-TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
-{
-    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
-}
 
 /* ---- packed symbols -------------------------------------------------------------------------------------------------------- */
 
@@ -228,14 +199,14 @@ __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const
     if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
         return;
     }
-    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
+    const uint8_t *bytes = tg_plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
     float *out = sum_of_fours(p, u, tile);
     uint32_t fours = out != nullptr ? tile.n / FOUR : 0;
     if (fours > 0) {
         add_fours(out, u, bytes, fours, weight, sets);
     }
     for (uint32_t i = FOUR * fours + threadIdx.x; i < tile.n; i += THREADS) {
-        float value = plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
+        float value = tg_plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
         *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
 }
@@ -295,34 +266,6 @@ __global__ static void __launch_bounds__(THREADS)
     add_tile(p, t, space, sum_of_fours(p, u, tile), tile.at, weight, sets);
 }
 
-/* ---- sparse ------------------------------------------------------------------------------------------------------------------ */
-
-__global__ static void __launch_bounds__(THREADS)
-    add_listed(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
-{
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    if (tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, true)) {
-        return;
-    }
-    const tg_view &view = p.space.views[number];
-    const uint8_t *plain = u.plain_len == 0 ? nullptr : plain_bytes(p, u, number, body);
-    const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
-    uint32_t bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
-    for (uint32_t i = blockIdx.x % blocks_each * THREADS + threadIdx.x; i < view.count; i += blocks_each * THREADS) {
-        float value;
-        if (plain != nullptr) {
-            value = plain_value(u, plain, i);
-        } else {
-            unsigned symbol = u.base > 256 ? ((const uint16_t *)(const void *)symbols)[i] : symbols[i];
-            value = tg_symbol_value(u, body + view.side + (uint64_t)(i / bucket_n) * u.side_len, symbol);
-        }
-        float *sum = tg_sum_at(p, u, chunk.at + p.space.positions[chunk.element_at + i]);
-        *sum = sets ? value : tg_plus(*sum, tg_times(weight, value));
-    }
-}
-
 /* ---- launches ---------------------------------------------------------------------------------------------------------------- */
 
 extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
@@ -336,14 +279,5 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     if (p->kinds != 1u << TG_KIND_NONE) {
         TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
         tg_launch_add_blocks(p, body, weight, sets != 0, false);
-    }
-}
-
-extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
-{
-    uint32_t each = tg_blocks_each(p->chunk_n);
-    if (p->chunk_n > 0) {
-        TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
-        tg_launch_add_blocks(p, body, weight, sets != 0, true);
     }
 }

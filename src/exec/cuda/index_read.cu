@@ -4,6 +4,7 @@
 #include "exec/cuda/index.h"
 #include "exec/cuda/index_read.h"
 #include "exec/cuda/layout.h"
+#include "exec/cuda/quantize.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/scan.h"
 #include "exec/cuda/select.h"
@@ -308,7 +309,7 @@ void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu
     if (s->has_indices) {
         TG_LAUNCH(read, p->chunk_n, THREADS, p->stream, *p, body);
     }
-    if ((s->routes >> TG_GPU_ROUTE_DRAWN & 1) != 0) {
+    if (s->has_marks || (s->has_blocks && tg_pass_has(p, TG_KIND_BLOCKS))) { /* tg_gpu_add_sparse knows those of blocks */
         tg_gpu_list_known(p, s);
     }
 }

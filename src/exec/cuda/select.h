@@ -124,7 +124,7 @@ struct tg_gpu_selection {
     uint32_t short_n, long_n, drawn_n, far_n, ratio_n; /* far_n of `drawns`, the first ones, are drawn by many blocks */
     uint32_t routes;                                   /* bit r: some unit takes route r */
     uint32_t has_long_bins, has_indices; /* some bin is longer than a patch; some unit's indices are in frames */
-    uint32_t has_blocks;                 /* some unit's coordinates are drawn by randomblock */
+    uint32_t has_blocks, has_marks;      /* some unit's coordinates are drawn by randomblock; some are bits */
     uint32_t draw_blocks;                /* a unit, in a round of drawing */
     uint32_t leaf_blocks;                /* of all units, that sum maxima of bins */
     uint32_t effort;                     /* of topk, in the next pass */
