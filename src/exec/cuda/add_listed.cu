@@ -61,7 +61,7 @@ __global__ static void __launch_bounds__(THREADS)
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             uint32_t i = first + k * step;
             bool is_there = i < count;
-            uint32_t position = !is_there                  ? 0
+            uint32_t position = !is_there                ? 0
                                 : l.positions != nullptr ? l.positions[i]
                                                          : tg_block_position(l.block, *l.chunk, i);
             to[k] = is_there ? tg_sum_at(p, u, l.chunk->at + position) : nullptr;

@@ -234,7 +234,8 @@ TG_DEVICE uint32_t tg_put_geometric(uint8_t *bytes, uint32_t *start, uint32_t ca
 }
 
 /* The geometric code in place of one of `len` bytes, if it is shorter. `words` is space for it. */
-TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len, uint8_t *mode)
+TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len,
+                                uint8_t *mode)
 {
     __shared__ uint32_t start[TG_GPU_LETTERS + 1], shorter;
     uint32_t cap = *len - 1;
@@ -319,7 +320,8 @@ TG_DEVICE void tg_put_entry(uint8_t *out, uint32_t number, uint32_t place_bits, 
 }
 
 /* Writes entries with their symbols; returns their length, or 0 if a bitmap and the symbols would be at most as long. */
-TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell, uint32_t place_bits)
+TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell,
+                                uint32_t place_bits)
 {
     uint32_t n = 0, done = 0, entry_len = (place_bits + 2) / 8;
     for (uint32_t i = threadIdx.x; i < m.count; i += TG_INDEX_WRITERS) {
@@ -361,7 +363,7 @@ TG_DEVICE void tg_put_signs(uint8_t *out, const uint8_t *symbols, uint32_t count
 
 /* Indices of a chunk that has some; returns their length. */
 TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p,
-                               const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
+                                  const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     tg_marks m = {p.space.positions + chunk.element_at, v->count, chunk.n};

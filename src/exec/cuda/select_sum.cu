@@ -92,15 +92,28 @@ TG_DEVICE uint32_t reach(const float (&u)[TG_EACH], const tg_gpu_patch &patch, u
     return marks;
 }
 
-/* Counts candidates by their keys; all that are beyond the cells in the last one. */
+/* Counts candidates by their keys. All lanes: what is beyond the cells is counted by the warp, since it would meet in one place. */
 TG_DEVICE void count(const rule &r, const float (&u)[TG_EACH], uint32_t marks)
 {
+    const uint32_t last = TG_GPU_CELLS - TG_GPU_BEYOND;
+    uint32_t beyond = 0;
     TG_UNROLL
-    for (unsigned k = 0; k < TG_EACH; k++) {
-        if ((marks >> k & 1) != 0) {
-            uint32_t cell = (tg_key_of(u[k]) - r.bound) >> r.shift;
-            atomicAdd(&r.cells[min(cell, TG_GPU_CELLS - 1u)], 1u);
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        if ((marks >> 4 * j & 15) != 0) {
+            TG_UNROLL
+            for (unsigned k = 4 * j; k < 4 * j + 4; k++) {
+                uint32_t cell = (tg_key_of(u[k]) - r.bound) >> r.shift;
+                bool is_in = cell < last, is_marked = (marks >> k & 1) != 0;
+                if (is_in && is_marked) {
+                    atomicAdd(&r.cells[cell], 1u);
+                }
+                beyond += is_marked && !is_in ? 1 : 0;
+            }
         }
+    }
+    beyond = __reduce_add_sync(TG_ALL_LANES, beyond);
+    if (threadIdx.x % TG_WARP == 0 && beyond > 0) {
+        atomicAdd(&r.cells[last + blockIdx.x % TG_GPU_BEYOND], beyond);
     }
 }
 
@@ -127,13 +140,13 @@ __global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_s
             return;
         }
     }
-    tg_strip_sums(g, u, p, r, base);
+    bool is_finite = tg_strip_sums(g, u, p, r, base);
     if (!by.is_drawn) {
         marks = reach(u, patch, base, by.bound);
     }
     uint32_t sent = by.top == nullptr ? marks : by.cells == nullptr ? 0 : reach(u, patch, base, by.guess);
-    tg_strip_keep(u, r, base, sent);
-    if (by.top != nullptr && by.cells != nullptr && marks != 0) {
+    tg_strip_keep(u, r, base, sent, is_finite);
+    if (by.cells != nullptr && __any_sync(TG_ALL_LANES, marks != 0)) {
         count(by, u, marks);
     }
     if (tg_is_block(unit)) {
