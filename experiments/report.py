@@ -128,6 +128,28 @@ def language(rows):
         yield ""
 
 
+def sharded(rows):
+    """Loss of FSDP2 with compressed reduce-scatters beside PyTorch's own."""
+    s, run = rows[0].settings, rows[0].runs[0]
+    yield "## Sharded training"
+    yield ""
+    yield (f"A GPT of {run['parameters']:,} parameters on the text of Shakespeare's plays, sharded by PyTorch's FSDP2 among {s['workers']} ranks on one "
+           f"{run['versions']['device']}, over NCCL; batch {s['batch']} × {s['length']} characters a rank, {run['steps']:,} steps, AdamW (rate "
+           f"{s['rate']:g}, weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0. `dense` is PyTorch's own reduce-scatter in fp32; "
+           f"*sent* counts reduce-scatters alone. Means of seeds, and half of the distance from best to worst. PyTorch {run['versions']['torch']}, "
+           f"{run['date']}. `TG_DATA=DIR experiments/sharded.py`:")
+    yield ""
+    yield "| recipe | seeds | test loss | of each seed | to dense, % | sent by a rank, whole run | ratio to fp32 | of a bf16 ring |"
+    yield "|---|---|---|---|---|---|---|---|"
+    dense = dense_of(rows)
+    for row in sorted(rows, key=lambda row: row.ratio or 0):
+        losses = ", ".join(f"{run['test_loss']:.4f}" for run in sorted(row.runs, key=lambda run: run["settings"]["seed"]))
+        sent, ratio, _ = row.byte_cells()
+        yield (f"| `{row.settings['recipe']}` | {', '.join(map(str, row.seeds))} | {spread(row.losses, 4)} | {losses} | {loss_to(row, dense)} | {sent} | "
+               f"{ratio} | {2 / row.ratio:.3f} |")
+    yield ""
+
+
 def schedule_key(row):
     return int(str(row.settings["local_steps"]).split(",")[0].split(":")[-1])
 
@@ -190,7 +212,8 @@ def put_all(kept, page, readme, images):
         return
     put_section(page, "resnet18", list(section(rows)))
     for name, make, own in (("eight", eight_workers, [row for row in local if row.settings["workers"] == 8]),
-                            ("text", language, read(kept / "text.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
+                            ("text", language, read(kept / "text.jsonl")),
+                            ("sharded", sharded, read(kept / "sharded.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
         if own:
             put_section(page, name, list(make(own)))
     longest = [row for row in rows if row.settings["epochs"] == 30]

@@ -6,30 +6,17 @@
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/tables.h"
 
-/* Word i of those at any address. */
-TG_DEVICE uint32_t tg_word_at(const uint8_t *bytes, uint64_t i)
-{
-    unsigned shift = (unsigned)((uintptr_t)bytes % 4) * 8;
-    const uint32_t *words = (const uint32_t *)(const void *)(bytes - shift / 8) + i;
-    return shift == 0 ? words[0] : (uint32_t)(((uint64_t)words[1] << 32 | words[0]) >> shift);
-}
-
-TG_DEVICE uint16_t tg_half_at(const uint8_t *bytes, uint64_t i)
-{
-    return (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
-}
-
 TG_DEVICE float tg_plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
 {
     if (u.plain_len == 4) {
-        return __uint_as_float(tg_word_at(bytes, i));
+        return __uint_as_float(tg_load32(bytes + 4 * i));
     }
-    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(tg_half_at(bytes, i)) : tg_bf16_to_float(tg_half_at(bytes, i));
+    uint16_t half = (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
+    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half) : tg_bf16_to_float(half);
 }
 
 /* Where the plain values of a chunk are. */
-TG_DEVICE const uint8_t *tg_plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number,
-                                        const uint8_t *body)
+TG_DEVICE const uint8_t *tg_plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
 {
     return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
 }

@@ -52,6 +52,7 @@ typedef struct tg_gpu_unit {
     uint32_t plain_len, base, bucket_n, side_len, head_len, bin, header_len;
     uint32_t rotation, signs[4];
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
+    uint64_t inverse;             /* 2^64 / base, rounded up, if group_n > 1 */
     int32_t scale;                /* tg_scale_rule */
     float gain;
     uint8_t route, values, coordinates; /* tg_route_id, tg_value_kind, tg_coordinates */
