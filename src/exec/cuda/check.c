@@ -88,7 +88,8 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
     uint64_t known_len = 0;
     if (!is_known(&known_len, run, plan, cell)) {
         tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
-        tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
+        tg_gpu_find(p, tg_gpu_spans_at(w->spans, run, cell), body, len, plan->headers_len[cell],
+                    w->known_n_device + first);
         tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
         w->has_known_views = false;
     } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
@@ -138,8 +139,11 @@ static tg_status check_all(tg_gpu_verdict *verdict, tg_run *run, const tg_plan *
         launch_fixed(&p, run, cell, body, len, front_len);
         return tg_gpu_await_verdict(verdict, run, why);
     }
-    tg_gpu_spans_of(&p, tg_gpu_spans_at(run->work->spans, run, cell), body, plan->headers_len[cell]);
-    tg_gpu_hash_chunks(run, cell, run->work->spans);
+    uint64_t known_len = 0;
+    if (is_known(&known_len, run, plan, cell)) { /* otherwise they were found */
+        tg_gpu_spans_of(&p, tg_gpu_spans_at(w->spans, run, cell), body, plan->headers_len[cell]);
+    }
+    tg_gpu_hash_chunks(run, cell, w->spans);
     tg_gpu_read_body(&p, run, body);
     tg_gpu_download_hashes(run, cell);
     if (front_len > 0) {

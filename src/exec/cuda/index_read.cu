@@ -269,13 +269,12 @@ TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
-    bool has_signs = tg_unit_joins(u) && u.route != TG_GPU_ROUTE_LEADER && p.has_values;
     if (v.is_joint) {
         bool is_short = v.mode == TG_GPU_MODE_ADACOMP8;
         bool fits = u.index == (is_short ? TG_GPU_INDEX_ADACOMP8 : TG_GPU_INDEX_ADACOMP16);
-        return fits && u.route != TG_GPU_ROUTE_LEADER && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
+        return fits && tg_unit_lists_signs(u) && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
     }
-    if (has_signs && !read_signs(symbols, body + v.symbols, v.count)) {
+    if (p.has_values && tg_unit_lists_signs(u) && !read_signs(symbols, body + v.symbols, v.count)) {
         return false;
     }
     if (u.index == TG_GPU_INDEX_GAPS) {

@@ -42,6 +42,10 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* The second half of it, where leaves are hashed. */
+void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
+                       void *stream);
+
 /* ---- finish.cu: frames and checks of bodies of fixed length, whose leaves are hashed ------------------------------------------- */
 
 enum {
@@ -91,8 +95,8 @@ void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *v
 /* Views of dense chunks. Offsets are from the chunk's start. */
 void tg_gpu_start_views(const tg_gpu_pass *p);
 
-/* Ends chunks: view.len, and where the chunk is now, to spans: those of a cell after one for its headers, as tg_gpu_spans_of writes
- * them. The first 8 bytes beside a chunk's values go to sides[chunk]. */
+/* Ends chunks that are in place: view.len, and where the chunk is, to spans: those of a cell after one for its headers, as
+ * tg_gpu_spans_of writes them. The first 8 bytes beside a chunk's values go to sides[chunk], unless that is NULL. */
 void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
 
 /* sides[chunk], likewise, of a body whose views are on the device. */
@@ -101,16 +105,18 @@ void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *bod
 /* The body of the cell of the pass: spans[0] is where headers are, then where each chunk is, by its view. */
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
-/* Sets view.start of chunks that were written, one after the other behind the headers, in the cell of the pass, and writes these. */
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len);
+/* Ends chunks of a cell that are not in place: as tg_gpu_end_chunks, and view.start, one after the other behind the headers, which it
+ * writes. spans[0], ... of the cell are where they belong. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len);
 
-/* Copies chunks from out[chunk] to spans[1], ... of their cell. */
-void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
+/* Copies chunks from out[chunk] to spans[1], ... of their cell, and hashes leaves of spans[0], ... to hashes[i * leaf_cap], ..., unless
+ * that is NULL. */
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap);
 
-/* Finds the chunks of a body of `len` bytes, which are at least those of its headers. known_n[i] values are in chunk first + i, if its
- * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
+/* Finds the chunks of a body of `len` bytes, which are at least those of its headers, and writes spans as tg_gpu_spans_of. known_n[i]
+ * values are in chunk first + i, if its coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
  * over. */
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                  const uint32_t *known_n);
 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not

@@ -180,6 +180,9 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
 
+/* Moves chunks that were placed to where they belong, and hashes them, likewise. */
+void tg_gpu_move_chunks(const tg_gpu_pass *p, tg_run *run, uint32_t cell, tg_gpu_span *spans);
+
 /* Where those of a cell are on the host: of what stands before the body, of headers, then of chunks. */
 uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell);
 

@@ -5,7 +5,12 @@
 #include "exec/cuda/take.h"
 #include "exec/cuda/top.h"
 
-enum { THREADS = TG_INDEX_WRITERS, WARPS = THREADS / TG_WARP, GROUPS = 128 /* of strips, at a time */ };
+enum { THREADS = TG_INDEX_WRITERS, WARPS = THREADS / TG_WARP };
+enum {
+    EACH = 3,
+    KEPT = 2,
+    GROUPS = EACH * WARPS
+}; /* groups of strips that a warp has at a time; entries of a lane in registers */
 
 /* The residual of a candidate, where what became of it is not what was guessed. */
 TG_DEVICE void correct(const tg_gpu_pass &p, const tg_listing &l, uint32_t position, float value, bool sent)
@@ -27,60 +32,99 @@ TG_DEVICE void correct(const tg_gpu_pass &p, const tg_listing &l, uint32_t posit
 
 /* ---- groups of strips, a warp each ---------------------------------------------------------------------------------------------- */
 
-/* How many elements of a group are sent; all lanes get it. */
-TG_DEVICE uint32_t count_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g)
+/* What is sent of 32 entries: a bit each. All lanes. */
+TG_DEVICE uint32_t sent_of(const tg_listing &l, const tg_listed &e)
+{
+    return __ballot_sync(TG_ALL_LANES, e.is_there && tg_is_sent(l, e.value, e.position));
+}
+
+/* How many elements of a group are sent; all lanes get it. `kept` are its first entries. */
+TG_DEVICE uint32_t count_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g,
+                               const tg_listed (&kept)[KEPT])
 {
     uint32_t sent = 0;
     if (l.top == nullptr) {
         return g.total;
     }
-    for (uint32_t first = 0; first < g.total; first += TG_WARP) {
-        tg_listed e = tg_group_entry(p, g, *l.chunk, first);
-        sent += (uint32_t)__popc(__ballot_sync(TG_ALL_LANES, e.is_there && tg_is_sent(l, e.value, e.position)));
+    TG_UNROLL
+    for (unsigned k = 0; k < KEPT; k++) {
+        sent += (uint32_t)__popc(sent_of(l, kept[k]));
+    }
+    for (uint32_t first = KEPT * TG_WARP; first < g.total; first += TG_WARP) {
+        sent += (uint32_t)__popc(sent_of(l, tg_group_entry(p, g, *l.chunk, first)));
     }
     return sent;
 }
 
-/* Takes what is sent of a group, the first of it as number `number`. */
-TG_DEVICE void take_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g, uint32_t number)
+/* Takes what is sent of 32 entries, the first of it as number `number`, and returns the next number. The first positions go to `list`,
+ * too. */
+TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const tg_listed &e, uint32_t number,
+                                uint32_t *list)
 {
-    uint32_t lower = (1u << threadIdx.x % TG_WARP) - 1;
-    for (uint32_t first = 0; first < g.total; first += TG_WARP) {
-        tg_listed e = tg_group_entry(p, g, *l.chunk, first);
-        bool sent = e.is_there && tg_is_sent(l, e.value, e.position);
-        if (e.is_there && l.corrects) {
-            correct(p, l, e.position, e.value, sent);
+    uint32_t marks = sent_of(l, e), lane = threadIdx.x % TG_WARP;
+    bool sent = (marks >> lane & 1) != 0;
+    if (e.is_there && l.corrects) {
+        correct(p, l, e.position, e.value, sent);
+    }
+    if (sent) {
+        uint32_t mine = number + (uint32_t)__popc(marks & ((1u << lane) - 1));
+        tg_take(p, l, e.position, e.value, mine);
+        if (mine < TG_INDEX_SHORT) {
+            list[mine] = e.position;
         }
-        uint32_t marks = __ballot_sync(TG_ALL_LANES, sent);
-        if (sent) {
-            tg_take(p, l, e.position, e.value, number + (uint32_t)__popc(marks & lower));
-        }
-        number += (uint32_t)__popc(marks);
+    }
+    return number + (uint32_t)__popc(marks);
+}
+
+TG_DEVICE void take_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g,
+                          const tg_listed (&kept)[KEPT], uint32_t number, uint32_t *list)
+{
+    TG_UNROLL
+    for (unsigned k = 0; k < KEPT; k++) {
+        number = take_entries(p, l, kept[k], number, list);
+    }
+    for (uint32_t first = KEPT * TG_WARP; first < g.total; first += TG_WARP) {
+        number = take_entries(p, l, tg_group_entry(p, g, *l.chunk, first), number, list);
     }
 }
 
 /* Lists all that is sent of a chunk, from strips [first, end) on; returns how many there are. All threads. */
 TG_DEVICE uint32_t list_chunk(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_listing &l, uint32_t first,
-                              uint32_t end)
+                              uint32_t end, uint32_t *list)
 {
     __shared__ uint32_t numbers[GROUPS];
     uint32_t warp = threadIdx.x / TG_WARP, done = 0;
     for (uint32_t from = first; from < end; from += GROUPS * TG_GROUP) {
-        uint32_t n = min((end - from + TG_GROUP - 1) / TG_GROUP, (uint32_t)GROUPS), total;
-        for (uint32_t i = warp; i < n; i += WARPS) {
-            uint32_t sent = count_group(p, l, tg_group_of(s, from + i * TG_GROUP, end));
+        tg_strip_group g[EACH];
+        tg_listed kept[EACH][KEPT];
+        TG_UNROLL
+        for (unsigned i = 0; i < EACH; i++) {
+            g[i] = tg_group_load(s, from + (i * WARPS + warp) * TG_GROUP, end);
+        }
+        TG_UNROLL
+        for (unsigned i = 0; i < EACH; i++) {
+            tg_group_end(g[i]);
+            TG_UNROLL
+            for (unsigned k = 0; k < KEPT; k++) {
+                kept[i][k] = tg_group_entry(p, g[i], *l.chunk, k * TG_WARP);
+            }
+        }
+        TG_UNROLL
+        for (unsigned i = 0; i < EACH; i++) {
+            uint32_t sent = count_group(p, l, g[i], kept[i]);
             if (threadIdx.x % TG_WARP == 0) {
-                numbers[i] = sent;
+                numbers[i * WARPS + warp] = sent;
             }
         }
         __syncthreads();
-        uint32_t before = done + tg_block_scan(threadIdx.x < n ? numbers[threadIdx.x] : 0, &total);
-        if (threadIdx.x < n) {
+        uint32_t total, before = done + tg_block_scan(threadIdx.x < GROUPS ? numbers[threadIdx.x] : 0, &total);
+        if (threadIdx.x < GROUPS) {
             numbers[threadIdx.x] = before;
         }
         __syncthreads();
-        for (uint32_t i = warp; i < n; i += WARPS) {
-            take_group(p, l, tg_group_of(s, from + i * TG_GROUP, end), numbers[i]);
+        TG_UNROLL
+        for (unsigned i = 0; i < EACH; i++) {
+            take_group(p, l, g[i], kept[i], numbers[i * WARPS + warp], list);
         }
         done += total;
         __syncthreads();
@@ -89,7 +133,7 @@ TG_DEVICE uint32_t list_chunk(const tg_gpu_pass &p, const tg_gpu_selection &s, c
 }
 
 /* A block a chunk. Elements of one random block are taken already. */
-__global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_selection s)
+__global__ static void __launch_bounds__(THREADS, 1) list(tg_gpu_pass p, tg_gpu_selection s)
 {
     __shared__ uint32_t words[TG_INDEX_WORDS];
     uint32_t number = p.first + blockIdx.x;
@@ -103,7 +147,7 @@ __global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_sel
         tg_gpu_block b = tg_block_of(p, u, l.chunk->unit, s.units[l.chunk->unit].n);
         count = tg_block_within(b, *l.chunk);
     } else {
-        count = list_chunk(p, s, l, s.strip_first[number], s.strip_first[number + 1]);
+        count = list_chunk(p, s, l, s.strip_first[number], s.strip_first[number + 1], words);
     }
     if (threadIdx.x == 0) {
         tg_view v = tg_gpu_lay_out(u, count);
@@ -114,7 +158,7 @@ __global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_sel
     }
     __syncthreads();
     if (u.coordinates == TG_GPU_AT_INDICES && (!u.coded || u.route == TG_GPU_ROUTE_LEADER)) {
-        tg_write_chunk(p, number, words);
+        tg_write_chunk(p, number, words, !tg_is_block(u) && count <= TG_INDEX_SHORT);
     }
 }
 

@@ -39,7 +39,7 @@ enum {
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
 #define TG_GPU_PACKS_LEAVES 1u /* in tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu */
-enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* with indices */ };
+enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* by kernels of indices */ };
 
 /* A unit's plan (plan.h). */
 typedef struct tg_gpu_unit {

@@ -139,22 +139,16 @@ static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
-/* Moves and hashes chunks, cell by cell. */
-static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
-                         bool in_place)
+/* Ends, moves and hashes chunks, cell by cell. */
+static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
 {
     tg_gpu_workspace *w = run->work;
     for (uint32_t s = from; s < to; s++) {
         tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
         cell.space.views = w->written.device;
-        if (!in_place) {
-            uint8_t *body = bodies[s - from].bytes;
-            tg_gpu_span *spans = tg_gpu_spans_at(w->written_spans, run, s);
-            tg_gpu_place_chunks(&cell, body, plan->headers_len[s]);
-            tg_gpu_spans_of(&cell, spans, body, plan->headers_len[s]);
-            tg_gpu_move(&cell, spans);
-        }
-        tg_gpu_hash_chunks(run, s, w->written_spans);
+        tg_gpu_place_chunks(&cell, run->uses.fits ? w->sides.device : NULL, tg_gpu_spans_at(w->written_spans, run, s),
+                            bodies[s - from].bytes, plan->headers_len[s]);
+        tg_gpu_move_chunks(&cell, run, s, w->written_spans);
     }
 }
 
@@ -177,11 +171,14 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     encode(p, run);
-    tg_gpu_end_chunks(p, w->sides.device, w->written_spans);
-    gather_cells(run, plan, bodies, from, to, known);
     if (known) {
+        tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
+        for (uint32_t s = from; s < to; s++) {
+            tg_gpu_hash_chunks(run, s, w->written_spans);
+        }
         return TG_OK;
     }
+    gather_cells(run, plan, bodies, from, to);
     tg_gpu_download(run, &w->written, p->first, p->chunk_n, sizeof(tg_view));
     return tg_gpu_read_verdict(verdict, run, why);
 }
