@@ -107,7 +107,8 @@ def language(rows):
     yield "## Language models with local steps"
     yield ""
     yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, and average how far "
-           "they came. *Ratio* counts all steps. The loss is that of the last epoch. `TG_DATA=DIR experiments/grid.py text`:")
+           "they came. *Ratio* counts all steps. The loss is that of the last epoch. *Closed*: after the last round, one exchange of what residuals "
+           "still hold. `TG_DATA=DIR experiments/grid.py text`:")
     yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
@@ -121,9 +122,10 @@ def language(rows):
         every_step = dense_of(own)
         for row in sorted(own, key=lambda row: (schedule_key(row), row.ratio or 0)):
             h = row.settings["local_steps"]
-            same = next((each for each in own if each.settings["recipe"] == "dense" and each.settings["local_steps"] == h), None)
+            same = next((each for each in own if each.settings["recipe"] == "dense" and each.settings["local_steps"] == h and not each.outside()), None)
             loss = spread(row.losses, 4) if row.losses else "diverged"
-            yield (f"| `{row.settings['recipe']}` | {h} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
+            recipe = ", ".join([f"`{row.settings['recipe']}`", *row.outside()])
+            yield (f"| {recipe} | {h} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
                    f"{loss_to(row, every_step)} | {' | '.join(row.byte_cells())} |")
         yield ""
 

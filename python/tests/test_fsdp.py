@@ -11,7 +11,6 @@ import numpy
 from tersegrad._torch_fsdp_groups import has_fsdp2
 from test_torch import RANKS, TORCH, OnRanks
 
-tearDownModule = RANKS.stop
 needs_fsdp2 = unittest.skipUnless(has_fsdp2(), f"PyTorch {TORCH[0]}.{TORCH[1]} has no FSDP2 with reduce-scatters of others")
 
 

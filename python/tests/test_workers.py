@@ -15,14 +15,12 @@ from torch import nn
 
 import tersegrad
 import models
-from ranks import Ranks
+from ranks import RANKS
 from tersegrad._exchange import Exchange
 from tersegrad._library import Detail, lib, pointers
 from tersegrad._torch_model import describe
 from tersegrad.torch import Workers
 
-RANKS = Ranks()
-tearDownModule = RANKS.stop
 
 RECIPES = ("dense", "adacomp", "ef+topk@0.1", "dgc@0.1", "powersgd@2", "terngrad", "ef+randomblock@0.2", models.LGC)
 

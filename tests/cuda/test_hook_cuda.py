@@ -11,12 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python" / "tests"))
-from ranks import Ranks
-
-
-
-RANKS = Ranks()
-tearDownModule = RANKS.stop
+from ranks import RANKS
 
 
 def setUpModule():
