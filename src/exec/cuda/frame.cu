@@ -276,3 +276,28 @@ void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, 
 {
     TG_LAUNCH(find, 1, FINDERS, p->stream, *p, spans, body, len, headers_len, known_n);
 }
+
+/* ---- what the host is told ------------------------------------------------------------------------------------------------- */
+
+/* One block, so that several small copies are one launch. */
+__global__ static void __launch_bounds__(PLACERS) report(tg_gpu_pass p, tg_gpu_report r)
+{
+    for (uint32_t i = threadIdx.x; r.views != nullptr && i < p.chunk_n; i += PLACERS) {
+        r.views[i] = p.space.views[p.first + i];
+    }
+    for (uint32_t i = threadIdx.x; r.hashes_to != nullptr && i < 1 + p.chunk_n; i += PLACERS) {
+        r.hashes_to[i] = r.hashes[i];
+    }
+    for (uint32_t i = threadIdx.x; r.ends != nullptr && i < r.front_len + TG_GPU_CHECKSUM; i += PLACERS) {
+        r.ends[i] = i < r.front_len ? r.frame[i] : r.frame[i + r.body_len];
+    }
+    if (threadIdx.x == 0 && r.verdict != nullptr) {
+        *r.verdict = *p.verdict;
+        *p.verdict = tg_gpu_verdict{};
+    }
+}
+
+void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *r)
+{
+    TG_LAUNCH(report, 1, PLACERS, p->stream, *p, *r);
+}

@@ -119,6 +119,20 @@ void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashe
 void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                  const uint32_t *known_n);
 
+/* What the host has to know of a pass, to its pinned memory; NULL: not that. */
+typedef struct tg_gpu_report {
+    tg_view *views;         /* of the chunks of the pass */
+    const uint64_t *hashes; /* of headers, then of chunks; to ... */
+    uint64_t *hashes_to;
+    const uint8_t *frame; /* its first front_len bytes and the 8 after its body, to ... */
+    uint8_t *ends;
+    uint64_t body_len;
+    uint32_t front_len;
+    tg_gpu_verdict *verdict; /* cleared on the device then */
+} tg_gpu_report;
+
+void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *report);
+
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
  * it, of value_n bodies, and averages of finite values are finite. */

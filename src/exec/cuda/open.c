@@ -46,6 +46,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
+        all.starts = all.starts || is_dense || u->route == TG_ROUTE_NONE;
         if (u->route == TG_ROUTE_NONE) {
             continue;
         }
@@ -71,7 +72,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
         all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
     }
-    return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
+    return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
 }
 
 static uint64_t staging_len(const tg_plan *plan)

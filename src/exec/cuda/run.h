@@ -23,6 +23,7 @@ typedef struct tg_gpu_drawn {
 /* What the units of a plan need together, so that no other kernels are launched. */
 typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
+    bool starts;           /* views of some chunks are known beforehand */
     bool dense_symbols;    /* of units whose elements are all sent */
     bool quantizes_values; /* of sparse units, after they are listed */
     bool fits; /* statistics need what travels beside values */

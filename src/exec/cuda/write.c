@@ -159,7 +159,7 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
     tg_gpu_workspace *w = run->work;
     bool known = are_known(run, plan, from, to);
     tg_gpu_clear_verdict(run);
-    if (!same_places || w->laid_out != run) {
+    if (run->uses.starts && (!same_places || w->laid_out != run)) {
         tg_gpu_start_views(p);
     }
     w->laid_out = run->uses.fixed ? run : NULL;
@@ -179,8 +179,9 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     gather_cells(run, plan, bodies, from, to);
-    tg_gpu_download(run, &w->written, p->first, p->chunk_n, sizeof(tg_view));
-    return tg_gpu_read_verdict(verdict, run, why);
+    tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    w->is_verdict_clear = true;
+    return tg_gpu_await_verdict(verdict, run, why);
 }
 
 static tg_status refuse_new_places(tg_detail *why)
