@@ -84,17 +84,22 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
 }
 
-__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+__global__ static void seal_frame(uint8_t *frame, tg_gpu_front front, uint64_t body_len, uint64_t *words, uint32_t n,
+                                  bool has_headers)
 {
-    uint64_t checksum = checksum_of(words, n, front, has_headers);
+    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+        frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+    }
+    uint64_t checksum = checksum_of(words, n, front.hash, has_headers);
     if (threadIdx.x == 0) {
-        tg_store_bytes(at, checksum, 8);
+        tg_store_bytes(frame + front.len + body_len, checksum, 8);
     }
 }
 
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
+void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
+                       int has_headers, void *stream)
 {
-    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front, has_headers != 0);
+    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, frame, *front, body_len, words, n, has_headers != 0);
 }
 
 __global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,

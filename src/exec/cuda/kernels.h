@@ -82,9 +82,10 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t fro
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
-/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which are set to `front` and, if there are
- * no headers, to the hash of no bytes. n is at most 512 * 512. */
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
+/* Writes what stands before the body of a frame, and the checksum after it: the hash of n words, the first of which are set to that of
+ * the front and, if there are no headers, to the hash of no bytes. n is at most 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
+                       int has_headers, void *stream);
 
 /* Sets *late, if it is 0, to 1 + `number` if that checksum is not the one at `at`, or if a chunk is damaged by the verdict. */
 void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,

@@ -225,17 +225,24 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     return TG_OK;
 }
 
-/* The front by value, its description once. */
+/* What stands before a body: the header by value, the description once. The hash is not set. */
+static tg_gpu_front front_of(tg_run *run, const uint8_t *front, size_t front_len)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_front before = {.description = w->description.device, .len = (uint32_t)front_len};
+    memcpy(before.header, front, TG_GPU_FRONT);
+    tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, front_len - TG_GPU_FRONT, 1);
+    return before;
+}
+
 static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
                        size_t front_len)
 {
     const tg_grid *grid = run->plan->grid;
     tg_gpu_workspace *w = run->work;
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, grid->first[cell], grid->first[cell + 1]);
-    tg_gpu_front before = {.description = w->description.device, .len = (uint32_t)front_len};
+    tg_gpu_front before = front_of(run, front, front_len);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, frame, body->len, w->leaves_first);
-    memcpy(before.header, front, TG_GPU_FRONT);
-    tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, front_len - TG_GPU_FRONT, 1);
     before.hash = p.step_at != NULL ? 0 : tg_hash(front, front_len);
     e.verdict_to = w->is_verdict_open ? w->verdict.host : NULL; /* with the first cell that was written */
     w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
@@ -254,9 +261,10 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
     }
     uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + 2 * (size_t)cell;
     tg_gpu_enter(run->gpu);
-    tg_gpu_copy(run->gpu, frame, front, front_len);
-    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
-                      tg_hash(front, front_len), plan->headers_len[cell] > 0, run->gpu->stream);
+    tg_gpu_front before = front_of(run, front, front_len);
+    before.hash = tg_hash(front, front_len);
+    tg_gpu_seal_frame(frame, &before, body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
+                      plan->headers_len[cell] > 0, run->gpu->stream);
 }
 
 tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why)
