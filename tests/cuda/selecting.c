@@ -101,9 +101,9 @@ test_gpu test_gpu_open(const tg_codec *c)
 void test_gpu_close(test_gpu *d)
 {
     const tg_gpu_space *s = &d->pass.space;
-    void *const blocks[] = {d->units,     d->pieces,      d->chunks,       d->tiles,       d->tile_first,
-                            d->host_part, d->device_part, d->maxima,       d->next,        d->bytes,
-                            s->symbols,   s->values,      s->positions,    s->words,       s->views,
+    void *const blocks[] = {d->units,     d->pieces,      d->chunks,       d->tiles,        d->tile_first,
+                            d->host_part, d->device_part, d->maxima,       d->next,         d->bytes,
+                            s->symbols,   s->values,      s->positions,    s->words,        s->views,
                             s->out,       s->clips,       s->strip_places, s->strip_values, s->scales};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);

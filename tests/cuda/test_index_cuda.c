@@ -127,6 +127,7 @@ static void set_up(const pack *k)
                                  .coordinates = TG_AT_INDICES,
                                  .select = TG_GPU_SELECT_THRESHOLD,
                                  .index = k->id,
+                                 .quantize = k->bin > 0 ? TG_GPU_SIGN : 0,
                                  .symbol = k->has_rans ? TG_GPU_RANS : TG_GPU_BITS};
         pieces[i] = (tg_gpu_piece){.n = n, .tensor = i};
         chunks[i] = (tg_gpu_chunk){.element_at = at, .unit = i, .n = n};

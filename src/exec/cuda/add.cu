@@ -1,10 +1,10 @@
-/* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
- * sparse ones at their coordinates.
+/* Adds the values of a body's dense chunks to sums, or sets them: tile by tile, from plain values, packed bits or symbols.
  *
  * A thread takes four elements at a time, four times, and its sums are on their way before anything else is looked at. NaNs are as
  * CPUs give them (values.h); since one that is among four shows in their results, it is looked for there alone. */
 #include "exec/cuda/bits.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/plain_values.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
 
@@ -54,21 +54,6 @@ TG_DEVICE float4 add_four(float4 sum, float4 value)
 }
 
 /* ---- plain values ------------------------------------------------------------------------------------------------------------ */
-
-TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
-{
-    if (u.plain_len == 4) {
-        return __uint_as_float(tg_load32(bytes + 4 * i));
-    }
-    uint16_t half = (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
-    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half) : tg_bf16_to_float(half);
-}
-
-/* Where the plain values of a chunk are. */
-TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
-{
-    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
-}
 
 /* WORDS words at any address, by those that have a byte of them. */
 template <unsigned WORDS> TG_DEVICE void load_words(uint32_t out[WORDS], const uint8_t *at)
@@ -120,7 +105,7 @@ TG_DEVICE void add_slowly(float *out, const tg_gpu_unit &u, const uint8_t *bytes
 {
     TG_ROLL
     for (uint32_t i = first; i < first + FOUR; i++) {
-        float value = plain_value(u, bytes, i);
+        float value = tg_plain_value(u, bytes, i);
         out[i] = sets ? value : tg_plus(out[i], tg_times(weight, value));
     }
 }
@@ -162,7 +147,7 @@ __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const
     if (u.plain_len == 0 || !tg_unit_sends(u, false) || !tg_may_add(p)) {
         return;
     }
-    const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
+    const uint8_t *bytes = tg_plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
     float *out = sum_of_fours(p, u, tile);
     if (out != nullptr && u.plain_len == 2) {
         add_fours<2>(out, u, bytes, tile.n, weight, sets);
@@ -170,7 +155,7 @@ __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const
         add_fours<4>(out, u, bytes, tile.n, weight, sets);
     }
     for (uint32_t i = (out != nullptr ? tile.n / FOUR * FOUR : 0) + threadIdx.x; i < tile.n; i += THREADS) {
-        float value = plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
+        float value = tg_plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
         *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
 }
@@ -444,34 +429,6 @@ __global__ static void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* ---- sparse ------------------------------------------------------------------------------------------------------------------ */
-
-__global__ static void __launch_bounds__(THREADS)
-    add_listed(tg_gpu_pass p, const uint8_t *body, float weight, bool sets, uint32_t blocks_each)
-{
-    uint32_t number = p.first + blockIdx.x / blocks_each;
-    const tg_gpu_chunk &chunk = p.chunks[number];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    if (tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, true)) {
-        return;
-    }
-    const tg_view &view = p.space.views[number];
-    const uint8_t *plain = u.plain_len == 0 ? nullptr : plain_bytes(p, u, number, body);
-    const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
-    uint32_t bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
-    for (uint32_t i = blockIdx.x % blocks_each * THREADS + threadIdx.x; i < view.count; i += blocks_each * THREADS) {
-        float value;
-        if (plain != nullptr) {
-            value = plain_value(u, plain, i);
-        } else {
-            unsigned symbol = u.base > 256 ? ((const uint16_t *)(const void *)symbols)[i] : symbols[i];
-            value = tg_symbol_value(u, body + view.side + (uint64_t)(i / bucket_n) * u.side_len, symbol);
-        }
-        float *sum = tg_sum_at(p, u, chunk.at + p.space.positions[chunk.element_at + i]);
-        *sum = sets ? value : tg_plus(*sum, tg_times(weight, value));
-    }
-}
-
 /* ---- launches ---------------------------------------------------------------------------------------------------------------- */
 
 extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
@@ -485,14 +442,5 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     if (p->kinds != 1u << TG_KIND_NONE) {
         TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
         tg_launch_add_blocks(p, body, weight, sets != 0, false);
-    }
-}
-
-extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
-{
-    uint32_t each = tg_blocks_each(p->chunk_n);
-    if (p->chunk_n > 0) {
-        TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
-        tg_launch_add_blocks(p, body, weight, sets != 0, true);
     }
 }

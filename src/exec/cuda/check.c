@@ -79,7 +79,8 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
     }
 }
 
-/* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. */
+/* Views of a body on the device, to be downloaded unless their length is known. Those of a body of known length are uploaded once;
+ * `views` is space for them. */
 static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
                         size_t len, tg_view *views)
 {
@@ -87,9 +88,11 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
     size_t first = p->first, end = first + p->chunk_n;
     uint64_t known_len = 0;
     if (!is_known(&known_len, run, plan, cell)) {
-        tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
-        tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
-        tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
+        if (plan->has_draws || run->leader != NULL) { /* otherwise there are none */
+            tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
+        }
+        tg_gpu_find(p, tg_gpu_spans_at(w->spans, run, cell), body, len, plan->headers_len[cell],
+                    w->known_n_device + first);
         w->has_known_views = false;
     } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
                run->leader != NULL || run->is_leader) {
@@ -143,15 +146,24 @@ static tg_status check_all(tg_gpu_verdict *verdict, tg_run *run, const tg_plan *
         launch_fixed(&p, run, cell, body, len, &front, false, false);
         return tg_gpu_await_verdict(verdict, run, why);
     }
-    tg_gpu_spans_of(&p, tg_gpu_spans_at(run->work->spans, run, cell), body, plan->headers_len[cell]);
-    tg_gpu_hash_chunks(run, cell, run->work->spans);
-    tg_gpu_read_body(&p, run, body);
-    tg_gpu_download_hashes(run, cell);
-    if (front_len > 0) {
-        tg_gpu_copy(run->gpu, w->ends.host, body - front_len, front_len);
-        tg_gpu_copy(run->gpu, (uint8_t *)w->ends.host + front_len, body + len, TG_GPU_CHECKSUM);
+    uint64_t known_len = 0;
+    bool known = is_known(&known_len, run, plan, cell);
+    if (known) { /* otherwise they were found */
+        tg_gpu_spans_of(&p, tg_gpu_spans_at(w->spans, run, cell), body, plan->headers_len[cell]);
     }
-    return tg_gpu_read_verdict(verdict, run, why);
+    tg_gpu_hash_chunks(run, cell, w->spans);
+    tg_gpu_read_body(&p, run, body);
+    const tg_gpu_report report = {.views = known ? NULL : (tg_view *)w->views.host + p.first,
+                                  .hashes = (uint64_t *)w->hashes.device + grid->first[cell] + 2 * (size_t)cell + 1,
+                                  .hashes_to = tg_gpu_hashes_of(run, cell) + 1,
+                                  .frame = body - front_len,
+                                  .ends = front_len > 0 ? w->ends.host : NULL,
+                                  .body_len = len,
+                                  .front_len = (uint32_t)front_len,
+                                  .verdict = w->verdict.host};
+    tg_gpu_tell(&p, &report);
+    w->is_verdict_clear = true;
+    return tg_gpu_await_verdict(verdict, run, why);
 }
 
 /* Whether a body can be read at all: one of known length has that length, any other has its headers. */
@@ -329,6 +341,7 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
     tg_gpu_verdict verdict;
     tg_gpu_clear_verdict(run);
     launch_find(&p, run, plan, cell, view->bytes, len, run->work->host_views);
+    tg_gpu_download(run, &run->work->views, p.first, p.chunk_n, sizeof(tg_view));
     TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
     return conclude(view, NULL, run, plan, cell, &verdict, why);
 }

@@ -1,6 +1,7 @@
 /* The CUDA executor: its table of passes, residual state, statistics and memory. */
 #include "exec/cuda/run.h"
 
+#include "base/philox.h"
 #include "kernels/hash.h"
 
 #include <string.h>
@@ -65,12 +66,41 @@ tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *cons
     return TG_OK;
 }
 
+/* Coordinates below `at` of a unit's random block. */
+static uint64_t block_before(const tg_run *run, uint32_t unit, uint64_t at)
+{
+    const tg_unit_plan *u = &run->plan->units[unit];
+    uint64_t n = u->unit->n, entries = u->stages.select->most(u->stages.select_params, n);
+    bool is_shared = u->coordinates == TG_AT_DRAWN;
+    tg_stream stream =
+        tg_stream_of(run->plan->layout->seed, run->work->step, unit, is_shared ? 0 : run->plan->rank + 1);
+    uint64_t from = tg_stream_below(&stream, 0, n), wrapped = n - from < entries ? entries - (n - from) : 0;
+    uint64_t to = from + (entries - wrapped), low = at < wrapped ? at : wrapped;
+    return low + (at <= from ? 0 : (at < to ? at : to) - from);
+}
+
+/* Counts the coordinates of a group where random blocks are all that is drawn: nobody has to wait for that. */
+static void count_blocks(const tg_run *run, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        const tg_chunk *chunk = &run->plan->grid->chunks[i];
+        bool is_known = run->plan->units[chunk->unit].route == TG_ROUTE_DRAWN;
+        run->work->known_n[i] = !is_known ? 0
+                                          : (uint32_t)(block_before(run, chunk->unit, chunk->at + chunk->n) -
+                                                       block_before(run, chunk->unit, chunk->at));
+    }
+}
+
 /* Counts the coordinates of a group that are known without a frame. */
 static tg_status count_known(tg_run *run, uint32_t group, tg_detail *why)
 {
     const tg_grid *grid = run->plan->grid;
     const tg_gpu_workspace *w = run->work;
     size_t first = grid->first[(size_t)group * grid->slices], end = grid->first[((size_t)group + 1) * grid->slices];
+    if (!run->selection.has_marks) {
+        count_blocks(run, first, end);
+        return TG_OK;
+    }
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
     tg_gpu_count_known(&p, &run->selection);
     tg_gpu_copy(run->gpu, w->known_n + first, run->selection.known_n + first, (end - first) * sizeof *w->known_n);

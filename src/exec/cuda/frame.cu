@@ -1,6 +1,7 @@
 /* Chunks in bodies: offsets of their parts, finding them in a body that arrived, and moving them together. */
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/layout.h"
+#include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/scan.h"
 
@@ -55,7 +56,9 @@ __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *s
     tg_view *v = &p.space.views[number];
     const uint8_t *out = p.space.out[number];
     v->len = (uint32_t)(v->indices + v->index_len);
-    sides[number] = first_bytes(out, v);
+    if (sides != nullptr) {
+        sides[number] = first_bytes(out, v);
+    }
     spans[number + p.chunks[number].cell + 1] = tg_gpu_span{out, v->len};
 }
 
@@ -111,63 +114,72 @@ TG_DEVICE void put_header(uint8_t *out, const tg_gpu_unit &u, const tg_view &v)
     }
 }
 
-/* One block: where each chunk begins, THREADS chunks at a time, and its header. */
-__global__ static void place_chunks(tg_gpu_pass p, uint8_t *body, uint64_t headers_len)
+/* One block: where each chunk begins, PLACERS chunks at a time, and its header. */
+enum { PLACERS = 1024 };
+
+__global__ static void __launch_bounds__(PLACERS)
+    place_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
     uint64_t at = headers_len;
-    for (unsigned from = 0; from < p.chunk_n; from += THREADS) {
+    if (threadIdx.x == 0) {
+        spans[0] = tg_gpu_span{body, headers_len};
+    }
+    for (unsigned from = 0; from < p.chunk_n; from += PLACERS) {
         unsigned i = from + threadIdx.x, number = p.first + i;
         bool has = i < p.chunk_n;
-        uint64_t total = 0, before = tg_block_scan<uint64_t>(has ? p.space.views[number].len : 0, &total);
+        tg_view v = has ? p.space.views[number] : tg_view{};
+        v.len = (uint32_t)(v.indices + v.index_len);
+        uint64_t total = 0, before = tg_block_scan<uint64_t>(v.len, &total);
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[number];
-            p.space.views[number].start = at + before;
-            put_header(body + chunk.header_at, p.units[chunk.unit], p.space.views[number]);
+            v.start = at + before;
+            p.space.views[number].start = v.start;
+            p.space.views[number].len = v.len;
+            spans[1 + i] = tg_gpu_span{body + v.start, v.len};
+            put_header(body + chunk.header_at, p.units[chunk.unit], v);
+            if (sides != nullptr) {
+                sides[number] = first_bytes(p.space.out[number], &v);
+            }
         }
         at += total;
     }
 }
 
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len)
+void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
-    TG_LAUNCH(place_chunks, 1, THREADS, p->stream, *p, body, headers_len);
+    TG_LAUNCH(place_chunks, 1, PLACERS, p->stream, *p, sides, spans, body, headers_len);
 }
 
 /* ---- moving -------------------------------------------------------------------------------------------------------------- */
 
-enum { TILE = 16384 }; /* bytes that a block moves */
+enum { MOVERS = 8 }; /* warps of a block */
 
-/* Sources are aligned, destinations need not be: whole words are written where they can be. */
-__global__ static void move(tg_gpu_pass p, const tg_gpu_span *spans, uint32_t tiles)
+/* `each` warps a span, a leaf at a time: headers are hashed, chunks moved and hashed. */
+__global__ static void __launch_bounds__(MOVERS *TG_WARP, 3)
+    move(tg_gpu_pass p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap, uint32_t each)
 {
-    unsigned i = blockIdx.x / tiles;
-    uint64_t at = (uint64_t)(blockIdx.x % tiles) * TILE, len = spans[1 + i].len;
-    if (at >= len) {
+    __shared__ uint4 leaves[MOVERS][TG_LEAF_VECTORS];
+    uint32_t number = blockIdx.x * MOVERS + threadIdx.x / TG_WARP, span = number / each;
+    if (span > p.chunk_n || (span == 0 && hashes == nullptr)) {
         return;
     }
-    uint64_t end = len - at < TILE ? len : at + TILE;
-    const uint8_t *from = p.space.out[p.first + i];
-    uint8_t *to = (uint8_t *)spans[1 + i].bytes;
-    uint64_t head = (8 - (uintptr_t)(to + at) % 8) % 8; /* bytes before the first whole word */
-    head = head < end - at ? head : end - at;
-    uint64_t words = (end - at - head) / 8, tail = at + head + 8 * words;
-    if (threadIdx.x < head) {
-        to[at + threadIdx.x] = from[at + threadIdx.x];
-    }
-    for (uint64_t w = threadIdx.x; w < words; w += THREADS) {
-        uint64_t byte = at + head + 8 * w;
-        *(uint64_t *)(void *)(to + byte) = tg_load64(from + byte);
-    }
-    if (tail + threadIdx.x < end) {
-        to[tail + threadIdx.x] = from[tail + threadIdx.x];
+    uint64_t len = spans[span].len;
+    uint4 *leaf = leaves[threadIdx.x / TG_WARP];
+    uint8_t *to = (uint8_t *)spans[span].bytes;
+    const uint8_t *from = span == 0 ? to : p.space.out[p.first + span - 1]; /* headers stay where they are */
+    for (uint64_t i = number % each; i == 0 || i * TG_LEAF_BYTES < len; i += each) {
+        uint32_t n = (uint32_t)min(len - i * TG_LEAF_BYTES, (uint64_t)TG_LEAF_BYTES);
+        uint64_t *hash = hashes == nullptr ? nullptr : hashes + span * (uint64_t)leaf_cap + i;
+        tg_leaf_load(leaf, from + i * TG_LEAF_BYTES, n);
+        tg_leaf_end(hash, to + i * TG_LEAF_BYTES, leaf, n);
     }
 }
 
-void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans)
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap)
 {
-    enum { CHUNK_LEN_MAX = 262144 * 5 };
-    const uint32_t tiles = CHUNK_LEN_MAX / TILE;
-    TG_LAUNCH(move, p->chunk_n * tiles, THREADS, p->stream, *p, spans, tiles);
+    uint32_t each = tg_leaf_warps(p->chunk_n + 1, leaf_cap);
+    TG_LAUNCH(move, ((p->chunk_n + 1) * each + MOVERS - 1) / MOVERS, MOVERS * TG_WARP, p->stream, *p, spans, hashes,
+              leaf_cap, each);
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
@@ -196,7 +208,8 @@ TG_DEVICE bool get_header(tg_view *v, const uint8_t *header, const tg_gpu_unit &
     }
     if (has_values) {
         bool has_symbols = v->count > 0 && !v->is_joint;
-        uint64_t symbols = has_symbols ? tg_gpu_plain_len(u, v->count) + (u.coded ? 1 : 0) : 0; /* of coded ones the most */
+        uint64_t symbols =
+            has_symbols ? tg_gpu_plain_len(u, v->count) + (u.coded ? 1 : 0) : 0; /* of coded ones the most */
         if (u.coded) {
             uint32_t coded_len = tg_load32(header);
             if (coded_len > symbols) {
@@ -214,13 +227,14 @@ TG_DEVICE bool get_header(tg_view *v, const uint8_t *header, const tg_gpu_unit &
 /* One block: reads headers, and sums lengths to where chunks begin, FINDERS at a time. */
 enum { FINDERS = 512 };
 
-__global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+__global__ static void find(tg_gpu_pass p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                             const uint32_t *known_n)
 {
     __shared__ uint32_t bad; /* the first chunk that cannot be one */
     uint64_t at = headers_len;
     if (threadIdx.x == 0) {
         bad = p.chunk_n;
+        spans[0] = tg_gpu_span{body, headers_len};
     }
     __syncthreads();
     for (uint32_t first = 0; first < p.chunk_n; first += FINDERS) {
@@ -241,6 +255,7 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
             v.symbols += start;
             v.indices += start;
             p.space.views[p.first + i] = v;
+            spans[1 + i] = tg_gpu_span{body + v.start, v.len};
         }
         at += total;
     }
@@ -248,6 +263,7 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
     if (bad < p.chunk_n || at != len) { /* nothing of the body may be used */
         for (uint32_t i = threadIdx.x; i < p.chunk_n; i += FINDERS) {
             p.space.views[p.first + i] = tg_view{};
+            spans[1 + i] = tg_gpu_span{body, 0};
         }
         if (threadIdx.x == 0) {
             tg_refuse_chunk(p, p.first + bad);
@@ -255,7 +271,33 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
     }
 }
 
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len, const uint32_t *known_n)
+void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
+                 const uint32_t *known_n)
 {
-    TG_LAUNCH(find, 1, FINDERS, p->stream, *p, body, len, headers_len, known_n);
+    TG_LAUNCH(find, 1, FINDERS, p->stream, *p, spans, body, len, headers_len, known_n);
+}
+
+/* ---- what the host is told ------------------------------------------------------------------------------------------------- */
+
+/* One block, so that several small copies are one launch. */
+__global__ static void __launch_bounds__(PLACERS) report(tg_gpu_pass p, tg_gpu_report r)
+{
+    for (uint32_t i = threadIdx.x; r.views != nullptr && i < p.chunk_n; i += PLACERS) {
+        r.views[i] = p.space.views[p.first + i];
+    }
+    for (uint32_t i = threadIdx.x; r.hashes_to != nullptr && i < 1 + p.chunk_n; i += PLACERS) {
+        r.hashes_to[i] = r.hashes[i];
+    }
+    for (uint32_t i = threadIdx.x; r.ends != nullptr && i < r.front_len + TG_GPU_CHECKSUM; i += PLACERS) {
+        r.ends[i] = i < r.front_len ? r.frame[i] : r.frame[i + r.body_len];
+    }
+    if (threadIdx.x == 0 && r.verdict != nullptr) {
+        *r.verdict = *p.verdict;
+        *p.verdict = tg_gpu_verdict{};
+    }
+}
+
+void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *r)
+{
+    TG_LAUNCH(report, 1, PLACERS, p->stream, *p, *r);
 }

@@ -1,26 +1,30 @@
 /* Hashes of spans of memory (hash.h), and the checksum of a frame. */
-#include "exec/cuda/hash.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/leaf.h"
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------------- */
 
 enum { WARPS = 8 };
 
-/* A warp a leaf. Leaf i of span s goes to hashes[s * leaf_cap + i]; of a span of one leaf that is its hash. */
-__global__ static void hash_leaves(uint64_t *hashes, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap)
+/* `each` warps a span, a leaf at a time. Leaf i of span s goes to hashes[s * leaf_cap + i]; of a span of one leaf that is its hash. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    hash_leaves(uint64_t *hashes, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap, uint32_t each)
 {
-    unsigned number = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
-    unsigned span = number / leaf_cap, leaf = number % leaf_cap;
-    if (span >= span_n) {
-        return;
-    }
-    uint64_t len = spans[span].len, from = (uint64_t)leaf * TG_LEAF_BYTES;
-    if (leaf > 0 && from >= len) {
-        return;
-    }
-    uint64_t hash = tg_hash_leaf(spans[span].bytes + from, len - from < TG_LEAF_BYTES ? (unsigned)(len - from) : (unsigned)TG_LEAF_BYTES);
-    if (threadIdx.x % TG_WARP == 0) {
-        hashes[(uint64_t)span * leaf_cap + leaf] = hash;
+    __shared__ uint4 staged[WARPS][TG_LEAF_VECTORS]; /* of short leaves, whose words are not loaded at once */
+    uint32_t warp = threadIdx.x / TG_WARP, number = blockIdx.x * WARPS + warp, span = number / each;
+    uint64_t len = span < span_n ? spans[span].len : 0;
+    for (uint64_t leaf = number % each; span < span_n && (leaf == 0 || leaf * TG_LEAF_BYTES < len); leaf += each) {
+        const uint8_t *bytes = spans[span].bytes + leaf * TG_LEAF_BYTES;
+        uint64_t left = len - leaf * TG_LEAF_BYTES, hash;
+        if (left >= TG_LEAF_BYTES) {
+            hash = tg_hash_whole(bytes);
+        } else {
+            tg_leaf_load(staged[warp], bytes, (uint32_t)left);
+            hash = tg_hash_leaf((const uint8_t *)(const void *)staged[warp], (unsigned)left);
+        }
+        if (threadIdx.x % TG_WARP == 0) {
+            hashes[span * (uint64_t)leaf_cap + leaf] = hash;
+        }
     }
 }
 
@@ -44,10 +48,17 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
                  void *stream)
 {
     if (span_n > 0) {
-        TG_LAUNCH(hash_leaves, ((uint64_t)span_n * leaf_cap + WARPS - 1) / WARPS, WARPS * TG_WARP, stream, leaves, spans,
-                  span_n, leaf_cap);
-        TG_LAUNCH(hash_spans, (span_n + WARPS - 1) / WARPS, WARPS * TG_WARP, stream, out, leaves, spans, span_n, leaf_cap);
+        uint32_t each = tg_leaf_warps(span_n, leaf_cap);
+        TG_LAUNCH(hash_leaves, ((uint64_t)span_n * each + WARPS - 1) / WARPS, WARPS * TG_WARP, stream, leaves, spans,
+                  span_n, leaf_cap, each);
+        tg_gpu_hash_spans(out, leaves, spans, span_n, leaf_cap, stream);
     }
+}
+
+void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n,
+                       uint32_t leaf_cap, void *stream)
+{
+    TG_LAUNCH(hash_spans, (span_n + WARPS - 1) / WARPS, WARPS * TG_WARP, stream, out, leaves, spans, span_n, leaf_cap);
 }
 
 /* One block: the checksum of a frame, by the leaves of the words, a warp each, then their hashes. The first warp has it. */
@@ -63,7 +74,8 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     __syncthreads();
     for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
         uint64_t left = len - leaf * TG_LEAF_BYTES;
-        uint64_t hash = tg_hash_leaf((const uint8_t *)words + leaf * TG_LEAF_BYTES, left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
+        uint64_t hash = tg_hash_leaf((const uint8_t *)words + leaf * TG_LEAF_BYTES,
+                                     left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
@@ -72,17 +84,22 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
 }
 
-__global__ static void seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+__global__ static void seal_frame(uint8_t *frame, tg_gpu_front front, uint64_t body_len, uint64_t *words, uint32_t n,
+                                  bool has_headers)
 {
-    uint64_t checksum = checksum_of(words, n, front, has_headers);
+    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+        frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+    }
+    uint64_t checksum = checksum_of(words, n, front.hash, has_headers);
     if (threadIdx.x == 0) {
-        tg_store_bytes(at, checksum, 8);
+        tg_store_bytes(frame + front.len + body_len, checksum, 8);
     }
 }
 
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
+void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
+                       int has_headers, void *stream)
 {
-    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, at, words, n, front, has_headers != 0);
+    TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, frame, *front, body_len, words, n, has_headers != 0);
 }
 
 __global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
@@ -100,8 +117,8 @@ __global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu
     }
 }
 
-void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at, uint64_t *words, uint32_t n,
-                        uint64_t front, int has_headers, void *stream)
+void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
+                        uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
 {
     TG_LAUNCH(judge_frame, 1, WARPS * TG_WARP, stream, late, number, verdict, at, words, n, front, has_headers != 0);
 }

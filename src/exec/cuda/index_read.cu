@@ -5,6 +5,7 @@
 #include "exec/cuda/index_read.h"
 #include "exec/cuda/layout.h"
 #include "exec/cuda/load.h"
+#include "exec/cuda/quantize.h"
 #include "exec/cuda/scan.h"
 #include "exec/cuda/select.h"
 
@@ -137,13 +138,14 @@ TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, 
              mask = (1u << place_bits) - 1;
     bool is_bad = x.len % entry_len != 0;
     for (uint32_t first = 0; first < entries; first += THREADS) {
-        uint32_t i = first + threadIdx.x, all_cells, all_values;
+        uint32_t i = first + threadIdx.x;
+        uint64_t all;
         uint32_t entry = i < entries ? entry_at(x, i, place_bits) : 0, code = entry >> place_bits, place = entry & mask;
         uint32_t last = i > 0 && i < entries ? entry_at(x, i - 1, place_bits) : 0;
         bool follows = last >> place_bits == 0 || place > (last & mask);
         uint32_t advance = i >= entries ? 0 : code == 0 ? place + 1 : follows ? 0 : 1;
-        uint32_t here = cells + tg_block_scan(advance, &all_cells) + advance;
-        uint32_t number = values + tg_block_scan(code != 0 ? 1u : 0u, &all_values);
+        uint64_t before = tg_block_scan<uint64_t>((uint64_t)advance << 32 | (code != 0 ? 1 : 0), &all);
+        uint32_t here = cells + (uint32_t)(before >> 32) + advance, number = values + (uint32_t)before;
         if (code != 0) {
             bool is_sound =
                 code != 3 && place < cell && here <= x.n / cell && here * cell + place < x.n && number < x.count;
@@ -154,8 +156,8 @@ TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, 
             }
         }
         is_bad = is_bad || (i + 1 == entries && code == 0);
-        cells += all_cells;
-        values += all_values;
+        cells += (uint32_t)(all >> 32);
+        values += (uint32_t)all;
     }
     return __syncthreads_or(is_bad) == 0 && values == x.count;
 }
@@ -267,13 +269,12 @@ TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
-    bool has_signs = tg_unit_joins(u) && u.route != TG_GPU_ROUTE_LEADER && p.has_values;
     if (v.is_joint) {
         bool is_short = v.mode == TG_GPU_MODE_ADACOMP8;
         bool fits = u.index == (is_short ? TG_GPU_INDEX_ADACOMP8 : TG_GPU_INDEX_ADACOMP16);
-        return fits && u.route != TG_GPU_ROUTE_LEADER && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
+        return fits && tg_unit_lists_signs(u) && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
     }
-    if (has_signs && !read_signs(symbols, body + v.symbols, v.count)) {
+    if (p.has_values && tg_unit_lists_signs(u) && !read_signs(symbols, body + v.symbols, v.count)) {
         return false;
     }
     if (u.index == TG_GPU_INDEX_GAPS) {
@@ -282,7 +283,7 @@ TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const
     return v.mode == TG_GPU_MODE_BITMAP && read_bitmap(x);
 }
 
-__global__ static void __launch_bounds__(THREADS) read(tg_gpu_pass p, const uint8_t *body)
+__global__ static void __launch_bounds__(THREADS, 1) read(tg_gpu_pass p, const uint8_t *body)
 {
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_chunk &chunk = p.chunks[number];
@@ -308,7 +309,8 @@ void tg_gpu_read_indices(const tg_gpu_pass *p, const uint8_t *body, const tg_gpu
     if (s->has_indices) {
         TG_LAUNCH(read, p->chunk_n, THREADS, p->stream, *p, body);
     }
-    if ((s->routes >> TG_GPU_ROUTE_DRAWN & 1) != 0) {
+    if (s->has_marks ||
+        (s->has_blocks && tg_pass_has(p, TG_KIND_BLOCKS))) { /* tg_gpu_add_sparse knows those of blocks */
         tg_gpu_list_known(p, s);
     }
 }

@@ -5,7 +5,7 @@
 #include "exec/cuda/bit_stream.h"
 #include "exec/cuda/scan.h"
 
-enum { TG_INDEX_THREADS = 512 };
+enum { TG_INDEX_THREADS = 1024 };
 
 typedef struct tg_indices {
     uint32_t *positions; /* where they go */
@@ -18,20 +18,22 @@ typedef struct tg_indices {
 /* One code: where it ends and its gap. False: it is not complete. */
 TG_DEVICE bool tg_rice_code(uint32_t *at, uint64_t *gap, const tg_bit_stream &s, uint32_t k)
 {
-    uint32_t bit_n = s.len * 8, quotient = 0, bit = *at;
-    for (;;) {
-        uint32_t zeros = ~tg_stream_bits(s, bit);
-        uint32_t ones = zeros == 0 ? 32 : (uint32_t)__ffs((int)zeros) - 1;
-        quotient += ones;
-        bit += ones;
-        if (ones < 32 || bit >= bit_n) {
-            break;
+    uint32_t bit_n = s.len * 8, quotient = 0, bit = *at, bits = tg_stream_bits(s, bit), ones;
+    while ((ones = (uint32_t)__ffs((int)~bits)) == 0) { /* all of them */
+        quotient += 32;
+        bit += 32;
+        if (bit >= bit_n) {
+            return false;
         }
+        bits = tg_stream_bits(s, bit);
     }
-    if (bit >= bit_n || bit_n - bit < 1 + k) {
+    quotient += ones - 1;
+    bit += ones - 1;
+    if (bit_n < bit + 1 + k) {
         return false;
     }
-    uint32_t low = k == 0 ? 0 : tg_stream_bits(s, bit + 1) & ((1u << k) - 1);
+    uint32_t low = ones + k <= 32 ? (uint32_t)((uint64_t)bits >> ones) : tg_stream_bits(s, bit + 1);
+    low &= (1u << k) - 1;
     *gap = (uint64_t)quotient << k | low;
     *at = bit + 1 + k;
     return true;
@@ -64,13 +66,29 @@ TG_DEVICE void tg_rice_scan(tg_rice_part *part, const tg_bit_stream &s, uint32_t
     part->end = at;
 }
 
-/* Where codes begin is known when those before have been read. Each thread guesses that one begins with its part of the bits; if the
- * part before it ends elsewhere, it reads again from there. Wrong starts meet the right codes after a few, so few rounds are
- * needed; at worst as many as there are threads. */
+/* Where codes begin is known when those before have been read. But wrong starts meet the right codes after a few. So each thread
+ * begins to read some codes before its part of the bits. If the part before it ends elsewhere than it thinks, it reads again from
+ * there; at worst there are as many rounds as there are threads. */
+TG_DEVICE uint32_t tg_rice_guess(const tg_bit_stream &s, uint32_t k, uint32_t from)
+{
+    enum { EARLIER = 40 }; /* codes, of k + 2 bits or more */
+    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0;
+    uint64_t gap;
+    while (at < from) {
+        if (!tg_rice_code(&at, &gap, s, k)) {
+            return TG_RICE_NONE;
+        }
+    }
+    return at;
+}
+
 TG_DEVICE void tg_rice_meet(tg_rice_part *part, const tg_bit_stream &s, uint32_t k, uint32_t limit)
 {
     __shared__ uint32_t ends[TG_INDEX_THREADS + 1];
     bool has_bits = part->start < limit, changes = has_bits;
+    if (has_bits) {
+        part->start = tg_rice_guess(s, k, part->start);
+    }
     do {
         if (changes) {
             tg_rice_scan(part, s, k, limit);

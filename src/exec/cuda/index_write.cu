@@ -2,13 +2,13 @@
 #include "exec/cuda/index_write.h"
 #include "exec/cuda/kernels.h"
 
-__global__ static void __launch_bounds__(TG_INDEX_WRITERS) write(tg_gpu_pass p)
+__global__ static void __launch_bounds__(TG_INDEX_WRITERS, 1) write(tg_gpu_pass p)
 {
     __shared__ uint32_t words[TG_INDEX_WORDS];
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_unit &u = p.units[p.chunks[number].unit];
     if (u.coordinates == TG_GPU_AT_INDICES && u.route != TG_GPU_ROUTE_NONE) {
-        tg_write_chunk(p, number, words);
+        tg_write_chunk(p, number, words, false);
     }
 }
 

@@ -9,6 +9,10 @@
 
 enum { TG_INDEX_WRITERS = 1024, TG_INDEX_WORDS = TG_GPU_BITMAP_MAX / 4 + 2 };
 
+/* A list of so many positions may be in shared memory, in the first words. A code of them takes less than the other ones: one of the
+ * Rice codes that are compared has at most k + 4 bits for each of n / 2^(k+1) gaps. */
+enum { TG_INDEX_SHORT = 4096 };
+
 /* The selected elements of a chunk. */
 typedef struct tg_marks {
     const uint32_t *at; /* ascending */
@@ -234,7 +238,8 @@ TG_DEVICE uint32_t tg_put_geometric(uint8_t *bytes, uint32_t *start, uint32_t ca
 }
 
 /* The geometric code in place of one of `len` bytes, if it is shorter. `words` is space for it. */
-TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len, uint8_t *mode)
+TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len,
+                                uint8_t *mode)
 {
     __shared__ uint32_t start[TG_GPU_LETTERS + 1], shorter;
     uint32_t cap = *len - 1;
@@ -319,7 +324,8 @@ TG_DEVICE void tg_put_entry(uint8_t *out, uint32_t number, uint32_t place_bits, 
 }
 
 /* Writes entries with their symbols; returns their length, or 0 if a bitmap and the symbols would be at most as long. */
-TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell, uint32_t place_bits)
+TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell,
+                                uint32_t place_bits)
 {
     uint32_t n = 0, done = 0, entry_len = (place_bits + 2) / 8;
     for (uint32_t i = threadIdx.x; i < m.count; i += TG_INDEX_WRITERS) {
@@ -360,25 +366,32 @@ TG_DEVICE void tg_put_signs(uint8_t *out, const uint8_t *symbols, uint32_t count
 }
 
 /* Indices of a chunk that has some; returns their length. */
-TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, const tg_gpu_pass &p,
-                               const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
+TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, bool has_list, const tg_gpu_pass &p,
+                                  const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
-    tg_marks m = {p.space.positions + chunk.element_at, v->count, chunk.n};
-    if (tg_unit_joins(u) && u.route != TG_GPU_ROUTE_LEADER) {
+    const uint32_t *positions = p.space.positions + chunk.element_at;
+    tg_marks m = {has_list ? words : positions, v->count, chunk.n};
+    bool joins = u.index == TG_GPU_INDEX_ADACOMP8 || u.index == TG_GPU_INDEX_ADACOMP16;
+    const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
+    if (tg_unit_lists_signs(u) && joins) {
         bool is_short = u.index == TG_GPU_INDEX_ADACOMP8;
-        const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
         uint32_t len = tg_put_joint(out + v->symbols, symbols, m, u.bin, is_short ? 6 : 14);
         *mode = is_short ? TG_GPU_MODE_ADACOMP8 : TG_GPU_MODE_ADACOMP16;
         *is_joint = len > 0;
         if (len > 0) {
             return len;
         }
+    }
+    if (tg_unit_lists_signs(u)) {
         tg_put_signs(out + v->symbols, symbols, v->count);
     }
     if (u.index != TG_GPU_INDEX_GAPS) {
+        __syncthreads(); /* all are done with the list */
+        m.at = positions;
         return tg_put_plain_bitmap(out + v->indices, words, mode, m);
     }
+    words += has_list ? TG_INDEX_SHORT : 0;
     uint32_t len = tg_put_gaps(out + v->indices, words, mode, m);
     if (u.symbol == TG_GPU_RANS) {
         tg_try_geometric(v, out, words, m, &len, mode);
@@ -386,9 +399,9 @@ TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, con
     return len;
 }
 
-/* Indices of chunk `number`, if it has some in the frame, from space.positions. All threads of the block, of which there are
- * TG_INDEX_WRITERS; `words` has TG_INDEX_WORDS in shared memory. */
-TG_DEVICE void tg_write_chunk(const tg_gpu_pass &p, uint32_t number, uint32_t *words)
+/* Indices of chunk `number`, which has some in the frame, from space.positions; with `has_list` they are in `words`, too. All threads of
+ * the block, of which there are TG_INDEX_WRITERS; `words` has TG_INDEX_WORDS in shared memory. */
+TG_DEVICE void tg_write_chunk(const tg_gpu_pass &p, uint32_t number, uint32_t *words, bool has_list)
 {
     enum { LIST_MAX = 16384 };
     const tg_gpu_chunk &chunk = p.chunks[number];
@@ -402,7 +415,7 @@ TG_DEVICE void tg_write_chunk(const tg_gpu_pass &p, uint32_t number, uint32_t *w
     }
     __syncthreads();
     if (v->count > 0) {
-        len = tg_put_indices(v, p.space.out[number], words, p, chunk, &mode, &is_joint);
+        len = tg_put_indices(v, p.space.out[number], words, has_list, p, chunk, &mode, &is_joint);
     }
     __syncthreads(); /* all have read the view */
     if (threadIdx.x == 0) {

@@ -42,6 +42,10 @@ typedef struct tg_gpu_span {
 void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
                  void *stream);
 
+/* The second half of it, where leaves are hashed. */
+void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
+                       void *stream);
+
 /* ---- finish.cu: frames and checks of bodies of fixed length, whose leaves are hashed ------------------------------------------- */
 
 enum {
@@ -85,9 +89,10 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
-/* Writes the checksum of a frame to `at`, any address: the hash of n words, the first of which are set to `front` and, if there are
- * no headers, to the hash of no bytes. n is at most 512 * 512. */
-void tg_gpu_seal_frame(uint8_t *at, uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
+/* Writes what stands before the body of a frame, and the checksum after it: the hash of n words, the first of which are set to that of
+ * the front and, if there are no headers, to the hash of no bytes. n is at most 512 * 512. */
+void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
+                       int has_headers, void *stream);
 
 /* Sets *late, if it is 0, to 1 + `number` if that checksum is not the one at `at`, or if a chunk is damaged by the verdict. */
 void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
@@ -98,8 +103,8 @@ void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *v
 /* Views of dense chunks. Offsets are from the chunk's start. */
 void tg_gpu_start_views(const tg_gpu_pass *p);
 
-/* Ends chunks: view.len, and where the chunk is now, to spans: those of a cell after one for its headers, as tg_gpu_spans_of writes
- * them. The first 8 bytes beside a chunk's values go to sides[chunk]. */
+/* Ends chunks that are in place: view.len, and where the chunk is, to spans: those of a cell after one for its headers, as
+ * tg_gpu_spans_of writes them. The first 8 bytes beside a chunk's values go to sides[chunk], unless that is NULL. */
 void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans);
 
 /* sides[chunk], likewise, of a body whose views are on the device. */
@@ -108,17 +113,33 @@ void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *bod
 /* The body of the cell of the pass: spans[0] is where headers are, then where each chunk is, by its view. */
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
-/* Sets view.start of chunks that were written, one after the other behind the headers, in the cell of the pass, and writes these. */
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len);
+/* Ends chunks of a cell that are not in place: as tg_gpu_end_chunks, and view.start, one after the other behind the headers, which it
+ * writes. spans[0], ... of the cell are where they belong. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len);
 
-/* Copies chunks from out[chunk] to spans[1], ... of their cell. */
-void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
+/* Copies chunks from out[chunk] to spans[1], ... of their cell, and hashes leaves of spans[0], ... to hashes[i * leaf_cap], ..., unless
+ * that is NULL. */
+void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap);
 
-/* Finds the chunks of a body of `len` bytes, which are at least those of its headers. known_n[i] values are in chunk first + i, if its
- * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
+/* Finds the chunks of a body of `len` bytes, which are at least those of its headers, and writes spans as tg_gpu_spans_of. known_n[i]
+ * values are in chunk first + i, if its coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
  * over. */
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                  const uint32_t *known_n);
+
+/* What the host has to know of a pass, to its pinned memory; NULL: not that. */
+typedef struct tg_gpu_report {
+    tg_view *views;         /* of the chunks of the pass */
+    const uint64_t *hashes; /* of headers, then of chunks; to ... */
+    uint64_t *hashes_to;
+    const uint8_t *frame; /* its first front_len bytes and the 8 after its body, to ... */
+    uint8_t *ends;
+    uint64_t body_len;
+    uint32_t front_len;
+    tg_gpu_verdict *verdict; /* cleared on the device then */
+} tg_gpu_report;
+
+void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *report);
 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times

@@ -53,6 +53,25 @@ TG_DEVICE uint64_t tg_block_before(const tg_gpu_block &b, uint64_t at)
     return low + (high - b.from);
 }
 
+/* Whether the coordinates of a unit are those of a block. */
+TG_DEVICE bool tg_is_block(const tg_gpu_unit &u)
+{
+    return u.route == TG_GPU_ROUTE_DRAWN && u.select == TG_GPU_SELECT_RANDOMBLOCK;
+}
+
+/* Coordinates of a block in a chunk. */
+TG_DEVICE uint32_t tg_block_within(const tg_gpu_block &b, const tg_gpu_chunk &chunk)
+{
+    return (uint32_t)(tg_block_before(b, chunk.at + chunk.n) - tg_block_before(b, chunk.at));
+}
+
+/* Coordinate number `i` of a block in a chunk, from its start. */
+TG_DEVICE uint32_t tg_block_position(const tg_gpu_block &b, const tg_gpu_chunk &chunk, uint32_t i)
+{
+    uint64_t low = chunk.at < b.wrapped ? b.wrapped - chunk.at : 0; /* of those before the wrap */
+    return (uint32_t)(i < low ? i : (b.from > chunk.at ? b.from - chunk.at : 0) + (i - low));
+}
+
 /* Bits of [from, to) among those from `at` on. */
 TG_DEVICE uint32_t tg_range_bits(uint64_t at, uint64_t from, uint64_t to)
 {

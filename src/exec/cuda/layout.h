@@ -14,12 +14,11 @@ TG_DEVICE uint64_t tg_gpu_side_len(const tg_gpu_unit &u, uint64_t count)
     return u.head_len + (u.bucket_n == 0 ? u.side_len : (count + u.bucket_n - 1) / u.bucket_n * u.side_len);
 }
 
-/* Whether signs are written together with their places, where that is shorter: by the kernels of indices, then, and by none of
- * symbols. */
-TG_DEVICE bool tg_unit_joins(const tg_gpu_unit &u)
+/* Whether the kernels of indices write and read the signs of a unit, too, joined with places or as bits; those of symbols do not. */
+TG_DEVICE bool tg_unit_lists_signs(const tg_gpu_unit &u)
 {
-    return u.coordinates == TG_GPU_AT_INDICES &&
-           (u.index == TG_GPU_INDEX_ADACOMP8 || u.index == TG_GPU_INDEX_ADACOMP16);
+    return u.coordinates == TG_GPU_AT_INDICES && u.quantize == TG_GPU_SIGN && u.plain_len == 0 && !u.coded &&
+           u.route != TG_GPU_ROUTE_LEADER;
 }
 
 /* Bytes of values that are not coded. */

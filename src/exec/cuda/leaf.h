@@ -6,6 +6,15 @@
 
 enum { TG_LEAF_VECTORS = 4096 / 16 + 2 }; /* of 16 bytes, with what tg_copy_by reads after the end */
 
+/* Warps that take the leaves of a span in turns: most spans have far less than `leaf_cap`. */
+static inline uint32_t tg_leaf_warps(uint32_t span_n, uint32_t leaf_cap)
+{
+    const uint32_t TARGET = 8192, LEAST = 8;
+    uint32_t each = TARGET / (span_n > 0 ? span_n : 1);
+    each = each > LEAST ? each : LEAST;
+    return each < leaf_cap ? each : leaf_cap;
+}
+
 /* Bytes keep their place within 16, so that a copy moves whole aligned vectors. */
 TG_DEVICE uint32_t tg_place_of(const void *at)
 {
@@ -36,6 +45,34 @@ TG_DEVICE void tg_copy_by(uint8_t *to, const uint8_t *shared, uint32_t len, uint
             }
         }
     }
+}
+
+/* Loads a leaf of `len` bytes at any address to shared memory. All lanes of a warp. Unless it begins at a multiple of 16, up to 7
+ * bytes before and after it must be readable. Ends with a barrier of the warp. */
+TG_DEVICE void tg_leaf_load(uint4 *leaf, const uint8_t *from, uint32_t len)
+{
+    uint32_t lane = threadIdx.x % TG_WARP, whole = tg_place_of(from) == 0 ? len / 16 * 16 : len / 8 * 8;
+    if (tg_place_of(from) == 0) {
+        TG_UNROLL
+        for (uint32_t k = 0; k < TG_XXH_VECTORS; k++) {
+            uint32_t v = k * TG_WARP + lane;
+            if (v * 16 < whole) {
+                leaf[v] = ((const uint4 *)(const void *)from)[v];
+            }
+        }
+    } else {
+        TG_UNROLL
+        for (uint32_t k = 0; k < 2 * TG_XXH_VECTORS; k++) {
+            uint32_t w = k * TG_WARP + lane;
+            if (w * 8 < whole) {
+                ((uint64_t *)(void *)leaf)[w] = tg_load64(from + w * 8);
+            }
+        }
+    }
+    if (whole + lane < len) {
+        ((uint8_t *)(void *)leaf)[whole + lane] = from[whole + lane];
+    }
+    __syncwarp();
 }
 
 /* Ends a leaf of `len` bytes that the lanes of a warp have written to shared memory: to `to`, any address, and its hash to *hash; NULL:

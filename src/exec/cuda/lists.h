@@ -23,13 +23,18 @@ typedef struct tg_listed {
     bool is_there;
 } tg_listed;
 
-/* Strips [first, first + TG_GROUP) that are below `limit`. All lanes of a warp. */
-TG_DEVICE tg_strip_group tg_group_of(const tg_gpu_selection &s, uint32_t first, uint32_t limit)
+/* Strips [first, first + TG_GROUP) that are below `limit`, of which only the lengths are known. All lanes of a warp. */
+TG_DEVICE tg_strip_group tg_group_load(const tg_gpu_selection &s, uint32_t first, uint32_t limit)
 {
     uint32_t lane = threadIdx.x % TG_WARP, strip = first + lane;
     bool has = lane < TG_GROUP && strip < limit;
-    uint32_t count = has ? s.counts[strip] : 0;
-    tg_strip_group g = {has ? s.strip_from[strip] : 0, 0, count, 0};
+    return {has ? s.strip_from[strip] : 0, 0, has ? s.counts[strip] : 0, 0};
+}
+
+/* What follows from the lengths. */
+TG_DEVICE void tg_group_end(tg_strip_group &g)
+{
+    uint32_t lane = threadIdx.x % TG_WARP, count = g.end;
     TG_UNROLL
     for (unsigned by = 1; by < TG_GROUP; by *= 2) {
         uint32_t lower = __shfl_up_sync(TG_ALL_LANES, g.end, by);
@@ -37,6 +42,12 @@ TG_DEVICE tg_strip_group tg_group_of(const tg_gpu_selection &s, uint32_t first, 
     }
     g.start = g.end - count;
     g.total = __shfl_sync(TG_ALL_LANES, g.end, TG_GROUP - 1);
+}
+
+TG_DEVICE tg_strip_group tg_group_of(const tg_gpu_selection &s, uint32_t first, uint32_t limit)
+{
+    tg_strip_group g = tg_group_load(s, first, limit);
+    tg_group_end(g);
     return g;
 }
 

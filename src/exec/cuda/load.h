@@ -19,7 +19,7 @@ TG_DEVICE uint64_t tg_step_of(const tg_gpu_pass &p)
 
 TG_DEVICE bool tg_is_finite(float value)
 {
-    return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
+    return fabsf(value) <= TG_FLOAT_MAX;
 }
 
 /* A NaN as the CPU's arithmetic hands it on: quiet, and otherwise as it was. A GPU's would replace it by another. */

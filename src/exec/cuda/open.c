@@ -46,6 +46,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
+        all.starts = all.starts || is_dense || u->route == TG_ROUTE_NONE;
         if (u->route == TG_ROUTE_NONE) {
             continue;
         }
@@ -68,12 +69,11 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
         all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
         all.packs |= tg_gpu_rounds_leaves(u) ? TG_GPU_ROUNDS_LEAVES : 0;
-        bool joins = u->coordinates == TG_AT_INDICES &&
-                     (u->index == TG_GPU_INDEX_ADACOMP8 || u->index == TG_GPU_INDEX_ADACOMP16);
-        uint32_t pack = u->coded ? u->symbol : joins ? TG_GPU_JOINT : TG_GPU_BITS;
+        bool lists_signs = u->coordinates == TG_AT_INDICES && u->quantize == TG_GPU_SIGN;
+        uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
         all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
     }
-    return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
+    return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
 }
 
 static uint64_t staging_len(const tg_plan *plan)

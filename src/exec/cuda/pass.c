@@ -111,20 +111,39 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
     return spans + run->plan->grid->first[cell] + cell;
 }
 
+static uint32_t header_leaves(const tg_run *run, uint32_t cell)
+{
+    return (uint32_t)((run->plan->headers_len[cell] + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+}
+
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *all)
 {
     const tg_gpu_workspace *w = run->work;
     const tg_grid *grid = run->plan->grid;
     const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
-    uint64_t *hashes = (uint64_t *)w->hashes.device + hashes_at(run, cell), headers_len = run->plan->headers_len[cell];
-    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]);
-    uint32_t leaves = (uint32_t)((headers_len + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
+    uint64_t *hashes = (uint64_t *)w->hashes.device + hashes_at(run, cell);
+    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]), leaves = header_leaves(run, cell);
     if (leaves > run->leaf_cap) { /* by themselves, since every chunk would have so many */
         tg_gpu_hash(hashes + 1, w->leaves, spans, 1, leaves, run->gpu->stream);
     }
     bool apart = leaves == 0 || leaves > run->leaf_cap;
     tg_gpu_hash(hashes + (apart ? 2 : 1), w->leaves, spans + (apart ? 1 : 0), n + (apart ? 0 : 1), run->leaf_cap,
                 run->gpu->stream);
+}
+
+void tg_gpu_move_chunks(const tg_gpu_pass *p, tg_run *run, uint32_t cell, tg_gpu_span *all)
+{
+    const tg_gpu_workspace *w = run->work;
+    const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
+    uint32_t leaves = header_leaves(run, cell);
+    bool hashes_all = leaves > 0 && leaves <= run->leaf_cap; /* headers, too */
+    tg_gpu_move(p, spans, hashes_all ? w->leaves : NULL, run->leaf_cap);
+    if (hashes_all) {
+        tg_gpu_hash_spans((uint64_t *)w->hashes.device + hashes_at(run, cell) + 1, w->leaves, spans, 1 + p->chunk_n,
+                          run->leaf_cap, p->stream);
+    } else {
+        tg_gpu_hash_chunks(run, cell, all);
+    }
 }
 
 void tg_gpu_download_hashes(const tg_run *run, uint32_t cell)

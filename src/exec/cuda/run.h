@@ -23,6 +23,7 @@ typedef struct tg_gpu_drawn {
 /* What the units of a plan need together, so that no other kernels are launched. */
 typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
+    bool starts;           /* views of some chunks are known beforehand */
     bool dense_symbols;    /* of units whose elements are all sent */
     bool quantizes_values; /* of sparse units, after they are listed */
     bool fits;             /* statistics need what travels beside values */
@@ -185,6 +186,9 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
 
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
+
+/* Moves chunks that were placed to where they belong, and hashes them, likewise. */
+void tg_gpu_move_chunks(const tg_gpu_pass *p, tg_run *run, uint32_t cell, tg_gpu_span *spans);
 
 /* Where those of a cell are on the host: of what stands before the body, of headers, then of chunks. */
 uint64_t *tg_gpu_hashes_of(const tg_run *run, uint32_t cell);

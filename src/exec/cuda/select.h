@@ -24,10 +24,11 @@ enum {
     TG_GPU_BIN_MAX = 16384,    /* elements of the longest bin, and of a unit whose largest are found by one block */
     TG_GPU_DRAW_ALONE = 65536, /* elements of a unit that one block draws from */
     TG_GPU_CELLS = 2048,       /* in which keys are counted */
+    TG_GPU_BEYOND = 32,        /* the last of them: of all larger keys, shared out among blocks */
     TG_GPU_NEAR = 4096,        /* candidates in the cell of the k-th largest that one block chooses from */
     TG_GPU_LEAVES_EACH = 8,    /* leaves of maxima of bins that a block sums */
-    TG_GPU_SHARES = 2,         /* blocks that look through the lists of a chunk, each through up to: */
-    TG_GPU_SHARE = 288         /* strips; a chunk of a unit whose largest are selected has at most twice as many */
+    TG_GPU_SHARES = 4,         /* blocks that look through the lists of a chunk */
+    TG_GPU_SHARE = 256         /* threads of each */
 };
 
 /* How hard topk tries: with the bound of the last step, with one from a sample, or without. */
@@ -124,7 +125,7 @@ struct tg_gpu_selection {
     uint32_t short_n, long_n, drawn_n, far_n, ratio_n; /* far_n of `drawns`, the first ones, are drawn by many blocks */
     uint32_t routes;                                   /* bit r: some unit takes route r */
     uint32_t has_long_bins, has_indices; /* some bin is longer than a patch; some unit's indices are in frames */
-    uint32_t has_blocks;                 /* some unit's coordinates are drawn by randomblock */
+    uint32_t has_blocks, has_marks;      /* some unit's coordinates are drawn by randomblock; some are bits */
     uint32_t draw_blocks;                /* a unit, in a round of drawing */
     uint32_t leaf_blocks;                /* of all units, that sum maxima of bins */
     uint32_t effort;                     /* of topk, in the next pass */

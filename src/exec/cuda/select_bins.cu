@@ -7,7 +7,8 @@
 enum {
     WEIGHT = 5 /* parameter of adabins */,
     INFINITE = 0x7f800000,
-    WIDE = 32 /* elements from which a bin is wide */
+    WIDE = 32,           /* elements from which a bin is wide ... */
+    BROAD = TG_FOUR_STEP /* ... and from which the fours of a warp lie in one or two */
 };
 
 /* Bins by multiplication: i / bin for i below 2^14. */
@@ -66,18 +67,94 @@ TG_DEVICE void raise_wide(uint32_t *largest, const divisor &d, const float *u, i
     }
 }
 
-TG_DEVICE bool is_sent(float u, float g, float more, uint32_t largest)
+/* The fours of a warp in broad bins: `left` of these elements are in bin `first`, others in the next one. The same in all lanes. */
+TG_DEVICE four_bins bins_of_warp(const divisor &d, uint32_t base, unsigned j, uint32_t lead)
 {
-    uint32_t reach = tg_key_of(u + more * g);
-    return largest > 0 && (reach >= largest || reach > INFINITE) && tg_key_of(u) != 0;
+    return bins_of_four(d, (int32_t)(base + j * TG_FOUR_STEP) - (int32_t)lead);
 }
 
-/* Marks of a lane's elements, where they are the patch's own. */
-TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], const float (&g)[TG_EACH], const tg_gpu_patch &patch, uint32_t base,
-                        const divisor &d, const uint32_t *largest, float more)
+/* All elements of a warp in broad bins; a bin's largest is found when the last of its elements has come. */
+TG_DEVICE void raise_broad(uint32_t *largest, const divisor &d, const float (&u)[TG_EACH], uint32_t base, uint32_t lead,
+                           uint32_t bin_n)
+{
+    uint32_t most = 0;
+    TG_UNROLL
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        four_bins f = bins_of_warp(d, base, j, lead);
+        int32_t left = f.left - (int32_t)(threadIdx.x % TG_WARP * 4);
+        uint32_t there = 0;
+        TG_UNROLL
+        for (int c = 0; c < 4; c++) {
+            uint32_t key = tg_key_of(u[4 * j + c]);
+            most = c < left ? max(most, key) : most;
+            there = c < left ? there : max(there, key);
+        }
+        if (f.left <= TG_FOUR_STEP || j + 1 == TG_FOURS) {
+            uint32_t key = __reduce_max_sync(TG_ALL_LANES, most);
+            if (threadIdx.x % TG_WARP == 0 && f.first < bin_n) {
+                atomicMax(&largest[f.first], key);
+            }
+            most = there;
+        }
+        if (f.left < TG_FOUR_STEP && j + 1 == TG_FOURS) {
+            uint32_t key = __reduce_max_sync(TG_ALL_LANES, most);
+            if (threadIdx.x % TG_WARP == 0 && f.first + 1 < bin_n) {
+                atomicMax(&largest[f.first + 1], key);
+            }
+        }
+    }
+}
+
+/* The key that an element has to reach in a bin, NaNs included: none does if all are 0. */
+TG_DEVICE uint32_t bar_of(uint32_t largest)
+{
+    return largest == 0 ? 0xffffffffu : min(largest, INFINITE + 1u);
+}
+
+TG_DEVICE bool is_sent(float u, float g, float more, uint32_t bar)
+{
+    return tg_key_of(u + more * g) >= bar && u != 0.0f;
+}
+
+/* Marks of elements that are the patch's own. */
+TG_DEVICE uint32_t own_marks(uint32_t marks, const tg_gpu_patch &patch, uint32_t base)
+{
+    if (base < patch.skip || base + TG_GPU_STRIP > patch.skip + patch.n) {
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_EACH; k++) {
+            marks &= tg_strip_element(base, k) - patch.skip < patch.n ? ~0u : ~(1u << k);
+        }
+    }
+    return marks;
+}
+
+/* Marks of a lane's elements in broad bins. */
+TG_DEVICE uint32_t mark_broad(const float (&u)[TG_EACH], const float (&g)[TG_EACH], const tg_gpu_patch &patch,
+                              uint32_t base, const divisor &d, const uint32_t *largest, float more, uint32_t bin_n)
 {
     uint32_t marks = 0;
-    bool is_whole = base >= patch.skip && base + TG_GPU_STRIP <= patch.skip + patch.n;
+    TG_UNROLL
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        four_bins f = bins_of_warp(d, base, j, patch.lead);
+        int32_t left = f.left - (int32_t)(threadIdx.x % TG_WARP * 4);
+        uint32_t here = bar_of(largest[min(f.first, bin_n - 1)]), there = here;
+        if (f.left < TG_FOUR_STEP) {
+            there = bar_of(largest[min(f.first + 1, bin_n - 1)]);
+        }
+        TG_UNROLL
+        for (int c = 0; c < 4; c++) {
+            unsigned k = 4 * j + (unsigned)c;
+            marks |= is_sent(u[k], g[k], more, c < left ? here : there) ? 1u << k : 0;
+        }
+    }
+    return marks;
+}
+
+/* Marks of a lane's elements in any bins. */
+TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], const float (&g)[TG_EACH], const tg_gpu_patch &patch, uint32_t base,
+                        const divisor &d, const uint32_t *largest, float more, uint32_t bin_n)
+{
+    uint32_t marks = 0;
     TG_UNROLL
     for (unsigned j = 0; j < TG_FOURS; j++) {
         int32_t i = (int32_t)tg_strip_element(base, 4 * j) - (int32_t)patch.lead;
@@ -85,9 +162,8 @@ TG_DEVICE uint32_t mark(const float (&u)[TG_EACH], const float (&g)[TG_EACH], co
         TG_UNROLL
         for (int c = 0; c < 4; c++) {
             unsigned k = 4 * j + (unsigned)c;
-            bool is_own = is_whole || tg_strip_element(base, k) - patch.skip < patch.n;
             uint32_t bin = c < f.left ? f.first : d.bin >= 4 ? f.first + 1 : bin_of(d, (uint32_t)(i + c));
-            marks |= (is_own && is_sent(u[k], g[k], more, largest[is_own ? bin : 0]) ? 1u : 0u) << k;
+            marks |= is_sent(u[k], g[k], more, bar_of(largest[min(bin, bin_n - 1)])) ? 1u << k : 0;
         }
     }
     return marks;
@@ -110,7 +186,7 @@ template <unsigned N, unsigned MIN_BIN>
 __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
     select_bins(tg_gpu_pass p, tg_gpu_selection s, uint32_t first, float *maxima)
 {
-    __shared__ uint32_t largest[MIN_BIN == 0 ? N : 1];
+    __shared__ uint32_t largest[MIN_BIN == 0 ? N : 2];
     const tg_gpu_patch patch = s.patches[first + blockIdx.x];
     const tg_gpu_unit &unit = p.units[patch.unit];
     bool has_bins = unit.route == TG_GPU_ROUTE_BINS || unit.route == TG_GPU_ROUTE_LEADER;
@@ -124,21 +200,27 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
     for (uint32_t b = threadIdx.x; b < bin_n; b += blockDim.x) {
         largest[b] = 0;
     }
-    tg_strip_sums(g, u, p, r, base);
+    bool is_finite = tg_strip_sums(g, u, p, r, base);
     __syncthreads();
-    TG_UNROLL
-    for (unsigned j = 0; j < TG_FOURS; j++) {
-        int32_t i = (int32_t)tg_strip_element(base, 4 * j) - (int32_t)patch.lead;
-        if (unit.bin >= WIDE) {
-            raise_wide(largest, d, u + 4 * j, i, bin_n);
-        } else {
-            raise_each(largest, d, u + 4 * j, i, bin_n);
+    if (unit.bin >= BROAD) {
+        raise_broad(largest, d, u, base, patch.lead, bin_n);
+    } else {
+        TG_UNROLL
+        for (unsigned j = 0; j < TG_FOURS; j++) {
+            int32_t i = (int32_t)tg_strip_element(base, 4 * j) - (int32_t)patch.lead;
+            if (unit.bin >= WIDE) {
+                raise_wide(largest, d, u + 4 * j, i, bin_n);
+            } else {
+                raise_each(largest, d, u + 4 * j, i, bin_n);
+            }
         }
     }
     __syncthreads();
-    uint32_t marks = mark(u, g, patch, base, d, largest, more);
+    uint32_t marks = unit.bin >= BROAD ? mark_broad(u, g, patch, base, d, largest, more, bin_n)
+                                       : mark(u, g, patch, base, d, largest, more, bin_n);
+    marks = own_marks(marks, patch, base);
     if (base < patch.skip + patch.n) {
-        tg_strip_keep(u, r, base, marks);
+        tg_strip_keep(u, r, base, marks, is_finite);
         tg_strip_list(p, s, r, base, marks, u);
     }
     note_largest(maxima, unit, patch, largest, bin_n);

@@ -132,10 +132,8 @@ __global__ static void __launch_bounds__(THREADS) count(tg_gpu_pass p, tg_gpu_se
     uint32_t number = p.first + blockIdx.x, marks = 0;
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.route == TG_GPU_ROUTE_DRAWN && u.select == TG_GPU_SELECT_RANDOMBLOCK) {
-        tg_gpu_block b = tg_block_of(p, u, chunk.unit, s.units[chunk.unit].n);
-        marks =
-            threadIdx.x == 0 ? (uint32_t)(tg_block_before(b, chunk.at + chunk.n) - tg_block_before(b, chunk.at)) : 0;
+    if (tg_is_block(u)) {
+        marks = tg_block_within(tg_block_of(p, u, chunk.unit, s.units[chunk.unit].n), chunk);
     } else if (u.route == TG_GPU_ROUTE_DRAWN) {
         tg_known known = tg_known_of(p, s, u, chunk.unit);
         for (uint32_t at = threadIdx.x * 32; at < chunk.n; at += THREADS * 32) {
@@ -155,16 +153,30 @@ void tg_gpu_count_known(const tg_gpu_pass *p, const tg_gpu_selection *s)
     }
 }
 
-/* A block a chunk whose coordinates are not in the frame. */
-__global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_selection s)
+/* Coordinates of a block, by `each` blocks of threads. */
+TG_DEVICE void list_block(uint32_t *positions, const tg_gpu_block &b, const tg_gpu_chunk &chunk, uint32_t each)
 {
-    const tg_gpu_chunk &chunk = p.chunks[p.first + blockIdx.x];
+    uint32_t count = tg_block_within(b, chunk);
+    for (uint32_t i = blockIdx.x % each * THREADS + threadIdx.x; i < count; i += each * THREADS) {
+        positions[i] = tg_block_position(b, chunk, i);
+    }
+}
+
+/* `each` blocks a chunk whose coordinates are not in the frame, of which the first lists marks. */
+__global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_selection s, uint32_t each)
+{
+    const tg_gpu_chunk &chunk = p.chunks[p.first + blockIdx.x / each];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (u.route != TG_GPU_ROUTE_DRAWN || u.coordinates == TG_GPU_AT_INDICES) {
+    bool is_block = tg_is_block(u);
+    if (u.route != TG_GPU_ROUTE_DRAWN || u.coordinates == TG_GPU_AT_INDICES || (!is_block && blockIdx.x % each != 0)) {
         return;
     }
     tg_known known = tg_known_of(p, s, u, chunk.unit);
     uint32_t *positions = p.space.positions + chunk.element_at, done = 0;
+    if (is_block) {
+        list_block(positions, known.block, chunk, each);
+        return;
+    }
     for (uint32_t from = 0; from < chunk.n; from += THREADS * 32) {
         uint32_t at = from + threadIdx.x * 32, total;
         uint32_t word = at < chunk.n ? tg_known_word(known, chunk.at + at, chunk.n - at) : 0;
@@ -178,8 +190,9 @@ __global__ static void __launch_bounds__(THREADS) list(tg_gpu_pass p, tg_gpu_sel
 
 void tg_gpu_list_known(const tg_gpu_pass *p, const tg_gpu_selection *s)
 {
+    const uint32_t each = s->has_blocks ? 16 : 1;
     if (p->chunk_n > 0) {
-        TG_LAUNCH(list, p->chunk_n, THREADS, p->stream, *p, *s);
+        TG_LAUNCH(list, p->chunk_n * each, THREADS, p->stream, *p, *s, each);
     }
 }
 

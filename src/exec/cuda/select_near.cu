@@ -1,6 +1,7 @@
 /* topk, the short way: the pass over all elements has counted candidates by their keys, so the cell of the k-th largest is known. The
  * few candidates in that cell are gathered, and the last block of a unit finds the k-th largest of them, ties to the lower index,
  * and what the next step begins with. Where that cannot be done the host is told so. */
+#include "exec/cuda/lists.h"
 #include "exec/cuda/top.h"
 
 enum { THREADS = TG_GPU_SHARE, FEW = 1024 };
@@ -11,29 +12,29 @@ TG_DEVICE uint64_t number_of(uint32_t key_in_cell, uint64_t at)
     return (uint64_t)key_in_cell << 43 | ((1ull << 43) - 1 - at);
 }
 
-/* Gathers the candidates of a share with keys in [low, low + 2^shift). */
+/* Gathers the candidates of a share with keys in [low, low + 2^shift): they are few. A warp takes a group of strips at a time. */
 TG_DEVICE void gather(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_share &share, uint32_t low,
                       uint32_t shift)
 {
-    __shared__ uint32_t place;
-    uint32_t strip = share.first + threadIdx.x, mine = 0, total;
-    uint32_t n = strip < share.end ? s.counts[strip] : 0;
-    uint64_t list = strip < share.end ? tg_strip_at(s, *share.chunk, strip) : 0;
-    for (uint32_t i = 0; i < n; i++) {
-        mine += (tg_key_of(p.space.strip_values[list + i]) - low) >> shift == 0 ? 1 : 0;
-    }
-    uint32_t before = tg_block_scan(mine, &total);
-    if (threadIdx.x == 0) {
-        place = total > 0 ? atomicAdd(&share.top->near_n, total) : 0;
-    }
-    __syncthreads();
-    uint64_t *nears = s.nears + (uint64_t)s.units[share.unit].top * TG_GPU_NEAR + place + before;
-    for (uint32_t i = 0; i < n && mine > 0; i++) {
-        uint32_t key = tg_key_of(p.space.strip_values[list + i]) - low;
-        if (key >> shift == 0) {
-            uint64_t at = share.chunk->at + s.strip_from[strip] + p.space.strip_places[list + i];
-            *nears++ = number_of(key, at);
-            mine--;
+    uint64_t *nears = s.nears + (uint64_t)s.units[share.unit].top * TG_GPU_NEAR;
+    uint32_t lane = threadIdx.x % TG_WARP, from = share.first + threadIdx.x / TG_WARP * TG_GROUP;
+    for (; from < share.end; from += THREADS / TG_WARP * TG_GROUP) {
+        tg_strip_group g = tg_group_of(s, from, share.end);
+        for (uint32_t first = 0; first < g.total; first += TG_WARP) {
+            tg_listed e = tg_group_entry(p, g, *share.chunk, first);
+            uint32_t key = tg_key_of(e.value) - low;
+            bool is_near = e.is_there && key >> shift == 0;
+            uint32_t marks = __ballot_sync(TG_ALL_LANES, is_near), place = 0;
+            if (marks == 0) {
+                continue;
+            }
+            if (lane == 0) {
+                place = atomicAdd(&share.top->near_n, (uint32_t)__popc(marks));
+            }
+            place = __shfl_sync(TG_ALL_LANES, place, 0) + (uint32_t)__popc(marks & ((1u << lane) - 1));
+            if (is_near) {
+                nears[place] = number_of(key, share.chunk->at + e.position);
+            }
         }
     }
 }
@@ -114,8 +115,8 @@ __global__ static void __launch_bounds__(THREADS) near(tg_gpu_pass p, tg_gpu_sel
     }
     uint64_t k = tg_top_k(p, s, share.unit);
     tg_cell cell = tg_cell_of(s.cells + (uint64_t)s.units[share.unit].top * TG_GPU_CELLS, k);
-    bool is_found =
-        share.top->is_ready && cell.total >= k && cell.number < TG_GPU_CELLS - 1 && cell.count <= TG_GPU_NEAR;
+    bool is_found = share.top->is_ready && cell.total >= k && cell.number < TG_GPU_CELLS - TG_GPU_BEYOND &&
+                    cell.count <= TG_GPU_NEAR;
     if (is_found) {
         gather(p, s, share, share.top->bound + (cell.number << share.top->shift), share.top->shift);
     }

@@ -2,7 +2,7 @@
  * and lists of what is selected. That is all of `threshold` and of drawn coordinates. `topk` lists candidates, counts them by
  * their keys, and takes those that are probably sent out of the residual already. A warp takes a strip. */
 #include "exec/cuda/known.h"
-#include "exec/cuda/strip.h"
+#include "exec/cuda/take.h"
 
 enum { THREADS = TG_GPU_PATCH / TG_EACH, T = 2 /* parameter of threshold */ };
 
@@ -53,6 +53,28 @@ TG_DEVICE uint32_t known_marks(const tg_known &known, const tg_gpu_patch &patch,
     return marks;
 }
 
+/* Whether a strip has coordinates of a unit, as far as that is known at once. */
+TG_DEVICE bool may_mark(const tg_known &known, const tg_gpu_patch &patch, uint32_t base)
+{
+    uint64_t at = patch.at + (base > patch.skip ? base : patch.skip), end = patch.at + base + TG_GPU_STRIP;
+    return known.bits != nullptr || tg_block_before(known.block, end) != tg_block_before(known.block, at);
+}
+
+/* Takes the elements of a strip that are in a unit's block: which number they have is known. */
+TG_DEVICE void take_block(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_block &b,
+                          const tg_gpu_patch &patch, uint32_t base, uint32_t marks, const float (&u)[TG_EACH])
+{
+    tg_listing l = tg_listing_of(p, s, patch.chunk);
+    uint64_t before = tg_block_before(b, l.chunk->at);
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_EACH; k++) {
+        if ((marks >> k & 1) != 0) {
+            uint32_t i = tg_strip_element(base, k);
+            tg_take(p, l, patch.origin + i, u[k], (uint32_t)(tg_block_before(b, patch.at + i) - before));
+        }
+    }
+}
+
 /* Marks of elements that reach a key, where they are the patch's own. */
 TG_DEVICE uint32_t reach(const float (&u)[TG_EACH], const tg_gpu_patch &patch, uint32_t base, uint32_t key)
 {
@@ -70,15 +92,28 @@ TG_DEVICE uint32_t reach(const float (&u)[TG_EACH], const tg_gpu_patch &patch, u
     return marks;
 }
 
-/* Counts candidates by their keys; all that are beyond the cells in the last one. */
+/* Counts candidates by their keys. All lanes: what is beyond the cells is counted by the warp, since it would meet in one place. */
 TG_DEVICE void count(const rule &r, const float (&u)[TG_EACH], uint32_t marks)
 {
+    const uint32_t last = TG_GPU_CELLS - TG_GPU_BEYOND;
+    uint32_t beyond = 0;
     TG_UNROLL
-    for (unsigned k = 0; k < TG_EACH; k++) {
-        if ((marks >> k & 1) != 0) {
-            uint32_t cell = (tg_key_of(u[k]) - r.bound) >> r.shift;
-            atomicAdd(&r.cells[min(cell, TG_GPU_CELLS - 1u)], 1u);
+    for (unsigned j = 0; j < TG_FOURS; j++) {
+        if ((marks >> 4 * j & 15) != 0) {
+            TG_UNROLL
+            for (unsigned k = 4 * j; k < 4 * j + 4; k++) {
+                uint32_t cell = (tg_key_of(u[k]) - r.bound) >> r.shift;
+                bool is_in = cell < last, is_marked = (marks >> k & 1) != 0;
+                if (is_in && is_marked) {
+                    atomicAdd(&r.cells[cell], 1u);
+                }
+                beyond += is_marked && !is_in ? 1 : 0;
+            }
         }
+    }
+    beyond = __reduce_add_sync(TG_ALL_LANES, beyond);
+    if (threadIdx.x % TG_WARP == 0 && beyond > 0) {
+        atomicAdd(&r.cells[last + blockIdx.x % TG_GPU_BEYOND], beyond);
     }
 }
 
@@ -93,8 +128,10 @@ __global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_s
     }
     tg_region r = tg_region_of(p, patch);
     float g[TG_EACH], u[TG_EACH];
+    tg_known known = {};
     if (by.is_drawn) {
-        marks = known_marks(tg_known_of(p, s, unit, patch.unit), patch, base);
+        known = tg_known_of(p, s, unit, patch.unit);
+        marks = may_mark(known, patch, base) ? known_marks(known, patch, base) : 0;
         bool reads = unit.planes > 0 || p.nonfinite == TG_GPU_ERROR || __any_sync(TG_ALL_LANES, marks != 0);
         if (!reads) {
             if (threadIdx.x % TG_WARP == 0) {
@@ -103,14 +140,20 @@ __global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_s
             return;
         }
     }
-    tg_strip_sums(g, u, p, r, base);
+    bool is_finite = tg_strip_sums(g, u, p, r, base);
     if (!by.is_drawn) {
         marks = reach(u, patch, base, by.bound);
     }
     uint32_t sent = by.top == nullptr ? marks : by.cells == nullptr ? 0 : reach(u, patch, base, by.guess);
-    tg_strip_keep(u, r, base, sent);
-    if (by.top != nullptr && by.cells != nullptr && marks != 0) {
+    tg_strip_keep(u, r, base, sent, is_finite);
+    if (by.cells != nullptr && __any_sync(TG_ALL_LANES, marks != 0)) {
         count(by, u, marks);
+    }
+    if (tg_is_block(unit)) {
+        if (marks != 0) {
+            take_block(p, s, known.block, patch, base, marks, u);
+        }
+        return;
     }
     tg_strip_list(p, s, r, base, marks, u);
     if (by.top != nullptr && by.cells == nullptr) {

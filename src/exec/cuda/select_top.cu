@@ -151,9 +151,7 @@ __global__ static void __launch_bounds__(THREADS) select_short(tg_gpu_pass p, tg
     tg_region r = tg_region_of(p, s.patches[of.patch + (has_strip ? warp / STRIPS : 0)]);
     float g[TG_EACH], u[TG_EACH];
     uint32_t keys[TG_EACH], own = 0, larger, marks = 0, ties = 0;
-    if (has_strip) {
-        tg_strip_sums(g, u, p, r, base);
-    }
+    bool is_finite = has_strip && tg_strip_sums(g, u, p, r, base);
     TG_UNROLL
     for (unsigned j = 0; j < TG_EACH; j++) {
         bool is_own = has_strip && tg_strip_element(base, j) - r.patch.skip < r.patch.n;
@@ -168,7 +166,7 @@ __global__ static void __launch_bounds__(THREADS) select_short(tg_gpu_pass p, tg
     }
     marks |= first_marks(ties, k - larger);
     if (has_strip) {
-        tg_strip_keep(u, r, base, marks);
+        tg_strip_keep(u, r, base, marks, is_finite);
         tg_strip_list(p, s, r, base, marks, u);
     }
 }

@@ -367,6 +367,9 @@ static void note_routes(tg_gpu_selection *s, const tg_gpu_tables *t)
         const tg_gpu_unit *u = &t->units[i];
         s->routes |= 1u << u->route;
         s->has_long_bins |= u->bin > TG_GPU_PATCH ? 1 : 0;
+        bool is_known = u->route == TG_ROUTE_DRAWN, is_block = u->select == TG_GPU_SELECT_RANDOMBLOCK;
+        s->has_blocks |= is_known && is_block ? 1 : 0;
+        s->has_marks |= is_known && !is_block ? 1 : 0;
         s->has_indices |= is_sparse(u) && u->coordinates == TG_AT_INDICES ? 1 : 0;
     }
 }

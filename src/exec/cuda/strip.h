@@ -211,8 +211,8 @@ TG_DEVICE void tg_strip_sums_plainly(float (&g)[TG_EACH], float (&u)[TG_EACH], c
 }
 
 /* Gradients g and sums u of this lane's elements of a strip, 0 for those that are not there. With two planes the next velocities
- * are stored, as if nothing were sent. */
-TG_DEVICE void tg_strip_sums(float (&g)[TG_EACH], float (&u)[TG_EACH], const tg_gpu_pass &p, const tg_region &r,
+ * are stored, as if nothing were sent. Returns whether all sums are finite, unless it cannot tell at once: then false. */
+TG_DEVICE bool tg_strip_sums(float (&g)[TG_EACH], float (&u)[TG_EACH], const tg_gpu_pass &p, const tg_region &r,
                              uint32_t base)
 {
     bool is_finite = r.grad != nullptr;
@@ -243,6 +243,7 @@ TG_DEVICE void tg_strip_sums(float (&g)[TG_EACH], float (&u)[TG_EACH], const tg_
     if (!is_finite) {
         tg_strip_sums_slowly(g, u, p, r, base);
     }
+    return is_finite;
 }
 
 /* ---- what is kept ------------------------------------------------------------------------------------------------------------ */
@@ -258,18 +259,17 @@ TG_DEVICE float tg_rest_of(const tg_gpu_unit &u, float value)
 }
 
 /* The next residual of a strip: sums, less what is sent of those with a bit in `sent`, where that is known already. Velocities
- * of what is sent are cleared. */
-TG_DEVICE void tg_strip_keep(const float (&u)[TG_EACH], const tg_region &r, uint32_t base, uint32_t sent)
+ * of what is sent are cleared. is_finite: what tg_strip_sums returned. */
+TG_DEVICE void tg_strip_keep(const float (&u)[TG_EACH], const tg_region &r, uint32_t base, uint32_t sent,
+                             bool is_finite)
 {
     if (!r.keeps) {
         return;
     }
     float kept[TG_EACH];
     uint32_t subtracted = r.u->plain_len != 0 ? sent : 0;
-    bool is_finite = true;
     TG_UNROLL
     for (unsigned k = 0; k < TG_EACH; k++) {
-        is_finite = is_finite && tg_is_finite(u[k]);
         kept[k] = u[k];
     }
     if (subtracted != 0 || !is_finite) {
@@ -324,13 +324,15 @@ TG_DEVICE void tg_strip_list(const tg_gpu_pass &p, const tg_gpu_selection &s, co
         uint64_t list = r.patch.list_at + first;
         TG_UNROLL
         for (unsigned j = 0; j < TG_FOURS; j++) {
-            uint32_t at = number + (ranks >> 8 * j & 255);
-            TG_UNROLL
-            for (unsigned c = 0; c < 4; c++) {
-                if ((marks >> (4 * j + c) & 1) != 0) {
-                    p.space.strip_places[list + at] = (uint16_t)(tg_strip_element(base, 4 * j + c) - first);
-                    p.space.strip_values[list + at] = u[4 * j + c];
-                    at++;
+            uint64_t at = list + number + (ranks >> 8 * j & 255);
+            uint32_t place = tg_strip_element(base, 4 * j) - first;
+            if ((marks >> 4 * j & 15) != 0) {
+                TG_UNROLL
+                for (unsigned c = 0; c < 4; c++) {
+                    if ((marks >> (4 * j + c) & 1) != 0) {
+                        p.space.strip_places[at] = (uint16_t)(place + c);
+                        p.space.strip_values[at++] = u[4 * j + c];
+                    }
                 }
             }
             number += totals >> 8 * j & 255;

@@ -41,7 +41,7 @@ enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU
 /* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
 #define TG_GPU_PACKS_LEAVES 1u
 #define TG_GPU_ROUNDS_LEAVES 64u
-enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* with indices */ };
+enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* by kernels of indices */ };
 
 /* A unit's plan (plan.h). */
 typedef struct tg_gpu_unit {

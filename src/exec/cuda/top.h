@@ -58,7 +58,8 @@ TG_DEVICE tg_cell tg_cell_of(const volatile uint32_t *cells, uint64_t rank)
 
 /* ---- shares of chunks --------------------------------------------------------------------------------------------------------- */
 
-/* What a block looks through: some strips of a chunk of a unit whose largest are selected by many. */
+/* What a block looks through: some strips of a chunk of a unit whose largest are selected by many. A launch has TG_GPU_SHARES
+ * blocks of TG_GPU_SHARE threads a chunk. */
 typedef struct tg_share {
     tg_gpu_top *top; /* NULL: the chunk is of another kind */
     const tg_gpu_chunk *chunk;
@@ -67,15 +68,15 @@ typedef struct tg_share {
 
 TG_DEVICE tg_share tg_share_of(const tg_gpu_pass &p, const tg_gpu_selection &s)
 {
-    uint32_t number = p.first + blockIdx.x / TG_GPU_SHARES;
+    uint32_t number = p.first + blockIdx.x / TG_GPU_SHARES, i = blockIdx.x % TG_GPU_SHARES;
     tg_share share = {nullptr, &p.chunks[number], p.chunks[number].unit, 0, 0};
     const tg_gpu_unit &u = p.units[share.unit];
     bool selects = u.route == TG_GPU_ROUTE_LISTED || u.route == TG_GPU_ROUTE_LEADER;
     if (selects && u.select == TG_GPU_SELECT_TOPK && s.units[share.unit].top < s.long_n) {
-        uint32_t end = s.strip_first[number + 1];
+        uint32_t first = s.strip_first[number], n = s.strip_first[number + 1] - first;
         share.top = &s.tops[s.units[share.unit].top];
-        share.first = min(s.strip_first[number] + blockIdx.x % TG_GPU_SHARES * TG_GPU_SHARE, end);
-        share.end = min(share.first + TG_GPU_SHARE, end);
+        share.first = first + n * i / TG_GPU_SHARES;
+        share.end = first + n * (i + 1) / TG_GPU_SHARES;
     }
     return share;
 }

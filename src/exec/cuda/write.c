@@ -139,22 +139,16 @@ static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
-/* Moves and hashes chunks, cell by cell. */
-static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to,
-                         bool in_place)
+/* Ends, moves and hashes chunks, cell by cell. */
+static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
 {
     tg_gpu_workspace *w = run->work;
     for (uint32_t s = from; s < to; s++) {
         tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
         cell.space.views = w->written.device;
-        if (!in_place) {
-            uint8_t *body = bodies[s - from].bytes;
-            tg_gpu_span *spans = tg_gpu_spans_at(w->written_spans, run, s);
-            tg_gpu_place_chunks(&cell, body, plan->headers_len[s]);
-            tg_gpu_spans_of(&cell, spans, body, plan->headers_len[s]);
-            tg_gpu_move(&cell, spans);
-        }
-        tg_gpu_hash_chunks(run, s, w->written_spans);
+        tg_gpu_place_chunks(&cell, run->uses.fits ? w->sides.device : NULL, tg_gpu_spans_at(w->written_spans, run, s),
+                            bodies[s - from].bytes, plan->headers_len[s]);
+        tg_gpu_move_chunks(&cell, run, s, w->written_spans);
     }
 }
 
@@ -165,7 +159,7 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
     tg_gpu_workspace *w = run->work;
     bool known = are_known(run, plan, from, to);
     tg_gpu_clear_verdict(run);
-    if (!same_places || w->laid_out != run) {
+    if (run->uses.starts && (!same_places || w->laid_out != run)) {
         tg_gpu_start_views(p);
     }
     w->laid_out = run->uses.fixed ? run : NULL;
@@ -177,13 +171,17 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     encode(p, run);
-    tg_gpu_end_chunks(p, w->sides.device, w->written_spans);
-    gather_cells(run, plan, bodies, from, to, known);
     if (known) {
+        tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
+        for (uint32_t s = from; s < to; s++) {
+            tg_gpu_hash_chunks(run, s, w->written_spans);
+        }
         return TG_OK;
     }
-    tg_gpu_download(run, &w->written, p->first, p->chunk_n, sizeof(tg_view));
-    return tg_gpu_read_verdict(verdict, run, why);
+    gather_cells(run, plan, bodies, from, to);
+    tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    w->is_verdict_clear = true;
+    return tg_gpu_await_verdict(verdict, run, why);
 }
 
 static tg_status refuse_new_places(tg_detail *why)
@@ -227,17 +225,24 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
     return TG_OK;
 }
 
-/* The front by value, its description once. */
+/* What stands before a body: the header by value, the description once. The hash is not set. */
+static tg_gpu_front front_of(tg_run *run, const uint8_t *front, size_t front_len)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_front before = {.description = w->description.device, .len = (uint32_t)front_len};
+    memcpy(before.header, front, TG_GPU_FRONT);
+    tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, front_len - TG_GPU_FRONT, 1);
+    return before;
+}
+
 static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
                        size_t front_len)
 {
     const tg_grid *grid = run->plan->grid;
     tg_gpu_workspace *w = run->work;
     tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, grid->first[cell], grid->first[cell + 1]);
-    tg_gpu_front before = {.description = w->description.device, .len = (uint32_t)front_len};
+    tg_gpu_front before = front_of(run, front, front_len);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, frame, body->len, w->leaves_first);
-    memcpy(before.header, front, TG_GPU_FRONT);
-    tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, front_len - TG_GPU_FRONT, 1);
     before.hash = p.step_at != NULL ? 0 : tg_hash(front, front_len);
     e.verdict_to = w->is_verdict_open ? w->verdict.host : NULL; /* with the first cell that was written */
     w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
@@ -256,9 +261,10 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
     }
     uint64_t *hashes = (uint64_t *)run->work->hashes.device + grid->first[cell] + 2 * (size_t)cell;
     tg_gpu_enter(run->gpu);
-    tg_gpu_copy(run->gpu, frame, front, front_len);
-    tg_gpu_seal_frame(frame + front_len + body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
-                      tg_hash(front, front_len), plan->headers_len[cell] > 0, run->gpu->stream);
+    tg_gpu_front before = front_of(run, front, front_len);
+    before.hash = tg_hash(front, front_len);
+    tg_gpu_seal_frame(frame, &before, body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
+                      plan->headers_len[cell] > 0, run->gpu->stream);
 }
 
 tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why)
