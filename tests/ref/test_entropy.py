@@ -59,11 +59,11 @@ class Chunks(by_program.Case):
 # ---- Symbols ---------------------------------------------------------------------------------------------------------
 
 class Symbols(Chunks):
-    def check(self, recipe, values, bound, share):
-        """Against a bound on bits, and so much more."""
+    def check(self, recipe, values, bound, share, each=0):
+        """Against a bound on bits, and so much more; `each` are bits a symbol that do not count."""
         for layout, chunk, symbols in self.chunks(recipe, values):
             bits = bound(symbols, layout.base)
-            self.assertLessEqual(len(chunk.symbols) * 8, (1 + share) * bits,
+            self.assertLessEqual(len(chunk.symbols) * 8, (1 + share) * bits + each * len(symbols),
                                  f"{recipe}: {len(chunk.symbols)} bytes, not {bits / 8:.0f}")
             self.assertLessEqual(len(chunk.symbols), ref.symbols_len(layout, chunk.count) + 1)
 
@@ -76,18 +76,18 @@ class Symbols(Chunks):
                         self.check(recipe, draw(n, 1), entropy, 0.01)
 
     def test_huffman(self):
-        """Within 1% of the best prefix code, lengths included."""
+        """Within 1% of the best prefix code, lengths of codes included. A stream of 1,024 symbols has a length, and ends in a whole byte."""
         for recipe in ("fp4+huffman", "fp8@e5m2+huffman", "orq@9+huffman", "linear@256+huffman"):
             for draw in (gaussian, cubed):
                 with self.subTest(recipe=recipe, draw=draw.__name__):
-                    self.check(recipe, draw(CHUNK, 2), prefix_bits, 0.01)
+                    self.check(recipe, draw(CHUNK, 2), prefix_bits, 0.01, 24 / 1024)
 
     def test_huffman_by_the_model(self):
         """No worse than 3% above the best code where the values are of the model: normal, and of Laplace."""
         for recipe in ("fp4+huffman@model", "fp8@e5m2+huffman@model", "fp8@e4m3+huffman@model"):
             for draw in (gaussian, laplace):
                 with self.subTest(recipe=recipe, draw=draw.__name__):
-                    self.check(recipe, draw(65536, 3), prefix_bits, 0.03)
+                    self.check(recipe, draw(65536, 3), prefix_bits, 0.03, 24 / 1024)
 
     def test_never_much_beyond_the_plain_form(self):
         """Symbols that coding cannot shorten are sent plain, one byte longer."""
@@ -144,14 +144,14 @@ class Floats(Chunks):
         self.through_the_library("bf16+zstd", upper[:5000], "bf16")
 
     def test_near_the_entropy_of_exponents(self):
-        """Lower bytes are plain; the upper byte of the rotated word takes its entropy."""
+        """Lower bytes are plain; the upper byte of the rotated word takes its entropy: within 1% of both together."""
         values = laplace(CHUNK, 7)
         for recipe, kind, lower in (("fp32+lossless", "<u4", 3), ("bf16+lossless", "<u2", 1)):
             (layout, chunk, words), = self.chunks(recipe, values)
             words = np.frombuffer(words, kind)
             upper = words.astype(np.int64) << 1 >> 8 * lower & 255
             bits = entropy(upper, 256) + 8 * lower * len(words)
-            self.assertLessEqual(len(chunk.symbols) * 8, 1.005 * bits)
+            self.assertLessEqual(len(chunk.symbols) * 8, 1.01 * bits)
 
 
 # ---- Indices ---------------------------------------------------------------------------------------------------------
