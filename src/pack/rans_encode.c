@@ -43,7 +43,8 @@ static cut cut_for(size_t count, uint64_t spare)
     if (least > 16 || states >= lanes) {
         size_t segments = (size_t)(spare / (2 + lanes * 21 / 8)), least_n = (least + lanes - 1) / lanes;
         size_t most_n = 4 * count / (most * lanes);
-        segments = segments < most_n ? segments : most_n;
+        segments = (segments < most_n ? segments : most_n) / 2 * 2; /* even, since CPUs take two at a time */
+        least_n = least_n > 1 ? (least_n + 1) / 2 * 2 : 1;
         segments = segments > least_n ? segments : least_n;
         return (cut){TG_RANS_LANES, (uint32_t)segments};
     }

@@ -1315,7 +1315,7 @@ bad_streams("last-short", "the last stream has its codes", "past its bytes", str
 bad_streams("last-long", "the last stream has its codes alone", "more bytes", streams[:-1] + [streams[-1] + b"\0"])
 bad_streams("last-none", "the last stream has its codes", "past its bytes", streams[:-1] + [b""])
 for number, stream in enumerate(streams):
-    if not stream[-1] >> 7:
+    if sum([2, 1, 2][trit] for trit in many[1024 * number:1024 * number + 1024]) % 8:
         bad_streams(f"behind-{number}", "bits behind the last are 0", "behind its last",
                     with_stream(number, stream[:-1] + bytes([stream[-1] | 0x80])))
 
@@ -1329,10 +1329,11 @@ def bad_range(name, rule, reference, body, n=N, recipe=in_range, numbers=floats(
 
 for bits in range(8, 15):
     for states, segments in ((1, 1), (4, 1), (16, 1), (32, 1), (32, 2), (32, 3), (32, 7)):
-        n = 900 if states == 1 else 5 * N
+        n = 900 if states == 1 else 5 * N if segments < 7 else 20 * N
         body = ranged([trits[i % N] for i in range(n)], 3, bits, states, segments=segments)
         name = f"range-{bits}-{states}" + (f"-{segments}" if segments > 1 else "")
-        good_places(name, "every precision and number of states", coded(body, floats([1])), np.tile(ones, 5)[:n], in_range)
+        good_places(name, "every precision and number of states", coded(body, floats([1] * -(-n // 2048))),
+                    np.tile(ones, 20)[:n], in_range)
 shared = [200, 3600, 296]
 good_places("range-last", "the last symbol has all", coded(ranged([2] * 700, 3, 8, 1, [0, 0, 256]), floats([1])),
             placed(700, range(700), 1), in_range)
@@ -1379,7 +1380,8 @@ bad_range("frequencies-backward", "the first symbol is not behind the last", "of
 bad_range("frequencies-beyond", "the last symbol is below the base", "of symbols 0 to 3",
           range_form(12, 1) + write_frequencies(shared + [1]) + pack_segment(x, words))
 bad_range("frequencies-first", "the first symbol has a frequency", "no frequency",
-          range_form(12, 1) + write_frequencies([0, 3600, 496], 0) + pack_segment(*range_of([1, 2] * 200, [0, 3600, 496], 12)))
+          range_form(12, 1) + write_frequencies([0, 3600, 496], 0) +
+          pack_segment(*range_of([1] * 390 + [2] * 10, [0, 3600, 496], 12)))
 bad_range("frequencies-half", "a half byte that is left over is 0", "half byte", range_form(12, 1) + b"\1\2\x1b" + bytes(2) +
           pack_segment(x, words))
 raw = bytearray(ahead)
@@ -1422,16 +1424,16 @@ bad_range("swapped", "words stand in the order in which they are taken", "", ran
           pack_segment(x, words[::-1]))
 
 # Segments.
-several, HALF = range_form(12, 32) + table, 5 * N
-some_trits = [trits[i % N] for i in range(HALF)]
+several, MORE = range_form(12, 32) + table, 20 * N
+some_trits = [trits[i % N] for i in range(MORE)]
 segments = segments_of(some_trits, shared, 12, 32, 3)
 
 
-def bad_segments(name, rule, reference, parts, number=None, sizes=None, n=HALF, cut=None):
+def bad_segments(name, rule, reference, parts, number=None, sizes=None, cut=None):
     sizes = [len(words) for _, words in parts[:-1]] if sizes is None else sizes
     number = len(parts) if number is None else number
     raw = bytes([number - 1]) + pack_segment(sizes) + b"".join(pack_segment(*part) for part in parts)
-    bad_range(f"segments-{name}", rule, reference, several + raw[:cut], n)
+    bad_range(f"segments-{name}", rule, reference, several + raw[:cut], MORE, numbers=floats([1] * 4))
 
 
 sizes = [len(words) for _, words in segments[:-1]]
@@ -1441,8 +1443,8 @@ bad_segments("sizes-cut", "the lengths of segments are whole", "lengths of its s
 bad_segments("empty", "segments lie in the chunk", "inside a segment", segments, cut=5)
 bad_segments("few", "there are as many segments as their number says", "", segments, 2, sizes[:1])
 bad_segments("many", "there are as many segments as their number says", "", segments, 4, sizes + [0])
-bad_segments("most", "no segment is empty", "in 256 segments", segments, 256, sizes + [0] * 253)
-bad_segments("no-symbols", "no segment is empty", "in 3 segments", segments, n=64)
+bad_segments("most", "no segment is empty", "in 256 segments", segments, 256, sizes + [0] * 253, 1400)
+bad_segments("no-symbols", "no segment is empty", "in 64 segments", segments, 64, sizes + [0] * 61)
 for which in (0, 1):
     bad_segments(f"beyond-{which}", "segments lie in the chunk", "inside a segment", segments,
                  sizes=[65535 if i == which else size for i, size in enumerate(sizes)])
@@ -1461,7 +1463,7 @@ for which in range(3):
     bad_segments(f"word-missing-{which}", "there are words for all states", "lacks a word", with_segment(held, words[:-1]))
     bad_segments(f"state-0-{which}", "a state is at least 1", "state of 0", with_segment(held[:31] + [0], words))
     ends = [(2 << 12) + (i == 31) for i in range(32)]
-    each = -(-HALF // 3 // 32) * 32
+    each = -(-MORE // 3 // 32) * 32
     part = range_of(some_trits[which * each:(which + 1) * each], shared, 12, 32, ends)
     bad_segments(f"end-{which}", "every state ends in 2^(B+1)", "does not end", with_segment(*part))
 bad_segments("swapped", "segments stand in their order", "", [segments[2], *segments[:2]])

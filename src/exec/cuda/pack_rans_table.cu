@@ -194,7 +194,8 @@ TG_DEVICE void cut_for(tg_pack_code *c, uint32_t count, uint64_t spare)
     uint32_t least = (count + most - 1) / most, states = (uint32_t)(spare * 8 / 21);
     if (least > 16 || states >= lanes) {
         uint32_t segments = (uint32_t)(spare / (2 + lanes * 21 / 8)), least_n = (least + lanes - 1) / lanes;
-        segments = max(min(segments, 4 * count / (most * lanes)), least_n);
+        segments = min(segments, 4 * count / (most * lanes)) / 2 * 2;
+        segments = max(segments, least_n > 1 ? (least_n + 1) / 2 * 2 : 1);
         uint32_t each = (count + segments - 1) / segments;
         c->lane_n = lanes;
         c->part_n = segments;
