@@ -69,8 +69,9 @@ static const struct about {
 #define add _mm512_add_ps
 #define total _mm512_reduce_add_ps
 #define load_half(at) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(at)))
-#define store_half(at, v) _mm256_storeu_si256((__m256i *)(at), _mm512_cvtps_ph((v), _MM_FROUND_TO_NEAREST_INT))
-#define stream_half(at, v) _mm256_stream_si256((__m256i *)(at), _mm512_cvtps_ph((v), _MM_FROUND_TO_NEAREST_INT))
+#define to_halves(v) _mm512_maskz_cvtps_ph((__mmask16)0xffff, (v), _MM_FROUND_TO_NEAREST_INT)
+#define store_half(at, v) _mm256_storeu_si256((__m256i *)(at), to_halves(v))
+#define stream_half(at, v) _mm256_stream_si256((__m256i *)(at), to_halves(v))
 #include "limits_loops.h"
 
 __attribute__((target("avx2"))) static float avx2_total(__m256 v)

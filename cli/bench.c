@@ -116,8 +116,9 @@ static int print_speeds(const findings *f, const result *r)
         cli_table_init(&speeds, "lrrr");
         cli_table_row(&speeds, "", "GB/s", "of memcpy", "time, one tensor = 1");
     }
-    add_speed(&speeds, "memcpy (1 thread)", f, r, CLI_OP_COPY);
-    if (f->args->threads > 1) {
+    bool is_host = f->bench->device->gpu == NULL;
+    add_speed(&speeds, is_host ? "memcpy (1 thread)" : "copy in device memory", f, r, CLI_OP_COPY);
+    if (is_host && f->args->threads > 1) {
         snprintf(all, sizeof all, "memcpy (%u threads)", f->args->threads);
         add_speed(&speeds, all, f, r, CLI_OP_COPY_ALL);
     }

@@ -191,7 +191,7 @@ int cli_timing_open(cli_timing *out, const cli_subject *s, const tg_tensor *tens
         return cli_fail_status(NULL, status, &why);
     }
     int code = acquire(out);
-    if (code == CLI_OK && opt->threads > 1) {
+    if (code == CLI_OK && opt->threads > 1 && device->gpu == NULL) {
         code = cli_copier_new(&out->copier, opt->threads);
     }
     if (code != CLI_OK) {

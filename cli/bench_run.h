@@ -44,7 +44,7 @@ typedef struct cli_timing {
     const tg_tensor *tensors;
     size_t tensor_n;
     tg_codec *codec;
-    cli_copier *copier; /* NULL: one thread copies as fast as all */
+    cli_copier *copier; /* NULL: one thread copies as fast as all, or a GPU copies */
     const void **grads; /* of all steps, `tensor_n` each */
     float **sum_of;     /* where each tensor's sums begin in `sums` */
     uint8_t *frame;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small GPT on characters of a text, sharded by FSDP2, or by HSDP with --replicas, on GPUs (NCCL) or CPUs (gloo). Needs PyTorch 2.13.
+"""Trains a small GPT on characters of a text, sharded by FSDP2, or by HSDP with --replicas, on GPUs (NCCL) or CPUs (gloo). Needs PyTorch 2.9.
 
     torchrun --nproc-per-node 2 examples/torch_gpt_fsdp.py --recipe mxfp8                            reduce-scatters in 8 bits
     torchrun --nproc-per-node 4 examples/torch_gpt_fsdp.py --replicas 2 --recipe adacomp             two replicas of two shards

@@ -107,7 +107,8 @@ def language(rows):
     yield "## Language models with local steps"
     yield ""
     yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, and average how far "
-           "they came. *Ratio* counts all steps. The loss is that of the last epoch. `TG_DATA=DIR experiments/grid.py text`:")
+           "they came. *Ratio* counts all steps. The loss is that of the last epoch. *Closed*: after the last round, one exchange of what residuals "
+           "still hold. `TG_DATA=DIR experiments/grid.py text`:")
     yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
@@ -121,11 +122,34 @@ def language(rows):
         every_step = dense_of(own)
         for row in sorted(own, key=lambda row: (schedule_key(row), row.ratio or 0)):
             h = row.settings["local_steps"]
-            same = next((each for each in own if each.settings["recipe"] == "dense" and each.settings["local_steps"] == h), None)
+            same = next((each for each in own if each.settings["recipe"] == "dense" and each.settings["local_steps"] == h and not each.outside()), None)
             loss = spread(row.losses, 4) if row.losses else "diverged"
-            yield (f"| `{row.settings['recipe']}` | {h} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
+            recipe = ", ".join([f"`{row.settings['recipe']}`", *row.outside()])
+            yield (f"| {recipe} | {h} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
                    f"{loss_to(row, every_step)} | {' | '.join(row.byte_cells())} |")
         yield ""
+
+
+def sharded(rows):
+    """Loss of FSDP2 with compressed reduce-scatters beside PyTorch's own."""
+    s, run = rows[0].settings, rows[0].runs[0]
+    yield "## Sharded training"
+    yield ""
+    yield (f"A GPT of {run['parameters']:,} parameters on the text of Shakespeare's plays, sharded by PyTorch's FSDP2 among {s['workers']} ranks on one "
+           f"{run['versions']['device']}, over NCCL; batch {s['batch']} × {s['length']} characters a rank, {run['steps']:,} steps, AdamW (rate "
+           f"{s['rate']:g}, weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0. `dense` is PyTorch's own reduce-scatter in fp32; "
+           f"*sent* counts reduce-scatters alone. Means of seeds, and half of the distance from best to worst. PyTorch {run['versions']['torch']}, "
+           f"{run['date']}. `TG_DATA=DIR experiments/sharded.py`:")
+    yield ""
+    yield "| recipe | seeds | test loss | of each seed | to dense, % | sent by a rank, whole run | ratio to fp32 | of a bf16 ring |"
+    yield "|---|---|---|---|---|---|---|---|"
+    dense = dense_of(rows)
+    for row in sorted(rows, key=lambda row: row.ratio or 0):
+        losses = ", ".join(f"{run['test_loss']:.4f}" for run in sorted(row.runs, key=lambda run: run["settings"]["seed"]))
+        sent, ratio, _ = row.byte_cells()
+        yield (f"| `{row.settings['recipe']}` | {', '.join(map(str, row.seeds))} | {spread(row.losses, 4)} | {losses} | {loss_to(row, dense)} | {sent} | "
+               f"{ratio} | {2 / row.ratio:.3f} |")
+    yield ""
 
 
 def schedule_key(row):
@@ -190,7 +214,8 @@ def put_all(kept, page, readme, images):
         return
     put_section(page, "resnet18", list(section(rows)))
     for name, make, own in (("eight", eight_workers, [row for row in local if row.settings["workers"] == 8]),
-                            ("text", language, read(kept / "text.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
+                            ("text", language, read(kept / "text.jsonl")),
+                            ("sharded", sharded, read(kept / "sharded.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
         if own:
             put_section(page, name, list(make(own)))
     longest = [row for row in rows if row.settings["epochs"] == 30]

@@ -39,13 +39,21 @@ class Row:
         s, more = self.settings, []
         if self.is_local:
             more.append(f"{s['local_steps']} local steps" if isinstance(s["local_steps"], int) else f"local steps {s['local_steps']}")
+        more += self.outside()
+        if s["optimizer"] == "sgd" and s["model"] == "resnet18" and s["rate"] != 0.1:
+            more.append(f"rate {s['rate']:g}")
+        return s["recipe"], ", ".join(more)
+
+    def outside(self):
+        """What is done with averages of local steps, beyond averaging."""
+        s, more = self.settings, []
         if s["outer"] != "average":
             more.append(s["outer"].replace("nesterov@", "outer Nesterov ").replace(",", ", "))
         if s["momentum_every"]:
             more.append(f"momentum averaged every {s['momentum_every']} rounds by {s['momentum_recipe']}")
-        if s["optimizer"] == "sgd" and s["model"] == "resnet18" and s["rate"] != 0.1:
-            more.append(f"rate {s['rate']:g}")
-        return s["recipe"], ", ".join(more)
+        if s["closing"]:
+            more.append(f"closed by `{s['closing']}`")
+        return more
 
     def accuracy_cell(self):
         if not self.accuracies:

@@ -26,6 +26,7 @@ DEFAULTS = {
     "outer": "average",      # or nesterov@lr=,momentum=: what becomes of the average of local steps
     "momentum_every": 0,     # exchanges between averages of the workers' momentum; 0: never
     "momentum_recipe": "fp16",
+    "closing": None,         # recipe of a last exchange, of what residuals still hold
     "seed": 0,
     "precision": "bf16",     # of forward and backward: bf16 by autocast, or fp32
     "limit": None,           # use only so many training examples

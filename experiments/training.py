@@ -68,7 +68,8 @@ class Training:
         self.velocity = torch.zeros(size if self.outer.momentum else 0, device=self.device)
         self.mixers = self._make_workers(s["momentum_recipe"], None) if s["momentum_every"] else None
         self.steps = s["steps"] or self.data.steps(s["batch"], s["workers"])
-        self.curve, self.counts, self.seconds = [], {}, 0.0
+        self.curve, self.counts, self.seconds, self.before_closing = [], {}, 0.0, None
+        self.canonical, self.exchange = self.workers.recipe, self.workers.stats()["exchange"]
         self.flat.model.train()
 
     def _make_workers(self, recipe, exchange):
@@ -135,6 +136,25 @@ class Training:
         self.mixers.reduce(average)
         momentum.copy_(average.expand_as(momentum))
 
+    def close(self):
+        """One more exchange, by the recipe of `closing`: of what the residuals still hold. Part of the last epoch."""
+        before, row = self._stats(), self.curve[-1]
+        self.counts = {name: self._count(before, name) for name in (*METER, "seconds", "exposed")}
+        self.workers.set_recipe(self.set["closing"], self.set["exchange"])
+        for worker in range(self.set["workers"]):
+            gradient = self.workers.gradient(worker)
+            gradient.zero_()
+            self.workers.collect(worker, gradient)
+        average = self.workers.gradient(0)
+        self.workers.reduce(average)
+        if self.is_local:
+            self.flat.weights.sub_(average)
+        else:  # what is left of gradients, at the last rate that was not zero
+            self.flat.weights.sub_(average, alpha=self.rate(self.set["epochs"] * self.steps - 1))
+        self.before_closing = {name: row[name] for name in ("test_loss", "test_accuracy", "sent")}
+        test_loss, accuracy = self.test()
+        row.update(test_loss=round(test_loss, 5), test_accuracy=round(accuracy, 5), sent=self._count(self._stats(), "sent"))
+
     # ---- epochs --------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -184,18 +204,18 @@ class Training:
         """All that is kept of a training. Bytes are those of one worker, as the exchange counted them."""
         stats = self._stats()
         meter = {name: self._count(stats, name) for name in METER}
-        taken = len(self.curve) * self.steps if self.is_local else meter["steps"]
+        taken = len(self.curve) * self.steps if self.is_local or self.before_closing else meter["steps"]
         share = taken / max(meter["steps"], 1)
         gpu = torch.cuda.get_device_name() if self.is_gpu else None
-        return {"settings": self.set, "status": status, "reason": reason, "canonical": self.workers.recipe,
-                "exchange": stats["exchange"], "codec": stats["codec"], "parameters": self.flat.weights.numel(), "steps": taken,
+        return {"settings": self.set, "status": status, "reason": reason, "canonical": self.canonical,
+                "exchange": self.exchange, "codec": stats["codec"], "parameters": self.flat.weights.numel(), "steps": taken,
                 "accuracy": self.curve[-1]["test_accuracy"] if self.curve else None,
                 "test_loss": self.curve[-1]["test_loss"] if self.curve else None,
                 "ratio": round(share * meter["dense"] / max(meter["sent"], 1), 2),
                 "frame_ratio": round(share * meter["logical"] / max(meter["frame_bytes"], 1), 2), "meter": meter,
                 "seconds": round(self.seconds, 1), "waited": round(stats["seconds"] + self.counts.get("seconds", 0), 1),
                 "exposed": round(stats["exposed"] + self.counts.get("exposed", 0), 1),
-                "curve": self.curve, "date": time.strftime("%Y-%m-%d"),
+                "before_closing": self.before_closing, "curve": self.curve, "date": time.strftime("%Y-%m-%d"),
                 "versions": {"tersegrad": tersegrad.__version__, "torch": torch.__version__, "python": platform.python_version(),
                              "simd": tersegrad._lib.tg_simd().decode(), "device": gpu or "cpu"}}
 
@@ -252,6 +272,8 @@ def run(settings, work, until):
         if (asked or is_late) and len(training.curve) < training.set["epochs"]:
             training.save(checkpoint)
             return STOPPED
+    if training.set["closing"] is not None and status == "finished":
+        training.close()
     write(work / "result.json", training.result(status, reason))
     if checkpoint.exists():
         checkpoint.unlink()

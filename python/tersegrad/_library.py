@@ -156,6 +156,7 @@ _CHECKED: Dict[str, Any] = {
     "tg_reducer_begin": [_reducer, c_uint64, _grads],
     "tg_reducer_ready_all": [_reducer, POINTER(c_size_t), c_size_t],
     "tg_reducer_wait": [_reducer],
+    "tg_threads_new": [POINTER(c_void_p), c_uint32, c_uint32, c_void_p],
     "tg_lockstep_begin": [_exchange, c_uint64, _grads, c_uint32],
     "tg_lockstep_end": [POINTER(Outcome), POINTER(_exchange), c_uint32, c_void_p],
 }
@@ -175,6 +176,8 @@ _PLAIN: Dict[str, Any] = {
     "tg_exchange_group": (c_size_t, [_exchange, c_size_t]),
     "tg_state_len": (c_size_t, [_exchange]),
     "tg_reducer_free": (None, [_reducer]),
+    "tg_threads_link": (POINTER(Link), [c_void_p, c_uint32]),
+    "tg_threads_free": (None, [c_void_p]),
 }
 
 # Those of cuda.h, which a library without the executor for GPUs does not have.

@@ -42,7 +42,8 @@ class Device:
         self.of = of
         self.stream: Optional[torch.cuda.Stream] = None
         if of.type == "cuda":
-            self.stream = torch.cuda.Stream(of)  # type: ignore[no-untyped-call]
+            self.stream = self.new_stream()
+            self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         handle = ctypes.c_void_p()
         call("tg_cuda_open", ctypes.byref(handle), of.index or 0, self.stream.cuda_stream if self.stream else None)
         self.handle = handle
@@ -62,7 +63,9 @@ class Device:
 
     def meet(self) -> None:
         """The library's work from now on waits for what is under way on the current stream now."""
-        self.catch_up(self.follow())
+        if self.stream is not None:
+            self._event.record(torch.cuda.current_stream(self.of))
+            self.stream.wait_event(self._event)  # as it was recorded last, so that it can serve again
 
     def finish(self) -> None:
         """Waits for the library's work."""
@@ -70,7 +73,8 @@ class Device:
             self.stream.synchronize()
 
     def new_stream(self) -> Any:
-        return torch.cuda.Stream(self.of) if self.stream is not None else None  # type: ignore[no-untyped-call]
+        """Its kernels are many and short. They go before those of the backward pass, or each would wait for blocks of one of these to end."""
+        return torch.cuda.Stream(self.of, priority=-1) if self.of.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def on(self, stream: Any) -> ContextManager[Any]:
         """What is in it is put on a stream of new_stream."""

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import torch
 
 from ._library import Error, TensorSpec
+from ._torch_group import beside, member_of
 from ._torch_steps import Gradients, Steps
 from .local import Outer
 
@@ -29,7 +30,28 @@ def _stop() -> None:
         fragment.abandon()
 
 
-class Fragment(Steps):
+class Turns:
+    """A process group whose exchanges take turns, and the one for their votes and lengths."""
+
+    def __init__(self, process_group: Any) -> None:
+        """All ranks of the process group call it."""
+        self.group = member_of(process_group)
+        self.control = beside(self.group)
+
+    def carrier(self, tensor: torch.Tensor) -> Any:
+        """The process group for a tensor: one of NCCL has none in host memory."""
+        return self.group if tensor.device.type == "cuda" else self.control
+
+
+class InTurn(Steps):
+    """Steps that take turns with others over one process group."""
+
+    def __init__(self, recipe: str, turns: Turns, **options: Any) -> None:
+        self._control, self._owner = turns.control, turns
+        super().__init__(recipe, process_group=turns.group, **options)
+
+
+class Fragment(InTurn):
     """Made by LocalSteps. `Steps` exchanges; moves take the place of gradients."""
 
     def open(self, parameters: Sequence[torch.nn.Parameter], described: Any, outer: Outer, facts: Mapping[str, object]) -> None:
@@ -42,6 +64,7 @@ class Fragment(Steps):
         self.averages: Optional[List[torch.Tensor]] = None  # of an exchange that is done and not yet taken
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
+        self._stream: Any = None  # of the thread, on a GPU
         _fragments.add(self)
 
     def _tensors(self, gradients: Gradients) -> List[TensorSpec]:
@@ -75,20 +98,24 @@ class Fragment(Steps):
     def begin(self) -> None:
         """The same in a thread, while the caller computes; wait() ends it."""
         self._move()
-        ready = None
-        if self._moves and self._moves[0].device.type == "cuda":
-            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            ready.record(torch.cuda.current_stream(self._moves[0].device))
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="tersegrad-local", daemon=True)
+        of = self._moves[0].device if self._moves else torch.device("cpu")
+        if of.type == "cuda":
+            if self._stream is None:
+                self._stream = torch.cuda.Stream(of)  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(torch.cuda.current_stream(of))
+        self._thread = threading.Thread(target=self._run, args=(of,), name="tersegrad-local", daemon=True)
         self._thread.start()
 
-    def _run(self, ready: Optional[Any]) -> None:
+    def _run(self, of: torch.device) -> None:
+        """The exchange waits for what is on its stream now, and not for what the caller goes on to compute."""
         try:
-            if ready is not None:
-                torch.cuda.set_device(self._moves[0].device)
-                ready.synchronize()
-            if self.parameters:
+            if self.parameters and of.type == "cuda":
+                with torch.cuda.device(of), torch.cuda.stream(self._stream):
+                    self._exchange_moves()
+            elif self.parameters:
                 self._exchange_moves()
+                if self._device is not None:
+                    self._device.finish()  # take() is another thread's, and may be on another stream
         except BaseException as error:
             self._error = error
 

@@ -21,14 +21,16 @@ try:
 except Exception:  # before PyTorch 2.6; Debian's 1.13 raises whatever comes of a Python that is newer than it
     pass
 
+OLDEST = "2.9"  # of PyTorch that has both set_custom_reduce_scatter and set_all_reduce_hook
+
 
 def has_fsdp2() -> bool:
-    return hasattr(_FSDPModule, "set_custom_reduce_scatter")
+    return hasattr(_FSDPModule, "set_custom_reduce_scatter") and hasattr(_FSDPModule, "set_all_reduce_hook")
 
 
 def check_torch() -> None:
     if not has_fsdp2():
-        raise Error(f"this is PyTorch {torch.__version__}, whose fully_shard takes no reduce-scatter of another's; 2.13 does")
+        raise Error(f"this is PyTorch {torch.__version__}, whose fully_shard takes no reduce-scatter of another's; {OLDEST} and later do")
 
 
 class Group:
@@ -60,8 +62,19 @@ class Group:
             self.of._all_reduce_hook = hook
 
     def missing(self, n: int) -> Error:
+        remedy = "call model.set_reduce_scatter_unused_params(True)"
+        if not hasattr(self.module, "set_reduce_scatter_unused_params"):
+            remedy = f"use all of them in every pass, or PyTorch 2.13 (this is {torch.__version__}), which can count them as zeros"
         return Error(f"the gradients of '{self.name}' have {n} values a shard, but its parameters {self.row_n}: some got no gradient in "
-                     "this pass; call model.set_reduce_scatter_unused_params(True)", "MISMATCH")
+                     f"this pass; {remedy}", "MISMATCH")
+
+
+def _groups_of(state: Any) -> List[Any]:
+    """The parameter groups of a module. Before PyTorch 2.12 it had one at most."""
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return list(several)
+    return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
 
 
 def _states(model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module, List[Any]]]:
@@ -72,7 +85,7 @@ def _states(model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module, List
             state: Any = module._get_fsdp_state()
             if id(state) not in seen:
                 seen.add(id(state))
-                yield path, module, list(state._fsdp_param_groups)
+                yield path, module, _groups_of(state)
 
 
 def _dtype(of: Any, params: Sequence[Any]) -> torch.dtype:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any, List, Optional
 
 import torch
-import torch.distributed as dist
 
 from ._exchange import Exchange
 from ._library import Error
 from ._torch_device import Device
 from ._torch_fsdp_groups import Group
-from ._torch_group import check_group
+from ._torch_group import beside, check_group
 from ._torch_link import TorchLink
 from ._torch_wire import link_of
 
@@ -34,11 +33,7 @@ class ReplicaLink:
 
     def __init__(self, group: Any, device: Optional[Device]) -> None:
         """All ranks of the process group call it. If that is not over gloo, another of the same ranks is made, which is."""
-        try:
-            carrier = check_group(group)
-        except Error:
-            carrier = dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
-        self.torch = TorchLink(carrier)
+        self.torch = TorchLink(beside(group))
         self.struct: Any = self.torch.struct
         if device is not None:
             self._on_device = link_of(group, device, self.torch, self)

@@ -2,7 +2,7 @@
 
     input     (shards, row) in the reduce dtype; row s is for shard s
     encode    each row is a frame, of a length that all ranks know
-    carry     one all_to_all on the process group that FSDP gives
+    carry     messages between all ranks, on the process group that FSDP gives
     sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
 
 On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one, and the other way round.
@@ -20,6 +20,7 @@ from ._exchange import Memory, Scatter
 from ._library import Error, TensorSpec, view
 from ._torch_device import Device
 from ._torch_fsdp_groups import Group
+from ._torch_group import backend_of
 
 _Base: Any = object
 try:
@@ -50,6 +51,20 @@ class _Messages:
         for tensor in self.tensors:
             said = _FAILED.ljust(tensor.numel(), b"\0")
             tensor.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
+
+
+def _carry(recvs: List[torch.Tensor], sends: List[torch.Tensor], group: Any) -> None:
+    """Message p of `sends` to rank p, message p of `recvs` from it. Over gloo, which has no all_to_all of lists in PyTorch 2.11, they are
+    sent one by one."""
+    if backend_of(group, sends[0].device.type) != "gloo":
+        dist.all_to_all(recvs, sends, group=group)
+        return
+    others = [p for p in range(len(sends)) if p != group.rank()]
+    works = [dist.irecv(recvs[p], group=group, group_src=p) for p in others]
+    works += [dist.isend(sends[p], group=group, group_dst=p) for p in others]
+    for work in works:
+        if work is not None:
+            work.wait()
 
 
 def divisor_of(op: Any, world: int) -> float:
@@ -120,7 +135,7 @@ class ScatterComm(_Base):  # type: ignore[misc]
         return self._sends, self._recvs
 
     def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
-        dist.all_to_all(recvs.tensors, sends.tensors, group=group)
+        _carry(recvs.tensors, sends.tensors, group)
         self.sent += sends.len
 
     def _fail(self, device: torch.device, group: Any) -> None:

@@ -66,6 +66,13 @@ def control_group(group: Any) -> Any:
     return dist.new_group(backend="gloo")
 
 
+def beside(group: Any) -> Any:
+    """The process group for votes and lengths, as control_group, but of this group's ranks alone, who call it."""
+    if backend_of(group, "cpu") == "gloo" or dist.get_backend(group) != "nccl":
+        return check_group(group)
+    return dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
+
+
 def timeout_of(group: Any, kind: str) -> datetime.timedelta:
     """The timeout of a group's operations."""
     try:

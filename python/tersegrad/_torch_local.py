@@ -20,12 +20,10 @@ import torch
 import torch.distributed
 
 from ._library import Error, Rules, canonical
-from ._torch_fragment import Fragment, local_of
+from ._torch_fragment import Fragment, InTurn, Turns, local_of
 from ._torch_hosts import Hosts
-from ._torch_group import check_group
 from ._torch_link import TorchLink
 from ._torch_model import Described, describe
-from ._torch_steps import Steps
 from .local import Outer, Schedule
 
 _FORMAT = "tersegrad.LocalSteps 1"
@@ -53,14 +51,18 @@ def _check_optimizers(optimizers: Sequence[torch.optim.Optimizer], described: De
 
 
 def _divide(parameters: Sequence[torch.nn.Parameter], n: int) -> List[List[torch.nn.Parameter]]:
-    """Parameters in n parts of about as many elements each, in their order."""
-    total = sum(local_of(p).numel() for p in parameters)
-    out: List[List[torch.nn.Parameter]] = [[] for _ in range(n)]
-    seen = 0
-    for p in parameters:
-        size = local_of(p).numel()
-        out[min(int((seen + size / 2) * n / max(total, 1)), n - 1)].append(p)
+    """Parameters in n parts of about as many elements each, in their order. Norms and biases stay with the weights before them: a part of
+    these alone would have nothing to compress."""
+    sizes = [local_of(p).numel() for p in parameters]
+    total, seen = sum(sizes), 0
+    places: List[Optional[int]] = []
+    for p, size in zip(parameters, sizes):
+        places.append(min(int((seen + size / 2) * n / max(total, 1)), n - 1) if p.dim() > 1 else places[-1] if places else None)
         seen += size
+    first = next((place for place in places if place is not None), 0)
+    out: List[List[torch.nn.Parameter]] = [[] for _ in range(n)]
+    for p, place in zip(parameters, places):
+        out[first if place is None else place].append(p)
     return out
 
 
@@ -89,7 +91,7 @@ class LocalSteps:
                  threads: int = 1, verify_every: int = 100, group_len: Optional[int] = None, hosts: Hosts = "flat",
                  buffers: str = "demand", overlap: bool = False, fragments: int = 1, mix: float = 0.5, scaler: Any = None,
                  broadcast: bool = True) -> None:
-        group = check_group(process_group)
+        turns = Turns(process_group)
         self.optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
         self.recipe, self.schedule, self.outer = canonical(recipe), Schedule(every), Outer(outer)
         self.steps = 0      # that this rank has taken
@@ -97,7 +99,7 @@ class LocalSteps:
         self._model, self._scaler, self._buffers_when = model, scaler, buffers
         self._mix, self._overlaps, self._accumulates = float(mix), bool(overlap), False
         self._flying: Optional[int] = None  # the fragment whose exchange is under way
-        self._link = TorchLink(group)
+        self._link = TorchLink(turns.control)
         self.rank, self.world = self._link.rank, self._link.world
         trouble: Optional[Exception] = None
         parameters: List[torch.nn.Parameter] = []
@@ -112,8 +114,8 @@ class LocalSteps:
                        "overlap": f"{overlap} {fragments} {self._mix if overlap else 0:.7g}", "buffers": buffers}
         self._agree(trouble)
         if broadcast and self.world > 1:
-            self._broadcast(group, parameters)
-        options: Dict[str, Any] = {"process_group": group, "seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite,
+            self._broadcast(turns, parameters)
+        options: Dict[str, Any] = {"turns": turns, "seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite,
                                    "exchange": exchange, "threads": threads, "verify_every": verify_every, "group_len": group_len,
                                    "hosts": hosts}
         self.fragments: List[Fragment] = []
@@ -121,7 +123,7 @@ class LocalSteps:
             fragment = Fragment(self.recipe, **options)
             fragment.open(part, described, self.outer, self._facts)
             self.fragments.append(fragment)
-        self._of_buffers = Steps("dense", process_group=group)
+        self._of_buffers = InTurn("dense", turns)
         self._held: Optional[torch.nn.Parameter] = None  # stands for all buffers
 
     def _check_options(self, fragments: int) -> None:
@@ -147,13 +149,13 @@ class LocalSteps:
                     raise Error(f"rank {rank} has {name} '{value}', but rank 0 has '{first.partition(' ')[2]}'", "MISMATCH")
 
     @torch.no_grad()
-    def _broadcast(self, group: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
-        first = torch.distributed.get_global_rank(group, 0) if hasattr(torch.distributed, "get_global_rank") else 0
+    def _broadcast(self, turns: Turns, parameters: Sequence[torch.nn.Parameter]) -> None:
+        first = torch.distributed.get_global_rank(turns.group, 0) if hasattr(torch.distributed, "get_global_rank") else 0
         for tensor in [*parameters, *self._model.buffers()]:
             mine = local_of(tensor)
             if mine.numel() > 0:
                 whole = mine.contiguous()
-                torch.distributed.broadcast(whole, first, group=group)
+                torch.distributed.broadcast(whole, first, group=turns.carrier(whole))
                 if whole is not mine:
                     mine.copy_(whole)
 

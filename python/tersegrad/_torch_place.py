@@ -16,6 +16,9 @@ from ._torch_wire import link_of
 class Place:
     """The base of Steps."""
 
+    _control: Any = None   # the process group for votes and lengths; None: that of control_group
+    _owner: object = None  # who uses the process group, where several take turns; None: this one
+
     def __init__(self, process_group: Any) -> None:
         self._group = process_group
         self._joined: Optional[TorchLink] = None
@@ -30,7 +33,7 @@ class Place:
         """The link for host memory. Without a process group when this was made, it is found at the first step."""
         if self._joined is None:
             self._group = member_of(self._group)
-            self._joined = TorchLink(control_group(self._group))
+            self._joined = TorchLink(self._control or control_group(self._group))
         return self._joined
 
     @property
@@ -64,7 +67,7 @@ class Place:
         """All ranks come here, after they know that none has a trouble."""
         try:
             if self._device is not None and self._carrier is None:
-                self._carrier = link_of(self._group, self._device, self._link, self)
+                self._carrier = link_of(self._group, self._device, self._link, self._owner or self)
         except Exception as error:
             self._link.agree(str(error) or type(error).__name__)
             raise

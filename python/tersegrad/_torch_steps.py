@@ -24,6 +24,7 @@ from ._torch_place import Place
 _FORMAT = 1  # of state_dict
 _COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
 GROUP_LEN = 16 << 20   # bytes of gradients that are encoded and sent together
+GPU_GROUP_LEN = 64 << 20  # the same on a GPU, where the kernels of a group have a latency of their own
 SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap gains there is less than a group's messages cost
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]
@@ -176,7 +177,7 @@ class Steps(Place):
                 recipe, exchange, _ = self._loaded
             if self._options["group_len"] is None:
                 len_of = sum(gradient.numel() * gradient.element_size() for gradient in gradients.values())
-                self._options["group_len"] = GROUP_LEN if len_of > SMALL_LEN else 0
+                self._options["group_len"] = 0 if len_of <= SMALL_LEN else GROUP_LEN if self._device is None else GPU_GROUP_LEN
             made = Exchange(recipe, tensors, self.rank, self.world, dict(self._options, exchange=exchange))
             if self._loaded is not None:
                 self._apply(made, self._fitting(self._loaded[2]))
@@ -250,7 +251,7 @@ class Steps(Place):
             try:
                 end()
                 if self._device is not None:
-                    self._device.finish()
+                    self._device.lead()
             except Error as error:
                 if error.code == "LINK":
                     raise error from trouble

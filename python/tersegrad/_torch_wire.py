@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ class GroupWire:
         _in_use[group] = weakref.ref(owner)
         self._group, self._device = group, device
         self._stream: Any = device.new_stream()
+        self._memory: Dict[int, torch.Tensor] = {}  # by address: messages that were there, at the longest
         self._peers = [dist.get_global_rank(group, p) for p in range(dist.get_world_size(group))]
         # ctypes keeps no reference to callbacks in a struct.
         self._callbacks = (WirePost(self._post), WireTest(self._test), WireAbort(self._abort))
@@ -46,6 +47,13 @@ class GroupWire:
         with self._device.on(self._stream):
             dist.all_reduce(torch.zeros(1, device=self._device.of), group=self._group)
 
+    def _tensor(self, address: int, length: int) -> torch.Tensor:
+        """A message. Messages of a group are at the same address in every step."""
+        known = self._memory.get(address)
+        if known is None or known.numel() < length:
+            known = self._memory[address] = self._device.memory(address, length)
+        return known[:length]
+
     def _post(self, _: Any, operation: Any, why: Any) -> int:
         try:
             op = operation.contents
@@ -54,7 +62,7 @@ class GroupWire:
                 for p in range(op.world):
                     for span, kind in ((op.sends[p], dist.isend), (op.recvs[p], dist.irecv)):
                         if span.len:
-                            made.append(dist.P2POp(kind, self._device.memory(span.data, span.len), self._peers[p], self._group))
+                            made.append(dist.P2POp(kind, self._tensor(span.data, span.len), self._peers[p], self._group))
                 for work in dist.batch_isend_irecv(made):
                     work.wait()  # of NCCL: not this thread, but the stream waits
         except BaseException as error:
@@ -90,6 +98,10 @@ def _free(link: Any, name: str, *kept: object) -> None:
     getattr(lib, name)(link)
 
 
+def _abort_struct(link: Link, reason: Optional[bytes]) -> None:
+    Abort(ctypes.cast(link.abort, ctypes.c_void_p).value or 0)(link, reason or b"the link was given up")
+
+
 class DeviceLink:
     """The tg_link of exchanges with a device, over a TorchLink."""
 
@@ -110,13 +122,32 @@ class DeviceLink:
         self._inner.begin_step(group_n)
 
     def _abort(self, _: Any, reason: Optional[bytes]) -> None:
-        Abort(ctypes.cast(self.struct.abort, ctypes.c_void_p).value or 0)(self.struct, reason or b"the link was given up")
+        _abort_struct(self.struct, reason)
 
 
-def link_of(group: Any, device: Device, inner: TorchLink, owner: object) -> DeviceLink:
+class LoneLink:
+    """The tg_link of a job of one rank: nothing travels, and the library need not call the interpreter for that."""
+
+    def __init__(self) -> None:
+        threads = ctypes.c_void_p()
+        call("tg_threads_new", ctypes.byref(threads), 1, 1000, None)
+        self.struct = self.plain_struct = lib.tg_threads_link(threads, 0).contents
+        self.is_awaited = False
+        weakref.finalize(self, lib.tg_threads_free, threads).atexit = False
+
+    def begin_step(self, group_n: int) -> None:
+        pass
+
+    def _abort(self, _: Any, reason: Optional[bytes]) -> None:
+        _abort_struct(self.struct, reason)
+
+
+def link_of(group: Any, device: Device, inner: TorchLink, owner: object) -> Union[DeviceLink, LoneLink]:
     """The link for gradients on a device, of a State or Reducer. All ranks call it."""
+    if inner.world == 1:
+        return LoneLink()
     over = dist.new_group(backend="gloo") if emulated() == "wire" else group if backend_of(group, device.of.type) == "nccl" else None
-    if over is None or inner.world == 1:
+    if over is None:
         return DeviceLink(device, inner, None, 0)
     timeout = timeout_of(over, device.of.type)
     wire = GroupWire(over, device, owner)

@@ -16,19 +16,11 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 
 from ._exchange import Exchange
-from ._library import OK, STATUS, Detail, Error, Link, Outcome, call, lib
+from ._library import OK, STATUS, Detail, Error, Outcome, call, lib
 from ._torch_device import Device
 
 _Errors = List[BaseException]
 _Job = Optional[Callable[[], None]]
-
-lib.tg_threads_new.restype = ctypes.c_int
-lib.tg_threads_new.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p,
-                               ctypes.POINTER(Detail)]
-lib.tg_threads_link.restype = ctypes.POINTER(Link)
-lib.tg_threads_link.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
-lib.tg_threads_free.restype = None
-lib.tg_threads_free.argtypes = [ctypes.c_void_p]
 
 
 class _Done:

@@ -80,6 +80,7 @@ class Workers:
         self._engine: Union[Lockstep, Threads] = (Threads(n, timeout) if self._options["device"] is None else
                                                   Lockstep(n, self._options["device"]))
         self._collected = [False] * n
+        self._owed: Optional[List[torch.Tensor]] = None
         self._frames = Frames()
         self._seconds, self._exposed = 0.0, 0.0
 
@@ -115,6 +116,7 @@ class Workers:
             end = -(-end // 4) * 4
             offsets.append(end)
             end += p.numel() * p.element_size()
+        self._offsets = offsets
         self._is_flat = all(p.dtype == torch.float32 for p in self._parameters)
         through_host = self.device.type == "cuda" and self.codec == "host"
         self._staged = [torch.empty(end, dtype=torch.uint8, device=self.device) for _ in range(self.n)]
@@ -163,6 +165,8 @@ class Workers:
     def _begin(self, worker: int) -> None:
         """Starts to encode a worker's gradients, which are where they belong."""
         self._collected[worker] = True
+        if self._owed is not None:
+            self._staged[worker].view(torch.float32).add_(self._owed[worker])
         before = self._frames.settle if worker == 0 else None
         arrived = None if self._stream is None else self._to_host(worker)
         self._engine.begin(worker, self._exchanges[worker], self.step, self._addresses[worker], arrived, before)
@@ -226,8 +230,31 @@ class Workers:
                 if parameter.grad.data_ptr() != view.data_ptr():
                     parameter.grad.copy_(view)
         self.step += 1
+        self._owed = None
         self._seconds += time.monotonic() - begin
         self._frames.note(self._exchanges[0])
+
+    # ---- another recipe ------------------------------------------------------------------------------------------------
+
+    def set_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
+        """Uses another recipe from the next step on. The residuals are kept: a recipe without feedback sends them with the next
+        gradients. stats() starts anew. Between steps; for models whose parameters are all of float32."""
+        if any(self._collected):
+            raise Error("a step is under way; reduce() ends it", "STATE")
+        if not self._is_flat:
+            raise Error("another recipe needs a model whose parameters are all of float32")
+        followed, owed = [], []
+        for worker, old in enumerate(self._exchanges):
+            left = torch.zeros(self._staged[worker].numel() // 4)
+            followed.append(old.follow(recipe, [left.data_ptr() + o for o in self._offsets], exchange))
+            owed.append(left.to(self.device))
+        if self._owed is not None:
+            owed = [left + before for left, before in zip(owed, self._owed)]
+        self._frames.settle()
+        self._exchanges, self.recipe = followed, canonical(recipe)
+        self._options["exchange"] = exchange
+        self._owed = owed if any(bool(left.any()) for left in owed) else None
+        self._frames, self._seconds, self._exposed = Frames(), 0.0, 0.0
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
 
@@ -264,6 +291,8 @@ class Workers:
         """The state of all workers, for torch.save. Between steps."""
         if any(self._collected):
             raise Error("a step is under way; reduce() ends it", "STATE")
+        if self._owed is not None:
+            raise Error("the next step sends what the recipe before left; save after it", "STATE")
         return {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
                 "n": self.n, "step": self.step, "tensors": [(name, tuple(shape)) for name, shape, _, _ in self._tensors],
                 "states": [torch.frombuffer(bytearray(x.save()), dtype=torch.uint8) for x in self._exchanges]}
@@ -283,4 +312,4 @@ class Workers:
         fresh = self._make_with(self._options["device"])
         for worker, exchange in enumerate(fresh):
             exchange.load([states[worker]] if state["n"] == self.n else states)
-        self._exchanges, self.step = fresh, state["step"]
+        self._exchanges, self.step, self._owed = fresh, state["step"], None

@@ -481,5 +481,6 @@ def second_wire(rank, world):
 def emulate(rank, world, how, what, arguments):
     """Another job, with gradients on the CPU that count as on a GPU."""
     import jobs
+    import local_jobs
     with mock.patch.dict(os.environ, {"TG_EMULATED_TORCH": how}):
-        return {**vars(jobs), **globals()}[what](rank, world, **arguments)
+        return {**vars(local_jobs), **vars(jobs), **globals()}[what](rank, world, **arguments)

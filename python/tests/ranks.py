@@ -4,6 +4,7 @@ A job is a function of jobs.py, bad_jobs.py, local_jobs.py, fsdp_jobs.py or chao
 and its test fails: nothing may hang.
 """
 
+import atexit
 import json
 import os
 import pathlib
@@ -71,3 +72,7 @@ class Ranks:
             self.end(self.processes[rank])
             self.processes[rank] = self.spawn()
         return out
+
+
+RANKS = Ranks()  # of all tests: they would load PyTorch again for every file
+atexit.register(RANKS.stop)

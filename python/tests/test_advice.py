@@ -13,14 +13,11 @@ from unittest import mock
 import torch
 from torch import nn
 
-from ranks import Ranks
+from ranks import RANKS
 from tersegrad import _torch_advice
 from tersegrad._library import TensorSpec
 from tersegrad._torch_advice import Advice, program
 from tersegrad.torch import shapes, write_shapes
-
-RANKS = Ranks()
-tearDownModule = RANKS.stop
 
 
 def model():

@@ -9,14 +9,11 @@ import tempfile
 import unittest
 
 import chaos
-from ranks import Ranks
+from ranks import RANKS
 
 TIMES = int(os.environ.get("TG_CHAOS", "1"))
 WORLD, STEPS = 3, 12
 LIMIT = 20  # seconds until a job has hung: some timeouts, and what the machine may be busy with
-
-RANKS = Ranks()
-tearDownModule = RANKS.stop
 
 
 class Chaos(unittest.TestCase):

@@ -197,6 +197,24 @@ class Trainings(unittest.TestCase):
             ratios.append(result["frame_ratio"])
         self.assertAlmostEqual(ratios[1] / ratios[0], 5, delta=0.03)
 
+    def test_a_closing_exchange_sends_what_residuals_hold(self):
+        """Top-k leaves most of the moves, and closing with dense frames brings all of it."""
+        ends = {}
+        for closing in (None, "dense"):
+            one = training.Training(dict(TINY, recipe="ef+topk@0.01", local_steps=2, closing=closing))
+            one.epoch(0)
+            before = one.flat.weights.clone()
+            mean = sum(torch.cat([r.flatten() for r in one.workers.residual(w).values()]) for w in range(one.set["workers"])) / one.set["workers"]
+            if closing:
+                one.close()
+                self.assertTrue(torch.allclose(one.flat.weights, before - mean, atol=1e-6))
+                self.assertNotEqual(float(mean.abs().max()), 0)
+            ends[closing] = one.result("finished")
+        self.assertEqual(ends[None]["steps"], ends["dense"]["steps"])
+        self.assertEqual(ends["dense"]["before_closing"]["sent"], ends[None]["meter"]["sent"])
+        self.assertGreater(ends["dense"]["meter"]["sent"], ends[None]["meter"]["sent"])
+        self.assertEqual(ends["dense"]["canonical"], ends[None]["canonical"])
+
     def test_models_have_the_size_that_is_told(self):
         for make, millions in ((nets.resnet18, 11.2), (nets.resnet50, 23.5), (nets.resnet101, 42.5), (lambda: nets.gpt(65), 10.8)):
             self.assertAlmostEqual(sum(p.numel() for p in make().parameters()) / 1e6, millions, delta=0.05)

@@ -8,8 +8,6 @@ import numpy
 import models
 from test_torch import RANKS, OnRanks
 
-tearDownModule = RANKS.stop
-
 
 class Hosts(OnRanks):
     def test_as_a_flat_exchange_of_the_hosts_means(self):

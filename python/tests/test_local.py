@@ -10,8 +10,6 @@ from tersegrad import Error
 from tersegrad.local import Outer, Round, Schedule
 from test_torch import RANKS, TORCH, OnRanks
 
-tearDownModule = RANKS.stop
-
 
 class Arithmetic(unittest.TestCase):
     def test_schedules(self):

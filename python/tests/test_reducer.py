@@ -5,8 +5,6 @@ import unittest
 import models
 from test_torch import RANKS, OnRanks
 
-tearDownModule = RANKS.stop
-
 
 class Plain(OnRanks):
     """A Reducer, whose gradients travel while others are computed."""

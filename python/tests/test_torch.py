@@ -12,14 +12,10 @@ import torch
 
 import tersegrad
 import models
-from ranks import Ranks
+from ranks import RANKS
 from tersegrad.torch import Reducer, State
 
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
-
-
-RANKS = Ranks()
-tearDownModule = RANKS.stop
 
 
 class OnRanks(unittest.TestCase):

@@ -15,14 +15,12 @@ from torch import nn
 
 import tersegrad
 import models
-from ranks import Ranks
+from ranks import RANKS
 from tersegrad._exchange import Exchange
 from tersegrad._library import Detail, lib, pointers
 from tersegrad._torch_model import describe
 from tersegrad.torch import Workers
 
-RANKS = Ranks()
-tearDownModule = RANKS.stop
 
 RECIPES = ("dense", "adacomp", "ef+topk@0.1", "dgc@0.1", "powersgd@2", "terngrad", "ef+randomblock@0.2", models.LGC)
 
@@ -176,6 +174,33 @@ class Averages(unittest.TestCase):
         for p in model.parameters():
             self.assertTrue((p.grad == (0 if p is model[3].weight else 1.5)).all())
         self.assertRaisesRegex(tersegrad.Error, "all of float32", workers.collect, 0, torch.zeros(10))
+
+
+class AnotherRecipe(unittest.TestCase):
+    def test_what_residuals_hold_is_sent_by_a_recipe_without_feedback(self):
+        for recipe, exchange in (("ef+topk@0.05", "gather"), ("terse", "shard")):
+            with self.subTest(recipe=recipe):
+                model = models.make_model("mlp")
+                workers = Workers(model, 4, recipe, seed=1, exchange=exchange)
+                size = workers.gradient(0).numel()
+                moved, sent = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+                for step in range(5):
+                    for worker in range(4):
+                        gradient = torch.randn(size, generator=torch.Generator().manual_seed(10 * step + worker))
+                        moved += gradient.double() / 4
+                        workers.collect(worker, gradient)
+                    average = torch.empty(size)
+                    workers.reduce(average)
+                    sent += average.double()
+                self.assertGreater(float((moved - sent).abs().max()), 0.1)
+                workers.set_recipe("dense")
+                self.assertRaisesRegex(tersegrad.Error, "save after it", workers.state_dict)
+                for worker in range(4):
+                    workers.collect(worker, torch.zeros(size))
+                workers.reduce(average)
+                numpy.testing.assert_allclose(sent + average.double(), moved, atol=1e-5)
+                self.assertEqual((workers.recipe, workers.step, workers.stats()["steps"]), ("fp32", 6, 1))
+                self.assertEqual(workers.state_dict()["step"], 6)
 
 
 class Checkpoints(unittest.TestCase):

@@ -441,6 +441,9 @@ tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_ar
 /* owners.c: the same by the codec's run and without a wait, if the executor can (exec.h, sum_later). False: it cannot. */
 bool tg_carrier_sum_later(tg_exchange *x, tg_carrier *c, const tg_arrived *a, const tg_sink *sink) TG_CHECKED;
 
+/* owners.c: whether frames of all ranks are added to private sums of the executor as they arrive. */
+bool tg_carrier_adds(const tg_exchange *x, const tg_carrier *c);
+
 /* owners.c: checks frames and, where there are private averages, averages them. */
 tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why) TG_CHECKED;
 

@@ -3,7 +3,8 @@
  *              rank 0        rank 1        rank 2
  *     send     A             B             C            each has encoded its gradient
  *     receive  A B C         A B C         A B C        allgatherv
- *              A+B+C / 3     A+B+C / 3     A+B+C / 3    here, privately, if decoding costs more than a copy; else in `deliver`
+ *              A+B+C         A+B+C         A+B+C        here, privately, on a GPU or if decoding costs more than a copy
+ *     deliver  A+B+C / 3     A+B+C / 3     A+B+C / 3    else here
  *
  * A rank sends its frame world - 1 times: best for few ranks, or frames that are very small. */
 #include "exchange/exchange.h"
@@ -51,15 +52,36 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     return x->step.is_spared ? TG_OK : tg_carrier_receive(x, x->carrier, &all, why);
 }
 
-static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
+/* Groups [from, to); where sums were taken before, all at once. */
+static void deliver_groups(tg_exchange *x, uint32_t from, uint32_t to, void *const *grads)
 {
     const tg_carrier *c = x->carrier;
+    const tg_executor *executor = c->codec->executor;
     tg_sink sink = {.averages = grads, .divisor = (float)x->world};
-    if (c->averages != NULL) {
-        c->codec->executor->copy(c->codec->run, group, grads, c->averages);
-    } else {
-        c->codec->executor->sum(c->codec->run, group, c->bodies + group * c->group_bodies, x->world, &sink);
+    if (tg_carrier_adds(x, c)) {
+        executor->deliver(c->codec->run, from, to, c->bodies, c->group_bodies, x->world, &sink);
+        return;
     }
+    for (uint32_t group = from; group < to; group++) {
+        if (c->averages != NULL) {
+            executor->copy(c->codec->run, group, grads, c->averages);
+        } else {
+            executor->sum(c->codec->run, group, c->bodies + group * c->group_bodies, x->world, &sink);
+        }
+    }
+}
+
+static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
+{
+    deliver_groups(x, group, group + 1, grads);
+}
+
+static void finish(tg_exchange *x)
+{
+    if (!x->step.is_spared) {
+        deliver_groups(x, 0, x->lane_n, x->step.grads);
+    }
+    tg_owners_commit_own(x);
 }
 
 const tg_protocol tg_protocol_gather = {
@@ -75,4 +97,5 @@ const tg_protocol tg_protocol_gather = {
     .receive = receive,
     .deliver = deliver,
     .commit = tg_owners_commit_own,
+    .finish = finish,
 };

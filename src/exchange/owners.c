@@ -95,23 +95,31 @@ static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a
     return TG_OK;
 }
 
-/* The same, and keeps coordinates for the sum. Of what all ranks have sent, this rank's own frame, which is in the first place, needs
- * no check. */
+/* The same, and keeps coordinates for the sum, or takes it privately. Of what all ranks have sent, this rank's own frame, which is in the
+ * first place, needs no check. */
 static tg_status check_and_keep(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
 {
     tg_body_view *bodies = bodies_of(x, c);
+    uint32_t cell = tg_carrier_cell(x, c, a->slice);
     for (uint32_t p = a->from; p < a->to; p++) {
-        uint32_t cell = tg_carrier_cell(x, c, a->slice);
         if (x->protocol->sums_all && p == x->rank) {
             tg_message own = tg_exchange_received(x, p);
             tg_expected expected = expect(x, c, a, p);
             TG_TRY(tg_frame_recall(&bodies[p], c->codec, &expected, own.data, own.len, why));
-            continue;
+        } else {
+            bodies[p].keeps = x->protocol->sums_all ? 1 + (p + x->world - x->rank) % x->world : 1;
+            TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, cell, why));
         }
-        bodies[p].keeps = x->protocol->sums_all ? 1 + (p + x->world - x->rank) % x->world : 1;
-        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, cell, why));
+        if (tg_carrier_adds(x, c)) {
+            c->codec->executor->add(c->codec->run, cell, &bodies[p], p == a->from);
+        }
     }
     return TG_OK;
+}
+
+bool tg_carrier_adds(const tg_exchange *x, const tg_carrier *c)
+{
+    return x->protocol->sums_all && c->averages == NULL && c->codec->executor->add != NULL;
 }
 
 /* Sums frames; false: one of them is bad. */

@@ -119,6 +119,13 @@ typedef struct tg_executor {
      * finite. */
     void (*sum)(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 
+    /* The same in two parts, for averages that are delivered later: adds a body that was checked to private sums of its cell, where the
+     * first one takes the place of what was there; then delivers the averages of cells [from, to). Bodies of cell i are
+     * bodies[i * stride], ...: what was added. NULL: `sum` does all. */
+    void (*add)(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first);
+    void (*deliver)(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride, size_t body_n,
+                    const tg_sink *sink);
+
     /* Sums bodies whose chunks were found and not checked: checks and hashes each chunk while it is in the caches, so that it
      * is read once. False: a chunk is damaged, and the sums are void; `check` says which and why. What is summed to must be
      * private until hashes, too, are found right. */

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """The hook on a GPU, over NCCL: several ranks on one GPU, which NCCL takes for ranks of several hosts that talk over sockets.
 
-    PYTHONPATH=python TG_LIBRARY=build/cuda/libtersegrad-cuda.so python3 tests/cuda/gpu_torch.py [--limit 120] [--only bits,ddp,time]
+    PYTHONPATH=python TG_LIBRARY=build/cuda/libtersegrad-cuda.so python3 tests/cuda/gpu_torch.py [--limit 240] [--only bits,ddp,bad,time,link,workers]
 
-bits   2 and 4 ranks, every preset: replicas are the same to the bit, and the same as over gloo on CPUs for the same gradients
-ddp    2 ranks: AMP with GradScaler, bf16, no_sync, unused parameters, static_graph, bucket views, checkpointing, torch.compile, gloo
-time   1 and 2 ranks: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. With 1 rank nothing travels, so what
-       is more than no hook is what the codec adds to a step
+bits     2 and 4 ranks, every preset: replicas are the same to the bit, and the same as over gloo on CPUs for the same gradients
+ddp      2 ranks: AMP with GradScaler, bf16, no_sync, unused parameters, static_graph, bucket views, checkpointing, torch.compile, gloo
+bad      2 ranks: what goes wrong is an exception on every rank, with the reason, and nobody waits for ever (gpu_bad.py)
+time     1 and 2 ranks: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. With 1 rank nothing travels, so what
+         is more than no hook is what the codec adds to a step (gpu_time.py)
+link     2 ranks, the same over links of 1, 10 and 25 Gbit/s: tc shapes the loopback where that is allowed, else each process sends late
+workers  one process: a step of a ResNet-18 with 4 Workers, and how much of it is the exchange
 
-Ranks that do not end within the limit are killed. Exit status 1 if anything differs or fails. Without a GPU (--cpu, with emulated
-kernels) it does the same with less, to test itself.
+Ranks that do not end within the limit are killed. Exit status 1 if anything differs or fails. --json FILE keeps all that was measured;
+bench/gpu_hooks.py makes tables of it. Without a GPU (--cpu, with emulated kernels) it does the same with less, to test itself.
 """
 
 import argparse
@@ -24,9 +27,11 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "cuda")]
+import gpu_bad
+import gpu_time
+
 SLOW = {"lgc-ring", "lgc-server"}  # they learn for thousands of steps before they code
-HOOKS = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "adacomp", "ef+topk@0.01", "ef+fp8")
 
 
 # ---- on a rank -----------------------------------------------------------------------------------------------------------------
@@ -179,105 +184,20 @@ def ddp(r):
         r.say(kind="ddp", case=case, result=error or ("same" if same else "REPLICAS differ"))
 
 
-def resnet50(torch):
-    nn = torch.nn
-
-    class Bottleneck(nn.Module):
-        def __init__(self, inputs, width, stride):
-            super().__init__()
-            def conv(a, b, size, by=1):
-                return nn.Conv2d(a, b, size, by, size // 2, bias=False), nn.BatchNorm2d(b)
-            self.body = nn.Sequential(*conv(inputs, width, 1), nn.ReLU(), *conv(width, width, 3, stride), nn.ReLU(), *conv(width, 4 * width, 1))
-            self.shortcut = nn.Sequential(*conv(inputs, 4 * width, 1, stride)) if stride != 1 or inputs != 4 * width else nn.Identity()
-
-        def forward(self, x):
-            return torch.relu(self.body(x) + self.shortcut(x))
-    layers, inputs = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        for block in range(blocks):
-            layers.append(Bottleneck(inputs, 64 << stage, 2 if stage > 0 and block == 0 else 1))
-            inputs = 4 * (64 << stage)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
-
-
-def register(r, ddp_model, name):
-    """The hook of this name; ours get a process group each, because NCCL needs one order of operations in each."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-    from tersegrad.torch import State, hook
-    if name == "torch:powersgd":
-        ddp_model.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
-    elif name.startswith("torch:"):
-        ddp_model.register_comm_hook(None, getattr(default_hooks, name[len("torch:"):] + "_compress_hook"))
-    elif name != "none":
-        group = r.dist.new_group(backend="gloo" if r.flags.cpu else "cpu:gloo,cuda:nccl")
-        state = State(name, model=ddp_model, process_group=group, verify_every=0)
-        ddp_model.register_comm_hook(state, hook)
-        return state
-    return None
-
-
-def time_model(r, what, make, batch, loss_of):
-    """Milliseconds a step with each hook: the models of all hooks take turns, so that what else happens to the machine happens to all."""
-    from torch.nn.parallel import DistributedDataParallel
-    torch = r.torch
-    jobs = []
-    for name in HOOKS:
-        if r.flags.cpu and name.startswith("torch:"):
-            continue
-        torch.manual_seed(1)
-        model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True)
-        state = register(r, model, name)
-        jobs.append((name, model, state, torch.optim.SGD(model.parameters(), 0.01), []))
-    rounds = 0
-    while rounds < (2 if r.flags.cpu else 14) and r.goes_on(3):
-        for name, model, state, optimizer, times in jobs:
-            for _ in range(2):
-                begin = time.monotonic()
-                optimizer.zero_grad()
-                with torch.autocast(r.device.type, torch.bfloat16):
-                    loss = loss_of(model, batch)
-                loss.backward()
-                optimizer.step()
-                if r.device.type == "cuda":
-                    torch.cuda.synchronize()
-                times.append(1000 * (time.monotonic() - begin))
-        rounds += 1
-    for name, model, state, optimizer, times in jobs:
-        late = sorted(times[len(times) // 3:]) or [float("nan")]
-        sent = state.stats()["last"]["sent"] if state is not None else None
-        r.say(kind="time", world=r.world, model=what, hook=name, ms=late[len(late) // 2], n=len(late), sent=sent)
-
-
-def timing(r):
-    from torch_gpt import GPT
-    torch, F = r.torch, r.torch.nn.functional
-    size = 32 if r.flags.cpu else 224
-    draw = torch.Generator().manual_seed(r.rank)
-    images = torch.randn(2 if r.flags.cpu else 64, 3, size, size, generator=draw).to(r.device), torch.arange(2 if r.flags.cpu else 64).to(r.device)
-    tokens = torch.randint(256, (2 if r.flags.cpu else 16, 65 if r.flags.cpu else 513), generator=draw).to(r.device)
-    width, layers = (32, 1) if r.flags.cpu else (768, 12)
-    models = [("GPT", lambda: GPT(width=width, layers=layers, heads=width // 32, length=512), tokens,
-               lambda model, x: F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()))]
-    if not r.flags.cpu:
-        models.insert(0, ("ResNet-50", lambda: resnet50(torch), images, lambda model, x: F.cross_entropy(model(x[0]), x[1])))
-    for what, make, batch, loss_of in models:
-        time_model(r, what, make, batch, loss_of)
-        gc.collect()
-
-
 # ---- all ranks -----------------------------------------------------------------------------------------------------------------
 
-def start(flags, part, world, seconds):
+def start(flags, part, world, seconds, model="", gbit=0):
     """Runs ranks, and returns what rank 0 said. Ranks that do not end in time are killed."""
-    said = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, gpu_time.shaped(gbit, world, folder) as (slow, by):
+        if gbit and not by:
+            return [{"kind": "skipped", "part": part, "why": f"no link of {gbit} Gbit/s: tc is not allowed, and there is no compiler"}]
         processes = []
         try:
             for rank in range(world):
                 environment = dict(os.environ, NCCL_HOSTID=f"host-{rank}", NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="2",
-                                   NCCL_IB_DISABLE="1")
+                                   NCCL_IB_DISABLE="1", **slow)
                 command = [sys.executable, __file__, "--rank", str(rank), "--world", str(world), "--folder", folder, "--part", part,
-                           "--until", str(time.time() + max(seconds - 4, 4))] + (["--cpu"] if flags.cpu else [])
+                           "--until", str(time.time() + max(seconds - 4, 4)), "--model", model, "--gbit", str(gbit), "--by", by] + (["--cpu"] if flags.cpu else [])
                 with open(f"{folder}/out-{rank}", "wb") as out, open(f"{folder}/err-{rank}", "wb") as err:
                     processes.append(subprocess.Popen(command, stdout=out, stderr=err, env=environment))
             until = time.monotonic() + seconds
@@ -303,45 +223,71 @@ def report(said):
     """Prints what was said as lines and tables; returns how many things went wrong."""
     wrong = 0
     for line in said:
-        if line["kind"] in ("bits", "ddp"):
-            is_well = line["result"] in ("same", "no time left") or "kernel" in line["result"]
+        if line["kind"] in ("bits", "ddp", "bad"):
+            is_well = line["result"] in ("same", "raised", "no time left") or "kernel" in line["result"]
             wrong += not is_well
             print(f"{line['kind']:5} {line.get('world', 2)} ranks  {line.get('recipe', line.get('case')):24} {line['result']}", flush=True)
         elif line["kind"] == "failed":
             wrong += 1
             print(f"FAILED {line['part']} of {line['world']} ranks: ranks {line['ranks']}, killed {line['late']}\n  " + "\n  ".join(line["why"]), flush=True)
+        elif line["kind"] == "skipped":
+            print(f"{line['part']:5} skipped: {line['why']}", flush=True)
+        elif line["kind"] == "workers":
+            print(f"workers {line['n']}  {line['model']}  {line['recipe']:14} {line['ms']:8.2f} ms, without the exchange {line['alone_ms']:8.2f} ms: "
+                  f"{100 * line['share']:5.1f}%  codec {line['codec']}", flush=True)
     times = [line for line in said if line["kind"] == "time"]
     for line in times:
-        plain = next(other["ms"] for other in times if (other["model"], other["world"], other["hook"]) == (line["model"], line["world"], "none"))
+        plain = next(other["ms"] for other in times if other["model"] == line["model"] and other["hook"] == "none")
         sent = "" if line["sent"] is None else f"  {line['sent']:,} bytes"
-        print(f"time  {line['world']} ranks  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
+        rate = f" {line['gbit']:g} Gbit/s by {line['by']}" if line["gbit"] else ""
+        print(f"time  {line['world']} ranks{rate}  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
     return wrong
+
+
+def parts_of(only):
+    """(part, ranks, its share of the time, model, Gbit/s) of all runs."""
+    models = ("ResNet-50", "GPT-25M")
+    parts = [("bits", 2, 25, "", 0), ("ddp", 2, 20, "", 0), ("bad", 2, 45, "", 0), ("death", 2, 10, "", 0), ("time", 1, 20, "", 0),
+             *(("time", 2, 15, model, 0) for model in models), *(("link", 2, 15, model, gbit) for gbit in (25, 10, 1) for model in models),
+             ("workers", 1, 15, "", 0), ("bits", 4, 15, "", 0)]
+    return [part for part in parts if {"death": "bad"}.get(part[0], part[0]) in only]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=float, default=120, help="seconds, in all")
-    parser.add_argument("--only", default="bits,ddp,time")
+    parser.add_argument("--limit", type=float, default=240, help="seconds, in all")
+    parser.add_argument("--only", default="bits,ddp,bad,time,link,workers")
+    parser.add_argument("--json", help="where to keep what was measured")
     parser.add_argument("--cpu", action="store_true", help="without a GPU, to test this script")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--world", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--model", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--gbit", type=float, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--by", default="", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.rank is not None:
         rank = Rank(flags, flags.rank, flags.world, flags.folder)
-        {"bits": bits, "ddp": ddp, "time": timing}[flags.part](rank)
+        {"bits": bits, "ddp": ddp, "bad": gpu_bad.bad, "death": gpu_bad.death, "time": gpu_time.timing, "link": gpu_time.timing,
+         "workers": gpu_time.workers}[flags.part](rank)
         rank.dist.barrier(group=rank.gloo)
         rank.dist.destroy_process_group()
         return 0
-    end, wrong = time.monotonic() + flags.limit, 0
-    parts = [("bits", 2, 0.25), ("ddp", 2, 0.2), ("time", 1, 0.2), ("time", 2, 0.2), ("bits", 4, 0.15)]
-    parts = [part for part in parts if part[0] in flags.only.split(",")]
-    for at, (part, world, _) in enumerate(parts):
+    end, wrong, all_said = time.monotonic() + flags.limit, 0, []
+    parts = parts_of(flags.only.split(","))
+    if flags.cpu:  # which has one model
+        parts = [part for part in parts if part[3] in ("", "GPT-25M")]
+        parts = [(*part[:3], "", part[4]) for part in parts]
+    for at, (part, world, _, model, gbit) in enumerate(parts):
         left = max(end - time.monotonic(), 1)
-        share = parts[at][2] / sum(share for _, _, share in parts[at:])
-        wrong += report(start(flags, part, world, max(left * share, min(left, 20))))
+        share = parts[at][2] / sum(other[2] for other in parts[at:])
+        said = start(flags, part, world, max(left * share, min(left, 20)), model, gbit)
+        wrong += report(said)
+        all_said += said
+    if flags.json:
+        pathlib.Path(flags.json).write_text("".join(json.dumps(line) + "\n" for line in all_said))
     print(f"gpu_torch: {wrong} wrong", flush=True)
     return wrong > 0
 

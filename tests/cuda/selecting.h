@@ -29,6 +29,9 @@ void *test_space(uint64_t len);
 test_gpu test_gpu_open(const tg_codec *c);
 void test_gpu_close(test_gpu *d);
 
+/* Whether the kernels of selection write the scale of a unit's signs, and subtract it from residuals. */
+bool test_gpu_lists_scale(const tg_unit_plan *u);
+
 /* Encodes what is sparse, from the residuals that the codec has now. Returns how often it had to be begun again. */
 uint32_t test_gpu_encode(test_gpu *d, const tg_codec *c, uint64_t step, const tg_source *source);
 

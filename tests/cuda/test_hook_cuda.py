@@ -11,12 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python" / "tests"))
-from ranks import Ranks
-
-
-
-RANKS = Ranks()
-tearDownModule = RANKS.stop
+from ranks import RANKS
 
 
 def setUpModule():
@@ -86,6 +81,16 @@ class Hook(OnDevice):
             self.assertIn("give each one its own", result)
         for result in run("stage", "device_changes", 2):
             self.assertIn("is on cpu, and the first step was on cuda:1", result["raised"])
+
+    def test_what_cannot_be_exchanged(self):
+        """Every rank says the same, whether messages go through host memory or by themselves."""
+        for how in ("stage", "wire"):
+            for job, arguments, pattern in (("unsuitable", {"what": "sparse"}, "sparse"), ("complex_numbers", {}, "complex64"),
+                                            ("disagree", {"what": "recipe"}, "recipe"), ("later", {"what": "recipe"}, "another recipe"),
+                                            ("later", {"what": "nan", "bucket_cap_mb": 0.001, "group_len": 1}, "NaN")):
+                with self.subTest(how=how, job=job, **arguments):
+                    for result in run(how, job, 2, **arguments):
+                        self.assertRegex(result["error"], pattern)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,6 @@ typedef struct gpu_step {
     tg_gpu_unit *units; /* on the host */
     tg_gpu_chunk *chunks;
     size_t chunk_n;
-    float *maxima; /* on the device */
     tg_view *views;
     uint8_t **out; /* device addresses */
     uint64_t out_len;
@@ -133,7 +132,6 @@ static void upload_space(gpu_step *g, const step *h)
     }
     s->slot_n = 3;
     s->slots = block_new(NULL, s->slot_n * s->slot_len);
-    g->maxima = block_new(NULL, 4 * n);
     g->pass.verdict = block_new(&none, sizeof none);
     g->views = calloc(g->chunk_n, sizeof *g->views);
     g->out = calloc(g->chunk_n, sizeof *g->out);
@@ -176,7 +174,7 @@ static float sum_of(const step *h, const tg_unit_plan *u, uint64_t at)
     return u->planes == 0 ? g : g + h->now[u->residual_at + (at - u->lo)];
 }
 
-static bool is_sent(const step *h, const tg_unit_plan *u, uint64_t at, float *maximum)
+static bool is_sent(const step *h, const tg_unit_plan *u, uint64_t at)
 {
     const tg_piece *piece = tg_unit_piece(u->unit, at);
     float sum = sum_of(h, u, at);
@@ -186,11 +184,11 @@ static bool is_sent(const step *h, const tg_unit_plan *u, uint64_t at, float *ma
     float g = ((const float *)h->model.grads[piece->tensor])[at - piece->at];
     float weight = (float)u->stages.select_params[u->stages.select->part.param_n - 1] - 1.0f;
     uint64_t from = u->lo + (at - u->lo) / u->format.bin * u->format.bin;
-    *maximum = 0;
+    float maximum = 0;
     for (uint64_t i = from; i < u->hi && i < from + u->format.bin; i++) {
-        *maximum = fmaxf(*maximum, fabsf(sum_of(h, u, i)));
+        maximum = fmaxf(maximum, fabsf(sum_of(h, u, i)));
     }
-    return fabsf(sum + weight * g) >= *maximum && sum != 0;
+    return fabsf(sum + weight * g) >= maximum && sum != 0;
 }
 
 static tg_view view_of(const tg_unit_plan *u, uint32_t count)
@@ -204,7 +202,7 @@ static void select_values(gpu_step *g, const step *h)
 {
     const tg_plan *plan = h->codec->plan;
     uint64_t n = plan->layout->element_n;
-    float *values = calloc(n, sizeof *values), *maxima = calloc(n, sizeof *maxima);
+    float *values = calloc(n, sizeof *values);
     float *next = calloc(plan->residual_n + 1, sizeof *next);
     uint32_t *positions = calloc(n, sizeof *positions);
     for (size_t i = 0; i < g->chunk_n; i++) {
@@ -212,28 +210,23 @@ static void select_values(gpu_step *g, const step *h)
         const tg_unit_plan *u = &plan->units[chunk->unit];
         uint32_t count = 0;
         for (uint64_t at = chunk->at; at < chunk->at + chunk->n && u->coordinates != TG_AT_EVERY; at++) {
-            float sum = sum_of(h, u, at), maximum = 0;
+            float sum = sum_of(h, u, at);
             if (u->planes > 0) {
                 next[u->residual_at + (at - u->lo)] = sum;
             }
-            if (is_sent(h, u, at, &maximum)) {
+            if (is_sent(h, u, at)) {
                 values[chunk->element_at + count] = sum;
                 positions[chunk->element_at + count++] = (uint32_t)(at - chunk->at);
-            }
-            if (u->format.bin > 0) {
-                maxima[u->flat_at + (at - u->lo) / u->format.bin] = maximum;
             }
         }
         g->views[i] = view_of(u, count);
     }
     tg_gpu_call_copy(g->pass.space.values, values, n * sizeof *values, NULL);
     tg_gpu_call_copy(g->pass.space.positions, positions, n * sizeof *positions, NULL);
-    tg_gpu_call_copy(g->maxima, maxima, n * sizeof *maxima, NULL);
     tg_gpu_call_copy(g->pass.next, next, plan->residual_n * sizeof *next, NULL);
     tg_gpu_call_copy(g->pass.space.views, g->views, g->chunk_n * sizeof *g->views, NULL);
     block_get(values, g->pass.space.values, sizeof *values);
     free(values);
-    free(maxima);
     free(next);
     free(positions);
 }
@@ -340,7 +333,7 @@ static void gpu_compare(step *h, const scenario *s, uint64_t number)
     if (is_sparse) {
         tg_gpu_quantize_values(&g.pass);
     }
-    tg_gpu_apply_scales(&g.pass, (uint32_t)plan->layout->unit_n, g.maxima);
+    tg_gpu_apply_scales(&g.pass);
     block_get(g.views, g.pass.space.views, g.chunk_n * sizeof *g.views);
     for (size_t i = 0; i < g.chunk_n; i++) {
         compare_chunk(&g, h, s, i);
@@ -478,7 +471,6 @@ static void test_sparse(void **state)
         "ef+threshold@0.8+ternary", "threshold@0.8+qsgd@16", "ef+threshold@0.5+natural",
         "ef+threshold@1.5+bingrad@b", "ef+threshold@1+linear", "ef+threshold@0.1,scope=model+orq@5",
         "ef+threshold@0.9+sign", "ef+threshold@100+sign", "ef+threshold@0.01,scope=model+fp8", "ef+adabins@7+sign",
-        "ef+adabins@100+sign@scale=meanmax", "ef+adabins@1,weight=1+sign@scale=meanmax",
         "ef+threshold@0.8,scope=model+bingrad@pb", "ef+threshold@0.8+fp4",
         "ef+threshold@0.5+orq@4,levels=exact,bucket=900", "ef+threshold@0.8+mxfp4@hadamard=32",
         "ef+threshold@0.1,scope=model+nvfp4", "threshold@0.5+mxfp8@round=random",

@@ -76,6 +76,17 @@ class Codec(unittest.TestCase):
         device.load_state_dict(host.state_dict())
         self.assert_same(averages(device, there, 2), averages(host, here, 2))
 
+    def test_another_recipe_takes_over_residuals(self):
+        for recipe, exchange in (("ef+topk@0.1", "gather"), ("terse", "shard")):
+            with self.subTest(recipe=recipe):
+                (device, there), (host, here) = pair(4, recipe, seed=3, exchange=exchange)
+                for step in range(3):
+                    self.assert_same(averages(device, there, step), averages(host, here, step))
+                for workers in (device, host):
+                    workers.set_recipe("fp4+rans")
+                for step in range(3, 5):
+                    self.assert_same(averages(device, there, step), averages(host, here, step))
+
     def test_half_precision(self):
         for dtype in (torch.float16, torch.bfloat16):
             there, here = nn.Linear(40, 30).to(DEVICE, dtype), nn.Linear(40, 30).to(dtype=dtype)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training with the exchange on the GPU: the same losses, bytes and weights, to the bit, as on the CPU.
+"""Training with the exchange on the GPU: the same losses, bytes and weights, to the bit, as on the CPU; and `bench` there.
 
 The program is build/emulated/tersegrad, whose kernels run on the CPU, unless the environment variable TERSEGRAD names another.
 """
@@ -66,6 +66,15 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, "tersegrad: 'zstd', which tensor 'dense1.weight' uses, has no kernel for the GPU; "
                                       "it runs on the CPU\n")
+
+
+class BenchTest(unittest.TestCase):
+    def test_threads_of_the_host_leave_device_memory_alone(self):
+        done = subprocess.run((PROGRAM, "bench", "--recipe", "fp16", "--device", "cuda", "--n", "10000", "--threads", "3", "--seconds", "0.001", "--json"),
+                              capture_output=True, text=True, timeout=600, check=False, env=dict(os.environ, TG_EMULATED_PROTECT="1"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(told["memcpy_threads_gbps"], told["memcpy_gbps"])
 
 
 if __name__ == "__main__":

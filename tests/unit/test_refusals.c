@@ -115,7 +115,7 @@ static void long_frames_are_refused_the_same(void **state)
     static const uint64_t lens[] = {TG_CHUNK + 20000, 5};
     (void)state;
     for (size_t r = 0; r < RECIPE_N; r++) {
-        damage_frames(lens, 2, recipes[r], (uint32_t)(1 + r % 3), 9001);
+        damage_frames(lens, 2, recipes[r], (uint32_t)(1 + r % 3), 9001 * TEST_EVERY);
     }
 }
 
@@ -219,10 +219,11 @@ static void exchanges_refuse_the_same(void **state)
     (void)state;
     for (size_t run = 0; run < RUN_N; run++) {
         forgery none = {.at = UINT64_MAX};
-        uint64_t frames = try_forgery(run, &none), refused = 0, sealed = 0;
+        uint64_t frames = try_forgery(run, &none), tried = 0, refused = 0, sealed = 0;
         assert_true(frames > 0);
         for (uint64_t at = 0; at < frames; at++) {
-            for (size_t byte = 0; byte < 70; byte += 5) {
+            for (size_t byte = 5 * ((run + at) % TEST_EVERY); byte < 70; byte += 5 * TEST_EVERY) {
+                tried++;
                 forgery f = {.at = at, .byte = byte, .change = changes[(at + byte) % CHANGE_N]};
                 (void)try_forgery(run, &f);
                 refused += f.status != TG_OK ? 1 : 0;
@@ -231,8 +232,8 @@ static void exchanges_refuse_the_same(void **state)
                 sealed += hostile.status != TG_OK ? 1 : 0;
             }
         }
-        assert_int_equal(refused, frames * 14); /* damage is always found; what is sealed may be another sound frame */
-        assert_true(sealed < refused);
+        assert_int_equal(refused, tried); /* damage is always found; what is sealed may be another sound frame */
+        assert_true(sealed < refused || TEST_EVERY > 1); /* too few cases to be sure of one */
     }
 }
 

@@ -104,11 +104,11 @@ class _Pass:
         buckets, self.buckets, self.gradients = self.buckets, [], {}
         self.ended.set()
         for done, buffer in buckets:
-            done.set_result(buffer if error is None else None)
+            done.set_result(buffer)
 
     def give(self, done: "_Future[Any]") -> Any:
-        """Not set_exception: DistributedDataParallel would take the exception for the gradient. One that is raised by what follows a
-        future leaves backward() with its sentence."""
+        """For the last bucket, which DistributedDataParallel comes to after all others. Not set_exception: it would take the exception for
+        the gradient. One that is raised by what follows a future leaves backward() with its sentence."""
         if self.error is not None:
             raise Error(str(sentence(self.error)))
         return done.value()
@@ -154,7 +154,7 @@ class State(Steps):
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
     group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
-                   is 16 MiB, and 0 for models of up to 4 MiB
+                   is 16 MiB, 64 MiB on a GPU, and 0 for models of up to 4 MiB
     hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
                    ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
     advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
@@ -195,7 +195,8 @@ class State(Steps):
             now.is_complete = True
             begin = time.monotonic()
             self._do(lambda: self._finish(now, begin))
-        return done.then(now.give)
+            return done.then(now.give)
+        return done
 
     def _refuse(self, bucket: GradBucket, done: "_Future[Any]", trouble: Exception) -> "_Future[torch.Tensor]":
         """Buckets of another model. They are kept apart from those of the State's own, whose step may be in progress; so that step

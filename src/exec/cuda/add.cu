@@ -1,159 +1,17 @@
 /* Adds the values of a body's chunks to sums, or sets them: dense ones tile by tile, from plain values, packed bits or symbols, and
- * sparse ones at their coordinates. */
+ * sparse ones at their coordinates.
+ *
+ * A thread takes four elements at a time, four times, and its sums are on their way before anything else is looked at. NaNs are as
+ * CPUs give them (values.h); since one that is among four shows in their results, it is looked for there alone. */
 #include "exec/cuda/bits.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
 
 enum { THREADS = 256, SYMBOLS_MAX = 512 };
-
-/* ---- plain values ------------------------------------------------------------------------------------------------------------ */
-
-/* Word i of those at any address. */
-TG_DEVICE uint32_t word_at(const uint8_t *bytes, uint64_t i)
-{
-    unsigned shift = (unsigned)((uintptr_t)bytes % 4) * 8;
-    const uint32_t *words = (const uint32_t *)(const void *)(bytes - shift / 8) + i;
-    return shift == 0 ? words[0] : (uint32_t)(((uint64_t)words[1] << 32 | words[0]) >> shift);
-}
-
-TG_DEVICE uint16_t half_at(const uint8_t *bytes, uint64_t i)
-{
-    return (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
-}
-
-TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
-{
-    if (u.plain_len == 4) {
-        return __uint_as_float(word_at(bytes, i));
-    }
-    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half_at(bytes, i)) : tg_bf16_to_float(half_at(bytes, i));
-}
-
-/* Where the plain values of a chunk are. */
-TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
-{
-    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
-}
-
-/* ---- packed symbols -------------------------------------------------------------------------------------------------------- */
-
-/* The digits of group `g` to `out`, which has those of groups from `first` on. */
-TG_DEVICE void unpack_group(uint16_t *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t g, uint32_t first)
-{
-    uint64_t bit = (uint64_t)g * u.group_bits;
-    uint64_t word = tg_load_bits(bytes + bit / 8, (unsigned)(bit % 8), u.group_bits);
-    uint16_t *to = out + (g - first) * u.group_n;
-    uint32_t k = 0;
-    if (u.group_bits > 26) { /* until 32 bits are exact */
-        uint64_t inverse = ~0ull / u.base + 1; /* exact for words of up to 48 bits */
-        for (; k < u.group_n && (word >> 22 != 0 || u.base > 512); k++) {
-            uint64_t rest = __umul64hi(word, inverse);
-            to[k] = (uint16_t)(word - rest * u.base);
-            word = rest;
-        }
-    }
-    uint32_t left = (uint32_t)word, inverse = 0xffffffffu / u.base + 1; /* exact while left times the base is below 2^32 */
-    bool is_exact = (uint64_t)left * u.base >> 32 == 0;
-    for (; k < u.group_n; k++) {
-        uint32_t rest = is_exact ? __umulhi(left, inverse) : left / u.base;
-        to[k] = (uint16_t)(left - rest * u.base);
-        left = rest;
-    }
-}
-
-/* ---- dense ------------------------------------------------------------------------------------------------------------------- */
-
 enum { FOUR = 4, FOURS = TG_GPU_TILE / 4 / THREADS }; /* of a thread */
 
-/* What a block has of a chunk with symbols: those of a tile, where they are packed in groups, and the values of its buckets. */
-typedef struct tile_space {
-    float table[SYMBOLS_MAX];
-    uint16_t symbols[TG_GPU_TILE + 16];
-} tile_space;
-
-typedef struct tile_part {
-    const tg_gpu_unit *u;
-    uint32_t at, n;         /* elements at to at + n of a chunk */
-    const uint8_t *symbols; /* packed, or unpacked */
-    const uint8_t *side;
-    uint32_t bucket_n, first_bucket;
-    uint32_t shift; /* buckets are of 2^shift values; 32: of another number */
-    bool has_table, is_one; /* values of all symbols of its buckets are in the table; there is one bucket */
-} tile_part;
-
-TG_DEVICE tile_part part_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, const uint8_t *body)
-{
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
-    const tg_view &view = p.space.views[tile.chunk];
-    tile_part t = {&u, tile.from, tile.n, nullptr, body + view.side, 0, 0, 32, false, false};
-    t.symbols = u.coded ? p.space.symbols + 2 * chunk.element_at : body + view.symbols;
-    t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
-    t.first_bucket = t.at / t.bucket_n;
-    t.shift = (t.bucket_n & (t.bucket_n - 1)) == 0 ? (uint32_t)__ffs((int)t.bucket_n) - 1 : 32;
-    uint32_t buckets = (t.at + t.n - 1) / t.bucket_n - t.first_bucket + 1;
-    t.is_one = buckets == 1;
-    t.has_table = u.quantize != TG_GPU_NATURAL && buckets * u.base <= SYMBOLS_MAX;
-    return t;
-}
-
-/* Unpacks groups, and decodes all symbols of the buckets; all threads. */
-TG_DEVICE void prepare_tile(const tile_part &t, tile_space &space, float weight, bool sets)
-{
-    const tg_gpu_unit &u = *t.u;
-    if (!u.coded && u.group_n > 1) {
-        uint32_t first = t.at / u.group_n, end = (t.at + t.n + u.group_n - 1) / u.group_n;
-        for (uint32_t g = first + threadIdx.x; g < end; g += THREADS) {
-            unpack_group(space.symbols, u, t.symbols, g, first);
-        }
-    }
-    uint32_t values = t.has_table ? ((t.at + t.n - 1) / t.bucket_n - t.first_bucket + 1) * u.base : 0;
-    for (uint32_t i = threadIdx.x; i < values; i += THREADS) {
-        const uint8_t *side = t.side + (uint64_t)(t.first_bucket + i / u.base) * u.side_len;
-        float value = tg_symbol_value(u, side, i % u.base);
-        space.table[i] = sets ? value : tg_times(weight, value);
-    }
-}
-
-/* Symbols i to i + n - 1 of the tile, at most four, after prepare_tile. */
-TG_DEVICE void symbols_of(unsigned out[FOUR], const tile_part &t, const tile_space &space, uint32_t i, uint32_t n)
-{
-    const tg_gpu_unit &u = *t.u;
-    if (!u.coded && u.group_n == 1) {
-        uint64_t bit = (uint64_t)(t.at + i) * u.group_bits;
-        uint64_t bits = tg_load_bits(t.symbols + bit / 8, (unsigned)(bit % 8), n * u.group_bits);
-        TG_UNROLL
-        for (unsigned k = 0; k < FOUR; k++) {
-            out[k] = (unsigned)(bits >> k * u.group_bits) & ((1u << u.group_bits) - 1);
-        }
-        return;
-    }
-    TG_UNROLL
-    for (unsigned k = 0; k < FOUR; k++) {
-        uint32_t at = t.at + i + k;
-        out[k] = k >= n                 ? 0
-                 : !u.coded             ? space.symbols[t.at % u.group_n + i + k]
-                 : u.base > 256         ? ((const uint16_t *)(const void *)t.symbols)[at]
-                                        : t.symbols[at];
-    }
-}
-
-/* The value of a symbol of element i of the tile, times the weight unless it is set. */
-TG_DEVICE float value_of(const tile_part &t, const tile_space &space, uint32_t i, unsigned symbol, float weight, bool sets)
-{
-    const tg_gpu_unit &u = *t.u;
-    if (t.has_table && t.is_one) {
-        return space.table[symbol];
-    }
-    uint32_t bucket = t.shift < 32 ? (t.at + i) >> t.shift : (t.at + i) / t.bucket_n;
-    if (t.has_table) {
-        return space.table[(bucket - t.first_bucket) * u.base + symbol];
-    }
-    float value = tg_symbol_value(u, t.side + (uint64_t)bucket * u.side_len, symbol);
-    return sets ? value : tg_times(weight, value);
-}
-
-/* ---- plain values, four at a time ------------------------------------------------------------------------------------------ */
+/* ---- sums, four at a time -------------------------------------------------------------------------------------------------- */
 
 /* Where a tile is added if that can be done four at a time; else NULL. */
 TG_DEVICE float *sum_of_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
@@ -165,58 +23,135 @@ TG_DEVICE float *sum_of_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const 
     return suits ? out : nullptr;
 }
 
-TG_DEVICE void plain_four(float value[FOUR], const tg_gpu_unit &u, uint4 bits)
+/* The first element of four number b of this thread, in the tile. */
+TG_DEVICE uint32_t four_at(uint32_t b)
+{
+    return FOUR * (b * THREADS + threadIdx.x);
+}
+
+/* Sums of n elements, as far as they are whole fours. */
+TG_DEVICE void load_sums(float4 sum[FOURS], const float *out, uint32_t n, bool sets)
+{
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        bool has = out != nullptr && !sets && four_at(b) + FOUR <= n;
+        sum[b] = has ? *(const float4 *)(const void *)(out + four_at(b)) : make_float4(0, 0, 0, 0);
+    }
+}
+
+TG_DEVICE bool has_nan(float4 v)
+{
+    return !(v.x == v.x && v.y == v.y && v.z == v.z && v.w == v.w);
+}
+
+/* value, or sum + value. */
+TG_DEVICE float4 add_four(float4 sum, float4 value, bool sets)
+{
+    float4 result = make_float4(sum.x + value.x, sum.y + value.y, sum.z + value.z, sum.w + value.w);
+    if (has_nan(result)) {
+        result = make_float4(tg_plus(sum.x, value.x), tg_plus(sum.y, value.y), tg_plus(sum.z, value.z), tg_plus(sum.w, value.w));
+    }
+    return sets ? value : result;
+}
+
+/* ---- plain values ------------------------------------------------------------------------------------------------------------ */
+
+TG_DEVICE float plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
 {
     if (u.plain_len == 4) {
-        value[0] = __uint_as_float(bits.x);
-        value[1] = __uint_as_float(bits.y);
-        value[2] = __uint_as_float(bits.z);
-        value[3] = __uint_as_float(bits.w);
-        return;
+        return __uint_as_float(tg_load32(bytes + 4 * i));
     }
-    uint16_t halves[FOUR] = {(uint16_t)bits.x, (uint16_t)(bits.x >> 16), (uint16_t)bits.y, (uint16_t)(bits.y >> 16)};
+    uint16_t half = (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
+    return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half) : tg_bf16_to_float(half);
+}
+
+/* Where the plain values of a chunk are. */
+TG_DEVICE const uint8_t *plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
+{
+    return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
+}
+
+/* WORDS words at any address, by those that have a byte of them. */
+template <unsigned WORDS> TG_DEVICE void load_words(uint32_t out[WORDS], const uint8_t *at)
+{
+    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, words[WORDS + 1];
+    const uint32_t *aligned = (const uint32_t *)(const void *)(at - shift / 8);
     TG_UNROLL
-    for (int i = 0; i < FOUR; i++) {
-        value[i] = u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(halves[i]) : tg_bf16_to_float(halves[i]);
+    for (unsigned i = 0; i < WORDS; i++) {
+        words[i] = aligned[i];
+    }
+    words[WORDS] = shift == 0 ? 0 : aligned[WORDS];
+    TG_UNROLL
+    for (unsigned i = 0; i < WORDS; i++) {
+        out[i] = __funnelshift_r(words[i], words[i + 1], shift);
     }
 }
 
-/* Four values at any address. */
-TG_DEVICE uint4 load_four(const uint8_t *bytes, uint32_t len, uint32_t i)
+/* Those of four values. */
+template <unsigned WORDS> TG_DEVICE void load_plain(uint32_t out[WORDS], const uint8_t *at)
 {
-    if (len == 4 && (uintptr_t)bytes % 16 == 0) {
-        return __ldcs((const uint4 *)(const void *)bytes + i);
+    if ((uintptr_t)at % (4 * WORDS) != 0) {
+        load_words<WORDS>(out, at);
+    } else if (WORDS == 4) {
+        uint4 four = __ldcs((const uint4 *)(const void *)at);
+        out[0] = four.x;
+        out[1] = four.y;
+        out[WORDS - 2] = four.z;
+        out[WORDS - 1] = four.w;
+    } else {
+        uint2 four = __ldcs((const uint2 *)(const void *)at);
+        out[0] = four.x;
+        out[1] = four.y;
     }
-    if (len == 2 && (uintptr_t)bytes % 8 == 0) {
-        uint2 halves = __ldcs((const uint2 *)(const void *)bytes + i);
-        return make_uint4(halves.x, halves.y, 0, 0);
-    }
-    uint64_t low = tg_load64(bytes + (uint64_t)i * FOUR * len), high = len == 4 ? tg_load64(bytes + (uint64_t)i * 16 + 8) : 0;
-    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
 }
 
-/* All loads of a thread are under way before the first is used. */
-TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t fours, float weight, bool sets)
+/* Four values; a NaN in half precision may become another. */
+template <unsigned WORDS> TG_DEVICE float4 plain_four(const uint32_t words[WORDS], bool is_bf16)
 {
-    uint4 bits[FOURS];
+    if (WORDS == 4) {
+        return make_float4(__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[WORDS - 2]),
+                           __uint_as_float(words[WORDS - 1]));
+    }
+    return make_float4(tg_any_half(words[0] & 0xffffu, is_bf16), tg_any_half(words[0] >> 16, is_bf16),
+                       tg_any_half(words[1] & 0xffffu, is_bf16), tg_any_half(words[1] >> 16, is_bf16));
+}
+
+/* As it is, to `out`: of values, sums or weights that are NaN. */
+TG_DEVICE void add_slowly(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t first, float weight, bool sets)
+{
+    TG_ROLL
+    for (uint32_t i = first; i < first + FOUR; i++) {
+        float value = plain_value(u, bytes, i);
+        out[i] = sets ? value : tg_plus(out[i], tg_times(weight, value));
+    }
+}
+
+/* Whole fours of n values. All loads of a thread are under way before the first is used. */
+template <unsigned WORDS>
+TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t n, float weight, bool sets)
+{
+    bool is_bf16 = u.quantize == TG_GPU_BF16;
+    uint32_t words[FOURS][WORDS];
     float4 sum[FOURS];
+    load_sums(sum, out, n, sets);
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        bits[b] = i < fours ? load_four(bytes, u.plain_len, i) : make_uint4(0, 0, 0, 0);
-        sum[b] = i < fours && !sets ? *((const float4 *)(const void *)out + i) : make_float4(0, 0, 0, 0);
+        if (four_at(b) + FOUR <= n) {
+            load_plain<WORDS>(words[b], bytes + four_at(b) * WORDS);
+        }
     }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        float value[FOUR], old[FOUR] = {sum[b].x, sum[b].y, sum[b].z, sum[b].w};
-        plain_four(value, u, bits[b]);
-        TG_UNROLL
-        for (int k = 0; k < FOUR && !sets; k++) {
-            value[k] = tg_plus(old[k], tg_times(weight, value[k]));
-        }
-        if (i < fours) {
-            *((float4 *)(void *)out + i) = make_float4(value[0], value[1], value[2], value[3]);
+        if (four_at(b) + FOUR <= n) {
+            float4 v = plain_four<WORDS>(words[b], is_bf16), s = sum[b];
+            if (!sets) {
+                v = make_float4(s.x + weight * v.x, s.y + weight * v.y, s.z + weight * v.z, s.w + weight * v.w);
+            }
+            if (has_nan(v)) {
+                add_slowly(out, u, bytes, four_at(b), weight, sets);
+            } else {
+                *(float4 *)(void *)(out + four_at(b)) = v;
+            }
         }
     }
 }
@@ -230,52 +165,202 @@ __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const
     }
     const uint8_t *bytes = plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
     float *out = sum_of_fours(p, u, tile);
-    uint32_t fours = out != nullptr ? tile.n / FOUR : 0;
-    if (fours > 0) {
-        add_fours(out, u, bytes, fours, weight, sets);
+    if (out != nullptr && u.plain_len == 2) {
+        add_fours<2>(out, u, bytes, tile.n, weight, sets);
+    } else if (out != nullptr) {
+        add_fours<4>(out, u, bytes, tile.n, weight, sets);
     }
-    for (uint32_t i = FOUR * fours + threadIdx.x; i < tile.n; i += THREADS) {
+    for (uint32_t i = (out != nullptr ? tile.n / FOUR * FOUR : 0) + threadIdx.x; i < tile.n; i += THREADS) {
         float value = plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
         *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
 }
 
-/* Symbols of a tile, four at a time: to `out`, or element by element where that is NULL. */
-TG_DEVICE void add_tile(const tg_gpu_pass &p, const tile_part &t, const tile_space &space, float *out, uint64_t at, float weight,
-                        bool sets)
+/* ---- symbols --------------------------------------------------------------------------------------------------------------- */
+
+enum { AROUND = 8, BATCH = 4 }; /* digits of groups that begin before a tile or end after it; groups that a thread loads at once */
+
+/* What a block has of a tile with symbols: the values of its buckets, and symbols that are packed in groups, a byte each. */
+typedef struct tile_space {
+    float table[SYMBOLS_MAX];
+    uint32_t symbols[(TG_GPU_TILE + 2 * AROUND) / 4];
+} tile_space;
+
+typedef struct tile_part {
+    const tg_gpu_unit *u;
+    uint32_t at, n;         /* elements at to at + n of a chunk */
+    const uint8_t *symbols; /* of the chunk, ... */
+    uint32_t group_n, bits; /* ... packed so; unpacked ones one by one, in 8 or 16 bits */
+    const uint8_t *side;
+    uint32_t bucket_n, first_bucket, bucket_end;
+    uint32_t shift;  /* buckets are of 2^shift values; 32: of another number */
+    bool has_table;  /* values of all symbols of its buckets are in the table */
+    bool has_fours;  /* so that four side by side are in one bucket */
+} tile_part;
+
+TG_DEVICE tile_part part_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, const uint8_t *body)
 {
-    float4 sum[FOURS];
-    TG_UNROLL
-    for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = FOUR * (b * THREADS + threadIdx.x);
-        sum[b] = out != nullptr && !sets && i + FOUR <= t.n ? *(const float4 *)(const void *)(out + i) : make_float4(0, 0, 0, 0);
+    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
+    const tg_view &view = p.space.views[tile.chunk];
+    tile_part t;
+    t.u = &u;
+    t.at = tile.from;
+    t.n = tile.n;
+    t.symbols = u.coded ? p.space.symbols + 2 * chunk.element_at : body + view.symbols;
+    t.group_n = u.coded ? 1 : u.group_n;
+    t.bits = !u.coded ? u.group_bits : u.base > 256 ? 16 : 8;
+    t.side = body + view.side;
+    t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
+    t.shift = (t.bucket_n & (t.bucket_n - 1)) == 0 ? (uint32_t)__ffs((int)t.bucket_n) - 1 : 32;
+    t.first_bucket = t.at / t.bucket_n;
+    t.bucket_end = (t.at + t.n - 1) / t.bucket_n + 1;
+    t.has_table = (t.bucket_end - t.first_bucket) * u.base <= SYMBOLS_MAX;
+    t.has_fours = t.has_table && (t.bucket_end - t.first_bucket == 1 || t.bucket_n % FOUR == 0);
+    return t;
+}
+
+/* Decodes all symbols of the buckets, if there is a table; all threads. */
+TG_DEVICE void fill_table(const tile_part &t, float *table, float weight, bool sets)
+{
+    const tg_gpu_unit &u = *t.u;
+    uint32_t values = t.has_table ? (t.bucket_end - t.first_bucket) * u.base : 0;
+    for (uint32_t i = threadIdx.x; i < values; i += THREADS) {
+        const uint8_t *side = t.side + (uint64_t)(t.first_bucket + i / u.base) * u.side_len;
+        float value = tg_symbol_value(u, side, i % u.base);
+        table[i] = sets ? value : tg_times(weight, value);
     }
+}
+
+/* Where the values of the bucket of element i of the tile begin in the table. */
+TG_DEVICE uint32_t row_of(const tile_part &t, uint32_t i)
+{
+    if (t.bucket_end - t.first_bucket == 1) {
+        return 0;
+    }
+    uint32_t bucket = t.shift < 32 ? (t.at + i) >> t.shift : (t.at + i) / t.bucket_n;
+    return (bucket - t.first_bucket) * t.u->base;
+}
+
+/* The value of a symbol of element i of the tile, times the weight unless it is set. */
+TG_DEVICE float value_of(const tile_part &t, const float *table, uint32_t i, unsigned symbol, float weight, bool sets)
+{
+    if (t.has_table) {
+        return table[row_of(t, i) + symbol];
+    }
+    float value = tg_symbol_value(*t.u, t.side + (uint64_t)((t.at + i) / t.bucket_n) * t.u->side_len, symbol);
+    return sets ? value : tg_times(weight, value);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------------------------------- */
+
+TG_DEVICE uint64_t group_of(const tile_part &t, uint32_t g)
+{
+    uint64_t bit = (uint64_t)g * t.bits;
+    return tg_load_bits(t.symbols + bit / 8, (unsigned)(bit % 8), t.bits);
+}
+
+/* The first digits of a number. The inverse of the base in 32 bits is exact while the number times the base is below 2^32, that in 64
+ * bits for numbers of up to 48 bits. */
+template <class Put> TG_DEVICE void split(uint64_t number, const tg_gpu_unit &u, uint32_t digits, Put put)
+{
+    const uint32_t base = u.base, inverse = (uint32_t)(u.inverse >> 32) + 1;
+    uint32_t k = 0;
+    for (; k < digits && number * base >> 32 != 0; k++) {
+        uint64_t rest = __umul64hi(number, u.inverse);
+        put(k, (uint32_t)(number - rest * base));
+        number = rest;
+    }
+    uint32_t left = (uint32_t)number;
     TG_UNROLL
-    for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = FOUR * (b * THREADS + threadIdx.x), n = i < t.n ? min((uint32_t)FOUR, t.n - i) : 0;
-        unsigned symbols[FOUR];
-        float value[FOUR], old[FOUR] = {sum[b].x, sum[b].y, sum[b].z, sum[b].w};
-        if (n > 0) {
-            symbols_of(symbols, t, space, i, n);
+    for (uint32_t j = 0; j < AROUND; j++) {
+        if (k + j < digits) {
+            uint32_t rest = __umulhi(left, inverse);
+            put(k + j, left - rest * base);
+            left = rest;
+        }
+    }
+}
+
+/* Symbols of the tile to bytes in shared memory, from groups of symbols below a base of at most 256; all threads. */
+TG_DEVICE void unpack_tile(uint32_t *symbols, const tile_part &t)
+{
+    uint8_t *bytes = (uint8_t *)(void *)symbols + AROUND;
+    uint32_t first = t.at / t.group_n, end = t.at + t.n;
+    for (uint32_t from = first + threadIdx.x; from * t.group_n < end; from += BATCH * THREADS) {
+        uint64_t numbers[BATCH];
+        TG_UNROLL
+        for (uint32_t b = 0; b < BATCH; b++) {
+            uint32_t g = from + b * THREADS;
+            numbers[b] = g * t.group_n < end ? group_of(t, g) : 0;
         }
         TG_UNROLL
-        for (uint32_t k = 0; k < FOUR; k++) {
-            value[k] = k < n ? value_of(t, space, i + k, symbols[k], weight, sets) : 0.0f;
+        for (uint32_t b = 0; b < BATCH; b++) {
+            uint32_t element = (from + b * THREADS) * t.group_n;
+            uint8_t *to = bytes + ((int32_t)element - (int32_t)t.at);
+            if (element < end) {
+                split(numbers[b], *t.u, t.group_n, [to](uint32_t k, uint32_t digit) { to[k] = (uint8_t)digit; });
+            }
         }
-        if (out != nullptr && n == FOUR) {
-            TG_UNROLL
-            for (uint32_t k = 0; k < FOUR; k++) {
-                value[k] = sets ? value[k] : tg_plus(old[k], value[k]);
-            }
-            *(float4 *)(void *)(out + i) = make_float4(value[0], value[1], value[2], value[3]);
-        } else {
-            TG_UNROLL
-            for (uint32_t k = 0; k < FOUR; k++) {
-                if (k < n) {
-                    float *to = tg_sum_at(p, *t.u, at + i + k);
-                    *to = sets ? value[k] : tg_plus(*to, value[k]);
-                }
-            }
+    }
+}
+
+/* One symbol of any base. */
+TG_DEVICE uint32_t unpack_one(const tile_part &t, uint32_t i)
+{
+    uint32_t g = (t.at + i) / t.group_n, number = t.at + i - g * t.group_n, symbol = 0;
+    split(group_of(t, g), *t.u, number + 1, [&symbol](uint32_t, uint32_t digit) { symbol = digit; });
+    return symbol;
+}
+
+/* ---- four symbols ---------------------------------------------------------------------------------------------------------- */
+
+/* n symbols, up to four, from element i of the tile on: of up to 8 bits, one by one. */
+TG_DEVICE uint32_t load_narrow(const tile_part &t, uint32_t i, uint32_t n)
+{
+    uint32_t bit = (t.at + i) * t.bits;
+    const uint8_t *at = t.symbols + bit / 8;
+    uint32_t place = (uint32_t)((uintptr_t)at % 4), from = bit % 8 + 8 * place;
+    const uint32_t *words = (const uint32_t *)(const void *)(at - place);
+    return n == 0 ? 0 : __funnelshift_r(words[0], from + n * t.bits > 32 ? words[1] : 0, from);
+}
+
+/* Of more bits, or in groups; `bits` each. */
+TG_DEVICE uint64_t load_wide(const tile_part &t, uint32_t i, uint32_t n, uint32_t bits)
+{
+    uint64_t symbols = 0;
+    if (t.group_n == 1 && t.bits * n <= 48) {
+        uint64_t bit = (uint64_t)(t.at + i) * t.bits;
+        return n == 0 ? 0 : tg_load_bits(t.symbols + bit / 8, (unsigned)(bit % 8), n * t.bits);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t symbol = t.group_n == 1 ? ((const uint16_t *)(const void *)t.symbols)[t.at + i + k] : unpack_one(t, i + k);
+        symbols |= (uint64_t)symbol << k * bits;
+    }
+    return symbols;
+}
+
+/* Adds a tile: to `out`, or element by element where that is NULL. */
+template <class Word>
+TG_DEVICE void add_tile(float *out, const tg_gpu_pass &p, const tile_part &t, const float *table, const float4 sum[FOURS],
+                        const Word packed[FOURS], uint32_t bits, uint64_t at, float weight, bool sets)
+{
+    const uint32_t mask = (1u << bits) - 1;
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = four_at(b);
+        if (out != nullptr && t.has_fours && i + FOUR <= t.n) {
+            const float *row = table + row_of(t, i);
+            float4 value = make_float4(row[(uint32_t)packed[b] & mask], row[(uint32_t)(packed[b] >> bits) & mask],
+                                       row[(uint32_t)(packed[b] >> 2 * bits) & mask],
+                                       row[(uint32_t)(packed[b] >> 3 * bits) & mask]);
+            *(float4 *)(void *)(out + i) = add_four(sum[b], value, sets);
+            continue;
+        }
+        TG_ROLL
+        for (uint32_t k = 0; k < FOUR && i + k < t.n; k++) {
+            float value = value_of(t, table, i + k, (uint32_t)(packed[b] >> k * bits) & mask, weight, sets);
+            float *to = tg_sum_at(p, *t.u, at + i + k);
+            *to = sets ? value : tg_plus(*to, value);
         }
     }
 }
@@ -289,10 +374,38 @@ __global__ static void __launch_bounds__(THREADS)
     if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false)) {
         return;
     }
+    float *out = sum_of_fours(p, u, tile);
+    float4 sum[FOURS];
+    load_sums(sum, out, tile.n, sets);
     const tile_part t = part_of(p, u, tile, body);
-    prepare_tile(t, space, weight, sets);
-    __syncthreads();
-    add_tile(p, t, space, sum_of_fours(p, u, tile), tile.at, weight, sets);
+    if (t.bits <= 8 || (t.group_n > 1 && u.base <= 256)) {
+        uint32_t packed[FOURS], bits = t.group_n > 1 ? 8 : t.bits;
+        if (t.group_n > 1) {
+            unpack_tile(space.symbols, t);
+        } else {
+            TG_UNROLL
+            for (uint32_t b = 0; b < FOURS; b++) {
+                packed[b] = load_narrow(t, four_at(b), four_at(b) < t.n ? min(t.n - four_at(b), (uint32_t)FOUR) : 0);
+            }
+        }
+        fill_table(t, space.table, weight, sets);
+        __syncthreads();
+        TG_UNROLL
+        for (uint32_t b = 0; b < FOURS; b++) {
+            packed[b] = t.group_n > 1 ? space.symbols[(AROUND + four_at(b)) / FOUR] : packed[b];
+        }
+        add_tile<uint32_t>(out, p, t, space.table, sum, packed, bits, tile.at, weight, sets);
+    } else {
+        uint64_t packed[FOURS];
+        uint32_t bits = t.group_n > 1 ? 16 : t.bits;
+        TG_UNROLL
+        for (uint32_t b = 0; b < FOURS; b++) {
+            packed[b] = load_wide(t, four_at(b), four_at(b) < t.n ? min(t.n - four_at(b), (uint32_t)FOUR) : 0, bits);
+        }
+        fill_table(t, space.table, weight, sets);
+        __syncthreads();
+        add_tile<uint64_t>(out, p, t, space.table, sum, packed, bits, tile.at, weight, sets);
+    }
 }
 
 /* ---- sparse ------------------------------------------------------------------------------------------------------------------ */

@@ -147,22 +147,28 @@ TG_DEVICE float tg_lane_get(const float v[TG_LANE_N], unsigned k)
 /* With IS_WHOLE, no value of the leaf is after the end of the bucket. */
 template <bool IS_WHOLE> TG_DEVICE void tg_load_in_place(float v[TG_LANE_N], const tg_gpu_bucket &b, uint32_t from)
 {
+    uint32_t n = b.n;
     if (b.halves == nullptr) {
+        const float *floats = b.floats + from;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = IS_WHOLE || from + 32 * k < b.n ? b.floats[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < n ? floats[32 * k] : 0.0f;
         }
     } else {
+        const uint16_t *halves = b.halves + from;
+        bool is_bf16 = b.is_bf16;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            uint16_t half = IS_WHOLE || from + 32 * k < b.n ? b.halves[from + 32 * k] : (uint16_t)0;
-            v[k] = b.is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
+            uint16_t half = IS_WHOLE || from + 32 * k < n ? halves[32 * k] : (uint16_t)0;
+            v[k] = is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
         }
     }
     if (b.residual != nullptr) {
+        const float *residual = b.residual + from;
+        float decay = b.decay;
         TG_UNROLL
         for (unsigned k = 0; k < TG_LANE_N; k++) {
-            v[k] = IS_WHOLE || from + 32 * k < b.n ? v[k] + b.decay * b.residual[from + 32 * k] : 0.0f;
+            v[k] = IS_WHOLE || from + 32 * k < n ? v[k] + decay * residual[32 * k] : 0.0f;
         }
     }
 }

@@ -242,3 +242,21 @@ tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const 
     }
     return conclude(view, hashes, run, plan, cell, &verdict, why);
 }
+
+void tg_gpu_recall(tg_body_view *view, tg_run *run, uint32_t cell)
+{
+    const tg_grid *grid = run->plan->grid;
+    const tg_view *written = run->work->written.host;
+    uint64_t known_len = 0;
+    if (is_known(&known_len, run, run->plan, cell)) {
+        find_known(view->chunks, run, run->plan, cell);
+        return;
+    }
+    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
+        tg_view *v = &view->chunks[i - grid->first[cell]];
+        *v = written[i]; /* offsets from the chunk's start, but for that */
+        v->side += v->start;
+        v->symbols += v->start;
+        v->indices += v->start;
+    }
+}

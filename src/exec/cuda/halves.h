@@ -77,8 +77,8 @@ TG_DEVICE uint32_t tg_bf16_pair(float low, float high)
 #endif
 }
 
-/* A half of either format that is finite. */
-TG_DEVICE float tg_finite_half(uint32_t half, bool is_bf16)
+/* A half of either format; a NaN may become another. */
+TG_DEVICE float tg_any_half(uint32_t half, bool is_bf16)
 {
     if (is_bf16) {
         return __uint_as_float(half << 16);

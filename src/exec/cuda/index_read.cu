@@ -3,6 +3,7 @@
 #include "exec/cuda/bit_stream.h"
 #include "exec/cuda/index.h"
 #include "exec/cuda/index_read.h"
+#include "exec/cuda/layout.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/scan.h"
 #include "exec/cuda/select.h"
@@ -159,6 +160,15 @@ TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, 
     return __syncthreads_or(is_bad) == 0 && values == x.count;
 }
 
+/* Signs that are not joined with places: bits, with zeros after the last. */
+TG_DEVICE bool read_signs(uint8_t *symbols, const uint8_t *bytes, uint32_t count)
+{
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
+        symbols[i] = bytes[i / 8] >> i % 8 & 1;
+    }
+    return count % 8 == 0 || bytes[count / 8] >> count % 8 == 0;
+}
+
 /* ---- geometric: one thread -------------------------------------------------------------------------------------------------------- */
 
 typedef struct letters {
@@ -252,14 +262,19 @@ TG_DEVICE bool read_gaps(const tg_indices &x, uint32_t mode, bool has_rans)
     }
 }
 
-TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_view &v, const tg_indices &x)
+TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_view &v, const tg_indices &x,
+                          const uint8_t *body)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
+    uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
+    bool has_signs = tg_unit_joins(u) && u.route != TG_GPU_ROUTE_LEADER && p.has_values;
     if (v.is_joint) {
         bool is_short = v.mode == TG_GPU_MODE_ADACOMP8;
         bool fits = u.index == (is_short ? TG_GPU_INDEX_ADACOMP8 : TG_GPU_INDEX_ADACOMP16);
-        return fits && u.route != TG_GPU_ROUTE_LEADER &&
-               read_joint(x, p.space.symbols + 2 * chunk.element_at, u.bin, is_short ? 6 : 14);
+        return fits && u.route != TG_GPU_ROUTE_LEADER && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
+    }
+    if (has_signs && !read_signs(symbols, body + v.symbols, v.count)) {
+        return false;
     }
     if (u.index == TG_GPU_INDEX_GAPS) {
         return read_gaps(x, v.mode, u.symbol == TG_GPU_RANS);
@@ -277,7 +292,7 @@ __global__ static void __launch_bounds__(THREADS) read(tg_gpu_pass p, const uint
         return;
     }
     tg_indices x = {p.space.positions + chunk.element_at, body + v->indices, v->index_len, chunk.n, v->count};
-    bool is_sound = read_chunk(p, chunk, *v, x);
+    bool is_sound = read_chunk(p, chunk, *v, x, body);
     __syncthreads(); /* all have read the view */
     if (!is_sound && threadIdx.x == 0) {
         tg_refuse_chunk(p, number);

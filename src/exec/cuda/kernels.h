@@ -158,9 +158,8 @@ void tg_gpu_quantize_dense(const tg_gpu_pass *p);
 void tg_gpu_quantize_values(const tg_gpu_pass *p);
 
 /* Units with a scale, dense and sparse: computes space.scales, writes them to the side of each chunk, and subtracts what is
- * decoded from the next residual. unit_n units from p->units on; `maxima` has those of bins, those of a unit from
- * units[i].flat_at on (one a bin). */
-void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima);
+ * decoded from the next residual. The scale of bins is in space.scales; where bins select, tg_gpu_select_sparse does all that. */
+void tg_gpu_apply_scales(const tg_gpu_pass *p);
 
 /* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
  * symbols and words are in space, or plain values and packed bits in the body. */
@@ -202,12 +201,13 @@ void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scrat
 typedef struct tg_gpu_selection tg_gpu_selection;
 
 /* Sparse routes: coordinates to space.positions, and views of chunks. Gradient + residual there, times the gain: plain values to
- * out[chunk] + view.symbols or to space.words, others to space.values. The next residual is complete if values are plain, else the
- * whole sum for now; velocities are complete. Maxima of bins to `maxima`, as in tg_gpu_apply_scales. verdict->again: it must be
- * done again, with more effort (select.h). */
+ * out[chunk] + view.symbols or to space.words, others to space.values, signs to space.symbols, too. The next residual is complete if
+ * values are plain, or signs of bins, else the whole sum for now; velocities are complete. Maxima of bins to `maxima`, those of a unit
+ * from units[i].flat_at on (one a bin), and the scales that are their means to space.scales. Indices, unless symbols before them are
+ * coded. verdict->again: it must be done again, with more effort (select.h). */
 void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection, float *maxima);
 
-/* Explicit indices: after the values, or both as one (joint), with the mode, by the rules of index_write of the unit's recipe.
+/* Explicit indices of all chunks: after the values, or both as one (joint), with the mode, by the rules of index_write of the unit's recipe.
  * Sets mode, index_len, is_joint, is_listed. */
 void tg_gpu_write_indices(const tg_gpu_pass *p);
 

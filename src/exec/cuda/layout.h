@@ -14,6 +14,14 @@ TG_DEVICE uint64_t tg_gpu_side_len(const tg_gpu_unit &u, uint64_t count)
     return u.head_len + (u.bucket_n == 0 ? u.side_len : (count + u.bucket_n - 1) / u.bucket_n * u.side_len);
 }
 
+/* Whether signs are written together with their places, where that is shorter: by the kernels of indices, then, and by none of
+ * symbols. */
+TG_DEVICE bool tg_unit_joins(const tg_gpu_unit &u)
+{
+    return u.coordinates == TG_GPU_AT_INDICES &&
+           (u.index == TG_GPU_INDEX_ADACOMP8 || u.index == TG_GPU_INDEX_ADACOMP16);
+}
+
 /* Bytes of values that are not coded. */
 TG_DEVICE uint64_t tg_gpu_plain_len(const tg_gpu_unit &u, uint64_t count)
 {

@@ -7,79 +7,95 @@
 
 enum { TG_ORQ_S, TG_ORQ_BUCKET, TG_ORQ_LEVELS, TG_ORQ_HALF, TG_ORQ_CLIP, TG_ORQ_MAX = 17 };
 
-/* A key that orders as values do; 0 and -0 have the same. */
-TG_DEVICE uint32_t tg_order_of(float value)
-{
-    uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
+/* In shared memory. */
+typedef struct tg_level_space {
+    float chosen[TG_ORQ_MAX];  /* levels; then as the decoder sees them */
+    float scaled[TG_ORQ_MAX];  /* these times scale */
+    float borders[TG_ORQ_MAX]; /* likewise, but for the last one; infinity after them */
+    float places[TG_ORQ_MAX];  /* tg_places_over(the distance to the next one) */
+} tg_level_space;
 
-TG_DEVICE float tg_from_order(uint32_t key)
-{
-    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
-}
-
-struct tg_levels : tg_rounding {
+struct tg_levels {
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
-    static constexpr unsigned BLOCKS = 6;
-    const float *levels; /* as the decoder sees them, times scale */
-    const float *sent;   /* as the decoder sees them */
+    static constexpr unsigned BLOCKS = 12;
+    const tg_level_space *levels;
     uint32_t level_n;
-    uint32_t widest; /* the power of two that a search begins with */
     float scale;
-    bool is_half;
+    bool is_half, is_far; /* is_far: levels are far enough apart for guesses */
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &u)
     {
         return u.quantize_params[TG_ORQ_HALF] != 0 ? 2 : 4;
     }
 
-    /* Takes the levels, which all threads have written to shared memory. Two arrays of TG_ORQ_MAX are there, too. */
-    __device__ __forceinline__ void take(float *chosen, float *scaled, const tg_gpu_unit &u)
+    /* Takes the levels, which are in shared memory. All threads. */
+    __device__ __forceinline__ void take(tg_level_space &space, const tg_gpu_unit &u)
     {
+        unsigned i = threadIdx.x;
         level_n = u.base;
-        widest = level_n > 9 ? 8 : level_n > 5 ? 4 : level_n > 3 ? 2 : level_n > 2 ? 1 : 0;
         is_half = u.quantize_params[TG_ORQ_HALF] != 0;
-        if (threadIdx.x < level_n) {
-            float level = chosen[threadIdx.x] + 0.0f; /* no level is -0 */
+        if (i < level_n) {
+            float level = space.chosen[i] + 0.0f; /* no level is -0 */
             if (is_half) {
                 uint16_t half = tg_float_to_fp16(level);
                 level = tg_fp16_to_float(half == 0x8000 ? (uint16_t)0 : half);
             }
-            chosen[threadIdx.x] = level;
+            space.chosen[i] = level;
         }
         __syncthreads();
-        scale = tg_is_finite(chosen[level_n - 1] - chosen[0]) ? 1.0f : 0.5f; /* halves, if the range overflows */
-        if (threadIdx.x < level_n) {
-            scaled[threadIdx.x] = chosen[threadIdx.x] * scale;
+        scale = tg_is_finite(space.chosen[level_n - 1] - space.chosen[0]) ? 1.0f
+                                                                          : 0.5f; /* halves, if the range overflows */
+        bool is_near = false;
+        if (i < TG_ORQ_MAX) {
+            float level = i < level_n ? space.chosen[i] * scale : 0.0f;
+            float distance = i + 1 < level_n ? space.chosen[i + 1] * scale - level : 0.0f;
+            space.scaled[i] = level;
+            space.borders[i] = i + 1 < level_n ? level : INFINITY;
+            space.places[i] = tg_places_over(distance);
+            /* values that are on a level which the next one is equal to stay there, but rounding of levels moves them */
+            is_near = i + 1 < level_n && space.places[i] == 0 && (distance > 0 || is_half);
         }
-        __syncthreads();
-        levels = scaled;
-        sent = chosen;
+        is_far = __syncthreads_or(is_near ? 1 : 0) == 0;
+        levels = &space;
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {
         for (uint32_t i = 0; i < level_n; i++) {
             if (is_half) {
-                tg_store_bytes(side + 2 * i, tg_float_to_fp16(sent[i]), 2);
+                tg_store_bytes(side + 2 * i, tg_float_to_fp16(levels->chosen[i]), 2);
             } else {
-                tg_store_float(side + 4 * i, sent[i]);
+                tg_store_float(side + 4 * i, levels->chosen[i]);
             }
         }
     }
-    __device__ __forceinline__ tg_choice of(float given) const
+    __device__ __forceinline__ bool guesses() const
+    {
+        return is_far;
+    }
+
+    /* The last level that is not above a value, but for the last of all. */
+    __device__ __forceinline__ uint32_t below(float value) const
+    {
+        uint32_t last = level_n > 9 && levels->borders[8] <= value ? 8 : 0;
+        last = levels->borders[last + 4] <= value ? last + 4 : last;
+        last = levels->borders[last + 2] <= value ? last + 2 : last;
+        return levels->borders[last + 1] <= value ? last + 1 : last;
+    }
+    __device__ __forceinline__ tg_guess guess(float given) const
     {
         float value = given * scale;
-        uint32_t below = 0; /* the last level but one at most */
-        for (uint32_t step = widest; step > 0; step /= 2) {
-            uint32_t next = below + step;
-            below = next + 1 < level_n && levels[next] <= value ? next : below;
-        }
-        return {levels[below + 1] - levels[below], value - levels[below], below, below + 1};
+        uint32_t last = below(value);
+        return {tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f)), last, last + 1};
+    }
+    __device__ __forceinline__ bool settle(float given, uint32_t bits) const
+    {
+        float value = given * scale;
+        uint32_t last = below(value);
+        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {
-        return sent[symbol];
+        return levels->chosen[symbol];
     }
 };
 

@@ -51,9 +51,13 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         }
         all.plain = all.plain || (is_dense && u->plain_len != 0);
         all.symbols = all.symbols || u->plain_len == 0;
+        all.dense_symbols = all.dense_symbols || (is_dense && u->plain_len == 0);
+        bool is_listed = u->quantize == TG_GPU_SIGN && u->scale != TG_SCALE_MEAN; /* by the kernel that lists values */
+        all.quantizes_values = all.quantizes_values || (!is_dense && u->plain_len == 0 && !is_listed);
         all.words = all.words || (u->plain_len != 0 && u->coded);
         all.sparse = all.sparse || !is_dense;
-        all.scales = all.scales || u->scale != TG_SCALE_NONE;
+        bool is_scaled = u->route == TG_ROUTE_BINS && u->scale == TG_SCALE_BINS; /* likewise */
+        all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         all.kinds |= tg_gpu_quantize_kinds(u);
@@ -63,7 +67,10 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.velocities = all.velocities || u->planes > 1;
         all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
         all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
-        all.packs |= u->coded ? 1u << u->symbol : u->plain_len == 0 ? 1u << TG_GPU_BITS : 0;
+        bool joins = u->coordinates == TG_AT_INDICES &&
+                     (u->index == TG_GPU_INDEX_ADACOMP8 || u->index == TG_GPU_INDEX_ADACOMP16);
+        uint32_t pack = u->coded ? u->symbol : joins ? TG_GPU_JOINT : TG_GPU_BITS;
+        all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
     }
     return has_values ? all : (tg_gpu_uses){.sparse = all.sparse, .bins = all.bins};
 }

@@ -4,6 +4,7 @@
 #define TG_EXEC_CUDA_PACK_H
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/layout.h"
 #include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
@@ -66,7 +67,7 @@ enum { TG_PACK_SYMBOLS, TG_PACK_WORDS };
 
 TG_DEVICE bool tg_pack_concerns(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t what)
 {
-    bool has_values = p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
+    bool has_values = p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER && !tg_unit_joins(u);
     return has_values && (what == TG_PACK_SYMBOLS ? u.base != 0 : u.base == 0 && u.coded);
 }
 

@@ -129,7 +129,7 @@ TG_DEVICE void encode_fast(uint4 *out, float residual[FOUR], const float sum[FOU
     uint32_t halves[FOUR] = {out->x & 0xffffu, out->x >> 16, out->y & 0xffffu, out->y >> 16};
     TG_UNROLL
     for (int i = 0; i < FOUR; i++) {
-        residual[i] = quantize == TG_GPU_FP32 ? sum[i] - sum[i] : sum[i] - tg_finite_half(halves[i], is_bf16);
+        residual[i] = quantize == TG_GPU_FP32 ? sum[i] - sum[i] : sum[i] - tg_any_half(halves[i], is_bf16);
     }
 }
 

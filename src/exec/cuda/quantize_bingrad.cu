@@ -15,22 +15,19 @@ TG_DEVICE float next_below(float x)
 struct two_means {
     static constexpr unsigned KIND = TG_KIND_TWO_MEANS;
     static constexpr bool DRAWS = false, CHECKS = true, IS_WIDE = false;
-    static constexpr unsigned BLOCKS = 8;
-    struct choice {
-        bool is_above;
-        unsigned lower, upper;
-    };
+    static constexpr unsigned BLOCKS = 16;
     float limit, level[2];
+    unsigned turn;
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
     {
         return 4;
     }
 
-    /* Sums of both groups of a leaf, in binary32 until they are folded. Returns how many of this lane's values are above. Values
-     * after the end of the bucket are 0. */
+    /* What this lane adds of both groups of a leaf, in binary32. Returns how many of its values are above. Values after the end of the
+     * bucket are 0. */
     template <bool IS_PLAIN, class Team>
-    static __device__ __forceinline__ uint32_t add_leaf(Team &team, unsigned leaf, float limit, float scale)
+    static __device__ __forceinline__ uint32_t add_leaf(float sums[2], Team &team, unsigned leaf, float limit, float scale)
     {
         float low = 0, high = 0;
         uint32_t above = 0, from = leaf * TG_LEAF_N + team.lane;
@@ -44,35 +41,67 @@ struct two_means {
                 low += scaled;
             }
         }
-        double lower = tg_fold((double)low), upper = tg_fold((double)high);
-        if (team.lane == 0) {
-            team.space.sums[0][leaf] = lower;
-            team.space.sums[1][leaf] = upper;
-        }
+        sums[0] = low;
+        sums[1] = high;
         return above;
     }
 
-    /* As means_around in bingrad.c. */
+    /* The same, if no value is above. */
+    template <class Team> static __device__ __forceinline__ uint32_t add_all(float sums[2], Team &team)
+    {
+        sums[0] = sums[1] = 0;
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            sums[0] += team.v[k];
+        }
+        return 0;
+    }
+
+    /* As means_around in bingrad.c. Half of the lanes compute one mean, half the other. */
     template <class Team>
     __device__ __forceinline__ void split(Team &team, double means[2], double threshold, float scale)
     {
         limit = (float)threshold;
         limit = (double)limit > threshold ? next_below(limit) : limit;
-        uint32_t count = 0;
-        __syncthreads();
-        team.each_leaf([&](unsigned leaf) {
-            bool is_plain = scale == 1 && team.is_whole(leaf); /* neither short nor clipped nor scaled */
-            count += is_plain ? add_leaf<true>(team, leaf, limit, scale) : add_leaf<false>(team, leaf, limit, scale);
-        });
-        uint32_t above = team.total32(count), n = team.b.n;
-        double low = tg_tree_of(team.space.sums[0], team.leaves()),
-               high = tg_tree_of(team.space.sums[1], team.leaves());
-        if (scale != 1) {
-            low /= (double)scale;
-            high /= (double)scale;
+        unsigned group = team.lane / 16, leaves = team.leaves();
+        turn ^= 1; /* of a short bucket, what the last call has written may still be read */
+        double *sums = team.space.sums[group] + (Team::FITS ? turn * Team::WARP_N : 0);
+        uint32_t *counts = team.space.keys + turn * Team::WARP_N, count = 0;
+        if constexpr (!Team::FITS) {
+            __syncthreads();
         }
-        means[0] = low / (double)(n - above);
-        means[1] = high / (double)above;
+        team.each_leaf([&](unsigned leaf) {
+            float of_lane[2];
+            bool is_plain = scale == 1 && team.is_whole(leaf); /* neither short nor clipped nor scaled */
+            count += !is_plain           ? add_leaf<false>(of_lane, team, leaf, limit, scale)
+                     : limit == INFINITY ? add_all(of_lane, team)
+                                         : add_leaf<true>(of_lane, team, leaf, limit, scale);
+            double of_leaf = tg_fold_both((double)of_lane[0], (double)of_lane[1]);
+            if (team.lane % 16 == 0) {
+                sums[leaf] = of_leaf;
+            }
+        });
+        count = __reduce_add_sync(TG_ALL_LANES, count);
+        if (team.lane == 0) {
+            counts[team.warp] = count;
+        }
+        __syncthreads();
+        uint32_t above = 0, n = team.b.n;
+        TG_UNROLL
+        for (unsigned w = 0; w < Team::WARP_N; w++) {
+            above += counts[w];
+        }
+        double sum;
+        if constexpr (Team::FITS) {
+            sum = leaves == 1 ? sums[0] : sums[0] + sums[1];
+        } else {
+            double low = tg_tree_of(team.space.sums[0], leaves), high = tg_tree_of(team.space.sums[1], leaves);
+            sum = group == 0 ? low : high;
+        }
+        sum = scale != 1 ? sum / (double)scale : sum;
+        double mean = sum / (double)(group == 0 ? n - above : above), other = __shfl_xor_sync(TG_ALL_LANES, mean, 16);
+        means[0] = group == 0 ? mean : other;
+        means[1] = group == 0 ? other : mean;
         means[0] = above == n ? means[1] : means[0];
         means[1] = above == 0 ? means[0] : means[1];
     }
@@ -80,8 +109,10 @@ struct two_means {
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         double threshold = 0, means[2];
+        turn = 0;
         bool is_free = (int)u.quantize_params[FORM] == FORM_B;
         team.clip_to(u.quantize_params[CLIP]);
+        __syncthreads(); /* what clipping has summed is read */
         float scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
         if (is_free) {
             split(team, means, INFINITY, scale); /* the mean of all values */
@@ -104,17 +135,17 @@ struct two_means {
         tg_store_float(side, level[0]);
         tg_store_float(side + 4, level[1]);
     }
-    __device__ __forceinline__ choice of(float value) const
+    static __device__ __forceinline__ bool guesses()
     {
-        return {value > limit, 0, 1};
+        return true;
     }
-    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t)
+    __device__ __forceinline__ tg_guess guess(float value) const
     {
-        return {c.is_above, c.is_above};
+        return {value > limit ? TG_PLACE + 2 : TG_PLACE - 1, 0, 1}; /* certain by any draw, for 0 is given */
     }
-    static __device__ __forceinline__ bool settle(const choice &c, uint32_t)
+    __device__ __forceinline__ bool settle(float value, uint32_t) const
     {
-        return c.is_above;
+        return value > limit;
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {
@@ -129,10 +160,11 @@ void tg_launch_two_means(const tg_gpu_pass *p, bool is_sparse)
 
 /* ---- pb -------------------------------------------------------------------------------------------------------------- */
 
-struct two_sided : tg_rounding {
+struct two_sided {
     static constexpr unsigned KIND = TG_KIND_TWO_SIDED;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
-    float level;
+    static constexpr unsigned BLOCKS = 16;
+    float level, places, zero; /* `zero` is the place of 0 */
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
     {
@@ -157,7 +189,8 @@ struct two_sided : tg_rounding {
     {
         team.clip_to(u.quantize_params[CLIP]);
         float largest = team.largest();
-        level = 0;
+        level = places = 0;
+        zero = 0x1p23f - 4.0f; /* all values are 0, and never round up */
         if (largest == 0) {
             return;
         }
@@ -179,14 +212,24 @@ struct two_sided : tg_rounding {
             }
         }
         level = (float)fmin(above / n, (double)__uint_as_float(high));
+        places = 0.5f * tg_places_over(level);
+        zero = 0x1p23f + 32768.0f;
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {
         tg_store_float(side, level);
     }
-    __device__ __forceinline__ tg_choice of(float value) const
+    __device__ __forceinline__ bool guesses() const
     {
-        return {level, value * 0.5f + level * 0.5f, 0, 1};
+        return places > 0 || level == 0;
+    }
+    __device__ __forceinline__ tg_guess guess(float value) const
+    {
+        return {tg_place_at(fmaf(value, places, zero)), 0, 1};
+    }
+    __device__ __forceinline__ bool settle(float value, uint32_t bits) const
+    {
+        return tg_draws_below(bits, level, value * 0.5f + level * 0.5f);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

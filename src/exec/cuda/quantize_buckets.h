@@ -9,9 +9,9 @@
  *     number_len(unit)             bytes of each number that travels with a bucket
  *     fit(team, unit)              all threads: computes what the values share
  *     write(side)                  one thread: writes it
- *     choice of(value)             the two symbols that a value can become
- *     tg_decision decide(choice, draw)  whether it becomes the upper one, by 16 random bits, ...
- *     bool settle(choice, bits)             ... and by all 32, where they do not decide
+ *     bool guesses()               whether guesses hold for these values; if not, all random bits decide
+ *     tg_guess guess(value)        the two symbols that a value can become, and which one by 16 random bits, nearly
+ *     bool settle(value, bits)     whether it becomes the upper one, by all 32 bits
  *     float value(symbol)          what the decoder makes of a symbol */
 #ifndef TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
 #define TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
@@ -20,26 +20,50 @@
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/team.h"
 
-/* The two symbols that a value can become; it becomes the upper one if r x < y. */
-typedef struct tg_choice {
-    float x, y;
+/* The two symbols that a value can become. `place` is that of the value between both, in 65,536ths from TG_PLACE on, with an error of
+ * less than 1: a draw that is at least two less makes the upper one certain, one that is greater the lower one. */
+typedef struct tg_guess {
+    uint32_t place;
     unsigned lower, upper;
-} tg_choice;
+} tg_guess;
 
-/* What quantizers that compare in binary32 share. */
-struct tg_rounding {
-    static constexpr unsigned BLOCKS = 8;
-    typedef tg_choice choice;
+#define TG_PLACE 0x4b000000u /* of a float: from 2^23 on neighbours are 1 apart */
 
-    static __device__ __forceinline__ tg_decision decide(const tg_choice &c, uint32_t draw)
-    {
-        return tg_draw_below(draw, c.x, c.y);
-    }
-    static __device__ __forceinline__ bool settle(const tg_choice &c, uint32_t bits)
-    {
-        return tg_draw_unit(bits) * c.x < c.y;
-    }
-};
+/* A place from a float, 65,536 of which are the whole way; far outside it is one of the ends. */
+TG_DEVICE uint32_t tg_place_at(float at)
+{
+    return __float_as_uint(fminf(fmaxf(at, 0x1p23f - 4.0f), 0x1p23f + 65540.0f));
+}
+
+/* Below 0: the upper symbol is certain; above 1: the lower one; otherwise all bits decide. */
+TG_DEVICE int tg_lead(const tg_guess &guess, uint32_t draw)
+{
+    return (int)(draw + (TG_PLACE + 1) - guess.place);
+}
+
+/* Whether r x < y, for the number r that random bits stand for. */
+TG_DEVICE bool tg_draws_below(uint32_t bits, float x, float y)
+{
+    return tg_draw_unit(bits) * x < y;
+}
+
+/* 65,536 over a distance between two symbols, or 0 if that is too short for a guess. */
+TG_DEVICE float tg_places_over(float distance)
+{
+    return distance >= 0x1p-90f ? 65536.0f / distance : 0.0f;
+}
+
+/* A key that orders as values do; 0 and -0 have the same. */
+TG_DEVICE uint32_t tg_order_of(float value)
+{
+    uint32_t bits = __float_as_uint(value + 0.0f);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+TG_DEVICE float tg_from_order(uint32_t key)
+{
+    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
 
 enum { TG_DRAW_BLOCKS = TG_LEAF_N / TG_DRAWS_EACH + 1 }; /* of Philox for a leaf, which need not begin with one */
 
@@ -64,7 +88,7 @@ TG_DEVICE bool tg_put_value(const Q &q, const tg_gpu_bucket &b, uint32_t i, floa
     return b.next == nullptr || tg_keep_residual(b, i, value - q.value(symbol));
 }
 
-/* Settles values of a leaf that the draws did not decide: about one of 65,536. Returns `bad` with their residuals. */
+/* Settles values of a leaf that guesses left open: about two of 65,536. Returns `bad` with their residuals. */
 template <class Q, class Team>
 TG_DEVICE uint32_t tg_settle_leaf(const Q &q, const Team &team, uint32_t from, const uint16_t *draws, uint64_t key,
                                   uint32_t bad)
@@ -72,12 +96,11 @@ TG_DEVICE uint32_t tg_settle_leaf(const Q &q, const Team &team, uint32_t from, c
     const tg_gpu_bucket &b = team.b;
     TG_ROLL
     for (unsigned k = 0; k < TG_LANE_N && from + 32 * k < b.n; k++) {
-        float value = tg_lane_get(team.v, k);
-        typename Q::choice c = q.of(team.clipped(value));
-        tg_decision is_up = Q::decide(c, draws[32 * k + team.lane]);
-        if (is_up.is_possible && !is_up.is_certain &&
-            Q::settle(c, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
-            bool is_fine = tg_put_value(q, b, from + 32 * k, value, c.upper);
+        float value = tg_lane_get(team.v, k), clipped = team.clipped(value);
+        tg_guess guess = q.guess(clipped);
+        int lead = q.guesses() ? tg_lead(guess, draws[32 * k + team.lane]) : 0;
+        if ((lead == 0 || lead == 1) && q.settle(clipped, tg_draw_bits(key, b.at + from + 32 * k, team.p.is_answer))) {
+            bool is_fine = tg_put_value(q, b, from + 32 * k, value, guess.upper);
             bad = (bad & ~(1u << k)) | (is_fine ? 0u : 1u) << k;
         }
     }
@@ -89,19 +112,19 @@ template <class Q, class Team>
 TG_DEVICE void tg_round_leaf(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
 {
     const tg_gpu_bucket &b = team.b;
-    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
-    bool is_open = false;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0, open = q.guesses() ? 2 : 0;
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
         if (from + 32 * k < b.n) {
-            typename Q::choice c = q.of(team.clipped(team.v[k]));
-            tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-            is_open = is_open || is_up.is_possible != is_up.is_certain;
-            bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], is_up.is_certain ? c.upper : c.lower);
+            tg_guess guess = q.guess(team.clipped(team.v[k]));
+            int lead = tg_lead(guess, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+            bool is_up = lead < 0 && q.guesses();
+            open = min(open, (uint32_t)lead);
+            bool is_fine = tg_put_value(q, b, from + 32 * k, team.v[k], is_up ? guess.upper : guess.lower);
             bad |= (is_fine ? 0u : 1u) << k;
         }
     }
-    if (Q::DRAWS && is_open) {
+    if (Q::DRAWS && open < 2) {
         bad = tg_settle_leaf(q, team, from, draws, key, bad);
     }
     tg_refuse_residuals(team.p, b, from, bad);
@@ -112,27 +135,28 @@ template <bool KEEPS, class Q, class Team>
 TG_DEVICE void tg_round_whole(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
 {
     const tg_gpu_bucket &b = team.b;
-    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0;
-    bool is_open = false;
+    uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0, open = 2;
+    uint8_t *symbols = b.symbols + (Q::IS_WIDE ? 2 : 1) * from;
+    float *next = KEEPS ? b.next + from : nullptr;
     TG_UNROLL
     for (unsigned k = 0; k < TG_LANE_N; k++) {
-        typename Q::choice c = q.of(team.v[k]);
-        tg_decision is_up = Q::decide(c, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-        unsigned symbol = is_up.is_certain ? c.upper : c.lower;
-        is_open = is_open || is_up.is_possible != is_up.is_certain;
+        tg_guess guess = q.guess(team.v[k]);
+        int lead = tg_lead(guess, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+        unsigned symbol = lead < 0 ? guess.upper : guess.lower;
+        open = min(open, (uint32_t)lead);
         if (Q::IS_WIDE) {
-            ((uint16_t *)(void *)b.symbols)[from + 32 * k] = (uint16_t)symbol;
+            ((uint16_t *)(void *)symbols)[32 * k] = (uint16_t)symbol;
         } else {
-            b.symbols[from + 32 * k] = (uint8_t)symbol;
+            symbols[32 * k] = (uint8_t)symbol;
         }
         if (KEEPS) {
             float residual = team.v[k] - q.value(symbol);
             bool is_fine = tg_is_finite(residual);
-            b.next[from + 32 * k] = is_fine ? residual : 0.0f;
+            next[32 * k] = is_fine ? residual : 0.0f;
             bad |= is_fine ? 0u : 1u << k;
         }
     }
-    if (Q::DRAWS && is_open) {
+    if (Q::DRAWS && open < 2) {
         bad = tg_settle_leaf(q, team, from, draws, key, bad);
     }
     if (KEEPS) {
@@ -173,7 +197,7 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
         if (Q::DRAWS) {
             of_leaf = tg_draw_leaf(draws, key, b.at + leaf * TG_LEAF_N, n, team.p.is_answer);
         }
-        if (!team.is_whole(leaf) || b.is_sparse || b.is_wide != Q::IS_WIDE) {
+        if (!team.is_whole(leaf) || b.is_sparse || b.is_wide != Q::IS_WIDE || !q.guesses()) {
             tg_round_leaf(q, team, leaf, of_leaf, key);
         } else if (b.next != nullptr) {
             tg_round_whole<true>(q, team, leaf, of_leaf, key);
@@ -183,20 +207,44 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
     });
 }
 
-/* What a block takes of a chunk: of a dense one the buckets that begin in [from, to); of a sparse one every so manieth bucket from
- * number `from` on. */
+/* What a block takes of a chunk, as its first thread finds out: of a dense one the buckets that begin in a part of a tile; of a sparse
+ * one every so manieth bucket. And the bucket that it works on. In shared memory, for want of registers. */
 typedef struct tg_block_buckets {
-    uint32_t chunk, from, to;
+    uint32_t chunk, count;    /* of its values */
+    uint32_t bucket_n, first; /* the number of the first one */
+    uint32_t stride, end;     /* buckets begin before value number `end` */
+    uint64_t key;             /* of random bits */
+    tg_gpu_bucket b;
 } tg_block_buckets;
 
-TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse)
+template <class Q>
+TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t kind, uint32_t blocks_each,
+                                               bool is_sparse)
 {
-    if (is_sparse) {
-        return {p.first + blockIdx.x / blocks_each, blockIdx.x % blocks_each, 0xffffffffu};
+    tg_block_buckets s;
+    uint32_t from = 0, part = blockIdx.x % blocks_each;
+    s.chunk = p.first + blockIdx.x / blocks_each;
+    s.end = 0xffffffffu;
+    if (!is_sparse) {
+        tg_gpu_tile tile = p.tiles[blockIdx.x / blocks_each];
+        uint32_t len = TG_GPU_TILE / blocks_each;
+        s.chunk = tile.chunk;
+        from = tile.from + part * len;
+        s.end = from + len;
     }
-    tg_gpu_tile tile = p.tiles[blockIdx.x / blocks_each];
-    uint32_t len = TG_GPU_TILE / blocks_each, from = tile.from + blockIdx.x % blocks_each * len;
-    return {tile.chunk, from, from + len};
+    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (tg_quantize_kind(u) != kind || !tg_unit_sends(u, is_sparse)) {
+        s.bucket_n = s.first = s.end = 0;
+        return s;
+    }
+    s.count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
+    s.end = min(s.end, s.count);
+    s.bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
+    s.key = Q::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1) : 0;
+    s.first = is_sparse ? part : (from + s.bucket_n - 1) / s.bucket_n;
+    s.stride = is_sparse ? blocks_each : 1;
+    return s;
 }
 
 template <class Q, unsigned WARPS, bool IS_RESIDENT>
@@ -204,27 +252,26 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS
     tg_quantize_kernel(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
     __shared__ tg_team_space space;
+    __shared__ tg_block_buckets s;
     __shared__ uint4 draws[WARPS][Q::DRAWS ? TG_DRAW_BLOCKS : 1];
-    tg_block_buckets s = tg_buckets_of_block(p, blocks_each, is_sparse);
-    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    if (tg_quantize_kind(u) != Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG) || !tg_unit_sends(u, is_sparse)) {
-        return;
+    if (threadIdx.x == 0) {
+        s = tg_buckets_of_block<Q>(p, Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG), blocks_each, is_sparse);
     }
-    uint32_t count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
-    uint32_t bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
-    uint64_t key = Q::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1) : 0;
-    uint32_t first = is_sparse ? s.from : (s.from + bucket_n - 1) / bucket_n, stride = is_sparse ? blocks_each : 1;
-    for (uint32_t i = first; (uint64_t)i * bucket_n < min(count, s.to); i += stride) {
+    __syncthreads();
+    for (uint32_t i = s.first; (uint64_t)i * s.bucket_n < s.end; i += s.stride) {
         float values[TG_LANE_N];
-        tg_gpu_bucket b = tg_bucket_of(p, s.chunk, i * bucket_n, bucket_n, count);
-        tg_team<WARPS, IS_RESIDENT> team(p, b, space, values);
+        if (threadIdx.x == 0) {
+            s.b = tg_bucket_of(p, s.chunk, i * s.bucket_n, s.bucket_n, s.count);
+        }
+        __syncthreads();
+        tg_team<WARPS, IS_RESIDENT> team(p, s.b, space, values);
         if (Q::CHECKS) {
             team.load();
         } else if (team.warp < team.leaves()) {
-            (void)tg_load_leaf(values, p, b, team.warp);
+            (void)tg_load_leaf(values, p, s.b, team.warp);
         }
-        tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], key);
+        tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], s.key);
+        __syncthreads(); /* readers of the bucket are done */
     }
 }
 

@@ -191,7 +191,7 @@ struct exact : tg_levels {
 
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
-        __shared__ float chosen[TG_ORQ_MAX], scaled[TG_ORQ_MAX];
+        __shared__ tg_level_space space;
         __shared__ bool is_done;
         slot s = slot_at(team.scratch, u.bucket_n);
         uint32_t n = team.b.n, power = (uint32_t)power_from(n);
@@ -203,13 +203,13 @@ struct exact : tg_levels {
         }
         sort(s.values, power);
         if (threadIdx.x == 0) {
-            is_done = take_distinct(chosen, u.base, s.values, n);
+            is_done = take_distinct(space.chosen, u.base, s.values, n);
         }
         __syncthreads();
         if (!is_done) {
-            find_levels(chosen, u.base, s, n);
+            find_levels(space.chosen, u.base, s, n);
         }
-        take(chosen, scaled, u);
+        take(space, u);
     }
 };
 

@@ -3,29 +3,13 @@
 
 enum { SYMBOLS_MAX = 256 };
 
-/* A key that orders as values do; 0 and -0 have the same. */
-TG_DEVICE uint32_t order_of(float value)
-{
-    uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-
-TG_DEVICE float from_order(uint32_t key)
-{
-    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
-}
-
 struct linear {
     static constexpr unsigned KIND = TG_KIND_LINEAR;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
-    static constexpr unsigned BLOCKS = 8;
+    static constexpr unsigned BLOCKS = 16;
     enum { S, BUCKET, CLIP };
-    struct choice {
-        double fraction;
-        unsigned lower, upper;
-    };
     float least, largest;
-    double range, steps;
+    double range, steps, per_unit;
     const float *table;
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
@@ -51,11 +35,11 @@ struct linear {
         team.clip_to(u.quantize_params[CLIP]);
         uint32_t high = 0, low = 0; /* low: of the complement */
         team.each([&](float x, uint32_t) {
-            high = max(high, order_of(x));
-            low = max(low, ~order_of(x));
+            high = max(high, tg_order_of(x));
+            low = max(low, ~tg_order_of(x));
         });
-        largest = from_order(team.most(high));
-        least = from_order(~team.most(low));
+        largest = tg_from_order(team.most(high));
+        least = tg_from_order(~team.most(low));
         if (least == 0 || largest == 0) {
             float zero = sign_zero(team);
             least = least == 0 ? zero : least;
@@ -63,6 +47,7 @@ struct linear {
         }
         range = (double)largest - (double)least;
         steps = u.quantize_params[S] - 1;
+        per_unit = range > 0 ? steps / range : 0;
         table = values;
         if (team.b.next != nullptr) {
             __syncthreads();
@@ -77,19 +62,30 @@ struct linear {
         tg_store_float(side, least);
         tg_store_float(side + 4, largest);
     }
-    __device__ __forceinline__ choice of(float value) const
+    static __device__ __forceinline__ bool guesses()
     {
-        double at = range > 0 ? ((double)value - (double)least) / range * steps : 0, below = floor(at);
-        return {at - below, (unsigned)below, (unsigned)below + 1};
+        return true;
     }
-    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t draw)
+
+    /* A value in steps, rounded as on the host. */
+    __device__ __forceinline__ double exactly(float value) const
     {
-        double low = (double)draw * 0x1p-16;
-        return {low + 0x1p-16 <= c.fraction, low < c.fraction};
+        return range > 0 ? ((double)value - (double)least) / range * steps : 0;
     }
-    static __device__ __forceinline__ bool settle(const choice &c, uint32_t bits)
+    __device__ __forceinline__ tg_guess guess(float value) const
     {
-        return (double)tg_draw_unit(bits) < c.fraction;
+        double at = ((double)value - (double)least) * per_unit, below = floor(at);
+        if (at - below < 0x1p-20 || at - below > 1 - 0x1p-20) { /* then a product may be on the other side of a step */
+            at = exactly(value);
+            below = floor(at);
+        }
+        uint32_t place = __float_as_uint(fmaf((float)(at - below), 65536.0f, 0x1p23f));
+        return {place, (unsigned)below, (unsigned)below + 1};
+    }
+    __device__ __forceinline__ bool settle(float value, uint32_t bits) const
+    {
+        double at = exactly(value);
+        return (double)tg_draw_unit(bits) < at - floor(at);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

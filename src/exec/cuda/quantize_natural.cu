@@ -4,12 +4,7 @@
 struct natural {
     static constexpr unsigned KIND = TG_KIND_NATURAL;
     static constexpr bool DRAWS = true, CHECKS = false, IS_WIDE = true;
-    static constexpr unsigned BLOCKS = 10;
-    struct choice {
-        uint32_t fraction; /* of the way to the upper one */
-        unsigned lower, upper;
-    };
-
+    static constexpr unsigned BLOCKS = 16;
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
     {
         return 4;
@@ -20,19 +15,18 @@ struct natural {
     __device__ __forceinline__ void write(uint8_t *) const
     {
     }
-    __device__ __forceinline__ choice of(float value) const
+    static __device__ __forceinline__ bool guesses()
+    {
+        return true;
+    }
+    static __device__ __forceinline__ tg_guess guess(float value)
     {
         uint32_t bits = __float_as_uint(value), exponent = bits >> 23;
-        return {bits & 0x7fffffu, exponent, exponent + ((exponent & 255u) < 254 ? 1 : 0)};
+        return {TG_PLACE + 1 + ((bits & 0x7fffffu) >> 7), exponent, exponent + ((exponent & 255u) < 254 ? 1 : 0)};
     }
-    static __device__ __forceinline__ tg_decision decide(const choice &c, uint32_t draw)
+    static __device__ __forceinline__ bool settle(float value, uint32_t bits)
     {
-        uint32_t most = c.fraction >> 7;
-        return {draw < most, draw <= most};
-    }
-    static __device__ __forceinline__ bool settle(const choice &c, uint32_t bits)
-    {
-        return bits >> 9 < c.fraction;
+        return bits >> 9 < (__float_as_uint(value) & 0x7fffffu);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

@@ -1,9 +1,160 @@
 /* ORQ with the greedy rule on the GPU; see quantize/levels.c.
  *
- * Values are not sorted: a level is a value of a known rank, which is found by counting the values up to a few thresholds. */
+ * Values of a short bucket are put in order in shared memory, up to bins of a few, which are counted and then filled. A level is a value
+ * of a known rank: one of the few in the bin that has this rank. The values between two levels lie side by side, for the sum that the
+ * rank of the next level follows from. Long buckets are not ordered: a rank is found by counting the values up to a few thresholds. */
 #include "exec/cuda/levels.h"
+#include "exec/cuda/scan.h"
 
-enum { GRID_BITS = 40 };
+enum { GRID_BITS = 40, BINS = 1024 };
+
+/* The rank of the best level between those of ranks k and j, from the sum of ways up on the grid. */
+TG_DEVICE uint32_t middle_rank(uint64_t sum, uint32_t k, uint32_t j)
+{
+    uint64_t m = (sum + (1ull << GRID_BITS) - 1) >> GRID_BITS;
+    return m < j - k ? k + (uint32_t)m : j;
+}
+
+/* ---- short buckets ------------------------------------------------------------------------------------------------------- */
+
+/* The bin of a value, which ascends with it. */
+typedef struct binning {
+    float scale, shift;
+} binning;
+
+TG_DEVICE uint32_t bin_of(const binning &by, float value)
+{
+    float at = fmaf(value, by.scale, by.shift);
+    return __float_as_uint(fminf(fmaxf(at, 0x1p23f), 0x1p23f + (BINS - 1))) - TG_PLACE;
+}
+
+/* Bins of equal width from end to end, or where most values are if the ends are far outside; values beyond are in the outer bins. */
+TG_DEVICE binning bins_between(float low, float high, float mean)
+{
+    const float FAR = 5; /* times the mean magnitude */
+    float from = fmaxf(low, -FAR * mean), width = fminf(high, FAR * mean) - from, scale = (BINS - 1) / width;
+    scale = width > 0 && tg_is_finite(width) && tg_is_finite(scale) ? scale : 0.0f;
+    return {scale, 0x1p23f - from * scale};
+}
+
+/* The values of a bucket, in order but for those of a bin. In shared memory. */
+typedef struct ordering {
+    float values[TG_SHORT_BUCKET];
+    uint32_t ends[BINS]; /* of each bin: where the next one begins */
+    binning by;
+} ordering;
+
+TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
+{
+    return bin == 0 ? 0 : o.ends[bin - 1];
+}
+
+template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const binning &by)
+{
+    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, EACH = BINS / THREADS;
+    for (unsigned i = threadIdx.x; i < BINS; i += THREADS) {
+        o.ends[i] = 0;
+    }
+    o.by = by;
+    __syncthreads();
+    team.each([&](float x, uint32_t) { (void)atomicAdd(&o.ends[bin_of(by, x)], 1u); });
+    __syncthreads();
+    uint32_t counts[EACH], sum = 0, total;
+    TG_UNROLL
+    for (unsigned i = 0; i < EACH; i++) {
+        counts[i] = o.ends[threadIdx.x * EACH + i];
+        sum += counts[i];
+    }
+    uint32_t before = tg_block_scan(sum, &total);
+    TG_UNROLL
+    for (unsigned i = 0; i < EACH; i++) {
+        o.ends[threadIdx.x * EACH + i] = before; /* begins there; ends there when it is filled */
+        before += counts[i];
+    }
+    __syncthreads();
+    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
+    __syncthreads();
+}
+
+/* The following are by a warp. */
+
+/* How many of values [first, end) are not above a threshold. */
+TG_DEVICE uint32_t count_between(const ordering &o, uint32_t first, uint32_t end, float at)
+{
+    uint32_t count = 0;
+    for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
+        count += o.values[i] <= at ? 1 : 0;
+    }
+    return __reduce_add_sync(TG_ALL_LANES, count);
+}
+
+/* The value of a rank among many values [first, end) of one bin, by halving the range of their keys. */
+TG_DEVICE float value_among(const ordering &o, uint32_t first, uint32_t end, uint32_t rank)
+{
+    uint32_t high = 0, low = 0; /* low: of the complement */
+    for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
+        uint32_t key = tg_order_of(o.values[i]);
+        high = max(high, key);
+        low = max(low, ~key);
+    }
+    high = __reduce_max_sync(TG_ALL_LANES, high);
+    low = ~__reduce_max_sync(TG_ALL_LANES, low);
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (count_between(o, first, end, tg_from_order(middle)) > rank) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return tg_from_order(low);
+}
+
+/* The value of a rank. */
+TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
+{
+    constexpr uint32_t PART = BINS / TG_WARP;
+    uint32_t lane = threadIdx.x % TG_WARP;
+    uint32_t part = (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[lane * PART + PART - 1] > rank)) - 1;
+    uint32_t bin = part * PART + (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[part * PART + lane % PART] > rank)) - 1;
+    uint32_t first = start_of(o, bin), count = o.ends[bin] - first;
+    rank -= first;
+    if (count > TG_WARP) {
+        return value_among(o, first, first + count, rank);
+    }
+    float value = lane < count ? o.values[first + lane] : 0.0f;
+    uint32_t lower = 0; /* values that come before this lane's */
+    for (uint32_t i = 0; i < count; i++) {
+        float other = o.values[first + i];
+        lower += other < value || (other == value && i < lane) ? 1 : 0;
+    }
+    unsigned has = __ballot_sync(TG_ALL_LANES, lane < count && lower == rank);
+    return __shfl_sync(TG_ALL_LANES, value, __ffs((int)has) - 1);
+}
+
+/* The best level between two others on ranks k and j: its rank, and its value. */
+TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32_t j, float from, float to)
+{
+    double high = (double)to, low = (double)from, scale = 0x1p40 / (high - low);
+    uint32_t first = start_of(o, bin_of(o.by, from)), end = o.ends[bin_of(o.by, to)], up_to = 0;
+    uint64_t sum = 0;
+    for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
+        float x = o.values[i];
+        sum += x > from && x < to ? (uint64_t)((high - (double)x) * scale) : 0;
+        up_to += x <= from ? 1 : 0;
+    }
+    TG_UNROLL
+    for (unsigned half = 16; half > 0; half /= 2) {
+        sum += __shfl_xor_sync(TG_ALL_LANES, sum, (int)half);
+    }
+    up_to = first + __reduce_add_sync(TG_ALL_LANES, up_to);
+    /* values on the lower level, from rank k + 1 on */
+    uint32_t rank = middle_rank(sum + (uint64_t)(up_to - k - 1) * (uint64_t)((high - low) * scale), k, j);
+    *level = rank < up_to ? from : rank == j ? to : value_of_rank(o, rank);
+    return rank;
+}
+
+/* ---- long buckets, and both ---------------------------------------------------------------------------------------------- */
 
 struct greedy : tg_levels {
     static constexpr unsigned KIND = TG_KIND_GREEDY;
@@ -74,15 +225,34 @@ struct greedy : tg_levels {
         });
         sum = team.total(sum);
         up_to = team.total32(up_to);
-        sum += (uint64_t)(up_to - k - 1) *
-               (uint64_t)((high - low) * scale); /* values on the lower level, from rank k + 1 on */
-        uint64_t m = (sum + (1ull << GRID_BITS) - 1) >> GRID_BITS;
-        uint32_t rank = m < j - k ? k + (uint32_t)m : j;
+        /* as middle_of */
+        uint32_t rank = middle_rank(sum + (uint64_t)(up_to - k - 1) * (uint64_t)((high - low) * scale), k, j);
         *level = rank < up_to ? from : rank == j ? to : find_rank(team, rank, from, up_to, to, j + 1);
         return rank;
     }
 
-    /* Levels 0 and n - 1 are known: the ends. Halves intervals between levels, widest first. */
+    /* Levels 0 and n - 1 are known: the ends. Halves intervals between levels, widest first: each by a warp, ... */
+    template <class Team>
+    static __device__ __forceinline__ void choose_in_order(Team &team, const ordering &o, float *chosen, uint32_t *ranks,
+                                                           uint32_t n)
+    {
+        for (uint32_t width = n - 1; width > 1; width /= 2) {
+            for (uint32_t lo = team.warp * width; lo + 1 < n; lo += Team::WARP_N * width) {
+                uint32_t rank = ranks[lo];
+                float level = chosen[lo], to = chosen[lo + width];
+                if (to > level) {
+                    rank = middle_of(&level, o, rank, ranks[lo + width], level, to);
+                }
+                if (team.lane == 0) {
+                    ranks[lo + width / 2] = rank;
+                    chosen[lo + width / 2] = level;
+                }
+            }
+            __syncthreads();
+        }
+    }
+
+    /* ... or one after the other, by all threads. */
     template <class Team>
     static __device__ __forceinline__ void choose(Team &team, float *chosen, uint32_t *ranks, uint32_t n)
     {
@@ -106,25 +276,33 @@ struct greedy : tg_levels {
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         __shared__ uint32_t ranks[TG_ORQ_MAX];
-        __shared__ float chosen[TG_ORQ_MAX], scaled[TG_ORQ_MAX];
+        __shared__ tg_level_space space;
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
         uint32_t high = 0, low = 0; /* low: of the complement */
+        float magnitudes = 0, share = 1 / (float)team.b.n;
         team.each([&](float x, uint32_t) {
             high = max(high, tg_order_of(x));
             low = max(low, ~tg_order_of(x));
+            magnitudes += fabsf(x) * share;
         });
         high = team.most(high);
         low = ~team.most(low);
         __syncthreads();
         if (threadIdx.x == 0) {
-            chosen[0] = tg_from_order(low);
-            chosen[u.base - 1] = tg_from_order(high);
+            space.chosen[0] = tg_from_order(low);
+            space.chosen[u.base - 1] = tg_from_order(high);
             ranks[0] = 0;
             ranks[u.base - 1] = team.b.n - 1;
         }
         __syncthreads();
-        choose(team, chosen, ranks, u.base);
-        take(chosen, scaled, u);
+        if constexpr (Team::FITS) {
+            __shared__ ordering o;
+            put_in_order(o, team, bins_between(tg_from_order(low), tg_from_order(high), team.about(magnitudes)));
+            choose_in_order(team, o, space.chosen, ranks, u.base);
+        } else {
+            choose(team, space.chosen, ranks, u.base);
+        }
+        take(space, u);
     }
 };
 

@@ -3,9 +3,10 @@
 
 enum { SYMBOLS_MAX = 511 };
 
-struct qsgd : tg_rounding {
+struct qsgd {
     static constexpr unsigned KIND = TG_KIND_QSGD;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr unsigned BLOCKS = 16;
     enum { S, BUCKET, NORM, CLIP };
     float norm, shift, factor, most;
     const float *table; /* the value of each symbol, if there is feedback */
@@ -41,15 +42,32 @@ struct qsgd : tg_rounding {
     {
         tg_store_float(side, norm);
     }
-    __device__ __forceinline__ tg_choice of(float value) const
+    static __device__ __forceinline__ bool guesses()
     {
-        float at = fminf(fabsf(value) * shift * factor, most);
-        float near = at + 0x1p23f, whole = near - 0x1p23f; /* the integer near it, then the one below, faster than by conversion */
+        return true;
+    }
+
+    /* A magnitude in levels: as a whole number and the rest. The integer near it is found faster than by conversion. */
+    __device__ __forceinline__ unsigned split(float *rest, float value) const
+    {
+        float at = fminf(fabsf(value) * shift * factor, most), near = at + 0x1p23f, whole = near - 0x1p23f;
         bool is_above = whole > at;
-        unsigned below = (__float_as_uint(near) & 0x7fffffu) - (is_above ? 1 : 0), zero = (unsigned)most;
-        float rest = at - (is_above ? whole - 1.0f : whole);
-        return value < 0 ? tg_choice{1.0f, rest, zero - below, zero - below - 1}
-                         : tg_choice{1.0f, rest, zero + below, zero + below + 1};
+        *rest = at - (is_above ? whole - 1.0f : whole);
+        return (__float_as_uint(near) & 0x7fffffu) - (is_above ? 1 : 0);
+    }
+    __device__ __forceinline__ tg_guess guess(float value) const
+    {
+        float rest;
+        unsigned below = split(&rest, value), zero = (unsigned)most;
+        uint32_t place = __float_as_uint(fmaf(rest, 65536.0f, 0x1p23f));
+        return value < 0 ? tg_guess{place, zero - below, zero - below - 1}
+                         : tg_guess{place, zero + below, zero + below + 1};
+    }
+    __device__ __forceinline__ bool settle(float value, uint32_t bits) const
+    {
+        float rest;
+        (void)split(&rest, value);
+        return tg_draws_below(bits, 1.0f, rest);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

@@ -1,11 +1,12 @@
 /* TernGrad on the GPU; see quantize/ternary.c. */
 #include "exec/cuda/quantize_buckets.h"
 
-struct ternary : tg_rounding {
+struct ternary {
     static constexpr unsigned KIND = TG_KIND_TERNARY;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     static constexpr unsigned MINUS = 0, ZERO = 1, PLUS = 2;
-    float largest;
+    static constexpr unsigned BLOCKS = 16;
+    float largest, places;
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
     {
@@ -16,14 +17,23 @@ struct ternary : tg_rounding {
         enum { CLIP = 1 };
         team.clip_to(u.quantize_params[CLIP]);
         largest = team.largest();
+        places = tg_places_over(largest);
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {
         tg_store_float(side, largest);
     }
-    __device__ __forceinline__ tg_choice of(float value) const
+    __device__ __forceinline__ bool guesses() const
     {
-        return {largest, fabsf(value), ZERO, value < 0 ? MINUS : PLUS};
+        return places > 0 || largest == 0;
+    }
+    __device__ __forceinline__ tg_guess guess(float value) const
+    {
+        return {__float_as_uint(fmaf(fabsf(value), places, 0x1p23f)), ZERO, value < 0 ? MINUS : PLUS};
+    }
+    __device__ __forceinline__ bool settle(float value, uint32_t bits) const
+    {
+        return tg_draws_below(bits, largest, fabsf(value));
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

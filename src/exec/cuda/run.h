@@ -23,6 +23,8 @@ typedef struct tg_gpu_drawn {
 /* What the units of a plan need together, so that no other kernels are launched. */
 typedef struct tg_gpu_uses {
     bool plain, symbols, words, sparse, scales, bins;
+    bool dense_symbols;    /* of units whose elements are all sent */
+    bool quantizes_values; /* of sparse units, after they are listed */
     bool fits; /* statistics need what travels beside values */
     bool coded;
     bool velocities;   /* some feedback keeps more than a residual */
@@ -215,6 +217,7 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why) TG_CHECKED;
+void tg_gpu_recall(tg_body_view *view, tg_run *run, uint32_t cell);
 /* Views of a body's chunks to the device. Reads their symbols, words and coordinates into space. */
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views);
 void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *body);
@@ -223,6 +226,9 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
 void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body);
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
+void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first);
+void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride,
+                         size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
                           const tg_sink *sink) TG_CHECKED;
 bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,

@@ -4,11 +4,13 @@
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32 };
+enum { THREADS = 256 };
 
+/* Whether the scale of a unit is used here: not where signs are listed when it is known. */
 TG_DEVICE bool has_scale(const tg_gpu_unit &u)
 {
-    return u.scale != TG_GPU_SCALE_NONE && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
+    bool is_listed = u.route == TG_GPU_ROUTE_BINS && u.scale == TG_GPU_SCALE_BINS;
+    return !is_listed && u.scale != TG_GPU_SCALE_NONE && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
 }
 
 /* A block a chunk: the sum of magnitudes, from those of its leaves, in place of the first of them. */
@@ -77,44 +79,15 @@ TG_DEVICE float mean_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t fir
     return sent > 0 ? (float)(tg_leaf_sum(&tree) / (double)sent) : 0.0f;
 }
 
-/* The mean of the maxima of a unit's bins. Thread 0 has it. */
-TG_DEVICE float mean_of_bins(const tg_gpu_unit &u, const float *maxima)
-{
-    __shared__ double sums[WARPS];
-    tg_leaf_tree tree;
-    uint64_t bin_n = (u.hi - u.lo + u.bin - 1) / u.bin;
-    tree.n = 0;
-    for (uint64_t from = 0; from < bin_n; from += WARPS * TG_LEAF_N) {
-        uint64_t first = from + threadIdx.x / TG_WARP * TG_LEAF_N,
-                 end = first + TG_LEAF_N < bin_n ? first + TG_LEAF_N : bin_n;
-        double part = 0;
-        for (uint64_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
-            part += fabs((double)maxima[u.flat_at + i]);
-        }
-        part = tg_fold(part);
-        __syncthreads();
-        if (threadIdx.x % TG_WARP == 0) {
-            sums[threadIdx.x / TG_WARP] = part;
-        }
-        __syncthreads();
-        for (unsigned w = 0; threadIdx.x == 0 && w < WARPS && from + w * TG_LEAF_N < bin_n; w++) {
-            tg_leaf_add(&tree, sums[w]);
-        }
-    }
-    return (float)(tg_leaf_sum(&tree) / (double)bin_n);
-}
-
-/* A block a chunk, of which that of a unit's first chunk finds the scale. */
-__global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p, const float *maxima)
+/* A block a chunk, of which that of a unit's first chunk finds the scale. That of bins is known. */
+__global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p)
 {
     uint32_t number = p.first + blockIdx.x, unit = p.chunks[number].unit;
     const tg_gpu_unit &u = p.units[unit];
-    if (!has_scale(u) || !is_first(p, number)) {
+    if (!has_scale(u) || u.scale == TG_GPU_SCALE_BINS || !is_first(p, number)) {
         return;
     }
-    float scale = u.scale == TG_GPU_SCALE_MEAN   ? mean_of(p, u, number)
-                  : u.scale == TG_GPU_SCALE_BINS ? mean_of_bins(u, maxima)
-                                                 : 1.0f;
+    float scale = u.scale == TG_GPU_SCALE_MEAN ? mean_of(p, u, number) : 1.0f;
     if (threadIdx.x == 0) {
         p.space.scales[unit] = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
     }
@@ -157,13 +130,12 @@ __global__ static void __launch_bounds__(THREADS) use_scales(tg_gpu_pass p)
     }
 }
 
-extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p, uint32_t unit_n, const float *maxima)
+extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p)
 {
-    (void)unit_n;
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_SIGN)) {
         return;
     }
     TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
-    TG_LAUNCH(find_scales, p->chunk_n, THREADS, p->stream, *p, maxima);
+    TG_LAUNCH(find_scales, p->chunk_n, THREADS, p->stream, *p);
     TG_LAUNCH(use_scales, p->tile_n, THREADS, p->stream, *p);
 }

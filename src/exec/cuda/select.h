@@ -25,6 +25,7 @@ enum {
     TG_GPU_DRAW_ALONE = 65536, /* elements of a unit that one block draws from */
     TG_GPU_CELLS = 2048,       /* in which keys are counted */
     TG_GPU_NEAR = 4096,        /* candidates in the cell of the k-th largest that one block chooses from */
+    TG_GPU_LEAVES_EACH = 8,    /* leaves of maxima of bins that a block sums */
     TG_GPU_SHARES = 2,         /* blocks that look through the lists of a chunk, each through up to: */
     TG_GPU_SHARE = 288         /* strips; a chunk of a unit whose largest are selected has at most twice as many */
 };
@@ -51,7 +52,7 @@ typedef struct tg_gpu_patch {
 typedef struct tg_gpu_selected {
     uint64_t n;                    /* elements of the whole unit, in all slices */
     uint64_t bit_at;               /* of the unit in `bits`, in words, if its coordinates are drawn or the leader's */
-    uint64_t leaf_at;              /* of the unit in `leaves` */
+    uint64_t leaf_at;              /* of the unit in `leaves`, if its scale is the mean of the maxima of its bins */
     uint32_t chunk_first, chunk_n; /* its chunks in `unit_chunks` */
     uint32_t top;                  /* in `tops`, if the largest are selected */
     uint32_t ratio;                /* in `ratios`, likewise */
@@ -103,6 +104,7 @@ struct tg_gpu_selection {
     const tg_gpu_short *shorts;  /* units whose largest are found by one block */
     const uint32_t *longs;       /* units whose largest are found by many */
     const uint32_t *drawns;      /* units whose coordinates are drawn by randomk */
+    const uint32_t *leaf_units;  /* of each TG_GPU_LEAVES_EACH of `leaves`: their unit */
     uint32_t *counts;            /* of listed elements, by strip */
     uint32_t *ties;              /* of elements of exactly the k-th magnitude, by chunk */
     uint32_t *known_n;           /* coordinates that are drawn or the leader's, by chunk */
@@ -112,6 +114,7 @@ struct tg_gpu_selection {
     uint32_t *cells;             /* of longs: numbers of candidates by their keys. 0 between steps */
     uint64_t *nears;             /* of longs: candidates close to the k-th largest */
     double *leaves;              /* sums of leaves of bins' maxima */
+    uint32_t *leaves_done;       /* by unit: blocks that have summed theirs. 0 between steps */
     double *ratios_now;          /* of this step, as `ratios` */
 
     /* host memory */
@@ -123,6 +126,7 @@ struct tg_gpu_selection {
     uint32_t has_long_bins, has_indices; /* some bin is longer than a patch; some unit's indices are in frames */
     uint32_t has_blocks;                 /* some unit's coordinates are drawn by randomblock */
     uint32_t draw_blocks;                /* a unit, in a round of drawing */
+    uint32_t leaf_blocks;                /* of all units, that sum maxima of bins */
     uint32_t effort;                     /* of topk, in the next pass */
     uint32_t failures, pause;            /* guesses that were wrong lately; steps without one that follow */
 };
@@ -174,6 +178,7 @@ void tg_gpu_list_sparse(const tg_gpu_pass *p, tg_gpu_selection *selection);
 
 /* The launches that these consist of, over patches [first, end). select_bins.cu, select_sum.cu, select_top.cu, select_near.cu. */
 void tg_gpu_select_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end, float *maxima);
+void tg_gpu_scale_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, const float *maxima);
 void tg_gpu_select_sum(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end);
 void tg_gpu_select_start_top(const tg_gpu_pass *p, const tg_gpu_selection *s);
 void tg_gpu_select_top(const tg_gpu_pass *p, const tg_gpu_selection *s);

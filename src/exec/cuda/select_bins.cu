@@ -2,6 +2,7 @@
  * in a patch, or a longer one. Sums and gradients stay in registers; the largest magnitude of each bin is found in shared
  * memory. Bins that lie in two chunks are read by both. */
 #include "exec/cuda/strip.h"
+#include "exec/cuda/sums.h"
 
 enum {
     WEIGHT = 5 /* parameter of adabins */,
@@ -150,4 +151,89 @@ void tg_gpu_select_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_
         TG_LAUNCH((select_bins<TG_GPU_BIN_MAX, TG_GPU_PATCH>), end - first, TG_GPU_BIN_MAX / TG_EACH, p->stream, *p, *s,
                   first, maxima);
     }
+}
+
+/* ---- scales -------------------------------------------------------------------------------------------------------------- */
+
+enum { SUMMERS = TG_GPU_LEAVES_EACH * TG_WARP, TREE = 2 * SUMMERS };
+
+/* The tree of a unit's leaves, as many at a time as a block can; they are used up. All threads get it. */
+TG_DEVICE double sum_leaves(double *leaves, uint64_t n)
+{
+    __shared__ double some[TREE];
+    for (;;) {
+        double sum = 0;
+        for (uint64_t from = 0; from < n; from += TREE) {
+            uint32_t here = (uint32_t)min(n - from, (uint64_t)TREE);
+            __syncthreads();
+            for (uint32_t i = threadIdx.x; i < here; i += SUMMERS) {
+                some[i] = __ldcg(&leaves[from + i]);
+            }
+            sum = tg_tree_of(some, here);
+            if (threadIdx.x == 0 && n > TREE) {
+                leaves[from / TREE] = sum; /* TREE is a power of two, so that this is a node of the whole tree */
+            }
+        }
+        if (n <= TREE) {
+            return sum;
+        }
+        __syncthreads();
+        n = (n + TREE - 1) / TREE;
+    }
+}
+
+/* Whether a pass has chunks of a unit. */
+TG_DEVICE bool is_in_pass(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_gpu_selected &unit)
+{
+    const uint32_t *chunks = s.unit_chunks + unit.chunk_first;
+    return unit.chunk_n > 0 && chunks[0] < p.first + p.chunk_n && chunks[unit.chunk_n - 1] >= p.first;
+}
+
+/* A leaf a warp, of 1,024 maxima. The last block of a unit has its scale: their mean. */
+__global__ static void __launch_bounds__(SUMMERS) scale_bins(tg_gpu_pass p, tg_gpu_selection s, const float *maxima)
+{
+    uint32_t unit = s.leaf_units[blockIdx.x], lane = threadIdx.x % TG_WARP;
+    const tg_gpu_unit &u = p.units[unit];
+    const tg_gpu_selected &selected = s.units[unit];
+    if (!is_in_pass(p, s, selected)) {
+        return;
+    }
+    uint64_t bin_n = (u.hi - u.lo + u.bin - 1) / u.bin, leaf_n = (bin_n + TG_LEAF_N - 1) / TG_LEAF_N;
+    uint64_t leaf = (uint64_t)blockIdx.x * TG_GPU_LEAVES_EACH + threadIdx.x / TG_WARP - selected.leaf_at;
+    if (leaf < leaf_n) {
+        const float *from = maxima + u.flat_at + leaf * TG_LEAF_N;
+        uint32_t n = (uint32_t)min(bin_n - leaf * TG_LEAF_N, (uint64_t)TG_LEAF_N);
+        float v[TG_LANE_N];
+        double part = 0;
+        TG_UNROLL
+        for (uint32_t k = 0; k < TG_LANE_N; k++) {
+            v[k] = lane + TG_WARP * k < n ? from[lane + TG_WARP * k] : 0.0f;
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < TG_LANE_N; k++) {
+            part += fabs((double)v[k]);
+        }
+        part = tg_fold(part);
+        if (lane == 0) {
+            s.leaves[selected.leaf_at + leaf] = part;
+        }
+    }
+    __threadfence();
+    __syncthreads();
+    uint64_t blocks = (leaf_n + TG_GPU_LEAVES_EACH - 1) / TG_GPU_LEAVES_EACH;
+    bool is_last = threadIdx.x == 0 && atomicAdd(&s.leaves_done[unit], 1u) + 1 == blocks;
+    if (__syncthreads_or(is_last) == 0) {
+        return;
+    }
+    __threadfence();
+    float scale = (float)(sum_leaves(s.leaves + selected.leaf_at, leaf_n) / (double)bin_n);
+    if (threadIdx.x == 0) {
+        s.leaves_done[unit] = 0;
+        p.space.scales[unit] = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
+    }
+}
+
+void tg_gpu_scale_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, const float *maxima)
+{
+    TG_LAUNCH(scale_bins, s->leaf_blocks, SUMMERS, p->stream, *p, *s, maxima);
 }

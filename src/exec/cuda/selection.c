@@ -100,7 +100,7 @@ typedef struct tables {
     tg_gpu_patch *patches;
     tg_gpu_selected *units;
     tg_gpu_short *shorts;
-    uint32_t *unit_chunks, *strip_first, *strip_from, *longs, *drawns;
+    uint32_t *unit_chunks, *strip_first, *strip_from, *longs, *drawns, *leaf_units;
 } tables;
 
 typedef struct sizes {
@@ -163,7 +163,8 @@ static tables take_tables(bump *b, const tg_gpu_tables *t, const sizes *z)
                     .strip_first = take(b, (uint64_t)t->chunk_n + 1, sizeof(uint32_t)),
                     .strip_from = take(b, z->strip_n, sizeof(uint32_t)),
                     .longs = take(b, z->long_n, sizeof(uint32_t)),
-                    .drawns = take(b, z->drawn_n, sizeof(uint32_t))};
+                    .drawns = take(b, z->drawn_n, sizeof(uint32_t)),
+                    .leaf_units = take(b, z->leaf_n / TG_GPU_LEAVES_EACH, sizeof(uint32_t))};
 }
 
 static void take_state(tg_gpu_selection *s, bump *b, const tg_gpu_tables *t, const sizes *z,
@@ -176,6 +177,7 @@ static void take_state(tg_gpu_selection *s, bump *b, const tg_gpu_tables *t, con
     s->cells = take(b, (uint64_t)z->long_n * TG_GPU_CELLS, sizeof *s->cells);
     s->nears = take(b, (uint64_t)z->long_n * TG_GPU_NEAR, sizeof *s->nears);
     s->leaves = take(b, z->leaf_n, sizeof *s->leaves);
+    s->leaves_done = take(b, z->leaf_n > 0 ? t->unit_n : 0, sizeof *s->leaves_done);
     s->ratios_now = take(b, z->ratio_n, sizeof *s->ratios_now);
     if (parent != NULL) {
         s->bits = parent->bits;
@@ -207,6 +209,15 @@ static uint32_t find_ratio(double *ratios, uint32_t *ratio_n, const double *para
     return (*ratio_n)++;
 }
 
+/* Blocks that sum the maxima of a unit's bins, if its scale is their mean. */
+static uint64_t leaf_blocks(const tg_gpu_unit *u)
+{
+    const uint64_t each = (uint64_t)LEAF * TG_GPU_LEAVES_EACH;
+    bool has_scale = u->scale == TG_SCALE_BINS && u->bin > 0 && is_sparse(u) && u->route != TG_ROUTE_LEADER;
+    uint64_t bins = has_scale ? (u->hi - u->lo + u->bin - 1) / u->bin : 0;
+    return (bins + each - 1) / each;
+}
+
 /* Fills in `selected` for each unit. */
 static void fill_units(tables *to, double *ratios, sizes *z, const tg_gpu_tables *t)
 {
@@ -215,7 +226,7 @@ static void fill_units(tables *to, double *ratios, sizes *z, const tg_gpu_tables
     for (uint32_t i = 0; i < t->unit_n; i++) {
         const tg_gpu_unit *u = &t->units[i];
         tg_gpu_selected *s = to->units == NULL ? NULL : &to->units[i];
-        uint64_t n = unit_n(t, u), bins = bin_of(u) == 0 ? 0 : (u->hi - u->lo + bin_of(u) - 1) / bin_of(u);
+        uint64_t n = unit_n(t, u), blocks = leaf_blocks(u);
         if (s != NULL) {
             *s = (tg_gpu_selected){.n = n, .bit_at = z->bit_words, .leaf_at = z->leaf_n};
             s->ratio = is_top(u) ? find_ratio(ratios, &ratio_n, u->select_params) : 0;
@@ -223,7 +234,10 @@ static void fill_units(tables *to, double *ratios, sizes *z, const tg_gpu_tables
             (void)find_ratio(NULL, &ratio_n, u->select_params);
         }
         z->bit_words += has_bits(u) ? (n + 31) / 32 : 0;
-        z->leaf_n += (bins + LEAF - 1) / LEAF;
+        for (uint64_t b = 0; to->leaf_units != NULL && b < blocks; b++) {
+            to->leaf_units[z->leaf_n / TG_GPU_LEAVES_EACH + b] = i;
+        }
+        z->leaf_n += blocks * TG_GPU_LEAVES_EACH;
     }
     z->ratio_n = ratio_n;
 }
@@ -382,6 +396,7 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
                               .shorts = its.shorts,
                               .longs = its.longs,
                               .drawns = its.drawns,
+                              .leaf_units = its.leaf_units,
                               .patch_first = patch_first,
                               .ratios = ratios,
                               .ratios_set = ratios_set,
@@ -391,6 +406,7 @@ void tg_gpu_selection_set_up(tg_gpu_selection *out, void *host, void *device, co
                               .far_n = z.far_n,
                               .ratio_n = z.ratio_n,
                               .draw_blocks = z.draw_blocks,
+                              .leaf_blocks = (uint32_t)(z.leaf_n / TG_GPU_LEAVES_EACH),
                               .effort = TG_GPU_SAMPLES};
     take_state(out, &there, t, &z, parent);
     note_routes(out, t);

@@ -27,18 +27,29 @@ static adding adding_of(tg_run *run, uint32_t cell, const tg_body_view *bodies, 
                     .cell = cell};
 }
 
-/* Sums of elements that no body sends are 0. */
-static void clear_sums(const adding *a)
+/* Sums of elements that no body sends are 0; with `all`, those of all. Chunks side by side are cleared at once, with chunks between
+ * them that the first body sets. */
+static void clear_sums(const adding *a, bool all)
 {
     const tg_grid *grid = a->run->plan->grid;
+    float *sums = a->pass.space.sums;
+    uint64_t from = 0, to = 0; /* what is to be cleared */
+    uint64_t end = 0;          /* chunks are side by side from there to here */
     for (size_t i = a->first; i < a->end; i++) {
         const tg_chunk *chunk = &grid->chunks[i];
         const tg_unit_plan *u = &a->run->plan->units[chunk->unit];
-        if (u->coordinates != TG_AT_EVERY || u->route == TG_ROUTE_NONE) {
-            tg_gpu_fill(a->run->gpu, a->pass.space.sums + u->flat_at + (chunk->at - u->lo), 0,
-                        chunk->n * sizeof(float));
+        uint64_t at = u->flat_at + (chunk->at - u->lo);
+        bool is_set = u->coordinates == TG_AT_EVERY && u->route != TG_ROUTE_NONE && !all;
+        if (!is_set && (from == to || at != end)) {
+            tg_gpu_fill(a->run->gpu, sums + from, 0, (to - from) * sizeof *sums);
+            from = at;
         }
+        if (!is_set || at == end) {
+            end = at + chunk->n;
+        }
+        to = is_set ? to : end;
     }
+    tg_gpu_fill(a->run->gpu, sums + from, 0, (to - from) * sizeof *sums);
 }
 
 /* Adds a body; the first one sets, so that a -0 arrives as it was. */
@@ -56,7 +67,9 @@ static void add_body(const adding *a, size_t b, float weight, bool sets, bool ha
         }
         w->held = NULL;
     }
-    tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
+    if (a->run->uses.plain || a->run->uses.dense_symbols) {
+        tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
+    }
     if (a->run->uses.sparse) {
         tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
     }
@@ -98,7 +111,7 @@ static bool average(const adding *a, const tg_sink *sink, bool hashes)
 {
     tg_gpu_verdict verdict = {0};
     tg_detail why;
-    clear_sums(a);
+    clear_sums(a, false);
     tg_gpu_fill(a->run->gpu, a->pass.space.overflows + a->first, 0, (a->end - a->first) * sizeof(uint32_t));
     for (size_t b = 0; b < a->body_n; b++) {
         add_body(a, b, 1.0f, b == 0, hashes);
@@ -114,10 +127,8 @@ static bool average(const adding *a, const tg_sink *sink, bool hashes)
     tg_gpu_note_failure(a->run, status, &why);
     if (verdict.overflows != 0 && a->body_n > 1) { /* once more, of values that are scaled down */
         float share = tg_average_share(a->body_n);
+        clear_sums(a, true);
         for (size_t b = 0; b < a->body_n; b++) {
-            if (b == 0) {
-                tg_gpu_fill(a->run->gpu, a->pass.space.sums, 0, a->run->plan->flat_n * sizeof(float));
-            }
             add_body(a, b, share, false, false);
         }
         deliver(a, sink, share);
@@ -159,6 +170,47 @@ bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies
     return sum(run, cell, bodies, body_n, sink, true);
 }
 
+/* ---- in two parts -------------------------------------------------------------------------------------------------------- */
+
+void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first)
+{
+    adding a = adding_of(run, cell, body, 1);
+    if (is_first) {
+        clear_sums(&a, false);
+    }
+    add_body(&a, 0, 1.0f, is_first, false);
+}
+
+/* Whether an average of these cells is not finite though all values are. */
+static bool has_overflow(tg_run *run)
+{
+    tg_gpu_verdict verdict = {0};
+    tg_detail why;
+    tg_gpu_note_failure(run, tg_gpu_read_verdict(&verdict, run, &why), &why);
+    return verdict.overflows != 0;
+}
+
+void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride,
+                         size_t body_n, const tg_sink *sink)
+{
+    const tg_grid *grid = run->plan->grid;
+    size_t first = grid->first[from], end = grid->first[to];
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
+    const void *averages = NULL;
+    for (uint32_t cell = from; cell < to; cell++) {
+        averages = tg_gpu_upload_pointers(run, cell / grid->slices, (const void *const *)sink->averages);
+    }
+    tg_gpu_clear_verdict(run);
+    if (body_n > 1) {
+        tg_gpu_fill(run->gpu, p.space.overflows + first, 0, (end - first) * sizeof(uint32_t));
+    }
+    tg_gpu_deliver(&p, (void *const *)averages, sink->flat, sink->divisor, 0, (uint32_t)body_n);
+    bool again = body_n > 1 && has_overflow(run);
+    for (uint32_t cell = from; again && cell < to; cell++) { /* of values that are scaled down */
+        tg_gpu_sum(run, cell, bodies + cell * stride, body_n, sink);
+    }
+}
+
 /* ---- without a wait ---------------------------------------------------------------------------------------------------------- */
 
 /* Compares the checksum after a body, of `len` bytes, with that of its chunks, which are on the device. */
@@ -187,7 +239,7 @@ bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, si
     run->work->held = NULL;
     tg_gpu_enter(run->gpu);
     tg_gpu_clear_verdict(run);
-    clear_sums(&a);
+    clear_sums(&a, false);
     for (size_t b = 0; b < body_n; b++) {
         add_body(&a, b, 1.0f, b == 0, true);
         judge_body(&a, b, len);

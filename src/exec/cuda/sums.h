@@ -18,6 +18,18 @@ TG_DEVICE double tg_fold(double part)
     return part;
 }
 
+/* The same of two leaves at once: lane 0 has the sum of `one`, lane 16 that of `other`. */
+TG_DEVICE double tg_fold_both(double one, double other)
+{
+    bool is_other = threadIdx.x % TG_WARP >= 16;
+    double part = (is_other ? other : one) + __shfl_xor_sync(TG_ALL_LANES, is_other ? one : other, 16);
+    TG_UNROLL
+    for (unsigned half = 8; half > 0; half /= 2) {
+        part += __shfl_down_sync(TG_ALL_LANES, part, half);
+    }
+    return part;
+}
+
 /* The sum of a tree of n leaves in shared memory, which is used up. n <= blockDim.x * 2. All threads of the block take part and
  * get the sum. Begins and ends with a barrier, but for the end if n <= 2. */
 TG_DEVICE double tg_tree_of(double *leaves, unsigned n)

@@ -59,6 +59,7 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
         tg_digits g = tg_bits_group(f->base);
         out->group_n = g.symbols;
         out->group_bits = g.bits;
+        out->inverse = UINT64_MAX / f->base + 1;
     }
     take_params(out->feedback_params, sizeof out->feedback_params / sizeof(double), &s->feedback->part,
                 s->feedback_params);

@@ -39,7 +39,7 @@ enum {
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
 #define TG_GPU_PACKS_LEAVES 1u /* in tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu */
-enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS };
+enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* with indices */ };
 
 /* A unit's plan (plan.h). */
 typedef struct tg_gpu_unit {
@@ -52,6 +52,7 @@ typedef struct tg_gpu_unit {
     uint32_t plain_len, base, bucket_n, side_len, head_len, bin, header_len;
     uint32_t rotation, signs[4];
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
+    uint64_t inverse;             /* 2^64 / base, rounded up, if group_n > 1 */
     int32_t scale;                /* tg_scale_rule */
     float gain;
     uint8_t route, values, coordinates; /* tg_route_id, tg_value_kind, tg_coordinates */

@@ -15,6 +15,8 @@ typedef struct tg_team_space {
 } tg_team_space;
 
 template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
+    static constexpr unsigned WARP_N = WARPS;
+    static constexpr bool FITS = IS_RESIDENT; /* all values are in registers */
     const tg_gpu_pass &p;
     const tg_gpu_bucket &b;
     tg_team_space &space;
@@ -127,6 +129,26 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
             count += space.keys[w];
         }
         return count;
+    }
+
+    /* The sum of numbers, in no certain order. */
+    __device__ __forceinline__ float about(float number)
+    {
+        TG_UNROLL
+        for (unsigned half = 16; half > 0; half /= 2) {
+            number += __shfl_xor_sync(TG_ALL_LANES, number, (int)half);
+        }
+        __syncthreads();
+        if (lane == 0) {
+            space.keys[warp] = __float_as_uint(number);
+        }
+        __syncthreads();
+        number = 0;
+        TG_UNROLL
+        for (unsigned w = 0; w < WARPS; w++) {
+            number += __uint_as_float(space.keys[w]);
+        }
+        return number;
     }
 
     /* Loads all values, and finds the largest key of them. */

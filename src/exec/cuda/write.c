@@ -55,7 +55,7 @@ static void encode_fixed(const tg_gpu_pass *p, const tg_run *run)
     if (run->uses.symbols) {
         tg_gpu_quantize_dense(p);
         if (run->uses.scales) {
-            tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+            tg_gpu_apply_scales(p);
         }
         tg_gpu_pack_leaves(p, w->leaves, run->leaf_cap);
     }
@@ -69,11 +69,13 @@ static void encode(const tg_gpu_pass *p, tg_run *run)
     if (uses->plain) {
         tg_gpu_encode_plain(p, NULL, 0);
     }
-    if (uses->symbols) {
+    if (uses->dense_symbols) {
         tg_gpu_quantize_dense(p);
     }
     if (uses->sparse) {
         tg_gpu_select_sparse(p, &run->selection, w->maxima);
+    }
+    if (uses->quantizes_values) {
         tg_gpu_quantize_values(p);
     }
     if (uses->symbols) {
@@ -83,9 +85,9 @@ static void encode(const tg_gpu_pass *p, tg_run *run)
         tg_gpu_pack_words(p, w->scratch);
     }
     if (uses->scales) {
-        tg_gpu_apply_scales(p, (uint32_t)run->plan->layout->unit_n, w->maxima);
+        tg_gpu_apply_scales(p);
     }
-    if (uses->sparse) {
+    if (uses->sparse && uses->coded) { /* others are written */
         tg_gpu_write_indices(p);
     }
 }

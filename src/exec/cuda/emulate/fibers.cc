@@ -12,6 +12,7 @@
 #endif
 
 enum { THREADS_MAX = 1024, WARP = 32, STACK_LEN = 128 << 10 };
+enum { STACK_STEP = STACK_LEN + 4096 + 5 * 64 }; /* no power of two: the tops of stacks would share few lines of the caches */
 
 thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -117,21 +118,23 @@ struct thread {
     uint64_t barriers, operations; /* that it has come to */
     const uint64_t *awaited;       /* it waits until this is at least `enough`; NULL: it does not wait */
     uint64_t enough;
-    int predicate[2]; /* at barriers, in turn */
 };
 
 /* Nobody comes to the next barrier or operation before all have come to this one, so arrivals can be counted together. */
 struct warp {
     uint64_t arrivals;
-    uint64_t values[2][WARP]; /* of operations, in turn */
-    unsigned kinds[2][WARP];
+    struct operation {
+        unsigned kind; /* of the first lane that came */
+        uint64_t values[WARP];
+    } operations[2]; /* in turn */
 };
 
 struct block {
     thread threads[THREADS_MAX];
     warp warps[THREADS_MAX / WARP];
-    uint64_t arrivals; /* at barriers */
-    uint64_t events;   /* arrivals and ends */
+    uint64_t arrivals;    /* at barriers */
+    unsigned predicates[2]; /* how many were not 0, at barriers, in turn */
+    unsigned done;
     fiber scheduler;
     void (*body)(void *context);
     void *context;
@@ -140,13 +143,31 @@ struct block {
 
 thread_local block *running;
 
+bool can_run(const thread *t)
+{
+    return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
+}
+
+/* Hands on to the next thread of the block that can run, or to the scheduler after the last one. */
+void hand_on(block *b, unsigned me)
+{
+    unsigned next = me + 1;
+    while (next < blockDim.x && !can_run(&b->threads[next])) {
+        next++;
+    }
+    threadIdx.x = next;
+    change(&b->threads[me].self, next < blockDim.x ? &b->threads[next].self : &b->scheduler);
+    threadIdx.x = me;
+}
+
 void run_thread()
 {
     block *b = running;
+    unsigned me = threadIdx.x;
     b->body(b->context);
-    b->threads[threadIdx.x].is_done = true;
-    b->events++;
-    change(&b->threads[threadIdx.x].self, &b->scheduler);
+    b->threads[me].is_done = true;
+    b->done++;
+    hand_on(b, me);
     give_up("was resumed after its end");
 }
 
@@ -154,19 +175,13 @@ void run_thread()
 void wait_for(const uint64_t *counter, uint64_t enough)
 {
     block *b = running;
-    unsigned me = threadIdx.x;
+    thread *t = &b->threads[threadIdx.x];
     if (*counter < enough) {
-        b->threads[me].awaited = counter;
-        b->threads[me].enough = enough;
-        change(&b->threads[me].self, &b->scheduler);
-        b->threads[me].awaited = NULL;
-        threadIdx.x = me;
+        t->awaited = counter;
+        t->enough = enough;
+        hand_on(b, threadIdx.x);
+        t->awaited = NULL;
     }
-}
-
-bool can_run(const thread *t)
-{
-    return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
 }
 
 void run_block(block *b, unsigned threads)
@@ -175,42 +190,39 @@ void run_block(block *b, unsigned threads)
         b->threads[t].is_done = false;
         b->threads[t].awaited = NULL;
         b->threads[t].barriers = b->threads[t].operations = 0;
-        prepare(&b->threads[t].self, b->stacks + (size_t)t * STACK_LEN, run_thread);
+        prepare(&b->threads[t].self, b->stacks + (size_t)t * STACK_STEP, run_thread);
     }
     for (unsigned w = 0; w < threads / WARP; w++) {
         b->warps[w].arrivals = 0;
     }
-    b->arrivals = b->events = 0;
-    for (unsigned done = 0; done < threads;) {
-        uint64_t before = b->events;
-        done = 0;
-        for (unsigned t = 0; t < threads; t++) {
-            if (can_run(&b->threads[t])) {
-                threadIdx.x = t;
-                change(&b->scheduler, &b->threads[t].self);
-            }
-            done += b->threads[t].is_done;
+    b->arrivals = b->done = 0;
+    while (b->done < threads) {
+        unsigned first = 0;
+        while (first < threads && !can_run(&b->threads[first])) {
+            first++;
         }
-        if (b->events == before) {
+        if (first == threads) {
+            threadIdx.x = 0;
             give_up("waits at a barrier that other threads do not reach");
         }
+        threadIdx.x = first;
+        change(&b->scheduler, &b->threads[first].self);
     }
 }
 
-template <class Fold> int vote(int predicate, int first, Fold fold)
+/* At a barrier: how many threads of the block have a predicate. */
+unsigned count(int predicate)
 {
     block *b = running;
-    thread *t = &b->threads[threadIdx.x];
-    uint64_t number = ++t->barriers;
-    t->predicate[number % 2] = predicate;
-    b->arrivals++;
-    b->events++;
-    wait_for(&b->arrivals, number * blockDim.x);
-    int all = first;
-    for (unsigned i = 0; i < blockDim.x; i++) {
-        all = fold(all, b->threads[i].predicate[number % 2]);
+    uint64_t number = ++b->threads[threadIdx.x].barriers;
+    unsigned *predicates = &b->predicates[number % 2];
+    if (b->arrivals == (number - 1) * blockDim.x) {
+        *predicates = 0;
     }
-    return all;
+    *predicates += predicate != 0;
+    b->arrivals++;
+    wait_for(&b->arrivals, number * blockDim.x);
+    return *predicates;
 }
 
 } // namespace
@@ -220,7 +232,7 @@ void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *co
     static thread_local block *b;
     if (b == NULL) {
         b = (block *)calloc(1, sizeof *b);
-        void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_LEN, PROT_READ | PROT_WRITE,
+        void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_STEP, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (b == NULL || stacks == MAP_FAILED) {
             give_up("there is no memory for stacks");
@@ -247,22 +259,22 @@ void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *co
 
 int __syncthreads_or(int predicate)
 {
-    return vote(predicate != 0, 0, [](int a, int b) { return a | b; });
+    return count(predicate) > 0;
 }
 
 int __syncthreads_and(int predicate)
 {
-    return vote(predicate != 0, 1, [](int a, int b) { return a & b; });
+    return count(predicate) == blockDim.x;
 }
 
 int __syncthreads_count(int predicate)
 {
-    return vote(predicate != 0, 0, [](int a, int b) { return a + b; });
+    return (int)count(predicate);
 }
 
 void __syncthreads(void)
 {
-    (void)__syncthreads_or(0);
+    (void)count(0);
 }
 
 const uint64_t *tg_emulated_warp(unsigned kind, uint64_t value, unsigned mask)
@@ -274,17 +286,17 @@ const uint64_t *tg_emulated_warp(unsigned kind, uint64_t value, unsigned mask)
         give_up("a warp operation does not name all lanes");
     }
     uint64_t number = ++b->threads[me].operations;
-    w->values[number % 2][me % WARP] = value;
-    w->kinds[number % 2][me % WARP] = kind;
-    w->arrivals++;
-    b->events++;
-    wait_for(&w->arrivals, number * WARP);
-    for (unsigned lane = 0; lane < WARP; lane++) {
-        if (w->kinds[number % 2][lane] != kind) {
-            give_up("lanes of a warp are in different operations");
-        }
+    warp::operation *o = &w->operations[number % 2];
+    if (w->arrivals == (number - 1) * WARP) {
+        o->kind = kind;
     }
-    return w->values[number % 2];
+    if (o->kind != kind) {
+        give_up("lanes of a warp are in different operations");
+    }
+    o->values[me % WARP] = value;
+    w->arrivals++;
+    wait_for(&w->arrivals, number * WARP);
+    return o->values;
 }
 
 unsigned __ballot_sync(unsigned mask, int predicate)

@@ -1,0 +1,224 @@
+"""The parts of gpu_torch.py that time: steps of DistributedDataParallel with each hook, over links of several rates, and Workers."""
+
+import contextlib
+import gc
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLAIN = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "adacomp", "ef+topk@0.01", "ef+fp8")
+HOOKS = {"time": PLAIN, "link": (*PLAIN, "terngrad", "powersgd@4")}
+STEPS = {"time": 28, "link": 6}  # of each hook at most, after two that are not counted
+
+
+# ---- models --------------------------------------------------------------------------------------------------------------------
+
+def resnet(torch, blocks, bottleneck, classes=1000):
+    """ResNet-18 is (2, 2, 2, 2) of plain blocks, ResNet-50 (3, 4, 6, 3) of bottlenecks."""
+    nn = torch.nn
+
+    def conv(a, b, size, by=1):
+        return nn.Conv2d(a, b, size, by, size // 2, bias=False), nn.BatchNorm2d(b)
+
+    class Block(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            out = 4 * width if bottleneck else width
+            if bottleneck:
+                self.body = nn.Sequential(*conv(inputs, width, 1), nn.ReLU(), *conv(width, width, 3, stride), nn.ReLU(), *conv(width, out, 1))
+            else:
+                self.body = nn.Sequential(*conv(inputs, width, 3, stride), nn.ReLU(), *conv(width, out, 3))
+            self.shortcut = nn.Sequential(*conv(inputs, out, 1, stride)) if stride != 1 or inputs != out else nn.Identity()
+
+        def forward(self, x):
+            return torch.relu(self.body(x) + self.shortcut(x))
+    layers, inputs = [*conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for stage, n in enumerate(blocks):
+        for block in range(n):
+            layers.append(Block(inputs, 64 << stage, 2 if stage > 0 and block == 0 else 1))
+            inputs = (4 if bottleneck else 1) * (64 << stage)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def models_of(r):
+    """(name, how to make it, a batch, its loss) of each model. Two ranks share the GPU, and what they send goes through its host: they get the
+    smaller GPT."""
+    from torch_gpt import GPT
+    torch, F = r.torch, r.torch.nn.functional
+    draw = torch.Generator().manual_seed(r.rank)
+
+    def gpt(name, width, layers, batch, length):
+        tokens = torch.randint(256, (batch, length + 1), generator=draw).to(r.device)
+        return (name, lambda: GPT(width=width, layers=layers, heads=max(width // 64, 1), length=length), tokens,
+                lambda model, x: F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()))
+    if r.flags.cpu:
+        return [gpt("GPT", 32, 1, 2, 64)]
+    images = torch.randn(64, 3, 224, 224, generator=draw).to(r.device), torch.arange(64).to(r.device)
+    return [("ResNet-50", lambda: resnet(torch, (3, 4, 6, 3), True), images, lambda model, x: F.cross_entropy(model(x[0]), x[1])),
+            gpt("GPT", 768, 12, 16, 512) if r.world == 1 else gpt("GPT-25M", 512, 8, 16, 512)]
+
+
+# ---- steps with each hook --------------------------------------------------------------------------------------------------------
+
+def register(r, ddp_model, name):
+    """The hook of this name; ours get a process group each, because NCCL needs one order of operations in each."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from tersegrad.torch import State, hook
+    if name == "torch:powersgd":
+        ddp_model.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+    elif name == "torch:allreduce":
+        ddp_model.register_comm_hook(None, default_hooks.allreduce_hook)
+    elif name.startswith("torch:"):
+        ddp_model.register_comm_hook(None, getattr(default_hooks, name[len("torch:"):] + "_compress_hook"))
+    elif name != "none":
+        group = r.dist.new_group(backend="gloo" if r.flags.cpu else "cpu:gloo,cuda:nccl")
+        state = State(name, model=ddp_model, process_group=group, verify_every=0)
+        ddp_model.register_comm_hook(state, hook)
+        return state
+    return None
+
+
+class Job:
+    """A model with a hook, and the milliseconds of its steps."""
+
+    def __init__(self, r, name, make, batch, loss_of):
+        from torch.nn.parallel import DistributedDataParallel
+        self.r, self.name, self.batch, self.loss_of, self.times = r, name, batch, loss_of, []
+        r.torch.manual_seed(1)
+        self.model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True)
+        self.state = register(r, self.model, name)
+        self.optimizer = r.torch.optim.SGD(self.model.parameters(), 0.01)
+        self.marks = []  # milliseconds of its parts on the host
+
+    def step(self):
+        torch = self.r.torch
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        with torch.autocast(self.r.device.type, torch.bfloat16):
+            loss = self.loss_of(self.model, self.batch)
+        forward = time.perf_counter()
+        loss.backward()
+        backward = time.perf_counter()
+        self.optimizer.step()
+        launched = time.perf_counter()
+        if self.r.device.type == "cuda":
+            torch.cuda.synchronize()
+        end = time.perf_counter()
+        self.times.append(1000 * (end - begin))
+        self.marks.append([1000 * part for part in (forward - begin, backward - forward, launched - backward, end - launched)])
+
+
+def timing(r):
+    """The models of all hooks take turns, so that what else happens to the machine happens to all."""
+    part = r.flags.part
+    for what, make, batch, loss_of in models_of(r):
+        if r.flags.model and what != r.flags.model:
+            continue
+        jobs = [Job(r, name, make, batch, loss_of) for name in HOOKS[part] if not (r.flags.cpu and name.startswith("torch:"))]
+        rounds, slowest = 0, 0.0
+        while rounds < 1 + (STEPS[part] if not r.flags.cpu else 2) // 2 and r.goes_on(2 * slowest + 1):
+            begin = time.time()
+            for job in jobs:
+                job.step()
+                job.step()
+            slowest = time.time() - begin if rounds > 0 else 0.0
+            rounds += 1
+        for job in jobs:
+            times = job.times[2:] or [float("nan")]
+            sent = job.state.stats()["last"]["sent"] if job.state is not None else None
+            r.say(kind="time", part=part, world=r.world, model=what, hook=job.name, ms=statistics.median(times), n=len(times), sent=sent,
+                  gbit=r.flags.gbit, by=r.flags.by, torch=r.torch.__version__)
+        del jobs
+        gc.collect()
+
+
+# ---- links of a rate ---------------------------------------------------------------------------------------------------------------
+
+def build_delay(folder):
+    """The library that slows what a process sends, built here; None: there is no compiler."""
+    out = pathlib.Path(folder, "slow_link.so")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    done = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(out), str(ROOT / "tests" / "cuda" / "slow_link.c"), "-ldl", "-pthread"],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"gpu_torch: the slow link cannot be built: {done.stderr.strip().splitlines()[-1]}", flush=True)
+    return out if done.returncode == 0 else None
+
+
+@contextlib.contextmanager
+def shaped(gbit, world, folder):
+    """A loopback on which every rank sends at a rate, as over a link of its own. (environment of the ranks, by what: "tc" shapes the loopback, all ranks
+    together; "delay" has each process send late; "" nothing can)."""
+    if not gbit:
+        yield {}, ""
+        return
+    tc = shutil.which("tc")
+    shape = [tc or "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{gbit * world}gbit", "burst", "4mb", "latency", "50ms"]
+    if tc is not None and os.geteuid() == 0 and subprocess.run(shape, capture_output=True).returncode == 0:
+        try:
+            yield {}, "tc"
+        finally:
+            subprocess.run([tc, "qdisc", "del", "dev", "lo", "root"], capture_output=True)
+        return
+    library = build_delay(folder)
+    yield ({"LD_PRELOAD": str(library), "TG_SLOW_LINK": str(int(gbit * 1e9 / 8))} if library else {}), "delay" if library else ""
+
+
+# ---- Workers ----------------------------------------------------------------------------------------------------------------------
+
+def workers(r):
+    """ResNet-18 with 4 workers: a step, and the same without the exchange. What is more is the exchange's."""
+    from tersegrad.torch import Passes, Workers
+    torch, F = r.torch, r.torch.nn.functional
+    n, size, batch = (2, 32, 2) if r.flags.cpu else (4, 32, 128)
+    draw = torch.Generator().manual_seed(1)
+    batches = [(torch.randn(batch, 3, size, size, generator=draw).to(r.device), torch.randint(10, (batch,), generator=draw).to(r.device))
+               for _ in range(n)]
+
+    def run(recipe):
+        torch.manual_seed(1)
+        model = (torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10)) if r.flags.cpu else resnet(torch, (2, 2, 2, 2), False, 10)).to(r.device)
+
+        def loss_of(x, y):
+            with torch.autocast(r.device.type, torch.bfloat16):
+                return F.cross_entropy(model(x), y)
+        group = Workers(model, n, recipe or "dense")
+        passes = Passes(group, model, loss_of)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        times, begin_exposed = [], 0.0
+        for step in range(4 if r.flags.cpu else 40):
+            begin = time.perf_counter()
+            if recipe is None:  # the passes alone
+                passes.capture(batches)
+                for worker in range(n):
+                    with passes.stream(worker):
+                        passes.run(worker, batches[worker])
+                passes._bind(0)
+                passes.join()
+            else:
+                passes(batches)
+                group.reduce()
+            optimizer.step()
+            if r.device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append(1000 * (time.perf_counter() - begin))
+            begin_exposed = begin_exposed if step != len(times) // 2 else group.stats()["exposed"]
+        return statistics.median(times[len(times) // 2:]), group.codec
+    alone, _ = run(None)
+    for recipe in ("dense", "adacomp", "ef+topk@0.01", "ef+fp8", "terngrad"):
+        if not r.goes_on(4):
+            break
+        ms, codec = run(recipe)
+        r.say(kind="workers", n=n, model="ResNet-18", recipe=recipe, ms=ms, alone_ms=alone, share=max(0.0, 1 - alone / ms), codec=codec)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    sys.exit("run gpu_torch.py")
