@@ -79,32 +79,39 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
     }
 }
 
-/* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. */
-static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
+/* Views of a body on the device. Those of a body of known length are uploaded once; `views` is space for them. Where chunks are found on
+ * the device, so are their spans. Returns whether they are. */
+static bool launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
                         size_t len, tg_view *views)
 {
     tg_gpu_workspace *w = run->work;
     size_t first = p->first, end = first + p->chunk_n;
     uint64_t known_len = 0;
+    bool has_known = plan->has_draws || run->leader != NULL || run->is_leader; /* coordinates, in some chunks */
     if (!is_known(&known_len, run, plan, cell)) {
-        tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
-        tg_gpu_find(p, body, len, plan->headers_len[cell], w->known_n_device + first);
+        uint32_t *known_n = has_known ? w->known_n_device + first : NULL;
+        if (has_known) {
+            tg_gpu_copy(run->gpu, known_n, w->known_n + first, (end - first) * sizeof *known_n);
+        }
+        tg_gpu_find(p, tg_gpu_spans_at(w->spans, run, cell), body, len, plan->headers_len[cell], known_n);
         tg_gpu_download(run, &w->views, first, end - first, sizeof(tg_view));
         w->has_known_views = false;
-    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
-               run->leader != NULL || run->is_leader) {
+        return true;
+    }
+    if (!w->has_known_views || w->known_run != run || w->known_cell != cell || has_known) {
         find_known(views, run, plan, cell);
         tg_gpu_upload_views(run, first, end, views);
         w->has_known_views = true;
         w->known_run = run;
         w->known_cell = cell;
     }
+    return false;
 }
 
 void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body)
 {
     if (run->uses.fixed) {
-        launch_find(p, run, run->plan, cell, body->bytes, 0, run->work->host_views);
+        (void)launch_find(p, run, run->plan, cell, body->bytes, 0, run->work->host_views);
     } else {
         tg_gpu_upload_views(run, p->first, (size_t)p->first + p->chunk_n, body->chunks);
         run->work->has_known_views = false;
@@ -133,13 +140,15 @@ static tg_status check_all(tg_gpu_verdict *verdict, tg_run *run, const tg_plan *
     tg_gpu_workspace *w = run->work;
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_clear_verdict(run);
-    launch_find(&p, run, plan, cell, body, len, w->host_views);
+    bool has_spans = launch_find(&p, run, plan, cell, body, len, w->host_views);
     if (run->uses.fixed) {
         launch_fixed(&p, run, cell, body, len, front_len);
         return tg_gpu_await_verdict(verdict, run, why);
     }
-    tg_gpu_spans_of(&p, tg_gpu_spans_at(run->work->spans, run, cell), body, plan->headers_len[cell]);
-    tg_gpu_hash_chunks(run, cell, run->work->spans);
+    if (!has_spans) {
+        tg_gpu_spans_of(&p, tg_gpu_spans_at(w->spans, run, cell), body, plan->headers_len[cell]);
+    }
+    tg_gpu_hash_chunks(run, cell, w->spans);
     tg_gpu_read_body(&p, run, body);
     tg_gpu_download_hashes(run, cell);
     if (front_len > 0) {
@@ -223,7 +232,7 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_verdict verdict;
     tg_gpu_clear_verdict(run);
-    launch_find(&p, run, plan, cell, view->bytes, len, run->work->host_views);
+    (void)launch_find(&p, run, plan, cell, view->bytes, len, run->work->host_views);
     TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
     return conclude(view, NULL, run, plan, cell, &verdict, why);
 }

@@ -112,9 +112,12 @@ TG_DEVICE void put_header(uint8_t *out, const tg_gpu_unit &u, const tg_view &v)
 }
 
 /* One block: where each chunk begins, THREADS chunks at a time, and its header. */
-__global__ static void place_chunks(tg_gpu_pass p, uint8_t *body, uint64_t headers_len)
+__global__ static void place_chunks(tg_gpu_pass p, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
     uint64_t at = headers_len;
+    if (threadIdx.x == 0) {
+        spans[0] = tg_gpu_span{body, headers_len};
+    }
     for (unsigned from = 0; from < p.chunk_n; from += THREADS) {
         unsigned i = from + threadIdx.x, number = p.first + i;
         bool has = i < p.chunk_n;
@@ -122,15 +125,16 @@ __global__ static void place_chunks(tg_gpu_pass p, uint8_t *body, uint64_t heade
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[number];
             p.space.views[number].start = at + before;
+            spans[1 + i] = tg_gpu_span{body + at + before, p.space.views[number].len};
             put_header(body + chunk.header_at, p.units[chunk.unit], p.space.views[number]);
         }
         at += total;
     }
 }
 
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len)
+void tg_gpu_place_chunks(const tg_gpu_pass *p, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
-    TG_LAUNCH(place_chunks, 1, THREADS, p->stream, *p, body, headers_len);
+    TG_LAUNCH(place_chunks, 1, THREADS, p->stream, *p, spans, body, headers_len);
 }
 
 /* ---- moving -------------------------------------------------------------------------------------------------------------- */
@@ -196,7 +200,8 @@ TG_DEVICE bool get_header(tg_view *v, const uint8_t *header, const tg_gpu_unit &
     }
     if (has_values) {
         bool has_symbols = v->count > 0 && !v->is_joint;
-        uint64_t symbols = has_symbols ? tg_gpu_plain_len(u, v->count) + (u.coded ? 1 : 0) : 0; /* of coded ones the most */
+        uint64_t symbols =
+            has_symbols ? tg_gpu_plain_len(u, v->count) + (u.coded ? 1 : 0) : 0; /* of coded ones the most */
         if (u.coded) {
             uint32_t coded_len = tg_load32(header);
             if (coded_len > symbols) {
@@ -214,13 +219,14 @@ TG_DEVICE bool get_header(tg_view *v, const uint8_t *header, const tg_gpu_unit &
 /* One block: reads headers, and sums lengths to where chunks begin, FINDERS at a time. */
 enum { FINDERS = 512 };
 
-__global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+__global__ static void find(tg_gpu_pass p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                             const uint32_t *known_n)
 {
     __shared__ uint32_t bad; /* the first chunk that cannot be one */
     uint64_t at = headers_len;
     if (threadIdx.x == 0) {
         bad = p.chunk_n;
+        spans[0] = tg_gpu_span{body, headers_len};
     }
     __syncthreads();
     for (uint32_t first = 0; first < p.chunk_n; first += FINDERS) {
@@ -229,7 +235,8 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
         bool has = i < p.chunk_n, is_one = true;
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[p.first + i];
-            is_one = get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known_n[i], p.has_values);
+            uint32_t known = known_n != nullptr ? known_n[i] : 0;
+            is_one = get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known, p.has_values);
         }
         uint64_t total = 0, start = at + tg_block_scan<uint64_t>(is_one ? v.len : 0, &total);
         if (!is_one || start + v.len > len) {
@@ -241,6 +248,7 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
             v.symbols += start;
             v.indices += start;
             p.space.views[p.first + i] = v;
+            spans[1 + i] = tg_gpu_span{body + start, v.len};
         }
         at += total;
     }
@@ -248,6 +256,7 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
     if (bad < p.chunk_n || at != len) { /* nothing of the body may be used */
         for (uint32_t i = threadIdx.x; i < p.chunk_n; i += FINDERS) {
             p.space.views[p.first + i] = tg_view{};
+            spans[1 + i] = tg_gpu_span{body, 0};
         }
         if (threadIdx.x == 0) {
             tg_refuse_chunk(p, p.first + bad);
@@ -255,7 +264,8 @@ __global__ static void find(tg_gpu_pass p, const uint8_t *body, uint64_t len, ui
     }
 }
 
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len, const uint32_t *known_n)
+void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
+                 const uint32_t *known_n)
 {
-    TG_LAUNCH(find, 1, FINDERS, p->stream, *p, body, len, headers_len, known_n);
+    TG_LAUNCH(find, 1, FINDERS, p->stream, *p, spans, body, len, headers_len, known_n);
 }

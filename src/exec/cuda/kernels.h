@@ -101,16 +101,17 @@ void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *bod
 /* The body of the cell of the pass: spans[0] is where headers are, then where each chunk is, by its view. */
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
-/* Sets view.start of chunks that were written, one after the other behind the headers, in the cell of the pass, and writes these. */
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint8_t *body, uint64_t headers_len);
+/* Sets view.start of chunks that were written, one after the other behind the headers, in the cell of the pass, and writes these.
+ * Spans as tg_gpu_spans_of has them. */
+void tg_gpu_place_chunks(const tg_gpu_pass *p, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len);
 
 /* Copies chunks from out[chunk] to spans[1], ... of their cell. */
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans);
 
 /* Finds the chunks of a body of `len` bytes, which are at least those of its headers. known_n[i] values are in chunk first + i, if its
- * coordinates are known without the body. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
- * over. */
-void tg_gpu_find(const tg_gpu_pass *p, const uint8_t *body, uint64_t len, uint64_t headers_len,
+ * coordinates are known without the body; NULL: no chunk has such ones. Spans as tg_gpu_spans_of has them. verdict->bad_chunk: a chunk
+ * that cannot be one, or first + chunk_n if bytes are left over. */
+void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                  const uint32_t *known_n);
 
 /* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not

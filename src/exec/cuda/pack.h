@@ -67,7 +67,8 @@ enum { TG_PACK_SYMBOLS, TG_PACK_WORDS };
 
 TG_DEVICE bool tg_pack_concerns(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t what)
 {
-    bool has_values = p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER && !tg_unit_joins(u);
+    bool has_values =
+        p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER && !tg_unit_joins(u);
     return has_values && (what == TG_PACK_SYMBOLS ? u.base != 0 : u.base == 0 && u.coded);
 }
 
@@ -133,6 +134,22 @@ TG_DEVICE bool tg_pack_share_job_of(tg_pack_job *j, uint32_t *tile, uint32_t *ti
     *tile = blockIdx.x % share;
     *tiles = share;
     return tg_pack_job_of(j, p, scratch, p.first + blockIdx.x / share, what);
+}
+
+/* ---- words --------------------------------------------------------------------------------------------------------------- */
+
+/* An aligned word of bytes that end at `end`, zeros after them: nothing is read there. */
+TG_DEVICE uint32_t tg_word_before(const uint32_t *at, const uint8_t *end)
+{
+    const uint8_t *bytes = (const uint8_t *)at;
+    if (bytes + 4 <= end) {
+        return *at;
+    }
+    uint32_t word = 0;
+    for (uint32_t i = 0; bytes + i < end; i++) {
+        word |= (uint32_t)bytes[i] << 8 * i;
+    }
+    return word;
 }
 
 /* ---- bytes at any alignment ------------------------------------------------------------------------------------------------ */

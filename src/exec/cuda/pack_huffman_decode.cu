@@ -52,25 +52,20 @@ TG_DEVICE void make_slots(decode_space *d, uint32_t base)
 
 /* Bits of a stream, at least 12 of them between two codes: zeros after the last. */
 typedef struct bit_reader {
-    const uint32_t *next, *end; /* aligned words; the first after those that are held, and the first after the stream */
-    uint64_t held;
+    const uint32_t *next; /* aligned words: the first after those that are held */
+    const uint8_t *end;   /* of the stream */
+    uint64_t held, used;
     uint32_t held_n, ahead; /* the word before `next` is loaded before it is needed */
-    uint64_t used;
 } bit_reader;
 
-TG_DEVICE uint32_t next_word(bit_reader *r)
-{
-    return r->next < r->end ? *r->next++ : 0;
-}
-
-/* Up to 3 bytes before and after the stream are read; what is before it is dropped, what is after it is not used unless codes go on. */
+/* Up to 3 bytes before the stream, of other streams or lengths, are read and dropped. */
 TG_DEVICE bit_reader start_bits(const uint8_t *at, uint32_t len)
 {
     uint32_t place = (uint32_t)((uintptr_t)at % 4);
     const uint32_t *words = (const uint32_t *)(const void *)(at - place);
-    bit_reader r = {words, words + (place + len + 3) / 4, 0, 32 - 8 * place, 0, 0};
-    r.held = next_word(&r) >> 8 * place;
-    r.ahead = next_word(&r);
+    bit_reader r = {words + 2, at + len, 0, 0, 32 - 8 * place, 0};
+    r.held = tg_word_before(words, r.end) >> 8 * place;
+    r.ahead = tg_word_before(words + 1, r.end);
     return r;
 }
 
@@ -80,7 +75,7 @@ TG_DEVICE uint32_t next_slot(bit_reader *r, const decode_space *d)
     if (r->held_n < 32) {
         r->held |= (uint64_t)r->ahead << r->held_n;
         r->held_n += 32;
-        r->ahead = next_word(r);
+        r->ahead = tg_word_before(r->next++, r->end);
     }
     uint32_t slot = d->slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
     r->held >>= bits;

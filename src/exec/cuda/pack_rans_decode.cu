@@ -10,7 +10,7 @@ enum { FILL = ROUNDS * TG_PACK_LANES /* words */, RING = 2 * FILL, BITS_MIN = 8,
 enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is made */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
- * frequency - 1, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
+ * the frequency, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
  * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
@@ -105,7 +105,7 @@ template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, const decode_
             if (IS_WIDE) {
                 ((uint8_t *)d->slots)[start + o] = (uint8_t)s;
             } else {
-                d->slots[start + o] = s << 24 | o << 12 | (frequency - 1);
+                d->slots[start + o] = s << 24 | o << 12 | frequency; /* below 2^12: there are two symbols */
             }
         }
     }
@@ -117,7 +117,7 @@ template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t *x, const decode_space 
     uint32_t low = *x & ((1u << bits) - 1), high = *x >> bits;
     if (!IS_WIDE) {
         uint32_t slot = d->slots[low];
-        *x = (slot & 0xfff) * high + (high + (slot >> 12 & 0xfff));
+        *x = (slot & 0xfff) * high + (slot >> 12 & 0xfff);
         return slot >> 24;
     }
     uint32_t symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u), entry = d->symbols[symbol];
@@ -134,7 +134,7 @@ typedef struct word_queue {
     uint32_t held[FILL / 2 / TG_WARP];
 } word_queue;
 
-/* Loads the FILL words after those that are in the ring, zeros after the last. Up to 3 bytes before and after all words are read. */
+/* Loads the FILL words after those that are in the ring, zeros after the last. Up to 3 bytes before the words, of states, are read. */
 TG_DEVICE void load_words(word_queue *q)
 {
     const uint8_t *end = q->words + 2 * (uint64_t)q->word_n, *at = q->words + 2 * (uint64_t)q->filled + 8 * tg_lane();
@@ -142,7 +142,7 @@ TG_DEVICE void load_words(word_queue *q)
     const uint32_t *from = (const uint32_t *)(const void *)(at - shift / 8);
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-        w[i] = at < end && (const uint8_t *)(from + i) < end ? from[i] : 0;
+        w[i] = tg_word_before(from + i, end);
     }
     q->held[0] = __funnelshift_r(w[0], w[1], shift);
     q->held[1] = __funnelshift_r(w[1], w[2], shift);

@@ -150,8 +150,7 @@ static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies
         if (!in_place) {
             uint8_t *body = bodies[s - from].bytes;
             tg_gpu_span *spans = tg_gpu_spans_at(w->written_spans, run, s);
-            tg_gpu_place_chunks(&cell, body, plan->headers_len[s]);
-            tg_gpu_spans_of(&cell, spans, body, plan->headers_len[s]);
+            tg_gpu_place_chunks(&cell, spans, body, plan->headers_len[s]);
             tg_gpu_move(&cell, spans);
         }
         tg_gpu_hash_chunks(run, s, w->written_spans);
