@@ -55,7 +55,9 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
     for (unsigned i = threadIdx.x; i < BINS; i += THREADS) {
         o.ends[i] = 0;
     }
-    o.by = by;
+    if (threadIdx.x == 0) {
+        o.by = by;
+    }
     __syncthreads();
     team.each([&](float x, uint32_t) { (void)atomicAdd(&o.ends[bin_of(by, x)], 1u); });
     __syncthreads();
