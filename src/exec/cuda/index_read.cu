@@ -229,12 +229,15 @@ TG_DEVICE bool pull_all(const letters &l, const tg_indices &x)
     return s.at == x.len && s.x == TG_GPU_RANS_START;
 }
 
-TG_DEVICE bool read_geometric(const tg_indices &x)
+TG_DEVICE bool read_geometric(tg_indices x)
 {
     __shared__ letters l;
+    __shared__ uint32_t words[TG_STREAM_WORDS];
     if (x.len < 4 || x.len % 2 != 0) {
         return false;
     }
+    tg_bit_stream s = tg_stream_open(words, x.bytes, x.len);
+    x.bytes = s.words != nullptr ? (const uint8_t *)s.words : x.bytes;
     if (threadIdx.x == 0) {
         l.k = tg_geometric_model(l.start, x.n, x.count);
     }

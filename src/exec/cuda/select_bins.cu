@@ -259,6 +259,7 @@ TG_DEVICE double sum_leaves(double *leaves, uint64_t n)
         if (n <= TREE) {
             return sum;
         }
+        __threadfence();
         __syncthreads();
         n = (n + TREE - 1) / TREE;
     }
