@@ -2,6 +2,7 @@
 """Speed of recipes on a GPU, as a fraction of a device-to-device copy of the same fp32 input, measured in the same process.
 
     bench/gpu.py [--program PROGRAM] [--recipes 'A;B'] [--limit 120] [--save]
+    bench/gpu.py --page          measures nothing: the table of bench/README.md, from the last rows that are kept
 
 Tables, in this order, as far as --limit seconds allow: 25 M and 1 M elements beside the targets; what ten lines of PyTorch reach
 (bench/gpu_peers.py); the 160 tensors of ResNet-50 beside one tensor; a step of PowerSGD; 250 M elements, of a few recipes. `tersegrad
@@ -19,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+from tables import put_table, read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # recipe: encode and decode at 25 M elements, as fractions of a copy; whether frames have a fixed length
@@ -106,6 +109,20 @@ class Table:
             csv.writer(file).writerows(([COLUMNS] if is_new else []) + self.rows)
 
 
+def page():
+    """The last rows of each recipe and size."""
+    last = {(row["recipe"], int(row["n"])): row for row in read_rows(ROOT / "bench" / "results" / "gpu.csv")}
+    rows = [(recipe, last.get((recipe, LARGE)), last.get((recipe, SMALL))) for recipe in TARGETS]
+    lines = [f"{rows[0][1]['gpu']}, {rows[0][1]['date']}:", "",
+             "| recipe | encode, 25 M | target | decode into a sum, 25 M | target | encode, 1 M, GB/s | decode, 1 M, GB/s | target | ratio |", "|---|---|---|---|---|---|---|---|---|"]
+    for recipe, large, small in rows:
+        if large and small:
+            encode, decode, is_fixed = TARGETS[recipe]
+            lines.append(f"| `{recipe}` | {large['encode_vs_copy']:.2f} | {encode:g} | {large['decode_vs_copy']:.2f} | {decode:g} | {small['encode_gbps']:.0f} | "
+                         f"{small['decode_gbps']:.0f} | {SMALL_GBPS[is_fixed]} | {large['ratio']:.1f} |")
+    put_table(ROOT / "bench" / "README.md", "gpu", lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "build" / "cuda" / "tersegrad"))
@@ -115,7 +132,11 @@ def main():
     parser.add_argument("--limit", type=float, default=120, help="seconds for all of it; what does not fit is left out, and named")
     parser.add_argument("--only-recipes", action="store_true", help="no peers, shapes, PowerSGD, 250 M")
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--page", action="store_true", help="make the table of bench/README.md from what is kept, and measure nothing")
     options = parser.parse_args()
+    if options.page:
+        page()
+        return
     table = Table(options)
     print("recipe                   n    copy | encode decode  sum  GB/s | of copy: enc, dec, sum | target      |  ratio")
     for n in map(int, options.n.split(",")):
