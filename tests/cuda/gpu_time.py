@@ -131,7 +131,10 @@ def timing(r):
             slowest = time.time() - begin if rounds > 0 else 0.0
             rounds += 1
         for job in jobs:
-            times = job.times[2:] or [float("nan")]
+            times = job.times[2:]
+            if not times:
+                r.say(kind="skipped", part=part, why=f"no time left for {what} with {job.name}, {r.world} ranks")
+                continue
             sent = job.state.stats()["last"]["sent"] if job.state is not None else None
             r.say(kind="time", part=part, world=r.world, model=what, hook=job.name, ms=statistics.median(times), n=len(times), sent=sent,
                   gbit=r.flags.gbit, by=r.flags.by, torch=r.torch.__version__)

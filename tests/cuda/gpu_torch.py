@@ -237,7 +237,7 @@ def report(said):
                   f"{100 * line['share']:5.1f}%  codec {line['codec']}", flush=True)
     times = [line for line in said if line["kind"] == "time"]
     for line in times:
-        plain = next(other["ms"] for other in times if other["model"] == line["model"] and other["hook"] == "none")
+        plain = next(other["ms"] for other in times if other["model"] == line["model"] and other["hook"] in ("none", line["hook"]))
         sent = "" if line["sent"] is None else f"  {line['sent']:,} bytes"
         rate = f" {line['gbit']:g} Gbit/s by {line['by']}" if line["gbit"] else ""
         print(f"time  {line['world']} ranks{rate}  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
@@ -247,8 +247,9 @@ def report(said):
 def parts_of(only):
     """(part, ranks, its share of the time, model, Gbit/s) of all runs."""
     models = ("ResNet-50", "GPT-25M")
-    parts = [("bits", 2, 25, "", 0), ("ddp", 2, 20, "", 0), ("bad", 2, 45, "", 0), ("death", 2, 10, "", 0), ("time", 1, 20, "", 0),
-             *(("time", 2, 15, model, 0) for model in models), *(("link", 2, 15, model, gbit) for gbit in (25, 10, 1) for model in models),
+    parts = [("bits", 2, 25, "", 0), ("ddp", 2, 20, "", 0), ("bad", 2, 45, "", 0), ("death", 2, 10, "", 0),
+             *(("time", 1, 25, model, 0) for model in ("ResNet-50", "GPT")),
+             *(("time", 2, 35, model, 0) for model in models), *(("link", 2, 35, model, gbit) for gbit in (25, 10, 1) for model in models),
              ("workers", 1, 15, "", 0), ("bits", 4, 15, "", 0)]
     return [part for part in parts if {"death": "bad"}.get(part[0], part[0]) in only]
 
@@ -278,7 +279,7 @@ def main():
     end, wrong, all_said = time.monotonic() + flags.limit, 0, []
     parts = parts_of(flags.only.split(","))
     if flags.cpu:  # which has one model
-        parts = [part for part in parts if part[3] in ("", "GPT-25M")]
+        parts = [part for part in parts if part[3] in ("", "GPT", "GPT-25M")]
         parts = [(*part[:3], "", part[4]) for part in parts]
     for at, (part, world, _, model, gbit) in enumerate(parts):
         left = max(end - time.monotonic(), 1)
