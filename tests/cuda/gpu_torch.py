@@ -237,7 +237,7 @@ def report(said):
                   f"{100 * line['share']:5.1f}%  codec {line['codec']}", flush=True)
     times = [line for line in said if line["kind"] == "time"]
     for line in times:
-        plain = next(other["ms"] for other in times if other["model"] == line["model"] and other["hook"] in ("none", line["hook"]))
+        plain = next((other["ms"] for other in times if other["model"] == line["model"] and other["hook"] == "none"), float("nan"))
         sent = "" if line["sent"] is None else f"  {line['sent']:,} bytes"
         rate = f" {line['gbit']:g} Gbit/s by {line['by']}" if line["gbit"] else ""
         print(f"time  {line['world']} ranks{rate}  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
