@@ -43,8 +43,8 @@ void tg_gpu_hash(uint64_t *out, uint64_t *leaves, const tg_gpu_span *spans, uint
                  void *stream);
 
 /* The second half of it, where leaves are hashed. */
-void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap,
-                       void *stream);
+void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span *spans, uint32_t span_n,
+                       uint32_t leaf_cap, void *stream);
 
 /* ---- finish.cu: frames and checks of bodies of fixed length, whose leaves are hashed ------------------------------------------- */
 
@@ -108,7 +108,8 @@ void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *bo
 
 /* Ends chunks of a cell that are not in place: as tg_gpu_end_chunks, and view.start, one after the other behind the headers, which it
  * writes. spans[0], ... of the cell are where they belong. */
-void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len);
+void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body,
+                         uint64_t headers_len);
 
 /* Copies chunks from out[chunk] to spans[1], ... of their cell, and hashes leaves of spans[0], ... to hashes[i * leaf_cap], ..., unless
  * that is NULL. */

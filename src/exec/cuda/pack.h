@@ -59,7 +59,8 @@ enum { TG_PACK_SYMBOLS, TG_PACK_WORDS };
 
 TG_DEVICE bool tg_pack_concerns(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t what)
 {
-    bool has_values = p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER && !tg_unit_lists_signs(u);
+    bool has_values =
+        p.has_values && u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER && !tg_unit_lists_signs(u);
     return has_values && (what == TG_PACK_SYMBOLS ? u.base != 0 : u.base == 0 && u.coded);
 }
 

@@ -16,7 +16,8 @@ TG_DEVICE float tg_plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint6
 }
 
 /* Where the plain values of a chunk are. */
-TG_DEVICE const uint8_t *tg_plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number, const uint8_t *body)
+TG_DEVICE const uint8_t *tg_plain_bytes(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t number,
+                                        const uint8_t *body)
 {
     return u.coded ? p.space.words + 4 * p.chunks[number].element_at : body + p.space.views[number].symbols;
 }

@@ -26,7 +26,7 @@ typedef struct tg_gpu_uses {
     bool starts;           /* views of some chunks are known beforehand */
     bool dense_symbols;    /* of units whose elements are all sent */
     bool quantizes_values; /* of sparse units, after they are listed */
-    bool fits; /* statistics need what travels beside values */
+    bool fits;             /* statistics need what travels beside values */
     bool coded;
     bool velocities;   /* some feedback keeps more than a residual */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
