@@ -87,15 +87,15 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
     tg_gpu_workspace *w = run->work;
     size_t first = p->first, end = first + p->chunk_n;
     uint64_t known_len = 0;
+    bool has_known = plan->has_draws || run->leader != NULL || run->is_leader; /* coordinates, in some chunks */
     if (!is_known(&known_len, run, plan, cell)) {
-        if (plan->has_draws || run->leader != NULL) { /* otherwise there are none */
-            tg_gpu_copy(run->gpu, w->known_n_device + first, w->known_n + first, (end - first) * sizeof *w->known_n);
+        uint32_t *known_n = has_known ? w->known_n_device + first : NULL;
+        if (has_known) {
+            tg_gpu_copy(run->gpu, known_n, w->known_n + first, (end - first) * sizeof *known_n);
         }
-        tg_gpu_find(p, tg_gpu_spans_at(w->spans, run, cell), body, len, plan->headers_len[cell],
-                    w->known_n_device + first);
+        tg_gpu_find(p, tg_gpu_spans_at(w->spans, run, cell), body, len, plan->headers_len[cell], known_n);
         w->has_known_views = false;
-    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || plan->has_draws ||
-               run->leader != NULL || run->is_leader) {
+    } else if (!w->has_known_views || w->known_run != run || w->known_cell != cell || has_known) {
         find_known(views, run, plan, cell);
         tg_gpu_upload_views(run, first, end, views);
         w->has_known_views = true;

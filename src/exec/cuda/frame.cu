@@ -243,7 +243,8 @@ __global__ static void find(tg_gpu_pass p, tg_gpu_span *spans, const uint8_t *bo
         bool has = i < p.chunk_n, is_one = true;
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[p.first + i];
-            is_one = get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known_n[i], p.has_values);
+            uint32_t known = known_n != nullptr ? known_n[i] : 0;
+            is_one = get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known, p.has_values);
         }
         uint64_t total = 0, start = at + tg_block_scan<uint64_t>(is_one ? v.len : 0, &total);
         if (!is_one || start + v.len > len) {
