@@ -212,26 +212,35 @@ static size_t run_numbers_below(const tg_kernels *k)
     return n * d.digits.symbols;
 }
 
+/* Two segments at a time, as long streams have them. */
 static size_t run_rans_push(const tg_kernels *k)
 {
-    uint32_t states[LANES];
-    uint8_t *words = d.bytes + 2 * N;
-    for (int l = 0; l < LANES; l++) {
-        states[l] = TG_RANS_START;
+    tg_rans_writer w[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        w[i] = (tg_rans_writer){
+            .at = d.bytes + (i + 1) * (size_t)N, .symbols = d.symbols + i * (size_t)(N / 2), .count = N / 2};
+        for (uint32_t l = 0; l < TG_RANS_LANES; l++) {
+            w[i].states[l] = tg_rans_start(BITS);
+        }
     }
-    k->coders.rans_push(states, LANES, &words, d.symbols, N, &d.rans_plans);
+    k->coders.rans_push(w, 2, TG_RANS_LANES, &d.rans_plans);
     return N;
 }
 
 /* Any words will do: all states are valid. */
 static size_t run_rans_pull(const tg_kernels *k)
 {
-    uint32_t states[LANES];
     const uint8_t *words = (const uint8_t *)d.upper;
-    for (uint32_t l = 0; l < LANES; l++) {
-        states[l] = TG_RANS_START + l * 12345;
+    tg_rans_reader r[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i] = (tg_rans_reader){
+            .at = words + i * sizeof d.upper / 2, .symbols = d.out_symbols + i * (size_t)(N / 2), .left = N / 2};
+        for (uint32_t l = 0; l < TG_RANS_LANES; l++) {
+            r[i].states[l] = tg_rans_start(BITS) + l * 12345;
+        }
     }
-    return k->coders.rans_pull(d.out_symbols, states, LANES, &words, words + sizeof d.upper, N, &d.rans_slots);
+    k->coders.rans_pull(r, 2, TG_RANS_LANES, words + sizeof d.upper, &d.rans_slots);
+    return N - r[0].left - r[1].left;
 }
 
 typedef struct kernel {

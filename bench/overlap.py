@@ -9,11 +9,15 @@ core each, in turns in one run. Needs root, the package (pip install .) and PyTo
     bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--hooks A,B,...]
 
 A GPT of 10 M parameters under PyTorch's DistributedDataParallel, without a hook, with PyTorch's hooks and with ours, each step with
-words of its own. A round takes some steps with each hook, one after the other; the figures are medians over rounds, of rank 0.
+words of its own. Gradients are views of DistributedDataParallel's buckets in all rows (gradient_as_bucket_view=True), so that it copies
+none. A round takes some steps with each hook, one after the other; the figures are medians over rounds, of rank 0.
 
-    computing    steps without communication (no_sync)
+    computing    steps without communication (no_sync): forward and backward pass, optimizer
+    empty hook   with a hook that does nothing: what DistributedDataParallel itself costs
+    in step      the same, and ranks wait for each other in every step (an all-reduce of one number after the last bucket)
     own work     encoding and decoding by state.stats(), by the clock: on a core that also computes it contains pauses
-    CPU          CPU time of the process beyond that of computing: own work, messages, Python
+    CPU          CPU time of the process beyond that of computing: own work, messages, Python; and how much of it gloo's thread takes,
+                 most of it in the kernel, which copies each message and cuts it into packets
     shown        what a step takes beyond computing and own work
     first steps  steps 2 to 4 of recipes with a residual, which is empty at first: AdaComp sends several times as much then
     later steps  from step 21 on; of hooks without a residual, from step 4 on
@@ -23,6 +27,7 @@ words of its own. A round takes some steps with each hook, one after the other; 
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -35,12 +40,12 @@ from tables import commit, keep_rows, measured, put_table, read_rows
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "bench/results/overlap.csv"
 PAGE = ROOT / "bench/README.md"
-COLUMNS = ("torch", "by", "mbit", "hook", "phase", "ms", "cpu_ms", "own_ms", "sent")
+COLUMNS = ("torch", "by", "mbit", "hook", "phase", "ms", "cpu_ms", "gloo_ms", "own_ms", "sent")
 KEY = ("by", "mbit", "hook", "phase")
 # Not "torch:powersgd": over gloo its buckets' all-reduces start in another order on another rank, and PyTorch 2.13 ends the process.
 # Not "torch:bf16": it needs CUDA and NCCL.
 FED = ("co3", "adacomp", "ef+topk@0.01", "powersgd@4")  # with a residual
-HOOKS = ("none", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", *FED)
+HOOKS = ("none", "empty", "in step", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", *FED)
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
 FIRST, WARM_FED, WARM = 3, 20, 3  # steps: those timed after the first, and those before later ones
 GROUP, COMPUTE_MS = 4 << 20, 200
@@ -81,9 +86,27 @@ def make_gpt(torch):
     return GPT()
 
 
-def register(ddp, name):
+def empty_hook(_, bucket):
+    import torch
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def in_step_hook(number, bucket):
+    import torch
+    if bucket.is_last():
+        torch.distributed.all_reduce(number)
+    return empty_hook(None, bucket)
+
+
+def register(torch, ddp, name):
     """The hook of this name; returns the State if it is one of ours."""
-    if name.startswith("torch:"):
+    if name == "empty":
+        ddp.register_comm_hook(None, empty_hook)
+    elif name == "in step":
+        ddp.register_comm_hook(torch.zeros(1), in_step_hook)
+    elif name.startswith("torch:"):
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
         if name == "torch:powersgd":
             ddp.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2),
@@ -98,16 +121,25 @@ def register(ddp, name):
     return None
 
 
+def gloo_seconds():
+    """CPU time of gloo's threads so far."""
+    total = 0
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text(encoding="ascii").startswith("gloo_tcp"):
+            total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    return total * 1e-9
+
+
 class Job:
     """A model of its own under one hook."""
 
     def __init__(self, torch, name, seed):
         self.torch, self.name = torch, name
         self.words = torch.Generator().manual_seed(seed)
-        self.ddp = torch.nn.parallel.DistributedDataParallel(make_gpt(torch))
-        self.state = None if name == "computing" else register(self.ddp, name)
+        self.ddp = torch.nn.parallel.DistributedDataParallel(make_gpt(torch), gradient_as_bucket_view=True)
+        self.state = None if name == "computing" else register(torch, self.ddp, name)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.01)
-        self.timed = {"first": [], "later": []}  # (ms, CPU ms, own ms, bytes sent) a step
+        self.timed = {"first": [], "later": []}  # (ms, CPU ms, that of gloo's thread, own ms, bytes sent) a step
 
     def step(self):
         batch = self.torch.randint(4000, (4, 65), generator=self.words)
@@ -132,11 +164,11 @@ class Job:
     def time(self, n, phase):
         self.torch.distributed.barrier()
         own, sent = self.counts()
-        begin, cpu = time.monotonic(), time.process_time()
+        begin, cpu, gloo = time.monotonic(), time.process_time(), gloo_seconds()
         self.steps(n)
-        spent, cpu = time.monotonic() - begin, time.process_time() - cpu
+        spent, cpu, gloo = time.monotonic() - begin, time.process_time() - cpu, gloo_seconds() - gloo
         new_own, new_sent = self.counts()
-        self.timed[phase].append((1e3 * spent / n, 1e3 * cpu / n, 1e3 * (new_own - own) / n, (new_sent - sent) / n))
+        self.timed[phase].append((1e3 * spent / n, 1e3 * cpu / n, 1e3 * gloo / n, 1e3 * (new_own - own) / n, (new_sent - sent) / n))
 
     def warm(self):
         if self.name in FED:
@@ -149,9 +181,9 @@ class Job:
     def rows(self):
         for phase, timed in self.timed.items():
             if timed:
-                ms, cpu, own, sent = (statistics.median(column) for column in zip(*timed))
+                ms, cpu, gloo, own, sent = (statistics.median(column) for column in zip(*timed))
                 yield {"torch": self.torch.__version__, "by": "torch", "hook": self.name, "phase": phase, "ms": round(ms, 1),
-                       "cpu_ms": round(cpu, 1), "own_ms": round(own, 1) if own else "", "sent": round(sent) if sent else ""}
+                       "cpu_ms": round(cpu, 1), "gloo_ms": round(gloo, 1), "own_ms": round(own, 1) if own else "", "sent": round(sent) if sent else ""}
 
 
 def work(hooks, rounds, steps):
@@ -218,7 +250,7 @@ def shown_rate(mbit):
 
 
 def shown_hook(name):
-    return {"none": "none", "computing": "computing alone"}.get(name, f"`{name}`")
+    return {"none": "none", "computing": "computing alone", "empty": "empty hook", "in step": "empty hook, in step"}.get(name, f"`{name}`")
 
 
 class Kept:
@@ -241,6 +273,29 @@ def cell(value, form):
     return "–" if value is None else format(value, form)
 
 
+def break_even(found):
+    """The rate below which ours is faster, of (Mbit/s, our ms, their ms): between two rates by the logarithms of rates and ratios."""
+    found = sorted(found)
+    gains = [math.log(theirs / ours) for _, ours, theirs in found]
+    faster = sum(gain > 0 for gain in gains)
+    if faster in (0, len(gains)):
+        return "every rate" if faster else "no rate"
+    if any(gain > 0 for gain in gains[faster:]):
+        return "no clear rate"
+    low, high = (math.log(mbit) for mbit, _, _ in found[faster - 1:faster + 1])
+    return shown_rate(float(f"{math.exp(low + (high - low) * gains[faster - 1] / (gains[faster - 1] - gains[faster])):.2g}"))
+
+
+def break_evens(kept, phase, plain, hooks):
+    """A statement on the rates below which hooks are faster than one of them."""
+    told = []
+    for hook in hooks:
+        found = [(mbit, kept.get(hook, phase, mbit, "ms"), kept.get(plain, phase, mbit, "ms")) for mbit in kept.rates]
+        if found and all(None not in each for each in found):
+            told.append(f"{shown_hook(hook)} {break_even(found)}")
+    return ", ".join(told)
+
+
 def lines_of(header, rows):
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
@@ -261,7 +316,8 @@ def torch_tables(rows):
                         ([shown_hook(hook), *(text for mbit in kept.rates for text in (cell(kept.get(hook, "later", mbit, "ms"), ".0f"),
                                                                                      cell(faster(hook, mbit), ".2f")))] for hook in kept.later))
     yield ""
-    yield "Own work, and what a step shows beyond computing and own work; CPU time of all threads beyond computing:"
+    yield ("Own work, and what a step shows beyond computing and own work, also as a share of both; CPU time of all threads beyond computing, and "
+           "that of gloo's thread alone:")
     yield ""
 
     def beyond(hook, mbit):
@@ -269,12 +325,16 @@ def torch_tables(rows):
                                                              (hook, "later", mbit, "own_ms")))
         return None if ms is None or computing is None else ms - computing - (own or 0)
 
+    def shown(hook, mbit):
+        more, own, computing = beyond(hook, mbit), kept.get(hook, "later", mbit, "own_ms"), kept.get("computing", "later", mbit, "ms")
+        return cell(more, ".0f") + ("" if more is None or own is None else f" ({100 * more / (computing + own):.0f}%)")
+
     def cpu(hook, mbit):
         both = [kept.get(name, "later", mbit, "cpu_ms") for name in (hook, "computing")]
-        return None if None in both else both[0] - both[1]
-    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": own", "shown", "CPU"))],
+        return "–" if None in both else f"{both[0] - both[1]:.0f}, " + cell(kept.get(hook, "later", mbit, "gloo_ms"), ".0f")
+    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": own", "shown", "CPU, gloo"))],
                         ([shown_hook(hook), *(text for mbit in kept.rates for text in (
-                            cell(kept.get(hook, "later", mbit, "own_ms"), ".0f"), cell(beyond(hook, mbit), ".0f"), cell(cpu(hook, mbit), ".0f")))]
+                            cell(kept.get(hook, "later", mbit, "own_ms"), ".0f"), shown(hook, mbit), cpu(hook, mbit)))]
                          for hook in kept.later if hook != "computing"))
     yield ""
     yield from first_steps(kept)
@@ -283,6 +343,9 @@ def torch_tables(rows):
         told = ", ".join(f"{theirs / ours:.2f} at {shown_rate(mbit)}" for theirs, ours, mbit in ratios if theirs and ours)
         if told:
             yield f"- `{name}` beside PyTorch's fp16 hook, times as fast: {told}."
+    told = break_evens(kept, "later", "none", [hook for hook in kept.later if hook not in ("computing", "none", "empty", "in step")])
+    if told:
+        yield f"- Faster than no hook below: {told}."
 
 
 def first_steps(kept):
@@ -310,6 +373,11 @@ def mpi_tables(rows):
                         ([shown_hook(hook), *(text for mbit in kept.rates for text in (
                             cell(kept.get(hook, "afterwards", mbit, "ms"), ".0f"), cell(kept.get(hook, "while computing", mbit, "ms"), ".0f"),
                             cell(kept.get(hook, "while computing", mbit, "own_ms"), ".0f")))] for hook in kept.hooks))
+    yield ""
+    for phase in ("while computing", "afterwards"):
+        told = break_evens(kept, phase, "mpi:bf16", [hook for hook in kept.hooks if not hook.startswith("mpi:")])
+        if told:
+            yield f"- Faster than `MPI_Allreduce` in bf16, both {phase}, below: {told}."
 
 
 TABLES = {"torch": torch_tables, "mpi": mpi_tables}

@@ -4,16 +4,17 @@ parameters. Needs the package and PyTorch.
 
     bench/torch_step.py [--rounds N] [--steps N] [--recipes A,B,...] [--group-len BYTES] [--page]
 
-Each recipe is measured in turns with a hook that does nothing, with no hook (PyTorch's own all-reduce of all gradients), and with a hook
-that all-reduces as many bytes as the recipe sends, by the same process group. All figures are of rank 0: medians over rounds of the mean
+Each recipe is measured in turns with a hook that does nothing, with no hook (PyTorch's own all-reduce of all gradients), and with hooks
+that send and receive as many bytes as the recipe does, or all-reduce as many, by the same process group. All figures are of rank 0: medians over rounds of the mean
 time of a round's steps.
 
     more     beyond the hook that does nothing
     codec    encoding and decoding, by state.stats()
-    beyond   more - codec: messages, waiting for the other rank, checks, threads, Python
+    wire     one message of as many bytes as the recipe sends, to the other rank and from it, beyond the hook that does nothing
+    beyond   more - codec - wire: further messages, checks, threads, Python
     CPU      CPU time of the process, beyond the hook that does nothing
     DDP      without a hook, beyond the hook that does nothing
-    bytes    all-reduce of as many bytes as the recipe sends, beyond the hook that does nothing
+    bytes    all-reduce of as many bytes as the recipe sends, likewise
     first    the first step, which makes the exchange and compares setups, with model= given, beyond a later one of the hook that does nothing
 """
 
@@ -51,15 +52,24 @@ def make_model():
 
 
 class Bytes:
-    """A hook that all-reduces bytes after the last bucket."""
+    """Bytes for hooks that do something with them after the last bucket."""
 
     def __init__(self, length):
-        self.tensor = torch.zeros(max(1, length // 4))
+        self.sent, self.received = (torch.zeros(max(1, length // 4)) for _ in range(2))
 
 
 def all_reduce(state: Bytes, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     if bucket.is_last():
-        dist.all_reduce(state.tensor)
+        dist.all_reduce(state.sent)
+    return nothing(None, bucket)
+
+
+def send_and_receive(state: Bytes, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if bucket.is_last():
+        peer = 1 - dist.get_rank()
+        works = [dist.irecv(state.received, peer), dist.isend(state.sent, peer)]
+        for work in works:
+            work.wait()
     return nothing(None, bucket)
 
 
@@ -112,18 +122,20 @@ def measure(recipe, options):
     ours.warm()
     length = torch.tensor(state.stats()["last"]["sent"])
     dist.all_reduce(length, dist.ReduceOp.MAX)
-    plain, same = Run(None, None), Run(Bytes(int(length)), all_reduce)
-    for run in (plain, same):
+    plain, same, wire = Run(None, None), Run(Bytes(int(length)), all_reduce), Run(Bytes(int(length)), send_and_receive)
+    for run in (plain, same, wire):
         run.warm()
     for _ in range(options.rounds):
-        for run in (base, ours, plain, same):
+        for run in (base, ours, plain, same, wire):
             run.round(options.steps)
 
     def median(*lists):
         return 1e3 * statistics.median(sum(values) for values in zip(*lists))
-    nothing_wall, nothing_cpu, codec = [-t for t in base.wall], [-t for t in base.cpu], [-t for t in ours.codec]
-    return {"recipe": recipe, "groups": state._exchange.group_n, "sent": state.stats()["last"]["sent"], "base": median(base.wall), "more": median(ours.wall, nothing_wall), "codec": median(ours.codec),
-            "plain": median(plain.wall, nothing_wall), "same": median(same.wall, nothing_wall), "beyond": median(ours.wall, codec, nothing_wall), "cpu": median(ours.cpu, nothing_cpu),
+    nothing_wall, nothing_cpu = [-t for t in base.wall], [-t for t in base.cpu]
+    more, codec, on_wire = median(ours.wall, nothing_wall), median(ours.codec), median(wire.wall, nothing_wall)
+    return {"recipe": recipe, "groups": state._exchange.group_n, "sent": state.stats()["last"]["sent"], "base": median(base.wall), "more": more,
+            "codec": codec, "wire": on_wire, "beyond": more - codec - on_wire, "cpu": median(ours.cpu, nothing_cpu),
+            "plain": median(plain.wall, nothing_wall), "same": median(same.wall, nothing_wall),
             "first": 1e3 * first[0] - median(base.wall), "first_cpu": 1e3 * first[1] - median(base.cpu)}
 
 
@@ -158,9 +170,9 @@ def main():
                                   stdout=subprocess.PIPE, env=environment, text=True) for rank in range(2)]
         said = [rank.communicate()[0] for rank in ranks]
     rows = [json.loads(line) for line in said[0].splitlines()]
-    names = ("more", "codec", "beyond", "cpu", "plain", "same", "first", "first_cpu")
-    lines = ["| recipe | bytes | more, ms | codec | beyond | CPU | DDP | all-reduce of the bytes | first step | its CPU |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
+    names = ("more", "codec", "wire", "beyond", "cpu", "plain", "same", "first", "first_cpu")
+    lines = ["| recipe | bytes | more, ms | codec | wire | beyond | CPU | DDP | all-reduce of the bytes | first step | its CPU |",
+             "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         lines.append(f"| `{row['recipe']}` | {row['sent']:,} | " + " | ".join(f"{row[name]:.1f}" for name in names) + " |")
     print(f"PyTorch {torch.__version__}; {2 * LAYERS} tensors, {LAYERS * WIDTH * (WIDTH + 1):,} parameters; a step without communication "

@@ -194,6 +194,8 @@ def main():
     parser.add_argument("--limit", type=float, default=3600, help="seconds; what has not ended then is given up")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "kept", help="folder of results [experiments/kept]")
     parser.add_argument("--try", action="store_true", dest="is_small", help="a small model and few steps")
+    parser.add_argument("--recipes", default=";".join(RECIPES), help="separated by semicolons")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
@@ -201,7 +203,8 @@ def main():
         return
     options.out.mkdir(parents=True, exist_ok=True)
     kept = grid.keys_of(HERE / "kept", "sharded") | grid.keys_of(options.out, "sharded")
-    wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=seed)) for seed in SEEDS for recipe in RECIPES]
+    wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=int(seed)))
+              for seed in options.seeds.split(",") for recipe in options.recipes.split(";")]
     with mps.daemon(options.out, options.mps) as environment:
         options.jobs = options.jobs or (4 if environment else 1)
         good = run_all([each for each in wanted if grid.key(each) not in kept], options, environment or dict(os.environ))

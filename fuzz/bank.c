@@ -88,7 +88,7 @@ static const char *const small_recipes[] = {
     "bf16+zstd@9",
 };
 
-/* More than one block of 4,096 elements, and enough symbols for four streams. */
+/* More than one block of 4,096 elements, and enough symbols for several streams. */
 static const char *const middle_recipes[] = {"fp4+huffman", "ternary+rans", "topk@0.02+fp16", "qsgd@16",
                                              "adabins@64+sign+adacomp8"};
 

@@ -169,25 +169,51 @@ static void forge_lengths(bit_writer *w, fuzz_input *input, uint32_t base)
     }
 }
 
-/* A frequency f is written as f + 1. */
-static void put_frequency(bit_writer *w, uint32_t f)
+static unsigned low_bits_of(uint32_t number)
 {
     unsigned bits = 0;
-    while ((f + 1) >> (bits + 1) > 0) {
+    while (number >> (bits + 1) > 0) {
         bits++;
     }
-    put_ones(w, bits);
-    put_bits(w, (f + 1) - (1u << bits), bits);
+    return bits;
 }
 
-/* Frequencies whose sum is below, at or above 2^bits. */
+/* Frequencies of some symbols, whose sum is below, at or above 2^bits: sizes, then low bits. */
 static void forge_frequencies(bit_writer *w, fuzz_input *input, uint32_t base, unsigned bits)
 {
-    uint32_t left = 1u << bits, wrong = fuzz_pick(input, 4 * base);
-    for (uint32_t x = 0; x + 1 < base; x++) {
-        uint32_t f = left == 0 || fuzz_once_in(input, 2) ? 0 : fuzz_pick(input, left + 1);
+    uint32_t first = fuzz_once_in(input, 2) ? 0 : fuzz_pick(input, base), last = first + fuzz_pick(input, base - first);
+    uint32_t left = 1u << bits, wrong = fuzz_pick(input, 4 * base), numbers[TG_BASE_MAX], n = last - first;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t f = left == 0 || fuzz_once_in(input, 2) ? 0 : fuzz_pick(input, left / 2 + 1);
         left -= f;
-        put_frequency(w, x == wrong ? f + fuzz_pick(input, 1u << 15) : f);
+        numbers[i] = 1 + (i == wrong ? f + fuzz_pick(input, 1u << 14) : f);
+    }
+    unsigned end_bits = base <= 256 ? 8 : 16;
+    put_bits(w, first, end_bits);
+    put_bits(w, fuzz_once_in(input, 16) ? fuzz_pick(input, 1u << end_bits) : last, end_bits);
+    for (uint32_t i = 0; i < n; i++) {
+        put_bits(w, low_bits_of(numbers[i]), 4);
+    }
+    w->bit_n = (w->bit_n + 7) / 8 * 8;
+    for (uint32_t i = 0; i < n; i++) {
+        unsigned low = low_bits_of(numbers[i]);
+        put_bits(w, numbers[i] - (1u << low), low);
+    }
+    w->bit_n = (w->bit_n + 7) / 8 * 8;
+}
+
+/* What follows the frequencies: the number of segments and their words, then states of the first. */
+static void forge_segments(bit_writer *w, fuzz_input *input, unsigned lanes)
+{
+    if (lanes == 5) {
+        uint32_t segment_n = 1 + fuzz_pick(input, fuzz_once_in(input, 8) ? 256 : 4);
+        put_bits(w, segment_n - 1, 8);
+        for (uint32_t i = 0; i + 1 < segment_n; i++) {
+            put_bits(w, fuzz_once_in(input, 16) ? 65535 : fuzz_pick(input, 64), 16);
+        }
+    }
+    for (uint32_t i = 0; i < 1u << lanes && i < 32; i++) {
+        put_bits(w, fuzz_once_in(input, 16) ? 0 : UINT64_C(1) << fuzz_pick(input, 16), 16);
     }
 }
 
@@ -196,9 +222,9 @@ void fuzz_forge_symbols(fuzz_input *input, fuzz_mutant *m, size_t field, const t
     const tg_quantize_part *quantize = tg_recipe_quantize(recipe);
     uint32_t base = quantize->plain_len != 0 ? 256 : quantize->base(recipe->value[TG_STAGE_quantize]);
     bool is_rans = fuzz_once_in(input, 2);
-    uint8_t form = (uint8_t)fuzz_pick(input, 6);
+    uint8_t form = (uint8_t)fuzz_pick(input, 4);
     if (is_rans) {
-        static const uint8_t lanes[] = {0, 2, 4, 5, 6, 1, 15};
+        static const uint8_t lanes[] = {0, 2, 4, 5, 1, 6, 15};
         form = (uint8_t)((7 + fuzz_pick(input, 9)) << 4 | lanes[fuzz_pick(input, sizeof lanes)]);
     }
     bit_writer w = {.bit_n = 0};
@@ -209,11 +235,8 @@ void fuzz_forge_symbols(fuzz_input *input, fuzz_mutant *m, size_t field, const t
             put_stream(&w, input, (words < 400 ? words : 400) * (quantize->plain_len - 1));
         }
         forge_frequencies(&w, input, base, form >> 4);
-        w.bit_n = (w.bit_n + 7) / 8 * 8;
-        for (uint32_t i = 0; i < 1u << (form & 15) && i < 64; i++) {
-            put_bits(&w, fuzz_once_in(input, 16) ? 0 : UINT64_C(1) << (15 + fuzz_pick(input, 17)), 32);
-        }
-    } else if (form == 1 || form == 3) {
+        forge_segments(&w, input, form & 15);
+    } else if (form == 1) {
         forge_lengths(&w, input, base);
     }
     size_t old_len = m->fields[field].len, done = written_len(&w);

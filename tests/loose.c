@@ -1,5 +1,7 @@
 #include "loose.h"
 
+#include "link/reducer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ typedef struct end {
     test_loose *hub;
     uint32_t rank;
     bool is_dead;
+    uint32_t dies_with; /* operations of groups under way; 0: never */
     uint64_t messages;
     slot *slots; /* one a channel */
 } end;
@@ -68,6 +71,9 @@ static tg_status start(tg_link *self, uint32_t channel, const tg_op *op, tg_deta
         s->left_to_send += op->sends[p].len > 0 ? 1 : 0;
     }
     e->messages += s->left_to_send;
+    if (e->dies_with > 0 && channel >= TG_GROUP_CHANNEL && --e->dies_with == 0) {
+        e->is_dead = true;
+    }
     return TG_OK;
 }
 
@@ -106,7 +112,8 @@ static tg_status test(tg_link *self, uint32_t channel, tg_detail *why)
     if (l->failed) {
         return give_reason(l, why);
     }
-    if (e->is_dead || test_bits(&l->random) % 3 == 0) {
+    bool is_doomed = e->is_dead || (e->dies_with > 0 && channel >= TG_GROUP_CHANNEL);
+    if (is_doomed || test_bits(&l->random) % 3 == 0) {
         return TG_MORE;
     }
     for (uint32_t p = 0; p < l->world; p++) {
@@ -179,6 +186,16 @@ void test_loose_meddle(test_loose *l, test_meddler meddler)
 void test_loose_kill(test_loose *l, uint32_t rank)
 {
     l->ends[rank].is_dead = true;
+}
+
+void test_loose_kill_in_flight(test_loose *l, uint32_t rank, uint32_t groups)
+{
+    l->ends[rank].dies_with = groups;
+}
+
+bool test_loose_is_dead(const test_loose *l, uint32_t rank)
+{
+    return l->ends[rank].is_dead;
 }
 
 uint64_t test_loose_messages(const test_loose *l, uint32_t rank)

@@ -22,6 +22,10 @@ void test_loose_meddle(test_loose *l, test_meddler meddler);
 /* From now on this rank neither starts nor takes anything; the others find that out after some calls of `test`. */
 void test_loose_kill(test_loose *l, uint32_t rank);
 
+/* The same as soon as this rank has operations of so many groups under way; until then, none of them ends. */
+void test_loose_kill_in_flight(test_loose *l, uint32_t rank, uint32_t groups);
+bool test_loose_is_dead(const test_loose *l, uint32_t rank);
+
 /* Messages that a rank has sent. */
 uint64_t test_loose_messages(const test_loose *l, uint32_t rank);
 

@@ -33,8 +33,19 @@ TG_API tg_status tg_cuda_fill(tg_device *device, void *to, int byte, uint64_t le
  *
  * A captured step number would stay the same. With tg_cuda_read_step, codecs of the device read it from `step`, in device memory,
  * whenever they encode, and the one given to tg_encode does not count; random rounding depends on it, too. NULL: as before. Not for
- * exchanges. Decoding waits for a verdict, and is refused while the stream is captured. */
+ * exchanges. */
 TG_API tg_status tg_cuda_read_step(tg_device *device, const uint64_t *step, tg_detail *why) TG_CHECKED;
+
+/* tg_decode_add can be captured, too, of frames of a fixed length, if the codec has decoded once from the same place to the same sums, not
+ * captured. A replay checks the frame that is there then, and adds nothing if it is damaged. Nobody waits for that, so it succeeds; this
+ * is the number of frames that replays on the device have refused so far, as of the last tg_cuda_wait. */
+TG_API uint32_t tg_cuda_refused(const tg_device *device);
+
+/* Order between the device's stream and another one of the same GPU, a cudaStream_t; nobody waits. `follow`: what the device does from
+ * now on comes after all that is on the other stream now. `lead`: what is put on the other stream from now on comes after all that the
+ * device was given so far. Not by several threads at once. */
+TG_API tg_status tg_cuda_follow(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
+TG_API tg_status tg_cuda_lead(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
 
 /* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
 TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;

@@ -141,7 +141,6 @@ class Scatter(Exchange):
 class AnyLink(Protocol):
     struct: Link
     plain_struct: Link  # without `listen`
-    is_awaited: bool    # whether a step is waited for
 
     def begin_step(self, group_n: int) -> None: ...
 
@@ -204,13 +203,11 @@ class Flight:
 
     def wait(self) -> None:
         """Waits for the end of the step. Tensors that were not reported fail it on all ranks."""
-        self._link.is_awaited = True
         try:
             for tensors in self._ready:
                 lib.tg_reducer_ready_all(self._handle, tensors, len(tensors), None)
             call("tg_reducer_wait", self._handle)
         finally:
-            self._link.is_awaited = False
             self._addresses = None
 
     def reduce(self, step: int, addresses: Sequence[int]) -> None:

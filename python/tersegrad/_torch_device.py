@@ -43,7 +43,6 @@ class Device:
         self.stream: Optional[torch.cuda.Stream] = None
         if of.type == "cuda":
             self.stream = self.new_stream()
-            self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         handle = ctypes.c_void_p()
         call("tg_cuda_open", ctypes.byref(handle), of.index or 0, self.stream.cuda_stream if self.stream else None)
         self.handle = handle
@@ -64,8 +63,7 @@ class Device:
     def meet(self) -> None:
         """The library's work from now on waits for what is under way on the current stream now."""
         if self.stream is not None:
-            self._event.record(torch.cuda.current_stream(self.of))
-            self.stream.wait_event(self._event)  # as it was recorded last, so that it can serve again
+            call("tg_cuda_follow", self.handle, _raw_stream(self.of))
 
     def finish(self) -> None:
         """Waits for the library's work."""
@@ -89,7 +87,12 @@ class Device:
     def lead(self) -> None:
         """Has what comes next on the current stream wait for the library's work so far."""
         if self.stream is not None:
-            torch.cuda.current_stream(self.of).wait_stream(self.stream)
+            call("tg_cuda_lead", self.handle, _raw_stream(self.of))
+
+
+def _raw_stream(of: torch.device) -> int:
+    """The current stream of a GPU. (As an object it takes longer to make than to use.)"""
+    return int(torch._C._cuda_getCurrentRawStream(of.index or 0))
 
 
 def _close(handle: ctypes.c_void_p, stream: Any) -> None:

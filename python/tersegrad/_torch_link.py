@@ -3,10 +3,10 @@
 A link that has failed is failed for good, because a rank may be anywhere in the step.
 
 An operation has the tag of its channel, so that several can be under way. Whether one is done, gloo does not tell: one can
-only wait for it. While the backward pass goes on, each operation under way has a thread that waits for its messages, out of a pool
-that all links share. Once the step is awaited and all groups have started, nothing is left to do but to wait: then `test` itself
-waits, without any hand-over between threads, for the operation that comes first in an order that is the same on all ranks. (In any
-other order, two ranks could wait for operations that the other one has not started yet.)
+only wait for it. Each operation under way has a thread that waits for its messages, out of a pool that all links share. Where there is
+nothing else to do, `test` itself waits, without any hand-over between threads: for a vote, which is under way alone, and in steps of
+one group, whose operations follow each other in the same order on all ranks. (With several groups, two ranks could wait for
+operations that the other one has not started yet.)
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch.distributed as dist
 
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test, view
+from ._torch_group import Board
 from ._torch_mail import ROOM_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
 
 # Tags, so that messages do not meet those of the caller.
 _TAG, _FACTS_TAG, _CHANNEL_TAG, _TAG_STEP = 0x54470000, 0x54480000, 0x54490000, 32
-_CHANNELS = 64
+_CHANNELS, _VOTES = 64, 0  # how many there are, and that of votes
 _HASH_LEN = 8
 _RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
+_PROBE_LEN, _TRIES = 1 << 16, 4  # messages by which a link is measured
 _FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
 _ABORT_SECONDS = 5  # until operations under way must have ended after an abort
 
@@ -120,14 +122,13 @@ def _long(spans: Sequence[Memory]) -> List[Memory]:
 class _Operation:
     """An operation that was started and not yet found done by `test`."""
 
-    __slots__ = ("order", "comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
+    __slots__ = ("comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
 
-    def __init__(self, order: Tuple[int, int], comparison: Optional[_Comparison], compared: _Works, works: _Works) -> None:
-        self.order = order            # the number of the operation on its channel, -1 if facts are compared in it, and the channel
+    def __init__(self, comparison: Optional[_Comparison], compared: _Works, works: _Works, is_held: bool) -> None:
         self.comparison = comparison  # of facts, in the first operation of a step
         self.compared, self.works = compared, works  # what has to be waited for yet
         self.post_rest: Callable[[], _Works] = list  # after the comparison: messages that did not travel with it
-        self.is_held = False          # `test` waits for it, not a thread of the pool
+        self.is_held = is_held        # `test` waits for it, not a thread of the pool
         self.is_waited = False        # a thread is doing so
         self.is_done = not compared and not works  # or lost
         self.is_lost = False
@@ -141,17 +142,15 @@ class TorchLink:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.failed: Optional[str] = None
         self._mail = Mail(group)
-        self.is_awaited = False  # the step in progress, by Flight.wait
-        self.holds = True        # `test` may wait
+        self.holds = True  # `test` may wait
         self._operations: Dict[int, _Operation] = {}  # by channel
-        self._counts = [0] * _CHANNELS  # operations of the step in progress
-        self._unstarted = 0             # groups of it
-        self._rides = False             # the first operation is the same on all ranks, and goes with the comparison of facts
+        self._rides = False  # the first operation is the same on all ranks, and goes with the comparison of facts
         self._facts: Optional[_Facts] = None
         self._compares = False  # with the next operation
         self._compared = threading.Event()       # whether that has been done
         self._compared.set()
         self._comparer: Optional[int] = None     # the thread that does it
+        self.board: Optional[Board] = None   # where ranks tell why they have given up, if operations cannot
         self._calling = threading.Lock()     # while the listener is called
         self._notify: Any = None
         self._context: Any = None
@@ -163,8 +162,6 @@ class TorchLink:
         self.plain_struct = Link(carry, abort, 0, start, test, Listen(), _CHANNELS)
 
     def begin_step(self, group_n: int) -> None:
-        self._counts = [0] * _CHANNELS
-        self._unstarted = group_n
         self._rides = group_n == 1
 
     # ---- messages ------------------------------------------------------------------------------------------------------
@@ -214,6 +211,28 @@ class TorchLink:
         for rank, text in enumerate(self.gather((trouble or "").encode())):
             if text and not trouble:
                 raise Error(f"rank {rank}: {text}", "PEER")
+
+    def measure(self) -> None:
+        """Finds how long messages take, from each rank to the one before it; the slowest counts, for all. All ranks call it."""
+        seconds = 0.0
+        for odd in (1, 0):  # pairs of ranks that measure at the same time: those whose higher rank is odd, and those where it is even
+            is_higher = self.rank % 2 == odd
+            peer = self.rank - 1 if is_higher else self.rank + 1
+            if 0 <= peer < self.world:
+                tries = [self._measure_with(peer, is_higher) for _ in range(_TRIES)]
+                seconds = max(seconds, min(tries[1:]))  # the first may wait for the other rank, or have all buffers to itself
+        told = [float(text) for text in self.gather(repr(seconds).encode())]
+        if max(told) > 0:
+            self._mail.know_rate(max(told), _PROBE_LEN)
+
+    def _measure_with(self, peer: int, is_higher: bool) -> float:
+        """The higher rank sends, and the other one answers by a byte."""
+        begin = time.monotonic()
+        for length, sends in ((_PROBE_LEN, is_higher), (1, not is_higher)):
+            message = [memoryview(bytearray(length)) if p == peer else memoryview(b"") for p in range(self.world)]
+            nothing: List[Memory] = [b""] * self.world
+            self.exchange(*((message, nothing) if sends else (nothing, message)))
+        return time.monotonic() - begin if is_higher else 0.0
 
     # ---- what ranks go on with -------------------------------------------------------------------------------------------
 
@@ -288,13 +307,10 @@ class TorchLink:
             comparison, compared = self._post_facts(sends, recvs)
             is_later = comparison is not None and self._rides
             works = [] if is_later else self._post(sends, recvs, tag)
-            started = _Operation((self._counts[channel] if comparison is None else -1, channel), comparison, compared, works)
+            is_held = self._notify is None or (self.holds and channel == _VOTES)
+            started = _Operation(comparison, compared, works, is_held)
             if is_later:
                 started.post_rest = lambda: self._post(_long(sends), _long(recvs), tag)
-            if channel > 0 and self._counts[channel] == 0:
-                self._unstarted -= 1
-            self._counts[channel] += 1
-            started.is_held = self._notify is None or (self.holds and self.is_awaited and self._unstarted <= 0)
             self._operations[channel] = started
             if not started.is_done and not started.is_held:
                 waiters.run(lambda: self._complete_and_tell(started))
@@ -327,11 +343,12 @@ class TorchLink:
         try:
             operation = self._operations.get(channel)
             if operation is not None and operation.is_held and not operation.is_done and self.failed is None:
-                if operation.order == min(other.order for other in list(self._operations.values())):
-                    self._complete(operation)
+                self._complete(operation)
             if operation is not None and operation.is_done and not operation.is_lost:
                 self._operations.pop(channel, None)
                 return OK
+            if operation is None and self.failed is None and self.board is not None:
+                self.failed = self.board.read()
             if operation is None and self.failed is None:
                 return OK
             if self.failed is None:
@@ -349,6 +366,8 @@ class TorchLink:
         """The others, who wait for this rank, learn of it at once. Operations under way then end; until they have, their memory must
         stay."""
         self.failed = self.failed or (reason or b"the link was given up").decode(errors="replace")
+        if self.board is not None:
+            self.board.write(self.failed)
         self._mail.abort()
         until = time.monotonic() + _ABORT_SECONDS
         for operation in list(self._operations.values()):

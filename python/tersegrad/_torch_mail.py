@@ -11,7 +11,8 @@ when the higher one sends. For the other direction, the higher rank posts a rece
 it sends: short messages come to **rooms**, memory of our own. A message may be shorter than its room. Rooms belong to the process
 group, because gloo cannot take a receive back: the next user finds them posted.
 
-Long messages travel in both directions at once, since a link can do that.
+Long messages travel in both directions at once, since a link can do that: in turns, each takes twice as long. A message is long if it takes
+the link longer than what the loop may spin.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Key = Tuple[int, int, int]  # of rooms that are alike: rank, tag, and the logari
 
 _ABORT_TAG = 0x5447
 ROOM_MIN, _ROOM_MAX = 7, 18  # logarithms; longer messages are received where they belong, without a copy
+_TURN_SECONDS = 0.002        # that a message in turns may take at most: about what the loop spins
 _ROOMS_LEN = 16 << 20        # of all rooms of a process group at most
 
 
@@ -96,6 +98,11 @@ class Mail:
         self._send, self._recv = backend.send, backend.recv
         self._rank, self._world = group.rank(), group.size()
         self._rooms = _rooms.setdefault(group, _Rooms())
+        self.turn_len = 1 << _ROOM_MAX  # longer messages do not take turns
+
+    def know_rate(self, seconds: float, length: int) -> None:
+        """A message of this length takes so long. Each rank may know another rate: whether an answer waits for its turn, its sender decides."""
+        self.turn_len = min(int(length * _TURN_SECONDS / seconds), 1 << _ROOM_MAX)
 
     def exchange(self, sent: Memory, received: Memory, rank: int, tag: int) -> List[Any]:
         """Exchanges messages with a rank; an empty one does not travel. Returns what to wait for, in this order."""
@@ -105,7 +112,7 @@ class Mail:
         if len(received) == 0:
             return [self.send(sent, rank, tag)] if len(sent) > 0 else []
 
-        if len(sent) > 1 << _ROOM_MAX:
+        if len(sent) > self.turn_len:
             return [self.recv(received, rank, tag), self.send(sent, rank, tag)]
 
         def reply() -> Any:

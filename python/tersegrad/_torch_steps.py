@@ -187,6 +187,7 @@ class Steps(Place):
             self._link.agree(sentence(error))
             raise
         self._link.agree(None)
+        self._link.measure()
         self._connect()
         made.handshake(self._carrying().struct, {**self._more_facts(), "recipe": self.recipe, "step": self.step, "scaler": self._scaler is not None,
                                            "nonfinite": "skip" if self._skips else self._options["nonfinite"]})

@@ -10,6 +10,7 @@ which the library sees to. It cannot see others' operations: nobody else may use
 from __future__ import annotations
 
 import ctypes
+import secrets
 import weakref
 from typing import Any, Dict, List, Optional, Union
 
@@ -18,7 +19,7 @@ import torch.distributed as dist
 
 from ._library import OK, Abort, E_LINK, Error, Link, Wire, WireAbort, WirePost, WireTest, call, lib
 from ._torch_device import Device, emulated
-from ._torch_group import backend_of, timeout_of
+from ._torch_group import Board, backend_of, timeout_of
 from ._torch_link import TorchLink
 from ._torch_mail import Mail
 
@@ -114,7 +115,6 @@ class DeviceLink:
         else:
             call("tg_cuda_link_new", ctypes.byref(out), device.handle, inner.struct, inner.world)
         self.struct = self.plain_struct = out.contents
-        self.is_awaited = False
         freed = "tg_wire_link_free" if wire is not None else "tg_cuda_link_free"
         weakref.finalize(self, _free, out, freed, inner, wire, device).atexit = False
 
@@ -132,7 +132,6 @@ class LoneLink:
         threads = ctypes.c_void_p()
         call("tg_threads_new", ctypes.byref(threads), 1, 1000, None)
         self.struct = self.plain_struct = lib.tg_threads_link(threads, 0).contents
-        self.is_awaited = False
         weakref.finalize(self, lib.tg_threads_free, threads).atexit = False
 
     def begin_step(self, group_n: int) -> None:
@@ -149,6 +148,7 @@ def link_of(group: Any, device: Device, inner: TorchLink, owner: object) -> Unio
     over = dist.new_group(backend="gloo") if emulated() == "wire" else group if backend_of(group, device.of.type) == "nccl" else None
     if over is None:
         return DeviceLink(device, inner, None, 0)
+    inner.board = Board(inner.gather(secrets.token_hex(8).encode())[0])
     timeout = timeout_of(over, device.of.type)
     wire = GroupWire(over, device, owner)
     wire.connect()

@@ -3,7 +3,9 @@
 import contextlib
 import io
 import os
+import random
 import threading
+import time
 from unittest import mock
 
 import torch
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tersegrad
+from tersegrad._torch_link import TorchLink
 from tersegrad._torch_mail import Mail
 from tersegrad.torch import Reducer, State, hook
 
@@ -195,6 +198,22 @@ def scaled(rank, world, recipe, scales, inf_at=None):
     return {"digest": digest(weights_of(ddp)), "skipped": skipped, "finite": finite, "kept": kept, "counted": state.skipped}
 
 
+def many_groups(rank, world, recipe, options, steps):
+    """Twelve layers, each in groups of its own, that ranks finish at a pace of their own."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*(nn.Linear(40, 40) for _ in range(12)))
+    pace = random.Random(rank)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: time.sleep(pace.choice((0, 0, 0.0005, 0.003))))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    state = State(recipe, group_len=1, **options)
+    ddp.register_comm_hook(state, hook)
+    for step in range(steps):
+        ddp.zero_grad()
+        ddp(torch.randn(4, 40, generator=torch.Generator().manual_seed(1000 * step + rank))).square().mean().backward()
+    return {"digest": digest(gradients_of(ddp)), "groups": state._exchange.group_n}
+
+
 def real_scaler(rank, world, recipe):
     """A GradScaler for the processor, as it is meant to be used."""
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
@@ -367,15 +386,18 @@ def kinds(rank, world):
     return dict(describe(Net()).values())
 
 
-def exchange_mail(rank, world, lengths, rooms_len):
+def exchange_mail(rank, world, lengths, rooms_len, turn_len=None):
     """Messages of all lengths from everyone to everyone, by two users of a process group in turn; returns those that were wrong, the bytes of
-    rooms, and how many receives were found posted."""
+    rooms, and how many receives were found posted. From the fifth message on, those above `turn_len` travel both ways at once."""
     def pattern(at, sender, receiver):
         return bytearray(f"{at} {sender} {receiver} ".encode() * lengths[at])[:lengths[at]]
     wrong, found = [], 0
     mails = [Mail(dist.group.WORLD), Mail(dist.group.WORLD)]
     with mock.patch("tersegrad._torch_mail._ROOMS_LEN", rooms_len):
         for at in range(len(lengths)):
+            if at == 4 and turn_len is not None:
+                for mail in mails:
+                    mail.turn_len = turn_len
             heard = [bytearray(lengths[at]) for _ in range(world)]
             others = [p for p in range(world) if p != rank]
             before = sum(map(len, mails[0]._rooms.posted.values()))
@@ -385,6 +407,16 @@ def exchange_mail(rank, world, lengths, rooms_len):
                 work.wait()
             wrong += [(at, p) for p in others if heard[p] != pattern(at, p, rank)]
     return {"wrong": wrong, "rooms": mails[0]._rooms.len, "found": found}
+
+
+def measure_link(rank, world):
+    """What a link knows of its rate, before and after it was measured, and when a message takes 5 ms."""
+    link = TorchLink(dist.group.WORLD)
+    known = [link._mail.turn_len]
+    link.measure()
+    known.append(link._mail.turn_len)
+    link._mail.know_rate(0.005, 1 << 16)
+    return {"known": [*known, link._mail.turn_len]}
 
 
 def advise(rank, world):

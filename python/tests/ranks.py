@@ -26,15 +26,22 @@ class Ranks:
         self.processes = []
         self.folder = tempfile.TemporaryDirectory()
         self.count = 0
+        self.loading = []  # processes that load PyTorch, which takes long on a busy machine
 
     def start(self, world):
+        """The time of a job begins when all its ranks are ready."""
         while len(self.processes) < world:
             self.processes.append(self.spawn())
+        for process in self.loading:
+            process.stdout.readline()
+        self.loading = []
 
     def spawn(self):
         environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
-        return subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-                                cwd=HERE)
+        process = subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+                                   cwd=HERE)
+        self.loading.append(process)
+        return process
 
     def end(self, process):
         process.kill()
@@ -45,7 +52,7 @@ class Ranks:
     def stop(self):
         for process in self.processes:
             self.end(process)
-        self.processes = []
+        self.processes, self.loading = [], []
 
     def run(self, job, world, limit=60, dies=(), **arguments):
         """What the job returned on each rank; of one that raised, {"error": its sentence, "type": ..., "code": ...}. Ranks in

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,6 +17,8 @@ import xml.dom.minidom
 
 import numpy
 import torch
+
+from tersegrad._torch_fsdp_groups import has_fsdp2
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
@@ -110,6 +113,20 @@ class Trainings(unittest.TestCase):
                 self.assertAlmostEqual(whole["ratio"], pieces["ratio"], delta=0.05 * whole["ratio"])
                 self.assertEqual(len(whole["curve"]), 3)
                 self.assertFalse((self.folder / f"pieces {recipe}" / "checkpoint").exists())
+
+    @unittest.skipUnless(has_fsdp2(), f"PyTorch {torch.__version__} has no FSDP2 with reduce-scatters of others")
+    def test_sharded(self):
+        """Two ranks by FSDP2: trainings are kept once, and make a table."""
+        write_sets(self.folder)
+        command = [sys.executable, str(EXPERIMENTS / "sharded.py"), "--try", "--recipes", "dense;ef+mxfp4", "--seeds", "0", "--out", str(self.folder)]
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        made = rows.read(self.folder / "sharded.jsonl")
+        self.assertEqual([len(row.runs) for row in made], [1, 1])
+        self.assertGreater(made[1].ratio, 7.3)
+        self.assertLess(abs(made[1].loss - made[0].loss), 0.05)
+        self.assertIn("| `ef+mxfp4` | 0 |", "\n".join(report.sharded(made)))
 
     def test_dense_takes_the_steps_of_pytorchs_optimizers(self):
         """One worker by the recipe dense."""

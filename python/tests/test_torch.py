@@ -87,6 +87,13 @@ class Averages(OnRanks):
                     if group_len > 0 and recipe != models.LGC:
                         self.assertGreater(many["groups"], 2)
 
+    def test_many_groups_that_ranks_finish_at_their_own_pace(self):
+        """Nobody waits for an operation that another rank starts only after one that it waits for itself."""
+        for world, recipe, options in ((2, "adacomp", {}), (3, "adacomp", {"exchange": "shard"}), (2, "fp16", {}), (2, "powersgd@2", {})):
+            with self.subTest(world=world, recipe=recipe, **options):
+                got = self.identical(self.run_all("many_groups", world, recipe=recipe, options=options, steps=8))
+                self.assertGreaterEqual(got["groups"], 12)
+
     def test_messages_of_all_lengths_and_their_rooms(self):
         """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
         lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]
@@ -100,6 +107,18 @@ class Averages(OnRanks):
                         self.assertLessEqual(got[rank]["rooms"], rooms_len)
                         if rooms_len > 300:
                             self.assertEqual(got[rank]["found"], rank * 8)  # all but the first of each size, and the long ones
+            got = self.run_all("exchange_mail", world, lengths=lengths, rooms_len=1 << 24, turn_len=100)
+            self.assertEqual([each["wrong"] for each in got], [[]] * world)
+
+    def test_the_rate_of_a_link(self):
+        """Messages take turns if that takes no longer than 2 ms, by what the slowest of all ranks has measured."""
+        for world in (1, 2, 3, 4):
+            got = self.run_all("measure_link", world)
+            before, measured, slow = got[0]["known"]
+            self.assertEqual([each["known"] for each in got], [got[0]["known"]] * world)
+            self.assertEqual((before, slow), (1 << 18, int(65536 * 2 / 5)))
+            self.assertTrue(0 < measured <= before)
+            self.assertTrue(measured == before or world > 1)  # one rank alone has nothing to measure
 
     def test_unused_and_frozen_parameters_and_exchanges(self):
         self.identical(self.run_all("train", 3, recipe="ef+topk@0.2", model="unused", find_unused=True))
@@ -147,7 +166,7 @@ class Averages(OnRanks):
             self.assertIn("no step was reduced", more["summary"])
             counted = result["stats"]["total"]["sent"]
             self.assertLess(counted, result["sent"])            # before the first step ranks compare their setups
-            self.assertLess(result["sent"] - counted, 256 + 16 + 4096)
+            self.assertLess(result["sent"] - counted, 3 * 256 + 16 + 4096 + 4 * 65537)  # and measure the link
 
     def test_a_model_that_is_not_in_sight(self):
         for names in self.run_all("hidden", 2):

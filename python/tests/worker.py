@@ -1,4 +1,4 @@
-"""A rank of a test: reads orders, a line of JSON each, does the job that is named and replies with what came of it."""
+"""A rank of a test: says that it is ready, reads orders, a line of JSON each, does the job that is named and replies with what came of it."""
 
 import inspect
 import json
@@ -34,6 +34,7 @@ JOBS = jobs_of(jobs, bad_jobs, chaos, local_jobs, fsdp_jobs)
 def main():
     torch.set_num_threads(1)
     replies, sys.stdout = sys.stdout, sys.stderr
+    print("ready", file=replies, flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         dist.init_process_group("gloo", init_method="file://" + order["file"], rank=order["rank"], world_size=order["world"])

@@ -1,20 +1,32 @@
 /* Which tensors are encoded and sent together. The default goes from the last tensor to the first, about the order in which a backward
  * pass finishes gradients. A group ends with the tensor that fills it; the first groups are a 1/8, 1/4 and 1/2 as long, so
- * that the link has work early. */
+ * that the link has work early. Near the end none is longer than what comes after it, down to 1/2: nothing is computed any
+ * more while the last group travels. */
 #include "exchange/exchange.h"
 
 enum { FIRST_SHARE = 8 };
 
+/* How long a group is if the whole is `len` and so many bytes are left for it and those after it. */
+static uint64_t len_of_next(uint64_t len, uint64_t share, uint64_t left)
+{
+    uint64_t half = (left > len ? left : len) / 2;
+    return len / share < half ? len / share : half;
+}
+
 /* Groups of `len` bytes; returns their number. */
 static uint32_t cut_by_len(uint32_t *group_of, const tg_layout *l, uint64_t len)
 {
-    uint64_t filled = 0, share = FIRST_SHARE;
+    uint64_t left = 0, filled = 0, share = FIRST_SHARE;
     uint32_t group = 0;
+    for (size_t t = 0; t < l->tensor_n; t++) {
+        left += l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
+    }
     for (size_t t = l->tensor_n; t-- > 0;) {
         group_of[l->tensor_unit[t]] = group;
         filled += l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
-        if (t > 0 && filled >= len / share) {
+        if (t > 0 && filled >= len_of_next(len, share, left)) {
             group++;
+            left -= filled;
             filled = 0;
             share = share > 1 ? share / 2 : 1;
         }

@@ -333,8 +333,16 @@ tg_status tg_decode_add(tg_codec *c, float *const *sums, float weight, const voi
     tg_body_view view;
     TG_NEED(c, why);
     TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
-    TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     tg_sink sink = {.added = sums, .weight = weight};
+    if (c->executor->add_if_sound != NULL && src != NULL) {
+        bool is_done = false;
+        put_front(c, c->plan, 0, 0, 0, src_len);
+        TG_TRY(c->executor->add_if_sound(&is_done, c->run, c->plan, src, src_len, c->front, c->front_len, &sink, why));
+        if (is_done) {
+            return TG_OK;
+        }
+    }
+    TG_TRY(read_whole(&view, NULL, c, src, src_len, why));
     c->executor->sum(c->run, 0, &view, 1, &sink);
     return TG_OK;
 }
@@ -343,6 +351,9 @@ tg_status tg_decode_add_private(tg_codec *c, float *const *sums, float weight, c
                                 tg_detail *why)
 {
     TG_NEED(c, why);
+    if (c->executor->add_if_sound != NULL) { /* which is faster than to ask for hashes */
+        return tg_decode_add(c, sums, weight, src, src_len, why);
+    }
     TG_TRY(tg_check_grads(c, (const void *const *)sums, NULL, why));
     if (src == NULL) {
         return tg_fail(TG_E_ARGUMENT, why, "no frame is given");

@@ -4,7 +4,7 @@
 
 #include "frame/codec.h"
 
-#define TG_FRAME_VERSION 3
+#define TG_FRAME_VERSION 4
 
 /* The length of a frame. */
 typedef struct tg_framed {

@@ -98,10 +98,9 @@ void tg_avx2_split_words(uint16_t *uppers, uint8_t *lowers, const uint8_t *words
 void tg_avx2_join_words(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
 
 /* avx2_rans.c */
-void tg_avx2_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
-                       const tg_rans_plans *plans);
-size_t tg_avx2_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                         const uint8_t *end, size_t count, const tg_rans_slots *slots);
+void tg_avx2_rans_push(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, const tg_rans_plans *plans);
+void tg_avx2_rans_pull(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                       const tg_rans_slots *slots);
 #endif
 
 #endif

@@ -1,11 +1,12 @@
-/* The range coder for AVX2: 8 states per vector, and two, four or eight interleaved vectors. The number of vectors and the kind of
- * table are constant arguments of inlined functions, so that each combination is compiled by itself. */
+/* The range coder for AVX2: 8 states per vector. A segment has two or four vectors; two segments of four are interleaved. The
+ * number of vectors and the kind of table are constant arguments of inlined functions, so that each combination is compiled by
+ * itself. */
 #include "kernels/avx2.h"
 
 #if defined(__x86_64__)
 #include "kernels/rans.h"
 
-enum { VECTORS_MAX = TG_RANS_LANES_MAX / 8 };
+enum { VECTORS_MAX = TG_RANS_LANES / 8 /* of a segment */ };
 
 TG_AVX2_INLINE __m256i load(const uint32_t *values)
 {
@@ -77,7 +78,7 @@ TG_AVX2_INLINE uint8_t *push(__m256i *states, uint8_t *at, planned p, uint32_t b
     __m256i start = _mm256_and_si256(_mm256_srli_epi32(p.upper, TG_PLAN_START - 32), mask);
     __m256i log = _mm256_srli_epi32(p.upper, TG_PLAN_LOG - 32);
     /* A state is below 2^31, the limit at most 2^31. */
-    __m256i x = *states, limit = _mm256_sll_epi32(frequency, _mm_cvtsi32_si128((int)(31 - bits)));
+    __m256i x = *states, limit = _mm256_slli_epi32(frequency, 17);
     __m256i gives = _mm256_cmpgt_epi32(x, _mm256_sub_epi32(limit, one));
     uint32_t marks = marks_of(gives);
     __m256i last = _mm256_permutevar8x32_epi32(x, lanes_in(&tg_avx2_marked_last[marks]));
@@ -94,8 +95,9 @@ TG_AVX2_INLINE uint8_t *push(__m256i *states, uint8_t *at, planned p, uint32_t b
     return at;
 }
 
-TG_AVX2_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
-                                const tg_rans_plans *plans, int vector_n, bool are_few)
+/* Encodes the last `count` symbols, whole rounds, of one segment, or of each of two. */
+TG_AVX2_INLINE void push_rounds(tg_rans_writer *w, size_t writer_n, size_t count, const tg_rans_plans *plans,
+                                int vector_n, bool are_few)
 {
     uint32_t halves[2][FEW] = {{0}};
     for (uint32_t s = 0; are_few && s < plans->span; s++) {
@@ -108,40 +110,59 @@ TG_AVX2_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_
                        .uppers = load(halves[1]),
                        .bits = plans->bits,
                        .are_few = are_few};
-    __m256i x[VECTORS_MAX];
+    tg_rans_writer *other = w + (writer_n - 1);
+    __m256i x[VECTORS_MAX], y[VECTORS_MAX];
     for (int v = 0; v < vector_n; v++) {
-        x[v] = load(states + 8 * v);
+        x[v] = load(w->states + 8 * v);
+        y[v] = load(other->states + 8 * v);
     }
-    uint8_t *at = *words;
-    for (const uint16_t *here = symbols + count; here > symbols;) {
+    uint8_t *at = w->at, *at_other = other->at;
+    const uint16_t *here = w->symbols + w->count, *there = other->symbols + other->count, *first = here - count;
+    while (here > first) {
         for (int v = vector_n - 1; v >= 0; v--) {
             here -= 8;
             at = push(&x[v], at, plan(here, &p), p.bits);
+            if (writer_n == 2) {
+                there -= 8;
+                at_other = push(&y[v], at_other, plan(there, &p), p.bits);
+            }
         }
     }
     for (int v = 0; v < vector_n; v++) {
-        store(states + 8 * v, x[v]);
+        store(w->states + 8 * v, x[v]);
+        if (writer_n == 2) {
+            store(other->states + 8 * v, y[v]);
+        }
     }
-    *words = at;
+    w->at = at;
+    w->count -= count;
+    if (writer_n == 2) {
+        other->at = at_other;
+        other->count -= count;
+    }
 }
 
-TG_AVX2_INLINE void push_any(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
-                             const tg_rans_plans *plans, int vector_n)
+TG_AVX2_INLINE void push_any(tg_rans_writer *w, size_t writer_n, size_t count, const tg_rans_plans *plans, int vector_n)
 {
-    plans->span <= FEW ? push_rounds(states, words, symbols, count, plans, vector_n, true)
-                       : push_rounds(states, words, symbols, count, plans, vector_n, false);
+    plans->span <= FEW ? push_rounds(w, writer_n, count, plans, vector_n, true)
+                       : push_rounds(w, writer_n, count, plans, vector_n, false);
 }
 
-TG_AVX2 void tg_avx2_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
-                               size_t count, const tg_rans_plans *plans)
+TG_AVX2 void tg_avx2_rans_push(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, const tg_rans_plans *plans)
 {
-    size_t whole = lane_n < 16 ? 0 : count - count % lane_n;
-    tg_kernels_scalar.coders.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
-    switch (lane_n) {
-    case 64: push_any(states, words, symbols, whole, plans, 8); return;
-    case 32: push_any(states, words, symbols, whole, plans, 4); return;
-    case 16: push_any(states, words, symbols, whole, plans, 2); return;
-    default: return;
+    size_t common = SIZE_MAX;
+    for (size_t i = 0; i < writer_n; i++) {
+        tg_rans_push_rest(&w[i], lane_n < 16 ? 0 : lane_n, lane_n, plans);
+        common = w[i].count < common ? w[i].count : common;
+    }
+    for (size_t i = 0; i < writer_n && lane_n == 32; i++) {
+        push_any(&w[i], 1, w[i].count - (writer_n == 2 ? common : 0), plans, 4);
+    }
+    if (writer_n == 2 && lane_n == 32) {
+        push_any(w, 2, common, plans, 4);
+    }
+    for (size_t i = 0; i < writer_n && lane_n == 16; i++) {
+        push_any(&w[i], 1, w[i].count, plans, 2);
     }
 }
 
@@ -151,7 +172,7 @@ TG_AVX2 void tg_avx2_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **word
  * of them. */
 typedef struct finder {
     const uint32_t *slots;
-    __m256i lowest, upper;
+    __m256i lowest, upper, start;
     __m128i bits;
     __m256i starts[FEW], entries; /* of few symbols; entries are as slots, but with the start in place of the offset */
     int few_n;                    /* 0, FEW / 2 or FEW */
@@ -191,7 +212,7 @@ TG_AVX2_INLINE const uint8_t *pull(uint16_t *symbols, __m256i *states, const uin
     __m256i next = _mm256_mullo_epi32(frequency, _mm256_srl_epi32(*states, f->bits));
     next = _mm256_add_epi32(next, offset);
     /* Below 2^31, since slots of a sound table keep states so. */
-    __m256i is_low = _mm256_cmpgt_epi32(_mm256_set1_epi32(TG_RANS_START), next);
+    __m256i is_low = _mm256_cmpgt_epi32(f->start, next);
     uint32_t marks = marks_of(is_low);
     __m256i here = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
     here = _mm256_permutevar8x32_epi32(here, lanes_in(&tg_avx2_ranks[marks]));
@@ -200,12 +221,13 @@ TG_AVX2_INLINE const uint8_t *pull(uint16_t *symbols, __m256i *states, const uin
     return at + 2 * (size_t)_mm_popcnt_u32(marks);
 }
 
-TG_AVX2_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                                  size_t count, const tg_rans_slots *slots, int vector_n, int few_n)
+TG_AVX2_INLINE void pull_rounds(tg_rans_reader *r, size_t reader_n, const uint8_t *end, const tg_rans_slots *slots,
+                                int vector_n, int few_n)
 {
     finder f = {.slots = slots->slots,
                 .lowest = _mm256_set1_epi32((1 << slots->bits) - 1),
                 .upper = _mm256_set1_epi32((int)slots->upper - 1),
+                .start = _mm256_set1_epi32((int)tg_rans_start(slots->bits)),
                 .bits = _mm_cvtsi32_si128((int)slots->bits),
                 .few_n = few_n};
     uint32_t entries[FEW] = {0};
@@ -214,41 +236,54 @@ TG_AVX2_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uin
         f.starts[s] = _mm256_set1_epi32((int)slots->few_start[s] - 1);
     }
     f.entries = load(entries);
-    const size_t lane_n = 8 * (size_t)vector_n;
-    __m256i x[VECTORS_MAX];
+    tg_rans_reader *s = r + (reader_n - 1);
+    const size_t lane_n = 8 * (size_t)vector_n, count = r->left < s->left ? r->left : s->left;
+    __m256i x[VECTORS_MAX], y[VECTORS_MAX];
     for (int v = 0; v < vector_n; v++) {
-        x[v] = load(states + 8 * v);
+        x[v] = load(r->states + 8 * v);
+        y[v] = load(s->states + 8 * v);
     }
-    const uint8_t *at = *words;
+    const uint8_t *at = r->at, *other = s->at;
     size_t i = 0;
-    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n; i += lane_n) {
+    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n &&
+           (reader_n < 2 || (size_t)(end - other) >= 2 * lane_n);
+         i += lane_n) {
         for (int v = 0; v < vector_n; v++) {
-            at = pull(symbols + i + 8 * v, &x[v], at, &f);
+            at = pull(r->symbols + i + 8 * v, &x[v], at, &f);
+            if (reader_n == 2) {
+                other = pull(s->symbols + i + 8 * v, &y[v], other, &f);
+            }
         }
     }
     for (int v = 0; v < vector_n; v++) {
-        store(states + 8 * v, x[v]);
+        store(r->states + 8 * v, x[v]);
+        if (reader_n == 2) {
+            store(s->states + 8 * v, y[v]);
+        }
     }
-    *words = at;
-    return i;
+    tg_rans_advance(r, at, i);
+    if (reader_n == 2) {
+        tg_rans_advance(s, other, i);
+    }
 }
 
-TG_AVX2_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                               size_t count, const tg_rans_slots *slots, int vector_n)
+TG_AVX2_INLINE void pull_any(tg_rans_reader *r, size_t reader_n, const uint8_t *end, const tg_rans_slots *slots,
+                             int vector_n)
 {
-    return slots->few_n == 0 || slots->few_n > FEW ? pull_rounds(symbols, states, words, end, count, slots, vector_n, 0)
-           : slots->few_n > FEW / 2 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW)
-                                    : pull_rounds(symbols, states, words, end, count, slots, vector_n, FEW / 2);
+    slots->few_n == 0 || slots->few_n > FEW ? pull_rounds(r, reader_n, end, slots, vector_n, 0)
+    : slots->few_n > FEW / 2                ? pull_rounds(r, reader_n, end, slots, vector_n, FEW)
+                                            : pull_rounds(r, reader_n, end, slots, vector_n, FEW / 2);
 }
 
-TG_AVX2 size_t tg_avx2_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                                 const uint8_t *end, size_t count, const tg_rans_slots *slots)
+TG_AVX2 void tg_avx2_rans_pull(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                               const tg_rans_slots *slots)
 {
-    switch (lane_n) {
-    case 64: return pull_any(symbols, states, words, end, count, slots, 8);
-    case 32: return pull_any(symbols, states, words, end, count, slots, 4);
-    case 16: return pull_any(symbols, states, words, end, count, slots, 2);
-    default: return 0;
+    if (lane_n == 32 && reader_n == 2) {
+        pull_any(r, 2, end, slots, 4);
+        return;
+    }
+    for (size_t i = 0; i < reader_n; i++) {
+        lane_n == 32 ? pull_any(&r[i], 1, end, slots, 4) : pull_any(&r[i], 1, end, slots, 2);
     }
 }
 #endif

@@ -1,33 +1,34 @@
-/* The range coder for AVX-512: 16 states per vector, and one, two or four interleaved vectors. The number of vectors and the kind of
- * table are constant arguments of inlined functions, so that each combination is compiled by itself. */
+/* The range coder for AVX-512: 16 states per vector. A segment has one or two vectors; two segments of two are interleaved. The
+ * number of vectors and the kind of table are constant arguments of inlined functions, so that each combination is compiled by
+ * itself. */
 #include "kernels/avx512.h"
 
 #if defined(__x86_64__)
 #include "kernels/rans.h"
 
-/* The states. Not an array, which compilers would keep in memory. */
+/* The states. Not an array, which compilers would keep in memory. Of two segments, c and d are the second one's. */
 typedef struct vectors {
     __m512i a, b, c, d;
 } vectors;
 
-TG_AVX512_INLINE vectors load(const uint32_t *states, int vector_n)
+TG_AVX512_INLINE vectors load(const uint32_t *one, const uint32_t *two, int vector_n)
 {
-    vectors x = {.a = _mm512_loadu_si512(states)};
-    x.b = vector_n >= 2 ? _mm512_loadu_si512(states + 16) : x.a;
-    x.c = vector_n == 4 ? _mm512_loadu_si512(states + 32) : x.a;
-    x.d = vector_n == 4 ? _mm512_loadu_si512(states + 48) : x.a;
+    vectors x = {.a = _mm512_loadu_si512(one)};
+    x.b = vector_n >= 2 ? _mm512_loadu_si512(one + 16) : x.a;
+    x.c = vector_n == 4 ? _mm512_loadu_si512(two) : x.a;
+    x.d = vector_n == 4 ? _mm512_loadu_si512(two + 16) : x.a;
     return x;
 }
 
-TG_AVX512_INLINE void store(uint32_t *states, const vectors *x, int vector_n)
+TG_AVX512_INLINE void store(uint32_t *one, uint32_t *two, const vectors *x, int vector_n)
 {
-    _mm512_storeu_si512(states, x->a);
+    _mm512_storeu_si512(one, x->a);
     if (vector_n >= 2) {
-        _mm512_storeu_si512(states + 16, x->b);
+        _mm512_storeu_si512(one + 16, x->b);
     }
     if (vector_n == 4) {
-        _mm512_storeu_si512(states + 32, x->c);
-        _mm512_storeu_si512(states + 48, x->d);
+        _mm512_storeu_si512(two, x->c);
+        _mm512_storeu_si512(two + 16, x->d);
     }
 }
 
@@ -107,7 +108,7 @@ TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t
     __m512i less = _mm512_and_si512(p.upper, mask), frequency = _mm512_add_epi32(less, _mm512_set1_epi32(1));
     __m512i start = _mm512_and_si512(_mm512_srli_epi32(p.upper, TG_PLAN_START - 32), mask);
     __m512i log = _mm512_srli_epi32(p.upper, TG_PLAN_LOG - 32);
-    __m512i x = *states, limit = _mm512_sll_epi32(frequency, _mm_cvtsi32_si128((int)(31 - bits)));
+    __m512i x = *states, limit = _mm512_slli_epi32(frequency, 17);
     __mmask16 gives = _mm512_cmpge_epu32_mask(x, limit);
     uint32_t word_n = (uint32_t)_mm_popcnt_u32(gives);
     __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(gives, x));
@@ -125,8 +126,9 @@ TG_AVX512_INLINE uint8_t *push(__m512i *states, uint8_t *at, planned p, uint32_t
     return at;
 }
 
-TG_AVX512_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint16_t *symbols, size_t count,
-                                  const tg_rans_plans *plans, int vector_n, bool are_few)
+/* Encodes the last `count` symbols, whole rounds, of one segment, or of each of two. */
+TG_AVX512_INLINE void push_rounds(tg_rans_writer *w, size_t count, const tg_rans_plans *plans, int vector_n,
+                                  bool are_few)
 {
     uint32_t halves[2][TG_RANS_SPAN] = {{0}};
     for (uint32_t s = 0; are_few && s < plans->span; s++) {
@@ -139,38 +141,55 @@ TG_AVX512_INLINE void push_rounds(uint32_t *states, uint8_t **words, const uint1
                        .uppers = {_mm512_loadu_si512(halves[1]), _mm512_loadu_si512(halves[1] + 16)},
                        .bits = plans->bits,
                        .are_few = are_few};
-    vectors x = load(states, vector_n);
-    uint8_t *at = *words;
-    for (const uint16_t *here = symbols + count; here > symbols;) {
-        here -= 16 * vector_n;
+    tg_rans_writer *v = vector_n == 4 ? w + 1 : w;
+    const size_t lane_n = vector_n == 1 ? 16 : 32;
+    vectors x = load(w->states, v->states, vector_n);
+    uint8_t *at = w->at, *other = v->at;
+    const uint16_t *here = w->symbols + w->count, *there = v->symbols + v->count, *first = here - count;
+    while (here > first) {
+        here -= lane_n;
         if (vector_n == 4) {
-            at = push(&x.d, at, plan(here + 48, &p), p.bits);
-            at = push(&x.c, at, plan(here + 32, &p), p.bits);
+            there -= lane_n;
+            other = push(&x.d, other, plan(there + 16, &p), p.bits);
         }
         if (vector_n >= 2) {
             at = push(&x.b, at, plan(here + 16, &p), p.bits);
         }
+        if (vector_n == 4) {
+            other = push(&x.c, other, plan(there, &p), p.bits);
+        }
         at = push(&x.a, at, plan(here, &p), p.bits);
     }
-    store(states, &x, vector_n);
-    *words = at;
+    store(w->states, v->states, &x, vector_n);
+    w->at = at;
+    w->count -= count;
+    if (vector_n == 4) {
+        v->at = other;
+        v->count -= count;
+    }
 }
 
-TG_AVX512 void tg_avx512_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols,
-                                   size_t count, const tg_rans_plans *plans)
+TG_AVX512_INLINE void push_any(tg_rans_writer *w, size_t count, const tg_rans_plans *plans, int vector_n)
 {
-    size_t whole = lane_n < 16 ? 0 : count - count % lane_n;
-    tg_kernels_scalar.coders.rans_push(states, lane_n, words, symbols + whole, count - whole, plans);
-    bool are_few = plans->span <= TG_RANS_SPAN;
-    if (lane_n == 16) {
-        are_few ? push_rounds(states, words, symbols, whole, plans, 1, true)
-                : push_rounds(states, words, symbols, whole, plans, 1, false);
-    } else if (lane_n == 32) {
-        are_few ? push_rounds(states, words, symbols, whole, plans, 2, true)
-                : push_rounds(states, words, symbols, whole, plans, 2, false);
-    } else if (lane_n == 64) {
-        are_few ? push_rounds(states, words, symbols, whole, plans, 4, true)
-                : push_rounds(states, words, symbols, whole, plans, 4, false);
+    plans->span <= TG_RANS_SPAN ? push_rounds(w, count, plans, vector_n, true)
+                                : push_rounds(w, count, plans, vector_n, false);
+}
+
+TG_AVX512 void tg_avx512_rans_push(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, const tg_rans_plans *plans)
+{
+    size_t common = SIZE_MAX;
+    for (size_t i = 0; i < writer_n; i++) {
+        tg_rans_push_rest(&w[i], lane_n < 16 ? 0 : lane_n, lane_n, plans);
+        common = w[i].count < common ? w[i].count : common;
+    }
+    for (size_t i = 0; i < writer_n && lane_n == 32; i++) {
+        push_any(&w[i], w[i].count - (writer_n == 2 ? common : 0), plans, 2);
+    }
+    if (writer_n == 2 && lane_n == 32) {
+        push_any(w, common, plans, 4);
+    }
+    for (size_t i = 0; i < writer_n && lane_n == 16; i++) {
+        push_any(&w[i], w[i].count, plans, 1);
     }
 }
 
@@ -184,7 +203,7 @@ typedef struct places {
 /* Where symbols are looked up. */
 typedef struct finder {
     const uint32_t *slots;
-    __m512i lowest, upper;
+    __m512i lowest, upper, start;
     __m128i bits;
     __m512i symbols, starts, frequencies; /* of few symbols */
     bool are_few;                         /* search among these; false: use the slots */
@@ -226,7 +245,7 @@ TG_AVX512_INLINE const uint8_t *pull(__m512i *symbols, __m512i *states, const ui
     places p = f->are_few ? search(low, f) : look_up(low, f);
     __m512i next = _mm512_mullo_epi32(p.frequency, _mm512_srl_epi32(*states, f->bits));
     next = _mm512_add_epi32(next, p.offset);
-    __mmask16 is_low = _mm512_cmplt_epu32_mask(next, _mm512_set1_epi32(TG_RANS_START));
+    __mmask16 is_low = _mm512_cmplt_epu32_mask(next, f->start);
     __m512i here = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at));
     here = _mm512_maskz_expand_epi32(is_low, here);
     *symbols = p.symbol;
@@ -239,65 +258,72 @@ TG_AVX512_INLINE __m512i repeat(const uint32_t few[TG_RANS_FEW])
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)few));
 }
 
-TG_AVX512_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                                    size_t count, const tg_rans_slots *slots, int vector_n, bool are_few,
-                                    bool has_upper)
+TG_AVX512_INLINE void pull_rounds(tg_rans_reader *r, const uint8_t *end, const tg_rans_slots *slots, int vector_n,
+                                  bool are_few, bool has_upper)
 {
     const finder f = {.slots = slots->slots,
                       .lowest = _mm512_set1_epi32((1 << slots->bits) - 1),
                       .upper = _mm512_set1_epi32((int)slots->upper),
+                      .start = _mm512_set1_epi32((int)tg_rans_start(slots->bits)),
                       .bits = _mm_cvtsi32_si128((int)slots->bits),
                       .symbols = repeat(slots->few_symbol),
                       .starts = repeat(slots->few_start),
                       .frequencies = repeat(slots->few_frequency),
                       .are_few = are_few,
                       .has_upper = has_upper};
-    const size_t lane_n = 16 * (size_t)vector_n;
+    tg_rans_reader *s = vector_n == 4 ? r + 1 : r;
+    const size_t lane_n = vector_n == 1 ? 16 : 32, count = r->left < s->left ? r->left : s->left;
     uint16_t even[32];
     for (uint16_t l = 0; l < 32; l++) {
         even[l] = (uint16_t)(2 * l);
     }
     const __m512i evens = _mm512_loadu_si512(even);
-    vectors x = load(states, vector_n);
-    const uint8_t *at = *words;
+    vectors x = load(r->states, s->states, vector_n);
+    const uint8_t *at = r->at, *other = s->at;
     size_t i = 0;
-    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n; i += lane_n) {
-        __m512i a, b; /* symbols of two vectors, which are stored together */
+    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * lane_n &&
+           (vector_n < 4 || (size_t)(end - other) >= 2 * lane_n);
+         i += lane_n) {
+        __m512i a, b, c, d; /* symbols of two vectors are stored together */
         at = pull(&a, &x.a, at, &f);
+        if (vector_n == 4) {
+            other = pull(&c, &x.c, other, &f);
+        }
         if (vector_n >= 2) {
             at = pull(&b, &x.b, at, &f);
-            _mm512_storeu_si512(symbols + i, _mm512_permutex2var_epi16(a, evens, b));
+            _mm512_storeu_si512(r->symbols + i, _mm512_permutex2var_epi16(a, evens, b));
         } else {
-            _mm256_storeu_si256((__m256i *)(void *)(symbols + i), _mm512_cvtepi32_epi16(a));
+            _mm256_storeu_si256((__m256i *)(void *)(r->symbols + i), _mm512_cvtepi32_epi16(a));
         }
         if (vector_n == 4) {
-            at = pull(&a, &x.c, at, &f);
-            at = pull(&b, &x.d, at, &f);
-            _mm512_storeu_si512(symbols + i + 32, _mm512_permutex2var_epi16(a, evens, b));
+            other = pull(&d, &x.d, other, &f);
+            _mm512_storeu_si512(s->symbols + i, _mm512_permutex2var_epi16(c, evens, d));
         }
     }
-    store(states, &x, vector_n);
-    *words = at;
-    return i;
+    store(r->states, s->states, &x, vector_n);
+    tg_rans_advance(r, at, i);
+    if (vector_n == 4) {
+        tg_rans_advance(s, other, i);
+    }
 }
 
-TG_AVX512_INLINE size_t pull_any(uint16_t *symbols, uint32_t *states, const uint8_t **words, const uint8_t *end,
-                                 size_t count, const tg_rans_slots *slots, int vector_n)
+TG_AVX512_INLINE void pull_any(tg_rans_reader *r, const uint8_t *end, const tg_rans_slots *slots, int vector_n)
 {
     bool has_upper = slots->upper >> slots->bits == 0;
-    return slots->few_n > 0 ? pull_rounds(symbols, states, words, end, count, slots, vector_n, true, false)
-           : has_upper      ? pull_rounds(symbols, states, words, end, count, slots, vector_n, false, true)
-                            : pull_rounds(symbols, states, words, end, count, slots, vector_n, false, false);
+    slots->few_n > 0 ? pull_rounds(r, end, slots, vector_n, true, false)
+    : has_upper      ? pull_rounds(r, end, slots, vector_n, false, true)
+                     : pull_rounds(r, end, slots, vector_n, false, false);
 }
 
-TG_AVX512 size_t tg_avx512_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                                     const uint8_t *end, size_t count, const tg_rans_slots *slots)
+TG_AVX512 void tg_avx512_rans_pull(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                                   const tg_rans_slots *slots)
 {
-    switch (lane_n) {
-    case 64: return pull_any(symbols, states, words, end, count, slots, 4);
-    case 32: return pull_any(symbols, states, words, end, count, slots, 2);
-    case 16: return pull_any(symbols, states, words, end, count, slots, 1);
-    default: return 0;
+    if (lane_n == 32 && reader_n == 2) {
+        pull_any(r, end, slots, 4);
+        return;
+    }
+    for (size_t i = 0; i < reader_n; i++) {
+        lane_n == 32 ? pull_any(&r[i], end, slots, 2) : pull_any(&r[i], end, slots, 1);
     }
 }
 #endif

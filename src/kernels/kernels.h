@@ -157,6 +157,8 @@ typedef struct tg_statistic_kernels {
 typedef struct tg_digits tg_digits;               /* digits.h */
 typedef struct tg_rans_plans tg_rans_plans;       /* rans.h */
 typedef struct tg_rans_slots tg_rans_slots;       /* rans.h */
+typedef struct tg_rans_writer tg_rans_writer;     /* rans.h */
+typedef struct tg_rans_reader tg_rans_reader;     /* rans.h */
 typedef struct tg_prefix_codes tg_prefix_codes;   /* prefix.h */
 typedef struct tg_prefix_tables tg_prefix_tables; /* prefix.h */
 typedef struct tg_prefix_stream tg_prefix_stream; /* prefix.h */
@@ -178,14 +180,13 @@ typedef struct tg_coder_kernels {
      * the lower ones, in sequence. And back. */
     void (*split_words)(uint16_t *uppers, uint8_t *lowers, const uint8_t *words, uint32_t word_len, size_t n);
     void (*join_words)(uint8_t *words, const uint16_t *uppers, const uint8_t *lowers, uint32_t word_len, size_t n);
-    /* Encodes symbols from the last to the first, symbol i into state i mod lane_n, a power of two. The words that states emit
-     * are put in front of *words, which has space for one per symbol. */
-    void (*rans_push)(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
-                      const tg_rans_plans *plans);
-    /* Decodes rounds of one symbol from each of 16, 32 or 64 states, while there is a word left for every state. Returns the
-     * number of symbols; the caller decodes the rest with checks. */
-    size_t (*rans_pull)(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words, const uint8_t *end,
-                        size_t count, const tg_rans_slots *slots);
+    /* Encodes one segment of lane_n states, a power of two, or two segments of 32: symbol i into state i mod lane_n. There is
+     * space for a word per symbol. */
+    void (*rans_push)(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, const tg_rans_plans *plans);
+    /* Decodes one segment of 16 or 32 states, or two of 32, in rounds of one symbol a state, while each segment has symbols left
+     * for a round and so many words before `end`. The caller decodes the rest with checks. */
+    void (*rans_pull)(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                      const tg_rans_slots *slots);
     /* The codes of symbols from the lowest bit of each byte on, zero bits up to the end of the last byte. There is space for
      * them before `end`. Returns their end. */
     uint8_t *(*prefix_write)(uint8_t *out, const uint8_t *end, const uint16_t *symbols, size_t count,

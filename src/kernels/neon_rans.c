@@ -162,11 +162,11 @@ TG_NEON_INLINE uint32x4_t multiply(uint32x4_t a, uint32x4_t b)
 }
 
 /* Encodes one symbol into each of eight states. Emitted words are put in front of `at`, where there is space for eight; returns the
- * new `at`. `above` is 31 - bits. */
-TG_NEON_INLINE uint8_t *push(uint32_t *states, uint8_t *at, planned p, int32x4_t above, uint16x8_t total)
+ * new `at`. */
+TG_NEON_INLINE uint8_t *push(uint32_t *states, uint8_t *at, planned p, uint16x8_t total)
 {
-    eight x = load(states), top = shift(x, above);
-    uint16x8_t gives = vcgeq_u16(lower_halves(top.low, top.high), p.frequency);
+    eight x = load(states);
+    uint16x8_t gives = vcgeq_u16(lower_halves(vshrq_n_u32(x.low, 17), vshrq_n_u32(x.high, 17)), p.frequency);
     uint32_t mask = mask_of(gives);
     uint8x16_t words = vreinterpretq_u8_u16(lower_halves(x.low, x.high));
     vst1q_u8(at - 2 * LANES, vqtbl1q_u8(words, shuffle_of(to_end[mask])));
@@ -187,51 +187,68 @@ TG_NEON_INLINE uint8_t *push(uint32_t *states, uint8_t *at, planned p, int32x4_t
     return at;
 }
 
-/* Entries from registers, where symbols are few. */
-static uint8_t *push_few(uint32_t *states, uint32_t lane_n, uint8_t *at, const uint16_t *symbols, size_t count,
-                         const tg_rans_plans *plans)
+/* Encodes the last `count` symbols, a multiple of eight, of one segment, or of each of two. Entries from registers, where symbols
+ * are few. */
+TG_NEON_INLINE void push_few(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, size_t count,
+                             const tg_rans_plans *plans)
 {
     parts p;
     parts_of(&p, plans);
     const table frequencies = table_of(p.frequency), starts = table_of(p.start), logs = table_of(p.log);
     const table lowers = table_of(p.lower), uppers = table_of(p.upper);
     const uint16x8_t first = vdupq_n_u16((uint16_t)(plans->first * 0x0202 - 0x0100)), both = vdupq_n_u16(0x0202);
-    const int32x4_t above = vdupq_n_s32((int32_t)plans->bits - 31);
     const uint16x8_t total = vdupq_n_u16((uint16_t)(1u << plans->bits));
-    for (size_t i = count; i > 0;) {
-        i -= LANES;
-        uint16x8_t place = vsubq_u16(vmulq_u16(vld1q_u16(symbols + i), both), first);
-        uint16x8x2_t inverse = vzipq_u16(entries_at(&lowers, place), entries_at(&uppers, place));
-        planned plan = {.frequency = entries_at(&frequencies, place),
-                        .start = entries_at(&starts, place),
-                        .log = vreinterpretq_s16_u16(entries_at(&logs, place)),
-                        .inverse = {vreinterpretq_u32_u16(inverse.val[0]), vreinterpretq_u32_u16(inverse.val[1])}};
-        at = push(states + (i & (lane_n - 1)), at, plan, above, total);
+    for (; count > 0; count -= LANES) {
+        for (size_t k = 0; k < writer_n; k++) {
+            w[k].count -= LANES;
+            uint16x8_t place = vsubq_u16(vmulq_u16(vld1q_u16(w[k].symbols + w[k].count), both), first);
+            uint16x8x2_t inverse = vzipq_u16(entries_at(&lowers, place), entries_at(&uppers, place));
+            planned plan = {.frequency = entries_at(&frequencies, place),
+                            .start = entries_at(&starts, place),
+                            .log = vreinterpretq_s16_u16(entries_at(&logs, place)),
+                            .inverse = {vreinterpretq_u32_u16(inverse.val[0]), vreinterpretq_u32_u16(inverse.val[1])}};
+            w[k].at = push(w[k].states + (w[k].count & (lane_n - 1)), w[k].at, plan, total);
+        }
     }
-    return at;
 }
 
-static uint8_t *push_many(uint32_t *states, uint32_t lane_n, uint8_t *at, const uint16_t *symbols, size_t count,
-                          const tg_rans_plans *plans)
+TG_NEON_INLINE void push_many(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, size_t count,
+                              const tg_rans_plans *plans)
 {
-    const int32x4_t above = vdupq_n_s32((int32_t)plans->bits - 31);
     const uint16x8_t total = vdupq_n_u16((uint16_t)(1u << plans->bits));
     const uint64_t *entries = plans->plans;
-    for (size_t i = count; i > 0;) {
-        i -= LANES;
-        at = push(states + (i & (lane_n - 1)), at, look(symbols + i, entries), above, total);
+    for (; count > 0; count -= LANES) {
+        for (size_t k = 0; k < writer_n; k++) {
+            w[k].count -= LANES;
+            planned plan = look(w[k].symbols + w[k].count, entries);
+            w[k].at = push(w[k].states + (w[k].count & (lane_n - 1)), w[k].at, plan, total);
+        }
     }
-    return at;
 }
 
-void tg_neon_rans_push(uint32_t *states, uint32_t lane_n, uint8_t **words, const uint16_t *symbols, size_t count,
-                       const tg_rans_plans *plans)
+static void push_any(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, size_t count, const tg_rans_plans *plans)
 {
-    size_t whole = lane_n < LANES ? 0 : count - count % LANES;
-    uint32_t *rest = states + (whole & (lane_n - 1));
-    tg_kernels_scalar.coders.rans_push(rest, lane_n, words, symbols + whole, count - whole, plans);
-    *words = plans->span <= TABLE_MAX ? push_few(states, lane_n, *words, symbols, whole, plans)
-                                      : push_many(states, lane_n, *words, symbols, whole, plans);
+    bool are_few = plans->span <= TABLE_MAX;
+    if (writer_n == 2) {
+        are_few ? push_few(w, 2, lane_n, count, plans) : push_many(w, 2, lane_n, count, plans);
+    } else {
+        are_few ? push_few(w, 1, lane_n, count, plans) : push_many(w, 1, lane_n, count, plans);
+    }
+}
+
+void tg_neon_rans_push(tg_rans_writer *w, size_t writer_n, uint32_t lane_n, const tg_rans_plans *plans)
+{
+    size_t common = SIZE_MAX;
+    for (size_t i = 0; i < writer_n; i++) {
+        tg_rans_push_rest(&w[i], lane_n < LANES ? 0 : lane_n, lane_n, plans);
+        common = w[i].count < common ? w[i].count : common;
+    }
+    for (size_t i = 0; i < writer_n; i++) {
+        push_any(&w[i], 1, lane_n, w[i].count - (writer_n == 2 ? common : 0), plans);
+    }
+    if (writer_n == 2) {
+        push_any(w, 2, lane_n, common, plans);
+    }
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------------------------ */
@@ -301,9 +318,9 @@ TG_NEON_INLINE pulled search(uint16x8_t low, eight top, uint8x16_t symbols, uint
 }
 
 /* Eight states take words from `at`, where there are eight, if they need them; returns the new `at`. */
-TG_NEON_INLINE const uint8_t *refill(uint32_t *states, eight next, const uint8_t *at)
+TG_NEON_INLINE const uint8_t *refill(uint32_t *states, eight next, const uint8_t *at, uint32x4_t start)
 {
-    const uint32x4_t start = vdupq_n_u32(TG_RANS_START), word = vdupq_n_u32(16); /* bits */
+    const uint32x4_t word = vdupq_n_u32(16); /* bits */
     uint32x4_t is_low[2] = {vcltq_u32(next.low, start), vcltq_u32(next.high, start)};
     uint32_t mask = mask_of(lower_halves(is_low[0], is_low[1]));
     uint16x8_t words = vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(at), shuffle_of(to_lanes[mask])));
@@ -313,41 +330,53 @@ TG_NEON_INLINE const uint8_t *refill(uint32_t *states, eight next, const uint8_t
     return at + 2 * (size_t)counts[mask];
 }
 
-/* Rounds of all states. `are_few` and `has_upper` are constants. */
-TG_NEON_INLINE size_t pull_rounds(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                                  const uint8_t *end, size_t count, const tg_rans_slots *slots, bool are_few,
-                                  bool has_upper)
+/* Rounds of all states, of one segment or of two. `reader_n`, `are_few` and `has_upper` are constants. */
+TG_NEON_INLINE void pull_rounds(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                                const tg_rans_slots *slots, bool are_few, bool has_upper)
 {
     const int32x4_t above = vdupq_n_s32(-(int32_t)slots->bits);
+    const uint32x4_t start = vdupq_n_u32(tg_rans_start(slots->bits));
     const uint16x8_t lowest = vdupq_n_u16((uint16_t)((1u << slots->bits) - 1));
     const uint16x8_t upper = vdupq_n_u16((uint16_t)slots->upper);
     const uint8x16_t few = few_of(slots->few_symbol), starts = few_of(slots->few_start);
     const uint8x16_t frequencies = few_of(slots->few_frequency);
-    const uint32_t *all = slots->slots, *last = states + lane_n;
-    const uint8_t *at = *words;
+    const uint32_t *all = slots->slots;
+    const uint8_t *at[2] = {r[0].at, r[reader_n - 1].at};
+    const size_t count = r[0].left < r[reader_n - 1].left ? r[0].left : r[reader_n - 1].left, need = 2 * (size_t)lane_n;
     size_t i = 0;
-    for (; count - i >= lane_n && (size_t)(end - at) >= 2 * (size_t)lane_n; i += lane_n) {
-        uint16_t *out = symbols + i;
-        for (uint32_t *here = states; here < last; here += LANES, out += LANES) {
-            eight x = load(here), top = shift(x, above);
-            uint16x8_t low = vandq_u16(lower_halves(x.low, x.high), lowest);
-            pulled p = are_few ? search(low, top, few, starts, frequencies) : look_up(low, top, all, upper, has_upper);
-            vst1q_u16(out, p.symbol);
-            at = refill(here, p.next, at);
+    for (; count - i >= lane_n && (size_t)(end - at[0]) >= need && (size_t)(end - at[1]) >= need; i += lane_n) {
+        for (uint32_t l = 0; l < lane_n; l += LANES) {
+            for (size_t k = 0; k < reader_n; k++) {
+                eight x = load(r[k].states + l), top = shift(x, above);
+                uint16x8_t low = vandq_u16(lower_halves(x.low, x.high), lowest);
+                pulled p =
+                    are_few ? search(low, top, few, starts, frequencies) : look_up(low, top, all, upper, has_upper);
+                vst1q_u16(r[k].symbols + i + l, p.symbol);
+                at[k] = refill(r[k].states + l, p.next, at[k], start);
+            }
         }
+        at[1] = reader_n == 1 ? at[0] : at[1];
     }
-    *words = at;
-    return i;
+    for (size_t k = 0; k < reader_n; k++) {
+        tg_rans_advance(&r[k], at[k], i);
+    }
 }
 
-size_t tg_neon_rans_pull(uint16_t *symbols, uint32_t *states, uint32_t lane_n, const uint8_t **words,
-                         const uint8_t *end, size_t count, const tg_rans_slots *slots)
+TG_NEON_INLINE void pull_any(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                             const tg_rans_slots *slots)
 {
     if (slots->few_n > 0) {
-        return pull_rounds(symbols, states, lane_n, words, end, count, slots, true, false);
+        pull_rounds(r, reader_n, lane_n, end, slots, true, false);
+    } else if (slots->upper >> slots->bits == 0) {
+        pull_rounds(r, reader_n, lane_n, end, slots, false, true);
+    } else {
+        pull_rounds(r, reader_n, lane_n, end, slots, false, false);
     }
-    return slots->upper >> slots->bits == 0
-               ? pull_rounds(symbols, states, lane_n, words, end, count, slots, false, true)
-               : pull_rounds(symbols, states, lane_n, words, end, count, slots, false, false);
+}
+
+void tg_neon_rans_pull(tg_rans_reader *r, size_t reader_n, uint32_t lane_n, const uint8_t *end,
+                       const tg_rans_slots *slots)
+{
+    reader_n == 2 ? pull_any(r, 2, lane_n, end, slots) : pull_any(r, 1, lane_n, end, slots);
 }
 #endif

@@ -146,14 +146,18 @@ TG_INLINED void refill(bit_reader *r)
 
 /* How often a stream can be refilled and decoded without a check. A refill advances by the bits consumed: those of all turns, and
  * up to 7 that were skipped before. */
-TG_INLINED size_t rounds_of(const bit_reader *r, const tg_prefix_stream *s)
+TG_INLINED size_t rounds_of(const bit_reader *r, const tg_prefix_stream *s, bool has_slots)
 {
     if (s->end - r->at < 8) {
         return 0;
     }
     size_t bytes = (size_t)(s->end - r->at - 8) / ((7 + PREFIX_TURNS * TG_PREFIX_LONGEST) / 8);
     size_t space = (size_t)(s->out_end - r->out);
-    space = space < 1 ? 0 : (space - 1) / (PREFIX_TURNS * TG_PREFIX_SLOT_SYMBOLS);
+    if (has_slots) { /* up to three symbols a turn, and garbage after them */
+        space = space < 1 ? 0 : (space - 1) / (PREFIX_TURNS * TG_PREFIX_SLOT_SYMBOLS);
+    } else {
+        space /= PREFIX_TURNS;
+    }
     return bytes < space ? bytes : space;
 }
 
@@ -175,7 +179,7 @@ TG_INLINED void read_one(tg_prefix_stream *s, const tg_prefix_tables *t, bool ha
         return;
     }
     bit_reader a = {s->at, hold(s->at, s->skip), s->out};
-    for (size_t rounds = rounds_of(&a, s); rounds > 0; rounds = rounds_of(&a, s)) {
+    for (size_t rounds = rounds_of(&a, s, has_slots); rounds > 0; rounds = rounds_of(&a, s, has_slots)) {
         for (; rounds > 0; rounds--) {
             refill(&a);
             for (int turn = 0; turn < PREFIX_TURNS; turn++) {
@@ -198,8 +202,8 @@ TG_INLINED void read_four(tg_prefix_stream *s, const tg_prefix_tables *t, bool h
     bit_reader c = {s[2].at, hold(s[2].at, s[2].skip), s[2].out}, d = {s[3].at, hold(s[3].at, s[3].skip), s[3].out};
     size_t rounds = 1;
     while (rounds > 0) {
-        rounds =
-            least(least(rounds_of(&a, &s[0]), rounds_of(&b, &s[1])), least(rounds_of(&c, &s[2]), rounds_of(&d, &s[3])));
+        rounds = least(least(rounds_of(&a, &s[0], has_slots), rounds_of(&b, &s[1], has_slots)),
+                       least(rounds_of(&c, &s[2], has_slots), rounds_of(&d, &s[3], has_slots)));
         for (size_t left = rounds; left > 0; left--) {
             refill(&a);
             refill(&b);

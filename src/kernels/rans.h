@@ -2,11 +2,18 @@
 #ifndef TG_KERNELS_RANS_H
 #define TG_KERNELS_RANS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-/* The lower bound of a state, the most interleaved states, up to how many symbols a search in vector registers decodes faster than
- * a table, and up to how many the encoder's tables fit into them. */
-enum { TG_RANS_START = 1 << 15, TG_RANS_LANES_MAX = 64, TG_RANS_FEW = 4, TG_RANS_SPAN = 32 };
+/* The most states of a segment, up to how many symbols a search in vector registers decodes faster than a table, and up to how
+ * many the encoder's tables fit into them. */
+enum { TG_RANS_LANES = 32, TG_RANS_FEW = 4, TG_RANS_SPAN = 32 };
+
+/* The lower bound of states for frequencies that sum to 2^bits; the upper one is 2^16 times that. */
+static inline uint32_t tg_rans_start(uint32_t bits)
+{
+    return 2u << bits;
+}
 
 /* Bit positions in an encoder entry. Division by the frequency f is a multiplication: for x below 2^31, x / f is
  * (x * inverse) >> (31 + log) with inverse = ceil(2^(31 + log) / f), where 2^log is the least power of two not below f
@@ -28,5 +35,32 @@ typedef struct tg_rans_slots {
     uint32_t few_n;        /* number of symbols that occur, if at most TG_RANS_FEW; else 0 */
     uint32_t few_symbol[TG_RANS_FEW], few_start[TG_RANS_FEW], few_frequency[TG_RANS_FEW]; /* unused: start 2^bits */
 } tg_rans_slots;
+
+/* A segment that is encoded, from its last symbol to its first. Words are put in front of `at`. */
+typedef struct tg_rans_writer {
+    uint32_t states[TG_RANS_LANES];
+    uint8_t *at;
+    const uint16_t *symbols;
+    size_t count;
+} tg_rans_writer;
+
+/* A segment that is decoded. */
+typedef struct tg_rans_reader {
+    uint32_t states[TG_RANS_LANES];
+    const uint8_t *at;
+    uint16_t *symbols; /* the next one */
+    size_t left;
+} tg_rans_reader;
+
+/* After `n` symbols, with the next word at `at`. */
+static inline void tg_rans_advance(tg_rans_reader *r, const uint8_t *at, size_t n)
+{
+    r->at = at;
+    r->symbols += n;
+    r->left -= n;
+}
+
+/* Encodes by the scalar kernel what follows the last multiple of `round` symbols; everything if that is 0. */
+void tg_rans_push_rest(tg_rans_writer *w, size_t round, uint32_t lane_n, const tg_rans_plans *plans);
 
 #endif

@@ -153,6 +153,16 @@ static void mark_bin(uint64_t *mask, size_t at, const float *u, const float *g, 
     }
 }
 
+void tg_rans_push_rest(tg_rans_writer *w, size_t round, uint32_t lane_n, const tg_rans_plans *plans)
+{
+    size_t whole = round == 0 ? 0 : w->count - w->count % round;
+    w->symbols += whole;
+    w->count -= whole;
+    rans_push_one(w, lane_n, plans);
+    w->symbols -= whole;
+    w->count = whole;
+}
+
 const tg_kernels tg_kernels_scalar = {
     .passes = {.all_finite = all_finite,
                .accumulate = tg_scalar_accumulate,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 3, HEADER_LEN = 16, TEXT_MAX = 1 << 24 };
+enum { VERSION = 4, HEADER_LEN = 16, TEXT_MAX = 1 << 24 };
 
 /* ---- the setup of a rank ----------------------------------------------------------------------------------------------- */
 

@@ -194,22 +194,36 @@ bool tg_reducer_is_busy(const tg_reducer *r)
     return r->x->step.phase != TG_IDLE;
 }
 
-/* All groups that can go on, and lengths. */
+/* Advances the first group in this state that can. Returns whether there was one. */
+static bool advance_any(tg_reducer *r, tg_flight flight)
+{
+    for (uint32_t g = 0; g < r->x->lane_n && tg_reducer_is_busy(r); g++) {
+        if (r->groups[g].flight == flight && can_advance(r, g)) {
+            advance_group(r, g);
+            (void)start_lengths(r);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool have_all_landed(const tg_reducer *r)
+{
+    uint32_t landed = 0;
+    for (uint32_t g = 0; g < r->x->lane_n; g++) {
+        landed += r->groups[g].flight == TG_LANDED ? 1 : 0;
+    }
+    return landed == r->x->lane_n;
+}
+
+/* What can be done next, so that the link has work early: lengths, messages that only wait for them, encoding, and checking last. */
 static bool pump_groups(tg_reducer *r)
 {
     tg_reducer_heed_misuse(r);
     bool any = pump_lengths(r);
     any = start_lengths(r) || any;
-    uint32_t landed = 0;
-    for (uint32_t g = 0; g < r->x->lane_n && tg_reducer_is_busy(r); g++) {
-        if (can_advance(r, g)) {
-            advance_group(r, g);
-            any = true;
-            (void)start_lengths(r);
-        }
-        landed += r->groups[g].flight == TG_LANDED ? 1 : 0;
-    }
-    if (landed == r->x->lane_n && tg_reducer_is_busy(r) && !announces_any(r)) {
+    any = advance_any(r, TG_AWAITS_LENGTHS) || advance_any(r, TG_GROUNDED) || advance_any(r, TG_IN_FLIGHT) || any;
+    if (tg_reducer_is_busy(r) && have_all_landed(r) && !announces_any(r)) {
         tg_reducer_heed_misuse(r);
         tg_step_close(r->x);
         any = true;

@@ -8,12 +8,11 @@
 
 #include "base/bits.h"
 #include "base/bytes.h"
-#include "kernels/rans.h"
 #include "pack/rans_coder.h"
 
 #include <string.h>
 
-enum { LETTERS = 64, BITS = 12, TOTAL = 1 << BITS };
+enum { LETTERS = 64, BITS = 12, TOTAL = 1 << BITS, START = 1 << 15 /* the lower bound of the state */ };
 
 typedef struct model {
     uint32_t k;
@@ -84,7 +83,7 @@ size_t tg_geometric_write(uint8_t *out, size_t cap, const uint64_t *mask, size_t
         return 0;
     }
     model m = model_of(n, count);
-    backward_stream s = {.x = TG_RANS_START, .at = out + cap, .floor = out + 4};
+    backward_stream s = {.x = START, .at = out + cap, .floor = out + 4};
     uint64_t following = n; /* the index after the current gap; n: none yet */
     for (size_t w = tg_words(n); w-- > 0 && !s.full;) {
         for (uint64_t word = mask[w]; word != 0;) {
@@ -116,7 +115,7 @@ typedef struct forward_stream {
 
 static bool refill(forward_stream *s)
 {
-    if (s->x < TG_RANS_START) {
+    if (s->x < START) {
         if (s->at == s->end) {
             return false;
         }
@@ -151,7 +150,7 @@ bool tg_geometric_read(uint64_t *mask, const uint8_t *bytes, size_t len, size_t 
         return false;
     }
     forward_stream s = {tg_get32(bytes), bytes + 4, bytes + len};
-    if (s.x < TG_RANS_START || s.x >> 31 != 0) {
+    if (s.x < START || s.x >> 31 != 0) {
         return false;
     }
     model m = model_of(n, count);
@@ -169,5 +168,5 @@ bool tg_geometric_read(uint64_t *mask, const uint8_t *bytes, size_t len, size_t 
         mask[next / 64] |= UINT64_C(1) << next % 64;
         next++;
     }
-    return s.at == s.end && s.x == TG_RANS_START;
+    return s.at == s.end && s.x == START;
 }

@@ -1,6 +1,6 @@
 /* A canonical prefix code for symbols, at most 12 bits a symbol. Either the optimal code for the chunk's counts, whose code
  * lengths precede the symbols; or the code that the quantizer proposes from its fitted distribution, which needs no extra
- * bytes. */
+ * bytes. The codes are in streams of 1,024 symbols, whose lengths stand before them, so that many are decoded at once. */
 #include "base/bytes.h"
 #include "base/sort.h"
 #include "kernels/kernels.h"
@@ -11,9 +11,11 @@
 
 enum { LONGEST = TG_PREFIX_LONGEST, TABLE = 0, TABLE_MODEL = 1, SLOTS = TG_PREFIX_SLOTS };
 
-/* The first byte: where the code lengths come from, and whether there are one or four streams. Four streams are decoded in
- * parallel; they are used for many symbols. */
-enum { FORM_COUNTS = 1, FORM_MODEL = 2, FORM_FOUR = 2 /* added */, STREAMS = 4, FOUR_FROM = 8192 /* symbols */ };
+/* The first byte: where the code lengths come from. */
+enum { FORM_COUNTS = 1, FORM_MODEL = 2 };
+
+/* Symbols of a stream, and streams that are decoded at a time. */
+enum { STREAM_N = 1024, STREAMS = 4 };
 
 static const char *const table_choices[] = {"counts", "model", NULL};
 
@@ -102,11 +104,9 @@ static size_t lengths_len(uint32_t base)
     return (base + 1) / 2;
 }
 
-/* The number of symbols in one of four streams: the same in each, but the last may have fewer. */
-static size_t stream_n(size_t count, uint32_t stream)
+static size_t stream_n_of(size_t count)
 {
-    size_t each = (count + STREAMS - 1) / STREAMS;
-    return stream + 1 < STREAMS ? each : count - each * (STREAMS - 1);
+    return (count + STREAM_N - 1) / STREAM_N;
 }
 
 /* The codes in the form that the kernel takes. */
@@ -142,30 +142,27 @@ static size_t encode(uint8_t *out, size_t cap, const void *all, size_t count, co
     for (uint32_t s = 0; s < c->base; s++) {
         bits += (uint64_t)counts[s] * lengths[s];
     }
-    bool four = count >= FOUR_FROM;
-    size_t starts_len = four ? 4 * (STREAMS - 1) : 0;
+    size_t stream_n = stream_n_of(count), lens_len = 2 * (stream_n - 1);
     /* Each stream is rounded up to whole bytes. */
-    if (head + starts_len + (bits + 7) / 8 + (four ? STREAMS - 1 : 0) > cap || !make_codes(codes, lengths, c->base)) {
+    if (head + lens_len + (bits + 7) / 8 + (stream_n - 1) > cap || !make_codes(codes, lengths, c->base)) {
         return 0;
     }
-    out[0] = (uint8_t)((by_model ? FORM_MODEL : FORM_COUNTS) + (four ? FORM_FOUR : 0));
+    out[0] = by_model ? FORM_MODEL : FORM_COUNTS;
     for (uint32_t s = 0; !by_model && s < c->base; s += 2) {
         out[1 + s / 2] = (uint8_t)(lengths[s] | (s + 1 < c->base ? lengths[s + 1] << 4 : 0));
     }
     tg_prefix_codes entries;
     make_entries(&entries, codes, lengths, c->base);
-    size_t len = head + starts_len, done = 0;
-    for (uint32_t stream = 0; stream < (four ? STREAMS : 1); stream++) {
-        size_t n = four ? stream_n(count, stream) : count;
-        uint8_t *end = tg_kernels_best()->coders.prefix_write(out + len, out + cap, symbols + done, n, &entries);
-        size_t stream_len = (size_t)(end - (out + len));
-        if (stream + 1 < STREAMS && four) {
-            tg_put32(out + head + 4 * stream, (uint32_t)stream_len);
+    uint8_t *at = out + head + lens_len;
+    for (size_t i = 0; i < stream_n; i++) {
+        size_t n = i + 1 < stream_n ? STREAM_N : count - i * STREAM_N;
+        uint8_t *end = tg_kernels_best()->coders.prefix_write(at, out + cap, symbols + i * STREAM_N, n, &entries);
+        if (i + 1 < stream_n) {
+            tg_put16(out + head + 2 * i, (uint16_t)(end - at));
         }
-        len += stream_len;
-        done += n;
+        at = end;
     }
-    return len;
+    return (size_t)(at - out);
 }
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
@@ -200,17 +197,25 @@ static void make_tables(tg_prefix_tables *t, const uint16_t *codes, const uint8_
     }
 }
 
-/* Decodes the rest of a stream, reading single bytes. False if codes end late, or if anything but zero bits is left. */
-static bool finish(tg_prefix_stream *s, const tg_prefix_tables *t)
+/* Decodes the rest of a stream that ends at `end`. False if codes end late, or if anything but zero bits is left. */
+static bool finish(tg_prefix_stream *s, const uint8_t *end, const tg_prefix_tables *t)
 {
     uint64_t held = 0;
     uint32_t held_n = 0;
-    if (s->skip > 0) { /* the kernel stopped inside a byte */
+    if (s->at > end || (s->at == end && s->skip > 0)) { /* the kernel has read codes of the streams after it */
+        return false;
+    }
+    if (s->skip > 0) { /* it stopped inside a byte */
         held = (uint64_t)*s->at++ >> s->skip;
         held_n = 8 - s->skip;
     }
     for (; s->out < s->out_end; s->out++) {
-        for (; held_n < LONGEST && s->at < s->end; held_n += 8) {
+        if (held_n < LONGEST && end - s->at >= 8) {
+            held |= (tg_get64(s->at) & UINT32_MAX) << held_n;
+            held_n += 32;
+            s->at += 4;
+        }
+        for (; held_n < LONGEST && s->at < end; held_n += 8) {
             held |= (uint64_t)*s->at++ << held_n;
         }
         uint32_t single = t->singles[held & (SLOTS - 1)], bits = single & 63;
@@ -221,39 +226,47 @@ static bool finish(tg_prefix_stream *s, const tg_prefix_tables *t)
         held >>= bits;
         held_n -= bits;
     }
-    return s->at == s->end && held_n < 8 && held == 0;
+    return (size_t)(end - s->at) * 8 + held_n < 8 && held == 0;
 }
 
-static bool read_one(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tg_prefix_tables *t)
+/* Decodes all streams, several at a time. */
+static bool read_streams(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count,
+                         const tg_prefix_tables *t)
 {
-    tg_prefix_stream s = {.at = at, .end = end, .out = symbols, .out_end = symbols + count};
-    tg_kernels_best()->coders.prefix_read(&s, 1, t);
-    return finish(&s, t);
-}
-
-static bool read_four(uint16_t *symbols, const uint8_t *at, const uint8_t *end, size_t count, const tg_prefix_tables *t)
-{
-    tg_prefix_stream s[STREAMS];
-    const uint8_t *starts = at;
-    if (count < FOUR_FROM || end - at < 4 * (STREAMS - 1)) {
+    size_t stream_n = stream_n_of(count), lens_len = 2 * (stream_n - 1);
+    const uint8_t *lens = at;
+    if ((size_t)(end - at) < lens_len) {
         return false;
     }
-    at += 4 * (STREAMS - 1);
-    for (uint32_t i = 0; i < STREAMS; i++) {
-        uint64_t len = i + 1 < STREAMS ? tg_get32(starts + 4 * i) : (uint64_t)(end - at);
-        if (len > (uint64_t)(end - at)) {
-            return false;
+    at += lens_len;
+    for (size_t first = 0; first < stream_n; first += STREAMS) {
+        tg_prefix_stream s[STREAMS];
+        const uint8_t *ends[STREAMS];
+        size_t n = stream_n - first < STREAMS ? stream_n - first : STREAMS;
+        for (size_t i = 0; i < n; i++) {
+            size_t number = first + i, left = (size_t)(end - at);
+            size_t len = number + 1 < stream_n ? tg_get16(lens + 2 * number) : left;
+            if (len > left) {
+                return false;
+            }
+            size_t from = number * STREAM_N, to = number + 1 < stream_n ? from + STREAM_N : count;
+            s[i] = (tg_prefix_stream){.at = at, .end = end, .out = symbols + from, .out_end = symbols + to};
+            at += len;
+            ends[i] = at;
         }
-        s[i] = (tg_prefix_stream){.at = at, .end = at + len, .out = symbols, .out_end = symbols + stream_n(count, i)};
-        at += len;
-        symbols = s[i].out_end;
+        for (size_t i = 0; n < STREAMS && i < n; i++) {
+            tg_kernels_best()->coders.prefix_read(&s[i], 1, t);
+        }
+        if (n == STREAMS) {
+            tg_kernels_best()->coders.prefix_read(s, STREAMS, t);
+        }
+        for (size_t i = 0; i < n; i++) {
+            if (!finish(&s[i], ends[i], t)) {
+                return false;
+            }
+        }
     }
-    tg_kernels_best()->coders.prefix_read(s, STREAMS, t);
-    bool valid = true;
-    for (uint32_t i = 0; i < STREAMS; i++) {
-        valid = finish(&s[i], t) && valid;
-    }
-    return valid;
+    return true;
 }
 
 static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count, const tg_coding *c)
@@ -262,9 +275,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     uint16_t codes[TG_BASE_MAX];
     const uint8_t *lengths = c->lengths;
     size_t head = 1;
-    bool four = bytes[0] > FORM_FOUR;
-    uint32_t form = bytes[0] - (four ? FORM_FOUR : 0u);
-    if (form == FORM_COUNTS) {
+    if (bytes[0] == FORM_COUNTS) {
         head += lengths_len(c->base);
         if (len < head) {
             return false;
@@ -279,7 +290,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
             return false;
         }
         lengths = counted;
-    } else if (form != FORM_MODEL || c->params[TABLE] != TABLE_MODEL || lengths == NULL) {
+    } else if (bytes[0] != FORM_MODEL || c->params[TABLE] != TABLE_MODEL || lengths == NULL) {
         return false;
     }
     if (!make_codes(codes, lengths, c->base)) {
@@ -287,7 +298,7 @@ static bool decode(void *symbols, const uint8_t *bytes, size_t len, size_t count
     }
     bool are_short = (len - head) * 20 < 17 * count; /* below 6.8 bits a symbol: two symbols often fit into a slot */
     make_tables(c->scratch, codes, lengths, c->base, are_short);
-    return (four ? read_four : read_one)(symbols, bytes + head, bytes + len, count, c->scratch);
+    return read_streams(symbols, bytes + head, bytes + len, count, c->scratch);
 }
 
 const tg_symbol_part tg_symbol_huffman = {

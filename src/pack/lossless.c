@@ -23,7 +23,8 @@ static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count
     }
     uint8_t *lowers = out + 1;
     tg_kernels_best()->coders.split_words(uppers, lowers, symbols, c->word_len, count);
-    size_t len = tg_rans_encode(lowers + lower_len, out, cap - 1 - lower_len, uppers, count, 256, coder_scratch(c));
+    size_t len =
+        tg_rans_encode(lowers + lower_len, out, cap - 1 - lower_len, lower_len, uppers, count, 256, coder_scratch(c));
     return len == 0 ? 0 : 1 + lower_len + len;
 }
 

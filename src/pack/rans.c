@@ -9,7 +9,7 @@ static uint64_t scratch_len(const double *p)
 
 static size_t encode(uint8_t *out, size_t cap, const void *symbols, size_t count, const tg_coding *c)
 {
-    size_t len = cap < 1 ? 0 : tg_rans_encode(out + 1, out, cap - 1, symbols, count, c->base, c->scratch);
+    size_t len = cap < 1 ? 0 : tg_rans_encode(out + 1, out, cap - 1, 0, symbols, count, c->base, c->scratch);
     return len == 0 ? 0 : 1 + len;
 }
 

@@ -42,6 +42,14 @@ void tg_rans_normalise(tg_rans_table *t, const uint32_t *counts, uint64_t count,
     for (; sum < total; sum++) {
         t->frequency[cheapest(t, counts, base, false)]++;
     }
+    t->first = 0;
+    t->last = base - 1;
+    while (t->frequency[t->first] == 0) {
+        t->first++;
+    }
+    while (t->frequency[t->last] == 0) {
+        t->last--;
+    }
 }
 
 /* 256 times the binary logarithm, rounded down. In integers, so that every machine gets the same result; without branches, which
@@ -68,31 +76,47 @@ uint64_t tg_rans_cost(const tg_rans_table *t, const uint32_t *counts, uint32_t b
     return bits >> 11;
 }
 
-/* A frequency f is stored as the number f + 1, which has b + 1 bits: b ones, a zero, then its b low bits. The last symbol's
- * frequency is not stored: it is what the others leave of 2^bits. */
+/* A frequency f is stored as the number f + 1, which has b + 1 bits: b in four bits, for all symbols from the first to the one
+ * before the last that occurs; then the b low bits of all. So every symbol is found by a sum over those before it. The last
+ * symbol's frequency is not stored: it is what the others leave of 2^bits. */
 static uint32_t low_bits_of(uint32_t frequency)
 {
     return 31 - (uint32_t)__builtin_clz(frequency + 1);
 }
 
+/* Bytes of the first and the last symbol. */
+static size_t ends_len(uint32_t base)
+{
+    return base <= 256 ? 2 : 4;
+}
+
 size_t tg_rans_table_len(const tg_rans_table *t, uint32_t base)
 {
     size_t bits = 0;
-    for (uint32_t s = 0; s + 1 < base; s++) {
-        bits += 2 * (size_t)low_bits_of(t->frequency[s]) + 1;
+    for (uint32_t s = t->first; s < t->last; s++) {
+        bits += low_bits_of(t->frequency[s]);
     }
-    return (bits + 7) / 8;
+    return ends_len(base) + (t->last - t->first + 1) / 2 + (bits + 7) / 8;
 }
 
 void tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
 {
-    uint64_t held = 0;
-    uint32_t held_n = 0;
-    for (uint32_t s = 0; s + 1 < base; s++) {
-        uint32_t number = t->frequency[s] + 1, b = low_bits_of(t->frequency[s]);
-        held |= (((uint64_t)1 << b) - 1) << held_n;
-        held_n += b + 1;
-        held |= (uint64_t)(number & ((1u << b) - 1)) << held_n;
+    uint32_t n = t->last - t->first, held = 0, held_n = 0;
+    if (base <= 256) {
+        out[0] = (uint8_t)t->first;
+        out[1] = (uint8_t)t->last;
+    } else {
+        tg_put16(out, (uint16_t)t->first);
+        tg_put16(out + 2, (uint16_t)t->last);
+    }
+    const uint32_t *frequency = t->frequency + t->first;
+    out += ends_len(base);
+    for (uint32_t i = 0; i < n; i += 2) {
+        *out++ = (uint8_t)(low_bits_of(frequency[i]) | (i + 1 < n ? low_bits_of(frequency[i + 1]) << 4 : 0));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t b = low_bits_of(frequency[i]);
+        held |= ((frequency[i] + 1) & ((1u << b) - 1)) << held_n;
         for (held_n += b; held_n >= 8; held_n -= 8, held >>= 8) {
             *out++ = (uint8_t)held;
         }
@@ -102,41 +126,43 @@ void tg_rans_table_write(uint8_t *out, const tg_rans_table *t, uint32_t base)
     }
 }
 
-/* At least 57 bits from bit number `bit` on, with zeros after the last of the `len` bytes. */
-static uint64_t bits_from(const uint8_t *bytes, size_t len, uint64_t bit)
-{
-    size_t at = (size_t)(bit / 8), left = len - at;
-    uint64_t word = 0;
-    if (left >= sizeof word) {
-        word = tg_get64(bytes + at);
-    } else {
-        for (size_t i = 0; i < left; i++) {
-            word |= (uint64_t)bytes[at + i] << 8 * i;
-        }
-    }
-    return word >> bit % 8;
-}
-
 size_t tg_rans_table_read(tg_rans_table *t, const uint8_t *bytes, size_t len, uint32_t base)
 {
-    uint64_t bit = 0, bit_n = (uint64_t)len * 8;
+    const uint8_t *end = bytes + len, *at = bytes + ends_len(base);
+    if (len < ends_len(base)) {
+        return 0;
+    }
+    t->first = base <= 256 ? bytes[0] : tg_get16(bytes);
+    t->last = base <= 256 ? bytes[1] : tg_get16(bytes + 2);
+    if (t->first > t->last || t->last >= base) {
+        return 0;
+    }
+    for (uint32_t s = 0; s < base; s++) {
+        t->frequency[s] = 0;
+    }
+    uint32_t n = t->last - t->first, held = 0, held_n = 0;
     uint64_t total = UINT64_C(1) << t->bits, sum = 0;
-    for (uint32_t s = 0; s + 1 < base; s++) {
-        uint64_t word = bits_from(bytes, len, bit);
-        uint32_t b = (uint32_t)__builtin_ctzll(~word | UINT64_C(1) << (TG_RANS_BITS_MAX + 1));
-        if (b > TG_RANS_BITS_MAX || bit_n - bit < 1 + 2 * (uint64_t)b) {
+    const uint8_t *halves = at;
+    if ((size_t)(end - at) < (n + 1) / 2 || (n % 2 == 1 && halves[n / 2] >> 4 != 0)) {
+        return 0;
+    }
+    at += (n + 1) / 2;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t b = halves[i / 2] >> 4 * (i % 2) & 15;
+        for (; held_n < b && at < end; held_n += 8) {
+            held |= (uint32_t)*at++ << held_n;
+        }
+        if (b > TG_RANS_BITS_MAX || held_n < b) {
             return 0;
         }
-        uint32_t number = 1u << b | (uint32_t)(word >> (b + 1) & ((1u << b) - 1));
-        bit += 1 + 2 * (uint64_t)b;
-        t->frequency[s] = number - 1;
-        sum += number - 1;
+        t->frequency[t->first + i] = (1u << b | (held & ((1u << b) - 1))) - 1;
+        sum += t->frequency[t->first + i];
+        held >>= b;
+        held_n -= b;
     }
-    for (; bit % 8 != 0; bit++) {
-        if (bytes[bit / 8] >> bit % 8 & 1) {
-            return 0;
-        }
+    if (held != 0 || sum >= total) {
+        return 0;
     }
-    t->frequency[base - 1] = (uint32_t)(total - sum);
-    return sum <= total ? (size_t)(bit / 8) : 0;
+    t->frequency[t->last] = (uint32_t)(total - sum);
+    return t->frequency[t->first] > 0 ? (size_t)(at - bytes) : 0;
 }

@@ -264,7 +264,7 @@ class Output(Case):
             self.assertAlmostEqual(result["ratio"], 4000 / size)
             self.assertAlmostEqual(result["bits_per_value"], size * 8 / 1000)
             self.assertIsNone(result["paper_ratio"])
-        self.assertEqual((found["version"], found["checksum_ok"]), (3, True))
+        self.assertEqual((found["version"], found["checksum_ok"]), (4, True))
         self.assertEqual(found["checksum"], "%016x" % struct.unpack("<Q", (self.dir / "x.tg").read_bytes()[-8:]))
         self.assertEqual(found["tensor_list"], [
             {"name": "in", "shape": [10, 100], "dtype": "fp32", "kind": "other", "recipe": "ef+topk@0.1+fp16"}])

@@ -57,7 +57,7 @@ class Damage(Case):
             self.refused(self.frame + tail, True)
 
     def test_another_version(self):
-        for version in (1, 2, 4):
+        for version in (1, 2, 3, 5):
             frame = bytearray(self.frame)
             frame[4] = version
             self.refused(bytes(frame), True)
@@ -78,7 +78,7 @@ def crafted(recipe, ids, tensors, chunks, headers=b""):
         description += struct.pack(f"<{len(dims)}Q", *dims)
     body = headers + b"".join(chunks)
     size = 48 + len(description) + len(body) + 8
-    head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 3, 7, 0, 0, 0, 1, len(description), size, 0, hash_of(description))
+    head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 4, 7, 0, 0, 0, 1, len(description), size, 0, hash_of(description))
     hashes = struct.pack(f"<{2 + len(chunks)}Q", hash_of(head + description), hash_of(headers), *map(hash_of, chunks))
     return head + description + body + struct.pack("<Q", hash_of(hashes))
 
@@ -108,7 +108,7 @@ class Crafted(Case):
     def test_no_tensors(self):
         frame = self.dir / "x.tg"
         description = struct.pack("<BQHI", 0, 0, 0, 0)
-        head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 3, 7, 0, 0, 0, 1, len(description), 56 + len(description), 0,
+        head = struct.pack("<4sBBHIIIIQQQ", b"TGFR", 4, 7, 0, 0, 0, 1, len(description), 56 + len(description), 0,
                            hash_of(description)) + description
         frame.write_bytes(head + struct.pack("<Q", hash_of(struct.pack("<2Q", hash_of(head), hash_of(b"")))))
         found = self.json("inspect", frame)

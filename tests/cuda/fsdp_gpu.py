@@ -2,12 +2,13 @@
 """Sharded training with gradients on a GPU: FSDP2 over NCCL, several ranks on one GPU (or one each), in about a minute. Prints a line a check,
 then "ok" or what failed; exit status 0 or 1. Needs PyTorch 2.9 or later with CUDA.
 
-    TG_LIBRARY=build/cuda/libtersegrad-cuda.so PYTHONPATH=python python3 tests/cuda/fsdp_gpu.py [--worlds 2,4] [--seconds 180] [--trace DIR]
+    TG_LIBRARY=build/cuda/libtersegrad-cuda.so PYTHONPATH=python python3 tests/cuda/fsdp_gpu.py [--worlds 2,4] [--only time --mps] [--seconds 180]
     TG_LIBRARY=build/emulated/libtersegrad-cuda.so PYTHONPATH=python python3 tests/cuda/fsdp_gpu.py --emulated      over gloo, without a GPU
 
 sums          a backward pass by AVG, SUM and PREMUL_SUM, against the sum in rank order of rows that a codec on the CPU has decoded; bytes
-reduce        the deterministic reduce on the GPU over NCCL and on the CPU over gloo, for several sizes and cuts: differing bits; its time
+reduce        the deterministic reduce on the GPU over NCCL and on the CPU over gloo, for several sizes and cuts: differing bits
 waits         a profiler's trace of a reduce-scatter, and whether the host is back while the device is still busy with what was before
+time          of the deterministic reduce, beside an all-to-all and a sum in fp32
 replicas      HSDP: averages and residuals against those of a CPU for the same shards; the memory of residuals
 checkpoints   to the same bits; and with another number of replicas
 example       examples/torch_gpt_fsdp.py by torchrun
@@ -155,15 +156,18 @@ class Rank(one_gpu.Rank):
         return begin.elapsed_time(end) / n
 
     def kernels_of(self, call, n=4):
-        """Milliseconds of the device in everything but messages."""
+        """Milliseconds of the device in everything but messages, and the longest of it."""
         from torch.profiler import ProfilerActivity, profile
         if self.flags.emulated:
-            return 0.0
+            return 0.0, ""
         with profile(activities=[ProfilerActivity.CUDA]) as traced:
             for _ in range(n):
                 call()
             self.synchronize()
-        return sum(each.self_device_time_total for each in traced.key_averages() if "nccl" not in each.key.lower()) / 1000 / n
+        each_of = [each for each in traced.key_averages() if "nccl" not in each.key.lower() and each.self_device_time_total > 0]
+        each_of.sort(key=lambda each: -each.self_device_time_total)
+        longest = ", ".join(f"{each.key[:24]} {each.count // n} x {each.self_device_time_total / each.count:.0f} us" for each in each_of[:6])
+        return sum(each.self_device_time_total for each in each_of) / 1000 / n, longest
 
     def time_reduce(self, row_n):
         """A deterministic reduce in bf16 beside an all-to-all and a sum in fp32, in one run and in turns."""
@@ -181,10 +185,10 @@ class Rank(one_gpu.Rank):
             comm(out, given, group, dist.ReduceOp.AVG)
         times = [(self.time_of(own), self.time_of(plain)) for _ in range(5)]
         ours, theirs = (sorted(each)[2] for each in zip(*times))
-        kernels = [self.kernels_of(call) for call in (own, plain)]
-        self.say("reduce, time", self.flags.emulated or ours <= 1.1 * theirs,
+        (kernels, longest), (others, _) = self.kernels_of(own), self.kernels_of(plain)
+        self.say("time", self.flags.emulated or ours <= 1.1 * theirs,
                  f"{self.world * row_n} values: {ours:.2f} ms, all-to-all and fp32 sum {theirs:.2f} ms, ratio {ours / theirs:.2f}; "
-                 f"of it beside messages {kernels[0]:.3f} and {kernels[1]:.3f} ms")
+                 f"of it beside messages {kernels:.3f} and {others:.3f} ms ({longest})")
 
     # ---- waits ---------------------------------------------------------------------------------------------------------------------
 
@@ -354,29 +358,48 @@ class Rank(one_gpu.Rank):
         self.say("checkpoints", far < 1e-5, f"of 2 replicas in {self.world}: the mean residual differs by {far:.1e} of its largest value")
 
     def run(self):
+        parts = {"sums": self.run_sums, "reduce": self.run_reduce, "waits": self.run_waits, "time": self.run_times, "replicas": self.run_replicas,
+                 "checkpoints": self.run_checkpoints}
+        for name, part in parts.items():
+            if not self.flags.only or name in self.flags.only.split(","):
+                part()
+
+    def run_sums(self):
         for recipe in known(BYTES):
             self.check_sums(recipe)
         for recipe, op, dtype in (("bf16", "SUM", "float32"), ("bf16", "PREMUL_SUM", "float32"), ("mxfp8", "PREMUL_SUM", "float32"),
                                   ("mxfp8", "SUM", "bfloat16"), ("bf16", "AVG", "bfloat16")):
             self.check_sums(recipe, op, dtype)
+
+    def run_reduce(self):
         for recipe in ("bf16", "fp16", "dense"):
             self.check_reduce(recipe)
+
+    def run_waits(self):
         for recipe in known(("bf16", "mxfp8", "ef+mxfp4")):
             self.check_trace(recipe)
             if not self.flags.emulated:
                 self.check_returns(recipe, 1_000_000)
-        for row_n in (10_000,) if self.flags.emulated else (262_144, 16_777_216):
+
+    def run_times(self):
+        for row_n in (10_000,) if self.flags.emulated else (262_144, 2_097_152, 16_777_216):
             self.time_reduce(row_n)
+
+    def run_replicas(self):
         for recipe in ("adacomp", "ef+mxfp4", "ef+topk@0.01"):
             self.check_replicas(recipe)
         if not self.flags.emulated:
             self.check_memory()
+
+    def run_checkpoints(self):
         self.check_checkpoints()
         self.check_other_replicas()
 
 
 def run_example(flags, until):
     """Short trainings by torchrun, which gives all ranks one environment: a shell gives each a host of its own, for NCCL."""
+    if flags.only and "example" not in flags.only.split(","):
+        return True
     good, world = True, max(int(each) for each in flags.worlds.split(","))
     for n, options in ((2, "--recipe mxfp8"), (world, f"--recipe adacomp+inside=mxfp8 --replicas {world // 2 if world > 2 else 2}")):
         with tempfile.TemporaryDirectory() as folder:
@@ -395,6 +418,10 @@ def run_example(flags, until):
     return good
 
 
+def add_options(parser):
+    parser.add_argument("--only", help="some of sums,reduce,waits,time,replicas,checkpoints,example")
+    parser.add_argument("--trace", metavar="DIR", help="keep the profiler's traces of rank 0 there")
+
+
 if __name__ == "__main__":
-    one_gpu.main(Rank, __doc__, lambda parser: parser.add_argument("--trace", metavar="DIR", help="keep the profiler's traces of rank 0 there"),
-                 run_example)
+    one_gpu.main(Rank, __doc__, add_options, run_example)

@@ -19,7 +19,8 @@ STEPS = {"time": 28, "link": 6}  # of each hook at most, after two that are not 
 # ---- models --------------------------------------------------------------------------------------------------------------------
 
 def resnet(torch, blocks, bottleneck, classes=1000):
-    """ResNet-18 is (2, 2, 2, 2) of plain blocks, ResNet-50 (3, 4, 6, 3) of bottlenecks."""
+    """ResNet-18 is (2, 2, 2, 2) of plain blocks, ResNet-50 (3, 4, 6, 3) of bottlenecks. With 10 classes it is for images of 32 x 32, which its first
+    layer leaves as large."""
     nn = torch.nn
 
     def conv(a, b, size, by=1):
@@ -37,7 +38,8 @@ def resnet(torch, blocks, bottleneck, classes=1000):
 
         def forward(self, x):
             return torch.relu(self.body(x) + self.shortcut(x))
-    layers, inputs = [*conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    first = [*conv(3, 64, 3), nn.ReLU()] if classes == 10 else [*conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    layers, inputs = first, 64
     for stage, n in enumerate(blocks):
         for block in range(n):
             layers.append(Block(inputs, 64 << stage, 2 if stage > 0 and block == 0 else 1))
@@ -86,11 +88,11 @@ def register(r, ddp_model, name):
 class Job:
     """A model with a hook, and the milliseconds of its steps."""
 
-    def __init__(self, r, name, make, batch, loss_of):
+    def __init__(self, r, name, make, batch, loss_of, bucket_mb=25):
         from torch.nn.parallel import DistributedDataParallel
         self.r, self.name, self.batch, self.loss_of, self.times = r, name, batch, loss_of, []
         r.torch.manual_seed(1)
-        self.model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True)
+        self.model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb)
         self.state = register(r, self.model, name)
         self.optimizer = r.torch.optim.SGD(self.model.parameters(), 0.01)
         self.marks = []  # milliseconds of its parts on the host
@@ -192,8 +194,8 @@ def workers(r):
         group = Workers(model, n, recipe or "dense")
         passes = Passes(group, model, loss_of)
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        times, begin_exposed = [], 0.0
-        for step in range(4 if r.flags.cpu else 40):
+        times = []
+        for _ in range(4 if r.flags.cpu else 40):
             begin = time.perf_counter()
             if recipe is None:  # the passes alone
                 passes.capture(batches)
@@ -209,7 +211,6 @@ def workers(r):
             if r.device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(1000 * (time.perf_counter() - begin))
-            begin_exposed = begin_exposed if step != len(times) // 2 else group.stats()["exposed"]
         return statistics.median(times[len(times) // 2:]), group.codec
     alone, _ = run(None)
     for recipe in ("dense", "adacomp", "ef+topk@0.01", "ef+fp8", "terngrad"):

@@ -6,12 +6,15 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "experiments"))
+import mps
 
 
 def known(recipes):
@@ -75,9 +78,15 @@ def environment_of(flags):
     return dict(out, TG_EMULATED_REACH="1", TG_EMULATED_TORCH="1") if flags.emulated else out
 
 
-def start(script, world, folder, port, flags):
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(script, world, folder, flags):
     """NCCL takes two ranks on one GPU if they seem to be on different hosts."""
-    out = []
+    out, port = [], free_port()
     for rank in range(world):
         environment = dict(environment_of(flags), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
                            MASTER_PORT=str(port), NCCL_HOSTID=f"rank{rank}")
@@ -119,6 +128,7 @@ def main(of, doc, add_options=lambda parser: None, after=lambda flags, until: Tr
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", default="2,4", help="numbers of ranks, one after the other")
     parser.add_argument("--seconds", type=float, default=180, help="until everything is ended")
+    parser.add_argument("--mps", action="store_true", help="ranks share the GPU by NVIDIA's MPS daemon; without it they take turns, which times show")
     parser.add_argument("--emulated", action="store_true", help="kernels on the CPU, over gloo: without times and traces of a GPU that count")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -126,15 +136,20 @@ def main(of, doc, add_options=lambda parser: None, after=lambda flags, until: Tr
     flags = parser.parse_args()
     if flags.rank:
         be_rank(of, flags)
-    until, good = time.monotonic() + flags.seconds, True
-    with tempfile.TemporaryDirectory() as folder:
-        for at, world in enumerate(int(each) for each in flags.worlds.split(",")):
-            begin = time.monotonic()
-            is_good = watch(start(sys.argv[0], world, folder, 29611 + at, flags), until)
-            print(f"{'ok  ' if is_good else 'FAIL'} {world} ranks in {time.monotonic() - begin:.0f} s", flush=True)
-            for log in sorted(pathlib.Path(folder).glob(f"{world}-*")) if not is_good else ():
-                print(f"--- {log.name}: {log.read_text()[-2000:]}", flush=True)
-            good = good and is_good
-    good = after(flags, until) and good
+    with tempfile.TemporaryDirectory() as folder, mps.daemon(pathlib.Path(folder), flags.mps) as environment:
+        os.environ.update(environment or {})
+        good = run_all(flags, folder, after)
     print(json.dumps({"ok": good}))
     sys.exit(0 if good else 1)
+
+
+def run_all(flags, folder, after):
+    until, good = time.monotonic() + flags.seconds, True
+    for world in (int(each) for each in flags.worlds.split(",")):
+        begin = time.monotonic()
+        is_good = watch(start(sys.argv[0], world, folder, flags), until)
+        print(f"{'ok  ' if is_good else 'FAIL'} {world} ranks in {time.monotonic() - begin:.0f} s", flush=True)
+        for log in sorted(pathlib.Path(folder).glob(f"{world}-*")) if not is_good else ():
+            print(f"--- {log.name}: {log.read_text()[-2000:]}", flush=True)
+        good = good and is_good
+    return after(flags, until) and good

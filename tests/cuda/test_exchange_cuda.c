@@ -106,6 +106,45 @@ static void long_slices(void **state)
     }
 }
 
+/* The same large values on all ranks, in some tensors: their sum overflows, their average does not. */
+static void fill_large(test_world *w, uint64_t step)
+{
+    test_world_fill(w, step);
+    for (uint32_t r = 0; r < w->n; r++) {
+        float *first = w->models[r].grads[0], *other = w->models[r].grads[3];
+        for (size_t i = 0; i < 40; i++) {
+            first[7 * i] = i % 2 == 0 ? 3e38f : -3e38f;
+            other[i] = 3.1e38f;
+        }
+    }
+}
+
+static void sums_that_overflow(void **state)
+{
+    static const test_run some[] = {
+        {"dense", "gather"}, {"topk@0.1", "gather"}, {"bf16", "gather"}, {"dense", "shard"}};
+    (void)state;
+    for (size_t run = 0; run < sizeof some / sizeof *some; run++) {
+        test_setup setup = setup_of(0, TG_FP32);
+        setup.recipe = some[run].recipe;
+        setup.exchange = some[run].exchange;
+        test_world twin = test_world_new(3, &setup);
+        mixed_flight f;
+        tg_detail why = {""};
+        mixed_take_off(&f, 3, &setup, groups, MIXED_EVEN, run);
+        for (uint64_t step = 0; step < 2; step++) {
+            fill_large(&f.flight.world, step);
+            test_fly(&f.flight, step);
+            fill_large(&twin, step);
+            assert_int_equal(test_world_reduce(&twin, step, NULL, &why), TG_OK);
+            assert_true(test_world_same(&f.flight.world, &twin) && test_world_identical(&f.flight.world));
+            assert_true(((const float *)f.flight.world.models[0].grads[3])[0] > 3e38f);
+        }
+        mixed_land(&f);
+        test_world_free(&twin);
+    }
+}
+
 static void a_nan_changes_nothing(void **state)
 {
     (void)state;
@@ -188,9 +227,13 @@ static void what_devices_lack_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_change_no_bits), cmocka_unit_test(long_slices),
-        cmocka_unit_test(a_nan_changes_nothing),  cmocka_unit_test(damage_changes_nothing),
-        cmocka_unit_test(host_memory_is_refused), cmocka_unit_test(what_devices_lack_is_refused),
+        cmocka_unit_test(sums_that_overflow),
+        cmocka_unit_test(devices_change_no_bits),
+        cmocka_unit_test(long_slices),
+        cmocka_unit_test(a_nan_changes_nothing),
+        cmocka_unit_test(damage_changes_nothing),
+        cmocka_unit_test(host_memory_is_refused),
+        cmocka_unit_test(what_devices_lack_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,114 @@ static void replays_give_the_frames_of_the_cpu(void **state)
     }
 }
 
+/* ---- decoding ---------------------------------------------------------------------------------------------------------------- */
+
+/* Sums of a codec on the CPU and on the GPU. */
+typedef struct landing {
+    float *sums, *device_sums, *back;
+    float *of_host[TENSOR_N], *of_device[TENSOR_N];
+} landing;
+
+static void open_sums(landing *l, flight *f, size_t tensor_n)
+{
+    l->sums = calloc(N, sizeof(float));
+    l->back = calloc(N, sizeof(float));
+    assert_true(l->sums != NULL && l->back != NULL);
+    MUST(tg_cuda_acquire((void **)&l->device_sums, f->device, N * sizeof(float), why));
+    MUST(tg_cuda_fill(f->device, l->device_sums, 0, N * sizeof(float), why));
+    for (size_t t = 0; t < tensor_n; t++) {
+        l->of_host[t] = l->sums + t * (N / tensor_n);
+        l->of_device[t] = l->device_sums + t * (N / tensor_n);
+    }
+}
+
+static void close_sums(landing *l, flight *f)
+{
+    tg_cuda_release(f->device, l->device_sums);
+    free(l->back);
+    free(l->sums);
+}
+
+static void must_have_sums(landing *l, flight *f)
+{
+    MUST(tg_cuda_copy(f->device, l->back, l->device_sums, N * sizeof(float), why));
+    MUST(tg_cuda_wait(f->device, why));
+    assert_memory_equal(l->sums, l->back, N * sizeof(float));
+}
+
+/* A frame of a step in its place, and in f->frame. */
+static size_t encode_both(flight *f, uint64_t step)
+{
+    set_step(f, step);
+    size_t len = encode(f, step);
+    must_equal_host(f, step, len);
+    return len;
+}
+
+/* Frames of several steps, then one that is damaged, from one place: first as usual, then by a graph. */
+static void replay_decoding(const char *recipe, size_t tensor_n)
+{
+    flight f;
+    landing l;
+    take_off(&f, recipe, TG_NONFINITE_ZERO, tensor_n);
+    open_sums(&l, &f, tensor_n);
+    size_t len = encode_both(&f, 0);
+    begin_capture(&f); /* too early */
+    MUST_FAIL(TG_E_ARGUMENT, "decode once", tg_decode_add(f.gpu, l.of_device, 0.5f, f.device_frame, len, why));
+#ifdef TG_TEST_ON_GPU
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    assert_int_equal(cudaStreamEndCapture(f.stream, &graph), cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+#else
+    tg_emulated_capture(0);
+#endif
+    MUST(tg_decode_add(f.gpu, l.of_device, 0.5f, f.device_frame, len, why));
+    MUST(tg_decode_add(f.host, l.of_host, 0.5f, f.frame, len, why));
+    must_have_sums(&l, &f);
+#ifdef TG_TEST_ON_GPU
+    begin_capture(&f);
+    MUST(tg_decode_add(f.gpu, l.of_device, 0.5f, f.device_frame, len, why));
+    assert_int_equal(cudaStreamEndCapture(f.stream, &graph), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&ready, graph, 0), cudaSuccess);
+#endif
+    for (uint64_t step = 1; step <= STEP_N; step++) {
+        assert_int_equal(encode_both(&f, step), len);
+        if (step == STEP_N) {
+            f.frame[len / 2] ^= 1;
+            MUST(tg_cuda_copy(f.device, f.device_frame, f.frame, len, why));
+        }
+#ifdef TG_TEST_ON_GPU
+        assert_int_equal(cudaGraphLaunch(ready, f.stream), cudaSuccess);
+#else
+        tg_emulated_capture(1);
+        MUST(tg_decode_add(f.gpu, l.of_device, 0.5f, f.device_frame, len, why));
+        tg_emulated_capture(0);
+#endif
+        if (step < STEP_N) {
+            MUST(tg_decode_add(f.host, l.of_host, 0.5f, f.frame, len, why));
+        }
+        must_have_sums(&l, &f);
+        assert_int_equal(tg_cuda_refused(f.device), step == STEP_N ? 1 : 0);
+    }
+    MUST_FAIL(TG_E_FRAME, "damaged", tg_decode_add(f.gpu, l.of_device, 0.5f, f.device_frame, len, why));
+    must_have_sums(&l, &f);
+#ifdef TG_TEST_ON_GPU
+    (void)cudaGraphExecDestroy(ready);
+    (void)cudaGraphDestroy(graph);
+#endif
+    close_sums(&l, &f);
+    land(&f);
+}
+
+static void replayed_decoding_adds_what_the_cpu_adds(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        replay_decoding(recipes[i], 1 + i % 2 * (TENSOR_N - 1));
+    }
+}
+
 static void must_be_refused(const char *recipe, tg_nonfinite policy, const char *what, bool warms_up)
 {
     flight f;
@@ -204,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replays_give_the_frames_of_the_cpu),
+        cmocka_unit_test(replayed_decoding_adds_what_the_cpu_adds),
         cmocka_unit_test(what_a_graph_cannot_hold_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

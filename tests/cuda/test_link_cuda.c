@@ -199,6 +199,31 @@ static void channels_are_checked(void **state)
     tg_cuda_close(device);
 }
 
+/* The default stream stands for the caller's; gpu_torch.py has others. */
+static void streams_are_put_in_order(void **state)
+{
+    enum { LEN = 300 };
+    uint8_t sent[LEN], back[LEN] = {0};
+    tg_device *device = NULL;
+    void *block = NULL;
+    (void)state;
+    MUST(tg_cuda_open(&device, 0, NULL, why));
+    MUST(tg_cuda_acquire(&block, device, LEN, why));
+    memset(sent, 7, LEN);
+    for (int i = 0; i < 3; i++) {
+        MUST(tg_cuda_follow(device, NULL, why));
+        MUST(tg_cuda_copy(device, block, sent, LEN, why));
+        MUST(tg_cuda_copy(device, back, block, LEN, why));
+        MUST(tg_cuda_lead(device, NULL, why));
+    }
+    MUST(tg_cuda_wait(device, why));
+    assert_memory_equal(back, sent, LEN);
+    MUST_FAIL(TG_E_ARGUMENT, "device is NULL", tg_cuda_follow(NULL, NULL, why));
+    MUST_FAIL(TG_E_ARGUMENT, "device is NULL", tg_cuda_lead(NULL, NULL, why));
+    tg_cuda_release(device, block);
+    tg_cuda_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +231,7 @@ int main(void)
         cmocka_unit_test(threads_reduce_in_flight),
         cmocka_unit_test(spans_are_staged_where_they_must_be),
         cmocka_unit_test(channels_are_checked),
+        cmocka_unit_test(streams_are_put_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

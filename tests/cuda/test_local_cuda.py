@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import test_hook_cuda
 from test_hook_cuda import OnDevice, run
 
-setUpModule, tearDownModule = test_hook_cuda.setUpModule, test_hook_cuda.tearDownModule
+setUpModule = test_hook_cuda.setUpModule
 
 
 class Local(OnDevice):

@@ -122,6 +122,11 @@ static void upload_space(gpu_step *g, const step *h)
     s->values = block_new(NULL, 4 * n);
     s->positions = block_new(NULL, 4 * n);
     s->magnitudes = block_new(NULL, (n / 1024 + g->chunk_n) * sizeof(double));
+    s->moments = block_new(NULL, (n / 1024 + g->chunk_n) * sizeof *s->moments);
+    tg_gpu_progress *begun = calloc(g->chunk_n, sizeof *begun);
+    s->progress = block_new(begun, g->chunk_n * sizeof *begun);
+    s->next_tile = block_new(&(uint32_t){0}, sizeof(uint32_t));
+    free(begun);
     s->scales = block_new(NULL, plan->layout->unit_n * sizeof(float));
     s->clips = block_new(ones, plan->layout->unit_n * sizeof(float));
     s->overflows = block_new(NULL, g->chunk_n * sizeof(uint32_t));

@@ -148,15 +148,15 @@ def show(row):
           f"GPU busy {row['gpu_busy_ms']:.2f}", flush=True)
     if row["stats"]:
         print("   stats: " + ", ".join(f"{name} {value:.3f}" for name, value in row["stats"].items()))
-    for part in row["parts"][:16]:
+    for part in row["parts"][:9]:
         print(f"   host   {part['part']:28} {part['thread']:20} {part['n']:7.1f} times {part['ms']:8.3f} ms")
-    for call in row["calls"][:16]:
+    for call in row["calls"][:8]:
         print(f"   call   {call['call'][:36]:36} thread {call['thread']!s:8} {call['n']:7.1f} times {call['ms']:8.3f} ms")
     for stream in row["streams"]:
         print(f"   stream {stream['stream']!s:6}{'main' if stream['is_main'] else '    '} {stream['n']:7.1f} kernels, busy {stream['busy_ms']:7.3f} ms, "
               f"alone {stream['alone_ms']:7.3f} ms")
-        for name, ms in [] if stream["is_main"] else stream["kernels"]:
-            print(f"            {ms:8.3f} ms  {name}")
+        if not stream["is_main"]:
+            print("            " + ", ".join(f"{name.split('<')[0]} {ms:.3f}" for name, ms in stream["kernels"]))
     sys.stdout.flush()
 
 
@@ -165,6 +165,7 @@ def main():
     parser.add_argument("--model", default="ResNet-50,GPT")
     parser.add_argument("--hooks", default="torch:allreduce,torch:fp16,adacomp,ef+topk@0.01,ef+fp8")
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--bucket-mb", type=float, default=25, help="of DistributedDataParallel, with all hooks and without one")
     parser.add_argument("--json")
     parser.add_argument("--cpu", action="store_true", help="without a GPU, to test this script")
     flags = parser.parse_args()
@@ -176,11 +177,11 @@ def main():
         for what, make, batch, loss_of in gpu_time.models_of(r):
             if what not in flags.model.split(","):
                 continue
-            plain = gpu_time.Job(r, "none", make, batch, loss_of)
+            plain = gpu_time.Job(r, "none", make, batch, loss_of, flags.bucket_mb)
             for name in flags.hooks.split(","):
                 if flags.cpu and name.startswith("torch:"):
                     continue
-                job = gpu_time.Job(r, name, make, batch, loss_of)
+                job = gpu_time.Job(r, name, make, batch, loss_of, flags.bucket_mb)
                 for _ in range(5):
                     plain.step()
                     job.step()
@@ -202,6 +203,11 @@ def main():
                 del job
                 gc.collect()
         r.dist.destroy_process_group()
+    print("\nmodel      hook               ms     none    more  hook's calls and their ms  exposed ms  GPU busy ms")
+    for row in rows:
+        calls = next((part for part in row["parts"] if part["part"] == "State._collect"), {"n": 0, "ms": 0})
+        print(f"{row['model']:10} {row['hook']:16} {row['ms']:7.2f} {row['none_ms']:7.2f} {100 * (row['ms'] / row['none_ms'] - 1):+6.1f}% "
+              f"{calls['n']:9.0f} {calls['ms']:8.3f} {row['stats'].get('exposed_seconds', 0):20.3f} {row['gpu_busy_ms']:11.2f}")
     if flags.json:
         pathlib.Path(flags.json).write_text(json.dumps(rows, indent=1))
 

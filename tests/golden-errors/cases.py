@@ -19,7 +19,7 @@ import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
     BITMAP, EVERY, GEOMETRIC, IDS, PLACES8, PLACES16, RUNS, Chunk, bucketed, chunk_header, coded, fitted, floats, geometric_of,
-    group_size, ids_of, lossless, pack_groups, pack_places, pack_range, prefixed, range_form, range_of, ranged,
+    group_size, ids_of, lossless, pack_groups, pack_places, pack_range, pack_segment, pack_segments, prefixed, range_form, range_of, ranged, segments_of, streams_of,
     raw_chunk, signed, single, turned_left, write_bitmap, write_chunk, write_codes, write_description, write_frame,
     write_frequencies, write_geometric, write_groups, write_lengths, write_places, write_recipe, write_rice,
     write_runs, write_streams, write_tensor, zstd_frame)
@@ -77,8 +77,8 @@ for number, value in enumerate((0, len(plain) - 1, len(plain) + 1, 2 ** 64 - 1))
     bad(f"frame-len-{number}", "frame_len is the length of the frame", "its header says", "frame_len",
         single("fp32", (1,), [one], frame_len=value))
 bad("magic", "the magic is TGFR", "not a Tersegrad frame", "magic", single("fp32", (1,), [one], magic=b"TGFS"))
-for version in (0, 1, 2, 4, 255):
-    bad(f"version-{version}", "the version is 3", "version", f"has version {version}",
+for version in (0, 1, 2, 3, 5, 255):
+    bad(f"version-{version}", "the version is 4", "version", f"has version {version}",
         single("fp32", (1,), [one], version=version))
 frame_of_version_1 = bytes.fromhex(
     "54474652010700000300000000000000010000002a000000660000000000000000000000000000008951ba431b55f1b60000000000000000"
@@ -86,13 +86,13 @@ frame_of_version_1 = bytes.fromhex(
 frame_of_version_2 = bytes.fromhex(
     "54474652020700000300000000000000010000002a00000066000000000000000000000000000000cfbc4d13c30727320000000000000000"
     "000100040066703332010101020101000000010077000000000101000000000000000000c03f50265e585fb75d40")
-bad("version-1-whole", "the version is 3, and the first version had other hashes", "version", "has version 1",
+bad("version-1-whole", "the version is 4, and the first version had other hashes", "version", "has version 1",
     frame_of_version_1)
-bad("version-1-as-3", "the fingerprint is H of the description, not the hash of version 1", "fingerprint",
-    "fingerprint", changed(frame_of_version_1, 4, 3))
-bad("version-2-whole", "the version is 3, and the second version had no hash of headers", "version", "has version 2",
+bad("version-1-as-4", "the fingerprint is H of the description, not the hash of version 1", "fingerprint",
+    "fingerprint", changed(frame_of_version_1, 4, 4))
+bad("version-2-whole", "the version is 4, and the second version had no hash of headers", "version", "has version 2",
     frame_of_version_2)
-bad("version-2-as-3", "the checksum has a hash of headers", "checksum", "checksum", changed(frame_of_version_2, 4, 3))
+bad("version-2-as-4", "the checksum has a hash of headers", "checksum", "checksum", changed(frame_of_version_2, 4, 4))
 for bit in (3, 7):
     bad(f"flag-{bit}", "flags other than bits 0 to 2 are 0", "header", "flag",
         single("fp32", (1,), [one], flags=7 | 1 << bit))
@@ -1126,11 +1126,11 @@ halfs_in = [0x3C00 + i % 3 for i in range(N)]  # of fp16
 halfs_out = np.array(halfs_in, "<u2").view("<f2").astype("<f4")
 halfs_plain = np.array(halfs_in, "<u2").tobytes()
 CODED = (  # name, recipe, numbers, plain form, a form of its own, forms that there are not, what it means
-    ("huffman", "ternary+huffman@counts", floats([1]), trits_plain, prefixed(trits, [2, 1, 2]), (5, 16, 255), ones),
+    ("huffman", "ternary+huffman@counts", floats([1]), trits_plain, prefixed(trits, [2, 1, 2]), (3, 4, 5, 16, 255), ones),
     ("rans", "ternary+rans", floats([1]), trits_plain, ranged(trits, 3),
-     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA7, 0xA8, 0xAF, 0xF0, 0xF2, 255), ones),
+     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA6, 0xA7, 0xA8, 0xAF, 0xF0, 0xF2, 255), ones),
     ("lossless", "fp16+lossless", b"", halfs_plain, lossless(halfs_in, 2),
-     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA7, 0xA8, 0xAF, 0xF0, 0xF2, 255), halfs_out),
+     (1, 4, 16, 127, 0x70, 0xA1, 0xA3, 0xA6, 0xA7, 0xA8, 0xAF, 0xF0, 0xF2, 255), halfs_out),
     ("zstd", "ternary+zstd@3", floats([1]), trits_plain, b"\1" + zstd_frame((1, N)), (2, 4, 255), placed(N, [], [])),
     ("zstd-words", "fp16+zstd@3", b"", halfs_plain, b"\1" + zstd_frame((0, 2 * N)), (2, 4, 255), placed(N, [], [])),
 )
@@ -1192,7 +1192,7 @@ good_places("rans-floats-drawn", "rans has nothing to do here", halfs_plain[:8],
 good("coded-chunks", "each chunk has a form of its own",
      single("sign+rans", (2 * CHUNK + 5,),
             [coded(ranged([0] * CHUNK, 2, 8, 1, [256, 0]), floats([1])),
-             coded(ranged([1] * CHUNK, 2, 14, 32, [0, 1 << 14]), floats([2])), coded(b"\0\x12", floats([3]))]),
+             coded(ranged([1] * CHUNK, 2, 14, 1, [0, 1 << 14]), floats([2])), coded(b"\0\x12", floats([3]))]),
      w=placed(2 * CHUNK + 5, range(2 * CHUNK + 5), [*np.repeat([1, -2], CHUNK), 3, -3, 3, 3, -3]))
 
 # Prefix codes.
@@ -1268,58 +1268,56 @@ for (name, recipe, base, values), column in zip(TINY, ("fp4", "fp8", "fp8e4m3"))
     bad_prefix(f"{name}-model-short", "there is a code for each symbol", "past its bytes", b"\2" + stream[:-1],
                modelled, last)
     bad_prefix(f"{name}-model-long", "no whole byte is left over", "more bytes", b"\2" + stream + b"\0", modelled, last)
-    bad_prefix(f"{name}-streams-few", "four streams are for 8192 symbols and more", "four streams",
-               b"\4" + write_streams(symbols, lengths), modelled, last)
     more = [symbols[i % N] for i in range(MANY + 1)]
-    good_places(f"{name}-model-streams", "a code from the table, four streams",
-                coded(b"\4" + write_streams(more, lengths), fitted(2, row)),
+    good_places(f"{name}-model-streams", "a code from the table, many streams",
+                coded(b"\2" + write_streams(more, lengths), fitted(2, row)),
                 placed(MANY + 1, range(MANY + 1), 2 * values[more]), modelled)
-    bad_prefix(f"{name}-streams-no-model", "form 4 needs table=model", "recipe does not",
-               b"\4" + write_streams(more, lengths), f"{recipe}+huffman@counts", last, MANY + 1)
     bad_prefix(f"{name}-streams-row", "a code is taken from a row that there is", f"row {len(SHAPES)}",
-               b"\4" + write_streams(more, lengths), modelled, fitted(1, len(SHAPES)), MANY + 1)
+               b"\2" + write_streams(more, lengths), modelled, fitted(1, len(SHAPES)), MANY + 1)
 bad_prefix("sign-no-model", "form 2 needs table=model", "recipe does not", b"\2" + bytes(20), "sign+huffman@counts")
 
-for n in (MANY, MANY + 1, MANY + 2, MANY + 3):
+for n in (1023, 1024, 1025, 2047, 2048, 2049, 4096, 5121, MANY + 3):
     many = [trits[i % N] for i in range(n)]
     means = placed(n, range(n), [trit - 1 for trit in many])
-    good_places(f"prefix-streams-{n % 4}", "four streams, the last of which may have fewer",
-                coded(b"\3" + first_lengths + write_streams(many, [2, 1, 2]), floats([1] * -(-n // 2048))), means,
-                of_trits)
-good_places("prefix-stream-of-many", "one stream however many symbols there are",
-            coded(prefixed(many, [2, 1, 2]), floats([1] * 5)), means, of_trits)
-streams = write_streams(many, [2, 1, 2])
-sizes, streams = list(struct.unpack("<3I", streams[:12])), streams[12:]
+    good_places(f"prefix-streams-{n}", "streams of 1024 symbols, the last of which may have fewer",
+                coded(prefixed(many, [2, 1, 2]), floats([1] * -(-n // 2048))), means, of_trits)
+streams = streams_of(many, [2, 1, 2])
 
 
-def bad_streams(name, rule, reference, sizes, streams, n=MANY + 3):
-    bad_prefix(f"streams-{name}", rule, reference, b"\3" + first_lengths + struct.pack("<3I", *sizes) + streams,
-               numbers=floats([1] * 5), n=n)
+def bad_streams(name, rule, reference, streams, sizes=None, n=MANY + 3, cut=None):
+    sizes = [len(stream) for stream in streams[:-1]] if sizes is None else sizes
+    raw = b"".join(struct.pack("<H", size) for size in sizes) + b"".join(streams)
+    bad_prefix(f"streams-{name}", rule, reference, b"\1" + first_lengths + raw[:cut], numbers=floats([1] * 5), n=n)
 
 
-bad_prefix("streams-few", "four streams are for 8192 symbols and more", "four streams",
-           b"\3" + first_lengths + write_streams(trits, [2, 1, 2]))
-fewer = [trits[i % N] for i in range(MANY - 1)]
-bad_prefix("streams-one-few", "four streams are for 8192 symbols and more", "four streams",
-           b"\3" + first_lengths + write_streams(fewer, [2, 1, 2]), numbers=floats([1] * 4), n=MANY - 1)
-bad_prefix("streams-sizes-cut", "the lengths of streams are whole", "prefix code ends",
-           b"\3" + first_lengths + struct.pack("<3I", *sizes)[:-1], numbers=floats([1] * 5), n=MANY + 3)
-bad_streams("beyond", "streams lie in the chunk", "prefix code ends", [sizes[0], sizes[1], len(streams)], streams)
-bad_streams("beyond-far", "streams lie in the chunk", "prefix code ends", [2 ** 32 - 1, sizes[1], sizes[2]], streams)
-bad_streams("overflow", "lengths that overflow are none", "prefix code ends",
-            [sizes[0] + 1, 2 ** 32 - 1, sizes[2]], streams)
-bad_streams("first-short", "each stream has its codes", "", [sizes[0] - 1, sizes[1], sizes[2]], streams)
-bad_streams("first-long", "each stream has its codes alone", "more bytes", [sizes[0] + 1, sizes[1], sizes[2]],
-            streams[:sizes[0]] + b"\0" + streams[sizes[0]:])
-bad_streams("last-short", "the last stream has its codes", "past its bytes", sizes, streams[:-1])
-bad_streams("last-long", "the last stream has its codes alone", "more bytes", sizes, streams + b"\0")
-bad_streams("last-none", "the last stream has its codes", "more bytes",
-            [sizes[0], sizes[1], len(streams) - sizes[0] - sizes[1]], streams)
-for number in range(4):
-    raw, end = bytearray(streams), sum(sizes[:number + 1]) if number < 3 else len(streams)
-    if not raw[end - 1] >> 7:
-        raw[end - 1] |= 0x80
-        bad_streams(f"behind-{number}", "bits behind the last are 0", "", sizes, bytes(raw))
+def with_stream(number, raw):
+    return streams[:number] + [raw] + streams[number + 1:]
+
+
+sizes = [len(stream) for stream in streams[:-1]]
+bad_prefix("streams-none", "the lengths of streams are there", "prefix code ends", b"\1" + first_lengths, n=MANY + 3,
+           numbers=floats([1] * 5))
+bad_streams("sizes-cut", "the lengths of streams are whole", "prefix code ends", streams, cut=2 * len(sizes) - 1)
+bad_streams("one", "streams have 1024 symbols", "", [write_codes(many, [2, 1, 2])], [])
+bad_streams("few", "there are as many streams as symbols need", "", streams[:-1])
+bad_streams("more", "there are no more streams than symbols need", "", streams + [streams[-1]])
+for number in (0, 3, len(sizes) - 1):
+    bad_streams(f"beyond-{number}", "streams lie in the chunk", "prefix code ends", streams,
+                [65535 if i == number else size for i, size in enumerate(sizes)])
+    bad_streams(f"short-{number}", "each stream has its codes", "", streams,
+                [size - (i == number) for i, size in enumerate(sizes)])
+    bad_streams(f"long-{number}", "each stream has its codes alone", "more bytes",
+                with_stream(number, streams[number] + b"\0"))
+    bad_streams(f"none-{number}", "each stream has its codes", "past its bytes", with_stream(number, b""))
+    bad_streams(f"swapped-{number}", "each stream has its codes", "",
+                streams, [size + (i == number) - (i == number - 1) for i, size in enumerate(sizes)])
+bad_streams("last-short", "the last stream has its codes", "past its bytes", streams[:-1] + [streams[-1][:-1]])
+bad_streams("last-long", "the last stream has its codes alone", "more bytes", streams[:-1] + [streams[-1] + b"\0"])
+bad_streams("last-none", "the last stream has its codes", "past its bytes", streams[:-1] + [b""])
+for number, stream in enumerate(streams):
+    if sum([2, 1, 2][trit] for trit in many[1024 * number:1024 * number + 1024]) % 8:
+        bad_streams(f"behind-{number}", "bits behind the last are 0", "behind its last",
+                    with_stream(number, stream[:-1] + bytes([stream[-1] | 0x80])))
 
 # Range codes.
 in_range = "ternary+rans"
@@ -1330,79 +1328,145 @@ def bad_range(name, rule, reference, body, n=N, recipe=in_range, numbers=floats(
 
 
 for bits in range(8, 15):
-    for states in (1, 4, 16, 32, 64):
-        body = ranged([trits[i % N] for i in range(5 * N)], 3, bits, states)
-        good_places(f"range-{bits}-{states}", "every precision and number of states", coded(body, floats([1])),
-                    np.tile(ones, 5), in_range)
+    for states, segments in ((1, 1), (4, 1), (16, 1), (32, 1), (32, 2), (32, 3), (32, 7)):
+        n = 900 if states == 1 else 5 * N if segments < 7 else 20 * N
+        body = ranged([trits[i % N] for i in range(n)], 3, bits, states, segments=segments)
+        name = f"range-{bits}-{states}" + (f"-{segments}" if segments > 1 else "")
+        good_places(name, "every precision and number of states", coded(body, floats([1] * -(-n // 2048))),
+                    np.tile(ones, 20)[:n], in_range)
 shared = [200, 3600, 296]
-good_places("range-last", "the last symbol, whose frequency is not written, has all",
-            coded(ranged([2] * 700, 3, 8, 32, [0, 0, 256]), floats([1])), placed(700, range(700), 1), in_range)
-good_places("range-one", "one symbol has all: no state ever changes", coded(ranged([1] * N, 3, 14, 1, [0, 1 << 14, 0]),
-                                                                          floats([1])), placed(N, [], []), in_range)
+good_places("range-last", "the last symbol has all", coded(ranged([2] * 700, 3, 8, 1, [0, 0, 256]), floats([1])),
+            placed(700, range(700), 1), in_range)
+good_places("range-one", "one symbol has all: nothing follows", coded(ranged([1] * N, 3, 14, 1, [0, 1 << 14, 0]),
+                                                                    floats([1])), placed(N, [], []), in_range)
 good_places("range-unlike", "frequencies that are not those of the symbols",
             coded(ranged(trits, 3, 12, 1, [1000, 2000, 1096]), floats([1])), ones, in_range)
 good_places("range-rare", "symbols of frequency 1", coded(ranged([1] * 399 + [0], 3, 14, 1, [1, (1 << 14) - 2, 1]),
                                                         floats([1])), placed(N, N - 1, -1), in_range)
 good_places("range-unused", "a frequency for a symbol that does not occur",
             coded(ranged([1] * N, 3, 12, 4, [96, 3900, 100]), floats([1])), placed(N, [], []), in_range)
+for states, segments, n in ((1, 1, 1024), (4, 1, 4096), (16, 1, 16384), (32, 1, 32768), (32, 2, 65536)):
+    few = [trits[i % N] for i in range(n)]
+    good_places(f"range-most-{n}", "as many symbols as states may take",
+                coded(ranged(few, 3, 12, states, shared, segments), floats([1] * -(-n // 2048))),
+                placed(n, range(n), [trit - 1 for trit in few]), in_range)
+    bad_coded(f"range-beyond-{n}", "a state takes 1024 symbols at most", "symbols",
+              ranged(few + [1], 3, 12, states, shared, segments), in_range, floats([1] * -(-(n + 1) // 2048)), n + 1)
 powers = [127 + (i % 9 == 1) for i in range(N)]
 good_places("range-512", "a base of 512", coded(ranged(powers, 512)),
             placed(N, range(N), [2.0 ** (x - 127) for x in powers]), "natural+rans")
 good_places("range-sign", "a base of 2", coded(ranged([int(i % 50 == 7) for i in range(N)], 2), floats([1])),
             placed(N, range(N), [-1 if i % 50 == 7 else 1 for i in range(N)]), "sign+rans")
 
-ahead = range_form(12, 1) + write_frequencies(shared[:2])
+table = write_frequencies(shared)
+ahead = range_form(12, 1) + table
 x, words = range_of(trits, shared, 12)
-bad_range("frequencies-more", "frequencies add up to 2^B", "more than 4096",
-          range_form(12, 1) + write_frequencies([3600, 700]) + pack_range(x, words))
-bad_range("frequency-more", "frequencies add up to 2^B", "more than 4096",
-          range_form(12, 1) + write_frequencies([4097, 0]) + pack_range(x, words))
-bad_range("frequency-far", "a frequency has no more bits than the sum of all", "above the sum",
-          range_form(12, 1) + write_frequencies([8191, 0]) + pack_range(x, words))
-bad_range("frequency-endless", "a frequency's ones end", "above the sum", range_form(12, 1) + b"\xff" * 40)
-bad_range("frequencies-none", "frequencies are there", "past their bytes", range_form(12, 1) + b"\xff")
-bad_range("frequencies-cut", "frequencies are whole", "past their bytes", ahead[:-1])
-bad_range("frequencies-cut-512", "frequencies are whole", "past their bytes", range_form(12, 1) + bytes(60),
-          recipe="natural+rans", numbers=b"")
+bad_range("frequencies-more", "frequencies add up to 2^B", "leave nothing",
+          range_form(12, 1) + write_frequencies([3600, 700, 1]) + pack_segment(x, words))
+bad_range("frequencies-all", "the last symbol has a frequency", "leave nothing",
+          range_form(12, 1) + write_frequencies([3600, 496, 1]) + pack_segment(x, words))
+bad_range("frequency-more", "frequencies add up to 2^B", "leave nothing",
+          range_form(12, 1) + write_frequencies([4097, 0, 1]) + pack_segment(x, words))
+bad_range("frequency-far", "a frequency has no more than 14 bits", "above the sum",
+          range_form(12, 1) + write_frequencies([40000, 0, 1]) + pack_segment(x, words))
+bad_range("frequencies-none", "frequencies are there", "first symbol", range_form(12, 1))
+bad_range("frequencies-no-last", "the last symbol is there", "last symbol", range_form(12, 1) + b"\0")
+bad_range("frequencies-no-sizes", "the sizes of frequencies are there", "inside its sizes", range_form(12, 1) + b"\0\2")
+bad_range("frequencies-cut", "frequencies are whole", "inside its frequencies", ahead[:-1])
+bad_range("frequencies-cut-512", "frequencies are whole", "inside its sizes",
+          range_form(12, 1) + struct.pack("<HH", 0, 511) + bytes(60), recipe="natural+rans", numbers=b"")
+bad_range("frequencies-backward", "the first symbol is not behind the last", "of symbols 2 to 0",
+          range_form(12, 1) + write_frequencies(shared, 2, 0) + pack_segment(x, words))
+bad_range("frequencies-beyond", "the last symbol is below the base", "of symbols 0 to 3",
+          range_form(12, 1) + write_frequencies(shared + [1]) + pack_segment(x, words))
+bad_range("frequencies-first", "the first symbol has a frequency", "no frequency",
+          range_form(12, 1) + write_frequencies([0, 3600, 496], 0) +
+          pack_segment(*range_of([1] * 390 + [2] * 10, [0, 3600, 496], 12)))
+bad_range("frequencies-half", "a half byte that is left over is 0", "half byte", range_form(12, 1) + b"\1\2\x1b" + bytes(2) +
+          pack_segment(x, words))
 raw = bytearray(ahead)
 assert not raw[-1] >> 7
 raw[-1] |= 0x80
 bad_range("frequencies-behind", "bits behind the last frequency are 0", "behind their last",
-          bytes(raw) + pack_range(x, words))
-bad_range("frequency-written", "the last frequency is not written", "",
-          range_form(12, 1) + write_frequencies(shared) + pack_range(x, words))
-for what, bad_x in (("0", 0), ("small", 2 ** 15 - 1), ("large", 2 ** 31), ("largest", 2 ** 32 - 1)):
-    bad_range(f"state-{what}", "a state is from 2^15 up to but not 2^31", "outside its range",
-              ahead + pack_range([bad_x], words))
-bad_range("states-cut", "states are whole", "inside its states", ahead + pack_range(x, [])[:3])
+          bytes(raw) + pack_segment(x, words))
+bad_range("one-more", "nothing follows where one symbol has all", "behind its frequency", range_form(12, 1) + b"\1\1\0")
+bad_range("one-states", "nothing follows where one symbol has all", "behind its frequency",
+          range_form(12, 1) + b"\1\1" + pack_segment([2 << 12]))
+for states in (4, 16, 32):
+    bad_range(f"one-{states}", "L is 0 where one symbol has all", "more than one state", range_form(12, states) + b"\1\1")
+bad_range("state-0", "a state is at least 1", "state of 0", ahead + pack_segment([0], words))
+bad_range("states-cut", "states are whole", "inside its states", ahead + pack_segment(x)[:1])
 bad_range("states-none", "states are there", "inside its states", ahead)
-bad_range("states-few", "there are as many states as the form says", "", range_form(12, 4) + ahead[1:] +
-          pack_range(x, words))
+bad_range("states-few", "there are as many states as the form says", "", range_form(12, 4) + table +
+          pack_segment(x, words))
 bad_range("states-many", "there are as many states as the form says", "", ahead +
-          pack_range(*range_of(trits, shared, 12, 4)))
-bad_range("odd", "words are whole", "inside a word", ahead + pack_range(x, words) + b"\0")
-bad_range("odd-cut", "words are whole", "inside a word", ahead + pack_range(x, words)[:-1])
-bad_range("word-missing", "there are words for all states", "lacks a word", ahead + pack_range(x, words[:-1]))
-bad_range("words-missing", "there are words for all states", "lacks a word", ahead + pack_range(x, []))
-bad_range("word-more", "no word is left over", "left over", ahead + pack_range(x, words + [0]))
-bad_range("end", "every state ends in 2^15", "does not end",
-          ahead + pack_range(*range_of(trits, shared, 12, ends=[2 ** 15 + 1])))
-bad_range("end-large", "every state ends in 2^15", "does not end",
-          ahead + pack_range(*range_of(trits, shared, 12, ends=[2 ** 31 - 1])))
-bad_range("end-one", "every state ends in 2^15, also where one symbol has all", "does not end",
-          range_form(12, 1) + write_frequencies([0, 4096]) + pack_range([2 ** 15 + 1], []))
+          pack_segment(*range_of(trits, shared, 12, 4)))
+bad_range("states-lack", "states take words before the first symbol", "lacks a word", range_form(12, 4) + table +
+          pack_segment([1, 1, 1, 1], [5, 6, 7]))
+bad_range("odd", "words are whole", "inside a word", ahead + pack_segment(x, words) + b"\0")
+bad_range("odd-cut", "words are whole", "inside a word", ahead + pack_segment(x, words)[:-1])
+bad_range("word-missing", "there are words for all states", "lacks a word", ahead + pack_segment(x, words[:-1]))
+bad_range("words-missing", "there are words for all states", "lacks a word", ahead + pack_segment(x))
+bad_range("word-more", "no word is left over", "left over", ahead + pack_segment(x, words + [0]))
+bad_range("end", "every state ends in 2^(B+1)", "does not end",
+          ahead + pack_segment(*range_of(trits, shared, 12, ends=[(2 << 12) + 1])))
+bad_range("end-large", "every state ends in 2^(B+1)", "does not end",
+          ahead + pack_segment(*range_of(trits, shared, 12, ends=[(2 << 28) - 1])))
 x, words = range_of(trits, shared, 12, 4)
 for last in (0, 3):
-    ends = [2 ** 15 + (i == last) for i in range(4)]
-    bad_range(f"end-of-{last}", "every state ends in 2^15", "does not end",
-              range_form(12, 4) + write_frequencies(shared[:2]) + pack_range(*range_of(trits, shared, 12, 4, ends)))
-bad_range("end-of-31", "every state ends in 2^15", "does not end",
-          range_form(8, 32) + write_frequencies([0, 0]) + pack_range([2 ** 15] * 31 + [2 ** 15 + 1], []), n=700)
-bad_range("count-more", "a code has a symbol for each value", "", ahead + pack_range(*range_of(trits, shared, 12)),
+    ends = [(2 << 12) + (i == last) for i in range(4)]
+    bad_range(f"end-of-{last}", "every state ends in 2^(B+1)", "does not end",
+              range_form(12, 4) + table + pack_segment(*range_of(trits, shared, 12, 4, ends)))
+bad_range("count-more", "a code has a symbol for each value", "", ahead + pack_segment(*range_of(trits, shared, 12)),
           n=N + 1)
-bad_range("count-less", "a code has no more symbols", "", ahead + pack_range(*range_of(trits, shared, 12)), n=N - 1)
-bad_range("swapped", "words stand in the order in which they are taken", "", range_form(12, 4) +
-          write_frequencies(shared[:2]) + pack_range(x, words[::-1]))
+bad_range("count-less", "a code has no more symbols", "", ahead + pack_segment(*range_of(trits, shared, 12)), n=N - 1)
+bad_range("swapped", "words stand in the order in which they are taken", "", range_form(12, 4) + table +
+          pack_segment(x, words[::-1]))
+
+# Segments.
+several, MORE = range_form(12, 32) + table, 20 * N
+some_trits = [trits[i % N] for i in range(MORE)]
+segments = segments_of(some_trits, shared, 12, 32, 3)
+
+
+def bad_segments(name, rule, reference, parts, number=None, sizes=None, cut=None):
+    sizes = [len(words) for _, words in parts[:-1]] if sizes is None else sizes
+    number = len(parts) if number is None else number
+    raw = bytes([number - 1]) + pack_segment(sizes) + b"".join(pack_segment(*part) for part in parts)
+    bad_range(f"segments-{name}", rule, reference, several + raw[:cut], MORE, numbers=floats([1] * 4))
+
+
+sizes = [len(words) for _, words in segments[:-1]]
+bad_segments("none", "the number of segments is there", "number of its segments", segments, cut=0)
+bad_segments("sizes-none", "the lengths of segments are there", "lengths of its segments", segments, cut=1)
+bad_segments("sizes-cut", "the lengths of segments are whole", "lengths of its segments", segments, cut=4)
+bad_segments("empty", "segments lie in the chunk", "inside a segment", segments, cut=5)
+bad_segments("few", "there are as many segments as their number says", "", segments, 2, sizes[:1])
+bad_segments("many", "there are as many segments as their number says", "", segments, 4, sizes + [0])
+bad_segments("most", "no segment is empty", "in 256 segments", segments, 256, sizes + [0] * 253, 1400)
+bad_segments("no-symbols", "no segment is empty", "in 64 segments", segments, 64, sizes + [0] * 61)
+for which in (0, 1):
+    bad_segments(f"beyond-{which}", "segments lie in the chunk", "inside a segment", segments,
+                 sizes=[65535 if i == which else size for i, size in enumerate(sizes)])
+    bad_segments(f"short-{which}", "a segment has its words", "", segments,
+                 sizes=[size - (i == which) for i, size in enumerate(sizes)])
+    bad_segments(f"long-{which}", "a segment has its words alone", "", segments,
+                 sizes=[size + (i == which) for i, size in enumerate(sizes)])
+bad_segments("states-cut", "the states of the last segment are whole", "inside its states", segments[:2] + [([1] * 31, [])])
+for which in range(3):
+    held, words = segments[which]
+
+    def with_segment(*part):
+        return segments[:which] + [part] + segments[which + 1:]
+
+    bad_segments(f"word-more-{which}", "no word is left over", "left over", with_segment(held, words + [0]))
+    bad_segments(f"word-missing-{which}", "there are words for all states", "lacks a word", with_segment(held, words[:-1]))
+    bad_segments(f"state-0-{which}", "a state is at least 1", "state of 0", with_segment(held[:31] + [0], words))
+    ends = [(2 << 12) + (i == 31) for i in range(32)]
+    each = -(-MORE // 3 // 32) * 32
+    part = range_of(some_trits[which * each:(which + 1) * each], shared, 12, 32, ends)
+    bad_segments(f"end-{which}", "every state ends in 2^(B+1)", "does not end", with_segment(*part))
+bad_segments("swapped", "segments stand in their order", "", [segments[2], *segments[:2]])
 
 # Floats of which nothing is lost.
 DTYPE_WORDS = (("fp32", 4, "<u4"), ("fp16", 2, "<u2"), ("bf16", 2, "<u2"))
@@ -1414,9 +1478,10 @@ for name, width, kind in DTYPE_WORDS:
     means = (means.view("<f4") if name == "fp32" else means.view("<f2").astype("<f4") if name == "fp16" else
              (means.astype("<u4") << 16).view("<f4"))
     recipe = f"{name}+lossless"
-    for states in (1, 4, 16, 32, 64):
+    for states in (1, 4, 16, 32):
         good_places(f"lossless-{name}-{states}", "signs among the lower bytes, exponents by a range code",
                     coded(lossless(words, width, 12, states)), means, recipe)
+    good_places(f"lossless-{name}-segments", "several segments", coded(lossless(words, width, 12, 32, 4)), means, recipe)
     good_places(f"lossless-{name}-of-16", "an fp16 tensor", coded(lossless(words[:600], width, 8)),
                 means[:600].astype("<f2"), recipe, dtype=1)
     good_places(f"lossless-{name}-of-bf16", "a bf16 tensor", coded(lossless(words[:600], width, 8)),
@@ -1428,7 +1493,7 @@ for name, width, kind in DTYPE_WORDS:
         bad_coded(f"lossless-{name}-{what}", rule, reference, body, recipe, n=len(words))
 
     bad_words("lower-cut", "lower bytes are whole", "inside the lower bytes", code[:1] + lower[:-1])
-    bad_words("lower-alone", "a range code is behind the lower bytes", "past their bytes", code[:1] + lower)
+    bad_words("lower-alone", "a range code is behind the lower bytes", "first symbol", code[:1] + lower)
     bad_words("lower-none", "lower bytes are there", "", code)
     bad_words("odd", "words are whole", "inside a word", code[:1] + lower + code[1:] + b"\0")
     bad_words("word-more", "no word is left over", "left over", code[:1] + lower + code[1:] + b"\0\0")

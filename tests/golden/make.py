@@ -463,12 +463,15 @@ case("fp4-bitmap", "a bitmap, and symbols that are coded", "topk@0.2+fp4+bitmap+
 case("fp4-adabins", "behind bins", "ef+adabins@20+fp4+huffman", "", w=prime)
 case("fp4-rules", "three packs, units of scope model", "topk@0.2,scope=model+fp4+rans",
      "--rule *.bias=topk@0.2,scope=model+fp4+huffman --rule n*=fp4", **model)
-case("fp4-states-4", "four states of a range code", "fp4+rans", "", w=made(104, [20011]))
-case("fp4-states-16", "16 states of a range code", "fp4+rans", "", w=made(104, [30011]))
-case("fp4-states-32", "32 states of a range code", "fp4+rans", "", w=made(104, [100003]))
-case("fp4-states-64", "64 states of a range code", "fp4+rans", "", w=made(104, [200003]))
-case("fp4-streams", "four streams of a prefix code", "fp4+huffman", "--rule b=fp4+huffman@model", a=made(104, [8193]),
-     b=made(104, [8194]))
+case("fp4-states-1", "one state of a range code", "fp4+rans", "", w=made(104, [1001]))
+case("fp4-states-4", "four states of a range code", "fp4+rans", "", w=made(104, [4011]))
+case("fp4-states-16", "16 states of a range code", "fp4+rans", "", w=made(104, [16011]))
+case("fp4-states-32", "32 states of a range code", "fp4+rans", "", w=made(104, [30011]))
+case("fp4-segments", "segments of a range code, the last of them short", "fp4+rans", "", w=made(104, [200003]))
+case("fp8-segments", "more segments of a range code", "fp8+rans", "", w=made(104, [262144]))
+case("fp4-streams", "streams of a prefix code", "fp4+huffman", "--rule b=fp4+huffman@model", a=made(104, [8193]),
+     b=made(104, [8192]))
+case("lossless-segments", "many segments behind lower bytes", "bf16+lossless", "", w=made(104, [100003]))
 case("lossless-states-4", "four states of a range code behind lower bytes", "bf16+lossless", "", w=made(104, [10007]))
 case("co3", "CO3: tiny floats, a prefix code, feedback that fades", "ef@decay=0.9+fp4+huffman", "--step 4", w=prime)
 

@@ -26,37 +26,49 @@ DEFAULT_IDS = (1, 1, 0, 2, 1)
 
 # ---- Range codes -----------------------------------------------------------------------------------------------------
 
-STATE = 2 ** 15  # final state of the decoder; a range code is written backwards, so the writer begins with it
+STATE = 2 ** 15  # final state of the decoder of indices; a range code is written backwards, so the writer begins with it
 
 
-def push(x, words, start, f, bits):
+def push(x, words, start, f, bits, least=STATE):
     """The state before a symbol is decoded that leaves state x; the word that the decoder then reads is added to `words`."""
-    if x >= f << 31 - bits:
+    if x >= (f * least << 16) >> bits:
         words.append(x % 2 ** 16)
         x //= 2 ** 16
     return (x // f << bits) + x % f + start
 
 
 def pack_range(states, words):
-    return b"".join(struct.pack("<I", x) for x in states) + b"".join(struct.pack("<H", word) for word in words)
+    """A range code of indices."""
+    return b"".join(struct.pack("<I", x) for x in states) + pack_segment(words)
+
+
+def pack_segment(*numbers):
+    """A segment: states, words."""
+    return b"".join(struct.pack("<H", number) for row in numbers for number in row)
 
 
 def range_of(symbols, frequencies, bits, states=1, ends=None):
-    """(states, words) of symbols; `ends` are the states that are left in the end, if they are not all right"""
-    x, words = list(ends or [STATE] * states), []
+    """(states, words) of a segment; `ends` are the states that are left in the end, if they are not all right"""
+    least, words = 2 << bits, []
+    x = list(ends or [least] * states)
     for i in range(len(symbols) - 1, -1, -1):
         symbol = symbols[i]
-        x[i % states] = push(x[i % states], words, sum(frequencies[:symbol]), frequencies[symbol], bits)
+        x[i % states] = push(x[i % states], words, sum(frequencies[:symbol]), frequencies[symbol], bits, least)
+    for i in range(states - 1, -1, -1):
+        if x[i] >= 2 ** 16:
+            words.append(x[i] % 2 ** 16)
+            x[i] //= 2 ** 16
     return x, words[::-1]
 
 
-def write_frequencies(frequencies):
-    """Those that are given: the page leaves out the last."""
-    bits = []
-    for f in frequencies:
-        b = (f + 1).bit_length() - 1
-        bits += [1] * b + [0] + [f + 1 >> i & 1 for i in range(b)]
-    return pack_bits(bits)
+def write_frequencies(frequencies, first=None, last=None):
+    """Those of all symbols of the base. The first and the last that occur may be other ones."""
+    some = [symbol for symbol, f in enumerate(frequencies) if f]
+    first, last = some[0] if first is None else first, some[-1] if last is None else last
+    numbers = [f + 1 for f in frequencies[first:last]]
+    ends = struct.pack("<BB" if len(frequencies) <= 256 else "<HH", first, last)
+    sizes = [number.bit_length() - 1 for number in numbers]
+    return ends + pack_groups(sizes, 4) + pack_bits([number >> i & 1 for number, b in zip(numbers, sizes) for i in range(b)])
 
 
 def shares(symbols, base, bits):
@@ -72,14 +84,30 @@ def shares(symbols, base, bits):
 
 
 def range_form(bits, states):
-    return bytes([16 * bits + {1: 0, 4: 2, 16: 4, 32: 5, 64: 6}[states]])
+    return bytes([16 * bits + {1: 0, 4: 2, 16: 4, 32: 5}[states]])
 
 
-def ranged(symbols, base, bits=12, states=1, frequencies=None):
+def segments_of(symbols, frequencies, bits, states, number):
+    """(states, words) of each segment."""
+    each = -(-len(symbols) // number)
+    each = -(-each // 32) * 32 if states == 32 else each
+    return [range_of(symbols[i * each:(i + 1) * each], frequencies, bits, states) for i in range(number)]
+
+
+def pack_segments(segments, states):
+    """What follows the frequencies."""
+    number = bytes([len(segments) - 1]) if states == 32 else b""
+    return (number + b"".join(struct.pack("<H", len(words)) for _, words in segments[:-1]) +
+            b"".join(pack_segment(*segment) for segment in segments))
+
+
+def ranged(symbols, base, bits=12, states=1, frequencies=None, segments=1):
     """Symbols in a form of `rans`."""
     frequencies = frequencies or shares(symbols, base, bits)
-    return (range_form(bits, states) + write_frequencies(frequencies[:-1]) +
-            pack_range(*range_of(symbols, frequencies, bits, states)))
+    ahead = write_frequencies(frequencies)
+    if max(frequencies) == 1 << bits:
+        return range_form(bits, 1) + ahead
+    return range_form(bits, states) + ahead + pack_segments(segments_of(symbols, frequencies, bits, states, segments), states)
 
 
 def turned_left(words, width):
@@ -92,10 +120,10 @@ def turned_left(words, width):
     return lower, upper
 
 
-def lossless(words, width, bits=12, states=1):
+def lossless(words, width, bits=12, states=1, segments=1):
     """Words in a form of `lossless`."""
     lower, upper = turned_left(words, width)
-    code = ranged(upper, 256, bits, states)
+    code = ranged(upper, 256, bits, states, segments=segments)
     return code[:1] + lower + code[1:]
 
 
@@ -122,16 +150,20 @@ def write_lengths(lengths):
     return pack_groups(lengths, 4)
 
 
+def streams_of(symbols, lengths):
+    """Streams of 1,024 symbols each."""
+    return [write_codes(symbols[i:i + 1024], lengths) for i in range(0, len(symbols), 1024)]
+
+
 def write_streams(symbols, lengths):
-    """The lengths of three streams, then four streams."""
-    each = (len(symbols) + 3) // 4
-    streams = [write_codes(symbols[i * each:(i + 1) * each], lengths) for i in range(4)]
-    return b"".join(struct.pack("<I", len(stream)) for stream in streams[:3]) + b"".join(streams)
+    """The lengths of all streams but the last, then the streams."""
+    streams = streams_of(symbols, lengths)
+    return b"".join(struct.pack("<H", len(stream)) for stream in streams[:-1]) + b"".join(streams)
 
 
 def prefixed(symbols, lengths):
-    """Symbols in the form of `huffman` that has its lengths, and one stream."""
-    return b"\1" + write_lengths(lengths) + write_codes(symbols, lengths)
+    """Symbols in the form of `huffman` that has its lengths."""
+    return b"\1" + write_lengths(lengths) + write_streams(symbols, lengths)
 
 
 def zstd_frame(*blocks, size=None, more=b""):
@@ -384,7 +416,7 @@ def write_frame(description, chunks, step=0, tail=b"", hashed=None, **changes):
     chunks = [chunk_of(chunk) for chunk in chunks]
     pieces = [b"".join(chunk.header for chunk in chunks)] + [chunk.content for chunk in chunks]
     body = b"".join(pieces) + tail
-    head = dict(magic=b"TGFR", version=3, flags=7, zero=0, rank=3, slice=0, slices=1,
+    head = dict(magic=b"TGFR", version=4, flags=7, zero=0, rank=3, slice=0, slices=1,
                 description_len=len(description), frame_len=48 + len(description) + len(body) + 8,
                 step=step, fingerprint=ref.hash_of(description))
     head.update(changes)

@@ -727,8 +727,9 @@ def values_of(layout, raw, x):
 
 SHAPES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "shapes.csv"
 LONGEST = 12  # bits of a prefix code
-MANY = 8192  # symbols that may go in several streams
-STATE_MIN, STATE_END = 1 << 15, 1 << 31
+STREAM = 1024  # symbols of a stream of prefix codes
+ROUNDS = 1024  # the most symbols of a state
+STATE_MIN = 1 << 15  # of geometric indices
 LETTERS, LETTER_BITS = 64, 12  # of geometric indices
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -781,65 +782,62 @@ def read_stream(view, prefix, count):
 
 
 def read_streams(view, prefix, count):
-    """The same of four streams."""
-    cursor, each = Cursor(view, "a prefix code"), (count + 3) // 4
-    sizes = [cursor.number(4, "the lengths of its streams") for _ in range(3)]
+    """The same of all streams."""
+    cursor, number = Cursor(view, "a prefix code"), -(-count // STREAM)
+    sizes = [cursor.number(2, "the lengths of its streams") for _ in range(number - 1)]
     streams = [cursor.take(size, "a stream") for size in sizes]
     streams.append(cursor.take(cursor.left(), "a stream"))
-    counts = [each, each, each, count - 3 * each]
-    return np.concatenate([read_stream(*stream) for stream in zip(streams, [prefix] * 4, counts)])
+    return np.concatenate([read_stream(stream, prefix, min(STREAM, count - STREAM * i)) for i, stream in enumerate(streams)])
 
 
 def read_huffman(layout, form, count, numbers, view):
-    require(1 <= form <= 4, f"a chunk has the unknown form {form}")
-    require(form <= 2 or count >= MANY, f"a chunk of {count} symbols has its prefix code in four streams")
-    read = read_stream if form <= 2 else read_streams
-    if form in (2, 4):
+    require(1 <= form <= 2, f"a chunk has the unknown form {form}")
+    if form == 2:
         require(layout.table == "model", "a chunk takes its prefix code from a model, which its recipe does not")
         rows = lengths_of_shapes(FORMATS[layout.quantize][layout.form][0])
         row = int(np.frombuffer(numbers, layout.dtype)["row"][0])
         require(row < len(rows), f"a chunk takes its prefix code from row {row}, which is not in the table")
-        return read(view, prefix_of(rows[row]), count)
+        return read_streams(view, prefix_of(rows[row]), count)
     size = (layout.base + 1) // 2
     require(size <= len(view), "a chunk ends inside the lengths of its prefix code")
     raw = np.frombuffer(view[:size], np.uint8)
     halves = np.stack([raw & 15, raw >> 4], 1).reshape(-1).astype(np.int64)
     require(not halves[layout.base:].any(), "the lengths of a prefix code have a half byte set behind their last")
-    return read(view[size:], prefix_of(halves[:layout.base]), count)
+    return read_streams(view[size:], prefix_of(halves[:layout.base]), count)
 
 
 def read_frequencies(view, base, bits):
-    """(frequencies, how many bytes they take)"""
-    row = np.unpackbits(np.frombuffer(view[:4 * base], np.uint8), bitorder="little").tolist()
-    frequencies, at = [], 0
-    for _ in range(base - 1):
-        width = 0
-        while at < len(row) and row[at]:
-            at, width = at + 1, width + 1
-        require(width <= bits, "a frequency is above the sum of all")
-        require(at + 1 + width <= len(row), "the frequencies run past their bytes")
-        low = sum(row[at + 1 + i] << i for i in range(width))
-        frequencies.append((1 << width | low) - 1)
-        at += 1 + width
-    last = (1 << bits) - sum(frequencies)
-    require(last >= 0, f"the frequencies add up to {sum(frequencies)}, more than {1 << bits}")
-    size = (at + 7) // 8
-    require(not any(row[at:8 * size]), "the frequencies have a bit set behind their last")
-    return frequencies + [last], size
+    """(frequencies of all symbols, how many bytes they take)"""
+    cursor, width = Cursor(view, "a table of frequencies"), 1 if base <= 256 else 2
+    first, last = cursor.number(width, "its first symbol"), cursor.number(width, "its last symbol")
+    require(first <= last < base, f"a table of frequencies is of symbols {first} to {last}")
+    number = last - first
+    raw = np.frombuffer(cursor.take((number + 1) // 2, "its sizes"), np.uint8)
+    sizes = np.stack([raw & 15, raw >> 4], 1).reshape(-1).tolist()
+    require(not any(sizes[number:]), "the frequencies have a half byte set behind their sizes")
+    require(max(sizes[:number], default=0) <= 14, "a frequency is above the sum of all")
+    total = sum(sizes[:number])
+    row = np.unpackbits(np.frombuffer(cursor.take((total + 7) // 8, "its frequencies"), np.uint8), bitorder="little").tolist()
+    frequencies, at = [0] * base, 0
+    for symbol, size in zip(range(first, last), sizes):
+        frequencies[symbol] = (1 << size | sum(row[at + i] << i for i in range(size))) - 1
+        at += size
+    require(not any(row[at:]), "the frequencies have a bit set behind their last")
+    require(sum(frequencies) < 1 << bits, f"the frequencies add up to {sum(frequencies)}, and leave nothing for the last")
+    require(number == 0 or frequencies[first] > 0, "the first symbol has no frequency")
+    frequencies[last] = (1 << bits) - sum(frequencies)
+    return frequencies, len(view) - cursor.left()
 
 
 class RangeCode:
-    """States, and the words that they take in; symbols come out of the states in turn."""
+    """States, and the words that they take in; symbols come out of the states in turn. States are at least `least`."""
 
-    def __init__(self, view, states):
-        require(len(view) >= 4 * states, "a range code ends inside its states")
-        require(len(view) % 2 == 0, "a range code ends inside a word")
-        self.states = np.frombuffer(view[:4 * states], "<u4").tolist()
-        require(all(STATE_MIN <= x < STATE_END for x in self.states), "a range code has a state outside its range")
-        self.words = iter(np.frombuffer(view[4 * states:], "<u2").tolist())
+    def __init__(self, states, words, least):
+        self.least, self.words = least, iter(words)
+        self.states = [self.filled(x) for x in states]
 
     def filled(self, x):
-        if x >= STATE_MIN:
+        if x >= self.least:
             return x
         word = next(self.words, None)
         require(word is not None, "a range code lacks a word")
@@ -850,13 +848,13 @@ class RangeCode:
         symbol_of = np.repeat(np.arange(len(f)), f)
         share, rest = f[symbol_of].tolist(), (np.arange(1 << bits) - (np.cumsum(f) - f)[symbol_of]).tolist()
         symbol_of, mask, found = symbol_of.tolist(), (1 << bits) - 1, []
-        states, filled = self.states, self.filled
+        states, filled, least = self.states, self.filled, self.least
         for i in range(count):
             x = states[i % number]
             slot = x & mask
             found.append(symbol_of[slot])
             x = share[slot] * (x >> bits) + rest[slot]
-            states[i % number] = x if x >= STATE_MIN else filled(x)
+            states[i % number] = x if x >= least else filled(x)
         return found
 
     def plain(self, bits):
@@ -866,24 +864,47 @@ class RangeCode:
         return x & (1 << bits) - 1
 
     def end(self):
-        require(all(x == STATE_MIN for x in self.states), "a range code does not end in the state that it must")
+        require(all(x == self.least for x in self.states), "a range code does not end in the state that it must")
         require(next(self.words, None) is None, "a range code has a word left over")
 
 
 def range_form(form):
-    """(bits of frequencies, states)"""
+    """(bits of frequencies, states of a segment)"""
     bits, states = form >> 4, form & 15
-    require(8 <= bits <= 14 and states in (0, 2, 4, 5, 6), f"a chunk has the unknown form {form}")
+    require(8 <= bits <= 14 and states in (0, 2, 4, 5), f"a chunk has the unknown form {form}")
     return bits, 1 << states
+
+
+def read_segment(view, states, frequencies, bits, count):
+    numbers = np.frombuffer(view, "<u2").tolist()
+    require(all(numbers[:states]), "a range code has a state of 0")
+    code = RangeCode(numbers[:states], numbers[states:], 2 << bits)
+    symbols = code.symbols(frequencies, bits, count)
+    code.end()
+    return symbols
 
 
 def read_range(view, base, form, count):
     bits, states = range_form(form)
     frequencies, size = read_frequencies(view, base, bits)
-    code = RangeCode(view[size:], states)
-    symbols = code.symbols(frequencies, bits, count)
-    code.end()
-    return np.array(symbols, np.int64)
+    cursor = Cursor(view[size:], "a range code")
+    if max(frequencies) == 1 << bits:
+        require(states == 1, "one symbol has all, and there is more than one state")
+        require(cursor.left() == 0, "one symbol has all, and something is behind its frequency")
+        return np.full(count, frequencies.index(1 << bits), np.int64)
+    number = 1 + cursor.number(1, "the number of its segments") if states == 32 else 1
+    each = -(-count // number)
+    each = -(-each // 32) * 32 if states == 32 else each
+    require((number - 1) * each < count, f"{count} symbols are in {number} segments")
+    require(each <= ROUNDS * states, f"a segment of {states} states has {each} symbols")
+    words = [cursor.number(2, "the lengths of its segments") for _ in range(number - 1)]
+    segments = [cursor.take(2 * (states + n), "a segment") for n in words]
+    segments.append(cursor.take(cursor.left(), "a segment"))
+    require(len(segments[-1]) >= 2 * states, "a range code ends inside its states")
+    require(len(segments[-1]) % 2 == 0, "a range code ends inside a word")
+    symbols = [read_segment(segment, states, frequencies, bits, min(each, count - each * i))
+               for i, segment in enumerate(segments)]
+    return np.array([symbol for segment in symbols for symbol in segment], np.int64)
 
 
 def read_lossless(form, width, count, view):
@@ -983,7 +1004,9 @@ def letters_of(count, m):
 def read_geometric(view, count, m):
     require(len(view) >= 4 and len(view) % 2 == 0, f"geometric indices have {len(view)} bytes")
     k, frequencies = letters_of(count, m)
-    code, positions, at = RangeCode(view, 1), [], -1
+    state = int.from_bytes(view[:4], "little")
+    require(STATE_MIN <= state < STATE_MIN << 16, "a range code has a state outside its range")
+    code, positions, at = RangeCode([state], np.frombuffer(view[4:], "<u2").tolist(), STATE_MIN), [], -1
     symbol_of = np.repeat(np.arange(LETTERS), frequencies).tolist()
     starts = (np.cumsum(frequencies) - frequencies).tolist()
     for _ in range(count):
@@ -1125,8 +1148,8 @@ def parse_header(view):
     require(len(view) >= HEADER.size + 8, f"a frame has at least {HEADER.size + 8} bytes, this one has {len(view)}")
     head = Header(*HEADER.unpack(view[:HEADER.size]))
     require(head.magic == b"TGFR", "the magic is not that of a frame")
-    require(head.version == 3, f"the frame has version {head.version}, this decoder reads version 3")
-    require(head.flags < 8, "a flag is set that version 3 does not know")
+    require(head.version == 4, f"the frame has version {head.version}, this decoder reads version 4")
+    require(head.flags < 8, "a flag is set that version 4 does not know")
     require(head.flags & (INDICES | VALUES), "the frame has neither indices nor values")
     require(head.zero == 0, "the zero field is not 0")
     require(head.rank < MASK32, "the rank is beyond the largest")

@@ -24,7 +24,7 @@ import meaning  # noqa: E402
 import tersegrad_ref as ref  # noqa: E402
 from frame_writer import (  # noqa: E402
     bucketed, chunk_header, coded, fitted, floats, geometric_of, group_size, ids_of, letters, lossless, pack_groups,
-    pack_places, pack_range, prefixed, push, range_form, range_of, ranged, raw_chunk, signed, single, turned_left,
+    pack_places, pack_range, pack_segment, prefixed, push, range_form, range_of, ranged, raw_chunk, signed, single, turned_left,
     write_bitmap, write_chunk, write_codes, write_description, write_frame, write_frequencies, write_geometric,
     write_groups, write_lengths, write_places, write_recipe, write_rice, write_runs, write_streams, zstd_frame)
 
@@ -333,9 +333,10 @@ class Codes(unittest.TestCase):
             for count in (1, 2, 7, 8, 9, 500):
                 symbols = [rng.choice(usable) for _ in range(count)]
                 self.assertEqual(self.read_prefix(write_codes(symbols, lengths), lengths, count), symbols)
-            symbols = [rng.choice(usable) for _ in range(8193)]
-            raw = write_streams(symbols, lengths)
-            self.assertEqual(ref.read_streams(raw, ref.prefix_of(lengths), 8193).tolist(), symbols)
+            for count in (1, 1023, 1024, 1025, 2048, 5000):
+                symbols = [rng.choice(usable) for _ in range(count)]
+                raw = write_streams(symbols, lengths)
+                self.assertEqual(ref.read_streams(raw, ref.prefix_of(lengths), count).tolist(), symbols)
 
     def test_bad_prefix(self):
         lengths, good = [2, 1, 2], write_codes([0, 1, 2, 1], [2, 1, 2])
@@ -350,11 +351,12 @@ class Codes(unittest.TestCase):
             self.refuse(words, self.read_prefix, raw, own, count)
 
     def test_range_by_hand(self):
-        """One symbol of frequency 64 of 256: 2^15 becomes 2^15/64·256 + the start, and no word is needed."""
+        """One symbol of frequency 64 of 256: 2^9 becomes 2^9/64·256 + the start, and no word is needed."""
         x, words = range_of([1], [128, 64, 64], 8)
-        self.assertEqual((x, words), ([2 ** 15 * 4 + 128], []))
-        self.assertEqual(write_frequencies([0, 1, 2, 5]), bytes([0b11010010, 0b1001]))
-        self.assertEqual(ref.read_frequencies(write_frequencies([128, 64]), 3, 8)[0], [128, 64, 64])
+        self.assertEqual((x, words), ([2 ** 9 * 4 + 128], []))
+        self.assertEqual(write_frequencies([0, 1, 2, 5, 248, 0]), bytes([1, 4, 0x11, 0x2, 0b10_1_0]))
+        self.assertEqual(write_frequencies([0] * 300 + [3]), bytes([44, 1, 44, 1]))
+        self.assertEqual(ref.read_frequencies(write_frequencies([128, 64, 64]), 3, 8), ([128, 64, 64], 5))
         self.assertEqual(push(2 ** 30, words, 5, 1, 14), (2 ** 14 << 14) + 5)
         self.assertEqual(words, [0])
 
@@ -363,27 +365,46 @@ class Codes(unittest.TestCase):
         for base, bits in ((2, 8), (3, 14), (11, 9), (17, 10), (239, 12), (256, 13), (512, 14)):
             for count in (1, 3, 4, 5, 31, 33, 400):
                 symbols = [min(base - 1, int(rng.expovariate(4 / base))) for _ in range(count)]
-                for states in (1, 4, 16, 32, 64):
-                    body = ranged(symbols, base, bits, states)
+                for states, segments in ((1, 1), (4, 1), (16, 1), (32, 1), *(((32, 2), (32, 5), (32, 13)) if count == 400 else ())):
+                    body = ranged(symbols, base, bits, states, segments=segments)
                     self.assertEqual(ref.read_range(body[1:], base, body[0], count).tolist(), symbols)
 
     def test_bad_range(self):
         symbols, shares = [0, 1, 1, 2, 1, 1] * 50, [700, 2700, 696]
-        (x, words), ahead = range_of(symbols, shares, 12), write_frequencies(shares[:2])
+        (x, words), ahead = range_of(symbols, shares, 12), write_frequencies(shares)
         form = range_form(12, 1)[0]
         for words_of, raw in (
-                ("more than", write_frequencies([4000, 97]) + pack_range(x, words)),
-                ("above the sum", b"\xff" * 20), ("past their bytes", ahead[:2]), ("past their bytes", b""),
-                ("inside its states", ahead + b"\0\0"), ("outside its range", ahead + pack_range([32767], words)),
-                ("outside its range", ahead + pack_range([2 ** 31], words)),
-                ("inside a word", ahead + pack_range(x, words) + b"\0"),
-                ("lacks a word", ahead + pack_range(x, words[:-1])),
-                ("left over", ahead + pack_range(x, words + [7])),
-                ("does not end", ahead + pack_range(*range_of(symbols, shares, 12, ends=[32769])))):
+                ("leave nothing", write_frequencies([4000, 96, 1]) + pack_segment(x, words)),
+                ("above the sum", b"\0\2\xff" + b"\xff" * 20), ("inside its sizes", ahead[:2]), ("first symbol", b""),
+                ("inside its frequencies", ahead[:4]), ("of symbols 2 to 1", b"\2\1"), ("of symbols 0 to 3", b"\0\3\0\0"),
+                ("no frequency", b"\0\2\x10\0" + pack_segment(x, words)), ("half byte", b"\1\2\x11\0"),
+                ("behind their last", b"\0\2\x11\4"),
+                ("inside its states", ahead + b"\0"), ("state of 0", ahead + pack_segment([0], words)),
+                ("inside a word", ahead + pack_segment(x, words) + b"\0"),
+                ("lacks a word", ahead + pack_segment(x, words[:-1])),
+                ("left over", ahead + pack_segment(x, words + [7])),
+                ("does not end", ahead + pack_segment(*range_of(symbols, shares, 12, ends=[8193])))):
             self.refuse(words_of, ref.read_range, raw, 3, form, len(symbols))
-        for form in (1, 2, 0x7F, 0x80 - 16, 0xA1, 0xA3, 0xA7, 0xF0, 0xFF):
-            self.refuse(f"unknown form {form}", ref.read_range, ahead + pack_range(x, words), 3, form, len(symbols))
-        self.refuse("behind their last", ref.read_frequencies, b"\x82", 3, 12)
+        for form in (1, 2, 0x7F, 0x80 - 16, 0xA1, 0xA3, 0xA6, 0xA7, 0xF0, 0xFF):
+            self.refuse(f"unknown form {form}", ref.read_range, ahead + pack_segment(x, words), 3, form, len(symbols))
+        self.refuse("behind its frequency", ref.read_range, b"\1\1\0", 3, range_form(12, 1)[0], 5)
+        self.refuse("more than one state", ref.read_range, b"\1\1", 3, range_form(12, 4)[0], 5)
+
+    def test_bad_segments(self):
+        symbols, shares = [0, 1, 1, 2, 1, 1] * 50, [700, 2700, 696]
+        ahead, form, body = write_frequencies(shares), range_form(12, 32)[0], ranged(symbols, 3, 12, 32, shares, 3)[1:]
+        size = len(ahead)
+        words = struct.unpack("<2H", body[size + 1:size + 5])
+        self.assertEqual(ref.read_range(body, 3, form, 300).tolist(), symbols)
+        for words_of, raw, count in (
+                ("number of its segments", ahead, 300), ("lengths of its segments", body[:size + 4], 300),
+                ("inside a segment", body[:size + 1] + b"\xff\xff" + body[size + 3:], 300),
+                ("in 4 segments", ahead + b"\3" + body[size + 1:], 96),
+                ("in 11 segments", ahead + b"\n" + body[size + 1:], 300),
+                ("has 32800 symbols", ahead + b"\1" + body[size + 1:], 65570),
+                ("inside its states", body[:size + 5 + 2 * sum(words) + 2 * 64 + 60], 300)):
+            self.refuse(words_of, ref.read_range, raw, 3, form, count)
+        self.refuse("has 1025 symbols", ref.read_range, ranged([0, 1] * 512 + [0], 2)[1:], 2, range_form(12, 1)[0], 1025)
 
     def test_lossless(self):
         """A word, turned left: the upper byte is the symbol."""
@@ -393,7 +414,7 @@ class Codes(unittest.TestCase):
         for width in (2, 4):
             for count in (1, 2, 5, 300):
                 words = [rng.randrange(256 ** width) for _ in range(count)]
-                for states in (1, 4, 16, 32, 64):
+                for states in (1, 4, 16, 32):
                     body = lossless(words, width, 14, states)
                     raw = ref.read_lossless(body[0], width, count, body[1:])
                     self.assertEqual(np.frombuffer(raw, f"<u{width}").tolist(), words)
@@ -754,7 +775,7 @@ class Refusals(unittest.TestCase):
     def test_header(self):
         chunk = floats([1])
         for words, changes in (
-                ("magic", dict(magic=b"TGFQ")), ("version 2", dict(version=2)), ("version 4", dict(version=4)),
+                ("magic", dict(magic=b"TGFQ")), ("version 3", dict(version=3)), ("version 5", dict(version=5)),
                 ("flag", dict(flags=15)),
                 ("neither", dict(flags=1)), ("both", dict(flags=3)), ("both", dict(flags=5)),
                 ("has a description", dict(flags=6)), ("zero field", dict(zero=1)),
@@ -1052,7 +1073,7 @@ class Refusals(unittest.TestCase):
                 ("beyond its largest", "ternary+rans", coded(b"\0\xff" + plain[2:], one)),
                 ("unknown form 5", "ternary+huffman@counts", coded(b"\5" + bytes(20), one)),
                 ("recipe does not", "ternary+huffman@counts", coded(b"\2" + bytes(50), one)),
-                ("four streams", "ternary+huffman@counts", coded(b"\3" + bytes(50), one)),
+                ("unknown form 3", "ternary+huffman@counts", coded(b"\3" + bytes(50), one)),
                 ("half byte", "ternary+huffman@counts", coded(b"\1\x12\x12" + bytes(50), one)),
                 ("inside the lengths", "ternary+huffman@counts", coded(b"\1\x12", one)),
                 ("row 255", "fp4+huffman@model", coded(b"\2" + bytes(50), fitted(1, 255))),
@@ -1174,7 +1195,7 @@ class Script(unittest.TestCase):
     def test_info(self):
         status, out, _ = self.call("--info", self.path("one.tg", single("fp32", (2,), [floats([1, 2])], step=5)))
         info = json.loads(out)
-        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 3, 5, 2))
+        self.assertEqual((status, info["version"], info["step"], info["entries"]), (0, 4, 5, 2))
         self.assertEqual((info["recipes"], info["tensors"][0]["shape"]), (["fp32"], [2]))
 
     def test_bad_input(self):

@@ -181,8 +181,8 @@ static void what_is_wrong_is_named(void **state)
     s.bytes[4] = 9;
     MUST_FAIL(TG_E_VERSION, "version 9", tg_decode(s.codec, out, s.bytes, s.len, why));
     MUST_FAIL(TG_E_VERSION, "version 9", tg_codec_from_frame(&c, NULL, s.bytes, s.len, NULL, why));
-    s.bytes[4] = 2; /* the version before */
-    MUST_FAIL(TG_E_VERSION, "version 2, and this library reads version 3",
+    s.bytes[4] = 3; /* the version before */
+    MUST_FAIL(TG_E_VERSION, "version 3, and this library reads version 4",
               tg_decode(s.codec, out, s.bytes, s.len, why));
     s.bytes[4] = TG_FRAME_VERSION;
     s.bytes[0] = 'X';

@@ -59,7 +59,7 @@ static tg_exchange *make_exchange(const tg_allocator *allocator)
 
 static script says(const char *text, size_t len)
 {
-    script s = {.link = {.carry = carry, .abort = ignore}, .header = {'T', 'G', 'H', 'S', 3}};
+    script s = {.link = {.carry = carry, .abort = ignore}, .header = {'T', 'G', 'H', 'S', 4}};
     memcpy(s.text, text, len);
     tg_put64(s.header + 8, len);
     return s;

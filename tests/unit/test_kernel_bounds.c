@@ -238,19 +238,32 @@ static void call_range_coder(const tg_kernels *k, size_t n)
         }
         const tg_rans_plans coder = {.plans = plans, .bits = 8, .first = 0, .span = base};
         const uint16_t *symbols = last_symbols(2, n, base);
-        for (uint32_t lane_n = 16; lane_n <= 64; lane_n *= 2) {
-            uint32_t *states = last(3, lane_n * sizeof *states);
-            for (uint32_t l = 0; l < lane_n; l++) {
-                states[l] = TG_RANS_START;
+        for (uint32_t run = 0; run < 3; run++) { /* 16 states, 32, and two segments of 32 */
+            uint32_t lane_n = run == 0 ? 16 : 32;
+            size_t segment_n = run == 2 ? 2 : 1;
+            tg_rans_writer w[2] = {{.symbols = symbols, .count = n}, {.symbols = symbols, .count = n}};
+            tg_rans_reader r[2];
+            for (uint32_t l = 0; l < 2 * TG_RANS_LANES; l++) {
+                w[l / TG_RANS_LANES].states[l % TG_RANS_LANES] = tg_rans_start(8);
             }
-            uint8_t *end = starts[4] + 2 * n, *words = end;
-            k->coders.rans_push(states, lane_n, &words, symbols, n, &coder);
-            size_t len = (size_t)(end - words);
-            const uint8_t *at = last(5, len), *stop = at + len;
-            memcpy(starts[5] + space - len, words, len);
-            uint16_t *back = last(4, n * sizeof *back);
-            size_t done = k->coders.rans_pull(back, states, lane_n, &at, stop, n, &all);
-            assert_memory_equal(back, symbols, done * sizeof *back);
+            w[0].at = starts[4] + 2 * n;
+            w[1].at = starts[3] + 2 * n;
+            k->coders.rans_push(w, segment_n, lane_n, &coder);
+            size_t len = (size_t)(starts[4] + 2 * n - w[0].at); /* the same for both */
+            const uint8_t *words = last(5, len), *stop = words + len;
+            memcpy(starts[5] + space - len, w[0].at, len);
+            assert_memory_equal(w[segment_n - 1].at, w[0].at, len);
+            for (size_t i = 0; i < segment_n; i++) {
+                memcpy(r[i].states, w[i].states, sizeof r[i].states);
+                r[i].at = words;
+                r[i].symbols = last(3 + (uint32_t)i, n * sizeof(uint16_t));
+                r[i].left = n;
+            }
+            k->coders.rans_pull(r, segment_n, lane_n, stop, &all);
+            for (size_t i = 0; i < segment_n; i++) {
+                size_t done = n - r[i].left;
+                assert_memory_equal(r[i].symbols - done, symbols, done * sizeof *symbols);
+            }
         }
     }
 }

@@ -150,6 +150,34 @@ static void a_rank_that_dies_ends_the_step(void **state)
     }
 }
 
+/* The same after a step that went well, with all three groups of the next one under way on the rank that dies. */
+static void a_rank_that_dies_with_three_groups_in_flight_ends_the_step(void **state)
+{
+    (void)state;
+    for (size_t run = 0; run < TEST_RUN_N; run++) {
+        test_setup setup = setup_of(run);
+        test_flight f = test_take_off(&setup, 3, test_run_groups, run);
+        test_world twin = test_world_new(3, &setup);
+        uint32_t dead = (uint32_t)(run % 3);
+        test_world_fill(&f.world, 0);
+        test_fly(&f, 0);
+        test_must_succeed(&f);
+        test_world_step(&twin, 0);
+        test_world_fill(&f.world, 1);
+        test_world_fill(&twin, 1);
+        test_loose_kill_in_flight(f.link, dead, 3);
+        test_fly(&f, 1);
+        assert_true(test_loose_is_dead(f.link, dead));
+        for (uint32_t r = 0; r < 3; r++) {
+            assert_int_equal(f.world.outcomes[r].status, TG_E_LINK);
+            assert_string_equal(f.world.outcomes[r].why.text, "a rank is lost");
+        }
+        assert_true(test_world_same(&f.world, &twin));
+        test_land(&f);
+        test_world_free(&twin);
+    }
+}
+
 /* ---- large worlds ---------------------------------------------------------------------------------------------------------- */
 
 static const uint64_t short_lens[] = {100, 30, 7, 1, 0, 20, 3};
@@ -239,6 +267,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_fails_is_named_everywhere),
         cmocka_unit_test(any_message_may_be_damaged),
         cmocka_unit_test(a_rank_that_dies_ends_the_step),
+        cmocka_unit_test(a_rank_that_dies_with_three_groups_in_flight_ends_the_step),
         cmocka_unit_test(control_messages_grow_by_the_logarithm),
         cmocka_unit_test(large_worlds_give_the_bits_of_lockstep),
         cmocka_unit_test(groups_must_make_sense),

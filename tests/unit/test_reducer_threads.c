@@ -6,6 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { STEPS = 5, LATE_MS = 2000 };
 
 typedef struct worker {
     pthread_t thread;
@@ -13,14 +16,16 @@ typedef struct worker {
     test_model *model;
     uint32_t rank;
     uint64_t steps;
-    size_t twice;      /* a tensor that is reported twice in the last step; TEST_RUN_TENSOR_N: none */
-    size_t never;      /* a tensor that is not reported in the last step; TEST_RUN_TENSOR_N: none */
+    size_t twice; /* a tensor that is reported twice in the last step; TEST_RUN_TENSOR_N: none */
+    size_t never; /* a tensor that is not reported in the last step; TEST_RUN_TENSOR_N: none */
+    size_t late;  /* a tensor that is reported LATE_MS after the others in the last step; TEST_RUN_TENSOR_N: none */
     bool is_surprised; /* `ready` returned something unexpected */
     tg_outcome outcome;
 } worker;
 
 static void *work(void *argument)
 {
+    const struct timespec late = {LATE_MS / 1000, LATE_MS % 1000 * 1000000L};
     worker *w = argument;
     test_random random = {w->rank + 1};
     for (uint64_t step = 0; step < w->steps; step++) {
@@ -31,11 +36,16 @@ static void *work(void *argument)
         w->outcome.status = tg_reducer_begin(w->reducer, step, w->model->grads, &w->outcome.why);
         for (size_t i = 0; i < TEST_RUN_TENSOR_N && w->outcome.status == TG_OK; i++) {
             size_t t = (first + i) % TEST_RUN_TENSOR_N;
-            tg_status status = is_last && t == w->never ? TG_OK : tg_reducer_ready(w->reducer, t, NULL);
+            bool is_left_out = is_last && (t == w->never || t == w->late);
+            tg_status status = is_left_out ? TG_OK : tg_reducer_ready(w->reducer, t, NULL);
             if (is_last && t == w->twice) {
                 status = tg_reducer_ready(w->reducer, t, NULL) == TG_E_ARGUMENT ? TG_OK : TG_E_LINK;
             }
             w->is_surprised = w->is_surprised || status != TG_OK;
+        }
+        if (is_last && w->late < TEST_RUN_TENSOR_N) {
+            (void)nanosleep(&late, NULL);
+            w->is_surprised = w->is_surprised || tg_reducer_ready(w->reducer, w->late, NULL) != TG_OK;
         }
         if (w->outcome.status == TG_OK) {
             w->outcome.status = tg_reducer_wait(w->reducer, &w->outcome.why);
@@ -62,8 +72,12 @@ static crew hire(const char *recipe, uint32_t n, uint32_t timeout_ms)
     assert_non_null(c.workers);
     MUST(tg_threads_new(&c.hub, n, timeout_ms, NULL, why));
     for (uint32_t r = 0; r < n; r++) {
-        c.workers[r] = (worker){
-            .model = &c.world.models[r], .rank = r, .steps = 5, .twice = TEST_RUN_TENSOR_N, .never = TEST_RUN_TENSOR_N};
+        c.workers[r] = (worker){.model = &c.world.models[r],
+                                .rank = r,
+                                .steps = STEPS,
+                                .twice = TEST_RUN_TENSOR_N,
+                                .never = TEST_RUN_TENSOR_N,
+                                .late = TEST_RUN_TENSOR_N};
         MUST(tg_reducer_new(&c.workers[r].reducer, c.world.ranks[r], tg_threads_link(c.hub, r), why));
     }
     return c;
@@ -90,6 +104,36 @@ static void dismiss(crew *c)
     free(c->workers);
 }
 
+/* The gradients of a crew in a step. */
+static void fill_twin(const test_world *twin, uint64_t step)
+{
+    for (uint32_t r = 0; r < twin->n; r++) {
+        test_random values = {step * 1000 + r};
+        test_model_fill(&twin->models[r], &values);
+    }
+}
+
+/* A world in lockstep that has taken the first steps of a crew. */
+static test_world twin_of(const char *recipe, uint32_t n, uint64_t steps)
+{
+    test_setup setup = {.recipe = recipe, .lens = test_run_lens, .tensor_n = TEST_RUN_TENSOR_N, .verify_every = 2};
+    test_world twin = test_world_new(n, &setup);
+    for (uint64_t step = 0; step < steps; step++) {
+        fill_twin(&twin, step);
+        MUST(test_world_reduce(&twin, step, NULL, why));
+    }
+    return twin;
+}
+
+/* The last step has failed: gradients are those that ranks had, and residuals those of the step before. */
+static void check_unchanged(const crew *c, const char *recipe)
+{
+    test_world twin = twin_of(recipe, c->world.n, STEPS - 1);
+    fill_twin(&twin, STEPS - 1);
+    assert_true(test_world_same(&c->world, &twin));
+    test_world_free(&twin);
+}
+
 static void threads_give_the_bits_of_lockstep(void **state)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8};
@@ -97,19 +141,8 @@ static void threads_give_the_bits_of_lockstep(void **state)
     for (size_t run = 0; run < TEST_RUN_N; run++) {
         for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
             crew c = hire(test_runs[run].recipe, worlds[i], 60000);
-            test_setup setup = {.recipe = test_runs[run].recipe,
-                                .lens = test_run_lens,
-                                .tensor_n = TEST_RUN_TENSOR_N,
-                                .verify_every = 2};
-            test_world twin = test_world_new(worlds[i], &setup);
+            test_world twin = twin_of(test_runs[run].recipe, worlds[i], STEPS);
             run_crew(&c, worlds[i]);
-            for (uint64_t step = 0; step < 5; step++) {
-                for (uint32_t r = 0; r < worlds[i]; r++) {
-                    test_random values = {step * 1000 + r};
-                    test_model_fill(&twin.models[r], &values);
-                }
-                MUST(test_world_reduce(&twin, step, NULL, why));
-            }
             for (uint32_t r = 0; r < worlds[i]; r++) {
                 if (c.workers[r].outcome.status != TG_OK) {
                     fail_msg("%s, rank %u: %s", test_runs[run].recipe, r, c.workers[r].outcome.why.text);
@@ -170,12 +203,14 @@ static void misuse_fails_on_all_ranks(void **state)
     c.workers[1].never = 3;
     run_crew(&c, 3);
     check_misuse(&c, 3, "tensor 't3' was not reported ready");
+    check_unchanged(&c, "ef+topk@0.05");
     dismiss(&c);
     c = hire("fp16", 3, 60000);
     c.workers[1].twice = 0;
     c.workers[1].never = 6; /* or the step might succeed before the second report */
     run_crew(&c, 3);
     check_misuse(&c, 3, "tensor 't0' was reported ready twice");
+    check_unchanged(&c, "fp16");
     dismiss(&c);
 }
 
@@ -207,12 +242,33 @@ static void a_rank_that_does_not_come_is_named(void **state)
     dismiss(&c);
 }
 
+/* Two groups of the last step travel, and rank 2 has the third one only when the others have lost patience. */
+static void a_timeout_inside_one_group_ends_the_step(void **state)
+{
+    static const char *const recipes[] = {"ef+topk@0.05", "fp16"};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        crew c = hire(recipes[k], 3, LATE_MS / 3);
+        c.workers[2].late = 3;
+        run_crew(&c, 3);
+        for (uint32_t r = 0; r < 3; r++) {
+            assert_int_equal(c.workers[r].outcome.status, TG_E_LINK);
+            assert_non_null(strstr(c.workers[r].outcome.why.text, "rank 2 "));
+        }
+        check_unchanged(&c, recipes[k]);
+        dismiss(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_give_the_bits_of_lockstep),  cmocka_unit_test(groups_are_metered),
-        cmocka_unit_test(misuse_fails_on_all_ranks),          cmocka_unit_test(steps_follow_at_once),
+        cmocka_unit_test(threads_give_the_bits_of_lockstep),
+        cmocka_unit_test(groups_are_metered),
+        cmocka_unit_test(misuse_fails_on_all_ranks),
+        cmocka_unit_test(steps_follow_at_once),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_timeout_inside_one_group_ends_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

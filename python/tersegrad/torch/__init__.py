@@ -20,6 +20,7 @@ set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tu
 """
 
 import atexit
+import functools
 import operator
 import queue
 import threading
@@ -48,14 +49,16 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
+_PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
 _states: "weakref.WeakSet[State]" = weakref.WeakSet()  # all there are
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
 
 
-def _new_future(of: torch.device) -> "_Future[Any]":
-    return torch.futures.Future(devices=[of]) if of.type == "cuda" else torch.futures.Future()
+def _devices(of: torch.device) -> List[torch.device]:
+    """Of a future."""
+    return [of] if of.type == "cuda" else []
 
 
 def _run(jobs: _Jobs) -> None:
@@ -104,11 +107,12 @@ class _Pass:
         buckets, self.buckets, self.gradients = self.buckets, [], {}
         self.ended.set()
         for done, buffer in buckets:
-            done.set_result(buffer)
+            done.set_result(buffer if buffer.layout is torch.strided else None)
 
     def give(self, done: "_Future[Any]") -> Any:
-        """For the last bucket, which DistributedDataParallel comes to after all others. Not set_exception: it would take the exception for
-        the gradient. One that is raised by what follows a future leaves backward() with its sentence."""
+        """For the last bucket, which DistributedDataParallel comes to after all others, and for those that cannot be exchanged. Not
+        set_exception: it would take the exception for the gradient. One that is raised by what follows a future leaves backward() with
+        its sentence."""
         if self.error is not None:
             raise Error(str(sentence(self.error)))
         return done.value()
@@ -121,6 +125,7 @@ class _Layout:
         self.parameters, self.tensors, self.numbers = parameters, tensors, numbers(tensors)
         self.offsets = [gradient.storage_offset() - buffer.storage_offset() for gradient in gradients]
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
+        self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
 
     def is_of(self, parameters: List[Any], buffer: torch.Tensor) -> bool:
@@ -175,33 +180,37 @@ class State(Steps):
         _states.add(self)
 
     def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
-        parameters, buffer = bucket.parameters(), bucket.buffer()
-        done: "_Future[Any]" = _new_future(buffer.device)
-        layout = self._layouts.get(bucket.index())
+        parameters, buffer, index = bucket.parameters(), bucket.buffer(), bucket.index()
+        layout, now = self._layouts.get(index), self._pass
         if layout is None or not layout.is_of(parameters, buffer):
             layout = None
             try:
                 self._check_model(parameters)
             except Exception as error:
-                return self._refuse(bucket, done, error)
-        if bucket.index() == 0 or self._pass is None or self._pass.is_complete:
+                return self._refuse(bucket, error)
+        if index == 0 or now is None or now.is_complete:
             self._settle()
-            self._pass = _Pass()
-            self._begin_pass(self._pass)
-        now = self._pass
+            now = self._pass = _Pass()
+            self._begin_pass(now)
+        is_last = bucket.is_last()
+        if layout is not None and not is_last:  # the way of most buckets, in a process whose other threads wait for the interpreter
+            done = _PlainFuture(layout.devices)
+            now.buckets.append((done, buffer))
+            self._take(now, bucket, parameters, buffer, layout)
+            return done  # type: ignore[no-any-return]
+        done = _Future(devices=_devices(buffer.device))
         now.buckets.append((done, buffer))
         self._take(now, bucket, parameters, buffer, layout)
-        if bucket.is_last():
+        if is_last:
             now.is_complete = True
-            begin = time.monotonic()
-            self._do(lambda: self._finish(now, begin))
-            return done.then(now.give)
-        return done
+            self._do(functools.partial(self._finish, now, time.monotonic()))
+        return done.then(now.give) if is_last or buffer.layout is not torch.strided else done
 
-    def _refuse(self, bucket: GradBucket, done: "_Future[Any]", trouble: Exception) -> "_Future[torch.Tensor]":
+    def _refuse(self, bucket: GradBucket, trouble: Exception) -> "_Future[torch.Tensor]":
         """Buckets of another model. They are kept apart from those of the State's own, whose step may be in progress; so that step
         is not failed, and the others learn of it when this rank ends."""
         other = _Pass()
+        done: "_Future[Any]" = _Future(devices=_devices(bucket.buffer().device))
         self._refused.append((done, bucket.buffer()))
         if bucket.is_last():
             other.buckets, self._refused = self._refused, []

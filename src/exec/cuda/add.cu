@@ -44,14 +44,13 @@ TG_DEVICE bool has_nan(float4 v)
     return !(v.x == v.x && v.y == v.y && v.z == v.z && v.w == v.w);
 }
 
-/* value, or sum + value. */
-TG_DEVICE float4 add_four(float4 sum, float4 value, bool sets)
+TG_DEVICE float4 add_four(float4 sum, float4 value)
 {
     float4 result = make_float4(sum.x + value.x, sum.y + value.y, sum.z + value.z, sum.w + value.w);
     if (has_nan(result)) {
         result = make_float4(tg_plus(sum.x, value.x), tg_plus(sum.y, value.y), tg_plus(sum.z, value.z), tg_plus(sum.w, value.w));
     }
-    return sets ? value : result;
+    return result;
 }
 
 /* ---- plain values ------------------------------------------------------------------------------------------------------------ */
@@ -145,7 +144,7 @@ __global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
+    if (u.plain_len == 0 || !tg_unit_sends(u, false) || !tg_may_add(p)) {
         return;
     }
     const uint8_t *bytes = tg_plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
@@ -183,6 +182,12 @@ typedef struct tile_part {
     bool has_fours;  /* so that four side by side are in one bucket */
 } tile_part;
 
+/* The bucket of element i of the chunk. */
+TG_DEVICE uint32_t bucket_of(const tile_part &t, uint32_t i)
+{
+    return t.shift < 32 ? i >> t.shift : i / t.bucket_n;
+}
+
 TG_DEVICE tile_part part_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, const uint8_t *body)
 {
     const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
@@ -197,8 +202,8 @@ TG_DEVICE tile_part part_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg
     t.side = body + view.side;
     t.bucket_n = u.bucket_n == 0 ? chunk.n : u.bucket_n;
     t.shift = (t.bucket_n & (t.bucket_n - 1)) == 0 ? (uint32_t)__ffs((int)t.bucket_n) - 1 : 32;
-    t.first_bucket = t.at / t.bucket_n;
-    t.bucket_end = (t.at + t.n - 1) / t.bucket_n + 1;
+    t.first_bucket = u.bucket_n == 0 ? 0 : bucket_of(t, t.at);
+    t.bucket_end = u.bucket_n == 0 ? 1 : bucket_of(t, t.at + t.n - 1) + 1;
     t.has_table = (t.bucket_end - t.first_bucket) * u.base <= SYMBOLS_MAX;
     t.has_fours = t.has_table && (t.bucket_end - t.first_bucket == 1 || t.bucket_n % FOUR == 0);
     return t;
@@ -219,11 +224,7 @@ TG_DEVICE void fill_table(const tile_part &t, float *table, float weight, bool s
 /* Where the values of the bucket of element i of the tile begin in the table. */
 TG_DEVICE uint32_t row_of(const tile_part &t, uint32_t i)
 {
-    if (t.bucket_end - t.first_bucket == 1) {
-        return 0;
-    }
-    uint32_t bucket = t.shift < 32 ? (t.at + i) >> t.shift : (t.at + i) / t.bucket_n;
-    return (bucket - t.first_bucket) * t.u->base;
+    return t.bucket_end - t.first_bucket == 1 ? 0 : (bucket_of(t, t.at + i) - t.first_bucket) * t.u->base;
 }
 
 /* The value of a symbol of element i of the tile, times the weight unless it is set. */
@@ -232,7 +233,7 @@ TG_DEVICE float value_of(const tile_part &t, const float *table, uint32_t i, uns
     if (t.has_table) {
         return table[row_of(t, i) + symbol];
     }
-    float value = tg_symbol_value(*t.u, t.side + (uint64_t)((t.at + i) / t.bucket_n) * t.u->side_len, symbol);
+    float value = tg_symbol_value(*t.u, t.side + (uint64_t)bucket_of(t, t.at + i) * t.u->side_len, symbol);
     return sets ? value : tg_times(weight, value);
 }
 
@@ -299,6 +300,12 @@ TG_DEVICE uint32_t unpack_one(const tile_part &t, uint32_t i)
 
 /* ---- four symbols ---------------------------------------------------------------------------------------------------------- */
 
+/* How many of the four elements from number i on are in the tile. */
+TG_DEVICE uint32_t few_of(const tile_part &t, uint32_t i)
+{
+    return i < t.n ? min(t.n - i, (uint32_t)FOUR) : 0;
+}
+
 /* n symbols, up to four, from element i of the tile on: of up to 8 bits, one by one. */
 TG_DEVICE uint32_t load_narrow(const tile_part &t, uint32_t i, uint32_t n)
 {
@@ -324,21 +331,50 @@ TG_DEVICE uint64_t load_wide(const tile_part &t, uint32_t i, uint32_t n, uint32_
     return symbols;
 }
 
+/* Adds the whole fours of a tile whose values are in the table. BITS: of a symbol; 0: `bits`. */
+template <unsigned BITS, class Word>
+TG_DEVICE void add_whole(float *out, const tile_part &t, const float *table, const float4 sum[FOURS], const Word packed[FOURS],
+                         uint32_t bits, bool sets)
+{
+    const uint32_t by = BITS > 0 ? BITS : bits, mask = (1u << by) - 1;
+    TG_UNROLL
+    for (uint32_t b = 0; b < FOURS; b++) {
+        uint32_t i = four_at(b);
+        if (i + FOUR > t.n) {
+            continue;
+        }
+        const float *row = table + row_of(t, i);
+        float4 value;
+        if (BITS == 1) {
+            float zero = row[0], one = row[1];
+            value = make_float4((packed[b] & 1) != 0 ? one : zero, (packed[b] & 2) != 0 ? one : zero,
+                                (packed[b] & 4) != 0 ? one : zero, (packed[b] & 8) != 0 ? one : zero);
+        } else {
+            value = make_float4(row[(uint32_t)packed[b] & mask], row[(uint32_t)(packed[b] >> by) & mask],
+                                row[(uint32_t)(packed[b] >> 2 * by) & mask], row[(uint32_t)(packed[b] >> 3 * by) & mask]);
+        }
+        *(float4 *)(void *)(out + i) = sets ? value : add_four(sum[b], value);
+    }
+}
+
 /* Adds a tile: to `out`, or element by element where that is NULL. */
 template <class Word>
 TG_DEVICE void add_tile(float *out, const tg_gpu_pass &p, const tile_part &t, const float *table, const float4 sum[FOURS],
                         const Word packed[FOURS], uint32_t bits, uint64_t at, float weight, bool sets)
 {
     const uint32_t mask = (1u << bits) - 1;
+    bool has_fours = out != nullptr && t.has_fours;
+    if (has_fours && sizeof(Word) == 4 && bits == 8) {
+        add_whole<8>(out, t, table, sum, packed, bits, sets);
+    } else if (has_fours && sizeof(Word) == 4 && bits == 1) {
+        add_whole<1>(out, t, table, sum, packed, bits, sets);
+    } else if (has_fours) {
+        add_whole<0>(out, t, table, sum, packed, bits, sets);
+    }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
         uint32_t i = four_at(b);
-        if (out != nullptr && t.has_fours && i + FOUR <= t.n) {
-            const float *row = table + row_of(t, i);
-            float4 value = make_float4(row[(uint32_t)packed[b] & mask], row[(uint32_t)(packed[b] >> bits) & mask],
-                                       row[(uint32_t)(packed[b] >> 2 * bits) & mask],
-                                       row[(uint32_t)(packed[b] >> 3 * bits) & mask]);
-            *(float4 *)(void *)(out + i) = add_four(sum[b], value, sets);
+        if (has_fours && i + FOUR <= t.n) {
             continue;
         }
         TG_ROLL
@@ -350,13 +386,13 @@ TG_DEVICE void add_tile(float *out, const tg_gpu_pass &p, const tile_part &t, co
     }
 }
 
-__global__ static void __launch_bounds__(THREADS)
+__global__ static void __launch_bounds__(THREADS, 4)
     add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     __shared__ tile_space space;
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false)) {
+    if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false) || !tg_may_add(p)) {
         return;
     }
     float *out = sum_of_fours(p, u, tile);
@@ -370,7 +406,7 @@ __global__ static void __launch_bounds__(THREADS)
         } else {
             TG_UNROLL
             for (uint32_t b = 0; b < FOURS; b++) {
-                packed[b] = load_narrow(t, four_at(b), four_at(b) < t.n ? min(t.n - four_at(b), (uint32_t)FOUR) : 0);
+                packed[b] = load_narrow(t, four_at(b), few_of(t, four_at(b)));
             }
         }
         fill_table(t, space.table, weight, sets);
@@ -385,7 +421,7 @@ __global__ static void __launch_bounds__(THREADS)
         uint32_t bits = t.group_n > 1 ? 16 : t.bits;
         TG_UNROLL
         for (uint32_t b = 0; b < FOURS; b++) {
-            packed[b] = load_wide(t, four_at(b), four_at(b) < t.n ? min(t.n - four_at(b), (uint32_t)FOUR) : 0, bits);
+            packed[b] = load_wide(t, four_at(b), few_of(t, four_at(b)), bits);
         }
         fill_table(t, space.table, weight, sets);
         __syncthreads();

@@ -20,7 +20,7 @@ __global__ static void __launch_bounds__(THREADS)
     tg_gpu_spans s = tg_spans_of_warp(p, blocks_each, is_sparse);
     const tg_gpu_chunk &chunk = p.chunks[s.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    if (!tg_is_scaled(u) || !tg_unit_sends(u, is_sparse)) {
+    if (!tg_is_scaled(u) || !tg_unit_sends(u, is_sparse) || !tg_may_add(p)) {
         return;
     }
     const tg_view &view = p.space.views[s.chunk];

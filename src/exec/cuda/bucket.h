@@ -114,6 +114,18 @@ TG_DEVICE uint32_t tg_key(float value)
 
 #define TG_KEY_INF 0x7f800000u
 
+/* A key that orders as values do; 0 and -0 have the same. */
+TG_DEVICE uint32_t tg_order_of(float value)
+{
+    uint32_t bits = __float_as_uint(value + 0.0f);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+TG_DEVICE float tg_from_order(uint32_t key)
+{
+    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
 /* One value, by the policy for NaN and Inf, clips and feedback; updates what the feedback keeps beside the residual. */
 TG_DEVICE float tg_bucket_element(const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t i)
 {

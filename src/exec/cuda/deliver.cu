@@ -3,7 +3,7 @@
 #include "exec/cuda/load.h"
 #include "exec/cuda/values.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, FOURS = TG_GPU_TILE / THREADS / 4 }; /* a thread's part of a whole tile */
 
 /* The average of values that were scaled by `share`, as tg_average_shared of kernels/range.c. */
 TG_DEVICE float average_shared(float sum, float share, uint32_t value_n)
@@ -12,7 +12,36 @@ TG_DEVICE float average_shared(float sum, float share, uint32_t value_n)
     return tg_is_finite(sum) && !tg_is_finite(average) ? copysignf(TG_FLOAT_MAX, average) : average;
 }
 
-__global__ static void deliver(tg_gpu_pass p, void *const *averages, float *flat, float divisor, float share,
+TG_DEVICE float average_of(float sum, float divisor)
+{
+    return tg_with_nan(sum / divisor, sum, sum);
+}
+
+TG_DEVICE bool is_aligned(const void *at)
+{
+    return (uintptr_t)at % sizeof(float4) == 0;
+}
+
+/* A whole tile of one tensor in fp32, four elements at a time. Returns whether an average of this thread is not finite. */
+TG_DEVICE bool deliver_tile(float *to, const float *sums, float divisor)
+{
+    float4 four[FOURS];
+    bool overflows = false;
+    TG_UNROLL
+    for (unsigned k = 0; k < FOURS; k++) {
+        four[k] = ((const float4 *)(const void *)sums)[threadIdx.x + k * THREADS];
+    }
+    TG_UNROLL
+    for (unsigned k = 0; k < FOURS; k++) {
+        float4 out = make_float4(average_of(four[k].x, divisor), average_of(four[k].y, divisor), average_of(four[k].z, divisor),
+                                 average_of(four[k].w, divisor));
+        overflows = overflows || !tg_is_finite(out.x) || !tg_is_finite(out.y) || !tg_is_finite(out.z) || !tg_is_finite(out.w);
+        ((float4 *)(void *)to)[threadIdx.x + k * THREADS] = out;
+    }
+    return overflows;
+}
+
+__global__ static void __launch_bounds__(THREADS) deliver(tg_gpu_pass p, void *const *averages, float *flat, float divisor, float share,
                                uint32_t value_n)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
@@ -26,9 +55,15 @@ __global__ static void deliver(tg_gpu_pass p, void *const *averages, float *flat
     const float *sums = p.space.sums + u.flat_at + (at - u.lo);
     const tg_gpu_piece *first = tg_piece_at(p, u, at);
     bool overflows = false;
+    float *to = flat != nullptr ? flat + u.flat_at + (at - u.lo) : (float *)averages[first->tensor] + (at - first->at);
+    bool is_whole = n == TG_GPU_TILE && share == 0 && is_aligned(sums) && is_aligned(to) &&
+                    (flat != nullptr || (first->dtype == 0 && at + n <= first->at + first->n));
+    if (is_whole) {
+        overflows = deliver_tile(to, sums, divisor);
+        n = 0;
+    }
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        float average = share > 0 ? average_shared(sums[i], share, value_n)
-                                  : tg_with_nan(sums[i] / divisor, sums[i], sums[i]);
+        float average = share > 0 ? average_shared(sums[i], share, value_n) : average_of(sums[i], divisor);
         overflows = overflows || !tg_is_finite(average);
         if (flat != nullptr) {
             flat[u.flat_at + (at - u.lo) + i] = average;

@@ -20,13 +20,33 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
         return tg_fail(TG_E_MEMORY, why, "no memory for a device");
     }
     *gpu = (tg_gpu){.device = {.executor = &tg_executor_cuda}, .ordinal = ordinal, .stream = stream};
+    tg_gpu_enter(gpu);
+    tg_status status = tg_gpu_new_mark(&gpu->mark, gpu, why);
+    if (status == TG_OK && (status = tg_gpu_pin(&gpu->refused, gpu, sizeof *gpu->refused, why)) != TG_OK) {
+        tg_gpu_free_mark(gpu->mark);
+    }
+    if (status != TG_OK) {
+        free(gpu);
+        return status;
+    }
+    *gpu->refused = 0;
     *out = &gpu->device;
     return TG_OK;
 }
 
 void tg_cuda_close(tg_device *device)
 {
-    free(device);
+    if (device != NULL) {
+        tg_gpu_enter(gpu_of(device));
+        tg_gpu_unpin(gpu_of(device), gpu_of(device)->refused);
+        tg_gpu_free_mark(gpu_of(device)->mark);
+        free(device);
+    }
+}
+
+uint32_t tg_cuda_refused(const tg_device *device)
+{
+    return device == NULL ? 0 : *(const volatile uint32_t *)gpu_of(device)->refused;
 }
 
 tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why)
@@ -78,6 +98,26 @@ tg_status tg_cuda_read_step(tg_device *device, const uint64_t *step, tg_detail *
     }
     gpu->step = step;
     return TG_OK;
+}
+
+/* What comes next on stream `to` comes after what is on `from`. A stream waits for a mark as it was set last, so one is enough. */
+static tg_status order(const tg_gpu *gpu, void *from, void *to, tg_detail *why)
+{
+    tg_gpu_enter(gpu);
+    TG_TRY(tg_gpu_mark(gpu, gpu->mark, from, why));
+    return tg_gpu_wait_for(gpu, to, gpu->mark, why);
+}
+
+tg_status tg_cuda_follow(tg_device *device, void *stream, tg_detail *why)
+{
+    TG_NEED(device, why);
+    return order(gpu_of(device), stream, gpu_of(device)->stream, why);
+}
+
+tg_status tg_cuda_lead(tg_device *device, void *stream, tg_detail *why)
+{
+    TG_NEED(device, why);
+    return order(gpu_of(device), gpu_of(device)->stream, stream, why);
 }
 
 tg_status tg_cuda_wait(tg_device *device, tg_detail *why)

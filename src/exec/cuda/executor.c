@@ -407,6 +407,7 @@ const tg_executor tg_executor_cuda = {
     .seal = tg_gpu_seal,
     .verdict = tg_gpu_ask_refusal,
     .expect = tg_gpu_expect,
+    .add_if_sound = tg_gpu_add_if_sound,
     .find = tg_gpu_find_chunks,
     .check = tg_gpu_check,
     .recall = tg_gpu_recall,

@@ -5,49 +5,79 @@
 
 enum { WARPS = 8, HASHED_LEAVES = 512 };
 
-/* The hash of `len` bytes, of up to 512 leaves; all threads of the block, which get it. */
-TG_DEVICE uint64_t hash_block(const uint8_t *bytes, uint64_t len)
+/* Words of a leaf, and then of up to 512 leaves: a warp has them in shared memory before it hashes, because a hash waits for each of its
+ * loads. */
+typedef uint64_t leaf_words[TG_LEAF_BYTES / 8];
+
+/* H of n words in memory, by a warp. */
+TG_DEVICE uint64_t hash_words(leaf_words &space, const uint64_t *words, uint32_t n)
 {
-    __shared__ uint64_t leaves[HASHED_LEAVES], whole;
-    uint64_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    unsigned warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP;
-    __syncthreads();
-    for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
-        uint64_t left = len - leaf * TG_LEAF_BYTES;
-        uint64_t hash = tg_hash_leaf(bytes + leaf * TG_LEAF_BYTES, left < TG_LEAF_BYTES ? (unsigned)left : TG_LEAF_BYTES);
-        if (lane == 0) {
+    __syncwarp();
+    TG_UNROLL
+    for (uint32_t from = 0; from < TG_LEAF_BYTES / 8; from += 4 * TG_WARP) {
+        uint64_t some[4];
+        TG_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t i = from + k * TG_WARP + threadIdx.x % TG_WARP;
+            some[k] = i < n ? __ldcg(words + i) : 0;
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            space[from + k * TG_WARP + threadIdx.x % TG_WARP] = some[k];
+        }
+    }
+    __syncwarp();
+    return tg_hash_leaf((const uint8_t *)space, n * 8);
+}
+
+/* H of n words, of up to 512 leaves; all threads of the block. The first warp has it. */
+TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words, uint32_t n)
+{
+    __shared__ uint64_t leaves[HASHED_LEAVES];
+    uint32_t each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
+    for (uint32_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
+        uint64_t hash = hash_words(spaces[warp], words + leaf * each, min(n - leaf * each, each));
+        if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
     }
     __syncthreads();
-    if (warp == 0) {
-        uint64_t hash = leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
-        if (lane == 0) {
-            whole = hash;
+    return warp > 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+}
+
+/* H of bytes in memory, by a warp. */
+TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t len)
+{
+    uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+    uint64_t hash = 0;
+    for (uint32_t leaf = 0; leaf < leaf_n; leaf++) {
+        hash = tg_hash_leaf(bytes + leaf * TG_LEAF_BYTES, min(len - leaf * TG_LEAF_BYTES, TG_LEAF_BYTES));
+        if (leaf_n > 1 && threadIdx.x % TG_WARP == 0) {
+            space[leaf] = hash;
         }
     }
-    __syncthreads();
-    return whole;
+    __syncwarp();
+    return leaf_n == 1 ? hash : tg_hash_leaf((const uint8_t *)space, leaf_n * 8);
 }
 
 /* The hash of a chunk from those of its leaves, by a warp. */
-TG_DEVICE uint64_t hash_chunk(const uint64_t *leaves, uint32_t len)
+TG_DEVICE uint64_t hash_chunk(leaf_words &space, const uint64_t *leaves, uint32_t len)
 {
     uint32_t leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (len == 0) {
         return tg_hash_tiny(nullptr, 0);
     }
-    return leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+    return leaf_n == 1 ? leaves[0] : hash_words(space, leaves, leaf_n);
 }
 
 /* Hashes of this block's chunks to words[2], ... Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(const tg_gpu_pass &p, const tg_gpu_ending &e, const uint8_t *body)
+TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e, const uint8_t *body)
 {
     __shared__ bool is_last;
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = p.first + i;
     if (i < p.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
+        uint64_t hash = hash_chunk(spaces[threadIdx.x / TG_WARP], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
         if (threadIdx.x % TG_WARP == 0) {
             e.words[2 + i] = hash;
             if (e.sides != nullptr) {
@@ -87,8 +117,9 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front)
 {
+    __shared__ leaf_words spaces[WARPS];
     uint8_t *frame = e.frame;
-    if (!hash_chunks(p, e, frame + front.len)) {
+    if (!hash_chunks(spaces, p, e, frame + front.len)) {
         return;
     }
     uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
@@ -98,12 +129,15 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, tg_
                            : i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
     }
     __syncthreads();
-    uint64_t of_front = p.step_at != nullptr ? hash_block(frame, front.len) : front.hash;
-    if (threadIdx.x == 0) {
-        e.words[0] = of_front;
-        e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+    if (threadIdx.x < TG_WARP) {
+        uint64_t of_front = p.step_at != nullptr ? hash_bytes(spaces[0], frame, front.len) : front.hash;
+        if (threadIdx.x == 0) {
+            e.words[0] = of_front;
+            e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+        }
     }
-    uint64_t checksum = hash_block((const uint8_t *)e.words, (2 + (uint64_t)p.chunk_n) * 8);
+    __syncthreads();
+    uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
     if (threadIdx.x == 0) {
         tg_store_bytes(frame + front.len + e.body_len, checksum, 8);
     }
@@ -122,24 +156,58 @@ void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
-/* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, uint32_t front_len,
-                                                              uint8_t *ends, uint64_t *words)
+/* Whether front, chunks and checksum of a frame are right. All threads; hashes of chunks are in e.words. */
+TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
-    if (!hash_chunks(p, e, frame + front_len)) {
+    bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
+    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+        bool is_any = (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
+        uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+        differs = differs || (!is_any && frame[i] != expected);
+    }
+    if (threadIdx.x < TG_WARP) {
+        uint64_t of_front = hash_bytes(spaces[0], frame, front.len);
+        if (threadIdx.x == 0) {
+            e.words[0] = of_front;
+            e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
+            __threadfence();
+        }
+    }
+    differs = __syncthreads_or(differs ? 1 : 0) != 0;
+    uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
+    if (threadIdx.x == 0) {
+        bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
+        *e.sound = is_sound ? 1 : 0;
+        *e.sound_to = is_sound ? 1 : 0;
+        if (!is_sound && e.refused != nullptr) {
+            *e.refused = *e.refused + 1;
+        }
+    }
+}
+
+/* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front, uint8_t *ends,
+                                                              uint64_t *words)
+{
+    __shared__ leaf_words spaces[WARPS];
+    const uint8_t *frame = e.frame;
+    if (!hash_chunks(spaces, p, e, frame + front.len)) {
         return;
     }
-    for (uint32_t i = threadIdx.x; ends != nullptr && i < front_len + 8; i += WARPS * TG_WARP) {
-        ends[i] = i < front_len ? frame[i] : frame[i + e.body_len];
+    for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
+        ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
     }
-    for (uint32_t i = 2 + threadIdx.x; i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
-        words[i] = e.words[i];
+    for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
+        words[i] = __ldcg(e.words + i);
+    }
+    if (e.sound != nullptr) {
+        judge(spaces, p, e, front);
     }
     hand_over(e);
 }
 
-void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words)
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends, uint64_t *words)
 {
-    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, front_len, ends, words);
+    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front, ends, words);
 }

@@ -244,10 +244,9 @@ TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
     return tg_xxh_avalanche(TG_LEAF_BYTES * TG_XXH_PRIME_1 + folded);
 }
 
-/* XXH3 of a whole leaf at any address: all loads are under way before the first is used. */
-TG_DEVICE uint64_t tg_hash_whole(const uint8_t *at)
+/* The vectors of a whole leaf at any address: all loads are under way before the first is used. */
+TG_DEVICE void tg_leaf_load(uint4 vectors[TG_XXH_VECTORS], const uint8_t *at)
 {
-    uint4 vectors[TG_XXH_VECTORS];
     if ((uintptr_t)at % 16 == 0) {
         TG_UNROLL
         for (int k = 0; k < TG_XXH_VECTORS; k++) {
@@ -261,6 +260,12 @@ TG_DEVICE uint64_t tg_hash_whole(const uint8_t *at)
             vectors[k] = make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
         }
     }
+}
+
+TG_DEVICE uint64_t tg_hash_whole(const uint8_t *at)
+{
+    uint4 vectors[TG_XXH_VECTORS];
+    tg_leaf_load(vectors, at);
     return tg_hash_vectors(vectors);
 }
 

@@ -50,9 +50,10 @@ void tg_gpu_hash_spans(uint64_t *out, const uint64_t *leaves, const tg_gpu_span 
 
 enum {
     TG_GPU_FRONT = 48,
+    TG_GPU_RANK_AT = 8,
     TG_GPU_STEP_AT = 32,
     TG_GPU_CHECKSUM = 8
-}; /* bytes of a header, and where the step is in it; of a checksum */
+}; /* bytes of a header, and where rank and step are in it; of a checksum */
 
 /* What stands before a body. */
 typedef struct tg_gpu_front {
@@ -72,13 +73,19 @@ typedef struct tg_gpu_ending {
     uint64_t *sides;            /* NULL, or where the first bytes beside each chunk's values go */
     tg_gpu_verdict *verdict;    /* of the pass; cleared if it is handed over ... */
     tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
+    uint32_t *
+        sound; /* of a check: 1 if the frame is sound, that is, front, chunks and checksum are right, else 0; NULL: not asked */
+    uint32_t *sound_to; /* pinned: the same */
+    uint32_t *refused;  /* pinned: counts frames that are not; NULL: it is not counted */
 } tg_gpu_ending;
 
 /* Front and checksum around a body, whose chunks are those of the pass. The step is at p->step_at, if that is set. */
 void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front);
 
-/* To pinned memory of the host: `ends`, front_len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of chunks. */
-void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, uint32_t front_len, uint8_t *ends, uint64_t *words);
+/* To pinned memory of the host: `ends`, front->len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of
+ * chunks. With e->sound, `front` is what must stand before the body, but for rank and step; else its length alone counts. */
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
+                      uint64_t *words);
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +172,7 @@ uint64_t tg_gpu_quantize_scratch(const tg_gpu_unit *unit);
  * host function. */
 uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
 
-/* Whether a unit's quantizer writes leaves of chunks of fixed length itself, so that tg_gpu_pack_leaves has nothing to do with it. A host
+/* Whether a unit's quantizer packs the symbols of chunks of fixed length itself, so that pack_leaves has nothing to do with it. A host
  * function. */
 int tg_gpu_rounds_leaves(const tg_gpu_unit *unit);
 

@@ -61,13 +61,14 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
-        all.kinds |= tg_gpu_quantize_kinds(u);
+        all.kinds |= u->kinds;
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
         all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
         all.coded = all.coded || u->coded;
         all.velocities = all.velocities || u->planes > 1;
         all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
         all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
+        all.packs |= tg_gpu_rounds_leaves(u) ? TG_GPU_ROUNDS_LEAVES : 0;
         bool lists_signs = u->coordinates == TG_AT_INDICES && u->quantize == TG_GPU_SIGN;
         uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
         all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
@@ -107,6 +108,10 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
         TG_TRY(tg_gpu_acquire(&s->slots, gpu, s->slot_n * s->slot_len, why));
     }
     TG_TRY(tg_gpu_acquire(&s->magnitudes, gpu, (n / LEAF + chunks) * sizeof *s->magnitudes, why));
+    bool fits = (need->fits || need->scales) && !run->only_decodes;
+    TG_TRY(tg_gpu_acquire(&s->moments, gpu, fits ? (n / LEAF + chunks) * sizeof *s->moments : 0, why));
+    TG_TRY(acquire_cleared(&s->progress, gpu, fits ? chunks * sizeof *s->progress : 0, why));
+    TG_TRY(acquire_cleared(&s->next_tile, gpu, sizeof *s->next_tile, why));
     TG_TRY(tg_gpu_acquire(&s->scales, gpu, l->unit_n * sizeof *s->scales, why));
     TG_TRY(tg_gpu_acquire(&s->clips, gpu, l->unit_n * sizeof *s->clips, why));
     TG_TRY(tg_gpu_acquire(&s->overflows, gpu, chunks * sizeof *s->overflows, why));
@@ -146,6 +151,8 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
+    TG_TRY(acquire_pinned(&w->sound, run, 1, sizeof(uint32_t), why));
+    TG_TRY(tg_gpu_new_mark(&w->mark, gpu, why));
     tg_gpu_fill(gpu, w->late.device, 0, sizeof(uint32_t));
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
@@ -187,6 +194,9 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
                             w->space.scales,
                             w->space.values,
                             w->space.magnitudes,
+                            w->space.moments,
+                            w->space.progress,
+                            w->space.next_tile,
                             w->space.words,
                             w->space.positions,
                             w->space.symbols,
@@ -203,14 +213,17 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);
     }
+    if (w->mark != NULL) {
+        tg_gpu_free_mark(w->mark);
+    }
     tg_release(&run->allocator, w->host_views);
     tg_release(&run->allocator, w->is_fitted);
     tg_release(&run->allocator, w->places);
     tg_release(&run->allocator, w->drawn);
     tg_release(&run->allocator, (void *)w->usable);
     tg_release(&run->allocator, w->known_n);
-    const tg_gpu_mirror *const mirrors[] = {&w->ends,  &w->late, &w->verdict, &w->sides,       &w->hashes, &w->written,
-                                            &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
+    const tg_gpu_mirror *const mirrors[] = {&w->ends,    &w->sound, &w->late, &w->verdict, &w->sides,       &w->hashes,
+                                            &w->written, &w->views, &w->out,  &w->grads,   &w->description, &w->sums};
     for (size_t i = 0; i < sizeof mirrors / sizeof *mirrors; i++) {
         release_mirror(mirrors[i], run);
     }

@@ -9,25 +9,27 @@
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
 
-enum { TG_PACK_BASE = 512, TG_PACK_LANES = 64 };
+enum { TG_PACK_BASE = 512 };
 
-/* A tile is what one block counts or writes. Tiles do not cross the streams of a chunk, of which there are one or four. */
-enum { TG_PACK_TILE = 8192, TG_PACK_TILES = 36, TG_PACK_STREAMS = 4, TG_PACK_FOUR_FROM = 8192 };
+/* A tile is what one block counts or writes. */
+enum { TG_PACK_TILE = 8192 };
+
+/* Coded symbols are in parts, which are coded without each other: segments of rANS, of up to 32 states, or streams of prefix codes. */
+enum { TG_PACK_PARTS = 256, TG_PACK_LANES = 32, TG_PACK_ROUNDS = 1024 /* symbols of a state at most */ };
+enum { TG_PACK_STREAM = 1024 /* symbols */, TG_PACK_STREAM_WORDS = 768 /* of 16 bits, of its codes at most */ };
 
 /* What is found out about a chunk before it is coded; in its scratch. */
 typedef struct tg_pack_code {
-    uint4 plans[TG_PACK_BASE];          /* rans: what the coder needs to know of a symbol. huffman: codes, in x */
-    uint32_t states[TG_PACK_LANES];     /* rans: of the coder at its end */
-    uint32_t tile_bits[TG_PACK_TILES];  /* huffman: the bit of the stream that a tile begins at */
-    uint32_t tile_bytes[TG_PACK_TILES]; /* huffman: the byte of the chunk that its stream begins at */
-    uint32_t is_coded;                  /* 0: it is written in the plain form */
-    uint32_t form, head_len, lane_n, bits;
-    uint32_t word_n; /* rans: words, at the end of their space */
-    uint32_t len;    /* of the coded form, without the lower bytes of words */
+    uint4 plans[TG_PACK_BASE];        /* rans: what the coder needs to know of a symbol. huffman: codes, in x */
+    uint32_t part_len[TG_PACK_PARTS]; /* bytes of each part, which wait in scratch */
+    uint32_t is_coded;                /* 0: it is written in the plain form */
+    uint32_t form, head_len;          /* bytes before the lengths of parts, without the form */
+    uint32_t bits, lane_n, each;      /* rans: precision, states of a segment, symbols of a segment */
+    uint32_t part_n;                  /* 0: of one symbol alone */
 } tg_pack_code;
 
-/* Scratch of a chunk: its code, counts of each tile (u16), then for each element the upper byte of a word, then a word. Every
- * chunk has TG_PACK_CHUNK bytes, and TG_PACK_ELEMENT for an element. */
+/* Scratch of a chunk: its code, counts of each tile (u16), then for each element the upper byte of a word, then words of parts.
+ * Every chunk has TG_PACK_CHUNK bytes, and TG_PACK_ELEMENT for an element. */
 enum { TG_PACK_COUNTS = 2 * TG_PACK_BASE, TG_PACK_CHUNK = 16384, TG_PACK_ELEMENT = 4 };
 
 typedef struct tg_pack_scratch {
@@ -46,10 +48,16 @@ TG_DEVICE tg_pack_scratch tg_pack_scratch_of(const tg_gpu_pass &p, uint8_t *scra
     s.code = (tg_pack_code *)(void *)at;
     at += (sizeof(tg_pack_code) + 255) / 256 * 256;
     s.counts = (uint16_t *)(void *)at;
-    at += (uint64_t)TG_PACK_COUNTS * (n / TG_PACK_TILE + 5);
+    at += (uint64_t)TG_PACK_COUNTS * (n / TG_PACK_TILE + 1);
     s.uppers = at;
     s.words = (uint16_t *)(void *)(at + (n + 15) / 16 * 16);
     return s;
+}
+
+/* Where the words of a segment end: they are written backwards, at most one a symbol, and two a state. */
+TG_DEVICE uint16_t *tg_pack_segment_end(const tg_pack_scratch &s, const tg_pack_code &c, uint32_t count, uint32_t part)
+{
+    return s.words + min((part + 1) * c.each, count) + (part + 1) * 2 * c.lane_n;
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------------- */
@@ -80,35 +88,8 @@ typedef struct tg_pack_job {
     uint32_t lower_len;     /* bytes between the form and the coded symbols: the lower bytes of words */
     const uint8_t *symbols; /* in memory, or where they go */
     const uint8_t *words;   /* likewise */
-    uint32_t tile_n, stream_n;
+    uint32_t tile_n;
 } tg_pack_job;
-
-/* Tiles of `count` symbols in a number of streams; all streams but the last have as many symbols. */
-TG_DEVICE uint32_t tg_pack_stream_each(uint32_t count, uint32_t stream_n)
-{
-    return (count + stream_n - 1) / stream_n;
-}
-
-TG_DEVICE uint32_t tg_pack_tile_n(uint32_t count, uint32_t stream_n)
-{
-    return stream_n * ((tg_pack_stream_each(count, stream_n) + TG_PACK_TILE - 1) / TG_PACK_TILE);
-}
-
-/* The symbols [lo, hi) of a tile, and its stream; `end` is where the stream ends. */
-typedef struct tg_pack_tile {
-    uint32_t lo, hi, end, stream;
-} tg_pack_tile;
-
-TG_DEVICE tg_pack_tile tg_pack_tile_of(const tg_pack_job &j, uint32_t tile)
-{
-    uint32_t each = tg_pack_stream_each(j.count, j.stream_n), tiles = j.tile_n / j.stream_n;
-    tg_pack_tile t;
-    t.stream = tile / tiles;
-    t.end = t.stream + 1 == j.stream_n ? j.count : (t.stream + 1) * each;
-    t.lo = min(t.stream * each + tile % tiles * TG_PACK_TILE, t.end);
-    t.hi = min(t.lo + TG_PACK_TILE, t.end);
-    return t;
-}
 
 /* Whether the chunk is the concern of a launch, and what it is. */
 TG_DEVICE bool tg_pack_job_of(tg_pack_job *j, const tg_gpu_pass &p, uint8_t *scratch, uint32_t chunk, uint32_t what)
@@ -128,8 +109,7 @@ TG_DEVICE bool tg_pack_job_of(tg_pack_job *j, const tg_gpu_pass &p, uint8_t *scr
     j->lower_len = what == TG_PACK_SYMBOLS ? 0 : j->count * (u.plain_len - 1);
     j->symbols = what == TG_PACK_SYMBOLS ? p.space.symbols + 2 * at : tg_pack_scratch_of(p, scratch, chunk).uppers;
     j->words = p.space.words + 4 * at;
-    j->stream_n = u.symbol == TG_GPU_HUFFMAN && j->count >= TG_PACK_FOUR_FROM ? TG_PACK_STREAMS : 1;
-    j->tile_n = tg_pack_tile_n(j->count, j->stream_n);
+    j->tile_n = (j->count + TG_PACK_TILE - 1) / TG_PACK_TILE;
     return true;
 }
 
@@ -156,9 +136,20 @@ TG_DEVICE bool tg_pack_share_job_of(tg_pack_job *j, uint32_t *tile, uint32_t *ti
     return tg_pack_job_of(j, p, scratch, p.first + blockIdx.x / share, what);
 }
 
-TG_DEVICE uint32_t tg_pack_symbol(const tg_pack_job &j, uint32_t i)
+/* ---- words --------------------------------------------------------------------------------------------------------------- */
+
+/* An aligned word of bytes that end at `end`, zeros after them: nothing is read there. */
+TG_DEVICE uint32_t tg_word_before(const uint32_t *at, const uint8_t *end)
 {
-    return j.is_wide ? ((const uint16_t *)(const void *)j.symbols)[i] : j.symbols[i];
+    const uint8_t *bytes = (const uint8_t *)at;
+    if (bytes + 4 <= end) {
+        return *at;
+    }
+    uint32_t word = 0;
+    for (uint32_t i = 0; bytes + i < end; i++) {
+        word |= (uint32_t)bytes[i] << 8 * i;
+    }
+    return word;
 }
 
 /* ---- bytes at any alignment ------------------------------------------------------------------------------------------------ */
@@ -292,7 +283,7 @@ void tg_pack_rans_encode(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);
 void tg_pack_huffman_table(const tg_gpu_pass *p, uint8_t *scratch);
 void tg_pack_huffman_encode(const tg_gpu_pass *p, uint8_t *scratch);
 
-/* What is packed as bits or coded by rANS goes to its place; the end of symbols goes to the views. */
+/* What is packed as bits and the parts of coded chunks go to their place; the end of symbols goes to the views. */
 void tg_pack_place(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);
 
 /* Reading: each file reads the chunks in its own forms, and refuses those that are damaged. */

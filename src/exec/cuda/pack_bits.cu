@@ -10,22 +10,22 @@ enum { SYMBOLS_LEN = 2 * TG_PACK_TILE, BYTES_LEN = TG_PACK_TILE / 8 * WIDEST };
 /* ---- geometry ----------------------------------------------------------------------------------------------------------- */
 
 /* The octets of a chunk that one tile has, and where they are. */
-typedef struct part {
+typedef struct octets {
     uint32_t count;       /* symbols of the tile */
     uint32_t symbol, len; /* the first of them; bytes of the tile */
     uint32_t byte;        /* the first */
     bool is_last;
-} part;
+} octets;
 
 TG_DEVICE uint32_t symbols_of_tile(const tg_gpu_unit &u)
 {
     return TILE_GROUPS / 8 / u.group_n * 8 * u.group_n;
 }
 
-TG_DEVICE part part_of(const tg_gpu_unit &u, uint32_t count, uint32_t tile)
+TG_DEVICE octets octets_of(const tg_gpu_unit &u, uint32_t count, uint32_t tile)
 {
     uint32_t most = symbols_of_tile(u);
-    part t;
+    octets t;
     t.symbol = tile * most;
     t.is_last = count - t.symbol <= most;
     t.count = t.is_last ? count - t.symbol : most;
@@ -99,7 +99,7 @@ TG_DEVICE void write_tiles(uint8_t *out, const tg_pack_job &j, uint32_t tile, ui
 {
     const tg_gpu_unit &u = *j.unit;
     for (; tile < tile_n_of(u, j.count); tile += tiles) {
-        part t = part_of(u, j.count, tile);
+        octets t = octets_of(u, j.count, tile);
         const uint8_t *from = j.symbols + t.symbol * (j.is_wide ? 2u : 1u);
         uint8_t *to = (uint8_t *)bytes + tg_place_of(out + t.byte);
         tg_stage_in(symbols, from, t.count * (j.is_wide ? 2u : 1u));
@@ -116,11 +116,72 @@ TG_DEVICE void write_tiles(uint8_t *out, const tg_pack_job &j, uint32_t tile, ui
     }
 }
 
-/* A block a tile: plain forms, and the words of coded chunks, which their coder left in scratch. */
+/* ---- parts of coded chunks ------------------------------------------------------------------------------------------------- */
+
+/* Where parts go: bytes before each, and of all. */
+typedef struct part_space {
+    uint32_t before[TG_PACK_PARTS];
+    uint32_t all;
+} part_space;
+
+/* All threads sum the lengths of parts. Synchronises. */
+TG_DEVICE void sum_parts(part_space *s, const tg_pack_code &c)
+{
+    uint32_t i = threadIdx.x, all = 0, before = tg_sum_before_in_block(i < c.part_n ? c.part_len[i] : 0, &all);
+    s->before[i] = before;
+    s->all = all;
+    __syncthreads();
+}
+static_assert((int)THREADS == (int)TG_PACK_PARTS, "a thread a part");
+
+TG_DEVICE uint32_t lengths_len(const tg_pack_code &c)
+{
+    return c.part_n == 0 ? 0 : 2 * (c.part_n - 1);
+}
+
+/* Streams of prefix codes are copied by warps, each with a place in shared memory: they begin at whole vectors. */
+TG_DEVICE void write_streams(uint8_t *out, const part_space &parts, const tg_pack_scratch &s, uint32_t tile,
+                             uint32_t tiles, uint4 *shared)
+{
+    const uint32_t warps = THREADS / TG_WARP, vectors = SYMBOLS_LEN / 16 / warps, warp = threadIdx.x / TG_WARP;
+    static_assert(SYMBOLS_LEN / (THREADS / 32) >= 2 * TG_PACK_STREAM_WORDS, "a stream has its place");
+    uint4 *own = shared + warp * vectors;
+    for (uint32_t part = tile * warps + warp; part < s.code->part_n; part += tiles * warps) {
+        uint32_t len = s.code->part_len[part];
+        const uint4 *from = (const uint4 *)(const void *)(s.words + part * TG_PACK_STREAM_WORDS);
+        for (uint32_t i = tg_lane(); 16 * i < len; i += TG_WARP) {
+            own[i] = from[i];
+        }
+        __syncwarp();
+        tg_copy_by(out + lengths_len(*s.code) + parts.before[part], (const uint8_t *)own, len, tg_lane(), TG_WARP);
+        if (tg_lane() == 0 && part + 1 < s.code->part_n) {
+            tg_store_bytes(out + 2 * part, len, 2);
+        }
+        __syncwarp();
+    }
+}
+
+/* Segments of rANS, by blocks. */
+TG_DEVICE void write_segments(uint8_t *out, const part_space &parts, const tg_pack_scratch &s, uint32_t count,
+                              uint32_t tile, uint32_t tiles, uint4 *shared)
+{
+    const tg_pack_code &c = *s.code;
+    for (uint32_t part = tile; part < c.part_n; part += tiles) {
+        uint32_t len = c.part_len[part];
+        const uint8_t *from = (const uint8_t *)(tg_pack_segment_end(s, c, count, part) - len / 2);
+        copy_share(out + lengths_len(c) + parts.before[part], from, len, 0, 1, shared);
+        if (threadIdx.x == 0 && part + 1 < c.part_n) {
+            tg_store_bytes(out + 2 * part, len / 2 - c.lane_n, 2);
+        }
+    }
+}
+
+/* A block a tile: plain forms, and the parts of coded chunks, which their coder left in scratch. */
 __global__ static void __launch_bounds__(THREADS)
     place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what, uint32_t share)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 2], bytes[BYTES_LEN / 16 + 1];
+    __shared__ part_space parts;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
     if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share)) {
@@ -130,14 +191,17 @@ __global__ static void __launch_bounds__(THREADS)
     tg_view *v = &p.space.views[chunk];
     uint8_t *out = p.space.out[chunk] + v->symbols;
     tg_pack_scratch s = tg_pack_scratch_of(p, scratch, chunk);
-    uint32_t len = j.plain_len;
+    uint32_t len = j.plain_len, form = 0;
     if (j.is_coded && s.code->is_coded != 0) {
-        len = s.code->len + j.lower_len;
-        if (j.unit->symbol != TG_GPU_HUFFMAN) {
-            const uint8_t *words = (const uint8_t *)(s.words + (j.count - s.code->word_n));
-            uint32_t words_len = 2 * s.code->word_n;
-            copy_share(out + (len - words_len), words, words_len, tile, tiles, symbols);
-        }
+        sum_parts(&parts, *s.code);
+        uint32_t coded_len = 1 + j.lower_len + s.code->head_len + lengths_len(*s.code) + parts.all;
+        form = coded_len <= len ? s.code->form : 0;
+        len = form != 0 ? coded_len : len;
+    }
+    if (form != 0 && j.unit->symbol == TG_GPU_HUFFMAN) {
+        write_streams(out + 1 + s.code->head_len, parts, s, tile, tiles, symbols);
+    } else if (form != 0) {
+        write_segments(out + 1 + j.lower_len + s.code->head_len, parts, s, j.count, tile, tiles, symbols);
     } else if (what == TG_PACK_WORDS) {
         copy_share(out + 1, j.words, len++, tile, tiles, symbols);
     } else {
@@ -146,8 +210,8 @@ __global__ static void __launch_bounds__(THREADS)
     }
     if (tile == 0 && threadIdx.x == 0) {
         v->indices = v->symbols + len;
-        if (j.is_coded && s.code->is_coded == 0) {
-            out[0] = 0;
+        if (j.is_coded) {
+            out[0] = (uint8_t)form;
         }
     }
 }
@@ -223,7 +287,7 @@ TG_DEVICE bool read_tiles(uint8_t *to, const uint8_t *from, uint32_t count, cons
     }
     bool sound = true, checks_last = to == nullptr && limit >> u.group_bits != 0; /* any number is one of them */
     for (; tile < tile_n_of(u, count); tile += tiles) {
-        part t = part_of(u, count, tile);
+        octets t = octets_of(u, count, tile);
         if (checks_last && !t.is_last) {
             continue;
         }

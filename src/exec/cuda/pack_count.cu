@@ -69,7 +69,7 @@ TG_DEVICE void count_pairs(count_space *c, const uint16_t *from, uint32_t n)
 /* Counts one tile, all threads of a block together. */
 TG_DEVICE void count_tile(uint16_t *counts, count_space *c, const tg_pack_job &j, uint32_t tile)
 {
-    tg_pack_tile t = tg_pack_tile_of(j, tile);
+    uint32_t lo = tile * TG_PACK_TILE, n = min(j.count - lo, (uint32_t)TG_PACK_TILE);
     uint32_t rows = j.is_wide ? TG_PACK_BASE * 4 / ROW : j.base; /* in use */
     for (uint32_t i = threadIdx.x; i < WARPS * rows * ROW / 16; i += THREADS) {
         uint32_t in_warp = rows * ROW / 16;
@@ -77,9 +77,9 @@ TG_DEVICE void count_tile(uint16_t *counts, count_space *c, const tg_pack_job &j
     }
     __syncthreads();
     if (j.is_wide) {
-        count_pairs(c, (const uint16_t *)(const void *)j.symbols + t.lo, t.hi - t.lo);
+        count_pairs(c, (const uint16_t *)(const void *)j.symbols + lo, n);
     } else {
-        count_bytes(c, j.symbols + t.lo, t.hi - t.lo);
+        count_bytes(c, j.symbols + lo, n);
     }
     __syncthreads();
     for (uint32_t s = threadIdx.x; s < j.base; s += THREADS) {

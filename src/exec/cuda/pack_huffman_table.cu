@@ -1,5 +1,5 @@
 /* Codes of huffman (pack/huffman.c) on the GPU: a block a chunk finds the optimal lengths, or takes those of the quantizer's model,
- * decides the form, writes what precedes the streams, and finds where each tile begins. */
+ * decides the form and writes the lengths of codes. */
 #include "exec/cuda/pack_prefix.h"
 
 enum { THREADS = 256 };
@@ -12,7 +12,6 @@ typedef struct table_space {
     uint8_t lengths[TG_PACK_BASE];
     uint32_t codes[TG_PACK_BASE];
     uint32_t first[TG_PREFIX_BITS + 1];
-    uint32_t tile_bits[TG_PACK_TILES];
 } table_space;
 
 /* ---- optimal code lengths ------------------------------------------------------------------------------------------------------ */
@@ -117,42 +116,6 @@ TG_DEVICE void best_lengths(table_space *t, uint32_t base)
 
 /* ---- the form ----------------------------------------------------------------------------------------------------------- */
 
-/* Bits of each tile; a warp a tile. */
-TG_DEVICE void count_bits(table_space *t, const uint16_t *counts, uint32_t tile_n, uint32_t base)
-{
-    for (uint32_t tile = threadIdx.x / TG_WARP; tile < tile_n; tile += THREADS / TG_WARP) {
-        uint32_t bits = 0;
-        for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
-            bits += (uint32_t)counts[tile * TG_PACK_BASE + s] * t->lengths[s];
-        }
-        bits = __reduce_add_sync(TG_ALL_LANES, bits);
-        if (tg_lane() == 0) {
-            t->tile_bits[tile] = bits;
-        }
-    }
-}
-
-/* One thread: where tiles and streams begin, and the whole length, beginning with `len` bytes before the first stream. The lengths of
- * all streams but the last go to `starts`. */
-TG_DEVICE uint32_t lay_out(tg_pack_code *code, const table_space *t, uint32_t tile_n, uint32_t stream_n, uint32_t len,
-                           uint8_t *starts)
-{
-    uint32_t tiles = tile_n / stream_n;
-    for (uint32_t stream = 0; stream < stream_n; stream++) {
-        uint32_t bits = 0;
-        for (uint32_t tile = stream * tiles; tile < (stream + 1) * tiles; tile++) {
-            code->tile_bits[tile] = bits;
-            code->tile_bytes[tile] = len;
-            bits += t->tile_bits[tile];
-        }
-        if (stream + 1 < stream_n) {
-            tg_store_bytes(starts + 4 * stream, (bits + 7) / 8, 4);
-        }
-        len += (bits + 7) / 8;
-    }
-    return len;
-}
-
 /* Lengths into shared memory; returns whether they are those of the model. */
 TG_DEVICE bool find_lengths(table_space *t, const tg_pack_job &j, const tg_prefix_models &models, const uint8_t *side)
 {
@@ -182,28 +145,28 @@ __global__ static void __launch_bounds__(THREADS)
     uint8_t *out = p.space.out[chunk] + v->symbols;
     tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
     __syncthreads();
-    bool by_model = find_lengths(&t, j, models, p.space.out[chunk] + v->side), four = j.stream_n > 1;
-    count_bits(&t, s.counts, j.tile_n, j.base);
+    bool by_model = find_lengths(&t, j, models, p.space.out[chunk] + v->side);
     bool is_complete = tg_prefix_make_codes(t.codes, t.first, t.lengths, j.base);
-    __syncthreads();
-    uint32_t head = by_model ? 1 : 1 + (j.base + 1) / 2, starts_len = four ? 4 * (TG_PACK_STREAMS - 1) : 0, bits = 0;
-    for (uint32_t tile = 0; tile < j.tile_n; tile++) {
-        bits += t.tile_bits[tile];
+    uint32_t own = 0;
+    for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
+        own += t.counts[i] * t.lengths[i];
     }
-    bool is_coded = is_complete && head + starts_len + (bits + 7) / 8 + (four ? TG_PACK_STREAMS - 1 : 0) <= j.plain_len;
+    uint32_t bits = tg_sum_block(own), head = by_model ? 0 : (j.base + 1) / 2;
+    uint32_t stream_n = (j.count + TG_PACK_STREAM - 1) / TG_PACK_STREAM;
+    /* Each stream has a length, but for the last, and is rounded up to whole bytes. */
+    bool is_coded = is_complete && 1 + head + 3 * (stream_n - 1) + (bits + 7) / 8 <= j.plain_len;
     for (uint32_t i = threadIdx.x; i < j.base && is_coded; i += THREADS) {
         s.code->plans[i].x = t.codes[i];
     }
-    for (uint32_t i = threadIdx.x; i + 1 < head && is_coded; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < head && is_coded; i += THREADS) {
         uint32_t high = 2 * i + 1 < j.base ? t.lengths[2 * i + 1] : 0u;
         out[1 + i] = (uint8_t)(t.lengths[2 * i] | high << 4);
     }
     if (threadIdx.x == 0) {
         s.code->is_coded = is_coded ? 1 : 0;
-        if (is_coded) {
-            out[0] = (uint8_t)((by_model ? TG_FORM_MODEL : TG_FORM_COUNTS) + (four ? TG_FORM_FOUR : 0));
-            s.code->len = lay_out(s.code, &t, j.tile_n, j.stream_n, head + starts_len, out + head);
-        }
+        s.code->form = by_model ? TG_FORM_MODEL : TG_FORM_COUNTS;
+        s.code->head_len = head;
+        s.code->part_n = stream_n;
     }
 }
 

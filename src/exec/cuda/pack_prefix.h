@@ -6,7 +6,7 @@
 #include "quantize/shapes.h"
 
 enum { TG_PREFIX_BITS = 12, TG_PREFIX_SLOT_N = 1 << TG_PREFIX_BITS };
-enum { TG_FORM_COUNTS = 1, TG_FORM_MODEL = 2, TG_FORM_FOUR = 2 /* added */ };
+enum { TG_FORM_COUNTS = 1, TG_FORM_MODEL = 2 };
 
 /* ---- codes of the quantizer's model ------------------------------------------------------------------------------------------ */
 

@@ -1,364 +1,326 @@
-/* The rANS decoder (pack/rans_decode.c) on the GPU: a block a chunk. It validates everything that it reads.
+/* The rANS decoder (pack/rans_decode.c) on the GPU: a warp a segment, a lane a state. It validates everything that it reads.
  *
- * One warp takes symbols, lane l with states 2l and 2l + 1. A state that has become too small takes the next word, and the next
- * symbol of that state depends on nothing but the low bits of that word. So other warps look up the symbols of all words
- * before they are needed: they keep a ring of words, each with its slot. Thus a round waits for one look-up, not for two: that of
- * the slot and that of the word go on at the same time. The other warps also write the symbols of the tile of rounds before. */
+ * A block has some of the segments of a chunk, and makes a table for them. A round takes a symbol out of each state; which states
+ * then need a word is known by a vote, and so is which word each of them takes. Words wait in shared memory: each warp has a ring,
+ * which it fills from registers, which it has loaded long before. */
 #include "exec/cuda/pack.h"
 
-enum { WARPS = 8, THREADS = WARPS * 32, HELPERS = THREADS - 32, ROUNDS = 16 /* of a tile */ };
-enum { TILE = ROUNDS * TG_PACK_LANES, RING = 2 * TILE, START = 1 << 15, BITS_MIN = 8, BITS_MAX = 14 };
-enum { WORDS = (TILE + HELPERS - 1) / HELPERS /* the most of a thread and a tile */, AHEAD = 2 * RING /* bytes */ };
+enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, ROUNDS = 4 /* between two looks at the ring */ };
+enum { FILL = ROUNDS * TG_PACK_LANES /* words */, RING = 2 * FILL, BITS_MIN = 8, BITS_MAX = 14 };
+enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is made */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
- * frequency - 1, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
+ * the frequency, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
  * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
-    uint2 ring[RING + TILE]; /* its beginning stands again after its end, so that a tile does not wrap around */
-    uint16_t out[2][TILE];
+    uint32_t ring[WARPS][RING / 2];
     uint32_t symbols[TG_PACK_BASE];
-    uint32_t at[2];    /* words that were taken before a tile, in turn */
-    uint32_t head_len; /* of the frequencies; 0: they are damaged */
     uint32_t upper;
 } decode_space;
 
-/* What does not change while a chunk is decoded. */
+/* A chunk, and where in it something is. */
 typedef struct decode_job {
-    const uint8_t *words;
+    const uint8_t *at, *end;
     uint8_t *out;
-    uint32_t word_n, count, lane_n, bits, base;
+    uint32_t count, base, bits, lane_n, part_n, each;
+    uint32_t first, last; /* symbols that occur */
 } decode_job;
-
-/* A slot: what a state's low bits mean. */
-typedef struct slot {
-    uint32_t frequency, offset, symbol;
-} slot;
 
 /* ---- tables ------------------------------------------------------------------------------------------------------------- */
 
-/* 57 bits and more from bit number `bit` on, with zeros after the last of the `len` bytes. */
-TG_DEVICE uint64_t bits_from(const uint8_t *bytes, uint64_t len, uint64_t bit)
+/* Up to 16 bits from bit number `bit` on of bytes before `end`. */
+TG_DEVICE uint32_t bits_from(const uint8_t *bytes, const uint8_t *end, uint32_t bit)
 {
-    uint64_t word = 0, at = bit / 8;
-    for (uint32_t i = 0; i < 8 && at + i < len; i++) {
-        word |= (uint64_t)bytes[at + i] << 8 * i;
+    uint32_t word = 0;
+    const uint8_t *at = bytes + bit / 8;
+    for (uint32_t i = 0; i < 3 && at + i < end; i++) {
+        word |= (uint32_t)at[i] << 8 * i;
     }
     return word >> bit % 8;
 }
 
-/* One thread reads the frequencies of all symbols. Returns the bytes that they take, or 0 if they are damaged. */
-TG_DEVICE uint32_t read_frequencies(uint32_t *frequency, const uint8_t *bytes, uint64_t len, uint32_t base,
-                                    uint32_t bits)
+/* Reads frequencies into d->symbols, with their starts; j->at is then what follows them. Returns whether they are sound, the same for
+ * all threads. */
+TG_DEVICE bool read_table(decode_space *d, decode_job *j)
 {
-    uint64_t bit = 0, bit_n = len * 8, total = 1ull << bits, sum = 0;
-    for (uint32_t s = 0; s + 1 < base; s++) {
-        uint64_t word = bits_from(bytes, len, bit);
-        uint32_t b = (uint32_t)__ffsll((long long)(~word | 1ull << (BITS_MAX + 1))) - 1;
-        if (b > BITS_MAX || bit_n - bit < 1 + 2 * (uint64_t)b) {
-            return 0;
-        }
-        uint32_t number = 1u << b | (uint32_t)(word >> (b + 1) & ((1u << b) - 1));
-        bit += 1 + 2 * (uint64_t)b;
-        frequency[s] = number - 1;
-        sum += number - 1;
+    uint32_t ends_len = j->base <= 256 ? 2 : 4, own_n = 0, own = 0, bit_n = 0, sum = 0, total = 1u << j->bits;
+    if (j->end - j->at < (int64_t)ends_len) {
+        return false;
     }
-    for (; bit % 8 != 0; bit++) {
-        if (bytes[bit / 8] >> bit % 8 & 1) {
-            return 0;
-        }
+    j->first = j->base <= 256 ? j->at[0] : j->at[0] | j->at[1] << 8;
+    j->last = j->base <= 256 ? j->at[1] : j->at[2] | j->at[3] << 8;
+    if (j->first > j->last || j->last >= j->base) {
+        return false;
     }
-    frequency[base - 1] = (uint32_t)(total - sum);
-    return sum <= total ? (uint32_t)(bit / 8) : 0;
+    uint32_t n = j->last - j->first, size[OWNED], frequency[OWNED];
+    const uint8_t *sizes = j->at + ends_len, *lows = sizes + (n + 1) / 2;
+    if (j->end - sizes < (int64_t)((n + 1) / 2)) {
+        return false;
+    }
+    bool bad = n % 2 == 1 && sizes[n / 2] >> 4 != 0;
+    for (uint32_t i = 0; i < OWNED; i++) {
+        uint32_t s = threadIdx.x * OWNED + i, k = s - j->first;
+        size[i] = s >= j->first && s < j->last ? sizes[k / 2] >> k % 2 * 4 & 15 : 0;
+        bad = bad || size[i] > BITS_MAX;
+        own_n += size[i];
+    }
+    uint32_t bit = tg_sum_before_in_block(own_n, &bit_n);
+    const uint8_t *after = lows + (bit_n + 7) / 8;
+    if (__syncthreads_or(bad || j->end - lows < (int64_t)((bit_n + 7) / 8))) {
+        return false;
+    }
+    bad = bit_n % 8 != 0 && after[-1] >> bit_n % 8 != 0;
+    for (uint32_t i = 0; i < OWNED; i++) {
+        frequency[i] = (1u << size[i] | (bits_from(lows, after, bit) & ((1u << size[i]) - 1))) - 1;
+        bad = bad || (threadIdx.x * OWNED + i == j->first && j->first < j->last && frequency[i] == 0);
+        bit += size[i];
+        own += frequency[i];
+    }
+    uint32_t start = tg_sum_before_in_block(own, &sum);
+    if (__syncthreads_or(bad || sum >= total)) {
+        return false;
+    }
+    start += threadIdx.x * OWNED > j->last ? total - sum : 0;
+    for (uint32_t i = 0; i < OWNED; i++) {
+        uint32_t s = threadIdx.x * OWNED + i;
+        frequency[i] = s == j->last ? total - sum : frequency[i];
+        d->symbols[s] = frequency[i] | start << 16;
+        if (s == 256) {
+            d->upper = start;
+        }
+        start += frequency[i];
+    }
+    j->at = after;
+    __syncthreads();
+    return true;
 }
 
-/* A warp adds to each frequency its start, from bit 16 on; what follows the last symbol starts at the end. */
-TG_DEVICE void find_starts(decode_space *d, uint32_t base, uint32_t bits)
+/* A warp a symbol. */
+template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, const decode_job &j)
 {
-    const uint32_t owned = TG_PACK_BASE / TG_WARP;
-    uint32_t own = 0;
-    for (uint32_t i = 0; i < owned; i++) {
-        uint32_t s = tg_lane() * owned + i;
-        own += s < base ? d->symbols[s] : 0;
-    }
-    uint32_t start = tg_sum_before(own);
-    if (tg_lane() * owned == 256) {
-        d->upper = base > 256 ? start : 1u << bits;
-    }
-    for (uint32_t i = 0; i < owned; i++) {
-        uint32_t s = tg_lane() * owned + i, f = s < base ? d->symbols[s] : 0;
-        d->symbols[s] = f | start << 16;
-        start += f;
+    for (uint32_t s = j.first + threadIdx.x / TG_WARP; s <= j.last; s += WARPS) {
+        uint32_t frequency = d->symbols[s] & 0xffff, start = d->symbols[s] >> 16;
+        for (uint32_t o = tg_lane(); o < frequency; o += TG_WARP) {
+            if (IS_WIDE) {
+                ((uint8_t *)d->slots)[start + o] = (uint8_t)s;
+            } else {
+                d->slots[start + o] = s << 24 | o << 12 | frequency; /* below 2^12: there are two symbols */
+            }
+        }
     }
 }
 
-/* The symbol of a slot: the last one that does not start after it. */
-TG_DEVICE uint32_t symbol_of(const decode_space *d, uint32_t low)
+/* Takes the symbol out of a state, which may be too small then. */
+template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t *x, const decode_space *d, uint32_t bits)
 {
-    uint32_t symbol = 0;
-    for (uint32_t step = TG_PACK_BASE / 2; step > 0; step /= 2) {
-        symbol += d->symbols[symbol + step] >> 16 <= low ? step : 0;
+    uint32_t low = *x & ((1u << bits) - 1), high = *x >> bits;
+    if (!IS_WIDE) {
+        uint32_t slot = d->slots[low];
+        *x = (slot & 0xfff) * high + (slot >> 12 & 0xfff);
+        return slot >> 24;
     }
+    uint32_t symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u), entry = d->symbols[symbol];
+    *x = (entry & 0xffff) * high + (low - (entry >> 16));
     return symbol;
 }
 
-template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, uint32_t bits)
+/* ---- words -------------------------------------------------------------------------------------------------------------- */
+
+/* The words of a segment on their way into the ring: four of a lane. */
+typedef struct word_queue {
+    const uint8_t *words; /* of the segment */
+    uint32_t word_n, taken, filled;
+    uint32_t held[FILL / 2 / TG_WARP];
+} word_queue;
+
+/* Loads the FILL words after those that are in the ring, zeros after the last. Up to 3 bytes before the words, of states, are read. */
+TG_DEVICE void load_words(word_queue *q)
 {
-    for (uint32_t low = threadIdx.x; low < 1u << bits; low += THREADS) {
-        uint32_t symbol = symbol_of(d, low), entry = d->symbols[symbol];
-        if (IS_WIDE) {
-            ((uint8_t *)d->slots)[low] = (uint8_t)symbol;
-        } else {
-            d->slots[low] = (symbol & 0xff) << 24 | (low - (entry >> 16)) << 12 | ((entry & 0xffff) - 1);
-        }
-    }
-}
-
-/* ---- slots -------------------------------------------------------------------------------------------------------------- */
-
-/* A slot in two words. Narrow: 0 and the slot. Wide: the symbol from bit 16 on; frequency and, from bit 16 on, the offset. In the
- * ring, the first word also has the bits of its word that are above the slot's. */
-template <bool IS_WIDE> TG_DEVICE uint2 look_up(const decode_space *d, uint32_t low)
-{
-    if (!IS_WIDE) {
-        return make_uint2(0, d->slots[low]);
-    }
-    uint32_t symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u), entry = d->symbols[symbol];
-    return make_uint2(symbol << 16, (entry & 0xffff) | (low - (entry >> 16)) << 16);
-}
-
-template <bool IS_WIDE> TG_DEVICE uint32_t symbol_in(uint2 held)
-{
-    return IS_WIDE ? held.x >> 16 : held.y >> 24;
-}
-
-/* ---- rounds ------------------------------------------------------------------------------------------------------------- */
-
-/* Two states of a lane. A state is kept as what its low bits mean, and the bits above them, which is all that the next symbol
- * needs. */
-typedef struct pair_of_states {
-    uint32_t high[2];
-    uint2 held[2];
-} pair_of_states;
-
-template <bool IS_WIDE>
-TG_DEVICE void set_state(pair_of_states *s, const decode_space *d, int i, uint32_t x, uint32_t bits)
-{
-    s->high[i] = x >> bits;
-    s->held[i] = look_up<IS_WIDE>(d, x & ((1u << bits) - 1));
-}
-
-template <bool IS_WIDE>
-TG_DEVICE uint32_t state_of(const pair_of_states &s, const decode_space *d, int i, uint32_t bits)
-{
-    uint32_t offset = IS_WIDE ? s.held[i].y >> 16 : s.held[i].y >> 12 & 0xfff;
-    return s.high[i] << bits | ((d->symbols[symbol_in<IS_WIDE>(s.held[i])] >> 16) + offset);
-}
-
-/* The state after its symbol is taken; it may be too small. */
-template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t high, uint2 held)
-{
-    if (IS_WIDE) {
-        return (held.y & 0xffff) * high + (held.y >> 16);
-    }
-    return (held.y & 0xfff) * high + (high + (held.y >> 12 & 0xfff));
-}
-
-/* One round. `is_there`: which of the two states take a symbol. Returns the words that were taken. */
-template <bool IS_WIDE>
-TG_DEVICE uint32_t take_round(pair_of_states *s, const decode_space *d, uint32_t bits, uint32_t at,
-                              const bool is_there[2])
-{
-    uint32_t mask = (1u << bits) - 1, below = (1u << tg_lane()) - 1, x[2], votes[2];
-    bool lacks[2];
-    uint2 own[2];
-    for (int i = 0; i < 2; i++) {
-        x[i] = take<IS_WIDE>(s->high[i], s->held[i]);
-        lacks[i] = x[i] < START && is_there[i];
-        votes[i] = __ballot_sync(TG_ALL_LANES, lacks[i]);
-        own[i] = look_up<IS_WIDE>(d, x[i] & mask);
-    }
-    uint32_t first = at + (uint32_t)(__popc(votes[0] & below) + __popc(votes[1] & below));
-    uint2 words[2] = {d->ring[first], d->ring[first + (lacks[0] ? 1 : 0)]};
-    for (int i = 0; i < 2; i++) {
-        uint32_t filled = (x[i] << (16 - bits)) + (IS_WIDE ? words[i].x & 0xffff : words[i].x);
-        s->high[i] = lacks[i] ? filled : is_there[i] ? x[i] >> bits : s->high[i];
-        s->held[i].x = !IS_WIDE ? 0 : lacks[i] ? words[i].x : is_there[i] ? own[i].x : s->held[i].x;
-        s->held[i].y = lacks[i] ? words[i].y : is_there[i] ? own[i].y : s->held[i].y;
-    }
-    return (uint32_t)(__popc(votes[0]) + __popc(votes[1]));
-}
-
-/* The rounds of a tile of which `left` symbols are there, from place `at` of the ring on; returns the place after it. */
-template <bool IS_WIDE>
-TG_DEVICE uint32_t take_tile(pair_of_states *s, decode_space *d, const decode_job &j, uint32_t buffer, uint32_t at,
-                             uint32_t left)
-{
-    uint32_t state = 2 * tg_lane();
-    if (j.lane_n == TG_PACK_LANES && left >= TILE) {
-        const bool both[2] = {true, true};
-        uint32_t *pairs = (uint32_t *)(void *)d->out[buffer] + tg_lane();
-#pragma unroll 4
-        for (uint32_t round = 0; round < ROUNDS; round++) {
-            pairs[round * TG_WARP] = symbol_in<IS_WIDE>(s->held[0]) | symbol_in<IS_WIDE>(s->held[1]) << 16;
-            at += take_round<IS_WIDE>(s, d, j.bits, at, both);
-        }
-        return at;
-    }
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        uint32_t i = round * j.lane_n + state;
-        const bool some[2] = {state < j.lane_n && i < left, state + 1 < j.lane_n && i + 1 < left};
-        for (uint32_t k = 0; k < 2; k++) {
-            if (some[k]) {
-                d->out[buffer][i + k] = (uint16_t)symbol_in<IS_WIDE>(s->held[k]);
-            }
-        }
-        at += take_round<IS_WIDE>(s, d, j.bits, at, some);
-    }
-    return at;
-}
-
-/* ---- helpers --------------------------------------------------------------------------------------------------------------- */
-
-/* Fills the ring with words [from, to), at most TILE of them, zeros after the last. All are loaded before they are used. */
-template <bool IS_WIDE>
-TG_DEVICE void fill_ring(decode_space *d, const decode_job &j, uint32_t from, uint32_t to, uint32_t thread)
-{
-    uint32_t mask = (1u << j.bits) - 1, low[WORDS], high[WORDS];
+    const uint8_t *end = q->words + 2 * (uint64_t)q->word_n, *at = q->words + 2 * (uint64_t)q->filled + 8 * tg_lane();
+    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, w[3];
+    const uint32_t *from = (const uint32_t *)(const void *)(at - shift / 8);
 #pragma unroll
-    for (uint32_t k = 0; k < WORDS; k++) {
-        uint32_t i = from + thread + k * HELPERS;
-        bool is_there = i < to && i < j.word_n;
-        low[k] = is_there ? j.words[2 * (uint64_t)i] : 0;
-        high[k] = is_there ? j.words[2 * (uint64_t)i + 1] : 0;
+    for (int i = 0; i < 3; i++) {
+        w[i] = tg_word_before(from + i, end);
     }
+    q->held[0] = __funnelshift_r(w[0], w[1], shift);
+    q->held[1] = __funnelshift_r(w[1], w[2], shift);
+}
+
+/* Fills the ring with the words that are held, and loads more, if there is space. */
+TG_DEVICE void fill_ring(uint32_t *ring, word_queue *q)
+{
+    if (q->filled - q->taken <= RING - FILL) {
+        uint32_t at = q->filled % RING / 2 + 2 * tg_lane();
+        __syncwarp();
+        ring[at] = q->held[0];
+        ring[at + 1] = q->held[1];
+        q->filled += FILL;
+        load_words(q);
+        __syncwarp();
+    }
+}
+
+/* States that are too small take words, in the order of lanes. */
+TG_DEVICE uint32_t refill(uint32_t x, bool is_there, const uint32_t *ring, word_queue *q, uint32_t least)
+{
+    bool lacks = x < least && is_there;
+    uint32_t votes = __ballot_sync(TG_ALL_LANES, lacks), below = (1u << tg_lane()) - 1;
+    uint32_t word = ((const uint16_t *)(const void *)ring)[(q->taken + (uint32_t)__popc(votes & below)) % RING];
+    q->taken += (uint32_t)__popc(votes);
+    return lacks ? x << 16 | word : x;
+}
+
+/* ---- segments ----------------------------------------------------------------------------------------------------------- */
+
+/* A segment: its bytes and symbols. */
+typedef struct segment {
+    const uint8_t *at;
+    uint32_t len, from, n;
+} segment;
+
+/* Takes ROUNDS rounds from round `first` on. IS_WHOLE: every lane has a symbol in all of them. */
+template <bool IS_WIDE, bool IS_WHOLE, class Symbol>
+TG_DEVICE uint32_t take_rounds(uint32_t x, Symbol *out, const decode_space *d, const uint32_t *ring, word_queue *q,
+                               const decode_job &j, uint32_t n, uint32_t first)
+{
 #pragma unroll
-    for (uint32_t k = 0; k < WORDS; k++) {
-        uint32_t i = from + thread + k * HELPERS, word = low[k] | high[k] << 8;
-        if (i < to) {
-            uint2 held = look_up<IS_WIDE>(d, word & mask), entry = make_uint2(held.x | word >> j.bits, held.y);
-            d->ring[i % RING] = entry;
-            if (i % RING < TILE) {
-                d->ring[i % RING + RING] = entry;
-            }
+    for (uint32_t round = first; round < first + ROUNDS; round++) {
+        uint32_t i = round * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane(), next = x;
+        bool is_there = IS_WHOLE || (tg_lane() < j.lane_n && i < n);
+        uint32_t symbol = take<IS_WIDE>(&next, d, j.bits);
+        if (is_there) {
+            out[i] = (Symbol)symbol;
         }
+        x = refill(is_there ? next : x, is_there, ring, q, 2u << j.bits);
     }
+    return x;
 }
 
-/* Asks for the words that are needed soon, so that they wait nearby. */
-TG_DEVICE void prefetch_words(const decode_job &j, uint32_t from, uint32_t thread)
+/* Decodes a segment; returns whether this lane finds it sound. */
+template <bool IS_WIDE, class Symbol>
+TG_DEVICE bool decode_segment(Symbol *out, const decode_space *d, uint32_t *ring, const decode_job &j, const segment &s)
 {
-    enum { LINE = 128, LINES = 2 * TILE / LINE };
-    uint64_t at = 2 * (uint64_t)from + AHEAD + thread * LINE;
-    if (thread < LINES && at < 2 * (uint64_t)j.word_n) {
-        TG_PREFETCH(j.words + at);
+    word_queue q = {s.at + 2 * j.lane_n, s.len / 2 - j.lane_n, 0, 0, {0, 0}};
+    bool has_state = tg_lane() < j.lane_n;
+    const uint8_t *state = s.at + 2 * tg_lane();
+    uint32_t x = has_state ? state[0] | state[1] << 8 : 1, rounds = (s.n + j.lane_n - 1) / j.lane_n;
+    uint32_t whole = j.lane_n == TG_WARP ? s.n / TG_WARP / ROUNDS * ROUNDS : 0, round = 0;
+    bool sound = x != 0;
+    load_words(&q);
+    fill_ring(ring, &q);
+    x = refill(x, has_state, ring, &q, 2u << j.bits);
+    for (; round < whole; round += ROUNDS) {
+        fill_ring(ring, &q);
+        x = take_rounds<IS_WIDE, true>(x, out, d, ring, &q, j, s.n, round);
     }
+    for (; round < rounds; round += ROUNDS) {
+        fill_ring(ring, &q);
+        x = take_rounds<IS_WIDE, false>(x, out, d, ring, &q, j, s.n, round);
+    }
+    return sound && q.taken == q.word_n && (!has_state || x == 2u << j.bits);
 }
 
-/* Writes the symbols of a tile, as bytes or pairs of bytes. Their place is even. */
-TG_DEVICE void write_tile(const decode_job &j, const uint16_t *symbols, uint32_t tile, uint32_t thread)
+/* Reads how many segments there are; j->at is then where their lengths are. */
+TG_DEVICE bool read_cut(decode_job *j)
 {
-    uint32_t first = tile * ROUNDS * j.lane_n, n = min(ROUNDS * j.lane_n, j.count - first);
-    if (j.base > 256) {
-        uint16_t *to = (uint16_t *)(void *)j.out + first;
-        for (uint32_t i = thread; i < n; i += HELPERS) {
-            to[i] = symbols[i];
+    j->part_n = 1;
+    if (j->lane_n == TG_PACK_LANES) {
+        if (j->at == j->end) {
+            return false;
         }
-        return;
+        j->part_n += *j->at++;
     }
-    uint16_t *to = (uint16_t *)(void *)(j.out + first);
-    const uint32_t *pairs = (const uint32_t *)(const void *)symbols;
-    for (uint32_t i = thread; i < n / 2; i += HELPERS) {
-        to[i] = (uint16_t)((pairs[i] & 0xff) | pairs[i] >> 8);
-    }
-    if (thread == 0 && n % 2 == 1) {
-        j.out[first + n - 1] = (uint8_t)symbols[n - 1];
-    }
+    j->each = (j->count + j->part_n - 1) / j->part_n;
+    j->each = j->lane_n < TG_PACK_LANES ? j->each : (j->each + TG_PACK_LANES - 1) / TG_PACK_LANES * TG_PACK_LANES;
+    return j->end - j->at >= 2 * (int64_t)(j->part_n - 1) && j->each * (j->part_n - 1) < j->count &&
+           j->each <= TG_PACK_ROUNDS * j->lane_n;
 }
 
-/* ---- a chunk -------------------------------------------------------------------------------------------------------------------- */
-
-/* Decodes all tiles. Returns, in the first warp, whether this lane's states end as they must. */
-template <bool IS_WIDE> TG_DEVICE bool decode_tiles(decode_space *d, const decode_job &j, const uint32_t starts[2])
+/* A warp finds a segment; false if it or any other is not inside the chunk. */
+TG_DEVICE bool find_segment(segment *s, const decode_job &j, uint32_t part)
 {
-    uint32_t tile_len = ROUNDS * j.lane_n, tile_n = (j.count + tile_len - 1) / tile_len, at = 0, filled = RING;
-    uint32_t thread = threadIdx.x - TG_WARP, state = 2 * tg_lane();
-    make_slots<IS_WIDE>(d, j.bits);
+    uint32_t before = 0, all = 0, own = 0;
+    const uint8_t *first = j.at + 2 * (j.part_n - 1);
+    for (uint32_t i = tg_lane(); i + 1 < j.part_n; i += TG_WARP) {
+        uint32_t len = 2 * (j.at[2 * i] | (uint32_t)j.at[2 * i + 1] << 8) + 2 * j.lane_n;
+        before += i < part ? len : 0;
+        own += i == part ? len : 0;
+        all += len;
+    }
+    before = __reduce_add_sync(TG_ALL_LANES, before);
+    own = __reduce_add_sync(TG_ALL_LANES, own);
+    all = __reduce_add_sync(TG_ALL_LANES, all);
+    uint64_t left = (uint64_t)(j.end - first);
+    if (left < (uint64_t)all + 2 * j.lane_n || (left - all) % 2 != 0) {
+        return false;
+    }
+    s->at = first + before;
+    s->len = part + 1 < j.part_n ? own : (uint32_t)(left - all);
+    s->from = part * j.each;
+    s->n = min(j.each, j.count - s->from);
+    return true;
+}
+
+/* Decodes the segments of a block, a warp each; returns whether this lane finds them sound. */
+template <bool IS_WIDE> TG_DEVICE bool decode_parts(decode_space *d, const decode_job &j, uint32_t block)
+{
+    uint32_t warp = threadIdx.x / TG_WARP;
+    bool all_sound = true;
+    if (block * WARPS >= j.part_n) {
+        return true;
+    }
+    make_slots<IS_WIDE>(d, j);
     __syncthreads();
-    for (uint32_t from = 0; from < RING && threadIdx.x >= TG_WARP; from += TILE) {
-        fill_ring<IS_WIDE>(d, j, from, from + TILE, thread);
+    for (uint32_t part = block * WARPS + warp; part < j.part_n; part += BLOCKS * WARPS) {
+        segment s;
+        if (!find_segment(&s, j, part)) {
+            return false;
+        }
+        bool sound = j.base > 256 ? decode_segment<IS_WIDE>((uint16_t *)(void *)j.out + s.from, d, d->ring[warp], j, s)
+                                  : decode_segment<IS_WIDE>(j.out + s.from, d, d->ring[warp], j, s);
+        all_sound = all_sound && sound;
     }
-    pair_of_states s;
-    for (int i = 0; i < 2; i++) {
-        set_state<IS_WIDE>(&s, d, i, starts[i], j.bits);
-    }
-    if (threadIdx.x == 0) {
-        d->at[0] = 0;
-    }
-    __syncthreads();
-    for (uint32_t tile = 0; tile <= tile_n; tile++) {
-        uint32_t taken = d->at[tile % 2];
-        if (threadIdx.x < TG_WARP) {
-            if (tile < tile_n) {
-                uint32_t from = taken % RING,
-                         to = take_tile<IS_WIDE>(&s, d, j, tile % 2, from, j.count - tile * tile_len);
-                at = taken + (to - from);
-                d->at[(tile + 1) % 2] = at;
-            }
+    return all_sound;
+}
+
+/* All symbols are the same; nothing follows the table. */
+TG_DEVICE bool fill_chunk(const decode_job &j, uint32_t block)
+{
+    for (uint32_t i = block * THREADS + threadIdx.x; i < j.count; i += BLOCKS * THREADS) {
+        if (j.base > 256) {
+            ((uint16_t *)(void *)j.out)[i] = (uint16_t)j.first;
         } else {
-            prefetch_words(j, taken, thread);
-            fill_ring<IS_WIDE>(d, j, filled, taken + RING, thread);
-            filled = taken + RING;
-            if (tile > 0) {
-                write_tile(j, d->out[(tile - 1) % 2], tile - 1, thread);
-            }
+            j.out[i] = (uint8_t)j.first;
         }
-        __syncthreads();
     }
-    bool ends = at == j.word_n;
-    for (int i = 0; i < 2; i++) {
-        ends = ends && (state + (uint32_t)i >= j.lane_n || state_of<IS_WIDE>(s, d, i, j.bits) == START);
-    }
-    return ends;
+    return j.lane_n == 1 && j.at == j.end;
 }
 
-/* Reads form, frequencies and states; returns whether they are sound, the same for all threads. */
-TG_DEVICE bool read_head(decode_space *d, decode_job *j, uint32_t states[2], const uint8_t *bytes, uint64_t len,
-                         uint32_t form)
+/* What a block does of a chunk of the given form. */
+TG_DEVICE bool decode_some(decode_space *d, decode_job *j, uint32_t form, uint32_t block)
 {
     j->bits = form >> 4;
     j->lane_n = 1u << (form & 15);
-    bool are_lanes = j->lane_n == 1 || j->lane_n == 4 || (j->lane_n >= 16 && j->lane_n <= TG_PACK_LANES);
-    if (j->bits < BITS_MIN || j->bits > BITS_MAX || !are_lanes) {
+    bool are_lanes = j->lane_n == 1 || j->lane_n == 4 || j->lane_n == 16 || j->lane_n == TG_PACK_LANES;
+    if (j->bits < BITS_MIN || j->bits > BITS_MAX || !are_lanes || !read_table(d, j)) {
         return false;
     }
-    if (threadIdx.x == 0) {
-        d->head_len = read_frequencies(d->symbols, bytes, len, j->base, j->bits);
+    if (j->first == j->last) {
+        return fill_chunk(*j, block);
     }
-    __syncthreads();
-    uint64_t head_len = d->head_len;
-    if (head_len == 0 || len - head_len < 4 * (uint64_t)j->lane_n || (len - head_len) % 2 != 0) {
+    if (!read_cut(j)) {
         return false;
     }
-    if (threadIdx.x < TG_WARP) {
-        find_starts(d, j->base, j->bits);
-    }
-    bool sound = true;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t state = 2 * tg_lane() + i;
-        states[i] = state < j->lane_n ? tg_load32(bytes + head_len + 4 * state) : (uint32_t)START;
-        sound = sound && states[i] >= START && states[i] >> 31 == 0;
-    }
-    j->words = bytes + head_len + 4 * j->lane_n;
-    j->word_n = (uint32_t)((len - head_len - 4 * (uint64_t)j->lane_n) / 2);
-    return __syncthreads_and(sound);
+    return j->bits > 12 || j->base > 256 ? decode_parts<true>(d, *j, block) : decode_parts<false>(d, *j, block);
 }
 
 __global__ static void __launch_bounds__(THREADS)
     decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     __shared__ decode_space d;
-    uint32_t chunk = p.first + blockIdx.x;
+    uint32_t chunk = p.first + blockIdx.x / BLOCKS, block = blockIdx.x % BLOCKS;
     tg_pack_job j;
     const tg_view *v = &p.space.views[chunk];
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN ||
@@ -366,25 +328,22 @@ __global__ static void __launch_bounds__(THREADS)
         return;
     }
     const uint8_t *bytes = body + v->symbols;
-    uint64_t len = v->indices - v->symbols;
+    uint64_t len = v->indices - v->symbols, before = 1 + (uint64_t)j.lower_len;
     if (len == 0 || bytes[0] == 0) { /* the plain form */
         return;
     }
-    uint64_t before = 1 + (uint64_t)j.lower_len;
-    decode_job job = {nullptr, (uint8_t *)j.symbols, 0, j.count, 0, 0, j.base};
-    uint32_t s[2];
-    bool sound = len >= before && read_head(&d, &job, s, bytes + before, len - before, bytes[0]);
-    if (sound) {
-        bool is_wide = job.bits > 12 || job.base > 256;
-        sound = is_wide ? decode_tiles<true>(&d, job, s) : decode_tiles<false>(&d, job, s);
-        sound = sound || threadIdx.x >= TG_WARP;
-    }
-    if (!sound) {
+    decode_job job = {};
+    job.at = bytes + before;
+    job.end = bytes + len;
+    job.out = (uint8_t *)j.symbols;
+    job.count = j.count;
+    job.base = j.base;
+    if (len < before || !decode_some(&d, &job, bytes[0], block)) {
         tg_refuse_chunk(p, chunk);
     }
 }
 
 void tg_pack_rans_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(decode_chunks, p->chunk_n, THREADS, p->stream, *p, body, scratch, what);
+    TG_LAUNCH(decode_chunks, p->chunk_n * BLOCKS, THREADS, p->stream, *p, body, scratch, what);
 }

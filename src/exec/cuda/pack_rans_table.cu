@@ -1,6 +1,6 @@
 /* Frequencies of a rANS stream (pack/rans_table.c, pack/rans_encode.c) on the GPU: a block a chunk finds the precision, the
- * frequencies and the number of states that the host would, writes the table of frequencies, and leaves plans for the coder.
- * Each of the three precisions is the work of one warp. */
+ * frequencies and the segments that the host would, writes the table of frequencies, and leaves plans for the coder. Each of the
+ * three precisions is the work of one warp. */
 #include "exec/cuda/pack.h"
 
 enum { DRAFTS = 3, THREADS = 128 };
@@ -10,10 +10,10 @@ typedef struct table_space {
     uint32_t counts[TG_PACK_BASE];
     uint32_t frequency[DRAFTS][TG_PACK_BASE];
     uint64_t keys[DRAFTS][TG_PACK_BASE];
-    uint32_t bits[TG_PACK_BASE]; /* of the table as it is written */
+    uint32_t bits[TG_PACK_BASE]; /* low bits of frequencies as they are written */
     uint64_t body_len[DRAFTS];
     uint32_t head_len[DRAFTS];
-    uint32_t chosen;
+    uint32_t first, last; /* symbols that occur */
 } table_space;
 
 TG_DEVICE uint32_t precision_of(uint32_t draft)
@@ -128,6 +128,33 @@ TG_DEVICE uint32_t low_bits_of(uint32_t frequency)
     return 31 - (uint32_t)__clz((int)(frequency + 1));
 }
 
+/* Bytes of the first and the last symbol, and of the sizes of frequencies. */
+TG_DEVICE uint32_t sizes_at(uint32_t base)
+{
+    return base <= 256 ? 2 : 4;
+}
+
+TG_DEVICE uint32_t lows_at(const table_space *t, uint32_t base)
+{
+    return sizes_at(base) + (t->last - t->first + 1) / 2;
+}
+
+/* One warp finds the first and the last symbol that occurs. */
+TG_DEVICE void find_ends(table_space *t, uint32_t base)
+{
+    uint32_t first = base, last = 0;
+    for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
+        first = t->counts[s] > 0 ? min(first, s) : first;
+        last = t->counts[s] > 0 ? s : last;
+    }
+    first = __reduce_min_sync(TG_ALL_LANES, first);
+    last = __reduce_max_sync(TG_ALL_LANES, last);
+    if (tg_lane() == 0) {
+        t->first = first;
+        t->last = last;
+    }
+}
+
 /* One warp's draft: its frequencies, and what they cost. */
 TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32_t base)
 {
@@ -136,13 +163,13 @@ TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32
     normalise(frequency, t->keys[draft], t->counts, count, base, bits);
     for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
         cost += t->counts[s] == 0 ? 0 : (uint64_t)t->counts[s] * ((bits << 8) - log_of(frequency[s]));
-        head += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
+        head += s < t->last ? low_bits_of(frequency[s]) : 0; /* 0 before the first */
     }
     cost = tg_sum_lanes(cost);
     head = __reduce_add_sync(TG_ALL_LANES, head);
     if (tg_lane() == 0) {
         t->body_len[draft] = cost >> 11;
-        t->head_len[draft] = (head + 7) / 8;
+        t->head_len[draft] = lows_at(t, base) + (head + 7) / 8;
     }
 }
 
@@ -153,17 +180,32 @@ TG_DEVICE uint32_t choose_draft(const table_space *t, uint32_t base)
     for (uint32_t other = 1; other < DRAFTS; other++) {
         uint64_t len = t->body_len[best] + t->head_len[best], other_len = t->body_len[other] + t->head_len[other];
         bool may = 1u << precision_of(other) >= 2 * base;
-        if (may && other_len + (best == 0 ? len / 256 : 0) < len) {
+        if (may && other_len + (best == 0 ? len / 512 : 0) < len) {
             best = other;
         }
     }
     return best;
 }
 
-TG_DEVICE uint32_t lanes_for(uint64_t len, uint32_t head_len)
+/* How the stream is cut, as cut_for of pack/rans_encode.c. */
+TG_DEVICE void cut_for(tg_pack_code *c, uint32_t count, uint64_t spare)
 {
-    uint64_t sixteen_from = 128 * (16 * 3 + (uint64_t)head_len);
-    return len >= 65536 ? 64 : len >= 16384 ? 32 : len >= sixteen_from ? 16 : len >= 4096 ? 4 : 1;
+    const uint32_t most = TG_PACK_ROUNDS, lanes = TG_PACK_LANES;
+    uint32_t least = (count + most - 1) / most, states = (uint32_t)(spare * 8 / 21);
+    if (least > 16 || states >= lanes) {
+        uint32_t segments = (uint32_t)(spare / (2 + lanes * 21 / 8)), least_n = (least + lanes - 1) / lanes;
+        segments = min(segments, 4 * count / (most * lanes)) / 2 * 2;
+        segments = max(segments, least_n > 1 ? (least_n + 1) / 2 * 2 : 1);
+        uint32_t each = (count + segments - 1) / segments;
+        c->lane_n = lanes;
+        c->part_n = segments;
+        c->each = (each + lanes - 1) / lanes * lanes;
+        return;
+    }
+    states = max(states, least);
+    c->lane_n = states > 4 && (states >= 16 || least > 4) ? 16 : states >= 4 || least > 1 ? 4 : 1;
+    c->part_n = 1;
+    c->each = count;
 }
 
 /* ---- what is left for the coder ------------------------------------------------------------------------------------------------ */
@@ -175,13 +217,13 @@ TG_DEVICE uint4 plan_of(uint32_t f, uint32_t start, uint32_t bits)
 {
     uint32_t rest = (1u << bits) - f;
     if (f <= 1) {
-        return make_uint4(f << (31 - bits), ~0u, start + rest, rest);
+        return make_uint4(f << 17, ~0u, start + rest, rest);
     }
     uint32_t log = 32 - (uint32_t)__clz((int)(f - 1));
     /* In binary64, whose quotient is below 2^32 and too far from the next integer to be rounded to it, unless it is one. */
     uint64_t number = 1ull << (31 + log), inverse = (uint64_t)((double)number / (double)f);
     inverse += inverse * f != number ? 1 : 0;
-    return make_uint4(f << (31 - bits), (uint32_t)inverse, start, rest | (log - 1) << 16);
+    return make_uint4(f << 17, (uint32_t)inverse, start, rest | (log - 1) << 16);
 }
 
 /* One warp writes the plans. */
@@ -202,28 +244,67 @@ TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base
     }
 }
 
-/* One warp puts the codes of all frequencies but the last into t->bits, which are zero. */
-TG_DEVICE void write_codes(table_space *t, const uint32_t *frequency, uint32_t base)
+/* One warp puts the low bits of all frequencies but the last into t->bits, which are zero. */
+TG_DEVICE void write_lows(table_space *t, const uint32_t *frequency, uint32_t base)
 {
     uint32_t own = 0, owned = owned_of(base);
     for (uint32_t i = 0; i < owned; i++) {
         uint32_t s = tg_lane() * owned + i;
-        own += s + 1 < base ? 2 * low_bits_of(frequency[s]) + 1 : 0;
+        own += s < t->last ? low_bits_of(frequency[s]) : 0;
     }
     uint32_t at = tg_sum_before(own);
     for (uint32_t i = 0; i < owned; i++) {
         uint32_t s = tg_lane() * owned + i;
-        if (s + 1 < base) {
-            uint32_t b = low_bits_of(frequency[s]), number = frequency[s] + 1;
-            uint64_t code = ((1ull << b) - 1) | (uint64_t)(number & ((1u << b) - 1)) << (b + 1);
-            code <<= at % 32;
-            atomicOr(&t->bits[at / 32], (uint32_t)code);
-            if (code >> 32 != 0) {
-                atomicOr(&t->bits[at / 32 + 1], (uint32_t)(code >> 32));
+        if (s < t->last) {
+            uint32_t b = low_bits_of(frequency[s]);
+            uint64_t low = (uint64_t)((frequency[s] + 1) & ((1u << b) - 1)) << at % 32;
+            atomicOr(&t->bits[at / 32], (uint32_t)low);
+            if (low >> 32 != 0) {
+                atomicOr(&t->bits[at / 32 + 1], (uint32_t)(low >> 32));
             }
-            at += 2 * b + 1;
+            at += b;
         }
     }
+}
+
+/* All threads write the table: the first and the last symbol, sizes of frequencies, their low bits. */
+TG_DEVICE void write_table(uint8_t *out, const table_space *t, const uint32_t *frequency, uint32_t base, uint32_t len)
+{
+    uint32_t n = t->last - t->first, sizes = sizes_at(base), lows = lows_at(t, base);
+    for (uint32_t i = threadIdx.x; i < len; i += THREADS) {
+        uint32_t byte = 0;
+        if (i < sizes) {
+            uint32_t end = i < sizes / 2 ? t->first : t->last;
+            byte = base <= 256 ? end : end >> i % 2 * 8;
+        } else if (i < lows) {
+            uint32_t k = 2 * (i - sizes), s = t->first + k;
+            byte = low_bits_of(frequency[s]) | (k + 1 < n ? low_bits_of(frequency[s + 1]) << 4 : 0);
+        } else {
+            byte = t->bits[(i - lows) / 4] >> 8 * ((i - lows) % 4);
+        }
+        out[i] = (uint8_t)byte;
+    }
+}
+
+/* One thread decides the form. `table_len` bytes are before the number of segments. */
+TG_DEVICE void decide(tg_pack_code *c, const table_space *t, const tg_pack_job &j, uint32_t chosen)
+{
+    uint32_t table_len = t->head_len[chosen], bits = precision_of(chosen);
+    uint64_t least = t->body_len[0], len = t->body_len[chosen] + table_len;
+    for (uint32_t draft = 1; draft < DRAFTS; draft++) {
+        bool may = 1u << precision_of(draft) >= 2 * j.base;
+        least = may && t->body_len[draft] < least ? t->body_len[draft] : least;
+    }
+    uint64_t most = least + (least + j.lower_len) / 112;
+    c->bits = bits;
+    c->lane_n = 1;
+    c->part_n = 0;
+    c->each = j.count;
+    if (t->first < t->last) {
+        cut_for(c, j.count, most > len ? most - len : 0);
+    }
+    c->head_len = table_len + (c->lane_n == TG_PACK_LANES ? 1 : 0);
+    c->form = bits << 4 | (31 - (uint32_t)__clz((int)c->lane_n));
 }
 
 __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
@@ -240,33 +321,33 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
         t.bits[i] = 0;
     }
     __syncthreads();
+    if (warp == DRAFTS) {
+        find_ends(&t, j.base);
+    }
+    __syncthreads();
     if (warp < DRAFTS) {
         make_draft(&t, warp, j.count, j.base);
     }
     __syncthreads();
-    uint32_t chosen = choose_draft(&t, j.base), bits = precision_of(chosen), head_len = t.head_len[chosen];
-    uint32_t cap = j.plain_len - 1 - j.lower_len;
-    bool is_coded = t.body_len[chosen] + head_len <= cap;
+    uint32_t chosen = choose_draft(&t, j.base), table_len = t.head_len[chosen];
+    bool is_coded = t.body_len[chosen] + table_len <= j.plain_len - 1 - j.lower_len;
     if (threadIdx.x == 0) {
-        uint32_t lane_n = lanes_for(t.body_len[chosen], head_len);
+        decide(s.code, &t, j, chosen);
         s.code->is_coded = is_coded ? 1 : 0;
-        s.code->bits = bits;
-        s.code->lane_n = lane_n;
-        s.code->head_len = head_len;
-        s.code->form = bits << 4 | (31 - (uint32_t)__clz((int)lane_n));
     }
     if (!is_coded) {
         return;
     }
     if (warp == 0) {
-        write_codes(&t, t.frequency[chosen], j.base);
+        write_lows(&t, t.frequency[chosen], j.base);
     } else if (warp == 1) {
-        make_plans(s.code->plans, t.frequency[chosen], j.base, bits);
+        make_plans(s.code->plans, t.frequency[chosen], j.base, precision_of(chosen));
     }
     __syncthreads();
     uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols + 1 + j.lower_len;
-    for (uint32_t i = threadIdx.x; i < head_len; i += THREADS) {
-        out[i] = (uint8_t)(t.bits[i / 4] >> 8 * (i % 4));
+    write_table(out, &t, t.frequency[chosen], j.base, table_len);
+    if (threadIdx.x == 0 && s.code->lane_n == TG_PACK_LANES) {
+        out[table_len] = (uint8_t)(s.code->part_n - 1);
     }
 }
 

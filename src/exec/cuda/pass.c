@@ -228,13 +228,14 @@ bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, cons
     return renew_pointers(run, &run->work->grads, group, grads, may_copy);
 }
 
-void tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums)
+bool tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums, bool may_copy)
 {
     p->adds_few = give_few(p, run, (const void *const *)sums);
-    if (!p->adds_few) {
-        p->added = run->work->sums.device;
-        (void)renew_pointers(run, &run->work->sums, group, (const void *const *)sums, true);
+    if (p->adds_few) {
+        return true;
     }
+    p->added = run->work->sums.device;
+    return renew_pointers(run, &run->work->sums, group, (const void *const *)sums, may_copy);
 }
 
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source, tg_detail *why)

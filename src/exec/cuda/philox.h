@@ -57,17 +57,4 @@ TG_DEVICE float tg_draw_unit(uint32_t bits)
     return (float)(bits >> surplus << surplus) * 0x1p-32f;
 }
 
-/* What 16 of the 32 random bits tell of a choice: it is certain, or possible. If it is possible and not certain, the others
- * decide. */
-typedef struct tg_decision {
-    bool is_certain, is_possible;
-} tg_decision;
-
-/* Whether r x < y. x >= 0. */
-TG_DEVICE tg_decision tg_draw_below(uint32_t draw, float x, float y)
-{
-    float low = (__uint_as_float(0x4b000000u | draw) - 0x1p23f) * 0x1p-16f, high = low + 0x1p-16f;
-    return {high * x < y, low * x < y};
-}
-
 #endif

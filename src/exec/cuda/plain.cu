@@ -5,6 +5,7 @@
 #include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/routes.h"
+#include "exec/cuda/source.h"
 
 enum { WARPS = 2, FOUR = 4 };
 
@@ -37,35 +38,6 @@ TG_DEVICE uint32_t encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32
 }
 
 /* ---- four elements ------------------------------------------------------------------------------------------------------- */
-
-/* Where the elements of a tile are that can be loaded four at a time. */
-typedef struct source {
-    const float4 *floats; /* or ... */
-    const uint2 *halves;  /* ... in half precision; NULL both: they cannot */
-    bool is_bf16;
-    uint32_t tensor;
-    uint64_t residual_at;
-} source;
-
-/* Of the elements of a tile, which are in one piece, with `ef` or no feedback. */
-TG_DEVICE source source_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
-{
-    const tg_gpu_piece &piece = p.pieces[tile.piece];
-    source s = {nullptr, nullptr, piece.dtype == 2, piece.tensor, u.residual_at + (tile.at - u.lo)};
-    if (!tile.is_whole || u.planes > 1 || (u.planes > 0 && s.residual_at % FOUR != 0) ||
-        (p.has_clip && p.space.clips[tile.unit] != 1.0f)) {
-        return s;
-    }
-    if (p.flat != nullptr || piece.dtype == 0) {
-        const float *from = p.flat != nullptr ? p.flat + u.flat_at + (tile.at - u.lo)
-                                              : (const float *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
-        s.floats = (uintptr_t)from % 16 == 0 ? (const float4 *)(const void *)from : nullptr;
-    } else {
-        const uint16_t *from = (const uint16_t *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
-        s.halves = (uintptr_t)from % 8 == 0 ? (const uint2 *)(const void *)from : nullptr;
-    }
-    return s;
-}
 
 TG_DEVICE float admit(const tg_gpu_pass &p, uint32_t tensor, float g)
 {
@@ -165,16 +137,9 @@ TG_DEVICE void encode_four(uint4 *leaf, uint32_t i, const tg_gpu_pass &p, const 
     }
 }
 
-TG_DEVICE float4 widen(uint2 halves, bool is_bf16)
-{
-    uint16_t h[FOUR] = {(uint16_t)halves.x, (uint16_t)(halves.x >> 16), (uint16_t)halves.y, (uint16_t)(halves.y >> 16)};
-    return is_bf16 ? make_float4(tg_bf16_to_float(h[0]), tg_bf16_to_float(h[1]), tg_bf16_to_float(h[2]), tg_bf16_to_float(h[3]))
-                   : make_float4(tg_fp16_to_float(h[0]), tg_fp16_to_float(h[1]), tg_fp16_to_float(h[2]), tg_fp16_to_float(h[3]));
-}
-
 /* Whole fours of a leaf, which begins with four number `first` of the tile. BATCH of a lane are loaded before the first is used. */
 template <bool HAS_RESIDUAL>
-TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit &u, const source &s, uint32_t first,
+TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_source &s, uint32_t first,
                             uint32_t fours)
 {
     enum { BATCH = HAS_RESIDUAL ? 4 : 8 };
@@ -185,11 +150,7 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
             uint32_t i = from + b * TG_WARP;
-            if (s.floats != nullptr) {
-                g[b] = i < fours ? __ldcs(s.floats + first + i) : none;
-            } else {
-                g[b] = i < fours ? widen(__ldcs(s.halves + first + i), s.is_bf16) : none;
-            }
+            g[b] = i < fours ? tg_source_four(s, first + i) : none;
             old[b] = HAS_RESIDUAL && i < fours ? __ldcs(now + i) : none;
         }
         TG_UNROLL
@@ -204,7 +165,7 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP, 12) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 14) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
@@ -217,10 +178,10 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 12) encode_tile(tg_gpu_
     uint64_t *of_chunk = is_coded || hashes == nullptr ? nullptr : hashes + (uint64_t)(tile.chunk - p.first) * leaf_cap;
     uint32_t warp = threadIdx.x / TG_WARP, each = TG_LEAF_BYTES / u.plain_len;
     uint8_t *leaf = (uint8_t *)(void *)leaves[warp];
-    source s = source_of(p, u, tile);
+    tg_gpu_source s = tg_source_of(p, u, tile);
     for (uint32_t from = warp * each; from < tile.n; from += WARPS * each) {
         uint32_t n = min(each, tile.n - from), number = (tile.from + from) / each;
-        uint32_t fours = s.floats != nullptr || s.halves != nullptr ? n / FOUR : 0;
+        uint32_t fours = tg_source_has(s) ? n / FOUR : 0;
         if (u.planes == 0) {
             encode_fours<false>(leaves[warp], p, u, s, from / FOUR, fours);
         } else {

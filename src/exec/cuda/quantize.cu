@@ -9,12 +9,13 @@ extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 
 extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
 {
-    return 1u << tg_quantize_kind(*unit);
+    uint32_t head = unit->head_len != 0 ? 1u << TG_KIND_HEAD : 0, packs = tg_unit_packs_buckets(*unit) ? 1u << TG_KIND_PACKS : 0;
+    return 1u << tg_quantize_kind(*unit) | head | packs;
 }
 
 extern "C" int tg_gpu_rounds_leaves(const tg_gpu_unit *unit)
 {
-    return tg_unit_rounds_leaves(*unit) ? 1 : 0;
+    return tg_unit_makes_leaves(*unit) || tg_unit_packs_buckets(*unit) ? 1 : 0;
 }
 
 static void launch_all(const tg_gpu_pass *p, bool is_sparse)

@@ -18,7 +18,9 @@ enum {
     TG_KIND_EXACT,
     TG_KIND_MINIFLOAT,
     TG_KIND_SIGN,
-    TG_KIND_BLOCKS
+    TG_KIND_BLOCKS,
+    TG_KIND_HEAD, /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
+    TG_KIND_PACKS /* beside others: the kernel that quantizes a bucket packs its symbols */
 };
 #define TG_KIND_LONG 16u /* added if buckets are longer than this: */
 #define TG_SHORT_BUCKET 2048u
@@ -44,10 +46,52 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     }
 }
 
-/* Whether a quantizer of whole bytes writes leaves of the frame itself: of a pass over chunks of fixed length. */
+/* Whether a quantizer writes leaves of the frame itself, of a pass over chunks of fixed length: whole bytes, or signs. */
+__host__ __device__ static __forceinline__ bool tg_unit_signs_leaves(const tg_gpu_unit &u)
+{
+    return tg_quantize_kind(u) == TG_KIND_SIGN;
+}
+
 __host__ __device__ static __forceinline__ bool tg_unit_rounds_leaves(const tg_gpu_unit &u)
 {
-    return u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT;
+    return tg_unit_signs_leaves(u) || (u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT);
+}
+
+/* The same of any quantizer. One of natural compression computes symbols again that two leaves share, so it may not change residuals. */
+__host__ __device__ static __forceinline__ bool tg_unit_makes_leaves(const tg_gpu_unit &u)
+{
+    return tg_unit_rounds_leaves(u) || (tg_quantize_kind(u) == TG_KIND_NATURAL && u.planes == 0);
+}
+
+__device__ static __forceinline__ bool tg_makes_leaves(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.leaves != nullptr && tg_unit_makes_leaves(u);
+}
+
+/* Whether the kernel that quantizes short buckets packs their symbols: bytes are those of one bucket, but for a group of one or two bytes
+ * that a bucket may share with the next one. */
+__host__ __device__ static __forceinline__ bool tg_unit_packs_buckets(const tg_gpu_unit &u)
+{
+    unsigned kind = tg_quantize_kind(u);
+    bool is_kind = kind == TG_KIND_TERNARY || kind == TG_KIND_QSGD || kind == TG_KIND_TWO_MEANS ||
+                   kind == TG_KIND_TWO_SIDED || kind == TG_KIND_LINEAR || kind == TG_KIND_GREEDY;
+    if (!is_kind || u.base > 256 || u.bucket_n < 8) { /* no group has more than 8 symbols */
+        return false;
+    }
+    bool is_apart = u.bucket_n % u.group_n == 0 && u.bucket_n / u.group_n * u.group_bits % 8 == 0;
+    return is_apart || u.group_bits == 8 || u.group_bits == 16;
+}
+
+__device__ static __forceinline__ bool tg_packs_buckets(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.leaves != nullptr && (u.kinds >> TG_KIND_PACKS & 1) != 0;
+}
+
+/* Where a bucket of such a unit leaves the numbers of the groups that it shares, as far as its own symbols go: that with the bucket before
+ * it, then that with the next one. `first` is the number of its first value in the chunk. */
+__device__ static __forceinline__ uint16_t *tg_seams_of(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t first)
+{
+    return (uint16_t *)(void *)p.space.symbols + chunk.element_at + first;
 }
 
 __device__ static __forceinline__ bool tg_rounds_leaves(const tg_gpu_pass &p, const tg_gpu_unit &u)
@@ -78,9 +122,17 @@ void tg_launch_linear(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_exact(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_minifloat(const tg_gpu_pass *p, bool is_sparse);
-void tg_launch_minifloat_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+void tg_launch_natural_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse);
+
+/* round.cu: tg_launch_minifloat of dense chunks, but for those whose symbols are leaves of the frame; those. */
+void tg_launch_round_tiles(const tg_gpu_pass *p);
+void tg_launch_round_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+
+/* signs.cu: tg_launch_sign of dense chunks of fixed length, and what is left of them when scales are known. */
+void tg_launch_take_signs(const tg_gpu_pass *p);
+void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
 /* add_blocks.cu: tg_gpu_add_dense and tg_gpu_add_sparse of units with a scale for every few values. */
 void tg_launch_add_blocks(const tg_gpu_pass *p, const uint8_t *body, float weight, bool sets, bool is_sparse);

@@ -163,7 +163,7 @@ void tg_launch_two_means(const tg_gpu_pass *p, bool is_sparse)
 struct two_sided {
     static constexpr unsigned KIND = TG_KIND_TWO_SIDED;
     static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
-    static constexpr unsigned BLOCKS = 16;
+    static constexpr unsigned BLOCKS = 12;
     float level, places, zero; /* `zero` is the place of 0 */
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &)
@@ -171,20 +171,86 @@ struct two_sided {
         return 4;
     }
 
-    /* The sum of all magnitudes above a threshold, in multiples of 1 / per_unit: these are exact, in any order. `round` rounds to
-     * them, see docs/format.md, section 8. */
-    template <class Team>
-    static __device__ __forceinline__ double sum_above(Team &team, float at, double round, double per_unit)
+    /* Magnitudes are multiples of 1 / per_unit, to which adding and subtracting `round` rounds them (docs/format.md, section 8), so that
+     * sums are exact in any order. */
+    struct grid {
+        double round, per_unit;
+        __device__ __forceinline__ double of(float x) const
+        {
+            return fabs((double)x) + round - round;
+        }
+    };
+
+    /* The magnitudes above a threshold: their sum and their number. */
+    struct heap {
+        float at;
+        double sum;
+        uint32_t n;
+    };
+    template <class Team> static __device__ __forceinline__ heap above(Team &team, const grid &g, float at)
     {
         uint64_t sum = 0;
+        uint32_t count = 0;
         team.each([&](float x, uint32_t) {
-            double magnitude = fabs((double)x) + round - round;
-            sum += magnitude > (double)at ? (uint64_t)(magnitude * per_unit) : 0;
+            double magnitude = g.of(x);
+            bool is_above = magnitude > (double)at;
+            sum += is_above ? (uint64_t)(magnitude * g.per_unit) : 0;
+            count += is_above ? 1 : 0;
         });
-        return (double)team.total(sum) / per_unit;
+        return {at, (double)team.total(sum) / g.per_unit, team.total32(count)};
     }
 
-    /* The best level, by bisection of the floats: the sum of magnitudes above b falls with b, and n b grows. */
+    enum { FEW = 64, GUESSES = 12 }; /* magnitudes that are compared with each other; thresholds that are guessed */
+
+    /* A threshold between two others, where n b = S(b) is by a straight line, or on either side of it in turn, some magnitudes off; as in
+     * bingrad.c. Later, and where that is none, halfway between the floats. */
+    static __device__ __forceinline__ float between(const heap &low, const heap &high, double n, unsigned turn)
+    {
+        uint32_t least = tg_key(low.at), most = tg_key(high.at);
+        double from = (double)low.at, to = (double)high.at, over = low.sum - n * from, under = n * to - high.sum;
+        double guess = from + (to - from) * over / (over + under);
+        double apart = FEW / 3.0 * (to - from) / (double)(low.n - high.n);
+        float at = turn == 0       ? (float)(0.81 * (low.sum / n)) /* of a Gaussian and of a Laplace distribution, nearly */
+                   : turn % 2 == 0 ? (float)(guess - apart)
+                                   : (float)(guess + apart);
+        return turn < GUESSES && at > low.at && at < high.at ? at : __uint_as_float(least + (most - least) / 2);
+    }
+
+    /* The best level, between two thresholds with few magnitudes between them. */
+    template <class Team>
+    static __device__ __forceinline__ float among_few(Team &team, const grid &g, const heap &low, const heap &high, double n)
+    {
+        __shared__ float few[FEW];
+        __shared__ uint32_t few_n;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            few_n = 0;
+        }
+        __syncthreads();
+        team.each([&](float x, uint32_t) {
+            double magnitude = g.of(x);
+            if (magnitude > (double)low.at && !(magnitude > (double)high.at)) {
+                few[atomicAdd(&few_n, 1u)] = (float)magnitude;
+            }
+        });
+        __syncthreads();
+        uint32_t count = few_n, least = tg_key(INFINITY); /* of those that are not below the level */
+        for (uint32_t i = team.lane; i < count; i += TG_WARP) {
+            double larger = high.sum;
+            for (uint32_t j = 0; j < count; j++) {
+                larger += few[j] > few[i] ? (double)few[j] : 0;
+            }
+            least = larger <= n * (double)few[i] ? min(least, tg_key(few[i])) : least;
+        }
+        float from = __uint_as_float(__reduce_min_sync(TG_ALL_LANES, least));
+        double sum = high.sum; /* of those above the largest that is below it */
+        for (uint32_t j = 0; j < count; j++) {
+            sum += few[j] >= from ? (double)few[j] : 0;
+        }
+        return (float)fmin(sum / n, (double)from);
+    }
+
+    /* The best level is the smallest b for which S(b), the sum of all magnitudes above it, is at most n b: S falls with b. */
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         team.clip_to(u.quantize_params[CLIP]);
@@ -196,22 +262,18 @@ struct two_sided {
         }
         int exponent = 0;
         (void)frexpf(largest, &exponent);
-        double round = ldexp(1.5, 52 + exponent - 1 - 36), per_unit = ldexp(1.0, 36 + 1 - exponent),
-               n = (double)team.b.n;
-        uint32_t low = 0, high = tg_key(largest); /* the sum above low is more than n low; above high it is not */
-        double above = sum_above(team, 0.0f, round, per_unit);
-        while (high - low > 1) {
-            uint32_t middle = low + (high - low) / 2;
-            double at = (double)__uint_as_float(middle),
-                   sum = sum_above(team, __uint_as_float(middle), round, per_unit);
-            if (sum > n * at) {
-                low = middle;
-                above = sum;
+        const grid g = {ldexp(1.5, 52 + exponent - 1 - 36), ldexp(1.0, 36 + 1 - exponent)};
+        double n = (double)team.b.n;
+        heap low = above(team, g, 0.0f), high = {largest, 0, 0}; /* S(low) > n low, S(high) <= n high */
+        for (unsigned turn = 0; low.n - high.n > FEW && tg_key(high.at) - tg_key(low.at) > 1; turn++) {
+            heap next = above(team, g, between(low, high, n, turn));
+            if (next.sum > n * (double)next.at) {
+                low = next;
             } else {
-                high = middle;
+                high = next;
             }
         }
-        level = (float)fmin(above / n, (double)__uint_as_float(high));
+        level = low.n - high.n > FEW ? (float)fmin(low.sum / n, (double)high.at) : among_few(team, g, low, high, n);
         places = 0.5f * tg_places_over(level);
         zero = 0x1p23f + 32768.0f;
     }

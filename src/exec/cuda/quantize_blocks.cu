@@ -1,10 +1,9 @@
-/* mxfp8, mxfp4 and nvfp4 on the GPU; see routes/blocks.c and blocks.h. A warp takes a span of 128 values. nvfp4 takes the largest
- * magnitude of a chunk first, which waits in space.overflows. */
+/* mxfp8, mxfp4 and nvfp4 on the GPU; see routes/blocks.c and blocks.h. A block takes a tile, a warp spans of 128 values of it. nvfp4
+ * takes the largest magnitude of a chunk first, which waits in space.overflows. */
 #include "exec/cuda/blocks.h"
-#include "exec/cuda/philox.h"
-#include "exec/cuda/quantize.h"
+#include "exec/cuda/quantize_buckets.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, WARPS = THREADS / 32, SPAN_DRAWS = TG_SPAN / TG_DRAWS_EACH + 1 };
 
 TG_DEVICE bool is_mine(const tg_gpu_pass &p, uint32_t number, bool is_sparse)
 {
@@ -12,22 +11,65 @@ TG_DEVICE bool is_mine(const tg_gpu_pass &p, uint32_t number, bool is_sparse)
     return tg_is_scaled(u) && tg_unit_sends(u, is_sparse);
 }
 
-/* A value of a span: in place where that is finite, else by the policy. */
+/* A value of a tile that is not finite in place, or not in place at all: by the policy. */
 TG_DEVICE float load_value(const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t i)
 {
-    if (b.floats == nullptr && b.halves == nullptr) {
-        return tg_bucket_element(p, b, i);
-    }
-    float v = b.floats != nullptr ? b.floats[i] : b.is_bf16 ? tg_bf16_to_float(b.halves[i]) : tg_fp16_to_float(b.halves[i]);
-    v = b.residual != nullptr ? v + b.decay * b.residual[i] : v;
-    return tg_is_finite(v) || b.is_sparse ? v : tg_bucket_element(p, b, i);
+    return b.is_sparse ? b.floats[i] : tg_bucket_element(p, b, i);
 }
 
-TG_DEVICE void load_span(float v[TG_SPAN_LANE], const tg_gpu_pass &p, const tg_gpu_bucket &b)
+/* The span of a tile that begins with its value number `first`; 0 after the end. */
+TG_DEVICE void load_span(float v[TG_SPAN_LANE], const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t first)
 {
-    for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
-        uint32_t i = threadIdx.x % TG_WARP + 32 * k;
-        v[k] = i < b.n ? load_value(p, b, i) : 0.0f;
+    uint32_t from = first + threadIdx.x % TG_WARP, most = TG_KEY_INF, n = b.n;
+    if (b.floats != nullptr || b.halves != nullptr) {
+        const float *floats = b.floats + from, *residual = b.residual + from;
+        const uint16_t *halves = b.halves + from;
+        bool is_half = b.halves != nullptr, is_bf16 = b.is_bf16, adds = b.residual != nullptr;
+        most = 0;
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
+            bool has = from + 32 * k < n;
+            if (is_half) {
+                uint16_t half = has ? halves[32 * k] : (uint16_t)0;
+                v[k] = is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
+            } else {
+                v[k] = has ? floats[32 * k] : 0.0f;
+            }
+        }
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
+            v[k] = adds && from + 32 * k < n ? v[k] + b.decay * residual[32 * k] : v[k];
+            most = max(most, tg_key(v[k]));
+        }
+    }
+    if (most >= TG_KEY_INF) {
+        TG_ROLL
+        for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
+            float value = from + 32 * k < n ? load_value(p, b, from + 32 * k) : 0.0f;
+            TG_UNROLL
+            for (unsigned j = 0; j < TG_SPAN_LANE; j++) {
+                v[j] = j == k ? value : v[j];
+            }
+        }
+    }
+}
+
+/* use(place in the chunk, place in the tile, values of the chunk) for the spans of a warp in all tiles of a block; b is the tile, in
+ * shared memory. */
+template <class Use>
+TG_DEVICE void each_span(const tg_gpu_pass &p, uint32_t blocks_each, bool is_sparse, tg_gpu_bucket &b, Use use)
+{
+    tg_gpu_tiles t = tg_tiles_of_block(p, blocks_each, is_sparse);
+    uint32_t count = tg_value_count(p, t.chunk);
+    for (uint32_t at = t.from; at < min(t.to, count); at += t.stride) {
+        if (threadIdx.x == 0) {
+            b = tg_bucket_of(p, t.chunk, at, TG_GPU_TILE, count);
+        }
+        __syncthreads();
+        for (uint32_t first = threadIdx.x / TG_WARP * TG_SPAN; first < b.n; first += WARPS * TG_SPAN) {
+            use(at + first, first, count);
+        }
+        __syncthreads(); /* readers of the tile are done */
     }
 }
 
@@ -44,25 +86,25 @@ __global__ static void clear_largest(tg_gpu_pass p, bool is_sparse)
 
 __global__ static void __launch_bounds__(THREADS) find_largest(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
-    tg_gpu_spans s = tg_spans_of_warp(p, blocks_each, is_sparse);
-    const tg_gpu_unit &u = p.units[p.chunks[s.chunk].unit];
-    if (!is_mine(p, s.chunk, is_sparse) || u.head_len == 0) {
+    __shared__ tg_gpu_bucket b;
+    uint32_t chunk = tg_tiles_of_block(p, blocks_each, is_sparse).chunk, largest = 0;
+    const tg_gpu_unit &u = p.units[p.chunks[chunk].unit];
+    if (!is_mine(p, chunk, is_sparse) || u.head_len == 0) {
         return;
     }
-    uint32_t count = tg_value_count(p, s.chunk), largest = 0;
-    for (uint32_t at = s.from; at < min(s.to, count); at += s.stride) {
+    each_span(p, blocks_each, is_sparse, b, [&](uint32_t at, uint32_t first, uint32_t count) {
         float v[TG_SPAN_LANE];
-        load_span(v, p, tg_bucket_of(p, s.chunk, at, TG_SPAN, count));
+        load_span(v, p, b, first);
         if (u.rotation != 0) {
             tg_rotate(v, u, at, count);
         }
         for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
             largest = max(largest, tg_key(v[k]));
         }
-    }
+    });
     largest = __reduce_max_sync(TG_ALL_LANES, largest);
     if (threadIdx.x % TG_WARP == 0 && largest != 0) {
-        atomicMax(&p.space.overflows[s.chunk], largest);
+        atomicMax(&p.space.overflows[chunk], largest);
     }
 }
 
@@ -127,8 +169,8 @@ TG_DEVICE float over_scale(const rounding &r, float value, uint32_t scale)
     return magnitude < r.f.largest ? magnitude : r.f.largest;
 }
 
-/* The symbol of value number `at` of a unit. */
-TG_DEVICE uint32_t round_one(const tg_gpu_pass &p, const rounding &r, float value, uint32_t scale, uint64_t at)
+/* The symbol of value number `at` of a unit, by 16 random bits where it is random, and by all where they do not decide. */
+TG_DEVICE uint32_t round_one(const tg_gpu_pass &p, const rounding &r, float value, uint32_t scale, uint32_t draw, uint64_t at)
 {
     if ((!r.is_nv && scale == TG_BLOCK_NAN) || r.whole != r.whole) {
         return 0;
@@ -142,10 +184,12 @@ TG_DEVICE uint32_t round_one(const tg_gpu_pass &p, const rounding &r, float valu
     float steps = magnitude * __uint_as_float((254 + r.f.fraction_bits - binade) << 23);
     uint32_t below = (uint32_t)steps;
     float rest = steps - (float)below;
-    tg_decision is_up = tg_draw_below(tg_draw_half(r.key, at, TG_DRAWS_UPPER, p.is_answer), 1.0f, rest);
-    bool up = is_up.is_certain ||
-              (is_up.is_possible && tg_draw_unit(tg_draw_bits(r.key, at, p.is_answer)) * 1.0f < rest);
-    return (below + (up ? 1 : 0) + ((binade - (128 - r.f.bias)) << r.f.fraction_bits)) | sign;
+    int lead = tg_lead({__float_as_uint(fmaf(rest, 65536.0f, 0x1p23f)), 0, 0}, draw);
+    bool is_up = lead < 0;
+    if (lead == 0 || lead == 1) {
+        is_up = tg_draws_below(tg_draw_bits(r.key, at, p.is_answer), 1.0f, rest);
+    }
+    return (below + (is_up ? 1 : 0) + ((binade - (128 - r.f.bias)) << r.f.fraction_bits)) | sign;
 }
 
 TG_DEVICE rounding rounding_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t chunk)
@@ -160,13 +204,18 @@ TG_DEVICE rounding rounding_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint3
     return r;
 }
 
-/* Rounds a span and stores all of it. `side` is that of the chunk. */
+/* Rounds the span that begins with value number `first` of a tile, `at` of the chunk, and stores all of it. `side` is that of the
+ * chunk; `draws` has space for those of a span. */
 TG_DEVICE void round_span(const tg_gpu_pass &p, const tg_gpu_unit &u, const rounding &r, const tg_gpu_bucket &b,
-                          uint8_t *side, uint32_t at, uint32_t count)
+                          uint4 *draws, uint8_t *side, uint32_t at, uint32_t first, uint32_t count)
 {
-    uint32_t from = threadIdx.x % TG_WARP, keys[TG_SPAN_LANE], bad = 0;
+    uint32_t lane = threadIdx.x % TG_WARP, from = first + lane, keys[TG_SPAN_LANE], bad = 0;
     float v[TG_SPAN_LANE], turned[TG_SPAN_LANE];
-    load_span(v, p, b);
+    load_span(v, p, b, first);
+    const uint16_t *drawn = nullptr;
+    if (r.is_random) {
+        drawn = tg_draw_leaf(draws, r.key, b.at + first, min((uint32_t)TG_SPAN, b.n - first), p.is_answer);
+    }
     for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
         turned[k] = v[k];
     }
@@ -175,12 +224,13 @@ TG_DEVICE void round_span(const tg_gpu_pass &p, const tg_gpu_unit &u, const roun
     }
     largest_of_blocks(keys, turned, u.bucket_n);
     for (unsigned k = 0; k < TG_SPAN_LANE; k++) {
-        uint32_t i = from + 32 * k, scale = scale_of(r, keys[k]);
-        uint32_t symbol = round_one(p, r, turned[k], scale, b.at + i);
+        uint32_t i = from + 32 * k, place = at + lane + 32 * k, scale = scale_of(r, keys[k]);
+        uint32_t draw = r.is_random && i < b.n ? drawn[lane + 32 * k] : 0;
+        uint32_t symbol = round_one(p, r, turned[k], scale, draw, b.at + i);
         if (i < b.n) {
             b.symbols[i] = (uint8_t)symbol;
-            if ((at + i) % u.bucket_n == 0) {
-                side[u.head_len + (at + i) / u.bucket_n] = (uint8_t)scale;
+            if (place % u.bucket_n == 0) {
+                side[u.head_len + place / u.bucket_n] = (uint8_t)scale;
             }
         }
         float step = r.is_nv ? tg_small_value(scale, tg_small_e4m3())
@@ -203,20 +253,21 @@ TG_DEVICE void round_span(const tg_gpu_pass &p, const tg_gpu_unit &u, const roun
 
 __global__ static void __launch_bounds__(THREADS) round_blocks(tg_gpu_pass p, uint32_t blocks_each, bool is_sparse)
 {
-    tg_gpu_spans s = tg_spans_of_warp(p, blocks_each, is_sparse);
-    if (!is_mine(p, s.chunk, is_sparse)) {
+    __shared__ tg_gpu_bucket b;
+    __shared__ uint4 draws[WARPS][SPAN_DRAWS];
+    uint32_t chunk = tg_tiles_of_block(p, blocks_each, is_sparse).chunk;
+    if (!is_mine(p, chunk, is_sparse)) {
         return;
     }
-    const tg_gpu_unit &u = p.units[p.chunks[s.chunk].unit];
-    uint32_t count = tg_value_count(p, s.chunk);
-    const rounding r = rounding_of(p, u, s.chunk);
-    uint8_t *side = p.space.out[s.chunk] + p.space.views[s.chunk].side;
-    for (uint32_t at = s.from; at < min(s.to, count); at += s.stride) {
+    const tg_gpu_unit &u = p.units[p.chunks[chunk].unit];
+    const rounding r = rounding_of(p, u, chunk);
+    uint8_t *side = p.space.out[chunk] + p.space.views[chunk].side;
+    each_span(p, blocks_each, is_sparse, b, [&](uint32_t at, uint32_t first, uint32_t count) {
         if (r.is_nv && at == 0 && threadIdx.x % TG_WARP == 0) {
             tg_store_float(side, r.whole);
         }
-        round_span(p, u, r, tg_bucket_of(p, s.chunk, at, TG_SPAN, count), side, at, count);
-    }
+        round_span(p, u, r, b, draws[threadIdx.x / TG_WARP], side, at, first, count);
+    });
 }
 
 void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse)
@@ -225,7 +276,9 @@ void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse)
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_BLOCKS)) {
         return;
     }
-    TG_LAUNCH(clear_largest, (p->chunk_n + THREADS - 1) / THREADS, THREADS, p->stream, *p, is_sparse);
-    TG_LAUNCH(find_largest, blocks, THREADS, p->stream, *p, each, is_sparse);
+    if (tg_pass_has(p, TG_KIND_HEAD)) {
+        TG_LAUNCH(clear_largest, (p->chunk_n + THREADS - 1) / THREADS, THREADS, p->stream, *p, is_sparse);
+        TG_LAUNCH(find_largest, blocks, THREADS, p->stream, *p, each, is_sparse);
+    }
     TG_LAUNCH(round_blocks, blocks, THREADS, p->stream, *p, each, is_sparse);
 }

@@ -16,6 +16,8 @@
 #ifndef TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
 #define TG_EXEC_CUDA_QUANTIZE_BUCKETS_H
 
+#include "exec/cuda/leaf.h"
+#include "exec/cuda/pack_words.h"
 #include "exec/cuda/philox.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/team.h"
@@ -51,18 +53,6 @@ TG_DEVICE bool tg_draws_below(uint32_t bits, float x, float y)
 TG_DEVICE float tg_places_over(float distance)
 {
     return distance >= 0x1p-90f ? 65536.0f / distance : 0.0f;
-}
-
-/* A key that orders as values do; 0 and -0 have the same. */
-TG_DEVICE uint32_t tg_order_of(float value)
-{
-    uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-
-TG_DEVICE float tg_from_order(uint32_t key)
-{
-    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
 enum { TG_DRAW_BLOCKS = TG_LEAF_N / TG_DRAWS_EACH + 1 }; /* of Philox for a leaf, which need not begin with one */
@@ -207,13 +197,49 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
     });
 }
 
+/* ---- packing ------------------------------------------------------------------------------------------------------------- */
+
+enum { TG_SYMBOL_VECTORS = TG_SHORT_BUCKET / 16 + 8 }; /* of a bucket, with what words read before and after them */
+
+/* Packs the symbols of a bucket, from value number `first` of the chunk on, to the frame. They are in shared memory from the group on
+ * that the first one is in, with zeros around them; so are bytes, before they are copied. All threads. */
+TG_DEVICE void tg_pack_bucket(const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t chunk_number, uint32_t first,
+                              const uint4 *symbols, uint4 *packed)
+{
+    const tg_gpu_chunk &chunk = p.chunks[chunk_number];
+    const tg_gpu_digits d = {nullptr, 0, b.u->base, b.u->group_n, b.u->group_bits, 1};
+    uint32_t group = first / d.group_n, end = first - group * d.group_n + b.n;
+    uint32_t whole = d.bits / 8, len = ((end + d.group_n - 1) / d.group_n * d.bits + 7) / 8;
+    uint8_t *bytes = (uint8_t *)(void *)packed, *to = p.space.out[chunk_number] + chunk.side_len + group * d.bits / 8;
+    bool has_head = end != b.n, has_tail = end % d.group_n != 0 && first + b.n < chunk.n;
+    for (uint32_t i = threadIdx.x; i * 8 < len; i += blockDim.x) {
+        uint64_t word = tg_word_of(d, (const uint8_t *)(const void *)symbols, 64 * i);
+        ((uint2 *)(void *)packed)[i] = make_uint2((uint32_t)word, (uint32_t)(word >> 32));
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && (has_head || has_tail)) {
+        uint16_t *seams = tg_seams_of(p, chunk, first);
+        const uint8_t *tail = bytes + len - whole;
+        if (has_head) {
+            seams[0] = (uint16_t)(bytes[0] | (whole == 2 ? bytes[1] << 8 : 0));
+        }
+        if (has_tail) {
+            seams[1] = (uint16_t)(tail[0] | (whole == 2 ? tail[1] << 8 : 0));
+        }
+    }
+    uint32_t from = has_head ? whole : 0, to_len = len - from - (has_tail ? whole : 0);
+    tg_copy_by(to + from, bytes + from, to_len, threadIdx.x, blockDim.x);
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------------- */
+
 /* What a block takes of a chunk, as its first thread finds out: of a dense one the buckets that begin in a part of a tile; of a sparse
  * one every so manieth bucket. And the bucket that it works on. In shared memory, for want of registers. */
 typedef struct tg_block_buckets {
     uint32_t chunk, count;    /* of its values */
     uint32_t bucket_n, first; /* the number of the first one */
     uint32_t stride, end;     /* buckets begin before value number `end` */
-    uint64_t key;             /* of random bits */
+    bool packs;
     tg_gpu_bucket b;
 } tg_block_buckets;
 
@@ -222,27 +248,31 @@ TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t ki
                                                bool is_sparse)
 {
     tg_block_buckets s;
-    uint32_t from = 0, part = blockIdx.x % blocks_each;
+    uint32_t from = 0, part = blockIdx.x % blocks_each, unit;
     s.chunk = p.first + blockIdx.x / blocks_each;
     s.end = 0xffffffffu;
-    if (!is_sparse) {
+    if (is_sparse) {
+        unit = p.chunks[s.chunk].unit;
+    } else {
         tg_gpu_tile tile = p.tiles[blockIdx.x / blocks_each];
         uint32_t len = TG_GPU_TILE / blocks_each;
         s.chunk = tile.chunk;
+        unit = tile.unit;
         from = tile.from + part * len;
         s.end = from + len;
     }
-    const tg_gpu_chunk &chunk = p.chunks[s.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    if (tg_quantize_kind(u) != kind || !tg_unit_sends(u, is_sparse)) {
-        s.bucket_n = s.first = s.end = 0;
-        return s;
-    }
-    s.count = is_sparse ? p.space.views[s.chunk].count : chunk.n;
-    s.end = min(s.end, s.count);
+    const tg_gpu_unit &u = p.units[unit];
+    bool is_made = Q::KIND == unsigned(TG_KIND_NATURAL) && !is_sparse && tg_makes_leaves(p, u); /* with its leaves */
+    s.count = is_sparse ? p.space.views[s.chunk].count : p.chunks[s.chunk].n;
     s.bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
-    s.key = Q::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), chunk.unit, p.rank + 1) : 0;
-    s.first = is_sparse ? part : (from + s.bucket_n - 1) / s.bucket_n;
+    if ((u.kinds >> kind & 1) == 0 || !tg_unit_sends(u, is_sparse) || is_made) {
+        s.count = 0;
+    }
+    s.end = min(s.end, s.count);
+    s.packs = !is_sparse && s.count > 0 && tg_packs_buckets(p, u);
+    s.first = is_sparse || s.count == 0       ? part
+              : s.bucket_n == TG_SHORT_BUCKET ? (from + TG_SHORT_BUCKET - 1) / TG_SHORT_BUCKET
+                                              : (from + s.bucket_n - 1) / s.bucket_n;
     s.stride = is_sparse ? blocks_each : 1;
     return s;
 }
@@ -253,25 +283,43 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS
 {
     __shared__ tg_team_space space;
     __shared__ tg_block_buckets s;
-    __shared__ uint4 draws[WARPS][Q::DRAWS ? TG_DRAW_BLOCKS : 1];
+    __shared__ uint64_t key; /* of random bits */
+    __shared__ uint4 draws[WARPS][TG_DRAW_BLOCKS], symbols[IS_RESIDENT ? TG_SYMBOL_VECTORS : 1];
     if (threadIdx.x == 0) {
         s = tg_buckets_of_block<Q>(p, Q::KIND + (IS_RESIDENT ? 0u : TG_KIND_LONG), blocks_each, is_sparse);
+    } else if (Q::DRAWS && threadIdx.x == TG_WARP) { /* at the same time */
+        uint32_t i = blockIdx.x / blocks_each, unit = is_sparse ? p.chunks[p.first + i].unit : p.tiles[i].unit;
+        key = tg_stream_key(p.seed, tg_step_of(p), unit, p.rank + 1);
     }
-    __syncthreads();
-    for (uint32_t i = s.first; (uint64_t)i * s.bucket_n < s.end; i += s.stride) {
+    for (uint32_t i = 0;; i++) {
         float values[TG_LANE_N];
-        if (threadIdx.x == 0) {
-            s.b = tg_bucket_of(p, s.chunk, i * s.bucket_n, s.bucket_n, s.count);
+        if (threadIdx.x == 0 && (uint64_t)(s.first + i * s.stride) * s.bucket_n < s.end) {
+            uint32_t at = (s.first + i * s.stride) * s.bucket_n;
+            s.b = tg_bucket_of(p, s.chunk, at, s.bucket_n, s.count);
+            if (IS_RESIDENT && s.packs) {
+                s.b.symbols = (uint8_t *)(void *)symbols + at % s.b.u->group_n;
+            }
+        }
+        for (uint32_t v = threadIdx.x; IS_RESIDENT && v < TG_SYMBOL_VECTORS; v += WARPS * TG_WARP) {
+            symbols[v] = make_uint4(0, 0, 0, 0);
         }
         __syncthreads();
+        uint32_t at = (s.first + i * s.stride) * s.bucket_n;
+        if ((uint64_t)(s.first + i * s.stride) * s.bucket_n >= s.end) {
+            return;
+        }
         tg_team<WARPS, IS_RESIDENT> team(p, s.b, space, values);
         if (Q::CHECKS) {
             team.load();
         } else if (team.warp < team.leaves()) {
             (void)tg_load_leaf(values, p, s.b, team.warp);
         }
-        tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], s.key);
-        __syncthreads(); /* readers of the bucket are done */
+        tg_quantize_bucket<Q>(team, draws[threadIdx.x / TG_WARP], key);
+        __syncthreads(); /* readers of the bucket are done, and symbols are there */
+        if (IS_RESIDENT && s.packs) {
+            tg_pack_bucket(p, s.b, s.chunk, at, symbols, draws[0]);
+            __syncthreads();
+        }
     }
 }
 

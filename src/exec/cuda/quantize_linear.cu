@@ -33,13 +33,7 @@ struct linear {
     {
         __shared__ float values[SYMBOLS_MAX];
         team.clip_to(u.quantize_params[CLIP]);
-        uint32_t high = 0, low = 0; /* low: of the complement */
-        team.each([&](float x, uint32_t) {
-            high = max(high, tg_order_of(x));
-            low = max(low, ~tg_order_of(x));
-        });
-        largest = tg_from_order(team.most(high));
-        least = tg_from_order(~team.most(low));
+        team.find_ends(&least, &largest);
         if (least == 0 || largest == 0) {
             float zero = sign_zero(team);
             least = least == 0 ? zero : least;

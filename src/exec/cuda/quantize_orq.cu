@@ -6,7 +6,7 @@
 #include "exec/cuda/levels.h"
 #include "exec/cuda/scan.h"
 
-enum { GRID_BITS = 40, BINS = 1024 };
+enum { GRID_BITS = 40, BINS = 512 };
 
 /* The rank of the best level between those of ranks k and j, from the sum of ways up on the grid. */
 TG_DEVICE uint32_t middle_rank(uint64_t sum, uint32_t k, uint32_t j)
@@ -55,7 +55,9 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
     for (unsigned i = threadIdx.x; i < BINS; i += THREADS) {
         o.ends[i] = 0;
     }
-    o.by = by;
+    if (threadIdx.x == 0) {
+        o.by = by;
+    }
     __syncthreads();
     team.each([&](float x, uint32_t) { (void)atomicAdd(&o.ends[bin_of(by, x)], 1u); });
     __syncthreads();
@@ -136,21 +138,19 @@ TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
 TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32_t j, float from, float to)
 {
     double high = (double)to, low = (double)from, scale = 0x1p40 / (high - low);
-    uint32_t first = start_of(o, bin_of(o.by, from)), end = o.ends[bin_of(o.by, to)], up_to = 0;
+    uint32_t first = start_of(o, bin_of(o.by, from)), end = o.ends[bin_of(o.by, to)];
     uint64_t sum = 0;
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
-        float x = o.values[i];
-        sum += x > from && x < to ? (uint64_t)((high - (double)x) * scale) : 0;
-        up_to += x <= from ? 1 : 0;
+        double x = (double)fminf(fmaxf(o.values[i], from), to); /* others of these bins count as if they were on a level */
+        sum += (uint64_t)((high - x) * scale);
     }
     TG_UNROLL
     for (unsigned half = 16; half > 0; half /= 2) {
         sum += __shfl_xor_sync(TG_ALL_LANES, sum, (int)half);
     }
-    up_to = first + __reduce_add_sync(TG_ALL_LANES, up_to);
-    /* values on the lower level, from rank k + 1 on */
-    uint32_t rank = middle_rank(sum + (uint64_t)(up_to - k - 1) * (uint64_t)((high - low) * scale), k, j);
-    *level = rank < up_to ? from : rank == j ? to : value_of_rank(o, rank);
+    sum -= (uint64_t)(k + 1 - first) * (uint64_t)((high - low) * scale); /* only values from rank k + 1 on count */
+    uint32_t rank = middle_rank(sum, k, j);
+    *level = rank == j ? to : value_of_rank(o, rank);
     return rank;
 }
 
@@ -225,7 +225,7 @@ struct greedy : tg_levels {
         });
         sum = team.total(sum);
         up_to = team.total32(up_to);
-        /* as middle_of */
+        /* and values on the lower level, from rank k + 1 on */
         uint32_t rank = middle_rank(sum + (uint64_t)(up_to - k - 1) * (uint64_t)((high - low) * scale), k, j);
         *level = rank < up_to ? from : rank == j ? to : find_rank(team, rank, from, up_to, to, j + 1);
         return rank;
@@ -278,26 +278,21 @@ struct greedy : tg_levels {
         __shared__ uint32_t ranks[TG_ORQ_MAX];
         __shared__ tg_level_space space;
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
-        uint32_t high = 0, low = 0; /* low: of the complement */
-        float magnitudes = 0, share = 1 / (float)team.b.n;
-        team.each([&](float x, uint32_t) {
-            high = max(high, tg_order_of(x));
-            low = max(low, ~tg_order_of(x));
-            magnitudes += fabsf(x) * share;
-        });
-        high = team.most(high);
-        low = ~team.most(low);
+        float low, high;
+        team.find_ends(&low, &high);
         __syncthreads();
         if (threadIdx.x == 0) {
-            space.chosen[0] = tg_from_order(low);
-            space.chosen[u.base - 1] = tg_from_order(high);
+            space.chosen[0] = low;
+            space.chosen[u.base - 1] = high;
             ranks[0] = 0;
             ranks[u.base - 1] = team.b.n - 1;
         }
         __syncthreads();
         if constexpr (Team::FITS) {
             __shared__ ordering o;
-            put_in_order(o, team, bins_between(tg_from_order(low), tg_from_order(high), team.about(magnitudes)));
+            float magnitudes = 0, share = 1 / (float)team.b.n;
+            team.each([&](float x, uint32_t) { magnitudes += fabsf(x) * share; });
+            put_in_order(o, team, bins_between(low, high, team.about(magnitudes)));
             choose_in_order(team, o, space.chosen, ranks, u.base);
         } else {
             choose(team, space.chosen, ranks, u.base);

@@ -52,7 +52,12 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
 void tg_launch_sign(const tg_gpu_pass *p, bool is_sparse)
 {
     uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : 1;
-    if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_SIGN)) {
+    if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_SIGN)) {
+        return;
+    }
+    if (p->leaves != nullptr && !is_sparse) {
+        tg_launch_take_signs(p);
+    } else {
         TG_LAUNCH(quantize_signs, is_sparse ? p->chunk_n * each : p->tile_n, WARPS * TG_WARP, p->stream, *p, each,
                   is_sparse);
     }

@@ -63,9 +63,14 @@ typedef struct tg_gpu_workspace {
     tg_run *
         open_stats; /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
     uint32_t stats_from, stats_to;
-    bool *is_fitted;         /* host: chunks that have something in `sides` */
-    tg_gpu_mirror ends;      /* what stands before the body of a frame, and its checksum */
-    size_t ends_len;         /* of what stands before it */
+    bool *is_fitted;      /* host: chunks that have something in `sides` */
+    tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
+    size_t ends_len;      /* of what stands before it */
+    tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
+    void *mark;           /* on the stream, behind that check */
+    bool is_judged;       /* `expected` was checked by add_if_sound, and not announced yet */
+    const uint8_t *added; /* the body that was added if it is sound, to these sums; NULL: none */
+    float *const *added_to;
     const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
     const uint8_t *expected_body;
     size_t expected_len;
@@ -80,11 +85,12 @@ typedef struct tg_gpu_workspace {
     double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
     uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
-    uint64_t step;            /* that is encoded or decoded */
-    tg_gpu_drawn *drawn;      /* host: of each group */
-    const void *(*usable)[2]; /* host: by tensor: the last two places of its elements, which the GPU can use */
-    const void *usable_frame; /* likewise of the frame that was written last */
-    const uint8_t *held;      /* the body whose symbols and coordinates are in space; NULL: none */
+    uint64_t step;             /* that is encoded or decoded */
+    tg_gpu_drawn *drawn;       /* host: of each group */
+    const void *(*usable)[2];  /* host: by tensor: the last two places of its elements, which the GPU can use */
+    const void *usable_frame;  /* likewise of the frame that was written last ... */
+    const void *usable_source; /* ... and of the one that was read by add_if_sound */
+    const uint8_t *held;       /* the body whose symbols and coordinates are in space; NULL: none */
     uint32_t held_cell;
 } tg_gpu_workspace;
 
@@ -196,7 +202,7 @@ const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void
 
 /* Gradients of a group, or NULL, for a pass. False: pointers must be copied, and may not. Sums likewise. */
 bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy);
-void tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums);
+bool tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums, bool may_copy);
 
 /* Fails if a verdict has refused a tensor. */
 tg_status tg_gpu_refuse(const tg_run *run, const tg_gpu_verdict *verdict, const tg_source *source,
@@ -221,6 +227,8 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
 void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 tg_status tg_gpu_check(tg_body_view *view, uint64_t *hashes, tg_run *run, const tg_plan *plan, uint32_t cell,
                        size_t len, tg_detail *why) TG_CHECKED;
+tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, const uint8_t *frame, size_t len,
+                              const uint8_t *front, size_t front_len, const tg_sink *sink, tg_detail *why) TG_CHECKED;
 void tg_gpu_recall(tg_body_view *view, tg_run *run, uint32_t cell);
 /* Views of a body's chunks to the device. Reads their symbols, words and coordinates into space. */
 void tg_gpu_upload_views(const tg_run *run, size_t first, size_t end, const tg_view *views);

@@ -50,6 +50,44 @@ TG_DEVICE bool is_first(const tg_gpu_pass &p, uint32_t number)
     return true;
 }
 
+/* How many chunks a unit has, if all of them are in the pass, side by side from number `first` on; else 0. */
+TG_DEVICE uint32_t chunks_in_row(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t first)
+{
+    const uint64_t each = 64 * TG_GPU_TILE; /* elements of all but the last one */
+    uint64_t n = (u.hi - u.lo + each - 1) / each, last = first + n - 1;
+    if (p.chunks[first].at != u.lo || last >= (uint64_t)p.first + p.chunk_n) {
+        return 0;
+    }
+    const tg_gpu_chunk &chunk = p.chunks[last];
+    return chunk.unit == p.chunks[first].unit && chunk.at + chunk.n == u.hi ? (uint32_t)n : 0;
+}
+
+/* The mean over what is sent of n chunks side by side, THREADS at a time: sums of so many are nodes of the tree. Thread 0 has it. */
+TG_DEVICE float mean_of_row(const tg_gpu_pass &p, uint32_t first, uint32_t n)
+{
+    __shared__ double sums[THREADS];
+    __shared__ unsigned long long sent;
+    tg_leaf_tree tree;
+    tree.n = 0;
+    if (threadIdx.x == 0) {
+        sent = 0;
+    }
+    for (uint32_t from = 0; from < n; from += THREADS) {
+        uint32_t i = from + threadIdx.x;
+        __syncthreads();
+        if (i < n) {
+            sums[threadIdx.x] = p.space.magnitudes[p.chunks[first + i].leaf_at];
+            atomicAdd(&sent, (unsigned long long)tg_value_count(p, first + i));
+        }
+        double node = tg_tree_of(sums, min(n - from, (uint32_t)THREADS));
+        if (threadIdx.x == 0) {
+            tg_leaf_add(&tree, node);
+        }
+    }
+    __syncthreads();
+    return sent > 0 ? (float)(tg_leaf_sum(&tree) / (double)sent) : 0.0f;
+}
+
 /* The mean over what is sent of a unit's chunks, from number `first` on. They are in order, though not side by side. Thread 0 has
  * it. */
 TG_DEVICE float mean_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t first)
@@ -87,7 +125,8 @@ __global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p)
     if (!has_scale(u) || u.scale == TG_GPU_SCALE_BINS || !is_first(p, number)) {
         return;
     }
-    float scale = u.scale == TG_GPU_SCALE_MEAN ? mean_of(p, u, number) : 1.0f;
+    uint32_t row = chunks_in_row(p, u, number);
+    float scale = u.scale != TG_GPU_SCALE_MEAN ? 1.0f : row > 0 ? mean_of_row(p, number, row) : mean_of(p, u, number);
     if (threadIdx.x == 0) {
         p.space.scales[unit] = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
     }
@@ -135,7 +174,12 @@ extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p)
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_SIGN)) {
         return;
     }
-    TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
+    bool has_leaves = p->leaves != nullptr; /* signs.cu sums chunks and uses scales */
+    if (!has_leaves) {
+        TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
+    }
     TG_LAUNCH(find_scales, p->chunk_n, THREADS, p->stream, *p);
-    TG_LAUNCH(use_scales, p->tile_n, THREADS, p->stream, *p);
+    if (!has_leaves) {
+        TG_LAUNCH(use_scales, p->tile_n, THREADS, p->stream, *p);
+    }
 }

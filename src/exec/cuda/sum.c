@@ -82,7 +82,8 @@ static void hash_body(const adding *a, size_t b)
     if (a->run->uses.fixed) { /* leaves are hashed */
         tg_gpu_ending e = tg_gpu_ending_of(a->run, a->cell, a->bodies[b].bytes, 0, a->first);
         e.sides = NULL;
-        tg_gpu_end_check(&a->pass, &e, 0, NULL, tg_gpu_hashes_of(a->run, a->cell));
+        const tg_gpu_front none = {.len = 0};
+        tg_gpu_end_check(&a->pass, &e, &none, NULL, tg_gpu_hashes_of(a->run, a->cell));
     } else {
         tg_gpu_span *spans = a->run->work->spans;
         tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(spans, a->run, a->cell), a->bodies[b].bytes,
@@ -141,7 +142,7 @@ static bool add_to_tensors(adding *a, const tg_sink *sink, bool hashes)
 {
     tg_gpu_verdict verdict = {0};
     tg_detail why;
-    tg_gpu_give_sums(&a->pass, a->run, group_of(a), sink->added);
+    (void)tg_gpu_give_sums(&a->pass, a->run, group_of(a), sink->added, true);
     add_body(a, 0, sink->weight, false, hashes);
     if (!hashes) {
         return true;
@@ -161,7 +162,12 @@ static bool sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t b
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
-    (void)sum(run, cell, bodies, body_n, sink, false);
+    tg_gpu_workspace *w = run->work;
+    bool is_added = w->added != NULL && body_n == 1 && w->added == bodies->bytes && w->added_to == sink->added;
+    w->added = NULL;
+    if (!is_added) {
+        (void)sum(run, cell, bodies, body_n, sink, false);
+    }
 }
 
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)

@@ -67,6 +67,7 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
     take_params(out->quantize_params, sizeof out->quantize_params / sizeof(double), &s->quantize->part,
                 s->quantize_params);
     take_params(out->symbol_params, sizeof out->symbol_params / sizeof(double), &s->symbol->part, s->symbol_params);
+    out->kinds = tg_gpu_quantize_kinds(out);
 }
 
 void tg_gpu_fill_pieces(tg_gpu_piece *out, const tg_layout *l)

@@ -38,7 +38,9 @@ enum {
     TG_GPU_NVFP4 = 17
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
-#define TG_GPU_PACKS_LEAVES 1u /* in tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu */
+/* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
+#define TG_GPU_PACKS_LEAVES 1u
+#define TG_GPU_ROUNDS_LEAVES 64u
 enum { TG_GPU_BITS = 1, TG_GPU_HUFFMAN, TG_GPU_RANS, TG_GPU_LOSSLESS, TG_GPU_JOINT /* by kernels of indices */ };
 
 /* A unit's plan (plan.h). */
@@ -51,6 +53,7 @@ typedef struct tg_gpu_unit {
     uint32_t piece_first, piece_n; /* in the table of pieces */
     uint32_t plain_len, base, bucket_n, side_len, head_len, bin, header_len;
     uint32_t rotation, signs[4];
+    uint32_t kinds;               /* of its quantizer's kernels: tg_gpu_quantize_kinds */
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
     uint64_t inverse;             /* 2^64 / base, rounded up, if group_n > 1 */
     int32_t scale;                /* tg_scale_rule */
@@ -103,22 +106,38 @@ typedef struct tg_gpu_verdict {
     uint32_t again;        /* topk could not tell what is sent: see select.h */
 } tg_gpu_verdict;
 
+/* Of a leaf of 1,024 values. */
+typedef struct tg_gpu_moments {
+    double magnitudes, squares;
+    uint32_t count; /* of values that are not 0 */
+} tg_gpu_moments;
+
+/* How far a kernel is with a chunk that blocks take tile by tile (round.cu); 0 between kernels, but for the fit. */
+typedef struct tg_gpu_progress {
+    uint32_t summed, rounded;
+    float step;
+    uint32_t shape;
+} tg_gpu_progress;
+
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
 typedef struct tg_gpu_space {
     uint8_t *symbols;    /* one a value, of 1 byte, or of 2 if base > 256; those of a chunk begin at 2 * element_at */
     float *values;       /* selected values of sparse chunks; those of a chunk begin at element_at */
     uint32_t *positions; /* their coordinates in the chunk, ascending; likewise */
-    uint16_t *strip_places; /* lists of strips (select.h): places of selected elements or candidates, by element ... */
-    float *strip_values;    /* ... and gradient + residual there */
-    uint8_t *words;         /* words that are coded or decoded; those of a chunk begin at 4 * element_at */
-    tg_view *views;         /* of each chunk */
-    uint8_t **out;          /* where each chunk is written */
-    double *magnitudes;     /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
-    float *scales;          /* of each unit */
-    float *clips;           /* of each unit: the factor that bounds the norm of its gradient */
-    uint32_t *overflows;    /* of each chunk: whether an average is not finite */
-    float *sums;            /* one an element of the domain, while bodies are summed */
-    uint8_t *slots;         /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
+    uint16_t *strip_places;  /* lists of strips (select.h): places of selected elements or candidates, by element ... */
+    float *strip_values;     /* ... and gradient + residual there */
+    uint8_t *words;          /* words that are coded or decoded; those of a chunk begin at 4 * element_at */
+    tg_view *views;          /* of each chunk */
+    uint8_t **out;           /* where each chunk is written */
+    double *magnitudes;      /* sums of leaves of 1,024 values, where the scale is a mean of what is sent */
+    tg_gpu_moments *moments; /* of leaves, likewise, where a step is fitted to chunks */
+    tg_gpu_progress *progress; /* of each chunk, likewise */
+    uint32_t *next_tile;       /* that a block takes; 0 between kernels */
+    float *scales;             /* of each unit */
+    float *clips;              /* of each unit: the factor that bounds the norm of its gradient */
+    uint32_t *overflows;       /* of each chunk: whether an average is not finite */
+    float *sums;               /* one an element of the domain, while bodies are summed */
+    uint8_t *slots;            /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
     uint64_t slot_len;
     uint32_t slot_n;
 } tg_gpu_space;
@@ -139,6 +158,7 @@ typedef struct tg_gpu_pass {
 
     const void *const *grads; /* the source: by tensor, or the domain laid end to end */
     const float *flat;
+    const uint32_t *sound;       /* nothing is added unless 1 is there; NULL: the body is sound */
     float *const *added;         /* where values of a body are added: to tensors; NULL: to space.sums */
     const void *few[TG_GPU_FEW]; /* in place of `grads`, if that and `flat` are NULL, and of `added`, with `adds_few` */
     const float *now;            /* residual state */

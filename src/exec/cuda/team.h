@@ -64,11 +64,18 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         }
     }
 
-    /* use(value, clipped value, i) for all values of this lane. */
+    /* use(clipped value, i) for all values of this lane. */
     template <class Use> __device__ __forceinline__ void each(Use use)
     {
         each_leaf([&](unsigned leaf) {
             uint32_t from = leaf * TG_LEAF_N + lane;
+            if (FITS && is_whole(leaf)) {
+                TG_UNROLL
+                for (unsigned k = 0; k < TG_LANE_N; k++) {
+                    use(v[k], from + 32 * k);
+                }
+                return;
+            }
             TG_UNROLL
             for (unsigned k = 0; k < TG_LANE_N; k++) {
                 if (from + 32 * k < b.n) {
@@ -76,6 +83,18 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
                 }
             }
         });
+    }
+
+    /* The least and the largest clipped value; either sign of 0. */
+    __device__ __forceinline__ void find_ends(float *least, float *most_of_all)
+    {
+        float low = INFINITY, high = -INFINITY;
+        each([&](float x, uint32_t) {
+            low = fminf(low, x);
+            high = fmaxf(high, x);
+        });
+        *least = tg_from_order(~most(~tg_order_of(low)));
+        *most_of_all = tg_from_order(most(tg_order_of(high)));
     }
 
     /* ---- over all threads ---- */

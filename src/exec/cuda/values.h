@@ -5,6 +5,12 @@
 
 #include "exec/cuda/bucket.h"
 
+/* Whether a body may be added, as far as that is known when kernels are launched. */
+TG_DEVICE bool tg_may_add(const tg_gpu_pass &p)
+{
+    return p.sound == nullptr || __ldcg(p.sound) != 0;
+}
+
 /* ---- NaNs as CPUs give them ---------------------------------------------------------------------------------------------- */
 
 TG_DEVICE bool tg_is_nan(float x)

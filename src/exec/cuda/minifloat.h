@@ -1,0 +1,196 @@
+/* Floats of a few bits on the GPU, times a step that is fitted to a chunk (quantize/minifloat.c): moments of leaves, the fit, rounding.
+ * quantize_minifloat.cu has the kernels for values that are listed, round.cu those for whole tensors. */
+#ifndef TG_EXEC_CUDA_MINIFLOAT_H
+#define TG_EXEC_CUDA_MINIFLOAT_H
+
+#include "exec/cuda/quantize.h"
+#include "exec/cuda/values.h"
+
+extern "C" {
+#include "quantize/shapes.h"
+}
+
+enum { TG_FIT_LEAVES = 256, TG_MINIFLOATS = 247 }; /* leaves of a chunk; symbols of a format, at most */
+
+/* The table of shapes, as it goes to kernels. */
+typedef struct tg_shape_table {
+    double rho[TG_SHAPE_N], reach[TG_SHAPE_FORMAT_N][TG_SHAPE_N];
+} tg_shape_table;
+
+static inline tg_shape_table tg_shapes_for_kernels(void)
+{
+    tg_shape_table shapes;
+    for (int i = 0; i < TG_SHAPE_N; i++) {
+        shapes.rho[i] = tg_shapes[i].rho;
+        for (int f = 0; f < TG_SHAPE_FORMAT_N; f++) {
+            shapes.reach[f][i] = tg_shapes[i].format[f].reach;
+        }
+    }
+    return shapes;
+}
+
+/* Whether a chunk is quantized by this. */
+TG_DEVICE bool tg_is_minifloat(const tg_gpu_unit &u, bool is_sparse)
+{
+    return tg_quantize_kind(u) == TG_KIND_MINIFLOAT && tg_unit_sends(u, is_sparse);
+}
+
+/* ---- moments ------------------------------------------------------------------------------------------------------------- */
+
+/* The moments of a leaf, by a warp. Lane 0 has them. */
+TG_DEVICE tg_gpu_moments tg_sum_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &b, unsigned leaf)
+{
+    float v[TG_LANE_N];
+    tg_gpu_moments m = {0, 0, 0};
+    uint32_t count = 0;
+    (void)tg_load_leaf(v, p, b, leaf);
+    TG_UNROLL
+    for (unsigned k = 0; k < TG_LANE_N; k++) {
+        m.magnitudes += fabs((double)v[k]);
+        m.squares += (double)v[k] * (double)v[k];
+        count += v[k] != 0 ? 1 : 0;
+    }
+    m.magnitudes = tg_fold(m.magnitudes);
+    m.squares = tg_fold(m.squares);
+    m.count = __reduce_add_sync(TG_ALL_LANES, count);
+    return m;
+}
+
+/* ---- the fit ------------------------------------------------------------------------------------------------------------- */
+
+/* As fit_step in minifloat.c. */
+TG_DEVICE float tg_fit_step(uint8_t *shape, double mean, double square, const tg_gpu_minifloat &f,
+                            const tg_shape_table &t)
+{
+    const double *reaches = t.reach[f.in_shapes];
+    const unsigned last = TG_SHAPE_N - 1;
+    *shape = 0;
+    if (mean == 0) {
+        return 0.0f;
+    }
+    double rho = mean * mean / square, reach = 0;
+    if (rho <= t.rho[0]) {
+        reach = reaches[0] * rho / t.rho[0];
+    } else if (rho >= t.rho[last]) {
+        uint32_t m = 0;
+        *shape = (uint8_t)last;
+        while ((double)tg_minifloat_magnitude(f, m) < reaches[last]) {
+            m++;
+        }
+        double share = fmin((rho - t.rho[last]) / (1 - t.rho[last]), 1.0);
+        reach = reaches[last];
+        reach += share * ((double)tg_minifloat_magnitude(f, m) - reach);
+    } else {
+        unsigned row = 0;
+        while (t.rho[row + 1] <= rho) {
+            row++;
+        }
+        double share = (rho - t.rho[row]) / (t.rho[row + 1] - t.rho[row]);
+        *shape = (uint8_t)(row + (share > 0.5 ? 1 : 0));
+        reach = reaches[row];
+        reach += share * (reaches[row + 1] - reach);
+    }
+    return (float)fmin(mean / reach, (double)TG_FLOAT_MAX);
+}
+
+/* In shared memory. */
+typedef struct tg_fit_space {
+    double magnitudes[TG_FIT_LEAVES], squares[TG_FIT_LEAVES];
+    uint32_t count;
+} tg_fit_space;
+
+typedef struct tg_gpu_fit {
+    float step;
+    uint8_t shape;
+} tg_gpu_fit;
+
+/* The fit of a chunk, by a block of at least 128 threads; thread 0 has it. */
+TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *moments, uint32_t leaves,
+                                  const tg_shape_table &shapes, tg_fit_space &space)
+{
+    if (threadIdx.x == 0) {
+        space.count = 0;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < leaves; i += blockDim.x) {
+        space.magnitudes[i] = __ldcg(&moments[i].magnitudes);
+        space.squares[i] = __ldcg(&moments[i].squares);
+        atomicAdd(&space.count, __ldcg(&moments[i].count));
+    }
+    double sums[2] = {tg_tree_of(space.magnitudes, leaves), tg_tree_of(space.squares, leaves)};
+    tg_gpu_fit fit = {__uint_as_float(0x7fc00000u), 0};
+    if (threadIdx.x == 0 && sums[1] < (double)INFINITY) { /* so it is, of finite values */
+        double n = (double)space.count;
+        fit.step =
+            tg_fit_step(&fit.shape, n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, tg_minifloat_of(u), shapes);
+    }
+    return fit;
+}
+
+/* ---- rounding ------------------------------------------------------------------------------------------------------------ */
+
+/* As minifloats in kernels/minifloat_loops.h. */
+TG_DEVICE unsigned tg_round_value(float given, const tg_gpu_minifloat &f, float step, double inverse)
+{
+    const int normal = 1 << f.fraction_bits, largest = (int)f.zero;
+    const uint32_t shift = 23 - f.fraction_bits, first = (127 - f.bias) << 23; /* bits of number 0, if it were normal */
+    const float unit = tg_power(1 - (int)f.bias - (int)f.fraction_bits), per_unit = 1 / unit;
+    double value = (double)given;
+    uint32_t sign = __float_as_uint(given) & 0x80000000u;
+    float quotient = (float)(fabs(value) * inverse), units = quotient * per_unit;
+    units = units < 16 ? units : 16;
+    int number = (int)(__float_as_uint(quotient) >> shift) - (int)(first >> shift);
+    bool is_normal = number >= normal;
+    number = !is_normal ? (int)units : number < largest ? number : largest - 1;
+    uint32_t middle = is_normal ? ((uint32_t)number << shift) + first + (1u << (shift - 1))
+                                : __float_as_uint(((float)number + 0.5f) * unit);
+    double limit = (double)__uint_as_float(middle | sign) * (double)step;
+    int lower = sign != 0 ? ~number : number;
+    return (unsigned)(largest + lower + (value > limit ? 1 : 0));
+}
+
+/* Rounding to a format times a step. The symbol is that of the nearest magnitude, the one with the lower symbol of two, so any way to
+ * come within one magnitude of it will do, as long as the last comparison is exact: by binary32 and one fused multiply-add, where no
+ * product can underflow, else as above. */
+struct tg_rounding {
+    tg_gpu_minifloat f;
+    float step, factor;
+    float normal, most; /* the least normal magnitude, and the last but one of all */
+    bool is_fast;
+
+    /* Magnitudes below the least normal one are as far from each other as those from it to twice of it. So they are moved there. */
+    __device__ __forceinline__ unsigned round_fast(float given) const
+    {
+        const uint32_t shift = 23 - f.fraction_bits, half = 1u << (shift - 1), lower = (1u << shift) - 1;
+        const int first = (int)((127 - f.bias) << f.fraction_bits), normals = 1 << f.fraction_bits;
+        float size = fabsf(given), quotient = fminf(size * factor, most);
+        bool is_normal = quotient >= normal;
+        float moved = is_normal ? 0.0f : normal, place = quotient + moved;
+        float middle = __uint_as_float((__float_as_uint(place) & ~lower) | half) - moved;
+        float over = fmaf(middle, step, -size);       /* its sign is exact, and it is not -0 */
+        int sign = (int)__float_as_uint(given) >> 31; /* 0 or -1 */
+        int number = (int)(__float_as_uint(place) >> shift) - (is_normal ? first : first + normals);
+        number += (int)((__float_as_uint(over) + (uint32_t)sign) >>
+                        31); /* of two that are as near, that of the lower symbol */
+        return f.zero + (uint32_t)((number ^ sign) - sign);
+    }
+    __device__ __forceinline__ unsigned round(float given) const
+    {
+        if (is_fast) {
+            return round_fast(given);
+        }
+        return step != step ? 0 : step == 0 ? f.zero : tg_round_value(given, f, step, 1 / (double)step);
+    }
+};
+
+TG_DEVICE tg_rounding tg_rounding_of(const tg_gpu_minifloat &f, float step)
+{
+    return {f,
+            step,
+            (float)(1 / (double)step),
+            tg_power(1 - (int)f.bias),
+            tg_minifloat_magnitude(f, f.zero - 1),
+            step >= 0x1p-60f && step <= 0x1p60f};
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* Where the elements of a tile are, if they can be loaded four at a time: whole vectors of one tensor, in place. */
+#ifndef TG_EXEC_CUDA_SOURCE_H
+#define TG_EXEC_CUDA_SOURCE_H
+
+#include "exec/cuda/load.h"
+
+/* Where the elements of a tile are that can be loaded four at a time. */
+typedef struct tg_gpu_source {
+    const float4 *floats; /* or ... */
+    const uint2 *halves;  /* ... in half precision; NULL both: they cannot */
+    bool is_bf16;
+    uint32_t tensor;
+    uint64_t residual_at;
+} tg_gpu_source;
+
+/* Of the elements of a tile, which are in one piece, with `ef` or no feedback. */
+TG_DEVICE tg_gpu_source tg_source_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
+{
+    const tg_gpu_piece &piece = p.pieces[tile.piece];
+    tg_gpu_source s = {nullptr, nullptr, piece.dtype == 2, piece.tensor, u.residual_at + (tile.at - u.lo)};
+    if (!tile.is_whole || u.planes > 1 || (u.planes > 0 && s.residual_at % 4 != 0) ||
+        (p.has_clip && p.space.clips[tile.unit] != 1.0f)) {
+        return s;
+    }
+    if (p.flat != nullptr || piece.dtype == 0) {
+        const float *from = p.flat != nullptr ? p.flat + u.flat_at + (tile.at - u.lo)
+                                              : (const float *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
+        s.floats = (uintptr_t)from % 16 == 0 ? (const float4 *)(const void *)from : nullptr;
+    } else {
+        const uint16_t *from = (const uint16_t *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
+        s.halves = (uintptr_t)from % 8 == 0 ? (const uint2 *)(const void *)from : nullptr;
+    }
+    return s;
+}
+
+TG_DEVICE bool tg_source_has(const tg_gpu_source &s)
+{
+    return s.floats != nullptr || s.halves != nullptr;
+}
+
+TG_DEVICE float4 tg_widen_four(uint2 halves, bool is_bf16)
+{
+    uint16_t h[4] = {(uint16_t)halves.x, (uint16_t)(halves.x >> 16), (uint16_t)halves.y, (uint16_t)(halves.y >> 16)};
+    return is_bf16 ? make_float4(tg_bf16_to_float(h[0]), tg_bf16_to_float(h[1]), tg_bf16_to_float(h[2]),
+                                 tg_bf16_to_float(h[3]))
+                   : make_float4(tg_fp16_to_float(h[0]), tg_fp16_to_float(h[1]), tg_fp16_to_float(h[2]),
+                                 tg_fp16_to_float(h[3]));
+}
+
+/* One element of a dtype. */
+TG_DEVICE float tg_widen(float v, bool is_bf16)
+{
+    (void)is_bf16;
+    return v;
+}
+
+TG_DEVICE float tg_widen(uint16_t half, bool is_bf16)
+{
+    return is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
+}
+
+/* Elements 4 i and the next ones of the tile. */
+TG_DEVICE float4 tg_source_four(const tg_gpu_source &s, uint32_t i)
+{
+    return s.floats != nullptr ? __ldcs(s.floats + i) : tg_widen_four(__ldcs(s.halves + i), s.is_bf16);
+}
+
+#endif
