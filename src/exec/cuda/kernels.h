@@ -122,9 +122,9 @@ void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spa
  * that is NULL. */
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap);
 
-/* Finds the chunks of a body of `len` bytes, which are at least those of its headers, and writes spans as tg_gpu_spans_of. known_n[i]
- * values are in chunk first + i, if its coordinates are known without the body; NULL: of no chunk. verdict->bad_chunk: a chunk that cannot be one, or first + chunk_n if bytes are left
- * over. */
+/* Finds the chunks of a body of `len` bytes, which are at least those of its headers. known_n[i] values are in chunk first + i, if its
+ * coordinates are known without the body; NULL: no chunk has such ones. Spans as tg_gpu_spans_of has them. verdict->bad_chunk: a chunk
+ * that cannot be one, or first + chunk_n if bytes are left over. */
 void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t len, uint64_t headers_len,
                  const uint32_t *known_n);
 
