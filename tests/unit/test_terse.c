@@ -2,7 +2,8 @@
  * all-reduce in every step; an exchange stands for STEPS of them.
  *
  * The ratio depends on the moves. Weights have lognormal scales here; with lighter tails `terse` came to 817 and 929 times fewer bytes.
- * A tensor of 400,000 elements pays more for headers: there `sparseloco` comes to 199.5 times. So the limits below find a longer wire or another exchange. They do not show what a training sends: docs/results.md does. */
+ * A tensor of 400,000 elements pays more for headers: there `sparseloco` comes to 199.5 times. So the limits below find a longer wire
+ * or another exchange. They do not show what a training sends: docs/results.md does. */
 #include "world.h"
 
 #include <math.h>
