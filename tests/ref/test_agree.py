@@ -205,10 +205,11 @@ def random_lengths(rng, base):
 
 def random_form(rng, layout, symbols, numbers):
     """Symbols in a form of their pack, which changes those that it has no room for."""
+    states = [n for n in (1, 4, 32) if len(symbols) <= n * ref.ROUNDS]
     if layout.coded == "lossless":
-        return lossless(symbols, layout.bits // 8, 14, rng.choice((1, 4, 32)))
+        return lossless(symbols, layout.bits // 8, 14, rng.choice(states))
     if layout.coded == "rans":
-        return ranged(symbols, layout.base, rng.choice((10, 12, 14)), rng.choice((1, 4, 32)))
+        return ranged(symbols, layout.base, rng.choice((10, 12, 14)), rng.choice(states))
     if layout.coded == "huffman":
         lengths, form = random_lengths(rng, layout.base), 1
         if layout.table == "model" and rng.random() < 0.7:
