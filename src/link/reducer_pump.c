@@ -176,7 +176,8 @@ static bool start_lengths(tg_reducer *r)
         return false;
     }
     r->lengths[slot] = op;
-    carry_lengths(r, slot, TG_MORE, NULL);
+    r->announces[slot] = true;
+    start(r, TG_LENGTHS_CHANNEL + slot, &r->lengths[slot]);
     return true;
 }
 

@@ -56,7 +56,7 @@ _states: "weakref.WeakSet[State]" = weakref.WeakSet()  # all there are
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
 
 
-def _devices(of: torch.device) -> List[torch.device]:
+def _devices(of: torch.device) -> List[Any]:
     """Of a future."""
     return [of] if of.type == "cuda" else []
 
