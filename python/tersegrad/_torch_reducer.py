@@ -11,12 +11,13 @@ gradients were changed, and fails the step on all ranks then.
 import contextlib
 import time
 import weakref
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
 
-from ._exchange import Exchange, numbers
+from ._exchange import numbers
 from ._library import Error, Rules, pointers
+from ._torch_arrivals import Arrivals, Groups
 from ._torch_hosts import Hosts
 from ._torch_model import describe_list
 from ._torch_steps import Gradients, Steps, flat
@@ -31,8 +32,7 @@ class _Pass:
         self.follow_schedule = True               # has to be done yet
         self.is_begun = False                     # the step
         self.flown: Dict[int, Tuple[torch.Tensor, int]] = {}  # {tensor: gradient in flight, its version}
-        self.missing: List[int] = []              # tensors that each group waits for
-        self.reported: Set[int] = set()           # groups
+        self.arrivals: Optional[Arrivals] = None  # of the step
 
 
 def _on_gradient(parameter: torch.nn.Parameter, call: Any) -> Tuple[Any, Any]:
@@ -76,10 +76,7 @@ class Reducer(Steps):
         self._now = _Pass()
         self._syncs = True
         self._kept: List[Any] = []
-        self._indexed: Optional[Exchange] = None     # the exchange that the following is of
-        self._numbers: Dict[int, int] = {}           # {id of a parameter: number of its tensor}
-        self._group_of: List[int] = []               # of each tensor
-        self._groups: List[List[int]] = []           # the tensors of each
+        self._groups: Optional[Groups] = None
         self._addresses: Any = None
         if overlap:
             self._watch(list(self._described or ()))
@@ -131,37 +128,27 @@ class Reducer(Steps):
             self._follow_schedule()
             if self._owed is not None or self._made().group_n == 1:
                 return
-            self._index()
-            now.missing = [len(group) for group in self._groups]
+            if self._groups is None or self._groups.exchange is not self._exchange:
+                self._groups = Groups(self._made(), self._parameters)
+                self._addresses = pointers([0] * len(self._parameters))
+            now.arrivals = Arrivals(self._groups)
             self._flying().begin(self.step, self._addresses)
             now.is_begun = True
         except Exception as error:
             now.trouble = error
 
-    def _index(self) -> None:
-        """The groups of the exchange; another one may have others."""
-        exchange = self._made()
-        if self._indexed is exchange:
-            return
-        self._indexed = exchange
-        self._numbers = {id(parameter): t for t, parameter in enumerate(self._parameters)}
-        self._group_of = [exchange.group_of(t) for t in range(len(self._parameters))]
-        self._groups = [[t for t, of in enumerate(self._group_of) if of == group] for group in range(exchange.group_n)]
-        self._addresses = pointers([0] * len(self._parameters))
-
     def _report(self, now: _Pass, parameter: torch.nn.Parameter) -> None:
         """Notes the gradient, and reports its group if that is complete. What cannot be taken as it is, is left to reduce()."""
-        t, gradient = self._numbers.get(id(parameter)), parameter.grad
+        assert self._groups is not None and now.arrivals is not None
+        t, gradient = self._groups.numbers.get(id(parameter)), parameter.grad
         if t is None or gradient is None or not self._is_plain(t, gradient):
             return
         self._addresses[t] = gradient.data_ptr()
         now.flown[t] = gradient, gradient._version
-        group = self._group_of[t]
-        now.missing[group] -= 1
-        if now.missing[group] == 0 and len(now.reported) < len(self._groups) - 1:
-            now.reported.add(group)
+        report = now.arrivals.note(t)
+        if report is not None:
             self._meet()
-            self._flying_now().ready(numbers(self._groups[group]))
+            self._flying_now().ready(report)
 
     def _is_plain(self, t: int, gradient: torch.Tensor) -> bool:
         try:
@@ -210,7 +197,8 @@ class Reducer(Steps):
                 self._check(gradients)
                 self._check_same(gradients)
                 self._check_flown(now, gradients)
-                rest = [t for group, tensors in enumerate(self._groups) if group not in now.reported for t in tensors]
+                assert now.arrivals is not None
+                rest = now.arrivals.rest()
                 for t in rest:
                     self._addresses[t] = flat(gradients[self._parameters[t]]).data_ptr()
                 self._meet()

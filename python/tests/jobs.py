@@ -12,13 +12,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import tersegrad
 from tersegrad._torch_link import TorchLink
 from tersegrad._torch_mail import Mail
 from tersegrad.torch import Reducer, State, hook
 
-from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
+from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of, wrap
 
 
 def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, **ddp_options):
@@ -73,7 +74,7 @@ def plain(rank, world, recipe, steps=5, model="mlp", accumulate=1, **options):
             with reducer.no_sync():
                 loss_of(model, 100 + accumulate * step + part, rank).backward()
         loss_of(model, step, rank).backward()
-        early += len(reducer._now.reported)
+        early += reducer._now.arrivals.reported_n if reducer._now.is_begun else 0
         reducer.reduce()
         optimizer.step()
     return {"digest": digest(weights_of(model)), "early": early, "groups": reducer._exchange.group_n, "weights": weights_of(model).tolist(),
@@ -212,6 +213,49 @@ def many_groups(rank, world, recipe, options, steps):
         ddp.zero_grad()
         ddp(torch.randn(4, 40, generator=torch.Generator().manual_seed(1000 * step + rank))).square().mean().backward()
     return {"digest": digest(gradients_of(ddp)), "groups": state._exchange.group_n}
+
+
+class Chain(nn.Module):
+    """Eight layers; the fourth is used twice, in passes within the pass, if it is said so."""
+
+    def __init__(self, uses_twice):
+        super().__init__()
+        self.layers, self.uses_twice = nn.ModuleList(nn.Linear(40, 40) for _ in range(8)), uses_twice
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            for _ in range(2 if self.uses_twice and i == 3 else 1):
+                x = checkpoint(layer, x, use_reentrant=True) if self.uses_twice and i == 3 else layer(x)
+        return x
+
+
+def early(rank, world, group_len, how, fails_at=None, steps=6):
+    """One bucket with the last layer, and one with all others. Returns how many gradients of the latter were taken before it was complete, and
+    what was raised. In step `fails_at` rank 1 adds to one of those once more."""
+    torch.manual_seed(1)
+    ddp = wrap(Chain(how == "twice"), first_mb=0.001, gradient_as_bucket_view=how != "copies", static_graph=how == "twice")
+    state, counts, raised, averages = State("ef+topk@0.1", group_len=group_len), [], [], []
+
+    def spy(state, bucket):
+        if bucket.is_last() and state._pass is not None:
+            counts.append(state._pass.taken.count(1))
+            if rank == 1 and state.step == fails_at and not raised:
+                state._note_added(state._groups.numbers[id(ddp.module.layers[5].weight)])
+        return hook(state, bucket)
+    spy.__annotations__ = hook.__annotations__
+    ddp.register_comm_hook(state, spy)
+    while state.step < steps:
+        ddp.zero_grad(set_to_none=how != "kept")
+        xs = [torch.randn(4, 40, generator=torch.Generator().manual_seed(100 * state.step + 10 * part + rank)) for part in range(2)]
+        if how == "accumulated":
+            with ddp.no_sync():
+                ddp(xs[1]).square().mean().backward()
+        try:
+            ddp(xs[0].requires_grad_()).square().mean().backward()
+            averages.append(gradients_of(ddp))
+        except RuntimeError:
+            raised.append(str(state._error))
+    return {"digest": digest(torch.cat(averages)), "early": counts, "raised": raised, "buckets": len(state._layouts)}
 
 
 def real_scaler(rank, world, recipe):

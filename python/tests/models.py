@@ -76,10 +76,13 @@ class Writer(list):
         self.append((name, float(value), step))
 
 
-def wrap(module, bucket_cap_mb=25, **options):
-    """In buckets of this size. (PyTorch's first bucket has a size of its own, in which all of our models would fit.)"""
-    with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", int(bucket_cap_mb * (1 << 20))):
-        return DistributedDataParallel(module, bucket_cap_mb=bucket_cap_mb, **options)
+def wrap(module, bucket_cap_mb=25, first_mb=None, **options):
+    """In buckets of this size. (PyTorch's first bucket has a size of its own, in which all of our models would fit.) With `first_mb`, the
+    first one is of that size, and others of 25 MB."""
+    with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", int((bucket_cap_mb if first_mb is None else first_mb) * (1 << 20))):
+        if first_mb is None:
+            options["bucket_cap_mb"] = bucket_cap_mb
+        return DistributedDataParallel(module, **options)
 
 
 def make_ddp(rank, model, bucket_cap_mb=25, find_unused=False, **options):

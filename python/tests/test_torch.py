@@ -94,6 +94,32 @@ class Averages(OnRanks):
                 got = self.identical(self.run_all("many_groups", world, recipe=recipe, options=options, steps=8))
                 self.assertGreaterEqual(got["groups"], 12)
 
+    def test_gradients_that_are_there_before_their_bucket(self):
+        """They are taken at once if they are views of it, and the bits are the same."""
+        for how in ("views", "kept", "copies", "accumulated", "twice"):
+            with self.subTest(how=how):
+                one = self.identical(self.run_all("early", 2, group_len=0, how=how))
+                self.assertEqual((one["buckets"], sum(one["early"])), (2, 0))
+                for group_len in (1, 20000):
+                    many = self.identical(self.run_all("early", 2, group_len=group_len, how=how))
+                    self.assertEqual(one["digest"], many["digest"])
+                    if TORCH >= (2, 0) and how in ("views", "kept", "accumulated"):
+                        self.assertEqual(many["early"][0], 0)  # a pass that only looks
+                        self.assertEqual(set(many["early"][2:]), {13})  # all but the one that makes the bucket complete
+                    else:
+                        self.assertEqual(sum(many["early"]), 0)
+
+    @unittest.skipIf(TORCH < (2, 0), "gradients wait for their bucket")
+    def test_a_gradient_that_is_added_to_when_it_is_sent(self):
+        straight = self.identical(self.run_all("early", 3, group_len=1, how="kept"))["digest"]
+        results = self.run_all("early", 3, group_len=1, how="kept", fails_at=4)
+        self.assertEqual(self.identical(results)["digest"], straight)
+        for rank, result in enumerate(results):
+            self.assertEqual(len(result["raised"]), 1)
+            self.assertIn("gradient 'layers.5.weight' was added to when it was already being sent", result["raised"][0])
+            self.assertEqual("rank 1: " in result["raised"][0], rank != 1)
+            self.assertEqual(result["early"][-1] == 0, rank == 1)
+
     def test_messages_of_all_lengths_and_their_rooms(self):
         """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
         lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]

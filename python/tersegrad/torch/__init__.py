@@ -14,6 +14,10 @@ complete.
     library           encode, send and check groups whose tensors are ready
     hook                                          wait for the end of the step, complete all futures
 
+Buckets are of 25 MB unless DistributedDataParallel is told otherwise. So on a CPU gradients are taken one by one, before their bucket is complete
+(_torch_arrivals.py), from the third step on and after bucket 0 has shown that the pass is one that averages: if they are where buckets
+have them, which they are with gradient_as_bucket_view=True.
+
 Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
@@ -34,6 +38,7 @@ import torch.distributed
 from .._exchange import close_flights, numbers
 from .._library import Error, pointers
 from .._torch_advice import shapes, write_shapes
+from .._torch_arrivals import Arrivals, Groups, Watch, graph_id
 from .._torch_link import TorchLink, waiters
 from .._torch_local import LocalSteps
 from .._torch_passes import Passes
@@ -51,6 +56,8 @@ __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shape
 _Future = torch.futures.Future
 _PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
+
+_EARLY, _IN_BUCKET = 1, 2  # how a gradient was taken
 
 _states: "weakref.WeakSet[State]" = weakref.WeakSet()  # all there are
 _threads: Dict[threading.Thread, Tuple[_Jobs, TorchLink]] = {}  # a thread that ends removes itself
@@ -96,7 +103,12 @@ class _Pass:
         self.trouble: Optional[Exception] = None  # why this rank cannot take part
         self.follow_schedule = True               # has to be done yet
         self.is_begun = False                     # its step
-        self.ready_n = 0                          # tensors that were reported to it
+        self.graph = graph_id()
+        self.arrivals: Optional[Arrivals] = None  # of its step, if that has several groups
+        self.is_early = False                     # gradients are taken before their buckets are complete
+        self.added = bytearray()                  # whether each gradient was added to
+        self.taken = bytearray()                  # how each gradient was taken
+        self.ready_n = 0                          # tensors that buckets had
         self.is_complete = False                  # the last bucket was there
         self.ended = threading.Event()
         self.error: Optional[BaseException] = None
@@ -173,7 +185,9 @@ class State(Steps):
         self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
         self._layouts: Dict[int, _Layout] = {}
         self._addresses: Any = None  # of all gradients
-        self._numbers: Dict[int, int] = {}  # {id of a parameter: number of its tensor}
+        self._groups: Optional[Groups] = None
+        self._watch: Optional[Watch] = None  # for gradients that are complete before their bucket is
+        self._adds_twice = False             # to a gradient in a pass, so that none is taken before its bucket
         self._jobs: _Jobs = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
@@ -226,13 +240,62 @@ class State(Steps):
             now.follow_schedule = False
             self._follow_schedule()
             if self._owed is None:
-                if self._addresses is None:
-                    self._addresses = pointers([0] * len(self._parameters))
-                    self._numbers = {id(parameter): t for t, parameter in enumerate(self._parameters)}
-                self._flying().begin(self.step, self._addresses)
-                now.is_begun = True
+                self._begin_step(now)
         except Exception as error:
             now.trouble = error
+
+    def _begin_step(self, now: _Pass) -> None:
+        if self._addresses is None:
+            self._addresses = pointers([0] * len(self._parameters))
+        if self._groups is None or self._groups.exchange is not self._exchange:
+            self._groups = Groups(self._made(), self._parameters)
+        self._flying().begin(self.step, self._addresses)
+        now.is_begun = True
+        if self._groups.n > 1:
+            now.arrivals = Arrivals(self._groups)
+            now.added, now.taken = bytearray(len(self._parameters)), bytearray(len(self._parameters))
+            if self._device is None and now.graph >= 0:
+                now.is_early = self._watch is not None
+                self._watch = self._watch or Watch(self, self._parameters, State._note_added)
+
+    def _note_added(self, t: int) -> None:
+        """A gradient was added to, in whatever pass. It is complete, unless the pass adds to it twice, as one within another does (re-entrant
+        checkpointing). The first pass only looks whether that happens."""
+        now = self._pass
+        if now is None or now.arrivals is None or now.is_complete:
+            return
+        if now.added[t]:
+            self._adds_twice = True
+            if now.taken[t] == _EARLY:
+                now.trouble = now.trouble or Error(f"gradient {self._made().tensors[t].name!r} was added to when it was already being sent, which did "
+                                                   "not happen in the first steps; State(group_len=0) sends none before the end of a pass")
+            return
+        now.added[t] = True
+        if not now.is_early or self._adds_twice or now.taken[t] or now.trouble is not None or now.graph != graph_id():
+            return
+        gradient = self._parameters[t].grad
+        if gradient is not None and gradient.data_ptr() == self._addresses[t]:  # it is in its bucket
+            now.taken[t] = _EARLY
+            self._report(now.arrivals.note(t))
+
+    def _report(self, tensors: Any) -> None:
+        if tensors is not None:
+            self._meet()
+            self._flying_now().ready(tensors)
+
+    def _note_bucket(self, now: _Pass, layout: _Layout, is_last: bool) -> None:
+        """All gradients of a bucket are complete."""
+        if now.arrivals is None:
+            self._report(layout.numbers)
+            return
+        for t in layout.tensors:
+            if now.taken[t] == _IN_BUCKET:
+                raise Error(f"gradient {self._made().tensors[t].name!r} was reported ready twice")
+            if not now.taken[t]:
+                self._report(now.arrivals.note(t))
+            now.taken[t] = _IN_BUCKET
+        if is_last:
+            self._report(numbers(now.arrivals.rest()))
 
     def _take(self, now: _Pass, bucket: GradBucket, parameters: List[Any], buffer: torch.Tensor, layout: Optional[_Layout]) -> None:
         """The gradients of a bucket: reports them to the step of the pass, or keeps them until it begins."""
@@ -247,11 +310,11 @@ class State(Steps):
                 layout = self._layouts[bucket.index()] = self._new_layout(parameters, buffer, gradients)
             layout.write_addresses(self._addresses, buffer)
             now.ready_n += len(layout.tensors)
-            if bucket.is_last() and now.ready_n != len(self._parameters):
+            is_last = bucket.is_last()
+            if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
             if now.trouble is None:
-                self._meet()
-                self._flying_now().ready(layout.numbers)
+                self._note_bucket(now, layout, is_last)
         except Exception as error:
             now.trouble = now.trouble or error
 
@@ -260,7 +323,8 @@ class State(Steps):
             other.address = 0  # its tensors may be in another bucket now
         by_parameter = dict(zip(parameters, gradients))
         self._check(by_parameter)
-        tensors = [self._numbers.get(id(parameter)) for parameter in parameters]
+        assert self._groups is not None
+        tensors = [self._groups.numbers.get(id(parameter)) for parameter in parameters]
         known = [t for t in tensors if t is not None]
         if len(known) != len(tensors):
             raise self._other_parameters()
