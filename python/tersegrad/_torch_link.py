@@ -143,6 +143,7 @@ class TorchLink:
         self.failed: Optional[str] = None
         self._mail = Mail(group)
         self.holds = True  # `test` may wait
+        self.byte_seconds = 0.0  # that a byte takes, about, once it was measured
         self._operations: Dict[int, _Operation] = {}  # by channel
         self._rides = False  # the first operation is the same on all ranks, and goes with the comparison of facts
         self._facts: Optional[_Facts] = None
@@ -224,6 +225,7 @@ class TorchLink:
         told = [float(text) for text in self.gather(repr(seconds).encode())]
         if max(told) > 0:
             self._mail.know_rate(max(told), _PROBE_LEN)
+            self.byte_seconds = max(told) / _PROBE_LEN
 
     def _measure_with(self, peer: int, is_higher: bool) -> float:
         """The higher rank sends, and the other one answers by a byte."""

@@ -235,6 +235,7 @@ def early(rank, world, group_len, how, fails_at=None, steps=6):
     torch.manual_seed(1)
     ddp = wrap(Chain(how == "twice"), first_mb=0.001, gradient_as_bucket_view=how != "copies", static_graph=how == "twice")
     state, counts, raised, averages = State("ef+topk@0.1", group_len=group_len), [], [], []
+    state._early_share = 1.0 if how == "fast" else 0.0
 
     def spy(state, bucket):
         if bucket.is_last() and state._pass is not None:

@@ -95,8 +95,8 @@ class Averages(OnRanks):
                 self.assertGreaterEqual(got["groups"], 12)
 
     def test_gradients_that_are_there_before_their_bucket(self):
-        """They are taken at once if they are views of it, and the bits are the same."""
-        for how in ("views", "kept", "copies", "accumulated", "twice"):
+        """They are taken at once if they are views of it and the link is slow, and the bits are the same."""
+        for how in ("views", "kept", "copies", "accumulated", "twice", "fast"):
             with self.subTest(how=how):
                 one = self.identical(self.run_all("early", 2, group_len=0, how=how))
                 self.assertEqual((one["buckets"], sum(one["early"])), (2, 0))

@@ -322,7 +322,7 @@ void tg_exchange_send_all(tg_exchange *x, const uint8_t *frame, const tg_framed 
 /* The bytes from rank p in this round, this rank's own among them. */
 tg_message tg_exchange_received(const tg_exchange *x, uint32_t p);
 
-extern const tg_protocol tg_protocol_allreduce;
+extern const tg_protocol tg_protocol_allreduce, tg_protocol_gather;
 
 /* protocols.c: the protocol of this name, NULL if there is none; the slices into which its frames are cut. */
 const tg_protocol *tg_protocol_named(const char *name);

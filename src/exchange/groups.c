@@ -1,16 +1,21 @@
 /* Which tensors are encoded and sent together. The default goes from the last tensor to the first, about the order in which a backward
- * pass finishes gradients. A group ends with the tensor that fills it; the first groups are a 1/8, 1/4 and 1/2 as long, so
- * that the link has work early. Near the end none is longer than what comes after it, down to 1/2: nothing is computed any
- * more while the last group travels. */
+ * pass finishes gradients. The first groups are a 1/8, 1/4 and 1/2 as long, so that the link has work early. Near the end none is longer
+ * than what comes after it, down to 1/4: nothing is computed any more while the last group travels. A group ends between two tensors,
+ * where it is nearest to the length that it should have. */
 #include "exchange/exchange.h"
 
-enum { FIRST_SHARE = 8 };
+enum { FIRST_SHARE = 8, LAST_SHARE = 4 };
 
 /* How long a group is if the whole is `len` and so many bytes are left for it and those after it. */
 static uint64_t len_of_next(uint64_t len, uint64_t share, uint64_t left)
 {
-    uint64_t half = (left > len ? left : len) / 2;
+    uint64_t half = left / 2 > len / LAST_SHARE ? left / 2 : len / LAST_SHARE;
     return len / share < half ? len / share : half;
+}
+
+static uint64_t len_of(const tg_layout *l, size_t tensor)
+{
+    return l->tensor_elements[tensor] * tg_dtype_len(l->tensors[tensor].dtype);
 }
 
 /* Groups of `len` bytes; returns their number. */
@@ -19,12 +24,13 @@ static uint32_t cut_by_len(uint32_t *group_of, const tg_layout *l, uint64_t len)
     uint64_t left = 0, filled = 0, share = FIRST_SHARE;
     uint32_t group = 0;
     for (size_t t = 0; t < l->tensor_n; t++) {
-        left += l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
+        left += len_of(l, t);
     }
     for (size_t t = l->tensor_n; t-- > 0;) {
         group_of[l->tensor_unit[t]] = group;
-        filled += l->tensor_elements[t] * tg_dtype_len(l->tensors[t].dtype);
-        if (t > 0 && filled >= len_of_next(len, share, left)) {
+        filled += len_of(l, t);
+        /* with half of the next tensor the group would be as long as it should be: so it is nearer to that without it */
+        if (t > 0 && filled + len_of(l, t - 1) / 2 >= len_of_next(len, share, left)) {
             group++;
             left -= filled;
             filled = 0;

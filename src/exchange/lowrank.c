@@ -7,6 +7,11 @@
  *     rounds 0, 1      P and what travels as it is: slices to owners, means to all       as in allreduce.c
  *     rounds 2, 3      Q, likewise
  *
+ * Up to two ranks send P whole to each other, which is as many bytes, and average it themselves:
+ *
+ *     round 0          P and what travels as it is                                       as in gather.c
+ *     round 1          Q
+ *
  * A tensor's first dimension is the rows of its matrix, all others together the columns. A tensor that is no matrix, or would
  * not be smaller as two factors, travels as it is, beside P. */
 #include "exec/lowrank.h"
@@ -22,12 +27,18 @@ typedef struct lowrank {
 
 /* ---- making one ------------------------------------------------------------------------------------------------------ */
 
-/* The carrier of the first all-reduce, or of the second: dense, in slices. */
+/* Whether ranks, or leaders of hosts, average what they send each other, without owners. */
+static bool is_direct(const tg_exchange *x)
+{
+    return (x->hosts == NULL ? x->world : x->world / x->host_size) <= 2;
+}
+
+/* The carrier of the first all-reduce, or of the second: dense, in slices of owners. */
 static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, size_t tensor_n,
                               const uint32_t *group_of, const tg_options *opt, tg_detail *why)
 {
     const tg_codec_purpose purpose = {
-        .slices = x->world, .groups = {group_of, x->codec->grid->groups}, .holds = TG_HAS_VALUES};
+        .slices = is_direct(x) ? 1 : x->world, .groups = {group_of, x->codec->grid->groups}, .holds = TG_HAS_VALUES};
     lowrank *own = x->own;
     tg_options dense = *opt;
     tg_layout *layout = NULL;
@@ -35,7 +46,8 @@ static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, s
     dense.rule_n = 0;
     TG_TRY(tg_codec_layout(&layout, "dense", tensors, tensor_n, &dense, why));
     TG_TRY(tg_codec_make(&own->codecs[i], layout, &purpose, &dense, why));
-    return tg_carrier_open(&own->carriers[i], x, own->codecs[i], &tg_protocol_allreduce, why);
+    const tg_protocol *by = is_direct(x) ? &tg_protocol_gather : &tg_protocol_allreduce;
+    return tg_carrier_open(&own->carriers[i], x, own->codecs[i], by, why);
 }
 
 static tg_status open_carriers(tg_exchange *x, const tg_options *opt, tg_detail *why)
@@ -89,23 +101,49 @@ static void close(tg_exchange *x)
 
 /* ---- a step ---------------------------------------------------------------------------------------------------------- */
 
-enum { SEND_P, ANSWER_P, SEND_Q, ANSWER_Q, ROUNDS };
+enum { SEND_P, ANSWER_P, SEND_Q, ANSWER_Q, OWNED_ROUNDS, SWAP_P = OWNED_ROUNDS, SWAP_Q, END };
 
 static uint32_t rounds(const tg_exchange *x)
 {
-    (void)x;
-    return ROUNDS;
+    return is_direct(x) ? END - SWAP_P : OWNED_ROUNDS;
+}
+
+/* What a round is for. */
+static uint32_t stage(const tg_exchange *x, uint32_t round)
+{
+    return is_direct(x) ? SWAP_P + round : round;
 }
 
 static void shape(tg_exchange *x, uint32_t round)
 {
     const lowrank *own = x->own;
-    switch (round) {
+    switch (stage(x, round)) {
     case SEND_P: tg_carrier_shape_slices(x, own->carriers[0]); break;
     case ANSWER_P: tg_carrier_shape_answers(x, own->carriers[0]); break;
     case SEND_Q: tg_carrier_shape_slices(x, own->carriers[1]); break;
-    default: tg_carrier_shape_answers(x, own->carriers[1]); break;
+    case ANSWER_Q: tg_carrier_shape_answers(x, own->carriers[1]); break;
+    case SWAP_P: tg_carrier_shape_gather(x, own->carriers[0]); break;
+    default: tg_carrier_shape_gather(x, own->carriers[1]); break;
     }
+}
+
+/* Writes factors, and sends them to owners or whole. */
+static tg_status send_factors(tg_exchange *x, tg_carrier *c, void *const *factors, tg_detail *why)
+{
+    if (!is_direct(x)) {
+        return tg_owners_send_slices(x, c, factors, why);
+    }
+    TG_TRY(tg_carrier_write(x, c, factors, why));
+    tg_exchange_send_all(x, c->frames[x->lane->group], &c->framed[x->lane->group]);
+    return TG_OK;
+}
+
+/* Averages the factors of all ranks to where this rank's own were. */
+static tg_status average_factors(tg_exchange *x, tg_carrier *c, void *const *factors, tg_detail *why)
+{
+    const tg_arrived all = {.to = x->world};
+    const tg_sink sink = {.averages = factors, .divisor = (float)x->world};
+    return tg_carrier_sum(x, c, c->codec->run, &all, &sink, why);
 }
 
 /* A gradient that is refused is named before what follows from it in P. */
@@ -114,7 +152,7 @@ static tg_status send_first(tg_exchange *x, tg_detail *why)
     const lowrank *own = x->own;
     tg_detail of_frames = {""};
     TG_TRY(tg_lowrank_multiply(own->factors, x->lane->group, x->step.grads, why));
-    tg_status status = tg_owners_send_slices(x, own->carriers[0], tg_lowrank_first(own->factors), &of_frames);
+    tg_status status = send_factors(x, own->carriers[0], tg_lowrank_first(own->factors), &of_frames);
     TG_TRY(tg_lowrank_verdict(own->factors, x->lane->group, x->step.grads, why));
     return status == TG_OK ? TG_OK : tg_fail(status, why, "%s", of_frames.text);
 }
@@ -122,33 +160,47 @@ static tg_status send_first(tg_exchange *x, tg_detail *why)
 static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     const lowrank *own = x->own;
-    switch (round) {
-    case SEND_P: return send_first(x, why);
+    switch (stage(x, round)) {
+    case SEND_P:
+    case SWAP_P: return send_first(x, why);
     case ANSWER_P: return tg_owners_answer(x, own->carriers[0], why);
-    case SEND_Q: return tg_owners_send_slices(x, own->carriers[1], tg_lowrank_second(own->factors), why);
-    default: return tg_owners_answer(x, own->carriers[1], why);
+    case ANSWER_Q: return tg_owners_answer(x, own->carriers[1], why);
+    default: return send_factors(x, own->carriers[1], tg_lowrank_second(own->factors), why);
     }
 }
 
 static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     const lowrank *own = x->own;
-    switch (round) {
+    void *const *first = tg_lowrank_first(own->factors);
+    switch (stage(x, round)) {
     case SEND_P: return tg_owners_average(x, own->carriers[0], why);
     case ANSWER_P:
         TG_TRY(tg_owners_receive_answers(x, own->carriers[0], why));
-        tg_owners_deliver(own->carriers[0], x->lane->group, tg_lowrank_first(own->factors));
-        tg_lowrank_multiply_back(own->factors, x->lane->group, x->step.grads, x->step.number);
-        return TG_OK;
+        tg_owners_deliver(own->carriers[0], x->lane->group, first);
+        break;
     case SEND_Q: return tg_owners_average(x, own->carriers[1], why);
-    default: return tg_owners_receive_answers(x, own->carriers[1], why);
+    case ANSWER_Q: return tg_owners_receive_answers(x, own->carriers[1], why);
+    case SWAP_P: TG_TRY(average_factors(x, own->carriers[0], first, why)); break;
+    default: return average_factors(x, own->carriers[1], tg_lowrank_second(own->factors), why);
+    }
+    tg_lowrank_multiply_back(own->factors, x->lane->group, x->step.grads, x->step.number);
+    return TG_OK;
+}
+
+/* The mean of Q, where owners have answered with it. */
+static void deliver_second(const tg_exchange *x, uint32_t group)
+{
+    const lowrank *own = x->own;
+    if (!is_direct(x)) {
+        tg_owners_deliver(own->carriers[1], group, tg_lowrank_second(own->factors));
     }
 }
 
 static void deliver(tg_exchange *x, uint32_t group, void *const *grads)
 {
     const lowrank *own = x->own;
-    tg_owners_deliver(own->carriers[1], group, tg_lowrank_second(own->factors));
+    deliver_second(x, group);
     tg_lowrank_average(own->factors, group, grads);
 }
 
@@ -164,9 +216,8 @@ static void commit(tg_exchange *x)
 /* In one pass over the gradients. */
 static void finish(tg_exchange *x)
 {
-    const lowrank *own = x->own;
     for (uint32_t g = 0; g < x->lane_n; g++) {
-        tg_owners_deliver(own->carriers[1], g, tg_lowrank_second(own->factors));
+        deliver_second(x, g);
     }
     commit(x);
 }

@@ -17,7 +17,8 @@ static const tg_protocol *const protocols[] = {
 
 /* If all ranks use the same indices, all-reduce can add their values. Otherwise gather sends a rank's frame world - 1 times, and
  * shard sends 2 * (world - 1) / world times its length but encodes twice. So shard saves nothing with two ranks, and what it saves
- * grows with their number; and so does what an answer leaves out, because more ranks' entries compete for as many places. */
+ * grows with their number; and so does what an answer leaves out, because more ranks' entries compete for as many places. All-reduce saves
+ * nothing with two ranks, either: of whole tensors gather sends as many bytes, in one round, and encodes no mean. */
 typedef struct tg_world_range {
     uint32_t least, most;
 } tg_world_range;
@@ -46,12 +47,23 @@ uint32_t tg_protocol_slices(const tg_protocol *p, uint32_t world)
     return p->slices == NULL ? 1 : p->slices(world);
 }
 
+/* Whether every element of every tensor travels. */
+static bool sends_all(const tg_layout *layout)
+{
+    for (size_t u = 0; u < layout->unit_n; u++) {
+        if (tg_recipe_select(layout->units[u].recipe)->by != TG_BY_NOTHING) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static const tg_protocol *preference(const tg_layout *layout, int again, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
         return tg_protocol_named(tg_layout_exchange(layout));
     }
-    if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK) {
+    if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK && !(world == 2 && sends_all(layout))) {
         return &tg_protocol_allreduce;
     }
     tg_world_range range = owned(again);

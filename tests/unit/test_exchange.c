@@ -423,6 +423,9 @@ static void the_rule_picks_a_protocol(void **state)
         const char *expected;
     } cases[] = {
         {"dense", 3, "allreduce"},
+        {"dense", 2, "gather"},
+        {"fp16", 2, "gather"},
+        {"ef+randomblock@0.01", 2, "allreduce"},
         {"ef+randomblock@0.01", 16, "allreduce"},
         {"topk@0.01,coords=shared", 2, "allreduce"},
         {"topk@0.01", 2, "gather"},

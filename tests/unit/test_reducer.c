@@ -258,6 +258,26 @@ static void groups_must_make_sense(void **state)
     test_model_free(&m);
 }
 
+/* From the last tensor to the first: 1/8, 1/4, 1/2, then half of what is left, down to 1/4, each to the nearest end of a tensor. */
+static void groups_are_short_at_both_ends(void **state)
+{
+    enum { N = 12, UNIT = 250 };
+    static const uint64_t lens[N] = {5 * UNIT, UNIT,     UNIT, 2 * UNIT, 4 * UNIT, 4 * UNIT,
+                                     4 * UNIT, 4 * UNIT, UNIT, UNIT,     2 * UNIT, 2 * UNIT};
+    static const size_t expected[N] = {5, 4, 4, 4, 3, 3, 2, 2, 1, 1, 1, 0};
+    (void)state;
+    test_model m = test_model_new(lens, N, TG_FP32);
+    tg_options opt = TG_OPTIONS_INIT;
+    tg_exchange *x = NULL;
+    opt.group_len = 16 * UNIT * sizeof(float);
+    MUST(tg_exchange_new(&x, "fp16", m.tensors, N, 0, 1, &opt, why));
+    for (size_t t = 0; t < N; t++) {
+        assert_int_equal(tg_exchange_group(x, t), expected[t]);
+    }
+    tg_exchange_free(x);
+    test_model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(control_messages_grow_by_the_logarithm),
         cmocka_unit_test(large_worlds_give_the_bits_of_lockstep),
         cmocka_unit_test(groups_must_make_sense),
+        cmocka_unit_test(groups_are_short_at_both_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

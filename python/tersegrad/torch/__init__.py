@@ -15,8 +15,8 @@ complete.
     hook                                          wait for the end of the step, complete all futures
 
 Buckets are of 25 MB unless DistributedDataParallel is told otherwise. So on a CPU gradients are taken one by one, before their bucket is complete
-(_torch_arrivals.py), from the third step on and after bucket 0 has shown that the pass is one that averages: if they are where buckets
-have them, which they are with gradient_as_bucket_view=True.
+(_torch_arrivals.py), if the link is busy for long, from the third step on and after bucket 0 has shown that the pass is one that averages:
+those that are where buckets have them, which they are with gradient_as_bucket_view=True.
 
 Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
@@ -188,6 +188,10 @@ class State(Steps):
         self._groups: Optional[Groups] = None
         self._watch: Optional[Watch] = None  # for gradients that are complete before their bucket is
         self._adds_twice = False             # to a gradient in a pass, so that none is taken before its bucket
+        self._begun = 0.0                    # when the last pass has
+        # Gradients are taken early if the link takes more than this share of a step. Otherwise messages are few and short, and one by one they
+        # only interrupt the backward pass.
+        self._early_share = 0.1
         self._jobs: _Jobs = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
@@ -245,6 +249,8 @@ class State(Steps):
             now.trouble = error
 
     def _begin_step(self, now: _Pass) -> None:
+        before, self._begun = self._begun, time.monotonic()
+        wire = self._made().last().received * self._link.byte_seconds  # seconds of the last step
         if self._addresses is None:
             self._addresses = pointers([0] * len(self._parameters))
         if self._groups is None or self._groups.exchange is not self._exchange:
@@ -255,7 +261,7 @@ class State(Steps):
             now.arrivals = Arrivals(self._groups)
             now.added, now.taken = bytearray(len(self._parameters)), bytearray(len(self._parameters))
             if self._device is None and now.graph >= 0:
-                now.is_early = self._watch is not None
+                now.is_early = self._watch is not None and wire > self._early_share * (self._begun - before)
                 self._watch = self._watch or Watch(self, self._parameters, State._note_added)
 
     def _note_added(self, t: int) -> None:
