@@ -33,9 +33,9 @@ enum {
     TG_GPU_NATURAL,
     TG_GPU_FP8 = 12,
     TG_GPU_FP4 = 13,
-    TG_GPU_MXFP8 = 15,
     TG_GPU_MXFP4 = 16,
-    TG_GPU_NVFP4 = 17
+    TG_GPU_NVFP4 = 17,
+    TG_GPU_MXFP8 = 18
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
 /* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
