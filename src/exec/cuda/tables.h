@@ -97,6 +97,13 @@ typedef struct tg_gpu_tile {
     uint64_t at;       /* of its first element in the unit */
 } tg_gpu_tile;
 
+/* Bodies of one cell that a kernel takes at once, by value. */
+enum { TG_GPU_BODIES = 16 };
+typedef struct tg_gpu_bodies {
+    const uint8_t *at[TG_GPU_BODIES];
+    uint32_t n;
+} tg_gpu_bodies;
+
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {
     uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
