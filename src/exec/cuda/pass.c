@@ -67,9 +67,18 @@ tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
     return tg_gpu_await_verdict(out, run, why);
 }
 
+tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why)
+{
+    TG_TRY(tg_gpu_mark(run->gpu, run->work->mark, run->gpu->stream, why));
+    run->work->is_marked = true;
+    return TG_OK;
+}
+
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
 {
-    TG_TRY(tg_gpu_wait(run->gpu, why));
+    bool is_marked = run->work->is_marked;
+    run->work->is_marked = false;
+    TG_TRY(is_marked ? tg_gpu_await(run->gpu, run->work->mark, why) : tg_gpu_wait(run->gpu, why));
     memcpy(out, run->work->verdict.host, sizeof *out);
     if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
         if (why != NULL) {

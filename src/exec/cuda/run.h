@@ -67,7 +67,10 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
     size_t ends_len;      /* of what stands before it */
     tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
-    void *mark;           /* on the stream, behind that check */
+    void *mark;           /* on the stream, behind that check, or behind what hands a verdict over: */
+    bool is_marked;       /* a verdict is there when the mark is passed */
+    uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
+    const uint8_t *sealed_body;
     bool is_judged;       /* `expected` was checked by add_if_sound, and not announced yet */
     const uint8_t *added; /* the body that was added if it is sound, to these sums; NULL: none */
     float *const *added_to;
@@ -168,6 +171,9 @@ void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from
 void tg_gpu_clear_verdict(const tg_run *run);
 tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
+/* Marks where a verdict is handed over: what is launched after it need not be waited for. */
+tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why) TG_CHECKED;
+
 /* Waits for a verdict that a kernel has handed over. */
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
@@ -239,6 +245,8 @@ void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const 
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first);
+/* Adds a body that was written last, as the first one. Its symbols and coordinates are in space. */
+void tg_gpu_add_written(tg_run *run, uint32_t cell, const uint8_t *body);
 void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride,
                          size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,
