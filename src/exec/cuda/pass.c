@@ -39,6 +39,25 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
     return p;
 }
 
+tg_gpu_pass tg_gpu_plain_pass(const tg_gpu_pass *p, const tg_run *run)
+{
+    tg_gpu_pass plain = *p;
+    plain.kinds = TG_GPU_NO_KIND;
+    if (run->plain_tiles != NULL) {
+        const uint32_t *first = run->plain_first + p->first;
+        plain.tiles = run->plain_tiles + first[0];
+        plain.tile_n = first[p->chunk_n] - first[0];
+    }
+    return plain;
+}
+
+tg_gpu_pass tg_gpu_symbols_pass(const tg_gpu_pass *p)
+{
+    tg_gpu_pass symbols = *p;
+    symbols.kinds &= ~TG_GPU_NO_KIND;
+    return symbols;
+}
+
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
 {
     char *host = (char *)m->host + from * len;

@@ -111,6 +111,9 @@ struct tg_run {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
     uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_tile
+        *plain_tiles;      /* those of dense units of plain values, where there are other units, too; NULL: `tiles` */
+    uint32_t *plain_first; /* host: of each chunk */
     tg_gpu_leaf *leaf_table;
     uint32_t *leaf_first; /* host: of each chunk; those of a run whose chunks are of fixed length */
     tg_gpu_selection selection;
@@ -134,6 +137,9 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
 
 /* Tiles of all chunks, those of chunk i from first[i] to first[i + 1] - 1. `out` may be NULL, to count them. */
 uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
+
+/* The same of dense units of plain values alone. */
+uint32_t tg_gpu_fill_plain_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
 
 /* Leaves of all chunks likewise, of those of fixed length. */
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);
@@ -160,6 +166,10 @@ static inline tg_run *tg_gpu_run_of(tg_run *run, const tg_plan *plan)
 
 /* A pass of a plan over chunks [first, end) of the grid. */
 tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end);
+
+/* The same pass over tiles of dense units of plain values; over dense units of symbols. */
+tg_gpu_pass tg_gpu_plain_pass(const tg_gpu_pass *p, const tg_run *run);
+tg_gpu_pass tg_gpu_symbols_pass(const tg_gpu_pass *p);
 
 /* Entries [from, from + n) of `len` bytes each, to the device or back. What is uploaded is `entries`; nothing is copied if the
  * device has the same already. */

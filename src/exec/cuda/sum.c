@@ -55,10 +55,16 @@ static void clear_sums(const adding *a, bool all)
 /* Adds the values of a body that was read or written. */
 static void add_values(const adding *a, const uint8_t *body, float weight, bool sets)
 {
-    if (a->run->uses.plain || a->run->uses.dense_symbols) {
-        tg_gpu_add_dense(&a->pass, body, weight, sets);
+    const tg_gpu_uses *uses = &a->run->uses;
+    if (uses->plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&a->pass, a->run);
+        tg_gpu_add_dense(&plain, body, weight, sets);
     }
-    if (a->run->uses.sparse) {
+    if (uses->dense_symbols) {
+        tg_gpu_pass symbols = tg_gpu_symbols_pass(&a->pass);
+        tg_gpu_add_dense(&symbols, body, weight, sets);
+    }
+    if (uses->sparse) {
         tg_gpu_add_sparse(&a->pass, body, weight, sets);
     }
 }

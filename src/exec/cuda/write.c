@@ -50,7 +50,8 @@ static void encode_fixed(const tg_gpu_pass *p, const tg_run *run)
 {
     const tg_gpu_workspace *w = run->work;
     if (run->uses.plain) {
-        tg_gpu_encode_plain(p, w->leaves, run->leaf_cap);
+        tg_gpu_pass plain = tg_gpu_plain_pass(p, run);
+        tg_gpu_encode_plain(&plain, w->leaves, run->leaf_cap);
     }
     if (run->uses.symbols) {
         tg_gpu_quantize_dense(p);
@@ -67,7 +68,8 @@ static void encode(const tg_gpu_pass *p, tg_run *run)
     const tg_gpu_workspace *w = run->work;
     const tg_gpu_uses *uses = &run->uses;
     if (uses->plain) {
-        tg_gpu_encode_plain(p, NULL, 0);
+        tg_gpu_pass plain = tg_gpu_plain_pass(p, run);
+        tg_gpu_encode_plain(&plain, NULL, 0);
     }
     if (uses->dense_symbols) {
         tg_gpu_quantize_dense(p);
