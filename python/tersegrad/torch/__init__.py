@@ -169,7 +169,7 @@ class State(Steps):
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
     group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
-                   is 16 MiB, 64 MiB on a GPU, and 0 for models of up to 4 MiB
+                   is 16 MiB, 128 MiB on a GPU, and 0 for models of up to 4 MiB
     hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
                    ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
     advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
