@@ -287,9 +287,7 @@ void tg_owners_commit(const tg_carrier *c)
 
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    return round == 0          ? tg_owners_average(x, x->carrier, why)
-           : x->step.is_spared ? TG_OK
-                               : tg_owners_receive_answers(x, x->carrier, why);
+    return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
 }
 
 void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads)
