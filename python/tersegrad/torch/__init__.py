@@ -23,6 +23,7 @@ import atexit
 import functools
 import operator
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -85,6 +86,12 @@ def _stop_threads() -> None:
     if not _threads:
         close_flights()
         waiters.stop()
+
+
+def _is_direct(caller: Any) -> bool:
+    """Whether autograd calls, and not a hook around this one, which may use futures at once. On a GPU autograd has a thread of its own, where no
+    Python function calls the hook."""
+    return caller is None or str(caller.f_globals.get("__name__")).startswith("torch.autograd")
 
 
 class _Pass:
@@ -189,7 +196,8 @@ class State(Steps):
         self._error: Optional[BaseException] = None
         _states.add(self)
 
-    def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
+    def _collect(self, bucket: GradBucket, is_direct: bool = False) -> "_Future[torch.Tensor]":
+        """`is_direct`: nobody but DistributedDataParallel gets the future, which looks at it after the last bucket."""
         buffer, index = bucket.buffer(), bucket.index()
         layout, now = self._layouts.get(index), self._pass
         if layout is None or (layout.buffer is not buffer and not layout.is_of(bucket.parameters(), buffer)):
@@ -203,7 +211,7 @@ class State(Steps):
             now = self._pass = _Pass()
             self._begin_pass(now)
         is_last = bucket.is_last()
-        if layout is not None and self._device is not None:  # the pass ends with the last bucket, before futures are looked at
+        if is_direct and layout is not None and self._device is not None:  # the pass ends with the last bucket
             self._take(now, bucket, buffer, layout, is_last)
             if is_last:
                 now.is_complete = True
@@ -348,4 +356,4 @@ class State(Steps):
 # DistributedDataParallel compares these annotations with the types themselves: they cannot be strings.
 def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For DistributedDataParallel.register_comm_hook(State(...), hook): averages the gradients of all buckets in place."""
-    return state._collect(bucket)
+    return state._collect(bucket, _is_direct(sys._getframe().f_back))
