@@ -38,6 +38,8 @@ enum {
     TG_GPU_MXFP8 = 18
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
+/* In tg_gpu_pass.kinds: of units whose values are plain (TG_KIND_NONE of quantize.h). */
+#define TG_GPU_NO_KIND 1u
 /* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
 #define TG_GPU_PACKS_LEAVES 1u
 #define TG_GPU_ROUNDS_LEAVES 64u
