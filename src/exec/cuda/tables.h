@@ -180,7 +180,7 @@ typedef struct tg_gpu_pass {
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values, has_clip, adds_few;
+    uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
     void *stream;
 } tg_gpu_pass;
 
