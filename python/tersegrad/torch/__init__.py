@@ -341,7 +341,8 @@ class State(Steps):
             if layout is None and buffer.layout != torch.strided:
                 raise Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
             if not now.is_begun:
-                now.gradients.update(zip(bucket.parameters(), bucket.gradients()))
+                parameters: List[Any] = bucket.parameters()
+                now.gradients.update(zip(parameters, bucket.gradients()))
                 return
             if layout is None:
                 layout = self._layouts[bucket.index()] = self._new_layout(bucket.parameters(), buffer, bucket.gradients())
