@@ -20,7 +20,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
             hash = tg_hash_whole(bytes);
         } else {
             tg_leaf_load(staged[warp], bytes, (uint32_t)left);
-            hash = tg_hash_leaf((const uint8_t *)(const void *)staged[warp], (unsigned)left);
+            hash = tg_hash_any((const uint8_t *)(const void *)staged[warp], (unsigned)left);
         }
         if (threadIdx.x % TG_WARP == 0) {
             hashes[span * (uint64_t)leaf_cap + leaf] = hash;
@@ -38,7 +38,7 @@ __global__ static void hash_spans(uint64_t *out, const uint64_t *hashes, const t
     }
     const uint64_t *leaves = hashes + (uint64_t)span * leaf_cap;
     uint64_t leaf_n = (spans[span].len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    uint64_t hash = leaf_n <= 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+    uint64_t hash = leaf_n <= 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, (unsigned)leaf_n * 8);
     if (threadIdx.x % TG_WARP == 0) {
         out[span] = hash;
     }
@@ -69,23 +69,23 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     uint64_t len = (uint64_t)n * 8, leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (threadIdx.x == 0) {
         words[0] = front;
-        words[1] = has_headers ? words[1] : tg_hash_tiny(nullptr, 0);
+        words[1] = has_headers ? words[1] : TG_HASH_OF_NOTHING;
     }
     __syncthreads();
     for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
         uint64_t left = len - leaf * TG_LEAF_BYTES;
-        uint64_t hash = tg_hash_leaf((const uint8_t *)words + leaf * TG_LEAF_BYTES,
-                                     left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
+        uint64_t hash = tg_hash_any((const uint8_t *)words + leaf * TG_LEAF_BYTES,
+                                    left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
     }
     __syncthreads();
-    return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+    return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, (unsigned)leaf_n * 8);
 }
 
-__global__ static void seal_frame(uint8_t *frame, tg_gpu_front front, uint64_t body_len, uint64_t *words, uint32_t n,
-                                  bool has_headers)
+__global__ static void seal_frame(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
+                                  uint64_t *words, uint32_t n, bool has_headers)
 {
     for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
         frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
