@@ -169,7 +169,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
     TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + description_len + TG_GPU_CHECKSUM, 1, why));
-    TG_TRY(acquire_cleared(&w->done, gpu, sizeof *w->done, why));
+    TG_TRY(acquire_cleared(&w->done, gpu, TG_GPU_SEALS * sizeof *w->done, why));
     uint64_t spans = chunks + run->plan->grid->cells; /* with headers */
     TG_TRY(tg_gpu_acquire(&w->spans, gpu, spans * sizeof *w->spans, why));
     TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, spans * sizeof *w->written_spans, why));
