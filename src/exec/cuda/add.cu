@@ -376,7 +376,7 @@ __global__ static void __launch_bounds__(THREADS, 4)
 
 extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
 {
-    if (p->chunk_n == 0) {
+    if (p->tile_n == 0) {
         return;
     }
     if (tg_pass_has(p, TG_KIND_NONE)) {

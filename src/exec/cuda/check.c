@@ -373,11 +373,5 @@ void tg_gpu_recall(tg_body_view *view, tg_run *run, uint32_t cell)
         find_known(view->chunks, run, run->plan, cell);
         return;
     }
-    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
-        tg_view *v = &view->chunks[i - grid->first[cell]];
-        *v = written[i]; /* offsets from the chunk's start, but for that */
-        v->side += v->start;
-        v->symbols += v->start;
-        v->indices += v->start;
-    }
+    memcpy(view->chunks, written + grid->first[cell], (grid->first[cell + 1] - grid->first[cell]) * sizeof *written);
 }

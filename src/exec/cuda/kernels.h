@@ -137,7 +137,7 @@ void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *bod
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
 /* Ends chunks of a cell that are not in place: as tg_gpu_end_chunks, and view.start, one after the other behind the headers, which it
- * writes. spans[0], ... of the cell are where they belong. */
+ * writes. Offsets of views are then from the start of the body. spans[0], ... of the cell are where they belong. */
 void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body,
                          uint64_t headers_len);
 

@@ -272,9 +272,15 @@ typedef struct tables {
     tg_gpu_unit *units;
     tg_gpu_piece *pieces;
     tg_gpu_chunk *chunks;
-    tg_gpu_tile *tiles;
+    tg_gpu_tile *tiles, *plain_tiles;
     tg_gpu_leaf *leaves;
 } tables;
+
+/* Whether some units are dense and of plain values, and others are not. */
+static bool has_few_plain(const tg_run *run)
+{
+    return run->uses.plain && (run->uses.dense_symbols || run->uses.sparse);
+}
 
 static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail *why)
 {
@@ -297,6 +303,12 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
     tg_gpu_fill_chunks(t->chunks, plan);
     (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
     run->uses = uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
+    if (has_few_plain(run)) {
+        TG_TRY(tg_acquire(&run->plain_first, a, chunks + 1, sizeof *run->plain_first, why));
+        uint32_t plain_n = tg_gpu_fill_plain_tiles(NULL, run->plain_first, plan);
+        TG_TRY(tg_acquire(&t->plain_tiles, a, plain_n, sizeof *t->plain_tiles, why));
+        (void)tg_gpu_fill_plain_tiles(t->plain_tiles, run->plain_first, plan);
+    }
     if (run->uses.fixed) {
         TG_TRY(tg_acquire(&run->leaf_first, a, chunks + 1, sizeof *run->leaf_first, why));
         TG_TRY(tg_acquire(&t->leaves, a, tg_gpu_fill_leaves(NULL, run->leaf_first, plan), sizeof *t->leaves, why));
@@ -332,6 +344,9 @@ static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg
     TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
     TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
     TG_TRY(upload(&run->tiles, gpu, t->tiles, tile_n * sizeof *t->tiles, why));
+    if (has_few_plain(run)) {
+        TG_TRY(upload(&run->plain_tiles, gpu, t->plain_tiles, run->plain_first[chunks] * sizeof *t->plain_tiles, why));
+    }
     if (run->uses.fixed) {
         TG_TRY(upload(&run->leaf_table, gpu, t->leaves, run->leaf_first[chunks] * sizeof *t->leaves, why));
     }
@@ -348,6 +363,7 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
         status = upload_tables(run, &t, tile_n, why);
     }
     tg_release(a, t.leaves);
+    tg_release(a, t.plain_tiles);
     tg_release(a, t.tiles);
     tg_release(a, t.chunks);
     tg_release(a, t.pieces);
@@ -463,6 +479,8 @@ void tg_gpu_close(tg_run *run)
     tg_release(&a, run->selection_host);
     tg_gpu_release(run->gpu, run->leaf_table);
     tg_release(&a, run->leaf_first);
+    tg_gpu_release(run->gpu, run->plain_tiles);
+    tg_release(&a, run->plain_first);
     tg_gpu_release(run->gpu, run->tiles);
     tg_release(&a, run->tile_first);
     tg_gpu_release(run->gpu, run->pieces);

@@ -34,9 +34,29 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .is_answer = plan->is_answer,
                      .has_values = (plan->holds & TG_HAS_VALUES) != 0,
                      .has_clip = plan->has_clip,
+                     .has_residuals = plan->residual_n > 0,
                      .stream = run->gpu->stream};
     p.space.clips = plan->has_clip ? p.space.clips : w->ones;
     return p;
+}
+
+tg_gpu_pass tg_gpu_plain_pass(const tg_gpu_pass *p, const tg_run *run)
+{
+    tg_gpu_pass plain = *p;
+    plain.kinds = TG_GPU_NO_KIND;
+    if (run->plain_tiles != NULL) {
+        const uint32_t *first = run->plain_first + p->first;
+        plain.tiles = run->plain_tiles + first[0];
+        plain.tile_n = first[p->chunk_n] - first[0];
+    }
+    return plain;
+}
+
+tg_gpu_pass tg_gpu_symbols_pass(const tg_gpu_pass *p)
+{
+    tg_gpu_pass symbols = *p;
+    symbols.kinds &= ~TG_GPU_NO_KIND;
+    return symbols;
 }
 
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
@@ -67,9 +87,18 @@ tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
     return tg_gpu_await_verdict(out, run, why);
 }
 
+tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why)
+{
+    TG_TRY(tg_gpu_mark(run->gpu, run->work->mark, run->gpu->stream, why));
+    run->work->is_marked = true;
+    return TG_OK;
+}
+
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
 {
-    TG_TRY(tg_gpu_wait(run->gpu, why));
+    bool is_marked = run->work->is_marked;
+    run->work->is_marked = false;
+    TG_TRY(is_marked ? tg_gpu_await(run->gpu, run->work->mark, why) : tg_gpu_wait(run->gpu, why));
     memcpy(out, run->work->verdict.host, sizeof *out);
     if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
         if (why != NULL) {

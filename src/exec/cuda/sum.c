@@ -52,6 +52,23 @@ static void clear_sums(const adding *a, bool all)
     tg_gpu_fill(a->run->gpu, sums + from, 0, (to - from) * sizeof *sums);
 }
 
+/* Adds the values of a body that was read or written. */
+static void add_values(const adding *a, const uint8_t *body, float weight, bool sets)
+{
+    const tg_gpu_uses *uses = &a->run->uses;
+    if (uses->plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&a->pass, a->run);
+        tg_gpu_add_dense(&plain, body, weight, sets);
+    }
+    if (uses->dense_symbols) {
+        tg_gpu_pass symbols = tg_gpu_symbols_pass(&a->pass);
+        tg_gpu_add_dense(&symbols, body, weight, sets);
+    }
+    if (uses->sparse) {
+        tg_gpu_add_sparse(&a->pass, body, weight, sets);
+    }
+}
+
 /* Adds a body; the first one sets, so that a -0 arrives as it was. */
 static void add_body(const adding *a, size_t b, float weight, bool sets, bool hashes)
 {
@@ -68,12 +85,7 @@ static void add_body(const adding *a, size_t b, float weight, bool sets, bool ha
         }
         w->held = NULL;
     }
-    if (a->run->uses.plain || a->run->uses.dense_symbols) {
-        tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
-    }
-    if (a->run->uses.sparse) {
-        tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
-    }
+    add_values(a, body->bytes, weight, sets);
 }
 
 /* The hashes of a body's chunks, which were uploaded. */
@@ -188,6 +200,24 @@ void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_fi
     add_body(&a, 0, 1.0f, is_first, false);
 }
 
+void tg_gpu_add_written(tg_run *run, uint32_t cell, const uint8_t *body)
+{
+    tg_gpu_workspace *w = run->work;
+    uint64_t known_len = 0;
+    tg_body_view view = {.bytes = body, .chunks = w->host_views};
+    adding a = adding_of(run, cell, &view, 1);
+    if (!tg_body_len(&known_len, run->plan, cell, w->known_n)) {
+        a.pass.space.views = w->written.device;
+    } else if (run->uses.fixed) {
+        tg_gpu_ready_views(&a.pass, run, cell, &view);
+    } else {
+        tg_gpu_recall(&view, run, cell);
+        tg_gpu_ready_views(&a.pass, run, cell, &view);
+    }
+    clear_sums(&a, false);
+    add_values(&a, body, 1.0f, true);
+}
+
 /* Whether an average of these cells is not finite though all values are. */
 static bool has_overflow(tg_run *run)
 {
@@ -260,7 +290,7 @@ static void sum_some(adding *a, size_t from, const tg_gpu_bodies *bodies, const 
         return;
     }
     for (size_t b = from; b < from + bodies->n; b++) {
-        tg_gpu_add_dense(&a->pass, a->bodies[b].bytes, 1.0f, b == 0);
+        add_values(a, a->bodies[b].bytes, 1.0f, b == 0);
     }
     if (is_last) {
         tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);

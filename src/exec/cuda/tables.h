@@ -38,6 +38,8 @@ enum {
     TG_GPU_MXFP8 = 18
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
+/* In tg_gpu_pass.kinds: of units whose values are plain (TG_KIND_NONE of quantize.h). */
+#define TG_GPU_NO_KIND 1u
 /* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
 #define TG_GPU_PACKS_LEAVES 1u
 #define TG_GPU_ROUNDS_LEAVES 64u
@@ -178,7 +180,7 @@ typedef struct tg_gpu_pass {
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values, has_clip, adds_few;
+    uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
     void *stream;
 } tg_gpu_pass;
 
