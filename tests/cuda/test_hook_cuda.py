@@ -53,6 +53,12 @@ class Hook(OnDevice):
             with self.subTest(world=world, recipe=recipe):
                 self.same("train", world, recipe=recipe, steps=3, options=options, **ddp)
 
+    def test_a_hook_around_the_hook(self):
+        arguments = {"recipe": "ef+topk@0.1", "steps": 4, "options": {"group_len": 1}, "bucket_cap_mb": 0.001}
+        expected = self.run_all("", "train", 2, **arguments)[0]["digest"]
+        for how in ("stage", "wire"):
+            self.assertEqual({result["digest"] for result in self.run_all(how, "train", 2, wrapped=True, **arguments)}, {expected}, how)
+
     def test_without_ddp_and_with_a_scaler(self):
         self.same("plain", 2, recipe="ef+topk@0.1", steps=3, group_len=1)
         self.same("scaled", 2, recipe="adacomp", scales=[1024, 512, 512, 65536], inf_at=2)
