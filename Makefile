@@ -60,7 +60,7 @@ bench: program ## measure recipes beside targets and beside what bench/results h
 
 gpu-check: ## on a machine with a GPU: all tests of its kernels, golden and refused frames, compute-sanitizer
 	@scripts/install-deps build
-	cmake --preset cuda -DTG_BUILD_TESTS=ON
+	cmake --preset cuda -DTG_BUILD_TESTS=ON -DTG_MPI=$(if $(shell command -v mpicc),any)
 	cmake --build build/cuda --target cuda_tests tersegrad_batch tersegrad
 	@scripts/gpu-check
 

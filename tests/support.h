@@ -12,12 +12,14 @@
 
 #include <cmocka.h>
 
-/* Under a sanitizer, which makes them ten times as slow, the longest tests take one case of so many, another one for each recipe. */
+/* Under a sanitizer, which makes them ten times as slow, the longest tests take one case of so many, another one for each recipe,
+ * and large worlds are smaller. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { TEST_EVERY = 5 };
+enum { TEST_EVERY = 5, TEST_MANY_LOG = 7 };
 #else
-enum { TEST_EVERY = 1 };
+enum { TEST_EVERY = 1, TEST_MANY_LOG = 10 };
 #endif
+enum { TEST_MANY = 1 << TEST_MANY_LOG }; /* ranks of a large world */
 
 /* Fails the test with the error if `call` fails. */
 #define MUST(call)                                                                     \

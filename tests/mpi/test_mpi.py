@@ -2,7 +2,7 @@
 
     MPI=openmpi BUILD=build/openmpi python3 -m unittest discover -s tests/mpi     KILLS=20 or STOPS=100 for more of them
 
-MPI names the launcher, mpirun.openmpi or mpirun.mpich; everything runs on this machine.
+MPI names the launcher: mpirun.openmpi, mpirun.mpich, or any, which is what mpirun stands for and must be Open MPI; everything runs on this machine.
 """
 
 import json
@@ -29,7 +29,9 @@ ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROO
 
 def launcher():
     # All ranks run on this machine and share its CPUs.
-    return ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"] if MPI == "openmpi" else ["mpirun.mpich"]
+    if MPI == "mpich":
+        return ["mpirun.mpich"]
+    return ["mpirun" if MPI == "any" else "mpirun.openmpi", "--oversubscribe", "--bind-to", "none"]
 
 
 def mpirun(n, *command, timeout=120):

@@ -53,11 +53,11 @@ static void all_groups_in_turn_are_announced_at_once(void **state)
     }
 }
 
-static void a_thousand_ranks_announce_in_hops(void **state)
+static void many_ranks_announce_in_hops(void **state)
 {
     static const uint64_t few[] = {20, 3, 40};
     static const uint32_t groups[] = {2, 1, 0};
-    enum { N = 1024, LOG = 10, TENSOR_N = 3 };
+    enum { N = TEST_MANY, LOG = TEST_MANY_LOG, TENSOR_N = 3 };
     (void)state;
     test_setup setup = {.recipe = "adacomp", .exchange = "server", .lens = few, .tensor_n = TENSOR_N};
     test_world grouped = test_world_new_grouped(N, &setup, groups), one = test_world_new(N, &setup);
@@ -192,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_groups_in_turn_are_announced_at_once),
-        cmocka_unit_test(a_thousand_ranks_announce_in_hops),
+        cmocka_unit_test(many_ranks_announce_in_hops),
         cmocka_unit_test(groups_in_flight_are_announced_once_a_round),
         cmocka_unit_test(any_message_of_an_announcement_may_be_damaged),
     };

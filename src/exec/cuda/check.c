@@ -123,7 +123,8 @@ static void launch_fixed(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const
                          const tg_gpu_front *front, bool judges, bool counts)
 {
     tg_gpu_workspace *w = run->work;
-    tg_gpu_check_leaves(p, body, w->leaves, run->leaf_cap);
+    const tg_gpu_bodies one = {.at = {body}, .n = 1};
+    tg_gpu_check_leaves(p, &one, w->leaves, run->leaf_cap);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, body - front->len, len, p->first);
     e.sides = NULL;
     e.verdict_to = w->verdict.host;

@@ -12,22 +12,20 @@ typedef uint64_t leaf_words[TG_LEAF_BYTES / 8];
 /* H of n words in memory, by a warp. */
 TG_DEVICE uint64_t hash_words(leaf_words &space, const uint64_t *words, uint32_t n)
 {
-    __syncwarp();
+    enum { EACH = TG_LEAF_BYTES / 8 / TG_WARP };
+    uint64_t own[EACH];
     TG_UNROLL
-    for (uint32_t from = 0; from < TG_LEAF_BYTES / 8; from += 4 * TG_WARP) {
-        uint64_t some[4];
-        TG_UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            uint32_t i = from + k * TG_WARP + threadIdx.x % TG_WARP;
-            some[k] = i < n ? __ldcg(words + i) : 0;
-        }
-        TG_UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            space[from + k * TG_WARP + threadIdx.x % TG_WARP] = some[k];
-        }
+    for (uint32_t k = 0; k < EACH; k++) {
+        uint32_t i = k * TG_WARP + threadIdx.x % TG_WARP;
+        own[k] = i < n ? __ldcg(words + i) : 0;
     }
     __syncwarp();
-    return tg_hash_leaf((const uint8_t *)space, n * 8);
+    TG_UNROLL
+    for (uint32_t k = 0; k < EACH; k++) {
+        space[k * TG_WARP + threadIdx.x % TG_WARP] = own[k];
+    }
+    __syncwarp();
+    return tg_hash_any((const uint8_t *)space, n * 8);
 }
 
 /* H of n words, of up to 512 leaves; all threads of the block. The first warp has it. */
@@ -42,7 +40,7 @@ TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words
         }
     }
     __syncthreads();
-    return warp > 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+    return warp > 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, leaf_n * 8);
 }
 
 /* H of bytes in memory, by a warp. */
@@ -51,13 +49,13 @@ TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t 
     uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     uint64_t hash = 0;
     for (uint32_t leaf = 0; leaf < leaf_n; leaf++) {
-        hash = tg_hash_leaf(bytes + leaf * TG_LEAF_BYTES, min(len - leaf * TG_LEAF_BYTES, TG_LEAF_BYTES));
+        hash = tg_hash_any(bytes + leaf * TG_LEAF_BYTES, min(len - leaf * TG_LEAF_BYTES, TG_LEAF_BYTES));
         if (leaf_n > 1 && threadIdx.x % TG_WARP == 0) {
             space[leaf] = hash;
         }
     }
     __syncwarp();
-    return leaf_n == 1 ? hash : tg_hash_leaf((const uint8_t *)space, leaf_n * 8);
+    return leaf_n == 1 ? hash : tg_hash_any((const uint8_t *)space, leaf_n * 8);
 }
 
 /* The hash of a chunk from those of its leaves, by a warp. */
@@ -65,22 +63,47 @@ TG_DEVICE uint64_t hash_chunk(leaf_words &space, const uint64_t *leaves, uint32_
 {
     uint32_t leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (len == 0) {
-        return tg_hash_tiny(nullptr, 0);
+        return TG_HASH_OF_NOTHING;
     }
     return leaf_n == 1 ? leaves[0] : hash_words(space, leaves, leaf_n);
 }
 
-/* Hashes of this block's chunks to words[2], ... Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e, const uint8_t *body)
+/* Whether this is the last block to come here, so that it sees what all have written; all threads. */
+TG_DEVICE bool is_last_block(uint32_t *done)
 {
     __shared__ bool is_last;
-    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = p.first + i;
+    if (gridDim.x == 1) {
+        __syncthreads();
+        return true;
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(done, 1u) + 1 == gridDim.x;
+    }
+    __syncthreads();
+    if (is_last) {
+        __threadfence();
+        if (threadIdx.x == 0) {
+            *done = 0;
+        }
+    }
+    return is_last;
+}
+
+/* Hashes of this block's chunks to words[2], ... The warp after the last chunk's has the front: its hash, or that of the front in the
+ * frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
+TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
+                           const tg_gpu_front &front, bool hashes_front)
+{
+    uint32_t warp = threadIdx.x / TG_WARP, i = blockIdx.x * WARPS + warp, number = p.first + i;
     if (i < p.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(spaces[threadIdx.x / TG_WARP], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
+        uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
         if (threadIdx.x % TG_WARP == 0) {
             e.words[2 + i] = hash;
             if (e.sides != nullptr) {
+                const uint8_t *body = e.frame + front.len;
                 uint64_t side = 0;
                 for (uint32_t b = 0; b < 8 && b < chunk.side_len; b++) {
                     side |= (uint64_t)body[chunk.body_at + b] << 8 * b;
@@ -88,20 +111,14 @@ TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, co
                 e.sides[number] = side;
             }
         }
-    }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(e.done, 1u) + 1 == gridDim.x;
-    }
-    __syncthreads();
-    if (is_last) {
-        __threadfence();
-        if (threadIdx.x == 0) {
-            *e.done = 0;
+    } else if (i == p.chunk_n) {
+        uint64_t hash = hashes_front ? hash_bytes(spaces[warp], e.frame, front.len) : front.hash;
+        if (threadIdx.x % TG_WARP == 0) {
+            e.words[0] = hash;
+            e.words[1] = TG_HASH_OF_NOTHING; /* there are no headers */
         }
     }
-    return is_last;
+    return is_last_block(e.done);
 }
 
 /* The verdict to the host, and cleared for the next pass. */
@@ -115,38 +132,34 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front)
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    seal(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front)
 {
     __shared__ leaf_words spaces[WARPS];
-    uint8_t *frame = e.frame;
-    if (!hash_chunks(spaces, p, e, frame + front.len)) {
+    if (blockIdx.x + 1 == gridDim.x) {
+        uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
+        for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
+            bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
+            e.frame[i] = is_step            ? (uint8_t)(step >> 8 * (i - TG_GPU_STEP_AT))
+                         : i < TG_GPU_FRONT ? front.header[i]
+                                            : front.description[i - TG_GPU_FRONT];
+        }
+        __syncthreads();
+    }
+    if (!hash_chunks(spaces, p, e, front, p.step_at != nullptr)) {
         return;
     }
-    uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
-    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
-        bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
-        frame[i] = is_step ? (uint8_t)(step >> 8 * (i - TG_GPU_STEP_AT))
-                           : i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
-    }
-    __syncthreads();
-    if (threadIdx.x < TG_WARP) {
-        uint64_t of_front = p.step_at != nullptr ? hash_bytes(spaces[0], frame, front.len) : front.hash;
-        if (threadIdx.x == 0) {
-            e.words[0] = of_front;
-            e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
-        }
-    }
-    __syncthreads();
     uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
     if (threadIdx.x == 0) {
-        tg_store_bytes(frame + front.len + e.body_len, checksum, 8);
+        tg_store_bytes(e.frame + front.len + e.body_len, checksum, 8);
     }
     hand_over(e);
 }
 
+/* A warp a chunk, and one for the front. */
 static unsigned blocks_of(const tg_gpu_pass *p)
 {
-    return p->chunk_n == 0 ? 1 : (p->chunk_n + WARPS - 1) / WARPS;
+    return p->chunk_n / WARPS + 1;
 }
 
 void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front)
@@ -156,28 +169,23 @@ void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether front, chunks and checksum of a frame are right. All threads; hashes of chunks are in e.words. */
-TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front)
+/* Whether front, chunks and checksum of a frame are right. All threads; hashes are in e.words. */
+TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
+                     const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
     for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
-        bool is_any = (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
+        bool is_any =
+            (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
         uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
         differs = differs || (!is_any && frame[i] != expected);
-    }
-    if (threadIdx.x < TG_WARP) {
-        uint64_t of_front = hash_bytes(spaces[0], frame, front.len);
-        if (threadIdx.x == 0) {
-            e.words[0] = of_front;
-            e.words[1] = tg_hash_tiny(nullptr, 0); /* there are no headers */
-            __threadfence();
-        }
     }
     differs = __syncthreads_or(differs ? 1 : 0) != 0;
     uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
     if (threadIdx.x == 0) {
-        bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
+        bool is_sound =
+            !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
         *e.sound = is_sound ? 1 : 0;
         *e.sound_to = is_sound ? 1 : 0;
         if (!is_sound && e.refused != nullptr) {
@@ -187,12 +195,12 @@ TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg
 }
 
 /* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_gpu_ending e, tg_gpu_front front, uint8_t *ends,
-                                                              uint64_t *words)
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    tell(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
     __shared__ leaf_words spaces[WARPS];
     const uint8_t *frame = e.frame;
-    if (!hash_chunks(spaces, p, e, frame + front.len)) {
+    if (!hash_chunks(spaces, p, e, front, e.sound != nullptr)) {
         return;
     }
     for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
@@ -207,7 +215,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) tell(tg_gpu_pass p, tg_
     hand_over(e);
 }
 
-void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends, uint64_t *words)
+void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
+                      uint64_t *words)
 {
     TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front, ends, words);
 }

@@ -20,7 +20,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
             hash = tg_hash_whole(bytes);
         } else {
             tg_leaf_load(staged[warp], bytes, (uint32_t)left);
-            hash = tg_hash_leaf((const uint8_t *)(const void *)staged[warp], (unsigned)left);
+            hash = tg_hash_any((const uint8_t *)(const void *)staged[warp], (unsigned)left);
         }
         if (threadIdx.x % TG_WARP == 0) {
             hashes[span * (uint64_t)leaf_cap + leaf] = hash;
@@ -38,7 +38,7 @@ __global__ static void hash_spans(uint64_t *out, const uint64_t *hashes, const t
     }
     const uint64_t *leaves = hashes + (uint64_t)span * leaf_cap;
     uint64_t leaf_n = (spans[span].len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    uint64_t hash = leaf_n <= 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+    uint64_t hash = leaf_n <= 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, (unsigned)leaf_n * 8);
     if (threadIdx.x % TG_WARP == 0) {
         out[span] = hash;
     }
@@ -69,23 +69,23 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     uint64_t len = (uint64_t)n * 8, leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (threadIdx.x == 0) {
         words[0] = front;
-        words[1] = has_headers ? words[1] : tg_hash_tiny(nullptr, 0);
+        words[1] = has_headers ? words[1] : TG_HASH_OF_NOTHING;
     }
     __syncthreads();
     for (uint64_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
         uint64_t left = len - leaf * TG_LEAF_BYTES;
-        uint64_t hash = tg_hash_leaf((const uint8_t *)words + leaf * TG_LEAF_BYTES,
-                                     left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
+        uint64_t hash = tg_hash_any((const uint8_t *)words + leaf * TG_LEAF_BYTES,
+                                    left < TG_LEAF_BYTES ? (unsigned)left : (unsigned)TG_LEAF_BYTES);
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
     }
     __syncthreads();
-    return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, (unsigned)leaf_n * 8);
+    return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, (unsigned)leaf_n * 8);
 }
 
-__global__ static void seal_frame(uint8_t *frame, tg_gpu_front front, uint64_t body_len, uint64_t *words, uint32_t n,
-                                  bool has_headers)
+__global__ static void seal_frame(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
+                                  uint64_t *words, uint32_t n, bool has_headers)
 {
     for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
         frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
@@ -102,23 +102,31 @@ void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_
     TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, frame, *front, body_len, words, n, has_headers != 0);
 }
 
-__global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
-                                   uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+/* A block a body: the hashes of its chunks, a warp each, then its checksum. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP) judge_bodies(tg_gpu_pass p, tg_gpu_judging j)
 {
-    uint64_t checksum = checksum_of(words, n, front, has_headers);
-    if (threadIdx.x == 0) {
-        bool differs = false;
-        for (unsigned b = 0; b < 8; b++) {
-            differs = differs || at[b] != (uint8_t)(checksum >> 8 * b);
+    uint32_t b = blockIdx.x, lane = threadIdx.x % TG_WARP;
+    const uint8_t *at = j.bodies.at[b] + j.body_len;
+    uint64_t *words = j.words + (uint64_t)b * (2 + p.chunk_n);
+    for (uint32_t i = threadIdx.x / TG_WARP; i < p.chunk_n; i += WARPS) {
+        const uint64_t *leaves = j.leaves + ((uint64_t)b * p.chunk_n + i) * j.leaf_cap;
+        uint32_t leaf_n = (p.chunks[p.first + i].len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+        uint64_t hash = leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+        if (lane == 0) {
+            words[2 + i] = hash;
         }
-        if (*late == 0 && (differs || verdict->bad_chunk != 0)) {
-            *late = 1 + number;
-        }
+    }
+    uint64_t checksum = checksum_of(words, 2 + p.chunk_n, j.fronts[b], false);
+    if (threadIdx.x == 0 && tg_xxh_load(at, 8) != checksum) {
+        uint32_t own = 0xffffffffu - (j.number + b);
+        *j.late_to = max(atomicMax(j.late, own), own);
+    }
+    if (b == 0 && threadIdx.x == 0) {
+        *p.verdict = tg_gpu_verdict{};
     }
 }
 
-void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
-                        uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
+void tg_gpu_judge_bodies(const tg_gpu_pass *p, const tg_gpu_judging *j)
 {
-    TG_LAUNCH(judge_frame, 1, WARPS * TG_WARP, stream, late, number, verdict, at, words, n, front, has_headers != 0);
+    TG_LAUNCH(judge_bodies, j->bodies.n, WARPS * TG_WARP, p->stream, *p, *j);
 }

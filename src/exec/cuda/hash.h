@@ -75,7 +75,9 @@ TG_DEVICE uint64_t tg_xxh_swap(uint64_t x)
     return swapped;
 }
 
-/* ---- up to 240 bytes: one lane ------------------------------------------------------------------------------------------ */
+/* ---- up to 240 bytes ------------------------------------------------------------------------------------------------------- */
+
+#define TG_HASH_OF_NOTHING 0x2D06800538D394C2ull
 
 TG_DEVICE uint64_t tg_xxh_load(const uint8_t *at, unsigned n)
 {
@@ -86,17 +88,9 @@ TG_DEVICE uint64_t tg_xxh_load(const uint8_t *at, unsigned n)
     return value;
 }
 
-TG_DEVICE uint64_t tg_xxh_mix16(const uint8_t *at, unsigned secret)
-{
-    return tg_xxh_fold(tg_xxh_load(at, 8) ^ tg_xxh_secret_at(secret),
-                       tg_xxh_load(at + 8, 8) ^ tg_xxh_secret_at(secret + 8));
-}
-
+/* 1 to 16 bytes: one lane. */
 TG_DEVICE uint64_t tg_hash_tiny(const uint8_t *at, unsigned len)
 {
-    if (len == 0) {
-        return tg_xxh_avalanche_short(tg_xxh_secret_at(56) ^ tg_xxh_secret_at(64));
-    }
     if (len <= 3) {
         uint32_t combined = (uint32_t)at[0] << 16 | (uint32_t)at[len / 2] << 24 | at[len - 1] | len << 8;
         return tg_xxh_avalanche_short(combined ^
@@ -116,26 +110,27 @@ TG_DEVICE uint64_t tg_hash_tiny(const uint8_t *at, unsigned len)
     return tg_xxh_avalanche(len + tg_xxh_swap(low) + high + tg_xxh_fold(low, high));
 }
 
+/* 17 to 240 bytes: a warp, of which a lane has one product. Of more than 128 bytes the first eight are mixed before the others. */
 TG_DEVICE uint64_t tg_hash_short(const uint8_t *at, unsigned len)
 {
-    if (len <= 16) {
-        return tg_hash_tiny(at, len);
+    unsigned lane = threadIdx.x % TG_WARP, n = len / 16 + 1, from = lane + 1 < n ? 16 * lane : len - 16;
+    unsigned secret = lane < 8 ? 16 * lane : lane + 1 < n ? 16 * (lane - 8) + 3 : 136 - 17;
+    if (len <= 128) { /* from both ends */
+        n = 2 * ((len - 1) / 32 + 1);
+        from = lane % 2 == 0 ? 8 * lane : len - 8 * (lane + 1);
     }
-    uint64_t sum = len * TG_XXH_PRIME_1;
-    if (len <= 128) {
-        for (unsigned i = (len - 1) / 32 + 1; i > 0; i--) {
-            sum += tg_xxh_mix16(at + 16 * (i - 1), 32 * (i - 1)) + tg_xxh_mix16(at + len - 16 * i, 32 * (i - 1) + 16);
-        }
-        return tg_xxh_avalanche(sum);
+    uint64_t sum = 0;
+    if (lane < n) {
+        sum = tg_xxh_fold(tg_xxh_load(at + from, 8) ^ tg_xxh_secret_at(secret),
+                          tg_xxh_load(at + from + 8, 8) ^ tg_xxh_secret_at(secret + 8));
     }
-    for (unsigned i = 0; i < 8; i++) {
-        sum += tg_xxh_mix16(at + 16 * i, 16 * i);
+    TG_UNROLL
+    for (int by = 1; by < 8; by *= 2) {
+        sum += __shfl_xor_sync(TG_ALL_LANES, sum, by);
     }
-    sum = tg_xxh_avalanche(sum);
-    for (unsigned i = 8; i < len / 16; i++) {
-        sum += tg_xxh_mix16(at + 16 * i, 16 * (i - 8) + 3);
-    }
-    return tg_xxh_avalanche(sum + tg_xxh_mix16(at + len - 16, 136 - 17));
+    uint64_t hash = tg_xxh_avalanche(len * TG_XXH_PRIME_1 + __shfl_sync(TG_ALL_LANES, sum, 0));
+    uint64_t others = __shfl_sync(TG_ALL_LANES, sum, 8);
+    return len <= 128 ? hash : tg_xxh_avalanche(hash + others);
 }
 
 /* ---- 241 bytes and more: a warp ----------------------------------------------------------------------------------------------------- */
@@ -255,9 +250,7 @@ TG_DEVICE void tg_leaf_load(uint4 vectors[TG_XXH_VECTORS], const uint8_t *at)
     } else {
         TG_UNROLL
         for (int k = 0; k < TG_XXH_VECTORS; k++) {
-            const uint8_t *here = at + 16 * (unsigned)(k * (int)TG_WARP + (int)(threadIdx.x % TG_WARP));
-            uint64_t low = tg_load64(here), high = tg_load64(here + 8);
-            vectors[k] = make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
+            vectors[k] = tg_load_vector(at + 16 * (unsigned)(k * (int)TG_WARP + (int)(threadIdx.x % TG_WARP)));
         }
     }
 }
@@ -272,23 +265,34 @@ TG_DEVICE uint64_t tg_hash_whole(const uint8_t *at)
 /* XXH3 of 241 to 4,096 bytes. All lanes of a warp take part and get the result. */
 TG_DEVICE uint64_t tg_hash_long(const uint8_t *at, unsigned len)
 {
+    enum { TURNS = TG_XXH_BLOCK / TG_XXH_STRIPE / TG_XXH_GROUPS };
     unsigned lane = threadIdx.x % TG_WARP, sum_of = lane % TG_XXH_SUMS, group = lane / TG_XXH_SUMS;
-    unsigned blocks = (len - 1) / TG_XXH_BLOCK;
-    uint64_t sum = tg_xxh_start[sum_of];
-    for (unsigned b = 0; b <= blocks; b++) {
-        unsigned stripes =
-            b < blocks ? TG_XXH_BLOCK / TG_XXH_STRIPE : (len - 1 - TG_XXH_BLOCK * blocks) / TG_XXH_STRIPE;
-        uint64_t added = 0;
-        for (unsigned s = 0; s < stripes; s += TG_XXH_GROUPS) {
-            unsigned stripe = s + group;
-            bool has = stripe < stripes;
-            uint64_t word = has ? tg_load64(at + TG_XXH_BLOCK * b + TG_XXH_STRIPE * stripe + 8 * sum_of) : 0;
-            uint64_t part =
-                tg_xxh_term(word, tg_xxh_secret_at(8 * stripe % (TG_XXH_BLOCK / TG_XXH_STRIPE * 8) + 8 * sum_of));
-            added += has ? part : 0;
+    unsigned stripes = (len - 1) / TG_XXH_STRIPE; /* without the last one, which ends with the leaf */
+    uint64_t sum = tg_xxh_start[sum_of], secrets[TURNS];
+    TG_UNROLL
+    for (unsigned t = 0; t < TURNS; t++) {
+        secrets[t] = tg_xxh_secret[t * TG_XXH_GROUPS + group + sum_of];
+    }
+    bool is_aligned = (uintptr_t)at % 8 == 0;
+    TG_ROLL
+    for (unsigned from = group; from < stripes + group; from += TG_XXH_BLOCK / TG_XXH_STRIPE) {
+        const uint8_t *here = at + TG_XXH_STRIPE * from + 8 * sum_of;
+        uint64_t words[TURNS], added = 0;
+        TG_UNROLL
+        for (unsigned t = 0; t < TURNS; t++) { /* a branch of its own, so that all loads are under way */
+            bool has = is_aligned && from + t * TG_XXH_GROUPS < stripes;
+            words[t] = has ? ((const uint64_t *)(const void *)here)[t * TG_XXH_GROUPS * TG_XXH_SUMS] : 0;
+        }
+        for (unsigned t = 0; !is_aligned && t < TURNS; t++) {
+            words[t] = from + t * TG_XXH_GROUPS < stripes ? tg_load64(here + t * TG_XXH_GROUPS * TG_XXH_STRIPE) : 0;
+        }
+        TG_UNROLL
+        for (unsigned t = 0; t < TURNS; t++) {
+            uint64_t part = tg_xxh_term(words[t], secrets[t]);
+            added += from + t * TG_XXH_GROUPS < stripes ? part : 0;
         }
         sum += tg_xxh_across(added);
-        if (b < blocks) {
+        if (from - group + TG_XXH_BLOCK / TG_XXH_STRIPE <= stripes) {
             sum = tg_xxh_scramble(sum);
         }
     }
@@ -296,9 +300,19 @@ TG_DEVICE uint64_t tg_hash_long(const uint8_t *at, unsigned len)
     return tg_xxh_end(sum, len);
 }
 
+/* XXH3 of up to a leaf, with little code. */
+TG_CALLED uint64_t tg_hash_any(const uint8_t *at, unsigned len)
+{
+    return len > 240  ? tg_hash_long(at, len)
+           : len > 16 ? tg_hash_short(at, len)
+           : len > 0  ? tg_hash_tiny(at, len)
+                      : TG_HASH_OF_NOTHING;
+}
+
+/* The same, faster of whole leaves. */
 TG_DEVICE uint64_t tg_hash_leaf(const uint8_t *at, unsigned len)
 {
-    return len == TG_LEAF_BYTES ? tg_hash_whole(at) : len > 240 ? tg_hash_long(at, len) : tg_hash_short(at, len);
+    return len == TG_LEAF_BYTES ? tg_hash_whole(at) : tg_hash_any(at, len);
 }
 
 #endif

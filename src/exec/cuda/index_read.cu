@@ -11,24 +11,28 @@
 
 enum { THREADS = TG_INDEX_THREADS };
 
-/* ---- bitmap ----------------------------------------------------------------------------------------------------------------- */
+/* Bytes of explicit indices in shared memory: as many as a bitmap has. */
+enum { STAGED_MAX = TG_GPU_BITMAP_MAX };
 
-TG_DEVICE bool read_bitmap(const tg_indices &x)
+/* ---- bitmap: a thread has some consecutive words ------------------------------------------------------------------------------ */
+
+template <class Stream> TG_DEVICE bool read_bitmap(const tg_indices &x, const Stream &s)
 {
-    uint32_t done = 0, beyond = 0;
+    uint32_t word_n = (x.n + 31) / 32, each = tg_index_share(word_n), found = 0, total;
     if (x.len != tg_bitmap_bytes(x.n)) {
         return false;
     }
-    for (uint32_t first = 0; first * 32 < x.n; first += THREADS) {
-        uint32_t w = first + threadIdx.x, total, word = tg_stream_word(x.bytes, x.len, w * 4 < x.len ? w * 4 : x.len);
-        beyond |= w * 32 < x.n && x.n - w * 32 < 32 ? word >> (x.n - w * 32) : 0;
-        uint32_t at = done + tg_block_scan((uint32_t)__popc(word), &total);
-        for (; word != 0 && at < x.count; word &= word - 1) {
+    uint32_t from = threadIdx.x * each, end = min(from + each, word_n);
+    for (uint32_t w = from; w < end; w++) {
+        found += (uint32_t)__popc(s.word(w));
+    }
+    uint32_t at = tg_block_scan(found, &total);
+    for (uint32_t w = from; w < end && total == x.count; w++) {
+        for (uint32_t word = s.word(w); word != 0; word &= word - 1) {
             x.positions[at++] = w * 32 + (uint32_t)__ffs((int)word) - 1;
         }
-        done += total;
     }
-    return __syncthreads_or(beyond != 0) == 0 && done == x.count;
+    return total == x.count && (x.n % 32 == 0 || s.word(word_n - 1) >> x.n % 32 == 0);
 }
 
 /* ---- every element ------------------------------------------------------------------------------------------------------------ */
@@ -41,125 +45,159 @@ TG_DEVICE bool read_every(const tg_indices &x)
     return x.len == 0 && x.count == x.n;
 }
 
-/* ---- runs: one thread reads them, all fill in --------------------------------------------------------------------------------- */
+/* ---- runs: a thread has some consecutive bytes, and the runs that end there ------------------------------------------------------ */
 
-enum { RUNS = 128, LONG_RUN = 1024 };
+enum { LONG_RUN = 512, LONG_RUNS = 262144 / LONG_RUN };
 
-typedef struct runs {
-    uint32_t from[RUNS], n[RUNS], to[RUNS]; /* positions, lengths, and where in the list they belong */
-    uint32_t run_n;
-    uint32_t at, position, total; /* that were read: bytes, elements, entries */
-    bool is_sound;
-} runs;
+typedef struct run {
+    uint32_t gap, n; /* elements before it, and in it */
+    uint32_t start;  /* byte */
+} run;
 
-/* A number of at most three bytes, in its shortest form. */
-TG_DEVICE bool get_number(uint32_t *value, const tg_indices &x, uint32_t *at)
+/* The number whose last byte is byte i: at most three bytes, in its shortest form. False: it is none. */
+template <class Stream> TG_DEVICE bool get_number(uint32_t *value, uint32_t *start, const Stream &s, uint32_t i)
 {
-    *value = 0;
-    for (unsigned shift = 0; shift < 21; shift += 7) {
-        if (*at == x.len) {
+    *value = s.byte(i);
+    *start = i;
+    while (*start > 0 && s.byte(*start - 1) >= 128) {
+        if (i - *start == 2) {
             return false;
         }
-        uint32_t byte = x.bytes[(*at)++];
-        *value |= (byte & 127) << shift;
-        if (byte < 128) {
-            return byte != 0 || shift == 0;
-        }
+        *start -= 1;
+        *value = *value << 7 | (s.byte(*start) & 127);
     }
-    return false;
+    return *start == i || s.byte(i) != 0;
 }
 
-TG_DEVICE bool get_run(runs *r, const tg_indices &x)
+/* The run whose last byte is byte i. */
+template <class Stream> TG_DEVICE bool get_run(run *r, const Stream &s, uint32_t i)
 {
-    bool is_first = r->at == 0;
-    uint32_t gap, more;
-    if (!get_number(&gap, x, &r->at) || !get_number(&more, x, &r->at)) {
+    if (!get_number(&r->n, &r->start, s, i) || r->start == 0 || !get_number(&r->gap, &r->start, s, r->start - 1)) {
         return false;
     }
-    if ((gap == 0 && !is_first) || gap > x.n - r->position || more + 1 > x.n - r->position - gap) {
-        return false;
-    }
-    r->from[r->run_n] = r->position + gap;
-    r->n[r->run_n] = more + 1;
-    r->to[r->run_n] = r->total;
-    r->position += gap + more + 1;
-    r->total += more + 1;
-    r->run_n++;
-    return r->total <= x.count;
+    r->n++;
+    return r->gap > 0 || r->start == 0;
 }
 
-TG_DEVICE void fill_runs(const runs &r, const tg_indices &x)
+/* use(run) for those that end in bytes [from, end); `number` is that of the first number that ends there. False: one is none. */
+template <class Stream, class Use>
+TG_DEVICE bool each_run(const Stream &s, uint32_t from, uint32_t end, uint32_t number, Use use)
 {
-    for (uint32_t i = 0; i < r.run_n; i++) {
-        bool is_mine = r.n[i] > LONG_RUN || i % (THREADS / TG_WARP) == threadIdx.x / TG_WARP;
-        uint32_t step = r.n[i] > LONG_RUN ? (uint32_t)THREADS : TG_WARP;
-        for (uint32_t j = threadIdx.x % step; is_mine && j < r.n[i]; j += step) {
-            x.positions[r.to[i] + j] = r.from[i] + j;
+    for (uint32_t i = from; i < end; i++) {
+        run r;
+        bool is_end = s.byte(i) < 128, is_run = is_end && number % 2 == 1;
+        if (is_run && !get_run(&r, s, i)) {
+            return false;
         }
+        if (is_run) {
+            use(r);
+        }
+        number += is_end ? 1 : 0;
     }
+    return true;
 }
 
-TG_DEVICE bool read_runs(const tg_indices &x)
+/* Runs that all threads fill in. */
+typedef struct long_runs {
+    uint32_t to[LONG_RUNS], position[LONG_RUNS], n[LONG_RUNS];
+    uint32_t run_n;
+} long_runs;
+
+template <class Stream> TG_DEVICE bool read_runs(const tg_indices &x, long_runs &longs, const Stream &s)
 {
-    __shared__ runs r;
+    uint32_t each = tg_index_share(x.len), from = threadIdx.x * each, end = min(from + each, x.len);
+    uint32_t numbers = 0, total, elements = 0, entries = 0;
+    for (uint32_t i = from; i < end; i++) {
+        numbers += s.byte(i) < 128 ? 1 : 0;
+    }
+    uint32_t number = tg_block_scan(numbers, &total);
+    bool is_bad = !each_run(s, from, end, number, [&](const run &r) {
+        elements = min(elements + r.gap + r.n, TG_INDEX_BEYOND);
+        entries = min(entries + r.n, TG_INDEX_BEYOND);
+    });
+    uint64_t all, before = tg_block_scan((uint64_t)entries << 32 | elements, &all);
+    is_bad = is_bad || total % 2 != 0 || all >> 32 != x.count || (uint32_t)all > x.n || s.byte(x.len - 1) >= 128;
     if (threadIdx.x == 0) {
-        r.at = r.position = r.total = r.run_n = 0;
-        r.is_sound = true;
+        longs.run_n = 0;
     }
+    if (__syncthreads_or(is_bad)) {
+        return false;
+    }
+    uint32_t to = (uint32_t)(before >> 32), position = (uint32_t)before;
+    (void)each_run(s, from, end, number, [&](const run &r) {
+        position += r.gap;
+        if (r.n > LONG_RUN) {
+            uint32_t i = atomicAdd(&longs.run_n, 1u);
+            longs.to[i] = to;
+            longs.position[i] = position;
+            longs.n[i] = r.n;
+        }
+        for (uint32_t j = 0; r.n <= LONG_RUN && j < r.n; j++) {
+            x.positions[to + j] = position + j;
+        }
+        position += r.n;
+        to += r.n;
+    });
     __syncthreads();
-    while (r.is_sound && r.at < x.len) {
-        __syncthreads(); /* all have come here */
-        if (threadIdx.x == 0) {
-            r.run_n = 0;
-            while (r.is_sound && r.at < x.len && r.run_n < RUNS) {
-                r.is_sound = get_run(&r, x);
-            }
+    for (uint32_t i = 0; i < longs.run_n; i++) {
+        for (uint32_t j = threadIdx.x; j < longs.n[i]; j += THREADS) {
+            x.positions[longs.to[i] + j] = longs.position[i] + j;
         }
-        __syncthreads();
-        if (r.is_sound) {
-            fill_runs(r, x);
-        }
-        __syncthreads();
     }
-    return r.is_sound && r.total == x.count;
+    return true;
 }
 
 /* ---- places and signs ------------------------------------------------------------------------------------------------------------ */
 
-TG_DEVICE uint32_t entry_at(const tg_indices &x, uint32_t i, uint32_t place_bits)
+typedef struct joint {
+    uint32_t code, place;
+    uint32_t advance; /* cells: it depends on the entry before it alone, so cells are prefix sums */
+} joint;
+
+template <class Stream> TG_DEVICE uint32_t entry_at(const Stream &s, uint32_t i, uint32_t place_bits)
 {
-    return place_bits == 6 ? x.bytes[i] : x.bytes[2 * i] | (uint32_t)x.bytes[2 * i + 1] << 8;
+    return place_bits == 6 ? s.byte(i) : s.byte(2 * i) | s.byte(2 * i + 1) << 8;
 }
 
-/* The cells by which an entry advances depend on the entry before it alone, so cells are prefix sums. */
-TG_DEVICE bool read_joint(const tg_indices &x, uint8_t *symbols, uint32_t cell, uint32_t place_bits)
+template <class Stream> TG_DEVICE joint joint_at(const Stream &s, uint32_t i, uint32_t place_bits)
 {
-    uint32_t entry_len = (place_bits + 2) / 8, entries = x.len / entry_len, cells = 0, values = 0,
-             mask = (1u << place_bits) - 1;
-    bool is_bad = x.len % entry_len != 0;
-    for (uint32_t first = 0; first < entries; first += THREADS) {
-        uint32_t i = first + threadIdx.x;
-        uint64_t all;
-        uint32_t entry = i < entries ? entry_at(x, i, place_bits) : 0, code = entry >> place_bits, place = entry & mask;
-        uint32_t last = i > 0 && i < entries ? entry_at(x, i - 1, place_bits) : 0;
-        bool follows = last >> place_bits == 0 || place > (last & mask);
-        uint32_t advance = i >= entries ? 0 : code == 0 ? place + 1 : follows ? 0 : 1;
-        uint64_t before = tg_block_scan<uint64_t>((uint64_t)advance << 32 | (code != 0 ? 1 : 0), &all);
-        uint32_t here = cells + (uint32_t)(before >> 32) + advance, number = values + (uint32_t)before;
-        if (code != 0) {
+    uint32_t mask = (1u << place_bits) - 1, entry = entry_at(s, i, place_bits), code = entry >> place_bits,
+             place = entry & mask;
+    uint32_t last = i > 0 ? entry_at(s, i - 1, place_bits) : 0;
+    bool follows = last >> place_bits == 0 || place > (last & mask);
+    return {code, place, code == 0 ? place + 1 : follows ? 0u : 1u};
+}
+
+/* A thread has some consecutive entries. */
+template <class Stream>
+TG_DEVICE bool read_joint(const tg_indices &x, const Stream &s, uint8_t *symbols, uint32_t cell, uint32_t place_bits)
+{
+    uint32_t entry_len = (place_bits + 2) / 8, entries = x.len / entry_len, each = tg_index_share(entries);
+    uint32_t from = threadIdx.x * each, end = min(from + each, entries), cells = 0, values = 0;
+    for (uint32_t i = from; i < end; i++) {
+        joint j = joint_at(s, i, place_bits);
+        cells += j.advance;
+        values += j.code != 0 ? 1 : 0;
+    }
+    uint64_t all, before = tg_block_scan((uint64_t)cells << 32 | values, &all);
+    uint32_t here = (uint32_t)(before >> 32), number = (uint32_t)before;
+    bool is_bad = x.len % entry_len != 0 || (uint32_t)all != x.count;
+    for (uint32_t i = from; i < end; i++) {
+        joint j = joint_at(s, i, place_bits);
+        here += j.advance;
+        if (j.code != 0) {
             bool is_sound =
-                code != 3 && place < cell && here <= x.n / cell && here * cell + place < x.n && number < x.count;
+                j.code != 3 && j.place < cell && here <= x.n / cell && here * cell + j.place < x.n && number < x.count;
             is_bad = is_bad || !is_sound;
             if (is_sound) {
-                x.positions[number] = here * cell + place;
-                symbols[number] = code == 2 ? 1 : 0;
+                x.positions[number] = here * cell + j.place;
+                symbols[number] = j.code == 2 ? 1 : 0;
             }
+            number++;
         }
-        is_bad = is_bad || (i + 1 == entries && code == 0);
-        cells += (uint32_t)(all >> 32);
-        values += (uint32_t)all;
+        is_bad = is_bad || (i + 1 == entries && j.code == 0);
     }
-    return __syncthreads_or(is_bad) == 0 && values == x.count;
+    return __syncthreads_or(is_bad) == 0;
 }
 
 /* Signs that are not joined with places: bits, with zeros after the last. */
@@ -182,62 +220,59 @@ typedef struct forward {
     uint32_t x, at;
 } forward;
 
-TG_DEVICE bool refill(forward *s, const tg_indices &x)
+template <class Stream> TG_DEVICE bool refill(forward *f, const Stream &s)
 {
-    if (s->x < TG_GPU_RANS_START) {
-        if (s->at == x.len) {
+    if (f->x < TG_GPU_RANS_START) {
+        if (f->at == s.len) {
             return false;
         }
-        s->x = s->x << 16 | x.bytes[s->at] | (uint32_t)x.bytes[s->at + 1] << 8;
-        s->at += 2;
+        f->x = f->x << 16 | s.byte(f->at) | s.byte(f->at + 1) << 8;
+        f->at += 2;
     }
     return true;
 }
 
-TG_DEVICE bool pull_gap(uint64_t *gap, forward *s, const letters &l, const tg_indices &x, uint64_t left)
+template <class Stream>
+TG_DEVICE bool pull_gap(uint64_t *gap, forward *f, const letters &l, const Stream &s, uint64_t left)
 {
     uint64_t number = 0;
     uint32_t letter = TG_GPU_LETTERS - 1;
     while (letter == TG_GPU_LETTERS - 1) {
-        uint32_t slot = s->x & (TG_GPU_LETTER_TOTAL - 1);
+        uint32_t slot = f->x & (TG_GPU_LETTER_TOTAL - 1);
         letter = l.of_slot[slot];
-        s->x = (l.start[letter + 1] - l.start[letter]) * (s->x >> TG_GPU_LETTER_BITS) + slot - l.start[letter];
+        f->x = (l.start[letter + 1] - l.start[letter]) * (f->x >> TG_GPU_LETTER_BITS) + slot - l.start[letter];
         number += letter;
-        if (!refill(s, x) || number << l.k >= left) {
+        if (!refill(f, s) || number << l.k >= left) {
             return false;
         }
     }
-    *gap = number << l.k | (s->x & ((1u << l.k) - 1));
-    s->x >>= l.k;
-    return refill(s, x) && *gap < left;
+    *gap = number << l.k | (f->x & ((1u << l.k) - 1));
+    f->x >>= l.k;
+    return refill(f, s) && *gap < left;
 }
 
-TG_DEVICE bool pull_all(const letters &l, const tg_indices &x)
+template <class Stream> TG_DEVICE bool pull_all(const letters &l, const tg_indices &x, const Stream &s)
 {
-    forward s = {tg_load32(x.bytes), 4};
+    forward f = {s.word(0), 4};
     uint64_t next = 0, gap;
-    if (s.x < TG_GPU_RANS_START || s.x >> 31 != 0) {
+    if (f.x < TG_GPU_RANS_START || f.x >> 31 != 0) {
         return false;
     }
     for (uint32_t i = 0; i < x.count; i++) {
-        if (!pull_gap(&gap, &s, l, x, x.n - next)) {
+        if (!pull_gap(&gap, &f, l, s, x.n - next)) {
             return false;
         }
         x.positions[i] = (uint32_t)(next + gap);
         next += gap + 1;
     }
-    return s.at == x.len && s.x == TG_GPU_RANS_START;
+    return f.at == x.len && f.x == TG_GPU_RANS_START;
 }
 
-TG_DEVICE bool read_geometric(tg_indices x)
+template <class Stream> TG_DEVICE bool read_geometric(const tg_indices &x, letters &l, const Stream &s)
 {
-    __shared__ letters l;
-    __shared__ uint32_t words[TG_STREAM_WORDS];
     if (x.len < 4 || x.len % 2 != 0) {
         return false;
     }
-    tg_bit_stream s = tg_stream_open(words, x.bytes, x.len);
-    x.bytes = s.words != nullptr ? (const uint8_t *)s.words : x.bytes;
     if (threadIdx.x == 0) {
         l.k = tg_geometric_model(l.start, x.n, x.count);
     }
@@ -248,59 +283,85 @@ TG_DEVICE bool read_geometric(tg_indices x)
         }
     }
     __syncthreads();
-    return __syncthreads_or(threadIdx.x == 0 && pull_all(l, x)) != 0;
+    return __syncthreads_or(threadIdx.x == 0 && pull_all(l, x, s)) != 0;
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------------------- */
 
-TG_DEVICE bool read_gaps(const tg_indices &x, uint32_t mode, bool has_rans)
+/* Of which mode, and what it needs beside the bytes. */
+typedef struct reading {
+    uint8_t *symbols; /* of signs that are joined with places */
+    uint32_t mode, bin;
+} reading;
+
+/* In shared memory: the bytes, and what one mode needs. */
+typedef struct index_space {
+    uint32_t words[STAGED_MAX / 4 + 2];
+    union {
+        uint32_t ends[THREADS + 1];
+        long_runs longs;
+        letters l;
+    };
+} index_space;
+
+template <bool IS_STAGED> TG_DEVICE bool read_mode(const tg_indices &x, const reading &r, index_space &space)
 {
-    if (mode <= TG_GPU_RICE_MAX) {
-        return tg_read_rice(x, mode);
+    if (r.mode <= TG_GPU_RICE_MAX) {
+        if (IS_STAGED) {
+            tg_stage<true>(space.words, x.bytes, x.len);
+        }
+        return tg_read_rice(x, space.ends, tg_bit_stream<IS_STAGED, true>{space.words, x.bytes, x.len}, r.mode);
     }
-    switch (mode) {
-    case TG_GPU_MODE_BITMAP: return read_bitmap(x);
-    case TG_GPU_MODE_RUNS: return read_runs(x);
+    if (IS_STAGED) {
+        tg_stage<false>(space.words, x.bytes, x.len);
+    }
+    tg_bit_stream<IS_STAGED, false> s = {space.words, x.bytes, x.len};
+    switch (r.mode) {
+    case TG_GPU_MODE_BITMAP: return read_bitmap(x, s);
+    case TG_GPU_MODE_RUNS: return x.len > 0 && read_runs(x, space.longs, s);
     case TG_GPU_MODE_EVERY: return read_every(x);
-    case TG_GPU_MODE_RANS: return has_rans && read_geometric(x);
+    case TG_GPU_MODE_RANS: return read_geometric(x, space.l, s);
+    case TG_GPU_MODE_ADACOMP8: return read_joint(x, s, r.symbols, r.bin, 6);
+    case TG_GPU_MODE_ADACOMP16: return read_joint(x, s, r.symbols, r.bin, 14);
     default: return false;
     }
 }
 
-TG_DEVICE bool read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_view &v, const tg_indices &x,
-                          const uint8_t *body)
+/* Whether indices of a unit may be of a mode. */
+TG_DEVICE bool may_be(const tg_gpu_unit &u, const tg_view &v)
 {
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
     if (v.is_joint) {
         bool is_short = v.mode == TG_GPU_MODE_ADACOMP8;
-        bool fits = u.index == (is_short ? TG_GPU_INDEX_ADACOMP8 : TG_GPU_INDEX_ADACOMP16);
-        return fits && tg_unit_lists_signs(u) && read_joint(x, symbols, u.bin, is_short ? 6 : 14);
+        return u.index == (is_short ? TG_GPU_INDEX_ADACOMP8 : TG_GPU_INDEX_ADACOMP16) && tg_unit_lists_signs(u);
     }
-    if (p.has_values && tg_unit_lists_signs(u) && !read_signs(symbols, body + v.symbols, v.count)) {
-        return false;
+    if (u.index != TG_GPU_INDEX_GAPS) {
+        return v.mode == TG_GPU_MODE_BITMAP;
     }
-    if (u.index == TG_GPU_INDEX_GAPS) {
-        return read_gaps(x, v.mode, u.symbol == TG_GPU_RANS);
-    }
-    return v.mode == TG_GPU_MODE_BITMAP && read_bitmap(x);
+    return v.mode <= TG_GPU_MODE_EVERY || (v.mode == TG_GPU_MODE_RANS && u.symbol == TG_GPU_RANS);
 }
 
-__global__ static void __launch_bounds__(THREADS, 1) read(tg_gpu_pass p, const uint8_t *body)
+__global__ static void __launch_bounds__(THREADS, 2) read(tg_gpu_pass p, const uint8_t *body)
 {
+    __shared__ index_space space;
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    tg_view *v = &p.space.views[number];
-    if (u.coordinates != TG_GPU_AT_INDICES || u.route == TG_GPU_ROUTE_NONE || v->count == 0) {
+    tg_view v = p.space.views[number];
+    if (u.coordinates != TG_GPU_AT_INDICES || u.route == TG_GPU_ROUTE_NONE || v.count == 0) {
         return;
     }
-    tg_indices x = {p.space.positions + chunk.element_at, body + v->indices, v->index_len, chunk.n, v->count};
-    bool is_sound = read_chunk(p, chunk, *v, x, body);
-    __syncthreads(); /* all have read the view */
+    tg_indices x = {p.space.positions + chunk.element_at, body + v.indices, v.index_len, chunk.n, v.count};
+    reading r = {p.space.symbols + 2 * chunk.element_at, v.mode, u.bin};
+    bool is_sound = may_be(u, v);
+    if (is_sound && !v.is_joint && p.has_values && tg_unit_lists_signs(u)) {
+        is_sound = read_signs(r.symbols, body + v.symbols, v.count);
+    }
+    if (is_sound) {
+        is_sound = x.len <= STAGED_MAX ? read_mode<true>(x, r, space) : read_mode<false>(x, r, space);
+    }
     if (!is_sound && threadIdx.x == 0) {
         tg_refuse_chunk(p, number);
-        v->count = 0;
+        p.space.views[number].count = 0;
     }
 }
 

@@ -5,7 +5,7 @@
 #include "exec/cuda/bit_stream.h"
 #include "exec/cuda/scan.h"
 
-enum { TG_INDEX_THREADS = 1024 };
+enum { TG_INDEX_THREADS = 512 };
 
 typedef struct tg_indices {
     uint32_t *positions; /* where they go */
@@ -13,29 +13,41 @@ typedef struct tg_indices {
     uint32_t len, n, count;
 } tg_indices;
 
+/* Sums over parts of a stream stop here, far beyond the elements of a chunk, so that those of a block fit in 32 bits. */
+#define TG_INDEX_BEYOND (1u << 21)
+
+/* The share of a thread in n items: consecutive ones. */
+TG_DEVICE uint32_t tg_index_share(uint32_t n)
+{
+    return (n + TG_INDEX_THREADS - 1) / TG_INDEX_THREADS;
+}
+
 /* ---- Rice codes -------------------------------------------------------------------------------------------------------------- */
 
-/* One code: where it ends and its gap. False: it is not complete. */
-TG_DEVICE bool tg_rice_code(uint32_t *at, uint64_t *gap, const tg_bit_stream &s, uint32_t k)
+/* 32 bits from bit `at` on, the first of them above. */
+template <class Stream> TG_DEVICE uint32_t tg_rice_bits(const Stream &s, uint32_t at)
 {
-    uint32_t bit_n = s.len * 8, quotient = 0, bit = *at, bits = tg_stream_bits(s, bit), ones;
-    while ((ones = (uint32_t)__ffs((int)~bits)) == 0) { /* all of them */
-        quotient += 32;
-        bit += 32;
-        if (bit >= bit_n) {
+    return __funnelshift_l(s.word(at / 32 + 1), s.word(at / 32), at % 32);
+}
+
+/* One code: where it ends and its gap, or a larger one beyond 2^20. False: it is not complete. */
+template <class Stream> TG_DEVICE bool tg_rice_code(uint32_t *at, uint32_t *gap, const Stream &s, uint32_t k)
+{
+    uint32_t bit_n = s.len * 8, start = *at, bits = tg_rice_bits(s, start), longer = 0;
+    while (bits == 0) {
+        longer += 32;
+        if (start + longer >= bit_n) {
             return false;
         }
-        bits = tg_stream_bits(s, bit);
+        bits = tg_rice_bits(s, start + longer);
     }
-    quotient += ones - 1;
-    bit += ones - 1;
-    if (bit_n < bit + 1 + k) {
+    uint32_t ones = (uint32_t)__clz((int)bits), low_at = start + longer + ones + 1;
+    if (low_at + k > bit_n) {
         return false;
     }
-    uint32_t low = ones + k <= 32 ? (uint32_t)((uint64_t)bits >> ones) : tg_stream_bits(s, bit + 1);
-    low &= (1u << k) - 1;
-    *gap = (uint64_t)quotient << k | low;
-    *at = bit + 1 + k;
+    uint32_t low = ones + k < 32 ? bits << ones << 1 : tg_rice_bits(s, low_at);
+    *gap = min(longer + ones, (1u << 20) >> k) << k | (__brev(~low) & ((1u << k) - 1));
+    *at = low_at + k;
     return true;
 }
 
@@ -43,16 +55,15 @@ TG_DEVICE bool tg_rice_code(uint32_t *at, uint64_t *gap, const tg_bit_stream &s,
 typedef struct tg_rice_part {
     uint32_t start, end; /* of its codes: bits; TG_RICE_NONE: there are none any more */
     uint32_t codes;
-    uint64_t elements; /* that they cover */
+    uint32_t elements; /* that they cover; at most TG_INDEX_BEYOND */
 } tg_rice_part;
 
 #define TG_RICE_NONE 0xffffffffu
 
 /* Reads the codes that begin in [start, limit). */
-TG_DEVICE void tg_rice_scan(tg_rice_part *part, const tg_bit_stream &s, uint32_t k, uint32_t limit)
+template <class Stream> TG_DEVICE void tg_rice_scan(tg_rice_part *part, const Stream &s, uint32_t k, uint32_t limit)
 {
-    uint32_t at = part->start;
-    uint64_t gap;
+    uint32_t at = part->start, gap;
     part->codes = 0;
     part->elements = 0;
     while (at < limit) {
@@ -61,7 +72,7 @@ TG_DEVICE void tg_rice_scan(tg_rice_part *part, const tg_bit_stream &s, uint32_t
             break;
         }
         part->codes++;
-        part->elements += gap + 1;
+        part->elements = min(part->elements + gap + 1, TG_INDEX_BEYOND);
     }
     part->end = at;
 }
@@ -69,11 +80,10 @@ TG_DEVICE void tg_rice_scan(tg_rice_part *part, const tg_bit_stream &s, uint32_t
 /* Where codes begin is known when those before have been read. But wrong starts meet the right codes after a few. So each thread
  * begins to read some codes before its part of the bits. If the part before it ends elsewhere than it thinks, it reads again from
  * there; at worst there are as many rounds as there are threads. */
-TG_DEVICE uint32_t tg_rice_guess(const tg_bit_stream &s, uint32_t k, uint32_t from)
+template <class Stream> TG_DEVICE uint32_t tg_rice_guess(const Stream &s, uint32_t k, uint32_t from)
 {
-    enum { EARLIER = 40 }; /* codes, of k + 2 bits or more */
-    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0;
-    uint64_t gap;
+    enum { EARLIER = 32 }; /* codes, of k + 2 bits or more */
+    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0, gap;
     while (at < from) {
         if (!tg_rice_code(&at, &gap, s, k)) {
             return TG_RICE_NONE;
@@ -82,9 +92,11 @@ TG_DEVICE uint32_t tg_rice_guess(const tg_bit_stream &s, uint32_t k, uint32_t fr
     return at;
 }
 
-TG_DEVICE void tg_rice_meet(tg_rice_part *part, const tg_bit_stream &s, uint32_t k, uint32_t limit)
+/* `ends` are in shared memory. */
+template <class Stream>
+TG_DEVICE void tg_rice_meet(tg_rice_part *part, uint32_t (&ends)[TG_INDEX_THREADS + 1], const Stream &s, uint32_t k,
+                            uint32_t limit)
 {
-    __shared__ uint32_t ends[TG_INDEX_THREADS + 1];
     bool has_bits = part->start < limit, changes = has_bits;
     if (has_bits) {
         part->start = tg_rice_guess(s, k, part->start);
@@ -102,31 +114,29 @@ TG_DEVICE void tg_rice_meet(tg_rice_part *part, const tg_bit_stream &s, uint32_t
 }
 
 /* Whether only the zero bits that fill the last byte follow. */
-TG_DEVICE bool tg_rice_ends_well(const tg_bit_stream &s, uint32_t at)
+template <class Stream> TG_DEVICE bool tg_rice_ends_well(const Stream &s, uint32_t at)
 {
     uint32_t left = s.len * 8 - at;
-    return left < 8 && (left == 0 || tg_stream_bits(s, at) == 0);
+    return left < 8 && (left == 0 || tg_rice_bits(s, at) == 0xffffffffu);
 }
 
-TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t k)
+template <class Stream>
+TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t (&ends)[TG_INDEX_THREADS + 1], const Stream &s, uint32_t k)
 {
     enum { LEAST = 64 }; /* bits of a thread */
-    __shared__ uint32_t words[TG_STREAM_WORDS];
-    tg_bit_stream s = tg_stream_open(words, x.bytes, x.len);
-    uint32_t share = (x.len * 8 + TG_INDEX_THREADS - 1) / TG_INDEX_THREADS, codes;
-    share = share < LEAST ? (uint32_t)LEAST : share;
-    uint32_t from = threadIdx.x * share, limit = from + share < x.len * 8 ? from + share : x.len * 8;
+    uint32_t share = max(tg_index_share(x.len * 8), (uint32_t)LEAST);
+    uint32_t from = threadIdx.x * share, limit = min(from + share, x.len * 8), gap = 0;
     tg_rice_part part = {from, 0, 0, 0};
-    tg_rice_meet(&part, s, k, limit);
-    uint32_t number = tg_block_scan(part.codes, &codes), at = part.start;
-    uint64_t all, next = tg_block_scan(part.elements, &all), gap = 0;
-    bool is_bad = codes < x.count;
+    tg_rice_meet(&part, ends, s, k, limit);
+    uint64_t all, before = tg_block_scan((uint64_t)part.codes << 32 | part.elements, &all);
+    uint32_t number = (uint32_t)(before >> 32), next = (uint32_t)before, at = part.start;
+    bool is_bad = all >> 32 < x.count;
     for (uint32_t i = 0; i < part.codes && number < x.count; i++, number++) {
         (void)tg_rice_code(&at, &gap, s, k); /* it was complete before */
-        bool is_in = gap < x.n && next + gap < x.n;
+        bool is_in = next + gap < x.n;
         is_bad = is_bad || !is_in;
-        x.positions[number] = is_in ? (uint32_t)(next + gap) : 0;
-        next += gap + 1;
+        x.positions[number] = is_in ? next + gap : 0;
+        next = min(next + gap + 1, TG_INDEX_BEYOND * TG_INDEX_THREADS);
         is_bad = is_bad || (number + 1 == x.count && !tg_rice_ends_well(s, at));
     }
     return __syncthreads_or(is_bad) == 0;

@@ -8,12 +8,12 @@ __global__ static void __launch_bounds__(TG_INDEX_WRITERS, 1) write(tg_gpu_pass 
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_unit &u = p.units[p.chunks[number].unit];
     if (u.coordinates == TG_GPU_AT_INDICES && u.route != TG_GPU_ROUTE_NONE) {
-        uint32_t count = p.space.views[number].count;
-        bool has_list = count <= TG_INDEX_SHORT; /* which a geometric code reads one by one */
-        for (uint32_t i = threadIdx.x; has_list && i < count; i += TG_INDEX_WRITERS) {
+        tg_view v = p.space.views[number];
+        bool has_list = v.count <= TG_INDEX_SHORT; /* which a geometric code reads one by one */
+        for (uint32_t i = threadIdx.x; has_list && i < v.count; i += TG_INDEX_WRITERS) {
             words[i] = p.space.positions[p.chunks[number].element_at + i];
         }
-        tg_write_chunk(p, number, words, has_list);
+        tg_write_chunk(p, number, v, words, has_list);
     }
 }
 

@@ -24,6 +24,28 @@ TG_DEVICE uint32_t tg_gap_before(const tg_marks &m, uint32_t i)
     return i == 0 ? m.at[0] : m.at[i] - m.at[i - 1] - 1;
 }
 
+/* The share of a thread: elements [from, end), so that codes of all take one prefix sum. */
+typedef struct tg_marks_share {
+    uint32_t from, end;
+} tg_marks_share;
+
+TG_DEVICE tg_marks_share tg_share_of(const tg_marks &m)
+{
+    uint32_t each = (m.count + TG_INDEX_WRITERS - 1) / TG_INDEX_WRITERS, from = min(threadIdx.x * each, m.count);
+    return {from, min(from + each, m.count)};
+}
+
+/* use(gap) for the gaps before a share's elements. */
+template <class Use> TG_DEVICE void tg_each_gap(const tg_marks &m, const tg_marks_share &share, Use use)
+{
+    uint32_t next = share.from > 0 && share.from < share.end ? m.at[share.from - 1] + 1 : 0;
+    for (uint32_t i = share.from; i < share.end; i++) {
+        uint32_t at = m.at[i];
+        use(at - next);
+        next = at + 1;
+    }
+}
+
 /* ---- bytes in shared memory ------------------------------------------------------------------------------------------------- */
 
 TG_DEVICE void tg_clear_words(uint32_t *words, uint32_t len)
@@ -80,13 +102,12 @@ TG_DEVICE tg_gap_costs tg_measure_gaps(const tg_marks &m)
     while (k < TG_GPU_RICE_MAX - 2 && (m.n / m.count) >> (k + 2) != 0) {
         k++;
     }
-    for (uint32_t i = threadIdx.x; i < m.count; i += TG_INDEX_WRITERS) {
-        uint32_t gap = tg_gap_before(m, i);
+    tg_each_gap(m, tg_share_of(m), [&](uint32_t gap) {
         quotients[0] += gap >> k;
         quotients[1] += gap >> (k + 1);
         quotients[2] += gap >> (k + 2);
         closed += gap == 0 ? 1 : 0;
-    }
+    });
     /* None of the sums exceeds 2^18, the elements of a chunk: three fit in a word. */
     uint64_t sums = tg_block_sum(quotients[0] | (uint64_t)quotients[1] << 20 | (uint64_t)quotients[2] << 40);
     tg_gap_costs c = {~0ull, 0, tg_block_sum(closed)};
@@ -102,26 +123,18 @@ TG_DEVICE tg_gap_costs tg_measure_gaps(const tg_marks &m)
 
 /* ---- Rice codes ------------------------------------------------------------------------------------------------------------- */
 
-/* A thread has some consecutive codes. */
 TG_DEVICE void tg_put_rice(uint32_t *words, const tg_marks &m, uint32_t k)
 {
-    enum { EACH = 4 };
-    uint32_t done = 0;
-    for (uint32_t first = 0; first < m.count; first += TG_INDEX_WRITERS * EACH) {
-        uint32_t i = first + threadIdx.x * EACH, total, len = 0, gaps[EACH];
-        for (uint32_t j = 0; j < EACH; j++) {
-            gaps[j] = i + j < m.count ? tg_gap_before(m, i + j) : 0;
-            len += i + j < m.count ? (gaps[j] >> k) + 1 + k : 0;
-        }
-        uint32_t at = done + tg_block_scan(len, &total);
-        for (uint32_t j = 0; j < EACH && i + j < m.count; j++) {
-            uint32_t quotient = gaps[j] >> k;
-            tg_put_ones(words, at, quotient);
-            tg_put_bits(words, at + quotient + 1, gaps[j] & ((1u << k) - 1));
-            at += quotient + 1 + k;
-        }
-        done += total;
-    }
+    uint32_t len = 0, total;
+    tg_marks_share share = tg_share_of(m);
+    tg_each_gap(m, share, [&](uint32_t gap) { len += (gap >> k) + 1 + k; });
+    uint32_t at = tg_block_scan(len, &total);
+    tg_each_gap(m, share, [&](uint32_t gap) {
+        uint32_t quotient = gap >> k;
+        tg_put_ones(words, at, quotient);
+        tg_put_bits(words, at + quotient + 1, gap & ((1u << k) - 1));
+        at += quotient + 1 + k;
+    });
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------------------------- */
@@ -144,30 +157,38 @@ TG_DEVICE uint32_t tg_put_number(uint32_t *words, uint32_t at, uint32_t value)
  * the length. */
 TG_DEVICE uint32_t tg_put_runs(uint32_t *words, const tg_marks &m)
 {
-    uint32_t done = 0, open = 0; /* where the run begins that goes on */
-    __shared__ uint32_t last_start;
-    for (uint32_t first = 0; first < m.count; first += TG_INDEX_WRITERS) {
-        uint32_t i = first + threadIdx.x, total;
-        bool is_in = i < m.count, starts = is_in && (i == 0 || tg_gap_before(m, i) > 0);
-        bool ends = is_in && (i + 1 == m.count || tg_gap_before(m, i + 1) > 0);
-        uint32_t start = tg_block_max_scan(starts ? i : open);
-        uint32_t gap = is_in ? tg_gap_before(m, i) : 0, more = i - start;
-        uint32_t len = (starts ? tg_number_len(gap) : 0) + (ends ? tg_number_len(more) : 0);
-        uint32_t at = done + tg_block_scan(len, &total);
-        if (words != nullptr && starts) {
-            at = tg_put_number(words, at, gap);
-        }
-        if (words != nullptr && ends) {
-            (void)tg_put_number(words, at, more);
-        }
-        if (threadIdx.x == TG_INDEX_WRITERS - 1) {
-            last_start = start;
-        }
-        __syncthreads();
-        open = last_start;
-        done += total;
+    tg_marks_share share = tg_share_of(m);
+    bool is_closed =
+        share.from < share.end && share.end < m.count && tg_gap_before(m, share.end) == 0; /* the last run goes on */
+    uint32_t i = share.from, last = 0, len = 0, total;
+    tg_each_gap(m, share, [&](uint32_t gap) {
+        last = gap > 0 ? i : last;
+        i++;
+    });
+    uint32_t open = tg_block_max_scan(last), start = open; /* where the run begins that this share begins with */
+    auto each = [&](auto use) {                            /* use(number) */
+                                i = share.from;
+                                start = open;
+                                tg_each_gap(m, share, [&](uint32_t gap) {
+                                    if (i > share.from && gap > 0) {
+                                        use(i - 1 - start);
+                                    }
+                                    if (i == 0 || gap > 0) {
+                                        use(gap);
+                                        start = i;
+                                    }
+                                    i++;
+                                });
+                                if (share.from < share.end && !is_closed) {
+                                    use(share.end - 1 - start);
+                                }
+    };
+    each([&](uint32_t number) { len += tg_number_len(number); });
+    uint32_t at = tg_block_scan(len, &total);
+    if (words != nullptr) {
+        each([&](uint32_t number) { at = tg_put_number(words, at, number); });
     }
-    return done;
+    return total;
 }
 
 /* ---- bitmap ----------------------------------------------------------------------------------------------------------------- */
@@ -238,8 +259,7 @@ TG_DEVICE uint32_t tg_put_geometric(uint8_t *bytes, uint32_t *start, uint32_t ca
 }
 
 /* The geometric code in place of one of `len` bytes, if it is shorter. `words` is space for it. */
-TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len,
-                                uint8_t *mode)
+TG_DEVICE void tg_try_geometric(uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len, uint8_t *mode)
 {
     __shared__ uint32_t start[TG_GPU_LETTERS + 1], shorter;
     uint32_t cap = *len - 1;
@@ -250,7 +270,7 @@ TG_DEVICE void tg_try_geometric(tg_view *v, uint8_t *out, uint32_t *words, const
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < shorter; i += TG_INDEX_WRITERS) {
-        out[v->indices + i] = bytes[cap - shorter + i];
+        out[i] = bytes[cap - shorter + i];
     }
     *mode = shorter > 0 ? (uint8_t)TG_GPU_MODE_RANS : *mode;
     *len = shorter > 0 ? shorter : *len;
@@ -299,55 +319,50 @@ TG_DEVICE uint32_t tg_put_plain_bitmap(uint8_t *out, uint32_t *words, uint8_t *m
 
 /* ---- places and signs: pack/adacomp.c ------------------------------------------------------------------------------------------ */
 
-/* The cells to skip before an entry, 0 if no skip is needed: it depends on the entry before it alone. */
-TG_DEVICE uint32_t tg_skip_before(const tg_marks &m, uint32_t i, uint32_t cell)
-{
-    uint32_t now = m.at[i] / cell, place = m.at[i] % cell;
-    if (i == 0) {
-        return now;
-    }
-    uint32_t then = m.at[i - 1] / cell, last = m.at[i - 1] % cell;
-    bool follows = now == then || (now == then + 1 && place <= last);
-    return follows ? 0 : now - then;
-}
-
-/* Entries before and with element i. */
-TG_DEVICE uint32_t tg_joint_entries(const tg_marks &m, uint32_t i, uint32_t cell, uint32_t place_bits)
-{
-    return 1 + (tg_skip_before(m, i, cell) + (1u << place_bits) - 1) / (1u << place_bits);
-}
-
 TG_DEVICE void tg_put_entry(uint8_t *out, uint32_t number, uint32_t place_bits, uint32_t code, uint32_t place)
 {
     uint32_t len = (place_bits + 2) / 8;
     tg_store_bytes(out + (uint64_t)number * len, place | code << place_bits, len);
 }
 
+/* use(i, cells to skip before entry i, its place) for a share's entries. What is skipped depends on the entry before it alone; 0: no
+ * skip is needed. */
+template <class Use>
+TG_DEVICE void tg_each_place(const tg_marks &m, const tg_marks_share &share, uint32_t cell, Use use)
+{
+    uint64_t inverse = 0xffffffffu / cell + 1ull; /* exact for less than 2^18 elements and cells of up to 2^14 */
+    uint32_t then = 0, last = 0;
+    for (uint32_t i = share.from; i < share.end; i++) {
+        if (i > 0 && i == share.from) {
+            then = (uint32_t)(m.at[i - 1] * inverse >> 32);
+            last = m.at[i - 1] - then * cell;
+        }
+        uint32_t at = m.at[i], now = (uint32_t)(at * inverse >> 32), place = at - now * cell;
+        bool follows = i > 0 && (now == then || (now == then + 1 && place <= last));
+        use(i, follows ? 0 : now - then, place);
+        then = now;
+        last = place;
+    }
+}
+
 /* Writes entries with their symbols; returns their length, or 0 if a bitmap and the symbols would be at most as long. */
 TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell,
                                 uint32_t place_bits)
 {
-    uint32_t n = 0, done = 0, entry_len = (place_bits + 2) / 8;
-    for (uint32_t i = threadIdx.x; i < m.count; i += TG_INDEX_WRITERS) {
-        n += tg_joint_entries(m, i, cell, place_bits);
-    }
-    n = tg_block_sum(n);
+    uint32_t own = 0, n, entry_len = (place_bits + 2) / 8, most = 1u << place_bits;
+    tg_marks_share share = tg_share_of(m);
+    tg_each_place(m, share, cell,
+                  [&](uint32_t, uint32_t skip, uint32_t) { own += 1 + ((skip + most - 1) >> place_bits); });
+    uint32_t at = tg_block_scan(own, &n);
     if ((uint64_t)n * entry_len >= tg_bitmap_bytes(m.n) + (m.count + 7) / 8) {
         return 0;
     }
-    for (uint32_t first = 0; first < m.count; first += TG_INDEX_WRITERS) {
-        uint32_t i = first + threadIdx.x, total;
-        uint32_t at = done + tg_block_scan(i < m.count ? tg_joint_entries(m, i, cell, place_bits) : 0, &total);
-        for (uint32_t skip = i < m.count ? tg_skip_before(m, i, cell) : 0; skip > 0;) {
-            uint32_t now = skip < 1u << place_bits ? skip : 1u << place_bits;
-            tg_put_entry(out, at++, place_bits, 0, now - 1);
-            skip -= now;
+    tg_each_place(m, share, cell, [&](uint32_t i, uint32_t skip, uint32_t place) {
+        for (; skip > 0; skip -= min(skip, most)) {
+            tg_put_entry(out, at++, place_bits, 0, min(skip, most) - 1);
         }
-        if (i < m.count) {
-            tg_put_entry(out, at, place_bits, symbols[i] != 0 ? 2 : 1, m.at[i] % cell);
-        }
-        done += total;
-    }
+        tg_put_entry(out, at++, place_bits, symbols[i] != 0 ? 2 : 1, place);
+    });
     return n * entry_len;
 }
 
@@ -366,17 +381,17 @@ TG_DEVICE void tg_put_signs(uint8_t *out, const uint8_t *symbols, uint32_t count
 }
 
 /* Indices of a chunk that has some; returns their length. */
-TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, bool has_list, const tg_gpu_pass &p,
+TG_DEVICE uint32_t tg_put_indices(const tg_view &v, uint8_t *out, uint32_t *words, bool has_list, const tg_gpu_pass &p,
                                   const tg_gpu_chunk &chunk, uint8_t *mode, bool *is_joint)
 {
     const tg_gpu_unit &u = p.units[chunk.unit];
     const uint32_t *positions = p.space.positions + chunk.element_at;
-    tg_marks m = {has_list ? words : positions, v->count, chunk.n};
+    tg_marks m = {has_list ? words : positions, v.count, chunk.n};
     bool joins = u.index == TG_GPU_INDEX_ADACOMP8 || u.index == TG_GPU_INDEX_ADACOMP16;
     const uint8_t *symbols = p.space.symbols + 2 * chunk.element_at;
     if (tg_unit_lists_signs(u) && joins) {
         bool is_short = u.index == TG_GPU_INDEX_ADACOMP8;
-        uint32_t len = tg_put_joint(out + v->symbols, symbols, m, u.bin, is_short ? 6 : 14);
+        uint32_t len = tg_put_joint(out + v.symbols, symbols, m, u.bin, is_short ? 6 : 14);
         *mode = is_short ? TG_GPU_MODE_ADACOMP8 : TG_GPU_MODE_ADACOMP16;
         *is_joint = len > 0;
         if (len > 0) {
@@ -384,46 +399,46 @@ TG_DEVICE uint32_t tg_put_indices(tg_view *v, uint8_t *out, uint32_t *words, boo
         }
     }
     if (tg_unit_lists_signs(u)) {
-        tg_put_signs(out + v->symbols, symbols, v->count);
+        tg_put_signs(out + v.symbols, symbols, v.count);
     }
     if (u.index != TG_GPU_INDEX_GAPS) {
         __syncthreads(); /* all are done with the list */
         m.at = positions;
-        return tg_put_plain_bitmap(out + v->indices, words, mode, m);
+        return tg_put_plain_bitmap(out + v.indices, words, mode, m);
     }
     words += has_list ? TG_INDEX_SHORT : 0;
-    uint32_t len = tg_put_gaps(out + v->indices, words, mode, m);
+    uint32_t len = tg_put_gaps(out + v.indices, words, mode, m);
     if (u.symbol == TG_GPU_RANS) {
-        tg_try_geometric(v, out, words, m, &len, mode);
+        tg_try_geometric(out + v.indices, words, m, &len, mode);
     }
     return len;
 }
 
-/* Indices of chunk `number`, which has some in the frame, from space.positions; with `has_list` they are in `words`, too. All threads of
- * the block, of which there are TG_INDEX_WRITERS; `words` has TG_INDEX_WORDS in shared memory. */
-TG_DEVICE void tg_write_chunk(const tg_gpu_pass &p, uint32_t number, uint32_t *words, bool has_list)
+/* Indices of chunk `number`, which has some in the frame, from space.positions; with `has_list` they are in `words`, too. `v` is its view,
+ * which goes to memory then. All threads of the block, of which there are TG_INDEX_WRITERS; `words` has TG_INDEX_WORDS in shared
+ * memory. */
+TG_DEVICE void tg_write_chunk(const tg_gpu_pass &p, uint32_t number, tg_view v, uint32_t *words, bool has_list)
 {
     enum { LIST_MAX = 16384 };
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    tg_view *v = &p.space.views[number];
     uint8_t mode = 0;
     uint32_t len = 0;
     bool is_joint = false;
-    if (u.route == TG_GPU_ROUTE_LEADER && threadIdx.x == 0) {
-        v->side = v->symbols = v->indices = 0;
+    if (u.route == TG_GPU_ROUTE_LEADER) {
+        v.side = v.symbols = v.indices = 0;
     }
     __syncthreads();
-    if (v->count > 0) {
+    if (v.count > 0) {
         len = tg_put_indices(v, p.space.out[number], words, has_list, p, chunk, &mode, &is_joint);
     }
-    __syncthreads(); /* all have read the view */
     if (threadIdx.x == 0) {
-        v->mode = mode;
-        v->index_len = (uint16_t)len;
-        v->is_joint = is_joint;
-        v->indices = is_joint ? v->symbols : v->indices;
-        v->is_listed = v->count > 0 && v->count <= LIST_MAX && mode <= TG_GPU_RICE_MAX && u.index == TG_GPU_INDEX_GAPS;
+        v.mode = mode;
+        v.index_len = (uint16_t)len;
+        v.is_joint = is_joint;
+        v.indices = is_joint ? v.symbols : v.indices;
+        v.is_listed = v.count > 0 && v.count <= LIST_MAX && mode <= TG_GPU_RICE_MAX && u.index == TG_GPU_INDEX_GAPS;
+        p.space.views[number] = v;
     }
 }
 

@@ -25,6 +25,14 @@
 #define TG_ROLL
 #endif
 
+/* A function that kernels call. What is long and seldom needed is not copied to where it is used: a short kernel takes longer to fetch
+ * its instructions from memory than to execute them. */
+#if defined(__CUDACC__)
+#define TG_CALLED __device__ static __noinline__
+#else
+#define TG_CALLED static inline
+#endif
+
 /* Asks for the line of memory around an address, which may be used soon. */
 #if defined(__CUDACC__)
 #define TG_PREFETCH(at) asm volatile("prefetch.global.L2 [%0];" ::"l"(at))
@@ -52,23 +60,29 @@ TG_REDUCE(__reduce_min_sync, value < other ? value : other)
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__
 
-/* A little-endian word at any address. At an odd one it reads whole aligned words, so up to 7 bytes before and after it must be readable. */
+/* A little-endian word at any address. It reads whole aligned words, so up to 3 bytes before and after it must be readable. */
 TG_DEVICE uint64_t tg_load64(const uint8_t *at)
 {
-    unsigned place = (unsigned)((uintptr_t)at % 8);
-    if (place == 0) {
+    if ((uintptr_t)at % 8 == 0) {
         return *(const uint64_t *)(const void *)at;
     }
-    if (place == 4) {
-        const uint32_t *word = (const uint32_t *)(const void *)at;
-        return word[0] | (uint64_t)word[1] << 32;
+    unsigned shift = (unsigned)((uintptr_t)at % 4) * 8;
+    const uint32_t *word = (const uint32_t *)(const void *)(at - shift / 8);
+    uint32_t last = shift > 0 ? word[2] : 0;
+    return __funnelshift_r(word[0], word[1], shift) | (uint64_t)__funnelshift_r(word[1], last, shift) << 32;
+}
+
+/* 16 bytes, likewise; at a multiple of 16 it reads no others. */
+TG_DEVICE uint4 tg_load_vector(const uint8_t *at)
+{
+    if ((uintptr_t)at % 16 == 0) {
+        return *(const uint4 *)(const void *)at;
     }
-    if (place % 2 == 0) {
-        const uint16_t *half = (const uint16_t *)(const void *)at;
-        return half[0] | (uint64_t)half[1] << 16 | (uint64_t)half[2] << 32 | (uint64_t)half[3] << 48;
-    }
-    const uint64_t *word = (const uint64_t *)(const void *)(at - place);
-    return word[0] >> 8 * place | word[1] << (64 - 8 * place);
+    unsigned shift = (unsigned)((uintptr_t)at % 4) * 8;
+    const uint32_t *word = (const uint32_t *)(const void *)(at - shift / 8);
+    uint32_t last = shift > 0 ? word[4] : 0;
+    return make_uint4(__funnelshift_r(word[0], word[1], shift), __funnelshift_r(word[1], word[2], shift),
+                      __funnelshift_r(word[2], word[3], shift), __funnelshift_r(word[3], last, shift));
 }
 
 TG_DEVICE uint32_t tg_load32(const uint8_t *at)

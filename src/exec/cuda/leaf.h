@@ -47,11 +47,11 @@ TG_DEVICE void tg_copy_by(uint8_t *to, const uint8_t *shared, uint32_t len, uint
     }
 }
 
-/* Loads a leaf of `len` bytes at any address to shared memory. All lanes of a warp. Unless it begins at a multiple of 16, up to 7
+/* Loads a leaf of `len` bytes at any address to shared memory. All lanes of a warp. Unless it begins at a multiple of 16, up to 3
  * bytes before and after it must be readable. Ends with a barrier of the warp. */
 TG_DEVICE void tg_leaf_load(uint4 *leaf, const uint8_t *from, uint32_t len)
 {
-    uint32_t lane = threadIdx.x % TG_WARP, whole = tg_place_of(from) == 0 ? len / 16 * 16 : len / 8 * 8;
+    uint32_t lane = threadIdx.x % TG_WARP, whole = len / 16 * 16;
     if (tg_place_of(from) == 0) {
         TG_UNROLL
         for (uint32_t k = 0; k < TG_XXH_VECTORS; k++) {
@@ -62,10 +62,10 @@ TG_DEVICE void tg_leaf_load(uint4 *leaf, const uint8_t *from, uint32_t len)
         }
     } else {
         TG_UNROLL
-        for (uint32_t k = 0; k < 2 * TG_XXH_VECTORS; k++) {
-            uint32_t w = k * TG_WARP + lane;
-            if (w * 8 < whole) {
-                ((uint64_t *)(void *)leaf)[w] = tg_load64(from + w * 8);
+        for (uint32_t k = 0; k < TG_XXH_VECTORS; k++) {
+            uint32_t v = k * TG_WARP + lane;
+            if (v * 16 < whole) {
+                leaf[v] = tg_load_vector(from + v * 16);
             }
         }
     }
@@ -92,7 +92,7 @@ TG_DEVICE void tg_leaf_end(uint64_t *hash, uint8_t *to, const uint4 *leaf, uint3
         hashed = hash != nullptr ? tg_hash_vectors(vectors) : 0;
     } else {
         tg_copy_by(to, (const uint8_t *)(const void *)leaf, len, lane, TG_WARP);
-        hashed = hash != nullptr ? tg_hash_leaf((const uint8_t *)(const void *)leaf, len) : 0;
+        hashed = hash != nullptr ? tg_hash_any((const uint8_t *)(const void *)leaf, len) : 0;
     }
     if (hash != nullptr && lane == 0) {
         *hash = hashed;

@@ -135,11 +135,23 @@ static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_deta
     return tg_gpu_wait(run->gpu, why);
 }
 
+/* Chunks of as many bodies as there are slices, of the cell that has most. */
+static uint64_t chunks_of_bodies(const tg_grid *grid)
+{
+    uint64_t most = 0;
+    for (uint32_t cell = 0; cell < grid->cells; cell++) {
+        uint64_t n = grid->first[cell + 1] - grid->first[cell];
+        most = n > most ? n : most;
+    }
+    return most * grid->slices;
+}
+
 static tg_status acquire_workspace(tg_run *run, tg_detail *why)
 {
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
-    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells], of_bodies = chunks_of_bodies(run->plan->grid);
+    uint64_t hashed = chunks > of_bodies ? chunks : of_bodies;
     TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
     tg_gpu_workspace *w = run->work;
     TG_TRY(acquire_pageable(&w->grads, run, l->tensor_n, sizeof(void *), why));
@@ -147,7 +159,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
     TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
     TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
-    TG_TRY(acquire_pinned(&w->hashes, run, chunks + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->hashes, run, hashed + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
@@ -168,7 +180,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu,
-                          (chunks + 3) * /* messages of LGC are longer than tensors by a header */
+                          (hashed + 3) * /* messages of LGC are longer than tensors by a header */
                               (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) *
                               sizeof *w->leaves,
                           why));

@@ -1,21 +1,27 @@
-/* The decoder of huffman (pack/huffman.c) on the GPU: a block a chunk, a thread a stream. It validates everything that it reads. All
- * streams but the last have as many symbols, so that threads of a warp do the same at the same time. */
+/* The decoder of huffman (pack/huffman.c) on the GPU: a block a chunk makes the table and finds the streams, then a thread decodes a
+ * stream. It validates everything that it reads. All streams but the last have as many symbols, so that threads of a warp do the same
+ * at the same time. */
 #include "exec/cuda/pack_prefix.h"
 
 enum { THREADS = TG_PACK_PARTS, VECTOR = 16 /* bytes of symbols that are stored at once */ };
+enum { SLOT_VECTORS = TG_PREFIX_SLOT_N / 8 /* of 16 bytes */ };
+enum { SHARES = TG_PACK_PARTS / TG_WARP /* blocks of a chunk, of a warp each, that decode */ };
+enum { STAGED = 28672 /* bytes of streams of a block in shared memory: of 7 bits a symbol */ };
 
-typedef struct decode_space {
-    uint16_t slots[TG_PREFIX_SLOT_N]; /* by the next 12 bits: length of the code in bits 0 to 5, its symbol above */
+typedef struct table_space {
+    alignas(16)
+        uint16_t slots[TG_PREFIX_SLOT_N]; /* by the next 12 bits: length of the code in bits 0 to 5, its symbol above */
     uint32_t codes[TG_PACK_BASE];
     uint8_t lengths[TG_PACK_BASE];
     uint32_t first[TG_PREFIX_BITS + 1];
-} decode_space;
+} table_space;
+static_assert((uint32_t)SLOT_VECTORS <= (uint32_t)TG_PACK_BASE, "slots are where an encoder has its plans");
 
 /* ---- the code ----------------------------------------------------------------------------------------------------------- */
 
 /* Code lengths of a chunk into shared memory. Returns the bytes before the streams, 0 if they are damaged; the same for all. */
-TG_DEVICE uint32_t read_lengths(decode_space *d, const tg_gpu_unit &u, const uint8_t *bytes, uint64_t len,
-                                uint32_t form, const uint8_t *model)
+TG_DEVICE uint32_t read_lengths(table_space *d, const tg_gpu_unit &u, const uint8_t *bytes, uint64_t len, uint32_t form,
+                                const uint8_t *model)
 {
     uint32_t head = form == TG_FORM_COUNTS ? 1 + (u.base + 1) / 2 : 1;
     bool bad = len < head || (form != TG_FORM_COUNTS && (form != TG_FORM_MODEL || model == nullptr));
@@ -35,7 +41,7 @@ TG_DEVICE uint32_t read_lengths(decode_space *d, const tg_gpu_unit &u, const uin
 }
 
 /* Slots of a complete code; a warp a symbol. */
-TG_DEVICE void make_slots(decode_space *d, uint32_t base)
+TG_DEVICE void make_slots(table_space *d, uint32_t base)
 {
     for (uint32_t s = threadIdx.x / TG_WARP; s < base; s += THREADS / TG_WARP) {
         uint32_t code = d->codes[s], length = code & 0xff;
@@ -70,14 +76,14 @@ TG_DEVICE bit_reader start_bits(const uint8_t *at, uint32_t len)
 }
 
 /* The slot of the next code, whose bits are consumed. */
-TG_DEVICE uint32_t next_slot(bit_reader *r, const decode_space *d)
+TG_DEVICE uint32_t next_slot(bit_reader *r, const uint16_t *slots)
 {
     if (r->held_n < 32) {
         r->held |= (uint64_t)r->ahead << r->held_n;
         r->held_n += 32;
         r->ahead = tg_word_before(r->next++, r->end);
     }
-    uint32_t slot = d->slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
+    uint32_t slot = slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
     r->held >>= bits;
     r->held_n -= bits;
     r->used += bits;
@@ -87,13 +93,13 @@ TG_DEVICE uint32_t next_slot(bit_reader *r, const decode_space *d)
 /* Decodes `n` symbols; false if they do not end in the last byte, with zero bits after them. Whole vectors of symbols are stored at
  * once; `out` has the alignment of its symbols. */
 template <class Symbol>
-TG_DEVICE bool read_stream(Symbol *out, const decode_space *d, const uint8_t *at, uint32_t len, uint32_t n)
+TG_DEVICE bool read_stream(Symbol *out, const uint16_t *slots, const uint8_t *at, uint32_t len, uint32_t n)
 {
     const uint32_t in_vector = VECTOR / sizeof(Symbol), in_word = 4 / sizeof(Symbol), bits = 8 * sizeof(Symbol);
     bit_reader r = start_bits(at, len);
     uint32_t before = min((uint32_t)(VECTOR - tg_place_of(out)) % VECTOR / (uint32_t)sizeof(Symbol), n), i = 0;
     for (; i < before; i++) {
-        out[i] = (Symbol)(next_slot(&r, d) >> 6);
+        out[i] = (Symbol)(next_slot(&r, slots) >> 6);
     }
     for (; i + in_vector <= n; i += in_vector) {
         uint32_t words[4];
@@ -102,13 +108,13 @@ TG_DEVICE bool read_stream(Symbol *out, const decode_space *d, const uint8_t *at
             words[w] = 0;
 #pragma unroll
             for (uint32_t k = 0; k < in_word; k++) {
-                words[w] |= (next_slot(&r, d) >> 6) << k * bits;
+                words[w] |= (next_slot(&r, slots) >> 6) << k * bits;
             }
         }
         *(uint4 *)(void *)(out + i) = make_uint4(words[0], words[1], words[2], words[3]);
     }
     for (; i < n; i++) {
-        out[i] = (Symbol)(next_slot(&r, d) >> 6);
+        out[i] = (Symbol)(next_slot(&r, slots) >> 6);
     }
     if ((r.used + 7) / 8 != len) {
         return false;
@@ -135,43 +141,121 @@ TG_DEVICE bool find_stream(const uint8_t **at, uint32_t *len, const uint8_t *end
     return true;
 }
 
-__global__ static void __launch_bounds__(THREADS)
-    decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, const __grid_constant__ tg_prefix_models models)
+/* Whether the symbols of a chunk are decoded here, and what they are. */
+TG_DEVICE bool job_of(tg_pack_job *j, const tg_gpu_pass &p, uint8_t *scratch, uint32_t chunk)
 {
-    __shared__ decode_space d;
+    return tg_pack_job_of(j, p, scratch, chunk, TG_PACK_SYMBOLS) && j->is_coded && j->unit->symbol == TG_GPU_HUFFMAN &&
+           !p.space.views[chunk].is_joint;
+}
+
+/* To scratch: the slots of a chunk's code in the place of plans, where its streams begin in the place of their lengths, and their
+ * number; 0: the chunk is of another form, or damaged. */
+__global__ static void __launch_bounds__(THREADS)
+    read_codes(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, const __grid_constant__ tg_prefix_models models)
+{
+    __shared__ table_space d;
     uint32_t chunk = p.first + blockIdx.x, len = 0;
     const tg_view *v = &p.space.views[chunk];
     tg_pack_job j;
-    if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_SYMBOLS) || !j.is_coded || j.unit->symbol != TG_GPU_HUFFMAN ||
-        v->is_joint) {
+    if (!job_of(&j, p, scratch, chunk)) {
         return;
     }
-    const uint8_t *bytes = body + v->symbols, *end = body + v->indices;
-    if (bytes == end || bytes[0] == 0) { /* the plain form */
-        return;
+    tg_pack_code *code = tg_pack_scratch_of(p, scratch, chunk).code;
+    const uint8_t *bytes = body + v->symbols, *end = body + v->indices, *at = bytes;
+    bool is_plain = bytes == end || bytes[0] == 0, sound = false;
+    uint32_t stream_n = (j.count + TG_PACK_STREAM - 1) / TG_PACK_STREAM;
+    if (!is_plain) {
+        const uint8_t *model = tg_prefix_model_of(models, *j.unit, body + v->side);
+        uint32_t head = read_lengths(&d, *j.unit, bytes, (uint64_t)(end - bytes), bytes[0], model);
+        at += head;
+        sound = head != 0 && tg_prefix_make_codes(d.codes, d.first, d.lengths, j.base);
+        sound = sound && find_stream(&at, &len, end, stream_n);
     }
-    const uint8_t *model = tg_prefix_model_of(models, *j.unit, body + v->side);
-    uint32_t head = read_lengths(&d, *j.unit, bytes, (uint64_t)(end - bytes), bytes[0], model);
-    uint32_t stream_n = (j.count + TG_PACK_STREAM - 1) / TG_PACK_STREAM, from = threadIdx.x * TG_PACK_STREAM;
-    const uint8_t *at = bytes + head;
-    bool sound = head != 0 && tg_prefix_make_codes(d.codes, d.first, d.lengths, j.base);
-    sound = sound && find_stream(&at, &len, end, stream_n);
     if (sound) {
         make_slots(&d, j.base);
         __syncthreads();
-        if (threadIdx.x < stream_n) {
-            uint32_t n = min((uint32_t)TG_PACK_STREAM, j.count - from);
-            sound = j.is_wide ? read_stream((uint16_t *)(void *)j.symbols + from, &d, at, len, n)
-                              : read_stream((uint8_t *)j.symbols + from, &d, at, len, n);
+        for (uint32_t i = threadIdx.x; i < (uint32_t)SLOT_VECTORS; i += THREADS) {
+            code->plans[i] = ((const uint4 *)(const void *)d.slots)[i];
+        }
+        code->part_len[threadIdx.x] = threadIdx.x < stream_n ? (uint32_t)(at - bytes) : 0;
+    }
+    if (threadIdx.x == 0) {
+        code->part_n = sound ? stream_n : 0;
+        if (!sound && !is_plain) {
+            tg_refuse_chunk(p, chunk);
         }
     }
-    if (!sound) {
-        tg_refuse_chunk(p, chunk);
+}
+
+typedef struct decode_space {
+    uint4 bytes[STAGED / 16 + 1];
+    uint16_t slots[TG_PREFIX_SLOT_N];
+} decode_space;
+
+/* Copies `len` bytes to shared + tg_place_of(from), many vectors at a time. A warp. */
+TG_DEVICE void stage_streams(uint4 *shared, const uint8_t *from, uint32_t len)
+{
+    enum { AT_ONCE = 8 };
+    uint32_t place = tg_place_of(from), end = place + len, whole = end / 16;
+    const uint4 *vectors =
+        (const uint4 *)(const void *)(from - place); /* what is before the first stream is in the frame, too */
+    for (uint32_t first = tg_lane(); first < whole; first += AT_ONCE * TG_WARP) {
+        uint4 some[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            some[k] = vectors[min(first + k * TG_WARP, whole - 1)];
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            shared[min(first + k * TG_WARP, whole - 1)] = some[k];
+        }
+    }
+    if (16 * whole + tg_lane() < end) {
+        ((uint8_t *)(void *)shared)[16 * whole + tg_lane()] = (from - place)[16 * whole + tg_lane()];
+    }
+}
+
+__global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch)
+{
+    __shared__ decode_space d;
+    uint32_t chunk = p.first + blockIdx.x / SHARES, first = blockIdx.x % SHARES * TG_WARP, i = first + threadIdx.x;
+    tg_pack_job j;
+    if (!job_of(&j, p, scratch, chunk)) {
+        return;
+    }
+    const tg_pack_code *code = tg_pack_scratch_of(p, scratch, chunk).code;
+    uint32_t stream_n = code->part_n;
+    if (first >= stream_n) {
+        return;
+    }
+    const uint8_t *bytes = body + p.space.views[chunk].symbols;
+    uint32_t all_end = (uint32_t)(p.space.views[chunk].indices - p.space.views[chunk].symbols);
+    uint32_t at = i < stream_n ? code->part_len[i] : all_end, end = i + 1 < stream_n ? code->part_len[i + 1] : all_end;
+    uint32_t start = code->part_len[first], stop = __shfl_sync(TG_ALL_LANES, end, TG_WARP - 1);
+    const uint8_t *from = bytes + start;
+    for (uint32_t k = threadIdx.x; k < (uint32_t)SLOT_VECTORS; k += TG_WARP) {
+        ((uint4 *)(void *)d.slots)[k] = code->plans[k];
+    }
+    if (stop - start <= STAGED) { /* else they are read where they are */
+        stage_streams(d.bytes, from, stop - start);
+        from = (const uint8_t *)d.bytes + tg_place_of(from);
+    }
+    __syncwarp();
+    if (i < stream_n) {
+        uint32_t n = min((uint32_t)TG_PACK_STREAM, j.count - i * TG_PACK_STREAM);
+        const uint8_t *stream = from + (at - start);
+        bool sound = j.is_wide
+                         ? read_stream((uint16_t *)(void *)j.symbols + i * TG_PACK_STREAM, d.slots, stream, end - at, n)
+                         : read_stream((uint8_t *)j.symbols + i * TG_PACK_STREAM, d.slots, stream, end - at, n);
+        if (!sound) {
+            tg_refuse_chunk(p, chunk);
+        }
     }
 }
 
 void tg_pack_huffman_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch)
 {
     static const tg_prefix_models models = tg_prefix_models_pack();
-    TG_LAUNCH(decode_chunks, p->chunk_n, THREADS, p->stream, *p, body, scratch, models);
+    TG_LAUNCH(read_codes, p->chunk_n, THREADS, p->stream, *p, body, scratch, models);
+    TG_LAUNCH(decode_streams, p->chunk_n * SHARES, TG_WARP, p->stream, *p, body, scratch);
 }

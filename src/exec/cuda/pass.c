@@ -34,6 +34,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .is_answer = plan->is_answer,
                      .has_values = (plan->holds & TG_HAS_VALUES) != 0,
                      .has_clip = plan->has_clip,
+                     .has_residuals = plan->residual_n > 0,
                      .stream = run->gpu->stream};
     p.space.clips = plan->has_clip ? p.space.clips : w->ones;
     return p;
@@ -237,8 +238,7 @@ const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void
     return run->work->grads.device;
 }
 
-/* Pointers of few tensors go by value. */
-static bool give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers)
+bool tg_gpu_give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers)
 {
     size_t n = run->plan->layout->tensor_n;
     for (size_t t = 0; t < n && n <= TG_GPU_FEW; t++) {
@@ -249,7 +249,7 @@ static bool give_few(tg_gpu_pass *p, const tg_run *run, const void *const *point
 
 bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy)
 {
-    if (grads == NULL || give_few(p, run, grads)) {
+    if (grads == NULL || tg_gpu_give_few(p, run, grads)) {
         return true;
     }
     p->grads = run->work->grads.device;
@@ -258,7 +258,7 @@ bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, cons
 
 bool tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums, bool may_copy)
 {
-    p->adds_few = give_few(p, run, (const void *const *)sums);
+    p->adds_few = tg_gpu_give_few(p, run, (const void *const *)sums);
     if (p->adds_few) {
         return true;
     }

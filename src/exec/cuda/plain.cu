@@ -12,19 +12,23 @@ enum { WARPS = 2, FOUR = 4 };
 /* A value in a quantizer's format, as an integer, and back. */
 TG_DEVICE uint32_t to_bits(unsigned quantize, float value)
 {
-    return quantize == TG_GPU_FP32 ? __float_as_uint(value)
-                                   : quantize == TG_GPU_FP16 ? tg_float_to_fp16(value) : tg_float_to_bf16(value);
+    return quantize == TG_GPU_FP32   ? __float_as_uint(value)
+           : quantize == TG_GPU_FP16 ? tg_float_to_fp16(value)
+                                     : tg_float_to_bf16(value);
 }
 
 TG_DEVICE float from_bits(unsigned quantize, uint32_t bits)
 {
-    return quantize == TG_GPU_FP32 ? __uint_as_float(bits)
-                                   : quantize == TG_GPU_FP16 ? tg_fp16_to_float((uint16_t)bits) : tg_bf16_to_float((uint16_t)bits);
+    return quantize == TG_GPU_FP32   ? __uint_as_float(bits)
+           : quantize == TG_GPU_FP16 ? tg_fp16_to_float((uint16_t)bits)
+                                     : tg_bf16_to_float((uint16_t)bits);
 }
 
 /* ---- one element --------------------------------------------------------------------------------------------------------- */
 
-TG_DEVICE uint32_t encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t at)
+/* Any element, with the policy for NaN and Inf, to element i of a leaf in shared memory. */
+TG_CALLED void encode_one(uint8_t *leaf, uint32_t i, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit,
+                          uint64_t at)
 {
     const tg_gpu_piece *piece = tg_piece_at(p, u, at);
     float g = tg_load_gradient(p, u, unit, piece, at);
@@ -34,61 +38,18 @@ TG_DEVICE uint32_t encode_one(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32
         tg_store_residual(p, u, piece, sum - from_bits(u.quantize, bits), at);
         tg_keep_state(p, u, g, at, false);
     }
-    return bits;
+    tg_store_bytes(leaf + i * u.plain_len, bits, u.plain_len);
 }
 
 /* ---- four elements ------------------------------------------------------------------------------------------------------- */
 
-TG_DEVICE float admit(const tg_gpu_pass &p, uint32_t tensor, float g)
-{
-    if (p.nonfinite == TG_GPU_PASS || tg_is_finite(g)) {
-        return g;
-    }
-    if (p.nonfinite == TG_GPU_ERROR) {
-        tg_refuse_tensor(p, tensor);
-    }
-    return 0;
-}
-
-/* gradient + residual, and the residual that is left; as tg_add_residual and tg_store_residual. */
-TG_DEVICE uint32_t quantize_sum(float *residual, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t tensor, float g,
-                                float decay)
-{
-    float sum = g != g ? tg_quiet(g) : g + decay * *residual;
-    if (!tg_is_finite(sum) && tg_is_finite(g)) {
-        if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_residual(p, tensor);
-        }
-        sum = sum != sum ? 0.0f : copysignf(TG_FLOAT_MAX, sum);
-    }
-    uint32_t bits = to_bits(u.quantize, sum);
-    float left = sum - from_bits(u.quantize, bits);
-    if (!tg_is_finite(left)) {
-        if (p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_residual(p, tensor);
-        }
-        left = 0;
-    }
-    *residual = left;
-    return bits;
-}
-
-/* Any four values: bits of the format, and residuals if there are some. */
-TG_DEVICE void encode_slowly(uint32_t bits[FOUR], float residual[FOUR], const tg_gpu_pass &p, const tg_gpu_unit &u,
-                             uint32_t tensor, const float g[FOUR], bool has_residual)
-{
-    float decay = (float)u.feedback_params[0];
-    for (int i = 0; i < FOUR; i++) {
-        float admitted = admit(p, tensor, g[i]);
-        bits[i] = has_residual ? quantize_sum(&residual[i], p, u, tensor, admitted, decay) : to_bits(u.quantize, admitted);
-    }
-}
-
-/* The same where all sums are finite and stay so in the format: bits in two words, or four. */
-TG_DEVICE void encode_fast(uint4 *out, float residual[FOUR], const float sum[FOUR], unsigned quantize, bool has_residual)
+/* Where all sums are finite and stay so in the format: bits in two words, or four, and residuals. */
+TG_DEVICE void encode_fast(uint4 *out, float residual[FOUR], const float sum[FOUR], unsigned quantize,
+                           bool has_residual)
 {
     if (quantize == TG_GPU_FP32) {
-        *out = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]), __float_as_uint(sum[3]));
+        *out = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]),
+                          __float_as_uint(sum[3]));
     } else if (quantize == TG_GPU_FP16) {
         *out = make_uint4(tg_fp16_pair(sum[0], sum[1]), tg_fp16_pair(sum[2], sum[3]), 0, 0);
     } else {
@@ -105,28 +66,25 @@ TG_DEVICE void encode_fast(uint4 *out, float residual[FOUR], const float sum[FOU
     }
 }
 
-/* Four elements that are loaded already, to the frame and the next residual. */
+/* Four elements that are loaded already, to the leaf and the next residual. False: they are not for this. */
 template <bool HAS_RESIDUAL>
-TG_DEVICE void encode_four(uint4 *leaf, uint32_t i, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t tensor, float4 four,
-                           float4 old, float4 *next)
+TG_DEVICE bool encode_four(uint4 *leaf, uint32_t i, const tg_gpu_unit &u, float4 four, float4 old, float4 *next)
 {
     float g[FOUR] = {four.x, four.y, four.z, four.w}, residual[FOUR] = {old.x, old.y, old.z, old.w}, sum[FOUR];
     float decay = (float)u.feedback_params[0];
-    uint32_t most = 0, limit = u.quantize == TG_GPU_FP16 ? TG_FP16_FROM : u.quantize == TG_GPU_BF16 ? TG_BF16_FROM : 0x7f800000u;
+    uint32_t most = 0, limit = u.quantize == TG_GPU_FP16   ? TG_FP16_FROM
+                               : u.quantize == TG_GPU_BF16 ? TG_BF16_FROM
+                                                           : 0x7f800000u;
     TG_UNROLL
     for (int k = 0; k < FOUR; k++) {
         sum[k] = HAS_RESIDUAL ? g[k] + decay * residual[k] : g[k];
         most = max(most, __float_as_uint(sum[k]) & 0x7fffffffu);
     }
-    uint4 out;
-    if (most < limit) {
-        encode_fast(&out, residual, sum, u.quantize, HAS_RESIDUAL);
-    } else {
-        uint32_t bits[FOUR];
-        encode_slowly(bits, residual, p, u, tensor, g, HAS_RESIDUAL);
-        out = u.plain_len == 4 ? make_uint4(bits[0], bits[1], bits[2], bits[3])
-                               : make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, 0, 0);
+    if (most >= limit) {
+        return false;
     }
+    uint4 out;
+    encode_fast(&out, residual, sum, u.quantize, HAS_RESIDUAL);
     if (HAS_RESIDUAL) {
         *next = make_float4(residual[0], residual[1], residual[2], residual[3]);
     }
@@ -135,18 +93,22 @@ TG_DEVICE void encode_four(uint4 *leaf, uint32_t i, const tg_gpu_pass &p, const 
     } else {
         ((uint2 *)(void *)leaf)[i] = make_uint2(out.x, out.y);
     }
+    return true;
 }
 
-/* Whole fours of a leaf, which begins with four number `first` of the tile. BATCH of a lane are loaded before the first is used. */
+/* Whole fours of a leaf, which begins with element `at` of the unit, four number `first` of the tile. BATCH of a lane are loaded before the
+ * first is used. */
 template <bool HAS_RESIDUAL>
-TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_source &s, uint32_t first,
-                            uint32_t fours)
+TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_source &s,
+                            uint32_t unit, uint64_t at, uint32_t first, uint32_t fours)
 {
     enum { BATCH = HAS_RESIDUAL ? 4 : 8 };
     const float4 *now = (const float4 *)(const void *)(p.now + s.residual_at) + first;
     float4 *next = (float4 *)(void *)(p.next + s.residual_at) + first, none = make_float4(0, 0, 0, 0);
+    TG_ROLL
     for (uint32_t from = threadIdx.x % TG_WARP; from < fours; from += BATCH * TG_WARP) {
         float4 g[BATCH], old[BATCH];
+        uint32_t slow = 0; /* a bit each for fours that are left for later */
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
             uint32_t i = from + b * TG_WARP;
@@ -156,8 +118,15 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
             uint32_t i = from + b * TG_WARP;
-            if (i < fours) {
-                encode_four<HAS_RESIDUAL>(leaf, i, p, u, s.tensor, g[b], old[b], next + i);
+            if (i < fours && !encode_four<HAS_RESIDUAL>(leaf, i, u, g[b], old[b], next + i)) {
+                slow |= 1u << b;
+            }
+        }
+        for (; slow != 0; slow &= slow - 1) {
+            uint32_t i = FOUR * (from + (uint32_t)(__ffs((int)slow) - 1) * TG_WARP);
+            TG_ROLL
+            for (uint32_t k = i; k < i + FOUR; k++) {
+                encode_one((uint8_t *)(void *)leaf, k, p, u, unit, at + k);
             }
         }
     }
@@ -165,7 +134,8 @@ TG_DEVICE void encode_fours(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_unit
 
 /* ---- tiles --------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP, 14) encode_tile(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 14)
+    encode_tile(const __grid_constant__ tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
@@ -183,15 +153,15 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 14) encode_tile(tg_gpu_
         uint32_t n = min(each, tile.n - from), number = (tile.from + from) / each;
         uint32_t fours = tg_source_has(s) ? n / FOUR : 0;
         if (u.planes == 0) {
-            encode_fours<false>(leaves[warp], p, u, s, from / FOUR, fours);
+            encode_fours<false>(leaves[warp], p, u, s, tile.unit, tile.at + from, from / FOUR, fours);
         } else {
-            encode_fours<true>(leaves[warp], p, u, s, from / FOUR, fours);
+            encode_fours<true>(leaves[warp], p, u, s, tile.unit, tile.at + from, from / FOUR, fours);
         }
         for (uint32_t i = fours * FOUR + threadIdx.x % TG_WARP; i < n; i += TG_WARP) {
-            tg_store_bytes(leaf + i * u.plain_len, encode_one(p, u, tile.unit, tile.at + from + i), u.plain_len);
+            encode_one(leaf, i, p, u, tile.unit, tile.at + from + i);
         }
-        tg_leaf_end(of_chunk == nullptr ? nullptr : of_chunk + number, out + (uint64_t)number * TG_LEAF_BYTES, leaves[warp],
-                    n * u.plain_len);
+        tg_leaf_end(of_chunk == nullptr ? nullptr : of_chunk + number, out + (uint64_t)number * TG_LEAF_BYTES,
+                    leaves[warp], n * u.plain_len);
     }
 }
 

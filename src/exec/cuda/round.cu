@@ -8,22 +8,12 @@
 #include "exec/cuda/minifloat.h"
 #include "exec/cuda/source.h"
 
-enum { WARPS = 4, THREADS = WARPS * TG_WARP, FOUR = 4, BATCH = 4 };
-enum { LAG = 768, TILES_MAX = 64 }; /* tiles; of a chunk */
-static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N && TG_GPU_TILE == TG_LEAF_BYTES, "a warp takes a leaf of a tile, and a tile is one of the frame");
-static_assert((uint32_t)LAG >= (uint32_t)TILES_MAX, "when a tile is rounded, all of its chunk are summed or have lower numbers");
-
-typedef struct round_space {
-    union {
-        tg_fit_space fit;
-        uint4 leaf[TG_LEAF_VECTORS];
-    };
-    float table[TG_MINIFLOATS];
-    uint32_t number;
-    bool is_last;
-    float step;
-    uint32_t shape;
-} round_space;
+enum { WARPS = 4, THREADS = WARPS * TG_WARP, FOUR = 4, BATCH = 4, FEW = 16 };
+enum { LAG = 768, LAG_WITH_RESIDUALS = 384, TILES_MAX = 64 }; /* tiles, of which 12 MB are read; of a chunk */
+static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N && TG_GPU_TILE == TG_LEAF_BYTES,
+              "a warp takes a leaf of a tile, and a tile is one of the frame");
+static_assert((uint32_t)LAG_WITH_RESIDUALS >= (uint32_t)TILES_MAX,
+              "when a tile is rounded, all of its chunk are summed or have lower numbers");
 
 /* What is done with a tile: by leaves of the frame, or into space.symbols. */
 typedef struct round_tile {
@@ -33,8 +23,23 @@ typedef struct round_tile {
     tg_gpu_source source;
     tg_gpu_progress *progress;
     uint32_t tiles; /* of the chunk */
-    bool is_mine;
+    int before;     /* elements in place before the tile, up to FEW */
+    float decay;    /* of the residual */
+    bool is_mine, has_residual;
 } round_tile;
+
+typedef struct round_space {
+    union {
+        tg_fit_space fit;
+        uint4 leaf[TG_LEAF_VECTORS];
+    };
+    float table[TG_MINIFLOATS];
+    round_tile summed, rounded; /* tiles of this block */
+    tg_rounding rounding;
+    uint32_t number;
+    bool is_last;
+    uint32_t shape;
+} round_space;
 
 TG_DEVICE round_tile tile_number(const tg_gpu_pass &p, uint32_t i, bool by_leaves)
 {
@@ -46,6 +51,9 @@ TG_DEVICE round_tile tile_number(const tg_gpu_pass &p, uint32_t i, bool by_leave
     t.source = tg_source_of(p, *t.u, *t.tile);
     t.progress = &p.space.progress[t.tile->chunk];
     t.tiles = (t.chunk->n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+    t.decay = (float)t.u->feedback_params[0];
+    t.has_residual = t.u->planes > 0;
+    t.before = (int)min(t.tile->at - max(p.pieces[t.tile->piece].at, t.u->lo), (uint64_t)FEW);
     return t;
 }
 
@@ -99,12 +107,14 @@ TG_DEVICE tg_gpu_moments sum_leaf(const tg_gpu_pass &p, const round_tile &t, uns
 {
     tg_gpu_moments m = {0, 0, 0};
     uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP;
-    const float *floats = (const float *)(const void *)t.source.floats + from, *now = p.now + t.source.residual_at + from;
+    const float *floats = (const float *)(const void *)t.source.floats + from,
+                *now = p.now + t.source.residual_at + from;
     const uint16_t *halves = (const uint16_t *)(const void *)t.source.halves + from;
-    float decay = (float)t.u->feedback_params[0];
-    bool has_residual = t.u->planes > 0, is_fine = tg_source_has(t.source) && (leaf + 1) * TG_LEAF_N <= t.tile->n;
+    float decay = t.decay;
+    bool has_residual = t.has_residual, is_fine = tg_source_has(t.source) && (leaf + 1) * TG_LEAF_N <= t.tile->n;
     if (is_fine && t.source.floats != nullptr) {
-        is_fine = has_residual ? sum_in_place<true>(m, floats, false, now, decay) : sum_in_place<false>(m, floats, false, now, decay);
+        is_fine = has_residual ? sum_in_place<true>(m, floats, false, now, decay)
+                               : sum_in_place<false>(m, floats, false, now, decay);
     } else if (is_fine) {
         is_fine = has_residual ? sum_in_place<true>(m, halves, t.source.is_bf16, now, decay)
                                : sum_in_place<false>(m, halves, t.source.is_bf16, now, decay);
@@ -124,7 +134,7 @@ TG_DEVICE tg_gpu_moments sum_leaf(const tg_gpu_pass &p, const round_tile &t, uns
     return m;
 }
 
-TG_DEVICE void sum_tile(const tg_gpu_pass &p, const round_tile &t, const tg_shape_table &shapes, round_space &space)
+TG_DEVICE void sum_tile(const tg_gpu_pass &p, const round_tile &t)
 {
     unsigned leaf = threadIdx.x / TG_WARP;
     if (leaf * TG_LEAF_N < t.tile->n) {
@@ -133,27 +143,24 @@ TG_DEVICE void sum_tile(const tg_gpu_pass &p, const round_tile &t, const tg_shap
             p.space.moments[t.chunk->leaf_at + t.tile->from / TG_LEAF_N + leaf] = m;
         }
     }
+}
+
+/* Fits the step of a chunk of which all tiles are summed. */
+TG_DEVICE void fit_chunk(const tg_gpu_pass &p, const round_tile &t, const tg_shape_table &shapes, round_space &space)
+{
     __threadfence();
-    __syncthreads();
+    tg_gpu_fit fit = tg_fit_chunk(*t.u, p.space.moments + t.chunk->leaf_at, (t.chunk->n + TG_LEAF_N - 1) / TG_LEAF_N,
+                                  shapes, space.fit);
     if (threadIdx.x == 0) {
-        space.is_last = atomicAdd(&t.progress->summed, 1u) + 1 == t.tiles;
+        uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
+        tg_store_float(side, fit.step);
+        side[4] = fit.shape;
+        t.progress->step = fit.step;
+        t.progress->shape = fit.shape;
+        __threadfence();
+        atomicAdd(&t.progress->summed, 1u);
     }
     __syncthreads();
-    if (space.is_last) {
-        __threadfence();
-        tg_gpu_fit fit = tg_fit_chunk(*t.u, p.space.moments + t.chunk->leaf_at, (t.chunk->n + TG_LEAF_N - 1) / TG_LEAF_N,
-                                      shapes, space.fit);
-        if (threadIdx.x == 0) {
-            uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
-            tg_store_float(side, fit.step);
-            side[4] = fit.shape;
-            t.progress->step = fit.step;
-            t.progress->shape = fit.shape;
-            __threadfence();
-            atomicAdd(&t.progress->summed, 1u);
-        }
-        __syncthreads();
-    }
 }
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
@@ -177,9 +184,10 @@ TG_DEVICE void put_four(const rounded &to, uint32_t i, const unsigned symbols[FO
 }
 
 /* Elements [from, end) of the tile, which may be before its first one, one by one. */
-TG_DEVICE void round_slowly(const rounded &to, const tg_gpu_pass &p, const round_tile &t, const tg_rounding &r, const float *table,
-                            int from, int end, int stride)
+TG_CALLED void round_slowly(uint8_t *bytes, const tg_gpu_pass &p, const round_space &space, int from, int end,
+                            int stride)
 {
+    const round_tile &t = space.rounded;
     const tg_gpu_unit &u = *t.u;
     TG_ROLL
     for (int i = from; i < end; i += stride) {
@@ -187,87 +195,121 @@ TG_DEVICE void round_slowly(const rounded &to, const tg_gpu_pass &p, const round
         const tg_gpu_piece *piece;
         float g, sum = load_one(&g, &piece, p, t, i);
         tg_keep_state(p, u, g, at, false);
-        unsigned symbol = r.round(sum);
-        to.bytes[i] = (uint8_t)symbol;
+        unsigned symbol = space.rounding.round(sum);
+        bytes[i] = (uint8_t)symbol;
         if (u.planes > 0) {
-            tg_store_residual(p, u, piece, sum - table[symbol], at);
+            tg_store_residual(p, u, piece, sum - space.table[symbol], at);
         }
     }
 }
 
-/* Fours [from, end) of the tile, in place, with a step for which rounding is fast. */
-template <bool HAS_RESIDUAL>
-TG_DEVICE void round_fours(const rounded &to, const tg_gpu_pass &p, const round_tile &t, const tg_rounding &r, const float *table,
-                           uint32_t from, uint32_t end)
+/* Element i, in place, with a step for which rounding is fast. */
+TG_DEVICE void round_one(uint8_t *bytes, const tg_gpu_pass &p, const round_space &space, int i)
 {
-    const float4 *now = (const float4 *)(const void *)(p.now + t.source.residual_at);
-    float4 *next = (float4 *)(void *)(p.next + t.source.residual_at);
-    float decay = (float)t.u->feedback_params[0];
+    const round_tile &t = space.rounded;
+    float v = t.source.floats != nullptr
+                  ? ((const float *)(const void *)t.source.floats)[i]
+                  : tg_widen(((const uint16_t *)(const void *)t.source.halves)[i], t.source.is_bf16);
+    if (t.has_residual) {
+        v += t.decay * (p.now + t.source.residual_at)[i];
+    }
+    if (!tg_is_finite(v)) {
+        round_slowly(bytes, p, space, i, i + 1, 1);
+        return;
+    }
+    unsigned symbol = space.rounding.round_fast(v);
+    bytes[i] = (uint8_t)symbol;
+    if (t.has_residual) {
+        (p.next + t.source.residual_at)[i] = v - space.table[symbol];
+    }
+}
+
+/* Fours [from, end) of the tile, likewise. */
+template <bool HAS_RESIDUAL>
+TG_DEVICE void round_fours(const rounded &to, const tg_gpu_pass &p, const round_space &space, uint32_t from,
+                           uint32_t end)
+{
+    TG_ROLL
     for (uint32_t first = from + threadIdx.x; first < end; first += BATCH * THREADS) {
+        const tg_gpu_source source = space.rounded.source;
+        const tg_rounding r = space.rounding;
+        const float4 *now = (const float4 *)(const void *)(p.now + source.residual_at);
+        float4 *next = (float4 *)(void *)(p.next + source.residual_at);
+        float decay = space.rounded.decay;
         float4 g[BATCH], old[BATCH];
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
             uint32_t i = min(first + b * THREADS, end - 1);
-            g[b] = tg_source_four(t.source, i);
+            g[b] = tg_source_four(source, i);
             old[b] = HAS_RESIDUAL ? __ldcs(now + i) : g[b];
         }
+        uint32_t slow = 0; /* a bit each for fours that are left for later */
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
             uint32_t i = first + b * THREADS;
             float v[FOUR] = {g[b].x, g[b].y, g[b].z, g[b].w}, residual[FOUR] = {old[b].x, old[b].y, old[b].z, old[b].w};
             unsigned symbols[FOUR];
             float zero = 0; /* unless one is not finite */
-            if (i >= end) {
-                continue;
-            }
             TG_UNROLL
             for (uint32_t k = 0; k < FOUR; k++) {
                 v[k] = HAS_RESIDUAL ? v[k] + decay * residual[k] : v[k];
                 zero = fmaf(v[k], 0.0f, zero);
                 symbols[k] = r.round_fast(v[k]);
             }
-            if (!(zero == 0)) {
-                round_slowly(to, p, t, r, table, (int)(FOUR * i), (int)(FOUR * i) + FOUR, 1);
+            if (i >= end || !(zero == 0)) {
+                slow |= i < end ? 1u << b : 0;
                 continue;
             }
             put_four(to, i, symbols);
             if (HAS_RESIDUAL) { /* finite, because what is decoded is of the size of v, and below 2^80 */
-                __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
-                                             v[3] - table[symbols[3]]));
+                const float *table = space.table;
+                __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]],
+                                             v[2] - table[symbols[2]], v[3] - table[symbols[3]]));
             }
+        }
+        for (; slow != 0; slow &= slow - 1) {
+            int i = FOUR * (int)(first + (uint32_t)(__ffs((int)slow) - 1) * THREADS);
+            round_slowly(to.bytes, p, space, i, i + FOUR, 1);
         }
     }
 }
 
-/* Elements [from, end) of the tile; from may be below 0. */
-TG_DEVICE void round_range(const rounded &to, const tg_gpu_pass &p, const round_tile &t, const tg_rounding &r, const float *table,
-                           int from, int end)
+/* Elements [from, end) of the tile; from may be below 0. Those that are no whole four are the last warp's. */
+TG_DEVICE void round_range(const rounded &to, const tg_gpu_pass &p, const round_space &space, int from, int end)
 {
+    const round_tile &t = space.rounded;
     int first = (max(from, 0) + FOUR - 1) / FOUR, last = max(end / FOUR, first), thread = (int)threadIdx.x;
-    last = tg_source_has(t.source) && r.is_fast ? last : first;
-    round_slowly(to, p, t, r, table, from + thread, min(FOUR * first, end), THREADS);
-    round_slowly(to, p, t, r, table, FOUR * last + thread, end, THREADS);
-    if (t.u->planes > 0) {
-        round_fours<true>(to, p, t, r, table, (uint32_t)first, (uint32_t)last);
+    if (!tg_source_has(t.source) || !space.rounding.is_fast || -from > t.before) {
+        round_slowly(to.bytes, p, space, from + thread, end, THREADS);
+        return;
+    }
+    int ahead = min(FOUR * first, end) - from, lane = thread - (THREADS - (int)TG_WARP);
+    if (lane >= 0 && lane < ahead + max(end - FOUR * last, 0)) {
+        round_one(to.bytes, p, space, lane < ahead ? from + lane : FOUR * last + lane - ahead);
+    }
+    if (t.has_residual) {
+        round_fours<true>(to, p, space, (uint32_t)first, (uint32_t)last);
     } else {
-        round_fours<false>(to, p, t, r, table, (uint32_t)first, (uint32_t)last);
+        round_fours<false>(to, p, space, (uint32_t)first, (uint32_t)last);
     }
 }
 
 /* Leaf `number` of a chunk, most of which is the tile. Its first bytes may be what travels beside symbols. In shared memory bytes are so
  * placed that those of four elements are a word. */
-TG_DEVICE void round_to_frame(const tg_gpu_pass &p, const round_tile &t, const tg_rounding &r, uint32_t number, uint64_t *hash,
-                              round_space &space)
+TG_DEVICE void round_to_frame(const tg_gpu_pass &p, uint32_t number, uint64_t *hash, round_space &space)
 {
+    const round_tile &t = space.rounded;
     uint32_t from = number * TG_LEAF_BYTES, len = min(t.chunk->len - from, TG_LEAF_BYTES), side_len = t.chunk->side_len;
     uint32_t side = side_len > from ? side_len - from : 0;
-    int first = (int)(from + side) - (int)(side_len + t.tile->from), end = (int)(from + len) - (int)(side_len + t.tile->from);
+    int first = (int)(from + side) - (int)(side_len + t.tile->from),
+        end = (int)(from + len) - (int)(side_len + t.tile->from);
     uint8_t *out = p.space.out[t.tile->chunk] + from;
     uint8_t *bytes = (uint8_t *)(void *)space.leaf + (FOUR - side_len % FOUR) % FOUR;
     if (threadIdx.x < side) {
-        bytes[threadIdx.x] = (uint8_t)((__float_as_uint(space.step) | (uint64_t)space.shape << 32) >> 8 * threadIdx.x);
+        uint64_t beside = __float_as_uint(space.rounding.step) | (uint64_t)space.shape << 32;
+        bytes[threadIdx.x] = (uint8_t)(beside >> 8 * threadIdx.x);
     }
-    round_range({bytes + side - first, true}, p, t, r, space.table, first, end);
+    round_range({bytes + side - first, true}, p, space, first, end);
     __syncthreads();
     if (threadIdx.x < TG_WARP) {
         uint64_t hashed = tg_hash_leaf(bytes, len);
@@ -279,23 +321,15 @@ TG_DEVICE void round_to_frame(const tg_gpu_pass &p, const round_tile &t, const t
     __syncthreads();
 }
 
-/* Waits for the step of a chunk. */
-TG_DEVICE void await_step(const round_tile &t, round_space &space)
+/* Waits for the step of a chunk; one thread. */
+TG_DEVICE void await_step(round_space &space)
 {
-    if (threadIdx.x == 0) {
-        while (*(volatile uint32_t *)&t.progress->summed != t.tiles + 1) {
-        }
-        __threadfence();
-        space.step = __ldcg(&t.progress->step);
-        space.shape = __ldcg(&t.progress->shape);
+    const round_tile &t = space.rounded;
+    while (*(volatile uint32_t *)&t.progress->summed != t.tiles + 1) {
     }
-    __syncthreads();
-    if (t.u->planes > 0) {
-        for (uint32_t s = threadIdx.x; s < t.u->base; s += THREADS) {
-            space.table[s] = tg_minifloat_value(tg_minifloat_of(*t.u), space.step, s);
-        }
-    }
-    __syncthreads();
+    __threadfence();
+    space.rounding = tg_rounding_of(tg_minifloat_of(*t.u), __ldcg(&t.progress->step));
+    space.shape = __ldcg(&t.progress->shape);
 }
 
 /* The last block that is done with a chunk clears its progress. */
@@ -307,66 +341,99 @@ TG_DEVICE void leave_chunk(const round_tile &t)
     }
 }
 
-/* Takes the next number. */
-TG_DEVICE uint32_t take_number(uint32_t *next, round_space &space)
+/* Takes the next number, and finds the tiles that are summed and rounded. */
+template <bool BY_LEAVES> TG_DEVICE void take_number(const tg_gpu_pass &p, uint32_t lag, round_space &space)
 {
     if (threadIdx.x == 0) {
-        space.number = atomicAdd(next, 1u);
-        if (space.number + 1 == gridDim.x) {
-            *next = 0;
+        uint32_t number = atomicAdd(p.space.next_tile, 1u);
+        space.number = number;
+        if (number + 1 == gridDim.x) {
+            *p.space.next_tile = 0;
         }
     }
     __syncthreads();
-    return space.number;
+    uint32_t number = space.number;
+    if (threadIdx.x == 0) {
+        space.summed.is_mine = false;
+        space.is_last = false;
+        if (number < p.tile_n) {
+            space.summed = tile_number(p, number, BY_LEAVES);
+        }
+    }
+    if (threadIdx.x == TG_WARP) {
+        space.rounded.is_mine = false;
+        if (number >= lag) {
+            space.rounded = tile_number(p, number - lag, BY_LEAVES);
+        }
+    }
+    __syncthreads();
 }
 
 template <bool BY_LEAVES>
 __global__ static void __launch_bounds__(THREADS, 8)
-    round_tiles(tg_gpu_pass p, tg_shape_table shapes, uint32_t lag, uint64_t *hashes, uint32_t leaf_cap)
+    round_tiles(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_shape_table shapes, uint32_t lag,
+                uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ round_space space;
-    uint32_t number = take_number(p.space.next_tile, space);
-    if (number < p.tile_n) {
-        const round_tile t = tile_number(p, number, BY_LEAVES);
-        if (t.is_mine) {
-            sum_tile(p, t, shapes, space);
-        }
+    take_number<BY_LEAVES>(p, lag, space);
+    const round_tile &t = space.rounded;
+    if (space.summed.is_mine) {
+        sum_tile(p, space.summed);
+        __threadfence();
     }
-    if (number < lag) {
-        return;
+    __syncthreads();
+    if (threadIdx.x == 0 && space.summed.is_mine) {
+        space.is_last = atomicAdd(&space.summed.progress->summed, 1u) + 1 == space.summed.tiles;
     }
-    const round_tile t = tile_number(p, number - lag, BY_LEAVES);
+    if (threadIdx.x == TG_WARP && t.is_mine) { /* for a chunk before that one */
+        await_step(space);
+    }
+    __syncthreads();
+    if (space.is_last) {
+        fit_chunk(p, space.summed, shapes, space);
+    }
     if (!t.is_mine) {
         return;
     }
-    await_step(t, space);
-    const tg_rounding r = tg_rounding_of(tg_minifloat_of(*t.u), space.step);
+    if (t.has_residual) {
+        for (uint32_t s = threadIdx.x; s < t.u->base; s += THREADS) {
+            space.table[s] = tg_minifloat_value(tg_minifloat_of(*t.u), space.rounding.step, s);
+        }
+        __syncthreads();
+    }
     if (BY_LEAVES) {
         uint32_t leaf = t.tile->from / TG_LEAF_BYTES;
         uint64_t *of_chunk = hashes + (uint64_t)(t.tile->chunk - p.first) * leaf_cap;
         uint32_t end = leaf + 1 == t.tiles ? (t.chunk->len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES : leaf + 1;
         for (; leaf < end; leaf++) {
-            round_to_frame(p, t, r, leaf, of_chunk + leaf, space);
+            round_to_frame(p, leaf, of_chunk + leaf, space);
         }
     } else {
         uint8_t *bytes = p.space.symbols + 2 * t.chunk->element_at + t.tile->from;
-        round_range({bytes, (uintptr_t)bytes % FOUR == 0}, p, t, r, space.table, 0, (int)t.tile->n);
+        round_range({bytes, (uintptr_t)bytes % FOUR == 0}, p, space, 0, (int)t.tile->n);
     }
     leave_chunk(t);
 }
 
+static uint32_t lag_of(const tg_gpu_pass *p)
+{
+    return min(p->tile_n, (uint32_t)(p->has_residuals ? LAG_WITH_RESIDUALS : LAG));
+}
+
 void tg_launch_round_tiles(const tg_gpu_pass *p)
 {
-    uint32_t lag = min(p->tile_n, (uint32_t)LAG);
+    uint32_t lag = lag_of(p);
     if (p->leaves == nullptr || (p->packs & TG_GPU_PACKS_LEAVES) != 0) {
-        TG_LAUNCH(round_tiles<false>, p->tile_n + lag, THREADS, p->stream, *p, tg_shapes_for_kernels(), lag, nullptr, 0);
+        TG_LAUNCH(round_tiles<false>, p->tile_n + lag, THREADS, p->stream, *p, tg_shapes_for_kernels(), lag, nullptr,
+                  0);
     }
 }
 
 void tg_launch_round_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    uint32_t lag = min(p->tile_n, (uint32_t)LAG);
+    uint32_t lag = lag_of(p);
     if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_MINIFLOAT) && (p->packs & TG_GPU_ROUNDS_LEAVES) != 0) {
-        TG_LAUNCH(round_tiles<true>, p->tile_n + lag, THREADS, p->stream, *p, tg_shapes_for_kernels(), lag, hashes, leaf_cap);
+        TG_LAUNCH(round_tiles<true>, p->tile_n + lag, THREADS, p->stream, *p, tg_shapes_for_kernels(), lag, hashes,
+                  leaf_cap);
     }
 }

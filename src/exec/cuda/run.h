@@ -54,7 +54,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
-    tg_gpu_mirror late; /* 1 + the number of the first body that was found damaged in a pass without a wait; 0: none */
+    tg_gpu_mirror
+        late; /* 2^32 - 1 less the number of the first body that was found damaged in a pass without a wait; 0: none */
     bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
     bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
     uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
@@ -215,6 +216,9 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
 /* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
+
+/* Pointers of few tensors go by value. False: there are more. */
+bool tg_gpu_give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers);
 
 /* Gradients of a group, or NULL, for a pass. False: pointers must be copied, and may not. Sums likewise. */
 bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy);

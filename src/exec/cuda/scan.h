@@ -39,7 +39,7 @@ template <class T> TG_DEVICE T tg_block_sum(T value)
     return total;
 }
 
-/* The largest value of all threads up to this one. */
+/* The largest value of all threads before this one; 0: there are none. */
 TG_DEVICE uint32_t tg_block_max_scan(uint32_t value)
 {
     __shared__ uint32_t largest[TG_WARP];
@@ -54,7 +54,8 @@ TG_DEVICE uint32_t tg_block_max_scan(uint32_t value)
     }
     __syncthreads();
     uint32_t earlier = __reduce_max_sync(TG_ALL_LANES, lane < warp ? largest[lane] : 0);
-    return earlier > value ? earlier : value;
+    uint32_t lower = __shfl_up_sync(TG_ALL_LANES, value, 1);
+    return lane > 0 && lower > earlier ? lower : earlier;
 }
 
 TG_DEVICE uint32_t tg_block_max(uint32_t value)

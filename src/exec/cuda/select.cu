@@ -149,16 +149,14 @@ __global__ static void __launch_bounds__(THREADS, 1) list(tg_gpu_pass p, tg_gpu_
     } else {
         count = list_chunk(p, s, l, s.strip_first[number], s.strip_first[number + 1], words);
     }
-    if (threadIdx.x == 0) {
-        tg_view v = tg_gpu_lay_out(u, count);
-        p.space.views[number] = v;
-        if (u.route == TG_GPU_ROUTE_BINS && u.scale == TG_GPU_SCALE_BINS && count > 0) {
-            tg_store_bytes(p.space.out[number] + v.side, __float_as_uint(l.scale), 4);
-        }
+    tg_view v = tg_gpu_lay_out(u, count);
+    if (threadIdx.x == 0 && u.route == TG_GPU_ROUTE_BINS && u.scale == TG_GPU_SCALE_BINS && count > 0) {
+        tg_store_bytes(p.space.out[number] + v.side, __float_as_uint(l.scale), 4);
     }
-    __syncthreads();
     if (u.coordinates == TG_GPU_AT_INDICES && (!u.coded || u.route == TG_GPU_ROUTE_LEADER)) {
-        tg_write_chunk(p, number, words, !tg_is_block(u) && count <= TG_INDEX_SHORT);
+        tg_write_chunk(p, number, v, words, !tg_is_block(u) && count <= TG_INDEX_SHORT);
+    } else if (threadIdx.x == 0) {
+        p.space.views[number] = v;
     }
 }
 

@@ -38,13 +38,11 @@ TG_DEVICE bool tg_source_has(const tg_gpu_source &s)
     return s.floats != nullptr || s.halves != nullptr;
 }
 
+/* A NaN in half precision may become another, here and below: who uses these loads it again. */
 TG_DEVICE float4 tg_widen_four(uint2 halves, bool is_bf16)
 {
-    uint16_t h[4] = {(uint16_t)halves.x, (uint16_t)(halves.x >> 16), (uint16_t)halves.y, (uint16_t)(halves.y >> 16)};
-    return is_bf16 ? make_float4(tg_bf16_to_float(h[0]), tg_bf16_to_float(h[1]), tg_bf16_to_float(h[2]),
-                                 tg_bf16_to_float(h[3]))
-                   : make_float4(tg_fp16_to_float(h[0]), tg_fp16_to_float(h[1]), tg_fp16_to_float(h[2]),
-                                 tg_fp16_to_float(h[3]));
+    return make_float4(tg_any_half(halves.x & 0xffffu, is_bf16), tg_any_half(halves.x >> 16, is_bf16),
+                       tg_any_half(halves.y & 0xffffu, is_bf16), tg_any_half(halves.y >> 16, is_bf16));
 }
 
 /* One element of a dtype. */
@@ -56,7 +54,7 @@ TG_DEVICE float tg_widen(float v, bool is_bf16)
 
 TG_DEVICE float tg_widen(uint16_t half, bool is_bf16)
 {
-    return is_bf16 ? tg_bf16_to_float(half) : tg_fp16_to_float(half);
+    return tg_any_half(half, is_bf16);
 }
 
 /* Elements 4 i and the next ones of the tile. */

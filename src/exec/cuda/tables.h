@@ -33,9 +33,9 @@ enum {
     TG_GPU_NATURAL,
     TG_GPU_FP8 = 12,
     TG_GPU_FP4 = 13,
-    TG_GPU_MXFP8 = 15,
     TG_GPU_MXFP4 = 16,
-    TG_GPU_NVFP4 = 17
+    TG_GPU_NVFP4 = 17,
+    TG_GPU_MXFP8 = 18
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
 /* In tg_gpu_pass.kinds: of units whose values are plain (TG_KIND_NONE of quantize.h). */
@@ -98,6 +98,13 @@ typedef struct tg_gpu_tile {
     uint32_t is_whole; /* all elements are in that piece */
     uint64_t at;       /* of its first element in the unit */
 } tg_gpu_tile;
+
+/* Bodies of one cell that a kernel takes at once, by value. */
+enum { TG_GPU_BODIES = 16 };
+typedef struct tg_gpu_bodies {
+    const uint8_t *at[TG_GPU_BODIES];
+    uint32_t n;
+} tg_gpu_bodies;
 
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {
@@ -173,7 +180,7 @@ typedef struct tg_gpu_pass {
     uint32_t rank;
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
-    uint8_t is_answer, has_values, has_clip, adds_few;
+    uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
     void *stream;
 } tg_gpu_pass;
 
