@@ -88,6 +88,20 @@ class Hook(OnDevice):
         for result in run("stage", "device_changes", 2):
             self.assertIn("is on cpu, and the first step was on cuda:1", result["raised"])
 
+    def test_a_pass_that_autograd_ends(self):
+        """With gradients that are views of buckets the step is waited for at the end of the backward pass."""
+        digests = set()
+        for how in ("", "stage", "wire"):
+            for view in (False, True):
+                for result in self.run_all(how, "nan_in_views", 2, view=view):
+                    self.assertRegex(result["raised"], "0.weight.*NaN")
+                    self.assertEqual(result["step"], 4)
+                    digests.add(result["digest"])
+            for result in self.run_all(how, "broken_end", 2):
+                self.assertRegex(result["raised"], "broken on purpose")
+                self.assertEqual(result["step"], 3)
+        self.assertEqual(len(digests), 1)
+
     def test_what_cannot_be_exchanged(self):
         """Every rank says the same, whether messages go through host memory or by themselves."""
         for how in ("stage", "wire"):

@@ -50,6 +50,7 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
+_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
 _PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
@@ -105,6 +106,7 @@ class _Pass:
         self.is_begun = False                     # its step
         self.ready_n = 0                          # tensors that were reported to it
         self.is_complete = False                  # the last bucket was there
+        self.late_since: Optional[float] = None   # when it was, if autograd ends the pass after DistributedDataParallel has
         self.ended = threading.Event()
         self.error: Optional[BaseException] = None
 
@@ -134,6 +136,7 @@ class _Layout:
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
+        self.is_viewed = all(p.grad is not None and p.grad.data_ptr() == g.data_ptr() for p, g in zip(parameters, gradients))  # .grad is in it
         self.done: Any = None  # a future that is complete, whose value is ...
         self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
 
@@ -215,7 +218,8 @@ class State(Steps):
             self._take(now, bucket, buffer, layout, is_last)
             if is_last:
                 now.is_complete = True
-                self._finish(now, time.monotonic())
+                if not self._finish_late(now):
+                    self._finish(now, time.monotonic())
             if now.error is None:
                 return layout.completed(buffer)  # type: ignore[no-any-return]
             done: "_Future[Any]" = _Future(devices=layout.devices)
@@ -302,6 +306,9 @@ class State(Steps):
         if now is None:
             return
         if now.is_complete:
+            since, now.late_since = now.late_since, None
+            if since is not None:  # an exception has broken off the end of the backward pass
+                self._finish(now, since)
             now.ended.wait()
         elif now.is_begun:
             error = Error("a backward pass was broken off before its last gradients were there")
@@ -324,6 +331,26 @@ class State(Steps):
             self._thread.start()
             weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(job)
+
+    def _finish_late(self, now: _Pass) -> bool:
+        """Has autograd end the pass, after DistributedDataParallel has done what it does with futures, which takes as long as short waits. Not if
+        that copies averages: then they must be there. False: it has to be done now."""
+        if not all(layout.is_viewed for layout in self._layouts.values()):
+            return False
+        try:
+            _engine.queue_callback(lambda: _engine.queue_callback(functools.partial(self._end_late, now)))
+        except RuntimeError:  # outside of a backward pass
+            return False
+        now.late_since = time.monotonic()
+        return True
+
+    def _end_late(self, now: _Pass) -> None:
+        """What this raises leaves backward()."""
+        since, now.late_since = now.late_since, None
+        if since is not None:
+            self._finish(now, since)
+        if now.error is not None:
+            raise Error(str(sentence(now.error)))
 
     def _finish(self, now: _Pass, begin: float) -> None:
         """The end of a pass."""
