@@ -14,7 +14,9 @@ complete.
     library           encode, send and check groups whose tensors are ready
     hook                                          wait for the end of the step, complete all futures
 
-Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
+Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU futures
+are complete from the start, since nobody looks at them before the last bucket; and where gradients are views of buckets, autograd waits for the end
+of the step, after all that DistributedDataParallel does with them.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
