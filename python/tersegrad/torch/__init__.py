@@ -52,7 +52,7 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
-_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+_engine: Any = torch.autograd.Variable._execution_engine
 _PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
@@ -274,7 +274,8 @@ class State(Steps):
             if layout is None and buffer.layout != torch.strided:
                 raise Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
             if not now.is_begun:
-                now.gradients.update(zip(bucket.parameters(), bucket.gradients()))
+                parameters: List[Any] = bucket.parameters()
+                now.gradients.update(zip(parameters, bucket.gradients()))
                 return
             if layout is None:
                 layout = self._layouts[bucket.index()] = self._new_layout(bucket.parameters(), buffer, bucket.gradients())
