@@ -22,6 +22,7 @@ set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tu
 """
 
 import atexit
+import collections
 import functools
 import operator
 import queue
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from .._exchange import close_flights, numbers
+from .._exchange import Exchange, close_flights, numbers
 from .._library import Error, pointers
 from .._torch_advice import shapes, write_shapes
 from .._torch_link import TorchLink, waiters
@@ -106,7 +107,8 @@ class _Pass:
         self.trouble: Optional[Exception] = None  # why this rank cannot take part
         self.follow_schedule = True               # has to be done yet
         self.is_begun = False                     # its step
-        self.ready_n = 0                          # tensors that were reported to it
+        self.ready_n = 0                          # tensors that are ready ...
+        self.unreported: List[Any] = []           # ... and numbers of those that it was not told of, because no group needs them yet
         self.is_complete = False                  # the last bucket was there
         self.late_since: Optional[float] = None   # when it was, if autograd ends the pass after DistributedDataParallel has
         self.ended = threading.Event()
@@ -138,6 +140,7 @@ class _Layout:
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
+        self.ends_group = True  # with it, all tensors of some group are ready, as far as is known
         self.is_viewed = all(p.grad is not None and p.grad.data_ptr() == g.data_ptr() for p, g in zip(parameters, gradients))  # .grad is in it
         self.done: Any = None  # a future that is complete, whose value is ...
         self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
@@ -194,6 +197,7 @@ class State(Steps):
         self._pass: Optional[_Pass] = None
         self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
         self._layouts: Dict[int, _Layout] = {}
+        self._grouped: Optional[Exchange] = None  # whose groups layouts know of
         self._addresses: Any = None  # of all gradients
         self._numbers: Dict[int, int] = {}  # {id of a parameter: number of its tensor}
         self._jobs: _Jobs = queue.SimpleQueue()
@@ -283,15 +287,35 @@ class State(Steps):
             now.ready_n += len(layout.tensors)
             if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
-            if now.trouble is None:
-                self._meet()
-                self._flying_now().ready(layout.numbers)
+            now.unreported.append(layout.numbers)
+            if now.trouble is None and (layout.ends_group or is_last):
+                self._report(now)
+            if is_last and self._grouped is not self._exchange:
+                self._note_groups(bucket.index())
         except Exception as error:
             now.trouble = now.trouble or error
 
+    def _report(self, now: _Pass) -> None:
+        self._meet()
+        flight = self._flying_now()
+        for tensors in now.unreported:
+            flight.ready(tensors)
+        now.unreported = []
+
+    def _note_groups(self, last: int) -> None:
+        """Which buckets end groups, if they are filled as now and come in their order. There are no more than up to the last."""
+        self._layouts = {index: layout for index, layout in self._layouts.items() if index <= last}
+        self._grouped = exchange = self._made()
+        group_of = [exchange.group_of(t) for t in range(len(self._parameters))]
+        missing = collections.Counter(group_of)
+        for _, layout in sorted(self._layouts.items()):
+            missing.subtract(group_of[t] for t in layout.tensors)
+            layout.ends_group = any(missing[group_of[t]] == 0 for t in layout.tensors)
+
     def _new_layout(self, parameters: List[Any], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> _Layout:
         for other in self._layouts.values():
-            other.address = 0  # its tensors may be in another bucket now
+            other.address, other.ends_group = 0, True  # its tensors may be in another bucket now
+        self._grouped = None
         by_parameter = dict(zip(parameters, gradients))
         self._check(by_parameter)
         tensors = [self._numbers.get(id(parameter)) for parameter in parameters]
