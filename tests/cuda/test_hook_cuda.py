@@ -49,7 +49,11 @@ class Hook(OnDevice):
                                             (3, "fp16", {"group_len": 1, "exchange": "shard"}, {"static_graph": True, "bucket_cap_mb": 0.001}),
                                             (2, "powersgd@2", {"group_len": 1}, {"model": "conv"}),
                                             (2, "dense", {"group_len": 1}, {"model": "unused", "find_unused": True, "bucket_cap_mb": 0.001}),
-                                            (2, "ef+topk@0.1", {}, {"accumulate": 2})):
+                                            (2, "ef+topk@0.1", {}, {"accumulate": 2}),
+                                            (2, "adacomp", {"group_len": 1}, {"static_graph": True, "bucket_cap_mb": 0.001, "gradient_as_bucket_view": True}),
+                                            (3, "ef+topk@0.1", {"group_len": 1}, {"model": "unused", "find_unused": True, "bucket_cap_mb": 0.001,
+                                                                                   "gradient_as_bucket_view": True}),
+                                            (2, "ef+fp8", {"group_len": 1}, {"accumulate": 2, "bucket_cap_mb": 0.001, "gradient_as_bucket_view": True})):
             with self.subTest(world=world, recipe=recipe):
                 self.same("train", world, recipe=recipe, steps=3, options=options, **ddp)
 
