@@ -14,12 +14,15 @@ complete.
     library           encode, send and check groups whose tensors are ready
     hook                                          wait for the end of the step, complete all futures
 
-Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
+Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU futures
+are complete from the start, since nobody looks at them before the last bucket; and where gradients are views of buckets, autograd waits for the end
+of the step, after all that DistributedDataParallel does with them.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
 
 import atexit
+import collections
 import functools
 import operator
 import queue
@@ -32,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from .._exchange import close_flights, numbers
+from .._exchange import Exchange, close_flights, numbers
 from .._library import Error, pointers
 from .._torch_advice import shapes, write_shapes
 from .._torch_link import TorchLink, waiters
@@ -50,6 +53,7 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
+_engine: Any = torch.autograd.Variable._execution_engine
 _PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
@@ -103,8 +107,10 @@ class _Pass:
         self.trouble: Optional[Exception] = None  # why this rank cannot take part
         self.follow_schedule = True               # has to be done yet
         self.is_begun = False                     # its step
-        self.ready_n = 0                          # tensors that were reported to it
+        self.ready_n = 0                          # tensors that are ready ...
+        self.unreported: List[Any] = []           # ... and numbers of those that it was not told of, because no group needs them yet
         self.is_complete = False                  # the last bucket was there
+        self.late_since: Optional[float] = None   # when it was, if autograd ends the pass after DistributedDataParallel has
         self.ended = threading.Event()
         self.error: Optional[BaseException] = None
 
@@ -134,6 +140,8 @@ class _Layout:
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
+        self.ends_group = True  # with it, all tensors of some group are ready, as far as is known
+        self.is_viewed = all(p.grad is not None and p.grad.data_ptr() == g.data_ptr() for p, g in zip(parameters, gradients))  # .grad is in it
         self.done: Any = None  # a future that is complete, whose value is ...
         self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
 
@@ -189,6 +197,7 @@ class State(Steps):
         self._pass: Optional[_Pass] = None
         self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
         self._layouts: Dict[int, _Layout] = {}
+        self._grouped: Optional[Exchange] = None  # whose groups layouts know of
         self._addresses: Any = None  # of all gradients
         self._numbers: Dict[int, int] = {}  # {id of a parameter: number of its tensor}
         self._jobs: _Jobs = queue.SimpleQueue()
@@ -215,7 +224,8 @@ class State(Steps):
             self._take(now, bucket, buffer, layout, is_last)
             if is_last:
                 now.is_complete = True
-                self._finish(now, time.monotonic())
+                if not self._finish_late(now):
+                    self._finish(now, time.monotonic())
             if now.error is None:
                 return layout.completed(buffer)  # type: ignore[no-any-return]
             done: "_Future[Any]" = _Future(devices=layout.devices)
@@ -268,7 +278,8 @@ class State(Steps):
             if layout is None and buffer.layout != torch.strided:
                 raise Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
             if not now.is_begun:
-                now.gradients.update(zip(bucket.parameters(), bucket.gradients()))
+                parameters: List[Any] = bucket.parameters()
+                now.gradients.update(zip(parameters, bucket.gradients()))
                 return
             if layout is None:
                 layout = self._layouts[bucket.index()] = self._new_layout(bucket.parameters(), buffer, bucket.gradients())
@@ -276,15 +287,35 @@ class State(Steps):
             now.ready_n += len(layout.tensors)
             if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
-            if now.trouble is None:
-                self._meet()
-                self._flying_now().ready(layout.numbers)
+            now.unreported.append(layout.numbers)
+            if now.trouble is None and (layout.ends_group or is_last):
+                self._report(now)
+            if is_last and self._grouped is not self._exchange:
+                self._note_groups(bucket.index())
         except Exception as error:
             now.trouble = now.trouble or error
 
+    def _report(self, now: _Pass) -> None:
+        self._meet()
+        flight = self._flying_now()
+        for tensors in now.unreported:
+            flight.ready(tensors)
+        now.unreported = []
+
+    def _note_groups(self, last: int) -> None:
+        """Which buckets end groups, if they are filled as now and come in their order. There are no more than up to the last."""
+        self._layouts = {index: layout for index, layout in self._layouts.items() if index <= last}
+        self._grouped = exchange = self._made()
+        group_of = [exchange.group_of(t) for t in range(len(self._parameters))]
+        missing = collections.Counter(group_of)
+        for _, layout in sorted(self._layouts.items()):
+            missing.subtract(group_of[t] for t in layout.tensors)
+            layout.ends_group = any(missing[group_of[t]] == 0 for t in layout.tensors)
+
     def _new_layout(self, parameters: List[Any], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> _Layout:
         for other in self._layouts.values():
-            other.address = 0  # its tensors may be in another bucket now
+            other.address, other.ends_group = 0, True  # its tensors may be in another bucket now
+        self._grouped = None
         by_parameter = dict(zip(parameters, gradients))
         self._check(by_parameter)
         tensors = [self._numbers.get(id(parameter)) for parameter in parameters]
@@ -302,6 +333,9 @@ class State(Steps):
         if now is None:
             return
         if now.is_complete:
+            since, now.late_since = now.late_since, None
+            if since is not None:  # an exception has broken off the end of the backward pass
+                self._finish(now, since)
             now.ended.wait()
         elif now.is_begun:
             error = Error("a backward pass was broken off before its last gradients were there")
@@ -324,6 +358,26 @@ class State(Steps):
             self._thread.start()
             weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(job)
+
+    def _finish_late(self, now: _Pass) -> bool:
+        """Has autograd end the pass, after DistributedDataParallel has done what it does with futures, which takes as long as short waits. Not if
+        that copies averages: then they must be there. False: it has to be done now."""
+        if not all(layout.is_viewed for layout in self._layouts.values()):
+            return False
+        try:
+            _engine.queue_callback(lambda: _engine.queue_callback(functools.partial(self._end_late, now)))
+        except RuntimeError:  # outside of a backward pass
+            return False
+        now.late_since = time.monotonic()
+        return True
+
+    def _end_late(self, now: _Pass) -> None:
+        """What this raises leaves backward()."""
+        since, now.late_since = now.late_since, None
+        if since is not None:
+            self._finish(now, since)
+        if now.error is not None:
+            raise Error(str(sentence(now.error)))
 
     def _finish(self, now: _Pass, begin: float) -> None:
         """The end of a pass."""
