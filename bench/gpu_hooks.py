@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps steps of DistributedDataParallel on a GPU, which tests/cuda/gpu_torch.py measures, and makes the tables of docs/pytorch.md.
 
-    python3 tests/cuda/gpu_torch.py --limit 460 --only time,link,workers --json steps.json       on a machine with a GPU
+    python3 tests/cuda/gpu_torch.py --limit 200 --only time,link,workers --json steps.json       on a machine with a GPU
     bench/gpu_hooks.py --of COMMIT --save --page steps.json
 
 The time of a hook is a median. `none` and all hooks take turns, in one run.
@@ -23,7 +23,7 @@ def rows_of(path):
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         said = json.loads(line)
         if said["kind"] == "time" and said["ms"] == said["ms"]:
-            rows.append({"torch": said["torch"], "ranks": said["world"], "gbit": f"{said['gbit']:g}", "by": said["by"], "model": said["model"],
+            rows.append({"torch": said["torch"].partition("+")[0], "ranks": said["world"], "gbit": f"{said['gbit']:g}", "by": said["by"], "model": said["model"],
                          "hook": said["hook"], "ms": round(said["ms"], 2), "n": said["n"], "sent": "" if said["sent"] is None else said["sent"]})
         elif said["kind"] == "workers":
             for hook, ms in (("none", said["alone_ms"]), (said["recipe"], said["ms"])):
@@ -64,9 +64,8 @@ def tables(rows):
     rates = sorted({row["gbit"] for row in two}, key=lambda rate: (rate == 0, rate))
     for model in dict.fromkeys(row["model"] for row in two):
         of = {(row["hook"], row["gbit"]): row for row in two if row["model"] == model}
-        by = sorted({row["by"] for row in of.values() if row["by"]})
-        how = {"tc": "shaped by tc", "delay": "by a delay in `send` (tests/cuda/slow_link.c)"}
-        yield f"{model}, two ranks, milliseconds of a step at these rates a rank{', ' + ' and '.join(how[each] for each in by) if by else ''}:"
+        how = ", by a delay in `send` (tests/cuda/slow_link.c)" if any(row["by"] for row in of.values()) else ""
+        yield f"{model}, two ranks, milliseconds of a step at these rates a rank{how}:"
         yield ""
         yield "| hook | bytes sent by a rank | " + " | ".join("loopback" if rate == 0 else f"{rate:g} Gbit/s" for rate in rates) + " |"
         yield "|---" * (2 + len(rates)) + "|"

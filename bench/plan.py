@@ -31,6 +31,7 @@ PAGE = ROOT / "bench/README.md"
 RECIPES = ("ef+topk@0.01", "terngrad")
 CLOSE = 0.15
 LONGEST = 200  # seconds of a command
+EAGER = str(16 << 20)  # bytes
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
 COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
 GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
@@ -73,8 +74,9 @@ def run(*command, environment=None):
 
 
 def netns(hosts, ranks, rate, *command):
-    # Ranks that wait for messages leave the cores to those that work: there are fewer cores than ranks.
-    environment = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1")
+    # Ranks that wait for messages leave the cores to those that work: there are fewer cores than ranks. MPI sends even large messages
+    # without asking the receiver first: on slow links its own all-reduces would else take once or twice the time of their bytes, at random.
+    environment = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_btl_tcp_eager_limit=EAGER, OMPI_MCA_btl_tcp_max_send_size=EAGER)
     return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--quiet", "--", *command,
                environment=environment)
 

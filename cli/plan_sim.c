@@ -378,6 +378,14 @@ static int run(cli_forecast *out, sim *s)
         out->step = fmax(out->step, s->actors[a].ended);
         out->compute = fmin(out->compute, s->actors[a].finished);
     }
+    /* What a link has in store comes back while it is idle: steps in a row take at least as long as their bytes without it. */
+    for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
+        double network = 0;
+        for (size_t i = 0; i < s->scene->op_n; i++) {
+            network += s->scene->ops[i].network[h];
+        }
+        out->step = fmax(out->step, network);
+    }
     out->exposed = out->step - out->compute;
     return CLI_OK;
 }

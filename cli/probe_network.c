@@ -104,11 +104,11 @@ static void rest(double seconds)
 
 /* ---- timing ---------------------------------------------------------------------------------------------------------- */
 
-/* Seconds of the slowest rank; negative: the job has failed. */
-static double time_once(bench *b, talk what, size_t len)
+/* Seconds of the slowest rank, after a pause; negative: the job has failed. */
+static double time_once(bench *b, talk what, size_t len, double before)
 {
     double slowest = -1;
-    rest(pause);
+    rest(before);
     if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
         return -1;
     }
@@ -127,7 +127,7 @@ static double time_talk(bench *b, talk what, size_t len, double seconds)
     double times[REPEATS], all = 0;
     int n = 0;
     while (n < REPEATS && (n < ROUNDS_MIN || all < seconds)) {
-        times[n] = time_once(b, what, len);
+        times[n] = time_once(b, what, len, pause);
         if (times[n] < 0) {
             return -1;
         }
@@ -144,24 +144,37 @@ static double find_largest(bench *b, double seconds)
     double size = 32768, spent = 0;
     while (size < size_max && spent >= 0 && (spent < seconds / 3 || size < size_least)) {
         size = fmin(size_max, 2 * size);
-        spent = time_once(b, EXCHANGE, (size_t)size);
+        spent = time_once(b, EXCHANGE, (size_t)size, pause);
     }
     return spent < 0 ? -1 : size;
 }
 
-/* The rate from the two largest sizes, and what goes through at once, from how much faster the last was than at that rate. */
-static void fit(cli_network *n, double shift, const cli_world *w)
+/* Seconds of an exchange right after another one, which has used up what goes through at once after a pause. */
+static double time_sustained(bench *b, size_t len)
+{
+    enum { ROUNDS = 3 };
+    double times[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double first = time_once(b, EXCHANGE, len, pause);
+        times[i] = first < 0 ? first : time_once(b, EXCHANGE, len, 0);
+        if (times[i] < 0) {
+            return -1;
+        }
+    }
+    return cli_median(times, ROUNDS);
+}
+
+/* The rate from messages without a pause, and what goes through at once, from how much faster the largest was after one. */
+static void fit(cli_network *n, double shift, double sustained, const cli_world *w)
 {
     double size = w->size / n->hosts, remote = size * (w->size - size) / (w->size - 1);
-    double last = n->exchange[CLI_SIZE_N - 1], before = n->exchange[CLI_SIZE_N - 2];
-    double bytes = n->sizes[CLI_SIZE_N - 1] * remote;
+    double last = n->exchange[CLI_SIZE_N - 1], bytes = n->sizes[CLI_SIZE_N - 1] * remote;
     n->latency = fmin(shift, n->exchange[0]);
     n->message = w->size > 2 ? fmax(0, n->exchange[0] - shift) / (w->size - 2) : 0;
-    n->rate = (n->sizes[CLI_SIZE_N - 1] - n->sizes[CLI_SIZE_N - 2]) * remote / fmax(1e-9, last - before);
+    n->rate = bytes / fmax(1e-9, sustained - n->latency);
     if (n->hosts == 1) { /* no network is between them */
         n->rate = n->sizes[CLI_SIZE_N - 1] * w->size / last;
     }
-    n->rate = fmax(n->rate, bytes / last);
     n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
 }
 
@@ -221,12 +234,13 @@ static int measure(cli_network *out, bench *b, double seconds)
     sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, NULL, 1, out->sizes, b, FP32, seconds) &&
             time_column(out->bf16, NULL, 1, out->sizes, b, BF16, seconds) &&
             time_column(out->exchange, NULL, 1, out->sizes, b, EXCHANGE, seconds);
-    if (!sound) {
+    double sustained = sound ? time_sustained(b, (size_t)out->sizes[CLI_SIZE_N - 1]) : -1;
+    if (sustained < 0) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }
     out->ranks = w->size;
     out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
-    fit(out, shift, w);
+    fit(out, shift, sustained, w);
     return CLI_OK;
 }
 

@@ -10,7 +10,7 @@ from typing import Any, ContextManager, Optional
 
 import torch
 
-from ._library import Error, call, has_cuda, lib, view
+from ._library import OK, Detail, Error, call, has_cuda, lib, view
 
 
 def emulated() -> str:
@@ -46,6 +46,7 @@ class Device:
         handle = ctypes.c_void_p()
         call("tg_cuda_open", ctypes.byref(handle), of.index or 0, self.stream.cuda_stream if self.stream else None)
         self.handle = handle
+        self._why = Detail()  # of the calls that every bucket makes
         weakref.finalize(self, _close, handle, self.stream).atexit = False
 
     def follow(self) -> Any:
@@ -62,8 +63,8 @@ class Device:
 
     def meet(self) -> None:
         """The library's work from now on waits for what is under way on the current stream now."""
-        if self.stream is not None:
-            call("tg_cuda_follow", self.handle, _raw_stream(self.of))
+        if self.stream is not None and lib.tg_cuda_follow(self.handle, _raw_stream(self.of), self._why) != OK:
+            raise Error(self._why.text.decode(errors="replace"), "LINK")
 
     def finish(self) -> None:
         """Waits for the library's work."""

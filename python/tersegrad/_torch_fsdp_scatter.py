@@ -5,11 +5,13 @@
     carry     messages between all ranks, on the process group that FSDP gives
     sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
 
-On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one, and the other way round.
+On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one; messages are carried in its
+order, too; and the current one waits for its end.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, List, Optional, Sequence, Tuple, cast
 
 import torch
@@ -38,17 +40,17 @@ def _bytes_at(address: int, length: int, device: Optional[Device]) -> torch.Tens
 
 
 class _Messages:
-    """The messages of one direction, where the library has them. A rank sends nothing to itself, but collectives want tensors of one length."""
+    """The messages of one direction, where the library has them. A rank sends itself nothing."""
 
     def __init__(self, spans: List[Memory], of: torch.device, device: Optional[Device]) -> None:
         self.spans = spans
         self.len = sum(length for _, length in spans)
-        own = torch.zeros(max(length for _, length in spans), dtype=torch.uint8, device=of)
-        self.tensors = [_bytes_at(address, length, device) if length > 0 else own for address, length in spans]
+        nothing = torch.empty(0, dtype=torch.uint8, device=of)
+        self.tensors = [_bytes_at(address, length, device) if length > 0 else nothing for address, length in spans]
 
     def fail(self) -> None:
         """Says in place of frames that this rank has failed."""
-        for tensor in self.tensors:
+        for tensor in (each for each in self.tensors if each.numel() > 0):
             said = _FAILED.ljust(tensor.numel(), b"\0")
             tensor.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
 
@@ -108,8 +110,8 @@ class ScatterComm(_Base):  # type: ignore[misc]
             raise trouble
         divisor = divisor_of(op, group.size())
         with record_function(RANGE):
-            self._exchange_messages(*self._begin(input_tensor), group)
             self._catch_up()
+            self._exchange_messages(*self._begin(input_tensor), group)
             self.exchange.end([output_tensor.data_ptr()], divisor)
             self._lead()
         self.step += 1
@@ -127,23 +129,25 @@ class ScatterComm(_Base):  # type: ignore[misc]
 
     def _begin(self, given: torch.Tensor) -> Tuple[_Messages, _Messages]:
         """Encodes rows. What to send, and where to receive."""
-        self._catch_up()
         sends, recvs = self.exchange.begin(self.step, [given.data_ptr()])
-        self._lead()
         if self._sends is None or self._recvs is None or (self._sends.spans, self._recvs.spans) != (sends, recvs):
             self._sends, self._recvs = (_Messages(spans, given.device, self._device) for spans in (sends, recvs))
         return self._sends, self._recvs
 
-    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
-        _carry(recvs.tensors, sends.tensors, group)
+    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any, fails: bool = False) -> None:
+        with contextlib.nullcontext() if self._device is None else self._device.on(self._device.stream):
+            if fails:
+                sends.fail()
+            _carry(recvs.tensors, sends.tensors, group)
         self.sent += sends.len
 
     def _fail(self, device: torch.device, group: Any) -> None:
         """The others, who wait for this rank, learn that it has failed."""
-        sends, recvs = self._begin(torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=device))
-        sends.fail()
-        self._exchange_messages(sends, recvs, group)
+        zeros = torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=device)
+        self._catch_up()
+        self._exchange_messages(*self._begin(zeros), group, fails=True)
         self.exchange.cancel()
+        self._lead()
 
     def _catch_up(self) -> None:
         if self._device is not None:

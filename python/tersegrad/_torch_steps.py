@@ -24,7 +24,7 @@ from ._torch_place import Place
 _FORMAT = 1  # of state_dict
 _COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
 GROUP_LEN = 16 << 20   # bytes of gradients that are encoded and sent together
-GPU_GROUP_LEN = 64 << 20  # the same on a GPU, where the kernels of a group have a latency of their own
+GPU_GROUP_LEN = 128 << 20  # the same on a GPU, where the kernels of a group have a latency of their own
 SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap gains there is less than a group's messages cost
 
 Gradients = Dict[torch.nn.Parameter, torch.Tensor]

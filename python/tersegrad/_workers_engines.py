@@ -1,9 +1,9 @@
 """What drives the exchanges of Workers.
 
 Threads     on the host: one thread per worker, over the library's threads link
-Lockstep    on a GPU: one thread, over the lockstep link. A worker begins when its gradients are there, and its frame is encoded on the
-            device's stream while the next worker computes. The rest follows when all have begun. Only worker 0 decodes the
-            averages, which are the same for all.
+Lockstep    on a GPU, over the lockstep link. A worker begins when its gradients are there: its frame is encoded on the stream of its
+            device while others compute or are encoded, by a thread for each device. The rest follows when all have begun.
+            Only worker 0 decodes the averages, which are the same for all.
 """
 
 import ctypes
@@ -113,16 +113,17 @@ def _close_threads(jobs: "List[queue.SimpleQueue[_Job]]", threads: List[threadin
 
 
 class Lockstep:
-    def __init__(self, n: int, device: Device) -> None:
-        self._n, self._device = n, device
-        self._jobs: "queue.SimpleQueue[_Job]" = queue.SimpleQueue()
-        self._done: "queue.SimpleQueue[_Errors]" = queue.SimpleQueue()
+    def __init__(self, n: int, devices: Sequence[Device]) -> None:
+        """Worker w is on devices[w % len(devices)]."""
+        self._n, self._devices = n, devices
+        self._jobs: List["queue.SimpleQueue[_Job]"] = [queue.SimpleQueue() for _ in devices]
+        self._begun: "queue.SimpleQueue[None]" = queue.SimpleQueue()  # one for each thread that has begun all of its workers
         self._failed: _Errors = []  # of workers that could not begin
-        self._is_timed = device.stream is not None
+        self._is_timed = devices[0].stream is not None
         self._last: Any = None      # events: the last gradients are there
         self._timed: Any = None     # ... and the average is there; not yet counted
-        thread = _start(self._jobs, "tersegrad workers")
-        weakref.finalize(self, _close_lockstep, self._jobs, thread).atexit = False
+        threads = [_start(jobs, f"tersegrad workers {number}") for number, jobs in enumerate(self._jobs)]
+        weakref.finalize(self, _close_lockstep, self._jobs, threads).atexit = False
 
     def _mark(self, stream: Any) -> Any:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -130,7 +131,8 @@ class Lockstep:
         return event
 
     def begin(self, worker: int, exchange: Exchange, step: int, addresses: Any, arrived: Any, before: Optional[Callable[[], None]]) -> None:
-        device, failed = self._device, self._failed
+        number = worker % len(self._devices)
+        device, failed = self._devices[number], self._failed
         ready = device.follow()
         if self._is_timed:
             self._last = self._mark(torch.cuda.current_stream(device.of))
@@ -143,25 +145,23 @@ class Lockstep:
                 call("tg_lockstep_begin", exchange.handle, step, addresses, int(worker == 0))
             except BaseException as raised:
                 failed.append(raised)
-        self._jobs.put(job)
+        self._jobs[number].put(job)
 
     def end(self, exchanges: Sequence[Exchange]) -> Tuple[_Errors, float]:
         """Does the rest of the step. What has failed, and seconds that were exposed in the step before."""
         handles = (ctypes.c_void_p * self._n)(*(exchange.handle for exchange in exchanges))
-        done, failed, n = self._done, self._failed, self._n
-
-        def job() -> None:
-            try:
-                done.put(_end_lockstep(handles, n))
-            except BaseException as raised:
-                done.put([raised])
-        self._jobs.put(job)
-        errors = [*failed, *self._done.get()]
-        failed.clear()
-        self._device.lead()
+        begun = self._begun
+        for jobs in self._jobs:
+            jobs.put(lambda: begun.put(None))
+        for _ in self._jobs:
+            begun.get()
+        errors = [*self._failed, *_end_lockstep(handles, self._n)]
+        self._failed.clear()
+        for device in self._devices:  # gradients of all workers may be written anew
+            device.lead()
         exposed = self.open_exposed()
         if self._is_timed:
-            self._timed = self._last, self._mark(self._device.stream)
+            self._timed = self._last, self._mark(self._devices[0].stream)
         return errors, exposed
 
     def open_exposed(self) -> float:
@@ -183,6 +183,8 @@ def _end_lockstep(handles: Any, n: int) -> _Errors:
     return errors or [Error(why.text.decode(errors="replace"))]
 
 
-def _close_lockstep(jobs: "queue.SimpleQueue[_Job]", thread: threading.Thread) -> None:
-    jobs.put(None)
-    thread.join()
+def _close_lockstep(jobs: "List[queue.SimpleQueue[_Job]]", threads: List[threading.Thread]) -> None:
+    for each in jobs:
+        each.put(None)
+    for thread in threads:
+        thread.join()

@@ -16,6 +16,7 @@ Every worker has an exchange of its own with its own residuals, so that bytes an
 share one set of weights, buffers such as batch-norm statistics are shared too unless the caller swaps them.
 """
 
+import os
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -30,6 +31,7 @@ from ._workers_engines import Frames, Lockstep, Threads
 _FORMAT = "tersegrad.Workers 1"
 _COUNTS = ("steps", "logical", "dense", "payload", "header", "received")
 _CODECS = (None, "host", "device")
+_STREAMS = 4  # on which workers are encoded at once on a GPU, each with a thread that waits for it
 
 
 def _strides(parameter: torch.Tensor) -> Tuple[int, ...]:
@@ -71,14 +73,14 @@ class Workers:
             raise Error("the parameters are on several devices; Workers needs them on one")
         self.n, self.recipe, self.step = n, canonical(recipe), 0
         self._options: Dict[str, Any] = {"seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite, "exchange": exchange,
-                         "threads": threads, "verify_every": verify_every, "device": None}
+                         "threads": threads, "verify_every": verify_every}
+        self._devices: List[Device] = []  # that workers are encoded on, in turn: streams of one GPU; none: on the host
         self._tensors = [TensorSpec(described[p][0], tuple(p.shape), described[p][1], self._dtype(described[p][0], p))
                          for p in self._parameters]
         self._exchanges = self._make(codec)
-        self.codec = "host" if self._options["device"] is None else "device"
+        self.codec = "device" if self._devices else "host"
         self._lay_out()
-        self._engine: Union[Lockstep, Threads] = (Threads(n, timeout) if self._options["device"] is None else
-                                                  Lockstep(n, self._options["device"]))
+        self._engine: Union[Lockstep, Threads] = Lockstep(n, self._devices) if self._devices else Threads(n, timeout)
         self._collected = [False] * n
         self._owed: Optional[List[torch.Tensor]] = None
         self._frames = Frames()
@@ -94,19 +96,19 @@ class Workers:
     def _make(self, codec: Optional[str]) -> List[Exchange]:
         """The exchanges of all workers, with the device or without it."""
         if codec == "device" or (codec is None and self.device.type == "cuda" and has_cuda):
-            device = Device(self.device)
+            self._devices = [Device(self.device) for _ in range(min(self.n, _STREAMS, max((os.cpu_count() or 2) // 2, 1)))]
             try:
-                exchanges = self._make_with(device)
-                self._options["device"] = device
-                return exchanges
+                return self._make_all()
             except Error as error:
                 if codec == "device" or error.code != "RECIPE":
                     raise
-        return self._make_with(None)
+                self._devices = []
+        return self._make_all()
 
-    def _make_with(self, device: Optional[Device]) -> List[Exchange]:
-        options = dict(self._options, device=device)
-        return [Exchange(self.recipe, self._tensors, worker, self.n, options) for worker in range(self.n)]
+    def _make_all(self) -> List[Exchange]:
+        return [Exchange(self.recipe, self._tensors, worker, self.n,
+                         dict(self._options, device=self._devices[worker % len(self._devices)] if self._devices else None))
+                for worker in range(self.n)]
 
     def _lay_out(self) -> None:
         """One buffer per worker that holds all gradients, tensor after tensor, where the model is; and where they are encoded."""
@@ -309,7 +311,7 @@ class Workers:
         if [(name, tuple(shape)) for name, shape in state["tensors"]] != [t[:2] for t in self._tensors]:
             raise Error("the state is of another model", "MISMATCH")
         states = [bytes(part.numpy()) for part in state["states"]]
-        fresh = self._make_with(self._options["device"])
+        fresh = self._make_all()
         for worker, exchange in enumerate(fresh):
             exchange.load([states[worker]] if state["n"] == self.n else states)
         self._exchanges, self.step, self._owed = fresh, state["step"], None

@@ -102,7 +102,7 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     switch (round + (x->carrier->leader != NULL ? LEAD : SUM)) {
     case LEAD: return receive_lead(x, why);
-    case SHOW: return x->step.is_spared ? TG_OK : tg_owners_receive_answers(x, x->carrier, why);
+    case SHOW: return tg_owners_receive_answers(x, x->carrier, why);
     default: return tg_owners_average(x, x->carrier, why);
     }
 }
@@ -115,6 +115,7 @@ const tg_protocol tg_protocol_allreduce = {
     .answers = answers,
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
+    .shows_last = true,
     .rounds = rounds,
     .shape = shape,
     .send = send,

@@ -17,13 +17,13 @@ static tg_status acquire_out(tg_carrier *c, const tg_allocator *a, tg_detail *wh
     TG_TRY(tg_acquire(&c->framed, a, cells, sizeof *c->framed, why));
     TG_TRY(tg_acquire(&c->known, a, codec->grid->slices, sizeof *c->known, why));
     for (uint32_t i = 0; i < cells; i++) {
-        len += tg_frame_bound(codec, codec->plan, i);
+        len += tg_apart(tg_frame_bound(codec, codec->plan, i));
     }
     TG_TRY(codec->executor->acquire(&c->out, codec->device, a, len, why));
     uint8_t *at = c->out;
     for (uint32_t i = 0; i < cells; i++) {
         c->frames[i] = at;
-        at += tg_frame_bound(codec, codec->plan, i);
+        at += tg_apart(tg_frame_bound(codec, codec->plan, i));
     }
     return TG_OK;
 }

@@ -33,6 +33,7 @@ typedef struct tg_protocol {
     bool answer_has_feedback;
     bool is_one_group; /* what it sends spans the model */
     bool sums_all;     /* every rank checks the frames of all ranks and sums them later */
+    bool shows_last;   /* what arrives in the last round is for averages alone: ranks that are spared do not look */
 
     /* Takes all memory that steps will use, and sets the in_cap of all lanes; `close` accepts what `open` left unfinished. */
     tg_status (*open)(tg_exchange *x, const tg_options *opt, tg_detail *why);
@@ -105,6 +106,12 @@ typedef struct tg_message {
     uint8_t *data;
     size_t len;
 } tg_message;
+
+/* The distance of messages side by side, so that all begin at a multiple of 64 bytes: GPUs and links copy whole vectors. */
+static inline size_t tg_apart(size_t len)
+{
+    return len > SIZE_MAX - 63 ? len : (len + 63) / 64 * 64;
+}
 
 /* The messages of a round. */
 typedef struct tg_mail {
@@ -273,6 +280,9 @@ tg_status tg_lane_next(tg_exchange *x, uint32_t group, tg_op *op, tg_detail *why
 /* Whether a group has done all rounds; whether one that waited for lengths can go on. */
 bool tg_lane_is_done(const tg_exchange *x, uint32_t group);
 bool tg_lane_is_cleared(const tg_exchange *x, uint32_t group);
+
+/* Whether a rank does not look at what arrives in this round, because another one of the process computes the averages. */
+bool tg_lane_is_spared(const tg_exchange *x, const tg_lane *lane);
 
 /* Replaces the messages of a rank that has failed. */
 void tg_lane_spoil(const tg_exchange *x, tg_lane *lane);

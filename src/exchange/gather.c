@@ -49,7 +49,7 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
     tg_arrived all = {.to = x->world};
     (void)round;
-    return x->step.is_spared ? TG_OK : tg_carrier_receive(x, x->carrier, &all, why);
+    return tg_carrier_receive(x, x->carrier, &all, why);
 }
 
 /* Groups [from, to); where sums were taken before, all at once. */
@@ -89,6 +89,7 @@ const tg_protocol tg_protocol_gather = {
     .suits = suits,
     .holds = TG_HAS_INDICES | TG_HAS_VALUES,
     .sums_all = true,
+    .shows_last = true,
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
     .rounds = rounds,

@@ -32,10 +32,16 @@ tg_message tg_exchange_received(const tg_exchange *x, uint32_t p)
 
 /* ---- frames ----------------------------------------------------------------------------------------------------------- */
 
+/* Whether this rank's own frame is the first of a private sum, so that it is added while it is written. */
+static bool adds_own_first(const tg_exchange *x, const tg_carrier *c)
+{
+    return x->rank == 0 && tg_carrier_adds(x, c) && !x->step.is_spared;
+}
+
 tg_status tg_carrier_write(tg_exchange *x, tg_carrier *c, void *const *grads, tg_detail *why)
 {
     tg_codec *codec = c->codec;
-    tg_source source = {.grads = (const void *const *)grads};
+    tg_source source = {.grads = (const void *const *)grads, .is_first = adds_own_first(x, c)};
     uint32_t group = x->lane->group, from = tg_carrier_cell(x, c, 0), to = from + codec->grid->slices;
     if (c->leader == NULL) {
         TG_TRY(codec->executor->select(codec->run, group, x->step.number, &source, why));
@@ -110,7 +116,7 @@ static tg_status check_and_keep(tg_exchange *x, tg_carrier *c, const tg_arrived 
             bodies[p].keeps = x->protocol->sums_all ? 1 + (p + x->world - x->rank) % x->world : 1;
             TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, cell, why));
         }
-        if (tg_carrier_adds(x, c)) {
+        if (tg_carrier_adds(x, c) && (p != x->rank || !adds_own_first(x, c))) {
             c->codec->executor->add(c->codec->run, cell, &bodies[p], p == a->from);
         }
     }
@@ -281,9 +287,7 @@ void tg_owners_commit(const tg_carrier *c)
 
 tg_status tg_owners_receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    return round == 0          ? tg_owners_average(x, x->carrier, why)
-           : x->step.is_spared ? TG_OK
-                               : tg_owners_receive_answers(x, x->carrier, why);
+    return round == 0 ? tg_owners_average(x, x->carrier, why) : tg_owners_receive_answers(x, x->carrier, why);
 }
 
 void tg_owners_deliver_own(tg_exchange *x, uint32_t group, void *const *grads)

@@ -14,7 +14,7 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     const tg_allocator *a = &x->allocator;
     tg_mail *mail = &lane->mail;
     uint64_t len = 0;
-    if (!tg_multiply(&len, mail->in_cap, x->world)) {
+    if (!tg_multiply(&len, tg_apart(mail->in_cap), x->world)) {
         return tg_fail(TG_E_MEMORY, why, "the messages of %u ranks do not fit into memory", x->world);
     }
     TG_TRY(tg_acquire(&mail->sends, a, x->world, sizeof *mail->sends, why));
@@ -23,7 +23,7 @@ static tg_status acquire_lane(tg_lane *lane, const tg_exchange *x, tg_detail *wh
     TG_TRY(tg_acquire(&mail->in, a, x->world, sizeof *mail->in, why));
     TG_TRY(x->codec->executor->acquire(&mail->in_space, x->codec->device, a, len, why));
     for (uint32_t p = 0; p < x->world; p++) {
-        mail->in[p].data = mail->in_space + p * mail->in_cap;
+        mail->in[p].data = mail->in_space + p * tg_apart(mail->in_cap);
     }
     return TG_OK;
 }

@@ -46,6 +46,7 @@ const tg_protocol tg_protocol_shard = {
     .answer_has_feedback = true,
     .open = tg_carrier_open_own,
     .close = tg_carrier_close_own,
+    .shows_last = true,
     .rounds = tg_owners_rounds,
     .shape = shape,
     .send = send,

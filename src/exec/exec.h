@@ -121,7 +121,8 @@ typedef struct tg_executor {
 
     /* The same in two parts, for averages that are delivered later: adds a body that was checked to private sums of its cell, where the
      * first one takes the place of what was there; then delivers the averages of cells [from, to). Bodies of cell i are
-     * bodies[i * stride], ...: what was added. NULL: `sum` does all. */
+     * bodies[i * stride], ...: what was added. NULL: `sum` does all. With source->is_first, `write` and `verdict` have added what was
+     * written, which nobody needs to read for that. */
     void (*add)(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first);
     void (*deliver)(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride, size_t body_n,
                     const tg_sink *sink);

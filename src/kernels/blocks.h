@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TG_MX_BLOCK 32      /* values that share a power of two, by default ... */
+#define TG_MX_BLOCK 32      /* values that share a power of two: at least, as OCP says, ... */
 #define TG_MX_BLOCK_MAX 128 /* ... and at most */
 #define TG_NV_BLOCK 16      /* values that share a small float */
 #define TG_MX_NAN 255       /* the scale of a block with a NaN */

@@ -7,15 +7,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Whether the operation that a rank waits for carries frames, which are where its executor works. */
-static bool has_frames(const tg_exchange *x)
+/* The group whose frames the operation that a rank waits for carries, which are where its executor works; NULL: votes or lengths. */
+static const tg_lane *lane_of(const tg_exchange *x)
 {
     for (uint32_t g = 0; g < x->lane_n; g++) {
         if (x->step.pending.sends == x->lanes[g].mail.sends) {
-            return true;
+            return &x->lanes[g];
         }
     }
-    return false;
+    return NULL;
+}
+
+/* Whether a rank looks at what it receives. */
+static bool looks(const tg_exchange *x)
+{
+    const tg_lane *lane = lane_of(x);
+    return lane == NULL || !tg_lane_is_spared(x, lane);
 }
 
 /* Frames that a rank sends are complete before another one's device reads them. */
@@ -24,7 +31,7 @@ static void complete_frames(tg_exchange *const *ranks, uint32_t world)
     const tg_codec *first = ranks[0]->codec;
     for (uint32_t r = 0; r < world; r++) {
         const tg_codec *codec = ranks[r]->codec;
-        if (codec->device != first->device && codec->device != NULL) {
+        if (codec->device != first->device && codec->device != NULL && lane_of(ranks[r]) != NULL) {
             codec->executor->wait(codec->run);
         }
     }
@@ -36,7 +43,7 @@ static tg_status copy(void *to, const tg_exchange *receiver, const void *from, c
 {
     const tg_codec *in = receiver->codec, *out = sender->codec;
     const uint8_t *copied = NULL;
-    bool is_frame = has_frames(sender);
+    bool is_frame = lane_of(sender) != NULL;
     if (is_frame && in->device != NULL) { /* from memory of any kind */
         in->executor->store(in->device, to, from, (size_t)len);
     } else if (is_frame && out->device != NULL) {
@@ -60,7 +67,7 @@ static tg_status deliver(tg_exchange *const *ranks, uint32_t world, const tg_tap
                 return tg_fail(TG_E_LINK, why, "rank %u sends %" PRIu64 " bytes, but rank %u expects %" PRIu64, from,
                                sent->len, to, expected->len);
             }
-            if (sent->len == 0) {
+            if (sent->len == 0 || !looks(ranks[to])) {
                 continue;
             }
             TG_TRY(copy(expected->data, ranks[to], sent->data, ranks[from], sent->len, why));

@@ -1,6 +1,6 @@
 /* MPI link: ranks are processes, on one machine or on many. Every span of an operation is sent as point-to-point messages,
- * split into pieces whose length fits an int. All pieces are in flight at once. The link fails permanently when a rank
- * hears nothing until the timeout, or when another rank tells it that the job has failed.
+ * split into pieces. All pieces are in flight at once. The link fails permanently when a rank hears nothing until the timeout, or
+ * when another rank tells it that the job has failed.
  *
  *     mpi.c            the link object, and helpers that the other files share
  *     mpi_carry.c      the functions of tg_link

@@ -3,7 +3,7 @@
  * it. Another tag is for control messages: why a rank has aborted, and liveness probes (mpi_liveness.h). */
 #include "link/mpi_internal.h"
 
-enum { CONTROL_TAG = TG_MPI_CONTROL_TAG, FIRST_DATA_TAG = 16, PIECE_LEN = 1 << 24, NOBODY = TG_MPI_NOBODY };
+enum { CONTROL_TAG = TG_MPI_CONTROL_TAG, FIRST_DATA_TAG = 16, NOBODY = TG_MPI_NOBODY };
 
 /* ---- failure ----------------------------------------------------------------------------------------------------------- */
 
@@ -123,11 +123,20 @@ void tg_mpi_restore_errors(MPI_Errhandler *kept)
 
 /* ---- requests ---------------------------------------------------------------------------------------------------------- */
 
+/* Pieces of short messages are so small that MPI sends them at once. For larger ones it first asks the receiver, whose reply waits
+ * behind what it sends itself: where both send, on a slow link, one of them then sends after the other. */
+static uint64_t piece_len(uint64_t len)
+{
+    enum { SHORT_LEN = 1 << 26, AT_ONCE = 60 << 10, PIECE_LEN = 1 << 24 };
+    return len <= SHORT_LEN ? AT_ONCE : PIECE_LEN;
+}
+
 static size_t pieces_of(const tg_span *spans, uint32_t n)
 {
     size_t count = 0;
     for (uint32_t p = 0; p < n; p++) {
-        count += (size_t)((spans[p].len + PIECE_LEN - 1) / PIECE_LEN);
+        uint64_t each = piece_len(spans[p].len);
+        count += (size_t)((spans[p].len + each - 1) / each);
     }
     return count;
 }
@@ -174,9 +183,10 @@ static int post_span(tg_mpi *m, uint32_t channel, uint32_t p, const tg_span *spa
 {
     tg_mpi_channel *ch = &m->channels[channel];
     const int tag = FIRST_DATA_TAG + (int)channel;
+    const uint64_t each = piece_len(span->len);
     uint8_t *at = span->data;
     for (uint64_t left = span->len; left > 0;) {
-        int len = left > PIECE_LEN ? PIECE_LEN : (int)left;
+        int len = (int)(left > each ? each : left);
         MPI_Request *request = &ch->requests[ch->request_n];
         int code = sends ? MPI_Isend(at, len, MPI_BYTE, (int)p, tag, m->comm, request)
                          : MPI_Irecv(at, len, MPI_BYTE, (int)p, tag, m->comm, request);
@@ -252,13 +262,14 @@ static bool check_piece(tg_mpi *m, const tg_mpi_channel *ch, size_t i, const MPI
 bool tg_mpi_poll(bool *moved, tg_mpi *m, uint32_t channel)
 {
     tg_mpi_channel *ch = &m->channels[channel];
-    size_t before = ch->left;
+    size_t before = ch->left, waits = ch->request_n; /* the first piece of a span that is not done */
     *moved = false;
     for (size_t i = 0; ch->left > 0 && i < ch->request_n; i++) {
         MPI_Status status;
         int is_done = 0;
         bool receives = i < ch->received_n;
-        if (ch->requests[i] == MPI_REQUEST_NULL) {
+        bool follows = waits < i && ch->peers[waits] == ch->peers[i] && (waits < ch->received_n) == receives;
+        if (ch->requests[i] == MPI_REQUEST_NULL || follows) { /* pieces arrive in order */
             continue;
         }
         int code = MPI_Test(&ch->requests[i], &is_done, &status);
@@ -272,6 +283,7 @@ bool tg_mpi_poll(bool *moved, tg_mpi *m, uint32_t channel)
             }
         }
         ch->left -= (size_t)is_done;
+        waits = is_done ? waits : i;
     }
     if (ch->left < before) {
         *moved = true;

@@ -22,10 +22,10 @@ extern const char *const tg_round_choices[], *const tg_hadamard_choices[];
         .choices = tg_hadamard_choices, .standard = 0                                              \
     }
 
-#define TG_BLOCK_PARAM                                                                                           \
-    {                                                                                                            \
-        .name = "block", .summary = "values that share a power of two: 32 as OCP says, 64 or 128", .lowest = 32, \
-        .highest = TG_MX_BLOCK_MAX, .is_whole = true, .standard = TG_MX_BLOCK                                    \
+#define TG_BLOCK_PARAM(standard_n)                                                                    \
+    {                                                                                                 \
+        .name = "block", .summary = "values that share a power of two: 32 as OCP says, 64 or 128",    \
+        .lowest = TG_MX_BLOCK, .highest = TG_MX_BLOCK_MAX, .is_whole = true, .standard = (standard_n) \
     }
 
 /* Why a length of blocks is refused; NULL: it is not. */

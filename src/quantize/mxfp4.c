@@ -3,7 +3,7 @@
 
 enum { ROUND, HADAMARD, BLOCK };
 
-static const tg_param params[] = {TG_ROUND_PARAM, TG_HADAMARD_PARAM, TG_BLOCK_PARAM};
+static const tg_param params[] = {TG_ROUND_PARAM, TG_HADAMARD_PARAM, TG_BLOCK_PARAM(TG_MX_BLOCK)};
 
 static uint32_t base(const double *p)
 {

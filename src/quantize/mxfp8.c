@@ -1,4 +1,5 @@
-/* Floats of 8 bits with a power of two for every 32 values: MXFP8 of OCP Microscaling v1.0. */
+/* Floats of 8 bits with a power of two for every 64 values: MXFP8 of OCP Microscaling v1.0, but for the length of blocks, which is 32
+ * there. A float of 8 bits has range enough for 64, and the scales take half the bytes. */
 #include "quantize/blocks.h"
 
 enum { FORMAT, ROUND, HADAMARD, BLOCK };
@@ -11,7 +12,7 @@ static const tg_param params[] = {
     {.name = "format", .summary = "bits of exponent and of fraction", .choices = format_choices, .is_main = true},
     TG_ROUND_PARAM,
     TG_HADAMARD_PARAM,
-    TG_BLOCK_PARAM,
+    TG_BLOCK_PARAM(2 * TG_MX_BLOCK),
 };
 
 static const tg_block_format *format(const double *p)
@@ -60,7 +61,7 @@ static void decode_blocks(float *values, const uint16_t *symbols, const uint8_t 
 
 const tg_quantize_part tg_quantize_mxfp8 = {
     .part = {.name = "mxfp8",
-             .summary = "MXFP8: floats of 8 bits, times a power of two for every 32 values",
+             .summary = "MXFP8: floats of 8 bits, times a power of two for every 64 values",
              .params = params,
              .param_n = sizeof params / sizeof *params},
     .base = base,

@@ -16,6 +16,7 @@
 typedef struct tg_source {
     const void *const *grads;
     const float *flat;
+    bool is_first; /* what is written is the first body of the private sums of its cell, too (`add` of exec.h) */
 } tg_source;
 
 /* What a chunk became. */

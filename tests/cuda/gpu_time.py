@@ -1,8 +1,7 @@
 """The parts of gpu_torch.py that time: steps of DistributedDataParallel with each hook, over links of several rates, and Workers."""
 
-import contextlib
+import ctypes
 import gc
-import os
 import pathlib
 import shutil
 import statistics
@@ -13,7 +12,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "adacomp", "ef+topk@0.01", "ef+fp8")
 HOOKS = {"time": PLAIN, "link": (*PLAIN, "terngrad", "powersgd@4")}
-STEPS = {"time": 28, "link": 6}  # of each hook at most, after two that are not counted
+RATES = {"time": (0,), "link": (10, 1, 25, 0)}  # Gbit/s that a rank sends; 0: as fast as the loopback is
+STEPS = {"time": 40, "link": 7}  # of each hook at most, at each rate, the first of which is not counted
+WARM_UPS = 3                     # steps before that
 
 
 # ---- models --------------------------------------------------------------------------------------------------------------------
@@ -92,7 +93,9 @@ class Job:
         from torch.nn.parallel import DistributedDataParallel
         self.r, self.name, self.batch, self.loss_of, self.times = r, name, batch, loss_of, []
         r.torch.manual_seed(1)
-        self.model = DistributedDataParallel(make().to(r.device), gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb)
+        with r.device:  # which draws weights faster than CPUs do
+            made = make()
+        self.model = DistributedDataParallel(made.to(r.device), gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb)
         self.state = register(r, self.model, name)
         self.optimizer = r.torch.optim.SGD(self.model.parameters(), 0.01)
         self.marks = []  # milliseconds of its parts on the host
@@ -116,30 +119,47 @@ class Job:
 
 
 def timing(r):
-    """The models of all hooks take turns, so that what else happens to the machine happens to all."""
-    part = r.flags.part
+    """The models of all hooks take turns, so that what else happens to the machine happens to all. Rates share the time that is left."""
+    part, slow = r.flags.part, SlowLink()
     for what, make, batch, loss_of in models_of(r):
         if r.flags.model and what != r.flags.model:
             continue
+        begin = time.time()
         jobs = [Job(r, name, make, batch, loss_of) for name in HOOKS[part] if not (r.flags.cpu and name.startswith("torch:"))]
-        rounds, slowest = 0, 0.0
-        while rounds < 1 + (STEPS[part] if not r.flags.cpu else 2) // 2 and r.goes_on(2 * slowest + 1):
-            begin = time.time()
+        for _ in range(WARM_UPS):
             for job in jobs:
                 job.step()
-                job.step()
-            slowest = time.time() - begin if rounds > 0 else 0.0
-            rounds += 1
-        for job in jobs:
-            times = job.times[2:]
-            if not times:
-                r.say(kind="skipped", part=part, why=f"no time left for {what} with {job.name}, {r.world} ranks")
-                continue
-            sent = job.state.stats()["last"]["sent"] if job.state is not None else None
-            r.say(kind="time", part=part, world=r.world, model=what, hook=job.name, ms=statistics.median(times), n=len(times), sent=sent,
-                  gbit=r.flags.gbit, by=r.flags.by, torch=r.torch.__version__)
+        r.say(kind="setup", part=part, world=r.world, model=what, seconds=time.time() - begin)
+        for at, gbit in enumerate(RATES[part]):
+            slow.set(gbit)
+            measure(r, jobs, time.time() + (r.until - time.time()) / (len(RATES[part]) - at))
+            for job in jobs:
+                tell(r, what, job, gbit)
+        slow.set(0)
         del jobs
         gc.collect()
+
+
+def measure(r, jobs, until):
+    """Steps of all jobs in turn, as many as there is time for."""
+    most, slowest, n = STEPS[r.flags.part] if not r.flags.cpu else 2, 0.0, 0
+    for job in jobs:
+        job.times = []
+    while n < most and r.goes_on(slowest, until):
+        begin = time.time()
+        for job in jobs:
+            job.step()
+        slowest, n = time.time() - begin, n + 1
+
+
+def tell(r, what, job, gbit):
+    times = job.times[1:]
+    if not times:
+        r.say(kind="skipped", part=r.flags.part, why=f"no time left for {what} with {job.name}, {r.world} ranks, {gbit or 'any number of'} Gbit/s")
+        return
+    sent = job.state.stats()["last"]["sent"] if job.state is not None else None
+    r.say(kind="time", part=r.flags.part, world=r.world, model=what, hook=job.name, ms=statistics.median(times), n=len(times), sent=sent,
+          gbit=gbit, by="delay" if gbit else "", torch=r.torch.__version__)
 
 
 # ---- links of a rate ---------------------------------------------------------------------------------------------------------------
@@ -157,23 +177,19 @@ def build_delay(folder):
     return out if done.returncode == 0 else None
 
 
-@contextlib.contextmanager
-def shaped(gbit, world, folder):
-    """A loopback on which every rank sends at a rate, as over a link of its own. (environment of the ranks, by what: "tc" shapes the loopback, all ranks
-    together; "delay" has each process send late; "" nothing can)."""
-    if not gbit:
-        yield {}, ""
-        return
-    tc = shutil.which("tc")
-    shape = [tc or "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{gbit * world}gbit", "burst", "4mb", "latency", "50ms"]
-    if tc is not None and os.geteuid() == 0 and subprocess.run(shape, capture_output=True).returncode == 0:
-        try:
-            yield {}, "tc"
-        finally:
-            subprocess.run([tc, "qdisc", "del", "dev", "lo", "root"], capture_output=True)
-        return
-    library = build_delay(folder)
-    yield ({"LD_PRELOAD": str(library), "TG_SLOW_LINK": str(int(gbit * 1e9 / 8))} if library else {}), "delay" if library else ""
+class SlowLink:
+    """What this process sends, as over a link of its own. slow_link.c is preloaded in processes that are to be slow."""
+
+    def __init__(self):
+        self._set = getattr(ctypes.CDLL(None), "tg_slow_link", None)
+        if self._set is not None:
+            self._set.argtypes, self._set.restype = [ctypes.c_double], None
+
+    def set(self, gbit):
+        if gbit:
+            self._set(gbit * 1e9 / 8)
+        elif self._set is not None:
+            self._set(0)
 
 
 # ---- Workers ----------------------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@
 bits     2 and 4 ranks, every preset: replicas are the same to the bit, and the same as over gloo on CPUs for the same gradients
 ddp      2 ranks: AMP with GradScaler, bf16, no_sync, unused parameters, static_graph, bucket views, checkpointing, torch.compile, gloo
 bad      2 ranks: what goes wrong is an exception on every rank, with the reason, and nobody waits for ever (gpu_bad.py)
-time     1 and 2 ranks: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. With 1 rank nothing travels, so what
-         is more than no hook is what the codec adds to a step (gpu_time.py)
-link     2 ranks, the same over links of 1, 10 and 25 Gbit/s: tc shapes the loopback where that is allowed, else each process sends late
+time     1 rank: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. Nothing travels, so what is more than no hook is
+         what the codec adds to a step (gpu_time.py)
+link     2 ranks, the same over the loopback and over links of 1, 10 and 25 Gbit/s: each process sends late (slow_link.c)
 workers  one process: a step of a ResNet-18 with 4 Workers, and how much of it is the exchange
 
 Ranks that do not end within the limit are killed. Exit status 1 if anything differs or fails. --json FILE keeps all that was measured;
@@ -16,6 +16,7 @@ bench/gpu_hooks.py makes tables of it. Without a GPU (--cpu, with emulated kerne
 """
 
 import argparse
+import concurrent.futures
 import gc
 import hashlib
 import json
@@ -53,9 +54,9 @@ class Rank:
         if self.rank == 0:
             print(json.dumps(what), flush=True)
 
-    def goes_on(self, needed=1.0):
-        """Whether there is time for more: as rank 0 says."""
-        flag = self.torch.tensor([int(time.time() + needed < self.until)])
+    def goes_on(self, needed=1.0, until=None):
+        """Whether there is time for more, until then or in all: as rank 0 says."""
+        flag = self.torch.tensor([int(time.time() + needed < min(self.until, until or self.until))])
         self.dist.broadcast(flag, 0, group=self.gloo)
         return bool(flag.item())
 
@@ -186,18 +187,19 @@ def ddp(r):
 
 # ---- all ranks -----------------------------------------------------------------------------------------------------------------
 
-def start(flags, part, world, seconds, model="", gbit=0):
+def start(flags, part, world, seconds, model=""):
     """Runs ranks, and returns what rank 0 said. Ranks that do not end in time are killed."""
-    with tempfile.TemporaryDirectory() as folder, gpu_time.shaped(gbit, world, folder) as (slow, by):
-        if gbit and not by:
-            return [{"kind": "skipped", "part": part, "why": f"no link of {gbit} Gbit/s: tc is not allowed, and there is no compiler"}]
+    with tempfile.TemporaryDirectory() as folder:
+        slow = gpu_time.build_delay(folder) if part == "link" else None
+        if part == "link" and slow is None:
+            return [{"kind": "skipped", "part": part, "why": "no slow link: there is no compiler"}]
         processes = []
         try:
             for rank in range(world):
                 environment = dict(os.environ, NCCL_HOSTID=f"host-{rank}", NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="2",
-                                   NCCL_IB_DISABLE="1", **slow)
+                                   NCCL_IB_DISABLE="1", **({"LD_PRELOAD": str(slow)} if slow else {}))
                 command = [sys.executable, __file__, "--rank", str(rank), "--world", str(world), "--folder", folder, "--part", part,
-                           "--until", str(time.time() + max(seconds - 4, 4)), "--model", model, "--gbit", str(gbit), "--by", by] + (["--cpu"] if flags.cpu else [])
+                           "--until", str(time.time() + max(seconds - 4, 4)), "--model", model] + (["--cpu"] if flags.cpu else [])
                 with open(f"{folder}/out-{rank}", "wb") as out, open(f"{folder}/err-{rank}", "wb") as err:
                     processes.append(subprocess.Popen(command, stdout=out, stderr=err, env=environment))
             until = time.monotonic() + seconds
@@ -230,6 +232,8 @@ def report(said):
         elif line["kind"] == "failed":
             wrong += 1
             print(f"FAILED {line['part']} of {line['world']} ranks: ranks {line['ranks']}, killed {line['late']}\n  " + "\n  ".join(line["why"]), flush=True)
+        elif line["kind"] == "setup":
+            print(f"{line['part']:5} {line['world']} ranks  {line['model']}: {line['seconds']:.1f} s until all models and hooks are warm", flush=True)
         elif line["kind"] == "skipped":
             print(f"{line['part']:5} skipped: {line['why']}", flush=True)
         elif line["kind"] == "workers":
@@ -237,21 +241,23 @@ def report(said):
                   f"{100 * line['share']:5.1f}%  codec {line['codec']}", flush=True)
     times = [line for line in said if line["kind"] == "time"]
     for line in times:
-        plain = next((other["ms"] for other in times if other["model"] == line["model"] and other["hook"] == "none"), float("nan"))
+        plain = next((other["ms"] for other in times if other["hook"] == "none" and all(other[key] == line[key] for key in ("model", "gbit"))), float("nan"))
         sent = "" if line["sent"] is None else f"  {line['sent']:,} bytes"
         rate = f" {line['gbit']:g} Gbit/s by {line['by']}" if line["gbit"] else ""
         print(f"time  {line['world']} ranks{rate}  {line['model']:10} {line['hook']:16} {line['ms']:8.2f} ms  {100 * (line['ms'] / plain - 1):+7.1f}%{sent}", flush=True)
     return wrong
 
 
-def parts_of(only):
-    """(part, ranks, its share of the time, model, Gbit/s) of all runs."""
-    models = ("ResNet-50", "GPT-25M")
-    parts = [("bits", 2, 25, "", 0), ("ddp", 2, 20, "", 0), ("bad", 2, 45, "", 0), ("death", 2, 10, "", 0),
-             *(("time", 1, 25, model, 0) for model in ("ResNet-50", "GPT")),
-             *(("time", 2, 35, model, 0) for model in models), *(("link", 2, 35, model, gbit) for gbit in (25, 10, 1) for model in models),
-             ("workers", 1, 15, "", 0), ("bits", 4, 15, "", 0)]
-    return [part for part in parts if {"death": "bad"}.get(part[0], part[0]) in only]
+# (share of the time, what runs at the same time: part, ranks, model). What is timed runs alone.
+RUNS = ((25, [("bits", 2, "")]), (20, [("ddp", 2, "")]), (50, [("bad", 2, ""), ("stall", 2, ""), ("death", 2, "")]),
+        (25, [("time", 1, "ResNet-50")]), (25, [("time", 1, "GPT")]), (60, [("link", 2, "ResNet-50")]), (50, [("link", 2, "GPT-25M")]),
+        (15, [("workers", 1, "")]), (15, [("bits", 4, "")]))
+
+
+def runs_of(flags):
+    for share, parts in RUNS:
+        if parts[0][0] in flags.only.split(",") and not (flags.cpu and parts[0][2] == "ResNet-50"):  # CPUs have one model
+            yield share, [(part, world, "" if flags.cpu else model) for part, world, model in parts]
 
 
 def main():
@@ -266,27 +272,23 @@ def main():
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--model", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--gbit", type=float, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--by", default="", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.rank is not None:
         rank = Rank(flags, flags.rank, flags.world, flags.folder)
-        {"bits": bits, "ddp": ddp, "bad": gpu_bad.bad, "death": gpu_bad.death, "time": gpu_time.timing, "link": gpu_time.timing,
+        {"bits": bits, "ddp": ddp, "bad": gpu_bad.bad, "stall": gpu_bad.stall, "death": gpu_bad.death, "time": gpu_time.timing, "link": gpu_time.timing,
          "workers": gpu_time.workers}[flags.part](rank)
         rank.dist.barrier(group=rank.gloo)
         rank.dist.destroy_process_group()
         return 0
     end, wrong, all_said = time.monotonic() + flags.limit, 0, []
-    parts = parts_of(flags.only.split(","))
-    if flags.cpu:  # which has one model
-        parts = [part for part in parts if part[3] in ("", "GPT", "GPT-25M")]
-        parts = [(*part[:3], "", part[4]) for part in parts]
-    for at, (part, world, _, model, gbit) in enumerate(parts):
+    runs = list(runs_of(flags))
+    for at, (share, parts) in enumerate(runs):
         left = max(end - time.monotonic(), 1)
-        share = parts[at][2] / sum(other[2] for other in parts[at:])
-        said = start(flags, part, world, max(left * share, min(left, 20)), model, gbit)
-        wrong += report(said)
-        all_said += said
+        seconds = max(left * share / sum(other for other, _ in runs[at:]), min(left, 20))
+        with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+            for said in [pool.submit(start, flags, part, world, seconds, model) for part, world, model in parts]:
+                wrong += report(said.result())
+                all_said += said.result()
     if flags.json:
         pathlib.Path(flags.json).write_text("".join(json.dumps(line) + "\n" for line in all_said))
     print(f"gpu_torch: {wrong} wrong", flush=True)

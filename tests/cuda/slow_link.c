@@ -1,14 +1,13 @@
-/* Makes sockets slow, for tests: preloaded into a process (LD_PRELOAD), it lets the process send no more than TG_SLOW_LINK bytes a second
- * over TCP, all connections together, as a network interface of that rate would. NCCL sends by `send`, gloo by `writev`. A socket that
- * must not block answers EAGAIN while the link is busy, as one whose buffer is full does; another one waits. Short messages pass at once:
- * they count, but do not wait. */
+/* Makes sockets slow, for tests: preloaded into a process (LD_PRELOAD), it lets the process send no more than as many bytes a second as
+ * tg_slow_link says, over TCP, all connections together, as a network interface of that rate would. NCCL sends by `send`, gloo by
+ * `writev`. A socket that must not block answers EAGAIN while the link is busy, as one whose buffer is full does; another one waits. Short
+ * messages pass at once: they count, but do not wait. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -16,23 +15,21 @@
 enum { SHORT = 4096, PIECE = 65536, AHEAD_NS = 200000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t free_at; /* nanoseconds: when the link has sent all that it was given */
+static uint64_t free_at;    /* nanoseconds: when the link has sent all that it was given */
+static _Atomic double rate; /* bytes a second; 0: any number */
+
+void tg_slow_link(double bytes);
+
+void tg_slow_link(double bytes)
+{
+    rate = bytes;
+}
 
 static uint64_t now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static double rate(void)
-{
-    static double bytes;
-    if (bytes == 0) {
-        const char *text = getenv("TG_SLOW_LINK");
-        bytes = text != NULL && atof(text) > 0 ? atof(text) : -1;
-    }
-    return bytes;
 }
 
 static int is_tcp(int fd)
@@ -53,10 +50,13 @@ static uint64_t busy_ns(void)
 
 static void take(ssize_t sent)
 {
-    pthread_mutex_lock(&lock);
-    uint64_t now = now_ns();
-    free_at = (free_at > now ? free_at : now) + (uint64_t)((double)sent / rate() * 1e9);
-    pthread_mutex_unlock(&lock);
+    double bytes = rate;
+    if (bytes > 0) {
+        pthread_mutex_lock(&lock);
+        uint64_t now = now_ns();
+        free_at = (free_at > now ? free_at : now) + (uint64_t)((double)sent / bytes * 1e9);
+        pthread_mutex_unlock(&lock);
+    }
 }
 
 /* Whether a message of `len` bytes may go now; waits for that where the socket may block. */
@@ -80,7 +80,7 @@ ssize_t send(int fd, const void *bytes, size_t len, int flags)
     if (inner == NULL) {
         *(void **)&inner = dlsym(RTLD_NEXT, "send");
     }
-    if (rate() < 0 || !is_tcp(fd)) {
+    if (rate == 0 || !is_tcp(fd)) {
         return inner(fd, bytes, len, flags);
     }
     if (!may_send(fd, len, flags)) {
@@ -99,7 +99,7 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
     if (inner == NULL) {
         *(void **)&inner = dlsym(RTLD_NEXT, "writev");
     }
-    if (rate() < 0 || !is_tcp(fd)) {
+    if (rate == 0 || !is_tcp(fd)) {
         return inner(fd, parts, n);
     }
     size_t len = 0;

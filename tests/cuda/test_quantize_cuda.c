@@ -393,7 +393,7 @@ static const char *const dense[] = {
     "linear@16", "linear@256,bucket=77", "linear@3,bucket=3000,clip=2", "orq@9", "orq@3", "orq@17,bucket=500",
     "orq@5,half=yes,clip=3", "orq@9,bucket=7000", "orq@6,levels=exact", "orq@2,levels=exact,bucket=100",
     "orq@17,levels=exact,bucket=3000,half=yes,clip=3", "sign", "sign@scale=one", "fp8", "fp8@e4m3", "fp4",
-    "fp8+huffman", "qsgd@16+rans", "mxfp8", "mxfp8@e5m2,round=random,block=64", "mxfp4@hadamard=64",
+    "fp8+huffman", "qsgd@16+rans", "mxfp8", "mxfp8@e5m2,round=random,block=32", "mxfp4@hadamard=64",
     "nvfp4@round=random", "nvfp4@hadamard=128", "mxfp8@hadamard=32,block=128", "mxfp4+rans",
 };
 /* clang-format on */

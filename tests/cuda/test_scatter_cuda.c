@@ -6,29 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORLD = 3, N = 5000, STEPS = 3 };
+enum { MANY = 20, N = 5003, STEPS = 3 };
 
 typedef struct side {
-    tg_exchange *ranks[WORLD];
-    void *in[WORLD], *out[WORLD]; /* in the memory of the device, if there is one */
-    tg_op ops[WORLD];
+    uint32_t world;
+    size_t len; /* of the tensor, in bytes */
+    tg_exchange *ranks[MANY];
+    void *in[MANY], *out[MANY]; /* in the memory of the device, if there is one */
+    tg_op ops[MANY];
 } side;
 
-static void open_side(side *s, const char *recipe, const test_model *m, tg_device *device)
+static void open_side(side *s, const char *recipe, uint32_t world, tg_nonfinite policy, const test_model *m,
+                      tg_device *device)
 {
     tg_options opt = TG_OPTIONS_INIT;
     opt.has_seed = 1;
     opt.seed = 7;
+    opt.nonfinite = policy;
     opt.device = device;
-    for (uint32_t r = 0; r < WORLD; r++) {
-        MUST(tg_scatter_new(&s->ranks[r], recipe, m->tensors, 1, r, WORLD, &opt, why));
+    s->world = world;
+    s->len = N * (m->tensors[0].dtype == TG_FP32 ? sizeof(float) : sizeof(uint16_t));
+    for (uint32_t r = 0; r < world; r++) {
+        MUST(tg_scatter_new(&s->ranks[r], recipe, m->tensors, 1, r, world, &opt, why));
         s->in[r] = s->out[r] = NULL;
         if (device != NULL) {
-            MUST(tg_cuda_acquire(&s->in[r], device, N * sizeof(float), why));
-            MUST(tg_cuda_acquire(&s->out[r], device, N * sizeof(float), why));
+            MUST(tg_cuda_acquire(&s->in[r], device, s->len, why));
+            MUST(tg_cuda_acquire(&s->out[r], device, s->len, why));
         } else {
-            s->in[r] = test_room(N * sizeof(float));
-            s->out[r] = test_room(N * sizeof(float));
+            s->in[r] = test_room(s->len);
+            s->out[r] = test_room(s->len);
         }
     }
 }
@@ -42,76 +48,129 @@ static void copy(tg_device *device, void *to, const void *from, uint64_t len)
     }
 }
 
-static void step_side(side *s, tg_device *device, const float *const *inputs, uint64_t step, float divisor)
+static void step_side(side *s, tg_device *device, const test_model *inputs, uint64_t step, float divisor)
 {
-    for (uint32_t r = 0; r < WORLD; r++) {
-        copy(device, s->in[r], inputs[r], N * sizeof(float));
+    for (uint32_t r = 0; r < s->world; r++) {
+        copy(device, s->in[r], inputs[r].grads[0], s->len);
         const void *in = s->in[r];
         MUST(tg_scatter_begin(&s->ops[r], s->ranks[r], step, &in, why));
     }
-    for (uint32_t from = 0; from < WORLD; from++) {
-        for (uint32_t to = 0; to < WORLD; to++) {
+    for (uint32_t from = 0; from < s->world; from++) {
+        for (uint32_t to = 0; to < s->world; to++) {
             const tg_span sent = s->ops[from].sends[to];
             if (sent.len > 0) {
                 copy(device, s->ops[to].recvs[from].data, sent.data, sent.len);
             }
         }
     }
-    for (uint32_t r = 0; r < WORLD; r++) {
+    for (uint32_t r = 0; r < s->world; r++) {
         MUST(tg_scatter_end(s->ranks[r], &s->out[r], divisor, why));
     }
+}
+
+static void close_side(side *s, tg_device *device)
+{
+    for (uint32_t r = 0; r < s->world; r++) {
+        tg_exchange_free(s->ranks[r]);
+        if (device != NULL) {
+            tg_cuda_release(device, s->in[r]);
+            tg_cuda_release(device, s->out[r]);
+        } else {
+            free(s->in[r]);
+            free(s->out[r]);
+        }
+    }
+}
+
+static void compare(tg_device *device, const side *host, const side *gpu, const char *recipe)
+{
+    for (uint32_t r = 0; r < host->world; r++) {
+        float got[N], of_host[N], of_gpu[N];
+        uint64_t n = 0;
+        tg_slice(NULL, &n, N, r, host->world);
+        copy(device, got, gpu->out[r], n * (host->len / N));
+        if (memcmp(got, host->out[r], n * (host->len / N)) != 0) {
+            fail_msg("%s, %u ranks: the sum of rank %u", recipe, host->world, r);
+        }
+        MUST(tg_exchange_residual(host->ranks[r], of_host, 0, why));
+        MUST(tg_exchange_residual(gpu->ranks[r], of_gpu, 0, why));
+        assert_memory_equal(of_gpu, of_host, sizeof of_host);
+    }
+}
+
+/* Gradients; some of them NaN of either sign or Inf, at places that differ by rank; or -0 on all ranks, so that the sum is. */
+typedef enum values { ORDINARY, NOT_FINITE, ZEROS } values;
+
+static void fill(test_model *m, uint32_t rank, values which)
+{
+    static const uint32_t bits[] = {0x7fc00000, 0xff800000, 0x80000000, 0x7f800000, 0xffc12000};
+    test_random random = {rank + 1};
+    test_model_fill(m, &random);
+    for (uint64_t i = which == ZEROS ? 0 : rank; which != ORDINARY && i < N; i += 97) {
+        float value = -0.0f;
+        if (which == NOT_FINITE) {
+            memcpy(&value, &bits[i % 5], sizeof value);
+        }
+        test_model_set(m, 0, i, value);
+    }
+}
+
+static void check(const char *recipe, uint32_t world, tg_dtype dtype, tg_nonfinite policy, values which)
+{
+    uint64_t len = N;
+    tg_device *device = NULL;
+    test_model m[MANY];
+    side host, gpu;
+    MUST(tg_cuda_open(&device, 0, NULL, why));
+    for (uint32_t r = 0; r < world; r++) {
+        m[r] = test_model_new(&len, 1, dtype);
+        fill(&m[r], r, which);
+    }
+    open_side(&host, recipe, world, policy, &m[0], NULL);
+    open_side(&gpu, recipe, world, policy, &m[0], device);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        float divisor = step == 0 ? (float)world : 1;
+        step_side(&host, NULL, m, step, divisor);
+        step_side(&gpu, device, m, step, divisor);
+        compare(device, &host, &gpu, recipe);
+    }
+    close_side(&host, NULL);
+    close_side(&gpu, device);
+    for (uint32_t r = 0; r < world; r++) {
+        test_model_free(&m[r]);
+    }
+    tg_cuda_close(device);
 }
 
 static void devices_change_no_bits(void **state)
 {
     static const char *const recipes[] = {"dense",    "bf16",       "ef+mxfp8",          "ef+mxfp4@hadamard=64",
                                           "ef+nvfp4", "ef+qsgd@16", "mxfp4@round=random"};
-    uint64_t len = N;
-    tg_device *device = NULL;
     (void)state;
-    MUST(tg_cuda_open(&device, 0, NULL, why));
     for (size_t c = 0; c < sizeof recipes / sizeof *recipes; c++) {
-        test_model m[WORLD];
-        const float *inputs[WORLD];
-        side host, gpu;
-        for (uint32_t r = 0; r < WORLD; r++) {
-            test_random random = {r + 1};
-            m[r] = test_model_new(&len, 1, TG_FP32);
-            test_model_fill(&m[r], &random);
-            inputs[r] = m[r].grads[0];
-        }
-        open_side(&host, recipes[c], &m[0], NULL);
-        open_side(&gpu, recipes[c], &m[0], device);
-        for (uint64_t step = 0; step < STEPS; step++) {
-            float divisor = step == 0 ? WORLD : 1;
-            step_side(&host, NULL, inputs, step, divisor);
-            step_side(&gpu, device, inputs, step, divisor);
-            for (uint32_t r = 0; r < WORLD; r++) {
-                float got[N], of_host[N], of_gpu[N];
-                uint64_t n = 0;
-                tg_slice(NULL, &n, N, r, WORLD);
-                copy(device, got, gpu.out[r], n * sizeof(float));
-                assert_memory_equal(got, host.out[r], n * sizeof(float));
-                MUST(tg_exchange_residual(host.ranks[r], of_host, 0, why));
-                MUST(tg_exchange_residual(gpu.ranks[r], of_gpu, 0, why));
-                assert_memory_equal(of_gpu, of_host, sizeof of_host);
-            }
-        }
-        for (uint32_t r = 0; r < WORLD; r++) {
-            tg_exchange_free(host.ranks[r]);
-            tg_exchange_free(gpu.ranks[r]);
-            free(host.in[r]);
-            free(host.out[r]);
-            tg_cuda_release(device, gpu.in[r]);
-            tg_cuda_release(device, gpu.out[r]);
-            test_model_free(&m[r]);
-        }
+        check(recipes[c], 3, TG_FP32, TG_NONFINITE_ERROR, ORDINARY);
+        check(recipes[c], 3, TG_FP32, TG_NONFINITE_PASS, ORDINARY);
     }
-    tg_cuda_close(device);
+}
+
+/* More bodies than a kernel takes at once, all dtypes, and values that are added one by one. */
+static void many_ranks_and_odd_values(void **state)
+{
+    static const char *const recipes[] = {"dense", "bf16", "fp16", "ef+bf16", "mxfp8"};
+    static const tg_dtype dtypes[] = {TG_FP32, TG_BF16, TG_FP16};
+    (void)state;
+    for (size_t c = 0; c < sizeof recipes / sizeof *recipes; c++) {
+        for (size_t d = 0; d < 3; d++) {
+            check(recipes[c], 3, dtypes[d], TG_NONFINITE_PASS, NOT_FINITE);
+            check(recipes[c], 3, dtypes[d], TG_NONFINITE_PASS, ZEROS);
+        }
+        check(recipes[c], MANY, dtypes[c % 3], TG_NONFINITE_PASS, NOT_FINITE);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(devices_change_no_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(devices_change_no_bits),
+                                       cmocka_unit_test(many_ranks_and_odd_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,8 +263,7 @@ for stage, words in enumerate(stages):
             of_recipe(rich, ids))
 ids = bytearray(ids_of(rich))
 ids[2] = 15
-bad("id-2-15", "text and ids name the same parts; was the first id without a part", "canonical form", "id 15",
-    of_recipe(rich, ids))
+bad("id-2-15", "quantize has no part 15 any more", "part number 15", "id 15", of_recipe(rich, ids))
 bad("part-of-the-future", "a part that version 2 does not have", "part number 9", "unknown part",
     of_recipe("best@0.5+fp32", (1, 9, 1, 2, 1)))
 bad("part-unknown", "a part that version 2 does not have", "no part or preset 'best'", "unknown part",
@@ -597,9 +596,12 @@ NOT_CANONICAL = (
     ("two-symbol-packs", "one part of each stage", "fp4+rans+zstd@3", RANS, "stage", "two of one stage"),
     ("packs-order", "parts stand in the order of their stages", "topk@0.5+fp4+rans+bitmap", (1, 2, 13, 1, 3),
      "canonical form", "order"),
-    ("mxfp8-without", "the main parameter always stands", "mxfp8", (1, 1, 15, 2, 1), "canonical form", "lacks its main"),
-    ("mxfp8-format", "formats are e4m3 and e5m2", "mxfp8@e3m4", (1, 1, 15, 2, 1), "format", "format=e3m4"),
+    ("mxfp8-without", "the main parameter always stands", "mxfp8", (1, 1, 18, 2, 1), "canonical form", "lacks its main"),
+    ("mxfp8-format", "formats are e4m3 and e5m2", "mxfp8@e3m4", (1, 1, 18, 2, 1), "format", "format=e3m4"),
     ("mxfp8-id", "an id belongs to a part", "mxfp8@e4m3", (1, 1, 16, 2, 1), "canonical form", "id 16"),
+    ("mxfp8-id-15", "15 was mxfp8 when its blocks were of 32 by default", "mxfp8@e4m3", (1, 1, 15, 2, 1), "part number 15", "id 15"),
+    ("mxfp8-block-64", "defaults are left out", "mxfp8@e4m3,block=64", (1, 1, 18, 2, 1), "canonical form", "default"),
+    ("mxfp4-block-32", "defaults are left out", "mxfp4@block=32", (1, 1, 16, 2, 1), "canonical form", "default"),
     ("mxfp4-value", "mxfp4 has no main parameter", "mxfp4@e2m1", (1, 1, 16, 2, 1), "mxfp4", "no main"),
     ("mxfp4-hadamard-no", "defaults are left out", "mxfp4@hadamard=no", (1, 1, 16, 2, 1), "canonical form", "default"),
     ("mxfp4-hadamard-16", "rotations are of 32, 64 or 128", "mxfp4@hadamard=16", (1, 1, 16, 2, 1), "hadamard", "hadamard=16"),

@@ -532,9 +532,9 @@ for name, text in scaled.items():
          a=repeated("nonfinite32", [300]))
     for pack in ("huffman", "rans", "zstd"):
         case(f"{name}-{pack}", "symbols that are coded", f"{text}+{pack}", "", w=made(128, [5003]))
-for number, recipe in enumerate(("mxfp8@block=64", "ef+mxfp4@round=random,block=128", "hadamard@32+mxfp8@block=128",
-                                 "topk@0.3+hadamard@32+mxfp4@block=64")):
-    case(f"scaled-block-{number}", "longer blocks, rotations shorter than they are", recipe, "--seed 14", w=made(130, [1001]))
+for number, recipe in enumerate(("mxfp8@block=32", "ef+mxfp4@round=random,block=128", "hadamard@32+mxfp8@block=128",
+                                 "topk@0.3+hadamard@32+mxfp4@block=64", "mxfp8@e5m2,block=32")):
+    case(f"scaled-block-{number}", "blocks of other lengths, rotations shorter than they are", recipe, "--seed 14", w=made(130, [1001]))
 case("scaled-nothing", "nothing is sent: no block and no head", "threshold@1e30+nvfp4", "", w=prime)
 case("scaled-adabins", "behind bins", "ef+adabins@20+mxfp4", "", w=prime)
 case("scaled-rules", "several in a frame", "mxfp8", "--seed 4 --rule b=nvfp4 --rule c=hadamard@32+mxfp4 --rule d=fp16",

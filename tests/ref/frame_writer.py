@@ -16,8 +16,8 @@ IDS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10, "lowrank": 11, "fp8": 12, "fp4": 13, "autoencoder": 14, "mxfp8": 15,
-     "mxfp4": 16, "nvfp4": 17},
+     "natural": 10, "lowrank": 11, "fp8": 12, "fp4": 13, "autoencoder": 14, "mxfp4": 16,
+     "nvfp4": 17, "mxfp8": 18},
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )

@@ -59,7 +59,7 @@ def how_of(name, parameters):
                {"fp4": "fp4", "mxfp4": "e2m1", "nvfp4": "e2m1"}.get(name) or
                parameters.get("format", "e4m3" if name == "mxfp8" else "e5m2"),
                parameters.get("round", "nearest"), int(parameters.get("hadamard", "no").replace("no", "0")),
-               int(parameters.get("block", 32)))
+               int(parameters.get("block", 64 if name == "mxfp8" else 32)))
 
 
 def parse(text, has_seed, kind="other"):

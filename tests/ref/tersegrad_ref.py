@@ -281,8 +281,8 @@ PARTS = (
     {"none": 1, "ef": 2, "momentum": 3},
     {"all": 1, "topk": 2, "threshold": 3, "randomk": 4, "randomblock": 5, "adabins": 6},
     {"fp32": 1, "fp16": 2, "bf16": 3, "sign": 4, "bingrad": 5, "orq": 6, "linear": 7, "qsgd": 8, "ternary": 9,
-     "natural": 10, "fp8": 12, "fp4": 13, "mxfp8": 15, "mxfp4": 16,
-     "nvfp4": 17},  # 11, `lowrank`, and 14, `autoencoder`, are never in a frame
+     "natural": 10, "fp8": 12, "fp4": 13, "mxfp4": 16,
+     "nvfp4": 17, "mxfp8": 18},  # 11, `lowrank`, and 14, `autoencoder`, are never in a frame; 15 is not used any more
     {"bitmap": 1, "gaps": 2, "adacomp8": 3, "adacomp16": 4},
     {"bits": 1, "huffman": 2, "rans": 3, "lossless": 4, "zstd": 5},
 )
@@ -323,7 +323,7 @@ PARAMETERS = {  # in canonical order
     "qsgd": (LEVELS._replace(low=1, high=255), BUCKET, Parameter("norm", ("l2", "max"), "l2"), CLIP),
     "ternary": (BUCKET, CLIP),
     "fp8": (Parameter("format", ("e5m2", "e4m3"), "e5m2", main=True),),
-    "mxfp8": (Parameter("format", ("e4m3", "e5m2"), "e4m3", main=True), *BLOCKS, SHARED),
+    "mxfp8": (Parameter("format", ("e4m3", "e5m2"), "e4m3", main=True), *BLOCKS, SHARED._replace(default="64")),
     "mxfp4": (*BLOCKS, SHARED),
     "nvfp4": BLOCKS,
     "huffman": (Parameter("table", ("counts", "model"), "counts", main=True),),

@@ -23,6 +23,7 @@ import atexit
 import functools
 import operator
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -87,6 +88,12 @@ def _stop_threads() -> None:
         waiters.stop()
 
 
+def _is_direct(caller: Any) -> bool:
+    """Whether autograd calls, and not a hook around this one, which may use futures at once. On a GPU autograd has a thread of its own, where no
+    Python function calls the hook."""
+    return caller is None or str(caller.f_globals.get("__name__")).startswith("torch.autograd")
+
+
 class _Pass:
     """One backward pass: its buckets so far, and whether its step is in progress."""
 
@@ -127,6 +134,16 @@ class _Layout:
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
+        self.done: Any = None  # a future that is complete, whose value is ...
+        self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
+
+    def completed(self, buffer: torch.Tensor) -> Any:
+        """For a bucket whose averages are in place before anyone looks at its future: the same one in every step, because to make and complete
+        one takes longer than all else that is done for a bucket."""
+        if self.buffer is not buffer:
+            self.done, self.buffer = _PlainFuture(self.devices), buffer
+            self.done.set_result(buffer)
+        return self.done
 
     def is_of(self, parameters: List[Any], buffer: torch.Tensor) -> bool:
         return (buffer.numel() == self.element_n and buffer.dtype is self.dtype and buffer.layout is torch.strided and
@@ -159,7 +176,7 @@ class State(Steps):
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
     group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
-                   is 16 MiB, 64 MiB on a GPU, and 0 for models of up to 4 MiB
+                   is 16 MiB, 128 MiB on a GPU, and 0 for models of up to 4 MiB
     hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
                    ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
     advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
@@ -179,13 +196,14 @@ class State(Steps):
         self._error: Optional[BaseException] = None
         _states.add(self)
 
-    def _collect(self, bucket: GradBucket) -> "_Future[torch.Tensor]":
-        parameters, buffer, index = bucket.parameters(), bucket.buffer(), bucket.index()
+    def _collect(self, bucket: GradBucket, is_direct: bool = False) -> "_Future[torch.Tensor]":
+        """`is_direct`: nobody but DistributedDataParallel gets the future, which looks at it after the last bucket."""
+        buffer, index = bucket.buffer(), bucket.index()
         layout, now = self._layouts.get(index), self._pass
-        if layout is None or not layout.is_of(parameters, buffer):
+        if layout is None or (layout.buffer is not buffer and not layout.is_of(bucket.parameters(), buffer)):
             layout = None
             try:
-                self._check_model(parameters)
+                self._check_model(bucket.parameters())
             except Exception as error:
                 return self._refuse(bucket, error)
         if index == 0 or now is None or now.is_complete:
@@ -193,14 +211,24 @@ class State(Steps):
             now = self._pass = _Pass()
             self._begin_pass(now)
         is_last = bucket.is_last()
+        if is_direct and layout is not None and self._device is not None:  # the pass ends with the last bucket
+            self._take(now, bucket, buffer, layout, is_last)
+            if is_last:
+                now.is_complete = True
+                self._finish(now, time.monotonic())
+            if now.error is None:
+                return layout.completed(buffer)  # type: ignore[no-any-return]
+            done: "_Future[Any]" = _Future(devices=layout.devices)
+            done.set_result(buffer)
+            return done.then(now.give)
         if layout is not None and not is_last:  # the way of most buckets, in a process whose other threads wait for the interpreter
             done = _PlainFuture(layout.devices)
             now.buckets.append((done, buffer))
-            self._take(now, bucket, parameters, buffer, layout)
-            return done  # type: ignore[no-any-return]
+            self._take(now, bucket, buffer, layout, False)
+            return done
         done = _Future(devices=_devices(buffer.device))
         now.buckets.append((done, buffer))
-        self._take(now, bucket, parameters, buffer, layout)
+        self._take(now, bucket, buffer, layout, is_last)
         if is_last:
             now.is_complete = True
             self._do(functools.partial(self._finish, now, time.monotonic()))
@@ -234,20 +262,19 @@ class State(Steps):
         except Exception as error:
             now.trouble = error
 
-    def _take(self, now: _Pass, bucket: GradBucket, parameters: List[Any], buffer: torch.Tensor, layout: Optional[_Layout]) -> None:
+    def _take(self, now: _Pass, bucket: GradBucket, buffer: torch.Tensor, layout: Optional[_Layout], is_last: bool) -> None:
         """The gradients of a bucket: reports them to the step of the pass, or keeps them until it begins."""
         try:
-            if buffer.layout != torch.strided:
+            if layout is None and buffer.layout != torch.strided:
                 raise Error("a gradient is sparse; only dense ones can be exchanged (Embedding(sparse=False))")
             if not now.is_begun:
-                now.gradients.update(zip(parameters, bucket.gradients()))
+                now.gradients.update(zip(bucket.parameters(), bucket.gradients()))
                 return
             if layout is None:
-                gradients = bucket.gradients()
-                layout = self._layouts[bucket.index()] = self._new_layout(parameters, buffer, gradients)
+                layout = self._layouts[bucket.index()] = self._new_layout(bucket.parameters(), buffer, bucket.gradients())
             layout.write_addresses(self._addresses, buffer)
             now.ready_n += len(layout.tensors)
-            if bucket.is_last() and now.ready_n != len(self._parameters):
+            if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
             if now.trouble is None:
                 self._meet()
@@ -329,4 +356,4 @@ class State(Steps):
 # DistributedDataParallel compares these annotations with the types themselves: they cannot be strings.
 def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For DistributedDataParallel.register_comm_hook(State(...), hook): averages the gradients of all buckets in place."""
-    return state._collect(bucket)
+    return state._collect(bucket, _is_direct(sys._getframe().f_back))

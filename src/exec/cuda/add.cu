@@ -4,12 +4,11 @@
  * CPUs give them (values.h); since one that is among four shows in their results, it is looked for there alone. */
 #include "exec/cuda/bits.h"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/plain_values.h"
+#include "exec/cuda/plain_fours.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/values.h"
 
-enum { THREADS = 256, SYMBOLS_MAX = 512 };
-enum { FOUR = 4, FOURS = TG_GPU_TILE / 4 / THREADS }; /* of a thread */
+enum { THREADS = TG_FOURS_THREADS, FOUR = TG_FOUR, FOURS = TG_FOURS, SYMBOLS_MAX = 512 };
 
 /* ---- sums, four at a time -------------------------------------------------------------------------------------------------- */
 
@@ -23,82 +22,26 @@ TG_DEVICE float *sum_of_fours(const tg_gpu_pass &p, const tg_gpu_unit &u, const 
     return suits ? out : nullptr;
 }
 
-/* The first element of four number b of this thread, in the tile. */
-TG_DEVICE uint32_t four_at(uint32_t b)
-{
-    return FOUR * (b * THREADS + threadIdx.x);
-}
-
 /* Sums of n elements, as far as they are whole fours. */
 TG_DEVICE void load_sums(float4 sum[FOURS], const float *out, uint32_t n, bool sets)
 {
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        bool has = out != nullptr && !sets && four_at(b) + FOUR <= n;
-        sum[b] = has ? *(const float4 *)(const void *)(out + four_at(b)) : make_float4(0, 0, 0, 0);
+        bool has = out != nullptr && !sets && tg_four_at(b) + FOUR <= n;
+        sum[b] = has ? *(const float4 *)(const void *)(out + tg_four_at(b)) : make_float4(0, 0, 0, 0);
     }
-}
-
-TG_DEVICE bool has_nan(float4 v)
-{
-    return !(v.x == v.x && v.y == v.y && v.z == v.z && v.w == v.w);
 }
 
 TG_DEVICE float4 add_four(float4 sum, float4 value)
 {
     float4 result = make_float4(sum.x + value.x, sum.y + value.y, sum.z + value.z, sum.w + value.w);
-    if (has_nan(result)) {
+    if (tg_has_nan(result)) {
         result = make_float4(tg_plus(sum.x, value.x), tg_plus(sum.y, value.y), tg_plus(sum.z, value.z), tg_plus(sum.w, value.w));
     }
     return result;
 }
 
 /* ---- plain values ------------------------------------------------------------------------------------------------------------ */
-
-/* WORDS words at any address, by those that have a byte of them. */
-template <unsigned WORDS> TG_DEVICE void load_words(uint32_t out[WORDS], const uint8_t *at)
-{
-    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, words[WORDS + 1];
-    const uint32_t *aligned = (const uint32_t *)(const void *)(at - shift / 8);
-    TG_UNROLL
-    for (unsigned i = 0; i < WORDS; i++) {
-        words[i] = aligned[i];
-    }
-    words[WORDS] = shift == 0 ? 0 : aligned[WORDS];
-    TG_UNROLL
-    for (unsigned i = 0; i < WORDS; i++) {
-        out[i] = __funnelshift_r(words[i], words[i + 1], shift);
-    }
-}
-
-/* Those of four values. */
-template <unsigned WORDS> TG_DEVICE void load_plain(uint32_t out[WORDS], const uint8_t *at)
-{
-    if ((uintptr_t)at % (4 * WORDS) != 0) {
-        load_words<WORDS>(out, at);
-    } else if (WORDS == 4) {
-        uint4 four = __ldcs((const uint4 *)(const void *)at);
-        out[0] = four.x;
-        out[1] = four.y;
-        out[WORDS - 2] = four.z;
-        out[WORDS - 1] = four.w;
-    } else {
-        uint2 four = __ldcs((const uint2 *)(const void *)at);
-        out[0] = four.x;
-        out[1] = four.y;
-    }
-}
-
-/* Four values; a NaN in half precision may become another. */
-template <unsigned WORDS> TG_DEVICE float4 plain_four(const uint32_t words[WORDS], bool is_bf16)
-{
-    if (WORDS == 4) {
-        return make_float4(__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[WORDS - 2]),
-                           __uint_as_float(words[WORDS - 1]));
-    }
-    return make_float4(tg_any_half(words[0] & 0xffffu, is_bf16), tg_any_half(words[0] >> 16, is_bf16),
-                       tg_any_half(words[1] & 0xffffu, is_bf16), tg_any_half(words[1] >> 16, is_bf16));
-}
 
 /* As it is, to `out`: of values, sums or weights that are NaN. */
 TG_DEVICE void add_slowly(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t first, float weight, bool sets)
@@ -120,21 +63,21 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
     load_sums(sum, out, n, sets);
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        if (four_at(b) + FOUR <= n) {
-            load_plain<WORDS>(words[b], bytes + four_at(b) * WORDS);
+        if (tg_four_at(b) + FOUR <= n) {
+            tg_load_plain<WORDS>(words[b], bytes + tg_four_at(b) * WORDS);
         }
     }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        if (four_at(b) + FOUR <= n) {
-            float4 v = plain_four<WORDS>(words[b], is_bf16), s = sum[b];
+        if (tg_four_at(b) + FOUR <= n) {
+            float4 v = tg_plain_four<WORDS>(words[b], is_bf16), s = sum[b];
             if (!sets) {
                 v = make_float4(s.x + weight * v.x, s.y + weight * v.y, s.z + weight * v.z, s.w + weight * v.w);
             }
-            if (has_nan(v)) {
-                add_slowly(out, u, bytes, four_at(b), weight, sets);
+            if (tg_has_nan(v)) {
+                add_slowly(out, u, bytes, tg_four_at(b), weight, sets);
             } else {
-                *(float4 *)(void *)(out + four_at(b)) = v;
+                *(float4 *)(void *)(out + tg_four_at(b)) = v;
             }
         }
     }
@@ -339,7 +282,7 @@ TG_DEVICE void add_whole(float *out, const tile_part &t, const float *table, con
     const uint32_t by = BITS > 0 ? BITS : bits, mask = (1u << by) - 1;
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = four_at(b);
+        uint32_t i = tg_four_at(b);
         if (i + FOUR > t.n) {
             continue;
         }
@@ -373,7 +316,7 @@ TG_DEVICE void add_tile(float *out, const tg_gpu_pass &p, const tile_part &t, co
     }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
-        uint32_t i = four_at(b);
+        uint32_t i = tg_four_at(b);
         if (has_fours && i + FOUR <= t.n) {
             continue;
         }
@@ -406,14 +349,14 @@ __global__ static void __launch_bounds__(THREADS, 4)
         } else {
             TG_UNROLL
             for (uint32_t b = 0; b < FOURS; b++) {
-                packed[b] = load_narrow(t, four_at(b), few_of(t, four_at(b)));
+                packed[b] = load_narrow(t, tg_four_at(b), few_of(t, tg_four_at(b)));
             }
         }
         fill_table(t, space.table, weight, sets);
         __syncthreads();
         TG_UNROLL
         for (uint32_t b = 0; b < FOURS; b++) {
-            packed[b] = t.group_n > 1 ? space.symbols[(AROUND + four_at(b)) / FOUR] : packed[b];
+            packed[b] = t.group_n > 1 ? space.symbols[(AROUND + tg_four_at(b)) / FOUR] : packed[b];
         }
         add_tile<uint32_t>(out, p, t, space.table, sum, packed, bits, tile.at, weight, sets);
     } else {
@@ -421,7 +364,7 @@ __global__ static void __launch_bounds__(THREADS, 4)
         uint32_t bits = t.group_n > 1 ? 16 : t.bits;
         TG_UNROLL
         for (uint32_t b = 0; b < FOURS; b++) {
-            packed[b] = load_wide(t, four_at(b), few_of(t, four_at(b)), bits);
+            packed[b] = load_wide(t, tg_four_at(b), few_of(t, tg_four_at(b)), bits);
         }
         fill_table(t, space.table, weight, sets);
         __syncthreads();
@@ -433,14 +376,15 @@ __global__ static void __launch_bounds__(THREADS, 4)
 
 extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets)
 {
-    if (p->chunk_n == 0) {
+    if (p->tile_n == 0) {
         return;
     }
     if (tg_pass_has(p, TG_KIND_NONE)) {
         TG_LAUNCH(add_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
     }
-    if (p->kinds != 1u << TG_KIND_NONE) {
+    const uint32_t others = 1u << TG_KIND_NONE | 1u << TG_KIND_BLOCKS | 1u << TG_KIND_HEAD | 1u << TG_KIND_PACKS;
+    if (p->kinds == 0 || (p->kinds & ~others) != 0) {
         TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
-        tg_launch_add_blocks(p, body, weight, sets != 0, false);
     }
+    tg_launch_add_blocks(p, body, weight, sets != 0, false);
 }

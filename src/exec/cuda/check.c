@@ -123,7 +123,8 @@ static void launch_fixed(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const
                          const tg_gpu_front *front, bool judges, bool counts)
 {
     tg_gpu_workspace *w = run->work;
-    tg_gpu_check_leaves(p, body, w->leaves, run->leaf_cap);
+    const tg_gpu_bodies one = {.at = {body}, .n = 1};
+    tg_gpu_check_leaves(p, &one, w->leaves, run->leaf_cap);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, body - front->len, len, p->first);
     e.sides = NULL;
     e.verdict_to = w->verdict.host;
@@ -372,11 +373,5 @@ void tg_gpu_recall(tg_body_view *view, tg_run *run, uint32_t cell)
         find_known(view->chunks, run, run->plan, cell);
         return;
     }
-    for (size_t i = grid->first[cell]; i < grid->first[cell + 1]; i++) {
-        tg_view *v = &view->chunks[i - grid->first[cell]];
-        *v = written[i]; /* offsets from the chunk's start, but for that */
-        v->side += v->start;
-        v->symbols += v->start;
-        v->indices += v->start;
-    }
+    memcpy(view->chunks, written + grid->first[cell], (grid->first[cell + 1] - grid->first[cell]) * sizeof *written);
 }

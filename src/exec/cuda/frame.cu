@@ -133,13 +133,15 @@ __global__ static void __launch_bounds__(PLACERS)
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[number];
             v.start = at + before;
-            p.space.views[number].start = v.start;
-            p.space.views[number].len = v.len;
             spans[1 + i] = tg_gpu_span{body + v.start, v.len};
             put_header(body + chunk.header_at, p.units[chunk.unit], v);
             if (sides != nullptr) {
                 sides[number] = first_bytes(p.space.out[number], &v);
             }
+            v.side += v.start;
+            v.symbols += v.start;
+            v.indices += v.start;
+            p.space.views[number] = v;
         }
         at += total;
     }

@@ -72,13 +72,22 @@ void tg_gpu_fill(const tg_gpu *gpu, void *to, int byte, uint64_t len)
     }
 }
 
+/* What a wait has told. */
+static tg_status waited(int failed, const char *const *reason, const tg_gpu *gpu, tg_detail *why)
+{
+    return failed ? tg_fail(TG_E_ARGUMENT, why, "GPU %d has failed: %s", gpu->ordinal, *reason) : TG_OK;
+}
+
 tg_status tg_gpu_wait(const tg_gpu *gpu, tg_detail *why)
 {
     const char *reason = NULL;
-    if (tg_gpu_call_wait(gpu->stream, &reason) != 0) {
-        return tg_fail(TG_E_ARGUMENT, why, "GPU %d has failed: %s", gpu->ordinal, reason);
-    }
-    return TG_OK;
+    return waited(tg_gpu_call_wait(gpu->stream, &reason), &reason, gpu, why);
+}
+
+tg_status tg_gpu_await(const tg_gpu *gpu, void *mark, tg_detail *why)
+{
+    const char *reason = NULL;
+    return waited(tg_gpu_call_await(mark, &reason), &reason, gpu, why);
 }
 
 bool tg_gpu_is_capturing(const tg_gpu *gpu)

@@ -77,6 +77,14 @@ int tg_gpu_call_wait(void *stream, const char **why)
     return error != cudaSuccess;
 }
 
+int tg_gpu_call_await(void *mark, const char **why)
+{
+    cudaError_t launched = cudaGetLastError(), done = cudaEventSynchronize((cudaEvent_t)mark);
+    cudaError_t error = launched != cudaSuccess ? launched : done;
+    *why = error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+    return error != cudaSuccess;
+}
+
 int tg_gpu_call_is_capturing(void *stream)
 {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

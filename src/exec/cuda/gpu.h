@@ -43,6 +43,8 @@ void tg_gpu_free_mark(void *mark);
 tg_status tg_gpu_mark(const tg_gpu *gpu, void *mark, void *stream, tg_detail *why) TG_CHECKED;
 /* Has what comes next on a stream wait for a mark. */
 tg_status tg_gpu_wait_for(const tg_gpu *gpu, void *stream, void *mark, tg_detail *why) TG_CHECKED;
+/* Waits until a mark is passed, and reports as tg_gpu_wait does; what comes after it on the stream goes on. */
+tg_status tg_gpu_await(const tg_gpu *gpu, void *mark, tg_detail *why) TG_CHECKED;
 /* TG_OK: passed; TG_MORE: not yet. */
 tg_status tg_gpu_passed(const tg_gpu *gpu, void *mark, tg_detail *why) TG_CHECKED;
 

@@ -102,23 +102,31 @@ void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_
     TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, frame, *front, body_len, words, n, has_headers != 0);
 }
 
-__global__ static void judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
-                                   uint64_t *words, uint32_t n, uint64_t front, bool has_headers)
+/* A block a body: the hashes of its chunks, a warp each, then its checksum. */
+__global__ static void __launch_bounds__(WARPS *TG_WARP) judge_bodies(tg_gpu_pass p, tg_gpu_judging j)
 {
-    uint64_t checksum = checksum_of(words, n, front, has_headers);
-    if (threadIdx.x == 0) {
-        bool differs = false;
-        for (unsigned b = 0; b < 8; b++) {
-            differs = differs || at[b] != (uint8_t)(checksum >> 8 * b);
+    uint32_t b = blockIdx.x, lane = threadIdx.x % TG_WARP;
+    const uint8_t *at = j.bodies.at[b] + j.body_len;
+    uint64_t *words = j.words + (uint64_t)b * (2 + p.chunk_n);
+    for (uint32_t i = threadIdx.x / TG_WARP; i < p.chunk_n; i += WARPS) {
+        const uint64_t *leaves = j.leaves + ((uint64_t)b * p.chunk_n + i) * j.leaf_cap;
+        uint32_t leaf_n = (p.chunks[p.first + i].len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+        uint64_t hash = leaf_n == 1 ? leaves[0] : tg_hash_leaf((const uint8_t *)leaves, leaf_n * 8);
+        if (lane == 0) {
+            words[2 + i] = hash;
         }
-        if (*late == 0 && (differs || verdict->bad_chunk != 0)) {
-            *late = 1 + number;
-        }
+    }
+    uint64_t checksum = checksum_of(words, 2 + p.chunk_n, j.fronts[b], false);
+    if (threadIdx.x == 0 && tg_xxh_load(at, 8) != checksum) {
+        uint32_t own = 0xffffffffu - (j.number + b);
+        *j.late_to = max(atomicMax(j.late, own), own);
+    }
+    if (b == 0 && threadIdx.x == 0) {
+        *p.verdict = tg_gpu_verdict{};
     }
 }
 
-void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
-                        uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream)
+void tg_gpu_judge_bodies(const tg_gpu_pass *p, const tg_gpu_judging *j)
 {
-    TG_LAUNCH(judge_frame, 1, WARPS * TG_WARP, stream, late, number, verdict, at, words, n, front, has_headers != 0);
+    TG_LAUNCH(judge_bodies, j->bodies.n, WARPS * TG_WARP, p->stream, *p, *j);
 }

@@ -20,6 +20,7 @@
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
  *     tg_gpu_deliver                                              sums to where they belong
+ *     tg_gpu_average_plain     tg_gpu_judge_bodies                in place of the last two, of all bodies; are they sound?
  */
 #ifndef TG_EXEC_CUDA_KERNELS_H
 #define TG_EXEC_CUDA_KERNELS_H
@@ -94,9 +95,21 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
                        int has_headers, void *stream);
 
-/* Sets *late, if it is 0, to 1 + `number` if that checksum is not the one at `at`, or if a chunk is damaged by the verdict. */
-void tg_gpu_judge_frame(uint32_t *late, uint32_t number, const tg_gpu_verdict *verdict, const uint8_t *at,
-                        uint64_t *words, uint32_t n, uint64_t front, int has_headers, void *stream);
+/* Bodies of a cell of fixed length, each with its checksum after it, whose leaves tg_gpu_check_leaves has hashed. */
+typedef struct tg_gpu_judging {
+    tg_gpu_bodies bodies;
+    uint64_t fronts[TG_GPU_BODIES]; /* hashes of what stands before them */
+    uint64_t body_len;
+    const uint64_t *leaves;
+    uint64_t *words; /* space for 2 + chunk_n of each */
+    uint32_t leaf_cap;
+    uint32_t number;   /* of the first body ... */
+    uint32_t *late;    /* ... 0, or 2^32 - 1 less the number of the first one that is not sound; never cleared here */
+    uint32_t *late_to; /* pinned: the same */
+} tg_gpu_judging;
+
+/* Finds out whether bodies are sound: a block each. Clears the verdict of the pass. */
+void tg_gpu_judge_bodies(const tg_gpu_pass *p, const tg_gpu_judging *j);
 
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 
@@ -114,7 +127,7 @@ void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *bod
 void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, uint64_t headers_len);
 
 /* Ends chunks of a cell that are not in place: as tg_gpu_end_chunks, and view.start, one after the other behind the headers, which it
- * writes. spans[0], ... of the cell are where they belong. */
+ * writes. Offsets of views are then from the start of the body. spans[0], ... of the cell are where they belong. */
 void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body,
                          uint64_t headers_len);
 
@@ -142,11 +155,16 @@ typedef struct tg_gpu_report {
 
 void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *report);
 
-/* Sums over a divisor: to tensors in their dtypes, or to the domain laid end to end. verdict->overflows: a quotient is not
+/* Sums over a divisor: to tensors in their dtypes (`averages`, or p->few if that is NULL), or to the domain laid end to end. verdict->overflows: a quotient is not
  * finite, and so does space.overflows of its chunk. With `share` > 0 only such chunks are delivered: sums are then of values times
  * it, of value_n bodies, and averages of finite values are finite. */
 void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share,
                     uint32_t value_n);
+
+/* Sums of several bodies of plain values, in their order: those that are in space.sums are added to, unless `is_first`. They stay there
+ * unless `is_last`: then they are delivered as tg_gpu_deliver does, without a look for overflows. */
+void tg_gpu_average_plain(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, int is_first, int is_last,
+                          void *const *averages, float divisor);
 
 /* ---- clip.cu ---------------------------------------------------------------------------------------------------------------- */
 
@@ -206,8 +224,9 @@ void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch);
 /* pack_leaves.cu: the same for chunks of fixed length, leaf by leaf, with hashes of leaves as tg_gpu_encode_plain has them. */
 void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
-/* Hashes leaves of a body of fixed length, and checks their symbols. Damage goes to the verdict. */
-void tg_gpu_check_leaves(const tg_gpu_pass *p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap);
+/* Hashes leaves of bodies of fixed length, chunk first + i of body b to hashes[(b * chunk_n + i) * leaf_cap], ..., and checks their symbols.
+ * Damage goes to the verdict, and the hash of a leaf that has some is another. */
+void tg_gpu_check_leaves(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, uint64_t *hashes, uint32_t leaf_cap);
 
 /* Words of chunks with coded words, from space.words. */
 void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch);

@@ -135,11 +135,23 @@ static tg_status set_clips(const tg_gpu_workspace *w, const tg_run *run, tg_deta
     return tg_gpu_wait(run->gpu, why);
 }
 
+/* Chunks of as many bodies as there are slices, of the cell that has most. */
+static uint64_t chunks_of_bodies(const tg_grid *grid)
+{
+    uint64_t most = 0;
+    for (uint32_t cell = 0; cell < grid->cells; cell++) {
+        uint64_t n = grid->first[cell + 1] - grid->first[cell];
+        most = n > most ? n : most;
+    }
+    return most * grid->slices;
+}
+
 static tg_status acquire_workspace(tg_run *run, tg_detail *why)
 {
     const tg_gpu *gpu = run->gpu;
     const tg_layout *l = run->plan->layout;
-    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells];
+    uint64_t chunks = run->plan->grid->first[run->plan->grid->cells], of_bodies = chunks_of_bodies(run->plan->grid);
+    uint64_t hashed = chunks > of_bodies ? chunks : of_bodies;
     TG_TRY(tg_acquire(&run->work, &run->allocator, 1, sizeof *run->work, why));
     tg_gpu_workspace *w = run->work;
     TG_TRY(acquire_pageable(&w->grads, run, l->tensor_n, sizeof(void *), why));
@@ -147,7 +159,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pageable(&w->out, run, chunks, sizeof(uint8_t *), why));
     TG_TRY(acquire_pinned(&w->views, run, chunks, sizeof(tg_view), why));
     TG_TRY(acquire_pinned(&w->written, run, chunks, sizeof(tg_view), why));
-    TG_TRY(acquire_pinned(&w->hashes, run, chunks + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
+    TG_TRY(acquire_pinned(&w->hashes, run, hashed + 2 * (uint64_t)run->plan->grid->cells, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->sides, run, chunks, sizeof(uint64_t), why));
     TG_TRY(acquire_pinned(&w->verdict, run, 1, sizeof(tg_gpu_verdict), why));
     TG_TRY(acquire_pinned(&w->late, run, 1, sizeof(uint32_t), why));
@@ -168,7 +180,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_cleared(&w->known_n_device, gpu, chunks * sizeof *w->known_n_device, why));
     TG_TRY(tg_acquire(&w->usable, &run->allocator, l->tensor_n, sizeof *w->usable, why));
     TG_TRY(tg_gpu_acquire(&w->leaves, gpu,
-                          (chunks + 3) * /* messages of LGC are longer than tensors by a header */
+                          (hashed + 3) * /* messages of LGC are longer than tensors by a header */
                               (uint64_t)(run->leaf_cap > TG_HASH_LEAVES / 2 ? run->leaf_cap : TG_HASH_LEAVES / 2) *
                               sizeof *w->leaves,
                           why));
@@ -260,9 +272,15 @@ typedef struct tables {
     tg_gpu_unit *units;
     tg_gpu_piece *pieces;
     tg_gpu_chunk *chunks;
-    tg_gpu_tile *tiles;
+    tg_gpu_tile *tiles, *plain_tiles;
     tg_gpu_leaf *leaves;
 } tables;
+
+/* Whether some units are dense and of plain values, and others are not. */
+static bool has_few_plain(const tg_run *run)
+{
+    return run->uses.plain && (run->uses.dense_symbols || run->uses.sparse);
+}
 
 static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail *why)
 {
@@ -285,6 +303,12 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
     tg_gpu_fill_chunks(t->chunks, plan);
     (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
     run->uses = uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
+    if (has_few_plain(run)) {
+        TG_TRY(tg_acquire(&run->plain_first, a, chunks + 1, sizeof *run->plain_first, why));
+        uint32_t plain_n = tg_gpu_fill_plain_tiles(NULL, run->plain_first, plan);
+        TG_TRY(tg_acquire(&t->plain_tiles, a, plain_n, sizeof *t->plain_tiles, why));
+        (void)tg_gpu_fill_plain_tiles(t->plain_tiles, run->plain_first, plan);
+    }
     if (run->uses.fixed) {
         TG_TRY(tg_acquire(&run->leaf_first, a, chunks + 1, sizeof *run->leaf_first, why));
         TG_TRY(tg_acquire(&t->leaves, a, tg_gpu_fill_leaves(NULL, run->leaf_first, plan), sizeof *t->leaves, why));
@@ -320,6 +344,9 @@ static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg
     TG_TRY(upload(&run->pieces, gpu, t->pieces, l->tensor_n * sizeof *t->pieces, why));
     TG_TRY(upload(&run->chunks, gpu, t->chunks, chunks * sizeof *t->chunks, why));
     TG_TRY(upload(&run->tiles, gpu, t->tiles, tile_n * sizeof *t->tiles, why));
+    if (has_few_plain(run)) {
+        TG_TRY(upload(&run->plain_tiles, gpu, t->plain_tiles, run->plain_first[chunks] * sizeof *t->plain_tiles, why));
+    }
     if (run->uses.fixed) {
         TG_TRY(upload(&run->leaf_table, gpu, t->leaves, run->leaf_first[chunks] * sizeof *t->leaves, why));
     }
@@ -336,6 +363,7 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
         status = upload_tables(run, &t, tile_n, why);
     }
     tg_release(a, t.leaves);
+    tg_release(a, t.plain_tiles);
     tg_release(a, t.tiles);
     tg_release(a, t.chunks);
     tg_release(a, t.pieces);
@@ -451,6 +479,8 @@ void tg_gpu_close(tg_run *run)
     tg_release(&a, run->selection_host);
     tg_gpu_release(run->gpu, run->leaf_table);
     tg_release(&a, run->leaf_first);
+    tg_gpu_release(run->gpu, run->plain_tiles);
+    tg_release(&a, run->plain_first);
     tg_gpu_release(run->gpu, run->tiles);
     tg_release(&a, run->tile_first);
     tg_gpu_release(run->gpu, run->pieces);

@@ -237,20 +237,20 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
 }
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
-    check_leaves(tg_gpu_pass p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap)
+    check_leaves(tg_gpu_pass p, tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
-    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
-    if (i >= p.leaf_n) {
+    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
+    if (number >= bodies.n) {
         return;
     }
-    const tg_gpu_leaf at = p.leaves[i];
+    const tg_gpu_leaf at = p.leaves[i - number * p.leaf_n];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    const uint8_t *bytes = body + chunk.body_at;
+    const uint8_t *bytes = bodies.at[number] + chunk.body_at;
     uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
     uint32_t side = chunk.side_len;
     uint64_t hash, limit = u.plain_len == 0 ? limit_of(u) : 0;
-    bool is_checked = false, is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
+    bool is_checked = false, is_sound = true, is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
     bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
     if (end - from == TG_LEAF_BYTES) {
         uint4 vectors[TG_XXH_VECTORS];
@@ -258,22 +258,25 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
         hash = tg_hash_vectors(vectors);
         if (is_half && has_whole && from >= side && end < chunk.len) { /* groups, and the last one is not among them */
             is_checked = true;
-            if (!are_below(vectors, u.group_bits, (uint32_t)limit)) {
-                tg_refuse_chunk(p, at.chunk);
-            }
+            is_sound = are_below(vectors, u.group_bits, (uint32_t)limit);
         }
     } else {
         hash = tg_hash_leaf(bytes + from, end - from);
     }
-    if (threadIdx.x % TG_WARP == 0) {
-        hashes[(uint64_t)(at.chunk - p.first) * leaf_cap + at.number] = hash;
+    if (!is_checked && u.plain_len == 0 && end > side) {
+        is_sound = are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side);
     }
-    if (!is_checked && u.plain_len == 0 && end > side && !are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side)) {
-        tg_refuse_chunk(p, at.chunk);
+    is_sound = __all_sync(TG_ALL_LANES, is_sound ? 1 : 0) != 0;
+    if (threadIdx.x % TG_WARP == 0) {
+        hashes[((uint64_t)number * p.chunk_n + (at.chunk - p.first)) * leaf_cap + at.number] = is_sound ? hash : ~hash;
+        if (!is_sound) {
+            tg_refuse_chunk(p, at.chunk);
+        }
     }
 }
 
-void tg_gpu_check_leaves(const tg_gpu_pass *p, const uint8_t *body, uint64_t *hashes, uint32_t leaf_cap)
+void tg_gpu_check_leaves(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH(check_leaves, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, body, hashes, leaf_cap);
+    TG_LAUNCH(check_leaves, ((uint64_t)p->leaf_n * bodies->n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, *bodies, hashes,
+              leaf_cap);
 }

@@ -40,6 +40,25 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
     return p;
 }
 
+tg_gpu_pass tg_gpu_plain_pass(const tg_gpu_pass *p, const tg_run *run)
+{
+    tg_gpu_pass plain = *p;
+    plain.kinds = TG_GPU_NO_KIND;
+    if (run->plain_tiles != NULL) {
+        const uint32_t *first = run->plain_first + p->first;
+        plain.tiles = run->plain_tiles + first[0];
+        plain.tile_n = first[p->chunk_n] - first[0];
+    }
+    return plain;
+}
+
+tg_gpu_pass tg_gpu_symbols_pass(const tg_gpu_pass *p)
+{
+    tg_gpu_pass symbols = *p;
+    symbols.kinds &= ~TG_GPU_NO_KIND;
+    return symbols;
+}
+
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *m, const void *entries, size_t from, size_t n, size_t len)
 {
     char *host = (char *)m->host + from * len;
@@ -68,9 +87,18 @@ tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
     return tg_gpu_await_verdict(out, run, why);
 }
 
+tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why)
+{
+    TG_TRY(tg_gpu_mark(run->gpu, run->work->mark, run->gpu->stream, why));
+    run->work->is_marked = true;
+    return TG_OK;
+}
+
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
 {
-    TG_TRY(tg_gpu_wait(run->gpu, why));
+    bool is_marked = run->work->is_marked;
+    run->work->is_marked = false;
+    TG_TRY(is_marked ? tg_gpu_await(run->gpu, run->work->mark, why) : tg_gpu_wait(run->gpu, why));
     memcpy(out, run->work->verdict.host, sizeof *out);
     if (run->failed != TG_OK) { /* of an earlier pass, which could not say so */
         if (why != NULL) {
@@ -210,8 +238,7 @@ const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void
     return run->work->grads.device;
 }
 
-/* Pointers of few tensors go by value. */
-static bool give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers)
+bool tg_gpu_give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers)
 {
     size_t n = run->plan->layout->tensor_n;
     for (size_t t = 0; t < n && n <= TG_GPU_FEW; t++) {
@@ -222,7 +249,7 @@ static bool give_few(tg_gpu_pass *p, const tg_run *run, const void *const *point
 
 bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy)
 {
-    if (grads == NULL || give_few(p, run, grads)) {
+    if (grads == NULL || tg_gpu_give_few(p, run, grads)) {
         return true;
     }
     p->grads = run->work->grads.device;
@@ -231,7 +258,7 @@ bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, cons
 
 bool tg_gpu_give_sums(tg_gpu_pass *p, const tg_run *run, uint32_t group, float *const *sums, bool may_copy)
 {
-    p->adds_few = give_few(p, run, (const void *const *)sums);
+    p->adds_few = tg_gpu_give_few(p, run, (const void *const *)sums);
     if (p->adds_few) {
         return true;
     }

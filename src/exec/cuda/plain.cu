@@ -167,5 +167,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 14)
 
 void tg_gpu_encode_plain(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH(encode_tile, p->tile_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+    if (p->tile_n > 0) {
+        TG_LAUNCH(encode_tile, p->tile_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+    }
 }

@@ -54,7 +54,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
     tg_gpu_mirror verdict;
-    tg_gpu_mirror late; /* 1 + the number of the first body that was found damaged in a pass without a wait; 0: none */
+    tg_gpu_mirror
+        late; /* 2^32 - 1 less the number of the first body that was found damaged in a pass without a wait; 0: none */
     bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
     bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
     uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
@@ -67,7 +68,10 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
     size_t ends_len;      /* of what stands before it */
     tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
-    void *mark;           /* on the stream, behind that check */
+    void *mark;           /* on the stream, behind that check, or behind what hands a verdict over: */
+    bool is_marked;       /* a verdict is there when the mark is passed */
+    uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
+    const uint8_t *sealed_body;
     bool is_judged;       /* `expected` was checked by add_if_sound, and not announced yet */
     const uint8_t *added; /* the body that was added if it is sound, to these sums; NULL: none */
     float *const *added_to;
@@ -108,6 +112,9 @@ struct tg_run {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles;
     uint32_t *tile_first; /* host: of each chunk */
+    tg_gpu_tile
+        *plain_tiles;      /* those of dense units of plain values, where there are other units, too; NULL: `tiles` */
+    uint32_t *plain_first; /* host: of each chunk */
     tg_gpu_leaf *leaf_table;
     uint32_t *leaf_first; /* host: of each chunk; those of a run whose chunks are of fixed length */
     tg_gpu_selection selection;
@@ -131,6 +138,9 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan);
 
 /* Tiles of all chunks, those of chunk i from first[i] to first[i + 1] - 1. `out` may be NULL, to count them. */
 uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
+
+/* The same of dense units of plain values alone. */
+uint32_t tg_gpu_fill_plain_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
 
 /* Leaves of all chunks likewise, of those of fixed length. */
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);
@@ -158,6 +168,10 @@ static inline tg_run *tg_gpu_run_of(tg_run *run, const tg_plan *plan)
 /* A pass of a plan over chunks [first, end) of the grid. */
 tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end);
 
+/* The same pass over tiles of dense units of plain values; over dense units of symbols. */
+tg_gpu_pass tg_gpu_plain_pass(const tg_gpu_pass *p, const tg_run *run);
+tg_gpu_pass tg_gpu_symbols_pass(const tg_gpu_pass *p);
+
 /* Entries [from, from + n) of `len` bytes each, to the device or back. What is uploaded is `entries`; nothing is copied if the
  * device has the same already. */
 void tg_gpu_upload(const tg_run *run, const tg_gpu_mirror *mirror, const void *entries, size_t from, size_t n,
@@ -167,6 +181,9 @@ void tg_gpu_download(const tg_run *run, const tg_gpu_mirror *mirror, size_t from
 /* Clears the verdict at the start of a pass; downloads it and waits at the end. */
 void tg_gpu_clear_verdict(const tg_run *run);
 tg_status tg_gpu_read_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
+/* Marks where a verdict is handed over: what is launched after it need not be waited for. */
+tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why) TG_CHECKED;
 
 /* Waits for a verdict that a kernel has handed over. */
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
@@ -199,6 +216,9 @@ void tg_gpu_take_hashes(uint64_t *out, const tg_run *run, uint32_t cell);
 
 /* Pointers by tensor to the device, those of a group: others may not be set yet. NULL stays NULL. */
 const void *tg_gpu_upload_pointers(const tg_run *run, uint32_t group, const void *const *pointers);
+
+/* Pointers of few tensors go by value. False: there are more. */
+bool tg_gpu_give_few(tg_gpu_pass *p, const tg_run *run, const void *const *pointers);
 
 /* Gradients of a group, or NULL, for a pass. False: pointers must be copied, and may not. Sums likewise. */
 bool tg_gpu_give_sources(tg_gpu_pass *p, const tg_run *run, uint32_t group, const void *const *grads, bool may_copy);
@@ -239,6 +259,8 @@ void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const 
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink);
 void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_first);
+/* Adds a body that was written last, as the first one. Its symbols and coordinates are in space. */
+void tg_gpu_add_written(tg_run *run, uint32_t cell, const uint8_t *body);
 void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_view *bodies, size_t stride,
                          size_t body_n, const tg_sink *sink);
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n,

@@ -52,6 +52,23 @@ static void clear_sums(const adding *a, bool all)
     tg_gpu_fill(a->run->gpu, sums + from, 0, (to - from) * sizeof *sums);
 }
 
+/* Adds the values of a body that was read or written. */
+static void add_values(const adding *a, const uint8_t *body, float weight, bool sets)
+{
+    const tg_gpu_uses *uses = &a->run->uses;
+    if (uses->plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&a->pass, a->run);
+        tg_gpu_add_dense(&plain, body, weight, sets);
+    }
+    if (uses->dense_symbols) {
+        tg_gpu_pass symbols = tg_gpu_symbols_pass(&a->pass);
+        tg_gpu_add_dense(&symbols, body, weight, sets);
+    }
+    if (uses->sparse) {
+        tg_gpu_add_sparse(&a->pass, body, weight, sets);
+    }
+}
+
 /* Adds a body; the first one sets, so that a -0 arrives as it was. */
 static void add_body(const adding *a, size_t b, float weight, bool sets, bool hashes)
 {
@@ -63,16 +80,12 @@ static void add_body(const adding *a, size_t b, float weight, bool sets, bool ha
         if (!a->run->uses.fixed) {
             tg_gpu_read_body(&a->pass, a->run, body->bytes);
         } else if (hashes) {
-            tg_gpu_check_leaves(&a->pass, body->bytes, w->leaves, a->run->leaf_cap);
+            const tg_gpu_bodies one = {.at = {body->bytes}, .n = 1};
+            tg_gpu_check_leaves(&a->pass, &one, w->leaves, a->run->leaf_cap);
         }
         w->held = NULL;
     }
-    if (a->run->uses.plain || a->run->uses.dense_symbols) {
-        tg_gpu_add_dense(&a->pass, body->bytes, weight, sets);
-    }
-    if (a->run->uses.sparse) {
-        tg_gpu_add_sparse(&a->pass, body->bytes, weight, sets);
-    }
+    add_values(a, body->bytes, weight, sets);
 }
 
 /* The hashes of a body's chunks, which were uploaded. */
@@ -187,6 +200,24 @@ void tg_gpu_add(tg_run *run, uint32_t cell, const tg_body_view *body, bool is_fi
     add_body(&a, 0, 1.0f, is_first, false);
 }
 
+void tg_gpu_add_written(tg_run *run, uint32_t cell, const uint8_t *body)
+{
+    tg_gpu_workspace *w = run->work;
+    uint64_t known_len = 0;
+    tg_body_view view = {.bytes = body, .chunks = w->host_views};
+    adding a = adding_of(run, cell, &view, 1);
+    if (!tg_body_len(&known_len, run->plan, cell, w->known_n)) {
+        a.pass.space.views = w->written.device;
+    } else if (run->uses.fixed) {
+        tg_gpu_ready_views(&a.pass, run, cell, &view);
+    } else {
+        tg_gpu_recall(&view, run, cell);
+        tg_gpu_ready_views(&a.pass, run, cell, &view);
+    }
+    clear_sums(&a, false);
+    add_values(&a, body, 1.0f, true);
+}
+
 /* Whether an average of these cells is not finite though all values are. */
 static bool has_overflow(tg_run *run)
 {
@@ -219,39 +250,72 @@ void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_
 
 /* ---- without a wait ---------------------------------------------------------------------------------------------------------- */
 
-/* Compares the checksum after a body, of `len` bytes, with that of its chunks, which are on the device. */
-static void judge_body(const adding *a, size_t b, uint64_t len)
+/* Bodies [from, from + n). */
+static tg_gpu_bodies some_of(const adding *a, size_t from, size_t n)
 {
-    tg_run *run = a->run;
-    tg_gpu_workspace *w = run->work;
-    const tg_body_view *body = &a->bodies[b];
-    uint64_t *hashes = (uint64_t *)w->hashes.device + a->first + 2 * (size_t)a->cell;
-    uint64_t headers_len = run->plan->headers_len[a->cell];
-    tg_gpu_spans_of(&a->pass, tg_gpu_spans_at(w->spans, run, a->cell), body->bytes, headers_len);
-    tg_gpu_hash_chunks(run, a->cell, w->spans);
-    tg_gpu_judge_frame(w->late.device, (uint32_t)b, w->verdict.device, body->bytes + len, hashes,
-                       (uint32_t)(2 + a->end - a->first), TG_LITTLE64(body->hashes[0]), headers_len > 0,
-                       run->gpu->stream);
+    tg_gpu_bodies out = {.n = (uint32_t)n};
+    for (size_t b = 0; b < n; b++) {
+        out.at[b] = a->bodies[from + b].bytes;
+    }
+    return out;
+}
+
+/* Compares the checksums after bodies of `len` bytes with those of their chunks, whose leaves are hashed. */
+static void judge_bodies(const adding *a, size_t from, const tg_gpu_bodies *bodies, uint64_t len)
+{
+    const tg_gpu_workspace *w = a->run->work;
+    tg_gpu_judging j = {.bodies = *bodies,
+                        .body_len = len,
+                        .leaves = w->leaves,
+                        .words = w->hashes.device,
+                        .leaf_cap = a->run->leaf_cap,
+                        .number = (uint32_t)from,
+                        .late = w->late.device,
+                        .late_to = w->late.host};
+    for (uint32_t b = 0; b < bodies->n; b++) {
+        j.fronts[b] = TG_LITTLE64(a->bodies[from + b].hashes[0]);
+    }
+    tg_gpu_judge_bodies(&a->pass, &j);
+}
+
+/* Values of bodies [from, from + bodies->n) to sums, and averages of all after the last one. */
+static void sum_some(adding *a, size_t from, const tg_gpu_bodies *bodies, const tg_sink *sink)
+{
+    bool is_last = from + bodies->n == a->body_n;
+    void *const *averages = is_last && !tg_gpu_give_few(&a->pass, a->run, (const void *const *)sink->averages)
+                                ? tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->averages)
+                                : NULL;
+    if (!a->run->uses.dense_symbols) {
+        tg_gpu_average_plain(&a->pass, bodies, from == 0, is_last, averages, sink->divisor);
+        return;
+    }
+    for (size_t b = from; b < from + bodies->n; b++) {
+        tg_gpu_add_dense(&a->pass, a->bodies[b].bytes, 1.0f, b == 0);
+    }
+    if (is_last) {
+        tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);
+    }
 }
 
 bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
     uint64_t len = 0;
-    if (run->plan->has_draws || run->uses.sparse || sink->added != NULL ||
+    if (run->plan->has_draws || !run->uses.fixed || sink->averages == NULL ||
         !tg_body_len(&len, run->plan, cell, run->work->known_n)) {
         return false;
     }
     adding a = adding_of(run, cell, bodies, body_n);
     run->work->held = NULL;
-    tg_gpu_enter(run->gpu);
     tg_gpu_clear_verdict(run);
     clear_sums(&a, false);
-    for (size_t b = 0; b < body_n; b++) {
-        add_body(&a, b, 1.0f, b == 0, true);
-        judge_body(&a, b, len);
+    tg_gpu_ready_views(&a.pass, run, cell, &bodies[0]);
+    for (size_t from = 0; from < body_n; from += TG_GPU_BODIES) {
+        tg_gpu_bodies some = some_of(&a, from, body_n - from < TG_GPU_BODIES ? body_n - from : TG_GPU_BODIES);
+        tg_gpu_check_leaves(&a.pass, &some, run->work->leaves, run->leaf_cap);
+        sum_some(&a, from, &some, sink);
+        judge_bodies(&a, from, &some, len);
     }
-    deliver(&a, sink, 0);
-    tg_gpu_download(run, &run->work->late, 0, 1, sizeof(uint32_t));
+    run->work->is_verdict_clear = true; /* by the last judgement */
     return true;
 }
 
@@ -260,7 +324,7 @@ tg_status tg_gpu_late(tg_run *run, tg_detail *why)
     uint32_t late = *(const volatile uint32_t *)run->work->late.host;
     return late == 0 ? TG_OK
                      : tg_fail(TG_E_FRAME, why, "from rank %u: the frame of an earlier step was damaged, or none",
-                               (unsigned)late - 1);
+                               (unsigned)(UINT32_MAX - late));
 }
 
 void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const *from)

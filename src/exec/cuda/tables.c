@@ -129,13 +129,20 @@ static tg_gpu_tile tile_of(const tg_plan *plan, uint32_t number, uint32_t from)
                          .at = at};
 }
 
-uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
+/* Whether all elements of a unit are sent, as plain values. */
+static bool is_plain(const tg_unit_plan *u)
+{
+    return u->route != TG_ROUTE_NONE && u->coordinates == TG_AT_EVERY && u->format.plain_len != 0;
+}
+
+static uint32_t fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan, bool of_plain)
 {
     const tg_grid *grid = plan->grid;
     uint32_t n = 0;
     for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        bool is_in = !of_plain || is_plain(&plan->units[grid->chunks[i].unit]);
         first[i] = n;
-        for (uint32_t from = 0; from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
+        for (uint32_t from = 0; is_in && from < grid->chunks[i].n; from += TG_GPU_TILE, n++) {
             if (out != NULL) {
                 out[n] = tile_of(plan, (uint32_t)i, from);
             }
@@ -143,6 +150,16 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
     }
     first[grid->first[grid->cells]] = n;
     return n;
+}
+
+uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
+{
+    return fill_tiles(out, first, plan, false);
+}
+
+uint32_t tg_gpu_fill_plain_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan)
+{
+    return fill_tiles(out, first, plan, true);
 }
 
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan)

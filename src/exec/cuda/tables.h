@@ -33,11 +33,13 @@ enum {
     TG_GPU_NATURAL,
     TG_GPU_FP8 = 12,
     TG_GPU_FP4 = 13,
-    TG_GPU_MXFP8 = 15,
     TG_GPU_MXFP4 = 16,
-    TG_GPU_NVFP4 = 17
+    TG_GPU_NVFP4 = 17,
+    TG_GPU_MXFP8 = 18
 };
 enum { TG_GPU_INDEX_BITMAP = 1, TG_GPU_INDEX_GAPS, TG_GPU_INDEX_ADACOMP8, TG_GPU_INDEX_ADACOMP16 };
+/* In tg_gpu_pass.kinds: of units whose values are plain (TG_KIND_NONE of quantize.h). */
+#define TG_GPU_NO_KIND 1u
 /* In tg_gpu_pass.packs: some symbols of fixed length are packed by pack_leaves.cu, written by round.cu or signs.cu. */
 #define TG_GPU_PACKS_LEAVES 1u
 #define TG_GPU_ROUNDS_LEAVES 64u
@@ -96,6 +98,13 @@ typedef struct tg_gpu_tile {
     uint32_t is_whole; /* all elements are in that piece */
     uint64_t at;       /* of its first element in the unit */
 } tg_gpu_tile;
+
+/* Bodies of one cell that a kernel takes at once, by value. */
+enum { TG_GPU_BODIES = 16 };
+typedef struct tg_gpu_bodies {
+    const uint8_t *at[TG_GPU_BODIES];
+    uint32_t n;
+} tg_gpu_bodies;
 
 /* What went wrong in a pass; 0 everywhere: nothing. The host reads it after the pass. */
 typedef struct tg_gpu_verdict {

@@ -50,7 +50,8 @@ static void encode_fixed(const tg_gpu_pass *p, const tg_run *run)
 {
     const tg_gpu_workspace *w = run->work;
     if (run->uses.plain) {
-        tg_gpu_encode_plain(p, w->leaves, run->leaf_cap);
+        tg_gpu_pass plain = tg_gpu_plain_pass(p, run);
+        tg_gpu_encode_plain(&plain, w->leaves, run->leaf_cap);
     }
     if (run->uses.symbols) {
         tg_gpu_quantize_dense(p);
@@ -67,7 +68,8 @@ static void encode(const tg_gpu_pass *p, tg_run *run)
     const tg_gpu_workspace *w = run->work;
     const tg_gpu_uses *uses = &run->uses;
     if (uses->plain) {
-        tg_gpu_encode_plain(p, NULL, 0);
+        tg_gpu_pass plain = tg_gpu_plain_pass(p, run);
+        tg_gpu_encode_plain(&plain, NULL, 0);
     }
     if (uses->dense_symbols) {
         tg_gpu_quantize_dense(p);
@@ -152,9 +154,18 @@ static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies
     }
 }
 
+/* Adds the bodies of cells to sums that begin with them. */
+static void add_first(tg_run *run, const tg_body *bodies, uint32_t from, uint32_t to)
+{
+    for (uint32_t s = from; s < to; s++) {
+        tg_gpu_add_written(run, s, bodies[s - from].bytes);
+    }
+}
+
 /* One try; the next one makes a greater effort to select, if this one was not enough. */
 static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_run *run, const tg_plan *plan,
-                            const tg_body *bodies, uint32_t from, uint32_t to, bool same_places, tg_detail *why)
+                            const tg_body *bodies, uint32_t from, uint32_t to, bool same_places, bool is_first,
+                            tg_detail *why)
 {
     tg_gpu_workspace *w = run->work;
     bool known = are_known(run, plan, from, to);
@@ -176,11 +187,16 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         for (uint32_t s = from; s < to; s++) {
             tg_gpu_hash_chunks(run, s, w->written_spans);
         }
+        add_first(run, bodies, from, is_first ? to : from);
         return TG_OK;
     }
     gather_cells(run, plan, bodies, from, to);
     tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
     w->is_verdict_clear = true;
+    if (is_first) { /* while the host learns of lengths */
+        TG_TRY(tg_gpu_mark_verdict(run, why));
+        add_first(run, bodies, from, to);
+    }
     return tg_gpu_await_verdict(verdict, run, why);
 }
 
@@ -217,7 +233,7 @@ tg_status tg_gpu_write(tg_body *bodies, tg_run *run, const tg_plan *plan, uint32
         run->is_in_place = true;
     }
     do {
-        TG_TRY(write_once(&verdict, &p, run, plan, bodies, from, to, same_places, why));
+        TG_TRY(write_once(&verdict, &p, run, plan, bodies, from, to, same_places, source->is_first, why));
         TG_TRY(tg_gpu_refuse(run, &verdict, source, why));
     } while (tg_gpu_select_again(&run->selection, verdict.again));
     clear_stats(run, plan, from / grid->slices);
@@ -248,6 +264,8 @@ static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t 
     w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
     w->is_verdict_open = false;
     tg_gpu_end_frame(&p, &e, &before);
+    w->sealed_cell = cell;
+    w->sealed_body = body->bytes;
 }
 
 void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
@@ -270,8 +288,17 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
 tg_status tg_gpu_ask_refusal(tg_run *run, const tg_source *source, tg_detail *why)
 {
     tg_gpu_verdict verdict;
-    if (!run->work->is_refusal_open || run->plan->nonfinite != TG_NONFINITE_ERROR) {
-        return TG_OK; /* nothing is ever refused, or write has asked */
+    const tg_gpu_workspace *w = run->work;
+    bool asks =
+        w->is_refusal_open && run->plan->nonfinite == TG_NONFINITE_ERROR; /* or write has, or nothing is refused */
+    if (run->uses.fixed && source->is_first) {
+        if (asks) {
+            TG_TRY(tg_gpu_mark_verdict(run, why));
+        }
+        tg_gpu_add_written(run, w->sealed_cell, w->sealed_body);
+    }
+    if (!asks) {
+        return TG_OK;
     }
     TG_TRY(run->uses.fixed ? tg_gpu_await_verdict(&verdict, run, why) : tg_gpu_read_verdict(&verdict, run, why));
     return tg_gpu_refuse(run, &verdict, source, why);

@@ -11,6 +11,7 @@
 #include "exec/cuda/gpu_calls.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,6 +339,16 @@ int tg_gpu_call_passed(void *mark, const char **why)
     const emulated_mark *m = mark;
     *why = NULL;
     return m->stream != NULL && atomic_load(&m->stream->done) < m->at;
+}
+
+int tg_gpu_call_await(void *mark, const char **why)
+{
+    waits++;
+    refuse_capture(1);
+    while (tg_gpu_call_passed(mark, why) != 0) {
+        sched_yield();
+    }
+    return 0;
 }
 
 /* ---- for tests --------------------------------------------------------------------------------------------------------- */
