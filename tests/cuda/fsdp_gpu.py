@@ -15,6 +15,7 @@ bad           calls that are refused, with the reason on every rank
 example       examples/torch_gpt_fsdp.py by torchrun
 """
 
+import gc
 import hashlib
 import pathlib
 import shlex
@@ -269,6 +270,7 @@ class Rank(one_gpu.Rank):
         """What exchanges between replicas do with shards, against exchanges on the CPU that are given the same."""
         from tersegrad._torch_fsdp_replicas import Between, ReplicaLink, residuals_of
         from tersegrad.torch.fsdp import compress
+        gc.collect()  # with two ranks both meshes have the process group of all ranks, and the last model has let go of it then
         model, between = self.replicas()
         made = compress(model, recipe, replicas=between, inside=known(("mxfp8", "bf16"))[0], verify_every=1)
         noted = []
