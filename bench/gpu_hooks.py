@@ -23,11 +23,13 @@ def rows_of(path):
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         said = json.loads(line)
         if said["kind"] == "time" and said["ms"] == said["ms"]:
-            rows.append({"torch": said["torch"].partition("+")[0], "ranks": said["world"], "gbit": f"{said['gbit']:g}", "by": said["by"], "model": said["model"],
-                         "hook": said["hook"], "ms": round(said["ms"], 2), "n": said["n"], "sent": "" if said["sent"] is None else said["sent"]})
+            rows.append({"torch": ".".join(said["torch"].split(".")[:2]), "ranks": said["world"], "gbit": f"{said['gbit']:g}", "by": said["by"],
+                         "model": said["model"], "hook": said["hook"], "ms": round(said["ms"], 2), "n": said["n"],
+                         "sent": "" if said["sent"] is None else said["sent"]})
         elif said["kind"] == "workers":
             for hook, ms in (("none", said["alone_ms"]), (said["recipe"], said["ms"])):
-                rows.append({"ranks": 1, "gbit": "0", "by": f"{said['n']} workers", "model": said["model"], "hook": hook, "ms": round(ms, 2)})
+                row = {"ranks": 1, "gbit": "0", "by": f"{said['n']} workers", "model": said["model"], "hook": hook, "ms": round(ms, 2)}
+                rows += [row] if row not in rows else []
     return rows
 
 

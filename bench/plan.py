@@ -76,8 +76,9 @@ def run(*command, environment=None):
 def netns(hosts, ranks, rate, *command):
     # Ranks that wait for messages leave the cores to those that work: there are fewer cores than ranks. MPI sends even large messages
     # without asking the receiver first: on slow links its own all-reduces would else take once or twice the time of their bytes, at random.
+    # Nor are packets lost, which a plan does not predict.
     environment = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_btl_tcp_eager_limit=EAGER, OMPI_MCA_btl_tcp_max_send_size=EAGER)
-    return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--quiet", "--", *command,
+    return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--lossless", "--quiet", "--", *command,
                environment=environment)
 
 

@@ -22,7 +22,6 @@ static int set_link(cli_setting *s, const cli_args *args, const cli_network *n)
     s->rate = cli_args_has(args, CLI_FLAG_LINK_RATE) ? args->link_rate / 8 : n->rate;
     s->latency = cli_args_has(args, CLI_FLAG_LATENCY) ? args->latency : n->latency;
     s->message = n->ranks > 0 ? n->message : s->probe->machine.message;
-    s->burst = s->is_measured ? n->burst : 0;
     return CLI_OK;
 }
 

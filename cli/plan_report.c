@@ -266,7 +266,6 @@ static axis rates_of(const cli_plan *p)
         a.at[i] = p->setting;
         a.at[i].rate = a.x[i] * 1e9 / 8;
         a.at[i].is_measured = 0;
-        a.at[i].burst = 0;
     }
     return a;
 }
@@ -282,8 +281,7 @@ static axis workers_of(const cli_plan *p)
             a.at[a.n] = p->setting;
             a.at[a.n].workers = hosts * size;
             a.at[a.n].hosts = hosts;
-            a.at[a.n].is_measured = 0;
-            a.at[a.n++].burst = 0;
+            a.at[a.n++].is_measured = 0;
         }
     }
     return a;

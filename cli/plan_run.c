@@ -138,7 +138,6 @@ static int wins_at(int *out, const cli_plan *p, const char *canonical, double bi
     double own = 0, plain = 0;
     s.rate = bits / 8;
     s.is_measured = 0;
-    s.burst = 0;
     int code = cli_plan_best(&own, p, &s, canonical);
     code = code == CLI_OK ? cli_plan_plain_best(&plain, &s, TG_BF16) : code;
     *out = own < 0.98 * plain;

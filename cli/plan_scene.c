@@ -123,13 +123,13 @@ double cli_network_time(double *load, double bytes, double ranks, const cli_wire
     return seconds;
 }
 
-/* Seconds of the network by the table of the probe, as they are without what a link that was idle has in store. */
+/* Seconds of the network by the table of the probe. */
 static double time_by_table(const amounts *m, const cli_wire *w)
 {
     const cli_network *n = w->measured;
     double bytes = fmax(m->out[0], m->in[0]);
     double seconds = cli_network_seconds(n, n->exchange, m->most, bytes / m->most / w->rate);
-    return fmax(0, seconds - n->exchange[0]) + fmin(bytes, n->burst) / w->rate;
+    return fmax(0, seconds - n->exchange[0]);
 }
 
 static cli_op time_op(const amounts *m, const cli_wire *w)

@@ -40,7 +40,6 @@ typedef struct sim {
     actor_state actors[CLI_ACTOR_MAX];
     op_state *ops;
     double now, wire;
-    double store[CLI_HOST_KINDS]; /* seconds of network */
 } sim;
 
 static const double tiny = 1e-12;
@@ -90,7 +89,6 @@ static int has_left(const op_state *o)
     return 0;
 }
 
-/* A link that was idle has stored some time, which the next bytes do not take. */
 static void begin_op(sim *s, size_t op)
 {
     const cli_op *of = &s->scene->ops[op];
@@ -98,9 +96,7 @@ static void begin_op(sim *s, size_t op)
     o->is_begun = 1;
     o->delay = of->delay;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
-        double stored = fmin(s->store[h], of->network[h]);
-        s->store[h] -= stored;
-        o->left[h][0] = of->network[h] - stored;
+        o->left[h][0] = of->network[h];
         o->left[h][1] = of->memory[h];
     }
 }
@@ -329,9 +325,6 @@ static void advance(sim *s, const speeds *v, double dt)
             o->delay -= dt * delay_speed(s, v, i);
         }
     }
-    for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
-        s->store[h] = v->flows[h][0] == 0 ? fmin(s->scene->burst, s->store[h] + dt) : s->store[h];
-    }
     s->wire += is_on_wire ? dt : 0;
     s->now += dt;
 }
@@ -378,21 +371,14 @@ static int run(cli_forecast *out, sim *s)
         out->step = fmax(out->step, s->actors[a].ended);
         out->compute = fmin(out->compute, s->actors[a].finished);
     }
-    /* What a link has in store comes back while it is idle: steps in a row take at least as long as their bytes without it. */
-    for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
-        double network = 0;
-        for (size_t i = 0; i < s->scene->op_n; i++) {
-            network += s->scene->ops[i].network[h];
-        }
-        out->step = fmax(out->step, network);
-    }
+    out->step = fmax(out->step, s->scene->lasting);
     out->exposed = out->step - out->compute;
     return CLI_OK;
 }
 
 int cli_sim_run(cli_forecast *out, const cli_scene *scene)
 {
-    sim s = {.scene = scene, .store = {scene->burst, scene->burst}};
+    sim s = {.scene = scene};
     size_t group_n = scene->group_n + 1;
     group_state *groups = calloc(group_n * (scene->actor_n + 1), sizeof *groups);
     s.ops = calloc(scene->op_n + 1, sizeof *s.ops);

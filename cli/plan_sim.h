@@ -49,8 +49,10 @@ typedef struct cli_scene {
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */
     double threads;               /* of a codec */
-    double burst;                 /* seconds of network that a link which was idle has in store */
-    int is_serial;                /* a group begins when the one before it is done */
+    /* Seconds of the bytes of a step at the rate that lasts. Some links let bytes through at once after a pause, but steps in a row take
+     * at least so long. */
+    double lasting;
+    int is_serial; /* a group begins when the one before it is done */
 } cli_scene;
 
 typedef struct cli_forecast {

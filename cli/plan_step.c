@@ -280,7 +280,6 @@ static int set_ready(cli_scene *scene, const cli_setting *s, const group_sizes *
 static void set_hosts(cli_scene *scene, const cli_setting *s)
 {
     scene->threads = s->threads;
-    scene->burst = s->rate > 0 ? s->burst / s->rate : 0;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         scene->cores[h] = s->cores;
     }
@@ -311,6 +310,7 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, out->groups) : code;
     code = code == CLI_OK ? cli_draft_stage(&scene, &out->network_bytes, draft, &counts, &wire) : code;
+    scene.lasting = out->network_bytes / s->rate;
     code = code == CLI_OK ? cli_sim_run(&out->time, &scene) : code;
     cli_scene_free(&scene);
     free(g.of);
@@ -397,7 +397,6 @@ static int stage_plain(cli_scene *scene, cli_prediction *out, const cli_setting 
     scene->actor_n = 1;
     scene->op_n = g->n;
     scene->is_serial = 1;
-    scene->burst = s->is_measured ? 0 : scene->burst; /* measured times have it in them */
     if (actor->groups == NULL || scene->ops == NULL) {
         return cli_fail_memory();
     }
@@ -427,6 +426,7 @@ int cli_step_plain(cli_prediction *out, const cli_setting *s, tg_dtype dtype)
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, g.n) : code;
     code = code == CLI_OK ? stage_plain(&scene, out, s, &g, dtype) : code;
+    scene.lasting = s->hosts == s->workers ? out->bytes / s->rate : 0;
     code = code == CLI_OK ? cli_sim_run(&out->time, &scene) : code;
     out->groups = g.n;
     out->network_bytes = out->bytes;

@@ -14,7 +14,7 @@ typedef struct cli_setting {
     const char *exchange;     /* NULL: chosen by recipe and workers */
     int is_hierarchical;      /* ranks of a host sum first */
     double rate, latency;     /* of a host's link: bytes a second in each direction; seconds */
-    double message, burst;    /* as in cli_network */
+    double message;           /* as in cli_network */
     int is_measured;          /* the link is the one of the probe: its table of all-reduces counts */
     double compute, backward; /* seconds of a step, and of its backward pass */
     uint64_t group_len;       /* bytes; 0: everything after the backward pass */

@@ -126,9 +126,8 @@ static int print_machine(const cli_machine *m)
 static int print_network(const cli_network *n)
 {
     cli_table t;
-    printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host", n->ranks,
-           n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
-    printf(n->burst > 0 ? ", the first %.0f bytes after a pause at once.\n\n" : ".\n\n", n->burst);
+    printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host.\n\n",
+           n->ranks, n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
     cli_table_init(&t, "rrrrrrr");
     t.has_head = 1;
     cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32",

@@ -41,8 +41,7 @@ typedef struct cli_network {
     uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
     double latency;        /* of a small operation between two ranks */
     double message;        /* for each further rank that a small message goes to */
-    double rate;           /* bytes a second, of a host in each direction */
-    double burst;          /* bytes that go through at once after a pause */
+    double rate;           /* bytes a second that last, of a host in each direction */
     double sizes[CLI_SIZE_N];
     /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
     double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];

@@ -12,7 +12,7 @@
 #include "json_read.h"
 #include "probe_data.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 static const char check_key[] = ",\"check\":\"";
 
 static const char *const pass_names[TG_PASS_N] = {"encode", "check", "sum", "check_sum", "copy", "multiply"};
@@ -82,7 +82,6 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_number(j, "latency", n->latency);
     cli_json_number(j, "message", n->message);
     cli_json_number(j, "rate", n->rate);
-    cli_json_number(j, "burst", n->burst);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
     put_column(j, "fp32", n->fp32);
@@ -217,13 +216,12 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 15);
+    take_members(s, of, 14);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
     n->latency = take_number(s, of, "latency", 0, 100);
     n->message = take_number(s, of, "message", 0, 100);
     n->rate = take_number(s, of, "rate", 1, 1e15);
-    n->burst = take_number(s, of, "burst", 0, 1e15);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
     take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");

@@ -149,33 +149,29 @@ static double find_largest(bench *b, double seconds)
     return spent < 0 ? -1 : size;
 }
 
-/* Seconds of an exchange right after another one, which has used up what goes through at once after a pause. */
+/* Seconds of an exchange right after another one, at best of a few. */
 static double time_sustained(bench *b, size_t len)
 {
     enum { ROUNDS = 3 };
-    double times[ROUNDS];
+    double best = INFINITY;
     for (int i = 0; i < ROUNDS; i++) {
-        double first = time_once(b, EXCHANGE, len, pause);
-        times[i] = first < 0 ? first : time_once(b, EXCHANGE, len, 0);
-        if (times[i] < 0) {
+        double first = time_once(b, EXCHANGE, len, pause), next = first < 0 ? -1 : time_once(b, EXCHANGE, len, 0);
+        if (next < 0) {
             return -1;
         }
+        best = fmin(best, next);
     }
-    return cli_median(times, ROUNDS);
+    return best;
 }
 
-/* The rate from messages without a pause, and what goes through at once, from how much faster the largest was after one. */
+/* The rate is that of the largest messages. */
 static void fit(cli_network *n, double shift, double sustained, const cli_world *w)
 {
     double size = w->size / n->hosts, remote = size * (w->size - size) / (w->size - 1);
-    double last = n->exchange[CLI_SIZE_N - 1], bytes = n->sizes[CLI_SIZE_N - 1] * remote;
+    double last = n->exchange[CLI_SIZE_N - 1], bytes = n->sizes[CLI_SIZE_N - 1] * (n->hosts > 1 ? remote : w->size);
     n->latency = fmin(shift, n->exchange[0]);
     n->message = w->size > 2 ? fmax(0, n->exchange[0] - shift) / (w->size - 2) : 0;
-    n->rate = bytes / fmax(1e-9, sustained - n->latency);
-    if (n->hosts == 1) { /* no network is between them */
-        n->rate = n->sizes[CLI_SIZE_N - 1] * w->size / last;
-    }
-    n->burst = fmin(bytes / 2, fmax(0, bytes - n->rate * (last - n->latency)));
+    n->rate = bytes / fmax(1e-9, fmin(last, sustained));
 }
 
 /* The share of a core that computing gets while nothing is sent. */

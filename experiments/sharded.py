@@ -2,10 +2,10 @@
 """Trainings of a GPT of 10.8 million parameters on Shakespeare, sharded by PyTorch's FSDP2, with the reduce-scatter of gradients as PyTorch does
 it (`dense`) and compressed by tersegrad.torch.fsdp. Ranks are processes over NCCL, on one GPU or one each; without a GPU, over gloo.
 
-    TG_DATA=DIR experiments/sharded.py [--jobs N] [--mps] [--limit SECONDS] [--out FOLDER]
+    TG_DATA=DIR experiments/sharded.py [--jobs N] [--mps] [--limit SECONDS] [--out FOLDER]     again, to continue with those that did not end
     TG_DATA=DIR experiments/sharded.py --try --out FOLDER              a few steps of a small model, to see that it runs
 
-A finished training is a line of experiments/kept/sharded.jsonl, and is not run again; report.py makes the table of docs/sharded.md.
+A finished training is a line of experiments/kept/sharded.jsonl, and is not run again; report.py makes the table of docs/results.md.
 """
 
 import argparse
@@ -134,7 +134,7 @@ class Started:
     """The ranks of a training. NCCL takes several on one GPU if they seem to be on different hosts."""
 
     def __init__(self, settings, environment):
-        self.settings, self.folder = settings, tempfile.TemporaryDirectory()
+        self.settings, self.folder, self.begin = settings, tempfile.TemporaryDirectory(), time.monotonic()
         port, path = free_port(), pathlib.Path(self.folder.name)
         self.log = open(path / "log", "w+")
         own = dict(environment, WORLD_SIZE=str(settings["workers"]), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_SOCKET_IFNAME="lo",
@@ -168,15 +168,15 @@ class Started:
 
 
 def run_all(waiting, options, environment):
-    """Whether all ended well within the limit."""
-    until, running, good = time.monotonic() + options.limit, [], True
-    while (waiting or running) and time.monotonic() < until:
-        while waiting and len(running) < options.jobs:
+    """Whether all ended well within the limit. What is not likely to end then is not started."""
+    until, running, good, longest = time.monotonic() + options.limit, [], True, 0.0
+    while (running or (waiting and time.monotonic() + longest < until)) and time.monotonic() < until:
+        while waiting and len(running) < options.jobs and time.monotonic() + longest < until:
             running.append(Started(waiting.pop(0), environment))
         for each in [each for each in running if not each.is_running()]:
             running.remove(each)
             result = each.result()
-            good = good and result is not None
+            good, longest = good and result is not None, max(longest, time.monotonic() - each.begin)
             if result is not None:
                 grid.keep(result, options.out, "sharded")
         time.sleep(0.2)
@@ -189,7 +189,7 @@ def run_all(waiting, options, environment):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, help="trainings at a time [4 that share a GPU by MPS, else 1: kernels of NCCL wait for each other]")
+    parser.add_argument("--jobs", type=int, help="trainings at a time [5 that share a GPU by MPS, else 1: kernels of NCCL wait for each other]")
     parser.add_argument("--mps", action="store_true", help="share the GPU by NVIDIA's MPS daemon")
     parser.add_argument("--limit", type=float, default=3600, help="seconds; what has not ended then is given up")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "kept", help="folder of results [experiments/kept]")
@@ -206,7 +206,7 @@ def main():
     wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=int(seed)))
               for seed in options.seeds.split(",") for recipe in options.recipes.split(";")]
     with mps.daemon(options.out, options.mps) as environment:
-        options.jobs = options.jobs or (4 if environment else 1)
+        options.jobs = options.jobs or (5 if environment else 1)
         good = run_all([each for each in wanted if grid.key(each) not in kept], options, environment or dict(os.environ))
     sys.exit(0 if good else 1)
 

@@ -125,6 +125,9 @@ def find_groups(model: torch.nn.Module) -> List[Group]:
             name = (path or type(model).__name__) + (f" [{number}]" if len(groups) > 1 else "")
             out.append(Group(of, module, len(groups) == 1, name, segments))
     if not out:
+        if any(type(module).__name__ in ("FullyShardedDataParallel", "DistributedDataParallel") for module in model.modules()):
+            raise Error("the model is wrapped by FullyShardedDataParallel (FSDP1) or DistributedDataParallel; compress() is for fully_shard (FSDP2), "
+                        "and DistributedDataParallel takes a State (docs/pytorch.md)")
         raise Error("no module of the model was sharded by fully_shard, or none has a parameter that requires a gradient; call compress() "
                     "after fully_shard")
     return out
@@ -134,7 +137,7 @@ def check_free(group: Group, takes_scatter: bool, takes_hook: bool) -> None:
     """Raises Error if what compress() is to set was set before."""
     comm, hook = group.of._reduce_scatter_comm, group.of._all_reduce_hook
     if hasattr(comm, "tersegrad") or hasattr(hook, "tersegrad"):
-        raise Error(f"'{group.name}' is compressed already; compress() is for once", "STATE")
+        raise Error(f"'{group.name}' is compressed already; call compress() once, with the whole model", "STATE")
     if takes_scatter and type(comm).__name__ != "DefaultReduceScatter":
         raise Error(f"'{group.name}' has a reduce-scatter of its own already ({type(comm).__name__})", "STATE")
     if takes_hook and hook is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, List, Optional
 
 import torch
+import torch.distributed as dist
 
 from ._exchange import Exchange
 from ._library import Error
@@ -25,6 +26,8 @@ def replica_group(replicas: Any, needs_gloo: bool) -> Any:
         if replicas.ndim != 1:
             raise Error(f"replicas is a mesh of {replicas.ndim} dimensions; give the one of the replicas alone, such as mesh['replicate']")
         replicas = replicas.get_group()
+    if not isinstance(replicas, dist.ProcessGroup):
+        raise Error(f"replicas is {replicas!r}; it must be a mesh of one dimension, such as mesh['replicate'], or a process group, and this rank in it")
     return check_group(replicas) if needs_gloo else replicas
 
 

@@ -410,6 +410,48 @@ def nan_later(rank, world):
     return out
 
 
+def nan_in_views(rank, world, view):
+    """A NaN on one rank in a backward pass, with gradients that are views of buckets or not; the pass is then repeated."""
+    ddp = make_ddp(rank, "mlp", bucket_cap_mb=0.001, gradient_as_bucket_view=view)
+    state = State("ef+topk@0.1", group_len=1)
+    ddp.register_comm_hook(state, hook)
+    raised = ""
+    for step in (0, 1, 2, 2, 3):
+        ddp.zero_grad()
+        is_bad = step == 2 and not raised
+        broken = ddp.module[0].weight.register_hook(lambda gradient: gradient * float("nan")) if is_bad and rank == 1 else None
+        try:
+            loss_of(ddp, step, rank).backward()
+        except RuntimeError as error:
+            raised = str(error)
+            continue
+        finally:
+            if broken is not None:
+                broken.remove()
+        with torch.no_grad():
+            for p in ddp.parameters():
+                p -= 0.1 * p.grad
+    return {"raised": raised, "digest": digest(weights_of(ddp)), "step": state.step}
+
+
+def broken_end(rank, world):
+    """An exception after the last bucket was there, before the backward pass has ended."""
+    ddp = make_ddp(rank, "mlp", bucket_cap_mb=0.001, gradient_as_bucket_view=True)
+    state = State("ef+topk@0.1", group_len=1)
+    ddp.register_comm_hook(state, hook)
+    for step in range(2):
+        loss_of(ddp, step, rank).backward()
+
+    def fail():
+        raise RuntimeError("broken on purpose")
+    ddp.module[-1].weight.register_hook(lambda gradient: torch.autograd.Variable._execution_engine.queue_callback(fail))
+    try:
+        loss_of(ddp, 2, rank).backward()
+    except RuntimeError as error:
+        return {"raised": str(error), "step": state.state_dict()["step"]}
+    return {"raised": "", "step": state.step}
+
+
 def break_wire(rank, world):
     """The transport of device memory fails on one rank in the middle of the second step."""
     from tersegrad import _torch_wire

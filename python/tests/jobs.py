@@ -22,13 +22,18 @@ from tersegrad.torch import Reducer, State, hook
 from models import LGC, Scaler, Writer, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of, wrap
 
 
-def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, **ddp_options):
+def copying_hook(state, bucket):
+    """A hook around the hook, which uses its futures as soon as it may."""
+    return hook(state, bucket).then(lambda done: done.value().clone())
+
+
+def train(rank, world, recipe, steps=6, model="mlp", accumulate=1, give_model=False, options=None, compiled=False, wrapped=False, **ddp_options):
     """Trains by a recipe, or by None as PyTorch does it; returns the weights."""
     ddp = make_ddp(rank, model, **ddp_options)
     state = None
     if recipe is not None:
         state = State(recipe, model=ddp if give_model else None, **(options or {}))
-        ddp.register_comm_hook(state, hook)
+        ddp.register_comm_hook(state, copying_hook if wrapped else hook)
     run = torch.compile(ddp, backend="eager") if compiled else ddp
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
     for step in range(steps):

@@ -60,7 +60,7 @@ class Ranks:
         self.start(world)
         self.count += 1
         for rank, process in enumerate(self.processes[:world]):
-            order = {"job": job, "rank": rank, "world": world, "file": f"{self.folder.name}/{self.count}", "arguments": arguments}
+            order = {"job": job, "rank": rank, "world": world, "file": f"{self.folder.name}/group-{self.count}", "arguments": arguments}
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.flush()
         end, out = time.monotonic() + limit, [None] * world

@@ -112,7 +112,9 @@ class Replicas(OnRanks):
 @needs_fsdp2
 class BadUse(OnRanks):
     def test_a_reason_on_every_rank(self):
-        words = {"not sharded": "call compress() after fully_shard", "variable": "lengths that all ranks know beforehand, but 'topk' has indices",
+        words = {"not sharded": "call compress() after fully_shard", "variable": "lengths that all ranks know beforehand, but 'topk' has indices; take a recipe of fixed length",
+                 "wrapped": "compress() is for fully_shard", "a number": "replicas is 2; it must be a mesh of one dimension",
+                 "exchange alone": "exchange= is for the exchange between replicas, and there are no replicas=",
                  "coded": "lengths that all ranks know beforehand", "variable inside": "'topk' has indices", "no recipe": "nonsense",
                  "recipes": "rank 1 has recipe 'bf16', but rank 0 has 'fp16'", "one fails": "nonsense",
                  "one between": "rank 1 has replicas '1', but rank 0 has '2'", "inside alone": "there are no replicas=",

@@ -137,7 +137,7 @@ class Plan(Case):
         whole = json.loads(self.probe)
         bad = self.dir / "bad.json"
         cases = [("", "no file of 'tersegrad probe'"), ("{}", "no file of 'tersegrad probe'"), (self.probe[:-40], "no file of 'tersegrad probe'"),
-                 (self.probe.replace('"cores": ', '"cores": 1'), "damaged"), (json.dumps(dict(whole, tersegrad_probe=2)), "has version 2"),
+                 (self.probe.replace('"cores": ', '"cores": 1'), "damaged"), (json.dumps(dict(whole, tersegrad_probe=1)), "has version 1"),
                  (json.dumps(whole), "damaged"), (json.dumps({**whole, "more": 1}), "damaged")]
         for text, says in cases:
             with self.subTest(says=says, text=text[:40]):

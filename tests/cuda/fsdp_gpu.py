@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sharded training with gradients on a GPU: FSDP2 over NCCL, several ranks on one GPU (or one each), in about a minute. Prints a line a check,
+"""Sharded training with gradients on a GPU: FSDP2 over NCCL, several ranks on one GPU (or one each), in about two minutes. Prints a line a check,
 then "ok" or what failed; exit status 0 or 1. Needs PyTorch 2.9 or later with CUDA.
 
     TG_LIBRARY=build/cuda/libtersegrad-cuda.so PYTHONPATH=python python3 tests/cuda/fsdp_gpu.py [--worlds 2,4] [--only time --mps] [--seconds 180]
@@ -11,9 +11,11 @@ waits         a profiler's trace of a reduce-scatter, and whether the host is ba
 time          of the deterministic reduce, beside an all-to-all and a sum in fp32
 replicas      HSDP: averages and residuals against those of a CPU for the same shards; the memory of residuals
 checkpoints   to the same bits; and with another number of replicas
+bad           calls that are refused, with the reason on every rank
 example       examples/torch_gpt_fsdp.py by torchrun
 """
 
+import gc
 import hashlib
 import pathlib
 import shlex
@@ -169,8 +171,8 @@ class Rank(one_gpu.Rank):
         longest = ", ".join(f"{each.key[:24]} {each.count // n} x {each.self_device_time_total / each.count:.0f} us" for each in each_of[:6])
         return sum(each.self_device_time_total for each in each_of) / 1000 / n, longest
 
-    def time_reduce(self, row_n):
-        """A deterministic reduce in bf16 beside an all-to-all and a sum in fp32, in one run and in turns."""
+    def reduces(self, row_n):
+        """A deterministic reduce in bf16, and an all-to-all and a sum in fp32."""
         from tersegrad._torch_device import Device
         torch, dist, group = self.torch, self.dist, self.mesh.get_group()
         comm = self.comm("bf16", row_n, "float32", Device(self.device))
@@ -183,12 +185,20 @@ class Rank(one_gpu.Rank):
 
         def own():
             comm(out, given, group, dist.ReduceOp.AVG)
-        times = [(self.time_of(own), self.time_of(plain)) for _ in range(5)]
-        ours, theirs = (sorted(each)[2] for each in zip(*times))
-        (kernels, longest), (others, _) = self.kernels_of(own), self.kernels_of(plain)
+        return own, plain
+
+    def time_reduce(self, row_n):
+        """Both in one run and in turns."""
+        own, plain = self.reduces(row_n)
+        times = [(self.time_of(own), self.time_of(plain)) for _ in range(7)]
+        ours, theirs = (sorted(each)[3] for each in zip(*times))
         self.say("time", self.flags.emulated or ours <= 1.1 * theirs,
-                 f"{self.world * row_n} values: {ours:.2f} ms, all-to-all and fp32 sum {theirs:.2f} ms, ratio {ours / theirs:.2f}; "
-                 f"of it beside messages {kernels:.3f} and {others:.3f} ms ({longest})")
+                 f"{self.world * row_n} values: {ours:.3f} ms, all-to-all and fp32 sum {theirs:.3f} ms, ratio {ours / theirs:.3f}")
+
+    def trace_reduce(self, row_n):
+        own, plain = self.reduces(row_n)
+        (kernels, longest), (others, _) = self.kernels_of(own), self.kernels_of(plain)
+        self.say("time, kernels", True, f"{self.world * row_n} values: beside messages {kernels:.3f} ms ({longest}), of the other {others:.3f} ms")
 
     # ---- waits ---------------------------------------------------------------------------------------------------------------------
 
@@ -260,6 +270,7 @@ class Rank(one_gpu.Rank):
         """What exchanges between replicas do with shards, against exchanges on the CPU that are given the same."""
         from tersegrad._torch_fsdp_replicas import Between, ReplicaLink, residuals_of
         from tersegrad.torch.fsdp import compress
+        gc.collect()  # with two ranks both meshes have the process group of all ranks, and the last model has let go of it then
         model, between = self.replicas()
         made = compress(model, recipe, replicas=between, inside=known(("mxfp8", "bf16"))[0], verify_every=1)
         noted = []
@@ -357,9 +368,30 @@ class Rank(one_gpu.Rank):
         self.train(model, 1)
         self.say("checkpoints", far < 1e-5, f"of 2 replicas in {self.world}: the mean residual differs by {far:.1e} of its largest value")
 
+    # ---- bad use -------------------------------------------------------------------------------------------------------------------
+
+    def check_bad_use(self):
+        """A reason on every rank, at once, and a model that works when it is compressed properly."""
+        import fsdp_jobs
+        from tersegrad.torch.fsdp import compress
+        from torch.distributed.device_mesh import init_device_mesh
+        model, between = self.replicas()
+        both = init_device_mesh(self.device.type, (2, self.world // 2), mesh_dim_names=("replicate", "shard"))
+        cases = {"'topk' has indices": lambda: compress(model, "topk@0.1"),
+                 "rank 1 has recipe 'bf16', but rank 0 has 'fp16'": lambda: compress(model, "bf16" if self.rank == 1 else "fp16"),
+                 "would do it a second time": lambda: compress(self.model(self.width, 2, both), "adacomp", replicas=both["replicate"]),
+                 "in common in place of": lambda: compress(self.model(self.width, 2), "adacomp", replicas=between),
+                 "a mesh of 2 dimensions": lambda: compress(model, "adacomp", replicas=both)}
+        wrong = [words for words, call in cases.items() if words not in (fsdp_jobs.sentence_of(call) or "")]
+        compress(model, "adacomp", replicas=between, inside="mxfp8")
+        wrong += [] if "is compressed already" in (fsdp_jobs.sentence_of(lambda: compress(model, "mxfp8")) or "") else ["second"]
+        self.train(model, 1)
+        self.synchronize()
+        self.say("bad use", not wrong, f"{len(cases) + 1} cases, each with its reason on every rank" if not wrong else f"not said: {wrong}")
+
     def run(self):
         parts = {"sums": self.run_sums, "reduce": self.run_reduce, "waits": self.run_waits, "time": self.run_times, "replicas": self.run_replicas,
-                 "checkpoints": self.run_checkpoints}
+                 "checkpoints": self.run_checkpoints, "bad": self.check_bad_use}
         for name, part in parts.items():
             if not self.flags.only or name in self.flags.only.split(","):
                 part()
@@ -384,6 +416,8 @@ class Rank(one_gpu.Rank):
     def run_times(self):
         for row_n in (10_000,) if self.flags.emulated else (262_144, 2_097_152, 16_777_216):
             self.time_reduce(row_n)
+        if not self.flags.emulated:
+            self.trace_reduce(262_144)
 
     def run_replicas(self):
         for recipe in ("adacomp", "ef+mxfp4", "ef+topk@0.01"):
@@ -419,7 +453,7 @@ def run_example(flags, until):
 
 
 def add_options(parser):
-    parser.add_argument("--only", help="some of sums,reduce,waits,time,replicas,checkpoints,example")
+    parser.add_argument("--only", help="some of sums,reduce,waits,time,replicas,checkpoints,bad,example")
     parser.add_argument("--trace", metavar="DIR", help="keep the profiler's traces of rank 0 there")
 
 

@@ -12,8 +12,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = ("none", "torch:fp16", "torch:bf16", "torch:powersgd", "adacomp", "ef+topk@0.01", "ef+fp8")
 HOOKS = {"time": PLAIN, "link": (*PLAIN, "terngrad", "powersgd@4")}
-RATES = {"time": (0,), "link": (10, 1, 25, 0)}  # Gbit/s that a rank sends; 0: as fast as the loopback is
-STEPS = {"time": 40, "link": 7}  # of each hook at most, at each rate, the first of which is not counted
+RATES = {"time": (0,), "link": (25, 10, 0, 1)}  # Gbit/s that a rank sends; 0: as fast as the loopback is. The slowest gets what time is left
+STEPS = {"time": 40, "link": 5}  # of each hook at most, at each rate, the first of which is not counted
 WARM_UPS = 3                     # steps before that
 
 

@@ -72,9 +72,10 @@ def differing(a, b):
 
 
 def environment_of(flags):
-    """Of all ranks. TG_EMULATED_REACH and TG_EMULATED_TORCH: tensors on the CPU count as on a GPU. cuBLAS gives the same bits in every run."""
+    """Of all ranks. TG_EMULATED_REACH and TG_EMULATED_TORCH: tensors on the CPU count as on a GPU. cuBLAS gives the same bits in every run. A
+    rank that a signal ends says where it was."""
     out = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", KINETO_LOG_LEVEL="5", PYTHONWARNINGS="ignore",
-               CUBLAS_WORKSPACE_CONFIG=":4096:8")
+               CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTHONFAULTHANDLER="1")
     return dict(out, TG_EMULATED_REACH="1", TG_EMULATED_TORCH="1") if flags.emulated else out
 
 
@@ -97,7 +98,7 @@ def start(script, world, folder, flags):
 
 
 def watch(processes, until):
-    """Whether all ended well in time; ends those that are left once one has failed."""
+    """How each rank ended that did not end well in time; none: all did. Ends those that are left once one has failed."""
     while time.monotonic() < until and any(process.poll() is None for process in processes):
         if any(process.poll() not in (None, 0) for process in processes):
             until = min(until, time.monotonic() + 3)
@@ -106,7 +107,12 @@ def watch(processes, until):
     for process in late:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return not late and all(process.returncode == 0 for process in processes)
+    return {rank: "was still running" if process in late else how_ended(process.returncode)
+            for rank, process in enumerate(processes) if process in late or process.returncode != 0}
+
+
+def how_ended(code):
+    return f"exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
 
 
 def be_rank(of, flags):
@@ -147,9 +153,10 @@ def run_all(flags, folder, after):
     until, good = time.monotonic() + flags.seconds, True
     for world in (int(each) for each in flags.worlds.split(",")):
         begin = time.monotonic()
-        is_good = watch(start(sys.argv[0], world, folder, flags), until)
-        print(f"{'ok  ' if is_good else 'FAIL'} {world} ranks in {time.monotonic() - begin:.0f} s", flush=True)
-        for log in sorted(pathlib.Path(folder).glob(f"{world}-*")) if not is_good else ():
+        ended = watch(start(sys.argv[0], world, folder, flags), until)
+        how = "".join(f"; rank {rank}: {each}" for rank, each in ended.items())
+        print(f"{'FAIL' if ended else 'ok  '} {world} ranks in {time.monotonic() - begin:.0f} s{how}", flush=True)
+        for log in sorted(pathlib.Path(folder).glob(f"{world}-*")) if ended else ():
             print(f"--- {log.name}: {log.read_text()[-2000:]}", flush=True)
-        good = good and is_good
+        good = good and not ended
     return after(flags, until) and good

@@ -49,9 +49,19 @@ class Hook(OnDevice):
                                             (3, "fp16", {"group_len": 1, "exchange": "shard"}, {"static_graph": True, "bucket_cap_mb": 0.001}),
                                             (2, "powersgd@2", {"group_len": 1}, {"model": "conv"}),
                                             (2, "dense", {"group_len": 1}, {"model": "unused", "find_unused": True, "bucket_cap_mb": 0.001}),
-                                            (2, "ef+topk@0.1", {}, {"accumulate": 2})):
+                                            (2, "ef+topk@0.1", {}, {"accumulate": 2}),
+                                            (2, "adacomp", {"group_len": 1}, {"static_graph": True, "bucket_cap_mb": 0.001, "gradient_as_bucket_view": True}),
+                                            (3, "ef+topk@0.1", {"group_len": 1}, {"model": "unused", "find_unused": True, "bucket_cap_mb": 0.001,
+                                                                                   "gradient_as_bucket_view": True}),
+                                            (2, "ef+fp8", {"group_len": 1}, {"accumulate": 2, "bucket_cap_mb": 0.001, "gradient_as_bucket_view": True})):
             with self.subTest(world=world, recipe=recipe):
                 self.same("train", world, recipe=recipe, steps=3, options=options, **ddp)
+
+    def test_a_hook_around_the_hook(self):
+        arguments = {"recipe": "ef+topk@0.1", "steps": 4, "options": {"group_len": 1}, "bucket_cap_mb": 0.001}
+        expected = self.run_all("", "train", 2, **arguments)[0]["digest"]
+        for how in ("stage", "wire"):
+            self.assertEqual({result["digest"] for result in self.run_all(how, "train", 2, wrapped=True, **arguments)}, {expected}, how)
 
     def test_without_ddp_and_with_a_scaler(self):
         self.same("plain", 2, recipe="ef+topk@0.1", steps=3, group_len=1)
@@ -81,6 +91,20 @@ class Hook(OnDevice):
             self.assertIn("give each one its own", result)
         for result in run("stage", "device_changes", 2):
             self.assertIn("is on cpu, and the first step was on cuda:1", result["raised"])
+
+    def test_a_pass_that_autograd_ends(self):
+        """With gradients that are views of buckets the step is waited for at the end of the backward pass."""
+        digests = set()
+        for how in ("", "stage", "wire"):
+            for view in (False, True):
+                for result in self.run_all(how, "nan_in_views", 2, view=view):
+                    self.assertRegex(result["raised"], "0.weight.*NaN")
+                    self.assertEqual(result["step"], 4)
+                    digests.add(result["digest"])
+            for result in self.run_all(how, "broken_end", 2):
+                self.assertRegex(result["raised"], "broken on purpose")
+                self.assertEqual(result["step"], 3)
+        self.assertEqual(len(digests), 1)
 
     def test_what_cannot_be_exchanged(self):
         """Every rank says the same, whether messages go through host memory or by themselves."""

@@ -3,6 +3,7 @@
 #include "tersegrad/cuda.h"
 #include "tersegrad/scatter.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,9 +169,78 @@ static void many_ranks_and_odd_values(void **state)
     }
 }
 
+/* ---- over a link that stages messages in host memory, with ranks that are threads ------------------------------------------- */
+
+typedef struct seat {
+    side *side;
+    tg_device *device;
+    tg_link *inner;
+    const test_model *model;
+    uint32_t rank;
+} seat;
+
+static void *work(void *argument)
+{
+    seat *own = argument;
+    tg_link *link = NULL;
+    const void *in = own->side->in[own->rank];
+    MUST(tg_cuda_link_new(&link, own->device, own->inner, own->side->world, why));
+    MUST(tg_handshake(own->side->ranks[own->rank], link, NULL, why));
+    for (uint64_t step = 0; step < STEPS; step++) {
+        copy(own->device, own->side->in[own->rank], own->model->grads[0], own->side->len);
+        MUST(tg_reduce_scatter(own->side->ranks[own->rank], link, step, &own->side->out[own->rank], &in, 3, why));
+    }
+    MUST(tg_cuda_wait(own->device, why));
+    tg_cuda_link_free(link);
+    return NULL;
+}
+
+static void links_change_no_bits(void **state)
+{
+    static const char *const recipes[] = {"bf16", "ef+mxfp8", "ef+mxfp4"};
+    enum { WORLD = 3 };
+    uint64_t len = N;
+    tg_device *device = NULL;
+    (void)state;
+    MUST(tg_cuda_open(&device, 0, NULL, why));
+    for (size_t c = 0; c < sizeof recipes / sizeof *recipes; c++) {
+        test_model m[WORLD];
+        side host, gpu;
+        seat seats[WORLD];
+        pthread_t threads[WORLD];
+        tg_threads *hub = NULL;
+        for (uint32_t r = 0; r < WORLD; r++) {
+            m[r] = test_model_new(&len, 1, TG_FP32);
+            fill(&m[r], r, ORDINARY);
+        }
+        open_side(&host, recipes[c], WORLD, TG_NONFINITE_PASS, &m[0], NULL);
+        open_side(&gpu, recipes[c], WORLD, TG_NONFINITE_PASS, &m[0], device);
+        MUST(tg_threads_new(&hub, WORLD, 60000, NULL, why));
+        for (uint32_t r = 0; r < WORLD; r++) {
+            seats[r] = (seat){&gpu, device, tg_threads_link(hub, r), &m[r], r};
+            assert_int_equal(pthread_create(&threads[r], NULL, work, &seats[r]), 0);
+        }
+        for (uint64_t step = 0; step < STEPS; step++) {
+            step_side(&host, NULL, m, step, WORLD);
+        }
+        for (uint32_t r = 0; r < WORLD; r++) {
+            pthread_join(threads[r], NULL);
+        }
+        compare(device, &host, &gpu, recipes[c]);
+        tg_threads_free(hub);
+        close_side(&host, NULL);
+        close_side(&gpu, device);
+        for (uint32_t r = 0; r < WORLD; r++) {
+            test_model_free(&m[r]);
+        }
+    }
+    tg_cuda_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(devices_change_no_bits),
-                                       cmocka_unit_test(many_ranks_and_odd_values)};
+                                       cmocka_unit_test(many_ranks_and_odd_values),
+                                       cmocka_unit_test(links_change_no_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

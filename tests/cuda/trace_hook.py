@@ -58,7 +58,7 @@ class Clock:
 
 def watch(clock):
     from tersegrad import _exchange, _torch_device, _torch_link, _torch_wire, torch as package
-    for owner, names in ((package.State, ("_collect", "_begin_pass", "_take", "_finish", "_end", "_count")), (_exchange.Flight, ("begin", "ready", "wait")),
+    for owner, names in ((package.State, ("_collect", "_begin_pass", "_take", "_end_late", "_finish", "_end", "_count")), (_exchange.Flight, ("begin", "ready", "wait")),
                          (_torch_device.Device, ("meet", "lead", "finish")), (_torch_link.TorchLink, ("_start", "_test")),
                          (_torch_wire.GroupWire, ("_post",))):
         for name in names:

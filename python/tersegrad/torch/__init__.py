@@ -18,12 +18,15 @@ Buckets are of 25 MB unless DistributedDataParallel is told otherwise. So on a C
 (_torch_arrivals.py), if the link is busy for long, from the third step on and after bucket 0 has shown that the pass is one that averages:
 those that are where buckets have them, which they are with gradient_as_bucket_view=True.
 
-Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line.
+Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU futures
+are complete from the start, since nobody looks at them before the last bucket; and where gradients are views of buckets, autograd waits for the end
+of the step, after all that DistributedDataParallel does with them.
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
 
 import atexit
+import collections
 import functools
 import operator
 import queue
@@ -36,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from .._exchange import close_flights, numbers
+from .._exchange import Exchange, close_flights, numbers
 from .._library import Error, pointers
 from .._torch_advice import shapes, write_shapes
 from .._torch_arrivals import Arrivals, Groups, Watch, graph_id
@@ -55,6 +58,7 @@ else:  # not in a PyTorch that was built without torch.distributed, of which Sta
 __all__ = ["LocalSteps", "Passes", "Reducer", "State", "Workers", "hook", "shapes", "write_shapes"]
 
 _Future = torch.futures.Future
+_engine: Any = torch.autograd.Variable._execution_engine
 _PlainFuture: Any = torch._C.Future  # what that is made of, which DistributedDataParallel takes as well
 _Jobs = queue.SimpleQueue[Optional[Callable[[], None]]]
 
@@ -115,8 +119,10 @@ class _Pass:
         self.is_early = False                     # gradients are taken before their buckets are complete
         self.added = bytearray()                  # whether each gradient was added to
         self.taken = bytearray()                  # how each gradient was taken
-        self.ready_n = 0                          # tensors that buckets had
+        self.ready_n = 0                          # tensors that are ready ...
+        self.unreported: List[Any] = []           # ... and numbers of those that it was not told of, because no group needs them yet
         self.is_complete = False                  # the last bucket was there
+        self.late_since: Optional[float] = None   # when it was, if autograd ends the pass after DistributedDataParallel has
         self.ended = threading.Event()
         self.error: Optional[BaseException] = None
 
@@ -146,6 +152,8 @@ class _Layout:
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
+        self.ends_group = True  # with it, all tensors of some group are ready, as far as is known
+        self.is_viewed = all(p.grad is not None and p.grad.data_ptr() == g.data_ptr() for p, g in zip(parameters, gradients))  # .grad is in it
         self.done: Any = None  # a future that is complete, whose value is ...
         self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
 
@@ -201,6 +209,7 @@ class State(Steps):
         self._pass: Optional[_Pass] = None
         self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
         self._layouts: Dict[int, _Layout] = {}
+        self._grouped: Optional[Exchange] = None  # whose groups layouts know of
         self._addresses: Any = None  # of all gradients
         self._groups: Optional[Groups] = None
         self._watch: Optional[Watch] = None  # for gradients that are complete before their bucket is
@@ -233,7 +242,8 @@ class State(Steps):
             self._take(now, bucket, buffer, layout, is_last)
             if is_last:
                 now.is_complete = True
-                self._finish(now, time.monotonic())
+                if not self._finish_late(now):
+                    self._finish(now, time.monotonic())
             if now.error is None:
                 return layout.completed(buffer)  # type: ignore[no-any-return]
             done: "_Future[Any]" = _Future(devices=layout.devices)
@@ -314,26 +324,22 @@ class State(Steps):
         gradient = self._parameters[t].grad
         if gradient is not None and gradient.data_ptr() == self._addresses[t]:  # it is in its bucket
             now.taken[t] = _EARLY
-            self._report(now.arrivals.note(t))
+            self._tell(now.arrivals.note(t))
 
-    def _report(self, tensors: Any) -> None:
+    def _tell(self, tensors: Any) -> None:
         if tensors is not None:
-            self._meet()
             self._flying_now().ready(tensors)
 
-    def _note_bucket(self, now: _Pass, layout: _Layout, is_last: bool) -> None:
+    def _note_bucket(self, now: _Pass, arrivals: Arrivals, layout: _Layout, is_last: bool) -> None:
         """All gradients of a bucket are complete."""
-        if now.arrivals is None:
-            self._report(layout.numbers)
-            return
         for t in layout.tensors:
             if now.taken[t] == _IN_BUCKET:
                 raise Error(f"gradient {self._made().tensors[t].name!r} was reported ready twice")
             if not now.taken[t]:
-                self._report(now.arrivals.note(t))
+                self._tell(arrivals.note(t))
             now.taken[t] = _IN_BUCKET
         if is_last:
-            self._report(numbers(now.arrivals.rest()))
+            self._tell(numbers(arrivals.rest()))
 
     def _take(self, now: _Pass, bucket: GradBucket, buffer: torch.Tensor, layout: Optional[_Layout], is_last: bool) -> None:
         """The gradients of a bucket: reports them to the step of the pass, or keeps them until it begins."""
@@ -350,14 +356,39 @@ class State(Steps):
             now.ready_n += len(layout.tensors)
             if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
-            if now.trouble is None:
-                self._note_bucket(now, layout, is_last)
+            if now.arrivals is not None:
+                if now.trouble is None:
+                    self._note_bucket(now, now.arrivals, layout, is_last)
+                return
+            now.unreported.append(layout.numbers)
+            if now.trouble is None and (layout.ends_group or is_last):
+                self._report(now)
+            if is_last and self._grouped is not self._exchange:
+                self._note_groups(bucket.index())
         except Exception as error:
             now.trouble = now.trouble or error
 
+    def _report(self, now: _Pass) -> None:
+        self._meet()
+        flight = self._flying_now()
+        for tensors in now.unreported:
+            flight.ready(tensors)
+        now.unreported = []
+
+    def _note_groups(self, last: int) -> None:
+        """Which buckets end groups, if they are filled as now and come in their order. There are no more than up to the last."""
+        self._layouts = {index: layout for index, layout in self._layouts.items() if index <= last}
+        self._grouped = exchange = self._made()
+        group_of = [exchange.group_of(t) for t in range(len(self._parameters))]
+        missing = collections.Counter(group_of)
+        for _, layout in sorted(self._layouts.items()):
+            missing.subtract(group_of[t] for t in layout.tensors)
+            layout.ends_group = any(missing[group_of[t]] == 0 for t in layout.tensors)
+
     def _new_layout(self, parameters: List[Any], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> _Layout:
         for other in self._layouts.values():
-            other.address = 0  # its tensors may be in another bucket now
+            other.address, other.ends_group = 0, True  # its tensors may be in another bucket now
+        self._grouped = None
         by_parameter = dict(zip(parameters, gradients))
         self._check(by_parameter)
         assert self._groups is not None
@@ -376,6 +407,9 @@ class State(Steps):
         if now is None:
             return
         if now.is_complete:
+            since, now.late_since = now.late_since, None
+            if since is not None:  # an exception has broken off the end of the backward pass
+                self._finish(now, since)
             now.ended.wait()
         elif now.is_begun:
             error = Error("a backward pass was broken off before its last gradients were there")
@@ -398,6 +432,26 @@ class State(Steps):
             self._thread.start()
             weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(job)
+
+    def _finish_late(self, now: _Pass) -> bool:
+        """Has autograd end the pass, after DistributedDataParallel has done what it does with futures, which takes as long as short waits. Not if
+        that copies averages: then they must be there. False: it has to be done now."""
+        if not all(layout.is_viewed for layout in self._layouts.values()):
+            return False
+        try:
+            _engine.queue_callback(lambda: _engine.queue_callback(functools.partial(self._end_late, now)))
+        except RuntimeError:  # outside of a backward pass
+            return False
+        now.late_since = time.monotonic()
+        return True
+
+    def _end_late(self, now: _Pass) -> None:
+        """What this raises leaves backward()."""
+        since, now.late_since = now.late_since, None
+        if since is not None:
+            self._finish(now, since)
+        if now.error is not None:
+            raise Error(str(sentence(now.error)))
 
     def _finish(self, now: _Pass, begin: float) -> None:
         """The end of a pass."""

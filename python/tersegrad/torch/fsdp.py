@@ -65,7 +65,10 @@ class Compressor:
             self.replicas, self._replica = first.mesh_info.replicate_mesh_size, first.mesh_info.replicate_mesh_rank
         if self.inside is not None:
             own = dict(options, exchange=None, verify_every=0)
-            self._scatters = [ScatterComm(group, self.inside, own, self._device) for group in self._groups]
+            try:
+                self._scatters = [ScatterComm(group, self.inside, own, self._device) for group in self._groups]
+            except Error as error:
+                raise _with_advice(error, replicas is not None) from None
 
     @staticmethod
     def _check_mesh(group: Group, replicas: Any) -> None:
@@ -263,6 +266,9 @@ def compress(model: torch.nn.Module, recipe: str, *, replicas: Any = None, insid
         recipe, inside = _levels(recipe, inside)
         if inside is not None and replicas is None:
             raise Error("inside= is the recipe within a replica, and there are no replicas=; give the recipe alone")
+        for name, given in (("exchange", exchange), ("verify_every", verify_every)):
+            if given and replicas is None:
+                raise Error(f"{name}= is for the exchange between replicas, and there are no replicas=")
         options = {"seed": seed, "rules": rules, "dense_below": dense_below, "nonfinite": nonfinite, "exchange": exchange,
                    "threads": threads, "verify_every": verify_every}
         made = Compressor(model, recipe, inside, replicas, options)
@@ -291,6 +297,14 @@ def _levels(recipe: str, inside: Optional[str]) -> Tuple[str, Optional[str]]:
     if mark and inside is not None:
         raise Error(f"the recipe '{recipe}' has an inside= of its own, and inside='{inside}' is given, too")
     return between, within if mark else inside
+
+
+def _with_advice(error: Error, has_replicas: bool) -> Error:
+    """What to do about a recipe that a reduce-scatter cannot take."""
+    if error.code != "RECIPE":
+        return error
+    return Error(f"{error}; take a recipe of fixed length, such as bf16, mxfp8 or ef+mxfp4{' as inside=' if has_replicas else ''}" +
+                 ("" if has_replicas else ", or shard by replicas and give replicas=, between which any recipe works"), error.code)
 
 
 def _said(recipe: Optional[str]) -> Optional[str]:

@@ -68,18 +68,18 @@ TG_DEVICE uint64_t hash_chunk(leaf_words &space, const uint64_t *leaves, uint32_
     return leaf_n == 1 ? leaves[0] : hash_words(space, leaves, leaf_n);
 }
 
-/* Whether this is the last block to come here, so that it sees what all have written; all threads. */
-TG_DEVICE bool is_last_block(uint32_t *done)
+/* Whether this is the last block of a frame to come here, so that it sees what all have written; all threads. */
+TG_DEVICE bool is_last_block(uint32_t *done, uint32_t block_n)
 {
     __shared__ bool is_last;
-    if (gridDim.x == 1) {
+    if (block_n == 1) {
         __syncthreads();
         return true;
     }
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(done, 1u) + 1 == gridDim.x;
+        is_last = atomicAdd(done, 1u) + 1 == block_n;
     }
     __syncthreads();
     if (is_last) {
@@ -96,8 +96,8 @@ TG_DEVICE bool is_last_block(uint32_t *done)
 TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
                            const tg_gpu_front &front, bool hashes_front)
 {
-    uint32_t warp = threadIdx.x / TG_WARP, i = blockIdx.x * WARPS + warp, number = p.first + i;
-    if (i < p.chunk_n) {
+    uint32_t warp = threadIdx.x / TG_WARP, i = (blockIdx.x - e.block) * WARPS + warp, number = e.first + i;
+    if (i < e.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
         uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
         if (threadIdx.x % TG_WARP == 0) {
@@ -111,14 +111,14 @@ TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, co
                 e.sides[number] = side;
             }
         }
-    } else if (i == p.chunk_n) {
+    } else if (i == e.chunk_n) {
         uint64_t hash = hashes_front ? hash_bytes(spaces[warp], e.frame, front.len) : front.hash;
         if (threadIdx.x % TG_WARP == 0) {
             e.words[0] = hash;
             e.words[1] = TG_HASH_OF_NOTHING; /* there are no headers */
         }
     }
-    return is_last_block(e.done);
+    return is_last_block(e.done, e.block_n);
 }
 
 /* The verdict to the host, and cleared for the next pass. */
@@ -132,11 +132,16 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP)
-    seal(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front)
+__global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
 {
     __shared__ leaf_words spaces[WARPS];
-    if (blockIdx.x + 1 == gridDim.x) {
+    uint32_t number = 0;
+    while (number + 1 < s.n && blockIdx.x >= s.e[number + 1].block) {
+        number++;
+    }
+    const tg_gpu_ending &e = s.e[number];
+    const tg_gpu_front &front = s.fronts[number];
+    if (blockIdx.x + 1 == e.block + e.block_n) {
         uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
         for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
             bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
@@ -149,29 +154,34 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     if (!hash_chunks(spaces, p, e, front, p.step_at != nullptr)) {
         return;
     }
-    uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
+    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
     if (threadIdx.x == 0) {
         tg_store_bytes(e.frame + front.len + e.body_len, checksum, 8);
     }
     hand_over(e);
 }
 
-/* A warp a chunk, and one for the front. */
-static unsigned blocks_of(const tg_gpu_pass *p)
+/* Gives a frame its blocks, from number `first` on: a warp a chunk, and one for the front. Returns the number after the last. */
+static uint32_t give_blocks(tg_gpu_ending *e, uint32_t first)
 {
-    return p->chunk_n / WARPS + 1;
+    e->block = first;
+    e->block_n = e->chunk_n / WARPS + 1;
+    return first + e->block_n;
 }
 
-void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front)
+void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
 {
-    TG_LAUNCH(seal, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front);
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        blocks = give_blocks(&s->e[i], blocks);
+    }
+    TG_LAUNCH(seal, blocks, WARPS * TG_WARP, p->stream, *p, *s);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
 /* Whether front, chunks and checksum of a frame are right. All threads; hashes are in e.words. */
-TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
-                     const tg_gpu_front &front)
+TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
@@ -182,7 +192,7 @@ TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg
         differs = differs || (!is_any && frame[i] != expected);
     }
     differs = __syncthreads_or(differs ? 1 : 0) != 0;
-    uint64_t checksum = hash_block(spaces, e.words, 2 + p.chunk_n);
+    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
     if (threadIdx.x == 0) {
         bool is_sound =
             !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
@@ -206,11 +216,11 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
         ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
     }
-    for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + p.chunk_n; i += WARPS * TG_WARP) {
+    for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
         words[i] = __ldcg(e.words + i);
     }
     if (e.sound != nullptr) {
-        judge(spaces, p, e, front);
+        judge(spaces, e, front);
     }
     hand_over(e);
 }
@@ -218,5 +228,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
                       uint64_t *words)
 {
-    TG_LAUNCH(tell, blocks_of(p), WARPS * TG_WARP, p->stream, *p, *e, *front, ends, words);
+    tg_gpu_ending own = *e;
+    uint32_t blocks = give_blocks(&own, 0);
+    TG_LAUNCH(tell, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
 }

@@ -30,25 +30,23 @@ template <class Stream> TG_DEVICE uint32_t tg_rice_bits(const Stream &s, uint32_
     return __funnelshift_l(s.word(at / 32 + 1), s.word(at / 32), at % 32);
 }
 
-/* One code: where it ends and its gap, or a larger one beyond 2^20. False: it is not complete. */
-template <class Stream> TG_DEVICE bool tg_rice_code(uint32_t *at, uint32_t *gap, const Stream &s, uint32_t k)
+/* The ones with which the code at bit `at` begins; the end of the stream ends them. */
+template <class Stream> TG_DEVICE uint32_t tg_rice_ones(const Stream &s, uint32_t at)
 {
-    uint32_t bit_n = s.len * 8, start = *at, bits = tg_rice_bits(s, start), longer = 0;
-    while (bits == 0) {
+    uint32_t bits = tg_rice_bits(s, at), longer = 0;
+    while (bits == 0 && at + longer < s.len * 8) { /* hardly ever */
         longer += 32;
-        if (start + longer >= bit_n) {
-            return false;
-        }
-        bits = tg_rice_bits(s, start + longer);
+        bits = tg_rice_bits(s, min(at + longer, s.len * 8));
     }
-    uint32_t ones = (uint32_t)__clz((int)bits), low_at = start + longer + ones + 1;
-    if (low_at + k > bit_n) {
-        return false;
-    }
-    uint32_t low = ones + k < 32 ? bits << ones << 1 : tg_rice_bits(s, low_at);
-    *gap = min(longer + ones, (1u << 20) >> k) << k | (__brev(~low) & ((1u << k) - 1));
-    *at = low_at + k;
-    return true;
+    return longer + (uint32_t)__clz((int)bits);
+}
+
+/* One code: returns where it ends, which is beyond the stream if it is not complete; its gap, or a larger one beyond 2^20. */
+template <class Stream> TG_DEVICE uint32_t tg_rice_code(uint32_t *gap, const Stream &s, uint32_t k, uint32_t at)
+{
+    uint32_t ones = tg_rice_ones(s, at), low_at = at + ones + 1, low = tg_rice_bits(s, min(low_at, s.len * 8));
+    *gap = min(ones, (1u << 20) >> k) << k | (__brev(~low) & ((1u << k) - 1));
+    return low_at + k;
 }
 
 /* What a thread finds in its part of the bits. */
@@ -63,17 +61,17 @@ typedef struct tg_rice_part {
 /* Reads the codes that begin in [start, limit). */
 template <class Stream> TG_DEVICE void tg_rice_scan(tg_rice_part *part, const Stream &s, uint32_t k, uint32_t limit)
 {
-    uint32_t at = part->start, gap;
-    part->codes = 0;
-    part->elements = 0;
+    uint32_t at = part->start, codes = 0, elements = 0, gap;
+    TG_ROLL
     while (at < limit) {
-        if (!tg_rice_code(&at, &gap, s, k)) {
-            at = TG_RICE_NONE;
-            break;
-        }
-        part->codes++;
-        part->elements = min(part->elements + gap + 1, TG_INDEX_BEYOND);
+        uint32_t end = tg_rice_code(&gap, s, k, at);
+        bool is_whole = end <= s.len * 8;
+        codes += is_whole ? 1 : 0;
+        elements = min(elements + (is_whole ? gap + 1 : 0), TG_INDEX_BEYOND);
+        at = is_whole ? end : TG_RICE_NONE;
     }
+    part->codes = codes;
+    part->elements = elements;
     part->end = at;
 }
 
@@ -83,13 +81,12 @@ template <class Stream> TG_DEVICE void tg_rice_scan(tg_rice_part *part, const St
 template <class Stream> TG_DEVICE uint32_t tg_rice_guess(const Stream &s, uint32_t k, uint32_t from)
 {
     enum { EARLIER = 32 }; /* codes, of k + 2 bits or more */
-    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0, gap;
+    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0;
+    TG_ROLL
     while (at < from) {
-        if (!tg_rice_code(&at, &gap, s, k)) {
-            return TG_RICE_NONE;
-        }
+        at += tg_rice_ones(s, at) + 1 + k;
     }
-    return at;
+    return at <= s.len * 8 ? at : TG_RICE_NONE;
 }
 
 /* `ends` are in shared memory. */
@@ -131,8 +128,9 @@ TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t (&ends)[TG_INDEX_THREA
     uint64_t all, before = tg_block_scan((uint64_t)part.codes << 32 | part.elements, &all);
     uint32_t number = (uint32_t)(before >> 32), next = (uint32_t)before, at = part.start;
     bool is_bad = all >> 32 < x.count;
+    TG_ROLL
     for (uint32_t i = 0; i < part.codes && number < x.count; i++, number++) {
-        (void)tg_rice_code(&at, &gap, s, k); /* it was complete before */
+        at = tg_rice_code(&gap, s, k, at); /* it was complete before */
         bool is_in = next + gap < x.n;
         is_bad = is_bad || !is_in;
         x.positions[number] = is_in ? next + gap : 0;

@@ -11,7 +11,7 @@
  *     tg_gpu_apply_scales                                         scales of units, and their residuals
  *     tg_gpu_write_indices     tg_gpu_end_chunks                  coordinates; lengths
  *
- * Where all chunks are dense and of fixed length, tg_gpu_pack_leaves packs symbols last, and tg_gpu_end_frame ends the frame. When a
+ * Where all chunks are dense and of fixed length, tg_gpu_pack_leaves packs symbols last, and tg_gpu_end_frames ends frames. When a
  * body is read:
  *
  *     tg_gpu_find                                                 chunks of a body
@@ -67,7 +67,9 @@ typedef struct tg_gpu_front {
 typedef struct tg_gpu_ending {
     uint8_t *frame;
     uint64_t body_len;
-    uint64_t *words; /* of the front, of headers, then of chunks: the last ones are written */
+    uint64_t *words;         /* of the front, of headers, then of chunks: the last ones are written */
+    uint32_t first, chunk_n; /* its chunks */
+    uint32_t block, block_n; /* the blocks that have it; set by launches */
     const uint64_t *leaves;
     uint32_t leaf_cap;          /* chunk first + i has its leaves at i * leaf_cap */
     uint32_t *done;             /* 0 */
@@ -80,8 +82,16 @@ typedef struct tg_gpu_ending {
     uint32_t *refused;  /* pinned: counts frames that are not; NULL: it is not counted */
 } tg_gpu_ending;
 
-/* Front and checksum around a body, whose chunks are those of the pass. The step is at p->step_at, if that is set. */
-void tg_gpu_end_frame(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front);
+/* Frames that are sealed by one kernel. */
+enum { TG_GPU_SEALS = 8 };
+typedef struct tg_gpu_seals {
+    tg_gpu_ending e[TG_GPU_SEALS];
+    tg_gpu_front fronts[TG_GPU_SEALS];
+    uint32_t n;
+} tg_gpu_seals;
+
+/* Front and checksum around bodies. The step is at p->step_at, if that is set. */
+void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s);
 
 /* To pinned memory of the host: `ends`, front->len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of
  * chunks. With e->sound, `front` is what must stand before the body, but for rank and step; else its length alone counts. */

@@ -58,11 +58,17 @@ TG_DEVICE tg_gpu_moments tg_sum_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &
 
 /* ---- the fit ------------------------------------------------------------------------------------------------------------- */
 
-/* As fit_step in minifloat.c. */
+/* In shared memory. */
+typedef struct tg_fit_space {
+    double magnitudes[TG_FIT_LEAVES], squares[TG_FIT_LEAVES];
+    double rho[TG_SHAPE_N], reach[TG_SHAPE_N]; /* of the format */
+    uint32_t count;
+} tg_fit_space;
+
+/* As fit_step in minifloat.c. All lanes of a warp. */
 TG_DEVICE float tg_fit_step(uint8_t *shape, double mean, double square, const tg_gpu_minifloat &f,
-                            const tg_shape_table &t)
+                            const tg_fit_space &t)
 {
-    const double *reaches = t.reach[f.in_shapes];
     const unsigned last = TG_SHAPE_N - 1;
     *shape = 0;
     if (mean == 0) {
@@ -70,44 +76,40 @@ TG_DEVICE float tg_fit_step(uint8_t *shape, double mean, double square, const tg
     }
     double rho = mean * mean / square, reach = 0;
     if (rho <= t.rho[0]) {
-        reach = reaches[0] * rho / t.rho[0];
+        reach = t.reach[0] * rho / t.rho[0];
     } else if (rho >= t.rho[last]) {
         uint32_t m = 0;
         *shape = (uint8_t)last;
-        while ((double)tg_minifloat_magnitude(f, m) < reaches[last]) {
+        while ((double)tg_minifloat_magnitude(f, m) < t.reach[last]) {
             m++;
         }
         double share = fmin((rho - t.rho[last]) / (1 - t.rho[last]), 1.0);
-        reach = reaches[last];
+        reach = t.reach[last];
         reach += share * ((double)tg_minifloat_magnitude(f, m) - reach);
     } else {
-        unsigned row = 0;
-        while (t.rho[row + 1] <= rho) {
-            row++;
+        uint32_t reached = 0; /* rows, of which the first is one */
+        for (uint32_t i = threadIdx.x % TG_WARP; i < TG_SHAPE_N; i += TG_WARP) {
+            reached += t.rho[i] <= rho ? 1 : 0;
         }
+        uint32_t row = __reduce_add_sync(TG_ALL_LANES, reached) - 1;
         double share = (rho - t.rho[row]) / (t.rho[row + 1] - t.rho[row]);
         *shape = (uint8_t)(row + (share > 0.5 ? 1 : 0));
-        reach = reaches[row];
-        reach += share * (reaches[row + 1] - reach);
+        reach = t.reach[row];
+        reach += share * (t.reach[row + 1] - reach);
     }
     return (float)fmin(mean / reach, (double)TG_FLOAT_MAX);
 }
-
-/* In shared memory. */
-typedef struct tg_fit_space {
-    double magnitudes[TG_FIT_LEAVES], squares[TG_FIT_LEAVES];
-    uint32_t count;
-} tg_fit_space;
 
 typedef struct tg_gpu_fit {
     float step;
     uint8_t shape;
 } tg_gpu_fit;
 
-/* The fit of a chunk, by a block of at least 128 threads; thread 0 has it. */
+/* The fit of a chunk, by a block of at least 128 threads; the first warp has it. */
 TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *moments, uint32_t leaves,
                                   const tg_shape_table &shapes, tg_fit_space &space)
 {
+    const tg_gpu_minifloat f = tg_minifloat_of(u);
     if (threadIdx.x == 0) {
         space.count = 0;
     }
@@ -117,12 +119,15 @@ TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *mo
         space.squares[i] = __ldcg(&moments[i].squares);
         atomicAdd(&space.count, __ldcg(&moments[i].count));
     }
+    for (uint32_t i = threadIdx.x; i < TG_SHAPE_N; i += blockDim.x) {
+        space.rho[i] = shapes.rho[i];
+        space.reach[i] = shapes.reach[f.in_shapes][i];
+    }
     double sums[2] = {tg_tree_of(space.magnitudes, leaves), tg_tree_of(space.squares, leaves)};
     tg_gpu_fit fit = {__uint_as_float(0x7fc00000u), 0};
-    if (threadIdx.x == 0 && sums[1] < (double)INFINITY) { /* so it is, of finite values */
+    if (threadIdx.x < TG_WARP && sums[1] < (double)INFINITY) { /* so it is, of finite values */
         double n = (double)space.count;
-        fit.step =
-            tg_fit_step(&fit.shape, n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, tg_minifloat_of(u), shapes);
+        fit.step = tg_fit_step(&fit.shape, n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f, space);
     }
     return fit;
 }

@@ -120,7 +120,10 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&w->ones, gpu, l->unit_n * sizeof *w->ones, why));
     TG_TRY(tg_gpu_acquire(&w->norms, gpu, norms * sizeof *w->norms, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
-    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0, why));
+    uint64_t scratch_len = need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0;
+    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, scratch_len, why));
+    tg_gpu_fill(gpu, w->scratch, 0,
+                scratch_len); /* planes of a chunk that is refused are joined before anybody is told */
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
@@ -166,10 +169,12 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_pinned(&w->sound, run, 1, sizeof(uint32_t), why));
     TG_TRY(tg_gpu_new_mark(&w->mark, gpu, why));
     tg_gpu_fill(gpu, w->late.device, 0, sizeof(uint32_t));
+    /* That of headers is told even if there are none. */
+    tg_gpu_fill(gpu, w->hashes.device, 0, (hashed + 2 * (uint64_t)run->plan->grid->cells) * sizeof(uint64_t));
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
     TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + description_len + TG_GPU_CHECKSUM, 1, why));
-    TG_TRY(acquire_cleared(&w->done, gpu, sizeof *w->done, why));
+    TG_TRY(acquire_cleared(&w->done, gpu, TG_GPU_SEALS * sizeof *w->done, why));
     uint64_t spans = chunks + run->plan->grid->cells; /* with headers */
     TG_TRY(tg_gpu_acquire(&w->spans, gpu, spans * sizeof *w->spans, why));
     TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, spans * sizeof *w->written_spans, why));

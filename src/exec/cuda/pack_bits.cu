@@ -77,20 +77,18 @@ TG_DEVICE void pack_tile(uint8_t *bytes, const Symbol *symbols, uint32_t count, 
     }
 }
 
-/* Copies `len` bytes, at most SYMBOLS_LEN, from one alignment to another. */
-TG_DEVICE void copy_bytes(uint8_t *to, const uint8_t *from, uint32_t len, uint4 *shared)
+/* Copies a share of `len` bytes from one alignment to another. Up to 3 bytes before and after them are read. */
+TG_DEVICE void copy_share(uint8_t *to, const uint8_t *from, uint32_t len, uint32_t tile, uint32_t tiles)
 {
-    tg_stage_in(shared, from, len);
-    __syncthreads();
-    tg_copy_out(to, (const uint8_t *)shared + tg_place_of(from), len);
-    __syncthreads();
-}
-
-/* Copies a share of `len` bytes. */
-TG_DEVICE void copy_share(uint8_t *to, const uint8_t *from, uint32_t len, uint32_t tile, uint32_t tiles, uint4 *shared)
-{
-    for (uint32_t at = tile * SYMBOLS_LEN; at < len; at += tiles * SYMBOLS_LEN) {
-        copy_bytes(to + at, from + at, min((uint32_t)SYMBOLS_LEN, len - at), shared);
+    uint32_t place = tg_place_of(to), end = place + len;
+    for (uint32_t v = tile * THREADS + threadIdx.x; v * 16 < end; v += tiles * THREADS) {
+        if (v * 16 >= place && v * 16 + 16 <= end) {
+            *(uint4 *)(void *)(to - place + v * 16) = tg_load_vector(from - place + v * 16);
+        } else {
+            for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b++) {
+                (to - place)[b] = (from - place)[b];
+            }
+        }
     }
 }
 
@@ -163,13 +161,13 @@ TG_DEVICE void write_streams(uint8_t *out, const part_space &parts, const tg_pac
 
 /* Segments of rANS, by blocks. */
 TG_DEVICE void write_segments(uint8_t *out, const part_space &parts, const tg_pack_scratch &s, uint32_t count,
-                              uint32_t tile, uint32_t tiles, uint4 *shared)
+                              uint32_t tile, uint32_t tiles)
 {
     const tg_pack_code &c = *s.code;
     for (uint32_t part = tile; part < c.part_n; part += tiles) {
         uint32_t len = c.part_len[part];
         const uint8_t *from = (const uint8_t *)(tg_pack_segment_end(s, c, count, part) - len / 2);
-        copy_share(out + lengths_len(c) + parts.before[part], from, len, 0, 1, shared);
+        copy_share(out + lengths_len(c) + parts.before[part], from, len, 0, 1);
         if (threadIdx.x == 0 && part + 1 < c.part_n) {
             tg_store_bytes(out + 2 * part, len / 2 - c.lane_n, 2);
         }
@@ -201,9 +199,9 @@ __global__ static void __launch_bounds__(THREADS)
     if (form != 0 && j.unit->symbol == TG_GPU_HUFFMAN) {
         write_streams(out + 1 + s.code->head_len, parts, s, tile, tiles, symbols);
     } else if (form != 0) {
-        write_segments(out + 1 + j.lower_len + s.code->head_len, parts, s, j.count, tile, tiles, symbols);
+        write_segments(out + 1 + j.lower_len + s.code->head_len, parts, s, j.count, tile, tiles);
     } else if (what == TG_PACK_WORDS) {
-        copy_share(out + 1, j.words, len++, tile, tiles, symbols);
+        copy_share(out + 1, j.words, len++, tile, tiles);
     } else {
         write_tiles(out + (j.is_coded ? 1 : 0), j, tile, tiles, symbols, bytes);
         len += j.is_coded ? 1 : 0;

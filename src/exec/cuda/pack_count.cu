@@ -3,6 +3,7 @@
 #include "exec/cuda/pack.h"
 
 enum { WARPS = 4, THREADS = WARPS * 32, ROW = 32 /* bytes */, NARROW = 256 /* symbols */ };
+#define ONES 0x01010101u
 
 /* Rows of each warp for symbols of a byte. Symbols of two bytes, which are rare, are counted by atomic additions instead. */
 typedef union count_space {
@@ -19,20 +20,14 @@ TG_DEVICE void count_narrow(uint8_t *own, uint32_t word)
     }
 }
 
-/* The sum of the bytes of a word. */
-TG_DEVICE uint32_t sum_bytes(uint32_t word)
-{
-    uint32_t pairs = (word & 0xff00ff) + (word >> 8 & 0xff00ff);
-    return (pairs & 0xffff) + (pairs >> 16);
-}
-
 TG_DEVICE uint32_t sum_row(const count_space *c, uint32_t symbol)
 {
     uint32_t sum = 0;
+    TG_UNROLL
     for (uint32_t i = 0; i < WARPS * ROW / 16; i++) {
         uint32_t at = (i + symbol) % (WARPS * ROW / 16); /* lanes begin in different banks */
         uint4 v = c->vectors[at / 2 * (NARROW * ROW / 16) + symbol * (ROW / 16) + at % 2];
-        sum += sum_bytes(v.x) + sum_bytes(v.y) + sum_bytes(v.z) + sum_bytes(v.w);
+        sum = __dp4a(v.w, ONES, __dp4a(v.z, ONES, __dp4a(v.y, ONES, __dp4a(v.x, ONES, sum))));
     }
     return sum;
 }
@@ -70,10 +65,9 @@ TG_DEVICE void count_pairs(count_space *c, const uint16_t *from, uint32_t n)
 TG_DEVICE void count_tile(uint16_t *counts, count_space *c, const tg_pack_job &j, uint32_t tile)
 {
     uint32_t lo = tile * TG_PACK_TILE, n = min(j.count - lo, (uint32_t)TG_PACK_TILE);
-    uint32_t rows = j.is_wide ? TG_PACK_BASE * 4 / ROW : j.base; /* in use */
-    for (uint32_t i = threadIdx.x; i < WARPS * rows * ROW / 16; i += THREADS) {
-        uint32_t in_warp = rows * ROW / 16;
-        c->vectors[i / in_warp * (NARROW * ROW / 16) + i % in_warp] = make_uint4(0, 0, 0, 0);
+    uint32_t used = (j.is_wide ? TG_PACK_BASE * 4 : j.base * ROW) / 16; /* vectors of a warp */
+    for (uint32_t i = tg_lane(); i < used; i += TG_WARP) {
+        c->vectors[threadIdx.x / TG_WARP * (NARROW * ROW / 16) + i] = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
     if (j.is_wide) {
@@ -91,8 +85,12 @@ TG_DEVICE void count_tile(uint16_t *counts, count_space *c, const tg_pack_job &j
 __global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
     __shared__ count_space c;
+    const tg_gpu_tile &here = p.tiles[blockIdx.x];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    if (here.from / TG_GPU_TILE * TG_PACK_TILE >= p.chunks[here.chunk].n) {
+        return; /* tiles of a pass are shorter, so there are more of them */
+    }
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what) || !j.is_coded) {
         return;
     }

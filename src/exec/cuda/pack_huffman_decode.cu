@@ -13,7 +13,6 @@ typedef struct table_space {
         uint16_t slots[TG_PREFIX_SLOT_N]; /* by the next 12 bits: length of the code in bits 0 to 5, its symbol above */
     uint32_t codes[TG_PACK_BASE];
     uint8_t lengths[TG_PACK_BASE];
-    uint32_t first[TG_PREFIX_BITS + 1];
 } table_space;
 static_assert((uint32_t)SLOT_VECTORS <= (uint32_t)TG_PACK_BASE, "slots are where an encoder has its plans");
 
@@ -56,71 +55,74 @@ TG_DEVICE void make_slots(table_space *d, uint32_t base)
 
 /* ---- streams -------------------------------------------------------------------------------------------------------------- */
 
-/* Bits of a stream, at least 12 of them between two codes: zeros after the last. */
+/* In shared memory: streams side by side, and the table. */
+typedef struct decode_space {
+    uint4 vectors[STAGED / 16 + 2];
+    uint16_t slots[TG_PREFIX_SLOT_N];
+} decode_space;
+
+/* Codes from bit `at` on. */
 typedef struct bit_reader {
-    const uint32_t *next; /* aligned words: the first after those that are held */
-    const uint8_t *end;   /* of the stream */
-    uint64_t held, used;
-    uint32_t held_n, ahead; /* the word before `next` is loaded before it is needed */
+    const uint32_t *words;
+    const uint16_t *slots;
+    uint32_t at;
+    uint64_t held; /* 64 bits, of which codes have been dropped */
 } bit_reader;
 
-/* Up to 3 bytes before the stream, of other streams or lengths, are read and dropped. */
-TG_DEVICE bit_reader start_bits(const uint8_t *at, uint32_t len)
+/* Holds the next 64 bits. A damaged stream may end after the last word. */
+TG_DEVICE void hold_bits(bit_reader *r)
 {
-    uint32_t place = (uint32_t)((uintptr_t)at % 4);
-    const uint32_t *words = (const uint32_t *)(const void *)(at - place);
-    bit_reader r = {words + 2, at + len, 0, 0, 32 - 8 * place, 0};
-    r.held = tg_word_before(words, r.end) >> 8 * place;
-    r.ahead = tg_word_before(words + 1, r.end);
-    return r;
+    uint32_t w = min(r->at / 32, (uint32_t)(STAGED / 4)), middle = r->words[w + 1];
+    r->held = __funnelshift_r(r->words[w], middle, r->at % 32) |
+              (uint64_t)__funnelshift_r(middle, r->words[w + 2], r->at % 32) << 32;
 }
 
-/* The slot of the next code, whose bits are consumed. */
-TG_DEVICE uint32_t next_slot(bit_reader *r, const uint16_t *slots)
+/* The symbol of the next code, whose bits are consumed; up to five after bits were held. */
+TG_DEVICE uint32_t next_symbol(bit_reader *r)
 {
-    if (r->held_n < 32) {
-        r->held |= (uint64_t)r->ahead << r->held_n;
-        r->held_n += 32;
-        r->ahead = tg_word_before(r->next++, r->end);
-    }
-    uint32_t slot = slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
+    uint32_t slot = r->slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
     r->held >>= bits;
-    r->held_n -= bits;
-    r->used += bits;
-    return slot;
+    r->at += bits;
+    return slot >> 6;
 }
 
-/* Decodes `n` symbols; false if they do not end in the last byte, with zero bits after them. Whole vectors of symbols are stored at
- * once; `out` has the alignment of its symbols. */
+/* Decodes `n` symbols from byte `at` of the streams on; false if they do not end in the last byte, with zero bits after them. Whole
+ * vectors of symbols are stored at once; `out` has the alignment of its symbols. */
 template <class Symbol>
-TG_DEVICE bool read_stream(Symbol *out, const uint16_t *slots, const uint8_t *at, uint32_t len, uint32_t n)
+TG_DEVICE bool read_stream(Symbol *out, const decode_space &d, uint32_t at, uint32_t len, uint32_t n)
 {
     const uint32_t in_vector = VECTOR / sizeof(Symbol), in_word = 4 / sizeof(Symbol), bits = 8 * sizeof(Symbol);
-    bit_reader r = start_bits(at, len);
+    bit_reader r = {(const uint32_t *)(const void *)d.vectors, d.slots, 8 * at, 0};
     uint32_t before = min((uint32_t)(VECTOR - tg_place_of(out)) % VECTOR / (uint32_t)sizeof(Symbol), n), i = 0;
+    TG_ROLL
     for (; i < before; i++) {
-        out[i] = (Symbol)(next_slot(&r, slots) >> 6);
+        hold_bits(&r);
+        out[i] = (Symbol)next_symbol(&r);
     }
+    TG_ROLL
     for (; i + in_vector <= n; i += in_vector) {
         uint32_t words[4];
-#pragma unroll
+        TG_UNROLL
         for (uint32_t w = 0; w < 4; w++) {
             words[w] = 0;
-#pragma unroll
+            hold_bits(&r);
+            TG_UNROLL
             for (uint32_t k = 0; k < in_word; k++) {
-                words[w] |= (next_slot(&r, slots) >> 6) << k * bits;
+                words[w] |= next_symbol(&r) << k * bits;
             }
         }
         *(uint4 *)(void *)(out + i) = make_uint4(words[0], words[1], words[2], words[3]);
     }
+    TG_ROLL
     for (; i < n; i++) {
-        out[i] = (Symbol)(next_slot(&r, slots) >> 6);
+        hold_bits(&r);
+        out[i] = (Symbol)next_symbol(&r);
     }
-    if ((r.used + 7) / 8 != len) {
+    uint32_t used = r.at - 8 * at, rest = used % 8;
+    if ((used + 7) / 8 != len) {
         return false;
     }
-    uint32_t rest = (uint32_t)(r.used % 8);
-    return rest == 0 || at[len - 1] >> rest == 0;
+    return rest == 0 || ((const uint8_t *)(const void *)d.vectors)[at + len - 1] >> rest == 0;
 }
 
 /* Where the stream of a thread is: `len` bytes after *at. False if that or any other is not inside the chunk; the same for all. */
@@ -168,7 +170,7 @@ __global__ static void __launch_bounds__(THREADS)
         const uint8_t *model = tg_prefix_model_of(models, *j.unit, body + v->side);
         uint32_t head = read_lengths(&d, *j.unit, bytes, (uint64_t)(end - bytes), bytes[0], model);
         at += head;
-        sound = head != 0 && tg_prefix_make_codes(d.codes, d.first, d.lengths, j.base);
+        sound = head != 0 && tg_prefix_make_codes(d.codes, d.lengths, j.base);
         sound = sound && find_stream(&at, &len, end, stream_n);
     }
     if (sound) {
@@ -186,11 +188,6 @@ __global__ static void __launch_bounds__(THREADS)
         }
     }
 }
-
-typedef struct decode_space {
-    uint4 bytes[STAGED / 16 + 1];
-    uint16_t slots[TG_PREFIX_SLOT_N];
-} decode_space;
 
 /* Copies `len` bytes to shared + tg_place_of(from), many vectors at a time. A warp. */
 TG_DEVICE void stage_streams(uint4 *shared, const uint8_t *from, uint32_t len)
@@ -231,25 +228,33 @@ __global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, 
     const uint8_t *bytes = body + p.space.views[chunk].symbols;
     uint32_t all_end = (uint32_t)(p.space.views[chunk].indices - p.space.views[chunk].symbols);
     uint32_t at = i < stream_n ? code->part_len[i] : all_end, end = i + 1 < stream_n ? code->part_len[i + 1] : all_end;
-    uint32_t start = code->part_len[first], stop = __shfl_sync(TG_ALL_LANES, end, TG_WARP - 1);
-    const uint8_t *from = bytes + start;
     for (uint32_t k = threadIdx.x; k < (uint32_t)SLOT_VECTORS; k += TG_WARP) {
         ((uint4 *)(void *)d.slots)[k] = code->plans[k];
     }
-    if (stop - start <= STAGED) { /* else they are read where they are */
-        stage_streams(d.bytes, from, stop - start);
-        from = (const uint8_t *)d.bytes + tg_place_of(from);
-    }
-    __syncwarp();
-    if (i < stream_n) {
-        uint32_t n = min((uint32_t)TG_PACK_STREAM, j.count - i * TG_PACK_STREAM);
-        const uint8_t *stream = from + (at - start);
-        bool sound = j.is_wide
-                         ? read_stream((uint16_t *)(void *)j.symbols + i * TG_PACK_STREAM, d.slots, stream, end - at, n)
-                         : read_stream((uint8_t *)j.symbols + i * TG_PACK_STREAM, d.slots, stream, end - at, n);
-        if (!sound) {
-            tg_refuse_chunk(p, chunk);
+    bool sound = true;
+    for (uint32_t done = 0, lanes = min(stream_n - first, TG_WARP);
+         done < lanes;) { /* as many streams as fit; most often all */
+        uint32_t start = __shfl_sync(TG_ALL_LANES, at, (int)done);
+        bool fits = threadIdx.x >= done && threadIdx.x < lanes && end - start <= STAGED;
+        uint32_t fit = (uint32_t)__popc(__ballot_sync(TG_ALL_LANES, fits));
+        if (fit == 0) { /* longer than codes of so many symbols can be */
+            sound = false;
+            break;
         }
+        uint32_t stop = __shfl_sync(TG_ALL_LANES, end, (int)(done + fit - 1));
+        stage_streams(d.vectors, bytes + start, stop - start);
+        __syncwarp();
+        if (fits) {
+            uint32_t n = min((uint32_t)TG_PACK_STREAM, j.count - i * TG_PACK_STREAM),
+                     from = tg_place_of(bytes + start) + at - start;
+            sound = j.is_wide ? read_stream((uint16_t *)(void *)j.symbols + i * TG_PACK_STREAM, d, from, end - at, n)
+                              : read_stream((uint8_t *)j.symbols + i * TG_PACK_STREAM, d, from, end - at, n);
+        }
+        __syncwarp();
+        done += fit;
+    }
+    if (!sound) {
+        tg_refuse_chunk(p, chunk);
     }
 }
 

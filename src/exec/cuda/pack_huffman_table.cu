@@ -11,7 +11,6 @@ typedef struct table_space {
     uint16_t place[TG_PREFIX_BITS][TG_PACK_BASE]; /* of a leaf in the row of a level */
     uint8_t lengths[TG_PACK_BASE];
     uint32_t codes[TG_PACK_BASE];
-    uint32_t first[TG_PREFIX_BITS + 1];
 } table_space;
 
 /* ---- optimal code lengths ------------------------------------------------------------------------------------------------------ */
@@ -146,7 +145,7 @@ __global__ static void __launch_bounds__(THREADS)
     tg_pack_sum_counts(t.counts, s.counts, j.tile_n, j.base);
     __syncthreads();
     bool by_model = find_lengths(&t, j, models, p.space.out[chunk] + v->side);
-    bool is_complete = tg_prefix_make_codes(t.codes, t.first, t.lengths, j.base);
+    bool is_complete = tg_prefix_make_codes(t.codes, t.lengths, j.base);
     uint32_t own = 0;
     for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
         own += t.counts[i] * t.lengths[i];

@@ -46,29 +46,52 @@ TG_DEVICE const uint8_t *tg_prefix_model_of(const tg_prefix_models &m, const tg_
 /* ---- canonical codes --------------------------------------------------------------------------------------------------------- */
 
 /* A code: its length in the lower byte, its bits above, the first bit lowest; 0: no code. All threads of a block make those of all
- * symbols; the caller synchronises before and after. `first` has space for TG_PREFIX_BITS + 1 numbers. Returns whether the code is
- * complete, the same for all. */
-TG_DEVICE bool tg_prefix_make_codes(uint32_t *codes, uint32_t *first, const uint8_t *lengths, uint32_t base)
+ * symbols; the caller synchronises before and after. Returns whether the code is complete, the same for all. Symbols are counted by
+ * length in groups, a warp each: a code's number is that of symbols of its length before it, and of all shorter codes. */
+TG_DEVICE bool tg_prefix_make_codes(uint32_t *codes, const uint8_t *lengths, uint32_t base)
 {
+    enum { GROUPS = TG_PACK_BASE / TG_WARP };
+    __shared__ uint32_t before[TG_PREFIX_BITS + 1][GROUPS], totals[TG_PREFIX_BITS + 1], first[TG_PREFIX_BITS + 1];
+    for (uint32_t i = threadIdx.x; i < (TG_PREFIX_BITS + 1) * GROUPS; i += blockDim.x) {
+        before[i / GROUPS][i % GROUPS] = 0;
+    }
+    __syncthreads();
+    uint32_t groups = (base + TG_WARP - 1) / TG_WARP, lane = threadIdx.x % TG_WARP;
+    for (uint32_t g = threadIdx.x / TG_WARP; g < groups; g += blockDim.x / TG_WARP) {
+        uint32_t s = g * TG_WARP + lane, length = s < base ? lengths[s] : 0,
+                 same = __match_any_sync(TG_ALL_LANES, length);
+        uint32_t rank = (uint32_t)__popc(same & ((1u << lane) - 1));
+        if (rank == 0) {
+            before[length][g] = (uint32_t)__popc(same);
+        }
+        if (s < base) {
+            codes[s] = rank;
+        }
+    }
+    __syncthreads();
     if (threadIdx.x <= TG_PREFIX_BITS) {
         uint32_t sum = 0;
-        for (uint32_t s = 0; s < base; s++) {
-            sum += lengths[s] > 0 && lengths[s] < threadIdx.x ? 1u << (threadIdx.x - lengths[s]) : 0;
+        for (uint32_t g = 0; g < groups; g++) {
+            uint32_t here = before[threadIdx.x][g];
+            before[threadIdx.x][g] = sum;
+            sum += here;
+        }
+        totals[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x <= TG_PREFIX_BITS) {
+        uint32_t sum = 0;
+        for (uint32_t shorter = 1; shorter < threadIdx.x; shorter++) {
+            sum += totals[shorter] << (threadIdx.x - shorter);
         }
         first[threadIdx.x] = sum;
     }
     __syncthreads();
-    uint32_t last = 0;
     for (uint32_t s = threadIdx.x; s < base; s += blockDim.x) {
-        uint32_t length = lengths[s], number = first[length];
-        for (uint32_t other = 0; other < s; other++) {
-            number += lengths[other] == length ? 1 : 0;
-        }
-        uint32_t reversed = length == 0 ? 0 : __brev(number) >> (32 - length);
-        codes[s] = length == 0 ? 0 : length | reversed << 8;
-        last += length == TG_PREFIX_BITS ? 1 : 0;
+        uint32_t length = lengths[s], number = first[length] + before[length][s / TG_WARP] + codes[s];
+        codes[s] = length == 0 ? 0 : length | __brev(number) >> (32 - length) << 8;
     }
-    return (uint32_t)tg_sum_block(last) + first[TG_PREFIX_BITS] == TG_PREFIX_SLOT_N;
+    return totals[TG_PREFIX_BITS] + first[TG_PREFIX_BITS] == TG_PREFIX_SLOT_N;
 }
 
 #endif

@@ -44,16 +44,19 @@ TG_DEVICE uint64_t key_of(uint32_t count, uint32_t frequency, bool loses)
 typedef struct candidate {
     uint64_t key;
     uint32_t symbol;
+    uint64_t then; /* the largest key that the lane has without it */
 } candidate;
 
 TG_DEVICE candidate best_of_lane(const uint64_t *keys, uint32_t owned)
 {
-    candidate best = {0, 0};
+    candidate best = {0, tg_lane() * owned, 0};
     for (uint32_t i = 0; i < owned; i++) {
         uint32_t s = tg_lane() * owned + i;
         uint64_t key = keys[s];
-        best.symbol = key > best.key ? s : best.symbol;
-        best.key = key > best.key ? key : best.key;
+        bool is_best = key > best.key;
+        best.then = is_best ? best.key : key > best.then ? key : best.then;
+        best.symbol = is_best ? s : best.symbol;
+        best.key = is_best ? key : best.key;
     }
     return best;
 }
@@ -64,13 +67,24 @@ TG_DEVICE uint32_t owned_of(uint32_t base)
     return (base + TG_WARP - 1) / TG_WARP;
 }
 
-/* The lane with the best candidate; lanes have ascending symbols, so that the first of equal ones is the host's. */
-TG_DEVICE uint32_t best_lane(uint64_t key)
+/* The largest key of all lanes. */
+TG_DEVICE uint64_t most_of_all(uint64_t key)
 {
     uint32_t high = (uint32_t)(key >> 32), most = __reduce_max_sync(TG_ALL_LANES, high);
-    uint32_t low = high == most ? (uint32_t)key : 0, least = __reduce_max_sync(TG_ALL_LANES, low);
-    uint32_t equal = __ballot_sync(TG_ALL_LANES, high == most && low == least);
-    return (uint32_t)__ffs((int)equal) - 1;
+    uint32_t low = high == most ? (uint32_t)key : 0;
+    return (uint64_t)most << 32 | __reduce_max_sync(TG_ALL_LANES, low);
+}
+
+/* Whether this lane's key is among the n largest of all lanes; of equal ones, which have ascending symbols, the first. */
+TG_DEVICE bool is_among(uint64_t key, uint32_t n)
+{
+    uint32_t better = 0;
+    TG_ROLL
+    for (uint32_t other = 0; other < TG_WARP; other++) {
+        uint64_t its = __shfl_sync(TG_ALL_LANES, key, (int)other);
+        better += its > key || (its == key && other < tg_lane()) ? 1 : 0;
+    }
+    return better < n;
 }
 
 /* A warp sets the frequencies of a precision, as tg_rans_normalise does. */
@@ -95,14 +109,24 @@ TG_DEVICE void normalise(uint32_t *frequency, uint64_t *keys, const uint32_t *co
         keys[s] = key_of(counts[s], frequency[s], loses);
     }
     __syncwarp();
-    candidate best = best_of_lane(keys, owned);
-    for (; sum != total; sum += loses ? -1 : 1) {
-        if (best_lane(best.key) == tg_lane()) {
-            uint32_t s = best.symbol;
-            frequency[s] += loses ? -1 : 1;
-            keys[s] = key_of(counts[s], frequency[s], loses);
-            best = best_of_lane(keys, owned);
+    /* The host changes one symbol after the other, always the best. A symbol's key becomes less each time, so the best of the lanes
+     * whose best exceeds all other keys, those that follow them included, are the next ones of the host, whatever their order. */
+    for (uint32_t left = loses ? sum - total : total - sum; left > 0;) {
+        candidate best = best_of_lane(keys, owned);
+        uint32_t s = best.symbol, changed = frequency[s] + (loses ? -1 : 1);
+        uint64_t key = best.key > 0 ? key_of(counts[s], changed, loses) : 0;
+        bool changes = best.key > most_of_all(key > best.then ? key : best.then);
+        uint32_t n = (uint32_t)__popc(__ballot_sync(TG_ALL_LANES, changes));
+        if (n == 0 || n > left) {
+            n = n == 0 ? 1 : left;
+            changes = is_among(best.key, n);
         }
+        if (changes) {
+            frequency[s] = changed;
+            keys[s] = key;
+        }
+        left -= n;
+        __syncwarp();
     }
     __syncwarp();
 }

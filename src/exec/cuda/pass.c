@@ -198,6 +198,8 @@ tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *
     return (tg_gpu_ending){.frame = (uint8_t *)(uintptr_t)frame,
                            .body_len = body_len,
                            .words = (uint64_t *)w->hashes.device + hashes_at(run, cell),
+                           .first = (uint32_t)run->plan->grid->first[cell],
+                           .chunk_n = (uint32_t)(run->plan->grid->first[cell + 1] - run->plan->grid->first[cell]),
                            .leaves = w->leaves + before * run->leaf_cap,
                            .leaf_cap = run->leaf_cap,
                            .done = w->done,

@@ -9,10 +9,10 @@
 #include "exec/cuda/source.h"
 
 enum { WARPS = 4, THREADS = WARPS * TG_WARP, FOUR = 4, BATCH = 4, FEW = 16 };
-enum { LAG = 768, LAG_WITH_RESIDUALS = 384, TILES_MAX = 64 }; /* tiles, of which 12 MB are read; of a chunk */
+enum { LAG = 768, TILES_MAX = 64 }; /* tiles, of which 12 MB are read; of a chunk */
 static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N && TG_GPU_TILE == TG_LEAF_BYTES,
               "a warp takes a leaf of a tile, and a tile is one of the frame");
-static_assert((uint32_t)LAG_WITH_RESIDUALS >= (uint32_t)TILES_MAX,
+static_assert((uint32_t)LAG >= (uint32_t)TILES_MAX,
               "when a tile is rounded, all of its chunk are summed or have lower numbers");
 
 /* What is done with a tile: by leaves of the frame, or into space.symbols. */
@@ -417,7 +417,7 @@ __global__ static void __launch_bounds__(THREADS, 8)
 
 static uint32_t lag_of(const tg_gpu_pass *p)
 {
-    return min(p->tile_n, (uint32_t)(p->has_residuals ? LAG_WITH_RESIDUALS : LAG));
+    return min(p->tile_n, (uint32_t)LAG);
 }
 
 void tg_launch_round_tiles(const tg_gpu_pass *p)

@@ -58,7 +58,9 @@ typedef struct tg_gpu_workspace {
         late; /* 2^32 - 1 less the number of the first body that was found damaged in a pass without a wait; 0: none */
     bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
     bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
-    uint32_t *done;        /* device: blocks that are done, of a kernel whose last block does more */
+    uint32_t *done;        /* device: blocks that are done, of a frame whose last block does more */
+    tg_gpu_seals seals;    /* frames that are written and not sealed yet, up to that of cell ... */
+    uint32_t seals_to;     /* ... before this one */
     tg_gpu_mirror description;
     uint32_t leaves_first; /* the chunk whose leaves `leaves` begins with, of frames of fixed length */
     tg_run *

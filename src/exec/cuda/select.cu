@@ -1,139 +1,135 @@
 /* The select pass over sparse chunks: the passes of all routes, then coordinates and values of whole chunks from the lists of their
  * strips, and indices. */
 #include "exec/cuda/index_write.h"
-#include "exec/cuda/lists.h"
 #include "exec/cuda/take.h"
 #include "exec/cuda/top.h"
 
-enum { THREADS = TG_INDEX_WRITERS, WARPS = THREADS / TG_WARP };
-enum {
-    EACH = 3,
-    KEPT = 2,
-    GROUPS = EACH * WARPS
-}; /* groups of strips that a warp has at a time; entries of a lane in registers */
+enum { THREADS = TG_INDEX_WRITERS, EACH = 4 }; /* entries of a thread at a time */
+
+/* What is sent of candidates, and what was taken out of the residual by a guess: bounds of keys. */
+typedef struct cut {
+    uint64_t last; /* elements of key `kth` are sent up to this one, in the unit */
+    uint32_t kth, guessed;
+    bool is_any; /* all are sent */
+} cut;
+
+TG_DEVICE cut cut_of(const tg_listing &l)
+{
+    return l.top == nullptr ? cut{0, 0, 0, true} : cut{l.top->last, l.top->kth, l.top->guessed, false};
+}
 
 /* The residual of a candidate, where what became of it is not what was guessed. */
-TG_DEVICE void correct(const tg_gpu_pass &p, const tg_listing &l, uint32_t position, float value, bool sent)
+TG_CALLED void correct(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_gpu_unit &u, uint32_t position,
+                       float value, bool sent)
 {
-    const tg_gpu_unit &u = *l.u;
-    uint64_t at = l.chunk->at + position;
-    float *next = p.next + u.residual_at + (at - u.lo);
-    if (sent == (tg_key_of(value) >= l.top->guessed)) {
-        return;
-    }
+    uint64_t at = chunk.at + position;
     if (u.plain_len != 0) {
-        *next = !tg_is_finite(value) ? 0.0f : sent ? tg_rest_of(u, value) : value;
+        p.next[u.residual_at + (at - u.lo)] = !tg_is_finite(value) ? 0.0f : sent ? tg_rest_of(u, value) : value;
     }
     if (u.planes > 1) {
-        float g = sent ? 0.0f : tg_load_gradient(p, u, l.chunk->unit, tg_piece_at(p, u, at), at);
+        float g = sent ? 0.0f : tg_load_gradient(p, u, chunk.unit, tg_piece_at(p, u, at), at);
         tg_keep_state(p, u, g, at, sent);
     }
 }
 
-/* ---- groups of strips, a warp each ---------------------------------------------------------------------------------------------- */
+/* ---- lists of strips as one list --------------------------------------------------------------------------------------------------- */
 
-/* What is sent of 32 entries: a bit each. All lanes. */
-TG_DEVICE uint32_t sent_of(const tg_listing &l, const tg_listed &e)
+/* Strips of a chunk, in shared memory: where their lists begin in the chunk, and the numbers of their first entries. */
+typedef struct strips {
+    uint32_t from[THREADS], start[THREADS + 1];
+} strips;
+
+/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. */
+TG_DEVICE uint32_t load_strips(strips &t, const tg_gpu_selection &s, uint32_t first, uint32_t end)
 {
-    return __ballot_sync(TG_ALL_LANES, e.is_there && tg_is_sent(l, e.value, e.position));
+    uint32_t strip = first + threadIdx.x, total;
+    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? s.counts[strip] : 0;
+    uint32_t before = tg_block_scan(count, &total); /* all are done with strips before */
+    t.from[threadIdx.x] = from;
+    t.start[threadIdx.x] = before;
+    if (threadIdx.x == 0) {
+        t.start[THREADS] = total;
+    }
+    __syncthreads();
+    return total;
 }
 
-/* How many elements of a group are sent; all lanes get it. `kept` are its first entries. */
-TG_DEVICE uint32_t count_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g,
-                               const tg_listed (&kept)[KEPT])
+/* The strip that has an entry. */
+TG_DEVICE uint32_t strip_of(const strips &t, uint32_t entry)
 {
-    uint32_t sent = 0;
-    if (l.top == nullptr) {
-        return g.total;
-    }
+    uint32_t strip = 0;
     TG_UNROLL
-    for (unsigned k = 0; k < KEPT; k++) {
-        sent += (uint32_t)__popc(sent_of(l, kept[k]));
+    for (uint32_t by = THREADS / 2; by > 0; by /= 2) {
+        strip += t.start[strip + by] <= entry ? by : 0;
     }
-    for (uint32_t first = KEPT * TG_WARP; first < g.total; first += TG_WARP) {
-        sent += (uint32_t)__popc(sent_of(l, tg_group_entry(p, g, *l.chunk, first)));
-    }
-    return sent;
+    return strip;
 }
 
-/* Takes what is sent of 32 entries, the first of it as number `number`, and returns the next number. The first positions go to `list`,
- * too. */
-TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const tg_listed &e, uint32_t number,
-                                uint32_t *list)
+/* Takes what is sent of a thread's entries [first, first + EACH) of `total`, the first of it as number `number` and those that all threads
+ * sent before. Positions with numbers below TG_INDEX_SHORT go to `list`, too. Returns how many all threads sent; all threads. */
+TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const cut &c, const strips &t,
+                                uint32_t first, uint32_t total, uint32_t number, uint32_t *list)
 {
-    uint32_t marks = sent_of(l, e), lane = threadIdx.x % TG_WARP;
-    bool sent = (marks >> lane & 1) != 0;
-    if (e.is_there && l.corrects) {
-        correct(p, l, e.position, e.value, sent);
-    }
-    if (sent) {
-        uint32_t mine = number + (uint32_t)__popc(marks & ((1u << lane) - 1));
-        tg_take(p, l, e.position, e.value, mine);
-        if (mine < TG_INDEX_SHORT) {
-            list[mine] = e.position;
+    uint32_t positions[EACH], sent = 0, all = 0, strip = first < total ? strip_of(t, first) : 0;
+    float values[EACH];
+    TG_UNROLL
+    for (uint32_t k = 0; k < EACH; k++) {
+        positions[k] = 0;
+        values[k] = 0;
+        if (first + k < total) {
+            while (t.start[strip + 1] <= first + k) {
+                strip++;
+            }
+            uint64_t at = l.chunk->element_at + t.from[strip] + (first + k - t.start[strip]);
+            values[k] = p.space.strip_values[at];
+            positions[k] = t.from[strip] + p.space.strip_places[at];
         }
     }
-    return number + (uint32_t)__popc(marks);
-}
-
-TG_DEVICE void take_group(const tg_gpu_pass &p, const tg_listing &l, const tg_strip_group &g,
-                          const tg_listed (&kept)[KEPT], uint32_t number, uint32_t *list)
-{
     TG_UNROLL
-    for (unsigned k = 0; k < KEPT; k++) {
-        number = take_entries(p, l, kept[k], number, list);
+    for (uint32_t k = 0; k < EACH; k++) {
+        uint32_t key = tg_key_of(values[k]);
+        bool passes = c.is_any || key > c.kth || (key == c.kth && l.chunk->at + positions[k] <= c.last);
+        sent |= first + k < total && passes ? 1u << k : 0;
     }
-    for (uint32_t first = KEPT * TG_WARP; first < g.total; first += TG_WARP) {
-        number = take_entries(p, l, tg_group_entry(p, g, *l.chunk, first), number, list);
+    number += tg_block_scan((uint32_t)__popc(sent), &all);
+    TG_UNROLL
+    for (uint32_t k = 0; k < EACH; k++) {
+        bool is_sent = (sent >> k & 1) != 0;
+        if (l.corrects && first + k < total && is_sent != (tg_key_of(values[k]) >= c.guessed)) {
+            correct(p, *l.chunk, *l.u, positions[k], values[k], is_sent);
+        }
+        if (is_sent) {
+            tg_take(p, l, positions[k], values[k], number);
+            if (number < TG_INDEX_SHORT) {
+                list[number] = positions[k];
+            }
+            number++;
+        }
     }
+    return all;
 }
 
 /* Lists all that is sent of a chunk, from strips [first, end) on; returns how many there are. All threads. */
 TG_DEVICE uint32_t list_chunk(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_listing &l, uint32_t first,
                               uint32_t end, uint32_t *list)
 {
-    __shared__ uint32_t numbers[GROUPS];
-    uint32_t warp = threadIdx.x / TG_WARP, done = 0;
-    for (uint32_t from = first; from < end; from += GROUPS * TG_GROUP) {
-        tg_strip_group g[EACH];
-        tg_listed kept[EACH][KEPT];
-        TG_UNROLL
-        for (unsigned i = 0; i < EACH; i++) {
-            g[i] = tg_group_load(s, from + (i * WARPS + warp) * TG_GROUP, end);
+    __shared__ strips t;
+    cut c = cut_of(l);
+    uint32_t done = 0;
+    TG_ROLL
+    for (; first < end; first += THREADS) {
+        uint32_t total = load_strips(t, s, first, end);
+        TG_ROLL
+        for (uint32_t from = 0; from < total; from += THREADS * EACH) {
+            done += take_entries(p, l, c, t, from + threadIdx.x * EACH, total, done, list);
         }
-        TG_UNROLL
-        for (unsigned i = 0; i < EACH; i++) {
-            tg_group_end(g[i]);
-            TG_UNROLL
-            for (unsigned k = 0; k < KEPT; k++) {
-                kept[i][k] = tg_group_entry(p, g[i], *l.chunk, k * TG_WARP);
-            }
-        }
-        TG_UNROLL
-        for (unsigned i = 0; i < EACH; i++) {
-            uint32_t sent = count_group(p, l, g[i], kept[i]);
-            if (threadIdx.x % TG_WARP == 0) {
-                numbers[i * WARPS + warp] = sent;
-            }
-        }
-        __syncthreads();
-        uint32_t total, before = done + tg_block_scan(threadIdx.x < GROUPS ? numbers[threadIdx.x] : 0, &total);
-        if (threadIdx.x < GROUPS) {
-            numbers[threadIdx.x] = before;
-        }
-        __syncthreads();
-        TG_UNROLL
-        for (unsigned i = 0; i < EACH; i++) {
-            take_group(p, l, g[i], kept[i], numbers[i * WARPS + warp], list);
-        }
-        done += total;
-        __syncthreads();
     }
     return done;
 }
 
 /* A block a chunk. Elements of one random block are taken already. */
-__global__ static void __launch_bounds__(THREADS, 1) list(tg_gpu_pass p, tg_gpu_selection s)
+__global__ static void __launch_bounds__(THREADS, 1)
+    list(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_selection s)
 {
     __shared__ uint32_t words[TG_INDEX_WORDS];
     uint32_t number = p.first + blockIdx.x;

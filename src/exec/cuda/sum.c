@@ -290,7 +290,7 @@ static void sum_some(adding *a, size_t from, const tg_gpu_bodies *bodies, const 
         return;
     }
     for (size_t b = from; b < from + bodies->n; b++) {
-        tg_gpu_add_dense(&a->pass, a->bodies[b].bytes, 1.0f, b == 0);
+        add_values(a, a->bodies[b].bytes, 1.0f, b == 0);
     }
     if (is_last) {
         tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);

@@ -37,15 +37,6 @@ TG_DEVICE tg_listing tg_listing_of(const tg_gpu_pass &p, const tg_gpu_selection 
     return l;
 }
 
-TG_DEVICE bool tg_is_sent(const tg_listing &l, float value, uint32_t position)
-{
-    if (l.top == nullptr) {
-        return true;
-    }
-    uint32_t key = tg_key_of(value);
-    return key > l.top->kth || (key == l.top->kth && l.chunk->at + position <= l.top->last);
-}
-
 /* ---- one element -------------------------------------------------------------------------------------------------------------- */
 
 /* A value as bytes, at any address. */

@@ -177,6 +177,8 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
     w->is_refusal_open = known;
     if (run->uses.fixed) {
         w->leaves_first = p->first;
+        w->seals.n = 0;
+        w->seals_to = to;
         w->is_verdict_open = true;
         encode_fixed(p, run);
         return TG_OK;
@@ -251,19 +253,27 @@ static tg_gpu_front front_of(tg_run *run, const uint8_t *front, size_t front_len
     return before;
 }
 
+/* Seals frames together, with that of the last cell that was written. */
 static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t *frame, const uint8_t *front,
                        size_t front_len)
 {
-    const tg_grid *grid = run->plan->grid;
     tg_gpu_workspace *w = run->work;
-    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, grid->first[cell], grid->first[cell + 1]);
+    tg_gpu_seals *s = &w->seals;
+    tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, 0, 0);
     tg_gpu_front before = front_of(run, front, front_len);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, frame, body->len, w->leaves_first);
     before.hash = p.step_at != NULL ? 0 : tg_hash(front, front_len);
     e.verdict_to = w->is_verdict_open ? w->verdict.host : NULL; /* with the first cell that was written */
+    e.done = w->done + s->n;
     w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
     w->is_verdict_open = false;
-    tg_gpu_end_frame(&p, &e, &before);
+    s->e[s->n] = e;
+    s->fronts[s->n] = before;
+    s->n++;
+    if (s->n == TG_GPU_SEALS || cell + 1 == w->seals_to) {
+        tg_gpu_end_frames(&p, s);
+        s->n = 0;
+    }
     w->sealed_cell = cell;
     w->sealed_body = body->bytes;
 }
