@@ -43,6 +43,11 @@ def netns(hosts, rate, *command):
     return [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
 
 
+def times(ratio):
+    """With two digits."""
+    return f"{float(f'{ratio:.2g}'):g}"
+
+
 def shown(recipe):
     return "lgc-ring" if recipe == LGC else recipe
 
@@ -113,7 +118,7 @@ def step_tables(rows):
             bf16 = found["mpi:bf16"]
             for recipe, row in found.items():
                 meter, counted = row[0]["meter_bytes"], row[0]["interface_bytes"]
-                faster = ", ".join(f"{b['ms'] / r['ms']:.2g}×" for r, b in zip(row, bf16))
+                faster = ", ".join(f"{times(b['ms'] / r['ms'])}×" for r, b in zip(row, bf16))
                 yield (f"| `{recipe}` | {f'{meter:,.0f}' if meter else ''} | {counted:,.0f}"
                        f"{f' (+{100 * (counted / meter - 1):.1f}%)' if meter else ''} | "
                        f"{' | '.join(told(r['ms']) for r in row)} | {faster} | {'' if recipe in PLAIN else break_even(row, bf16)} |")
@@ -123,7 +128,7 @@ def step_tables(rows):
 
 def span(values):
     low, high = min(values), max(values)
-    return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+    return times(low) if times(low) == times(high) else f"{times(low)} to {times(high)}"
 
 
 def step_statements(rows):
