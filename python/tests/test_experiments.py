@@ -381,6 +381,9 @@ class Reports(unittest.TestCase):
                 self.assertIn(run["status"], ("finished", "diverged"))
                 if run["status"] == "finished":
                     self.assertEqual(len(run["curve"]), run["settings"]["epochs"])
+                    if run["exchange"] == "reduce-scatter" and run["settings"]["recipe"] == "dense":  # PyTorch's own
+                        self.assertEqual(run["meter"]["sent"], run["meter"]["dense"])
+                        continue
                     # means over the workers, rounded one by one, and once more before a closing exchange
                     self.assertLessEqual(abs(run["meter"]["sent"] - run["meter"]["payload"] - run["meter"]["header"]), 2)
 

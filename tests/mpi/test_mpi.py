@@ -198,7 +198,8 @@ class Train(unittest.TestCase):
         for n, recipe in ((1, "adacomp"), (2, "dense"), (3, "ef+topk@0.01+fp16"), (4, "powersgd"), (6, "random-block@0.1"),
                           (8, "ef+topk@0.05,coords=shared")):
             with self.subTest(ranks=n, recipe=recipe):
-                flags = (*SMALL, "--recipe", recipe, "--steps", 12, "--test-every", 5)
+                # With several groups the bytes of announcements depend on which are ready at the same time.
+                flags = (*SMALL, "--recipe", recipe, "--steps", 12, "--test-every", 5, *(("--group-size", 0) if "shared" in recipe else ()))
                 theirs, ours = self.threads(n, *flags), self.processes(n, *flags)
                 for key in theirs:
                     if "seconds" not in key:
