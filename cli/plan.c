@@ -37,6 +37,9 @@ static int set_compute(cli_setting *s, const cli_args *args)
     if (args->model == NULL) {
         return cli_fail(CLI_MISUSE, "plan needs --compute, the time of a forward and backward pass, such as 120ms");
     }
+    if (s->computes_on_device) {
+        return cli_fail(CLI_MISUSE, "plan needs --compute with --compute-on device: --model is timed on this CPU");
+    }
     return cli_plan_compute(&s->compute, &s->backward, args->model, (size_t)args->batch);
 }
 
@@ -69,6 +72,7 @@ static int make_setting(cli_setting *s, const cli_args *args, const cli_shapes *
                        .n = model->element_n,
                        .exchange = args->exchange,
                        .threads = args->threads,
+                       .computes_on_device = args->compute_on == CLI_ON_DEVICE,
                        .probe = probe};
     s->group_len = group_len_of(s, args);
     return set_ranks(s, args, &probe->network);
@@ -136,12 +140,12 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},      {CLI_FLAG_SHAPES, NULL},  {CLI_FLAG_RANKS, "4"},
-    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL},  {CLI_FLAG_LATENCY, NULL}, {CLI_FLAG_COMPUTE, NULL},
-    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_BATCH, "32"},      {CLI_FLAG_CORES, NULL},   {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"}, {CLI_FLAG_PAGE, NULL},    {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},        {CLI_FLAG_SHAPES, NULL},     {CLI_FLAG_RANKS, "4"},
+    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL},    {CLI_FLAG_LATENCY, NULL},    {CLI_FLAG_COMPUTE, NULL},
+    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_COMPUTE_ON, "host"}, {CLI_FLAG_BATCH, "32"},      {CLI_FLAG_CORES, NULL},
+    {CLI_FLAG_THREADS, "1"},     {CLI_FLAG_PROBE, NULL},        {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},
+    {CLI_FLAG_EXCHANGE, NULL},   {CLI_FLAG_GROUP_SIZE, NULL},   {CLI_FLAG_LOCAL_STEPS, "1"}, {CLI_FLAG_PAGE, NULL},
+    {CLI_FLAG_JSON, NULL},       {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_plan_command = {

@@ -67,8 +67,9 @@ static void print_setting(const cli_plan *p, const cli_plan_facts *f)
     printf("%s: %s parameters in %zu tensors, %u workers on %u hosts, %s and %s us between them%s.\n", f->model,
            cli_text_count(n, s->n), s->tensor_n, s->workers, s->hosts, rate_text(rate, 8 * s->rate),
            cli_text_short(latency, 1e6 * s->latency), s->is_measured ? " (measured)" : "");
-    printf("Computing takes %s ms a step; a host has %g cores, a codec %u thread%s. Costs: %s.\n",
-           ms_text(compute, s->compute), s->cores, s->threads, s->threads == 1 ? "" : "s", f->from);
+    printf("Computing takes %s ms a step%s; a host has %g cores, a codec %u thread%s. Costs: %s.\n",
+           ms_text(compute, s->compute), s->computes_on_device ? ", on a device" : "", s->cores, s->threads,
+           s->threads == 1 ? "" : "s", f->from);
     if (p->local_steps > 1) {
         printf("Recipes exchange after %u local steps, plain all-reduces after each.\n", p->local_steps);
     }
@@ -167,6 +168,7 @@ static void put_setting(cli_json *j, const cli_plan *p, const cli_plan_facts *f)
     cli_json_bool(j, "link_measured", s->is_measured);
     cli_json_number(j, "compute_ms", 1e3 * s->compute);
     cli_json_number(j, "backward_ms", 1e3 * s->backward);
+    cli_json_text(j, "compute_on", s->computes_on_device ? "device" : "host");
     cli_json_number(j, "cores", s->cores);
     cli_json_count(j, "threads", s->threads);
     cli_json_count(j, "group_size", s->group_len);

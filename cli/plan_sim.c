@@ -188,7 +188,7 @@ static int end_all(sim *s)
 
 typedef struct speeds {
     double cpu[CLI_HOST_KINDS];          /* of a thread, where 1 is a core of its own */
-    int computes[CLI_HOST_KINDS];        /* some rank does */
+    int computes[CLI_HOST_KINDS];        /* some rank does, on a core */
     size_t flows[CLI_HOST_KINDS][PARTS]; /* operations that share a link */
 } speeds;
 
@@ -210,6 +210,12 @@ static double waiting_load(const sim *s, size_t a)
     return most;
 }
 
+/* Whether an actor's computing needs a core now. */
+static int does_compute(const sim *s, size_t a)
+{
+    return !s->scene->computes_on_device && s->actors[a].finished < 0;
+}
+
 static speeds find_speeds(const sim *s)
 {
     speeds v = {.cpu = {1, 1}};
@@ -217,10 +223,10 @@ static speeds find_speeds(const sim *s)
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         const actor_state *actor = &s->actors[a];
         uint32_t host = s->scene->actors[a].host;
-        double threads = (actor->finished < 0 ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
+        double threads = (does_compute(s, a) ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
                          waiting_load(s, a);
         load[host] += threads * s->scene->actors[a].count;
-        v.computes[host] |= actor->finished < 0;
+        v.computes[host] |= does_compute(s, a);
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
         for (size_t h = 0; h < CLI_HOST_KINDS && is_flowing(&s->ops[i]); h++) {
@@ -272,7 +278,7 @@ static double time_to_next(const sim *s, const speeds *v)
         double speed = v->cpu[s->scene->actors[a].host];
         if (actor->finished < 0) {
             double until = actor->ready_n < s->scene->group_n ? s->scene->ready[actor->ready_n] : s->scene->compute;
-            dt = fmin(dt, fmax(0, until - actor->computed) / speed);
+            dt = fmin(dt, fmax(0, until - actor->computed) / (s->scene->computes_on_device ? 1 : speed));
         }
         if (actor->working <= s->scene->group_n) {
             dt = fmin(dt, actor->left / speed);
@@ -305,7 +311,7 @@ static void advance(sim *s, const speeds *v, double dt)
         actor_state *actor = &s->actors[a];
         double done = dt * v->cpu[s->scene->actors[a].host];
         if (actor->finished < 0) {
-            actor->computed += done;
+            actor->computed += s->scene->computes_on_device ? dt : done;
         }
         if (actor->working <= s->scene->group_n) {
             actor->left -= done;

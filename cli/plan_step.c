@@ -280,6 +280,7 @@ static int set_ready(cli_scene *scene, const cli_setting *s, const group_sizes *
 static void set_hosts(cli_scene *scene, const cli_setting *s)
 {
     scene->threads = s->threads;
+    scene->computes_on_device = s->computes_on_device;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         scene->cores[h] = s->cores;
     }

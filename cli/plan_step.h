@@ -17,6 +17,7 @@ typedef struct cli_setting {
     double message;           /* as in cli_network */
     int is_measured;          /* the link is the one of the probe: its table of all-reduces counts */
     double compute, backward; /* seconds of a step, and of its backward pass */
+    int computes_on_device;   /* not on a core of the host for each rank */
     uint64_t group_len;       /* bytes; 0: everything after the backward pass */
     uint32_t threads;         /* of a codec */
     double cores;             /* of a host */

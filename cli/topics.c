@@ -78,6 +78,7 @@ const cli_topic cli_topics[] = {
      "    passes, messages and their lengths.\n"
      "  - What a pass costs was measured: by 'tersegrad probe FILE', or by plan itself, in about a second.\n"
      "  - Groups get ready over the backward pass. Threads of a host share its --cores; messages share its link.\n"
+     "    Computing needs a core for each worker, or none with --compute-on device.\n"
      "  - The link is --rate and --latency, or that of a --probe that was started by mpirun; all-reduces then take "
      "the\n"
      "    times that it has measured.\n"

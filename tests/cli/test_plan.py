@@ -85,6 +85,15 @@ class Plan(Case):
         one, two = (self.rows(*changed(SETTING, cores=cores))["terngrad"]["step_overlapped_ms"] for cores in ("0.5", "2"))
         self.assertGreater(one, 1.8 * two - 100)
 
+    def test_computing_on_a_device(self):
+        """Leaves the cores to codecs: on one core, messages beside computing end earlier."""
+        link = changed(SETTING, cores="1", rate="100gbit", backward="120ms")
+        told, rows = self.plan(*link, "--compute-on", "device"), self.rows(*link, "--compute-on", "host")
+        self.assertEqual(told["compute_on"], "device")
+        for row in told["recipes"]:
+            self.assertLess(row["step_overlapped_ms"], rows[row["recipe"]]["step_overlapped_ms"])
+            self.assertAlmostEqual(row["step_ms"], rows[row["recipe"]]["step_ms"], delta=1e-6)
+
     def test_local_steps(self):
         once, rarely = self.rows(*SETTING), self.rows(*SETTING, "--local-steps", "8")
         for recipe, row in rarely.items():
@@ -127,6 +136,8 @@ class Plan(Case):
                             (changed(SETTING, compute="12"), "--compute takes a time"), (changed(SETTING, params="2.5"), "--params takes"),
                             (changed(SETTING, workers="1"), "--workers"), (changed(SETTING, backward="1s"), "longer than --compute"),
                             (SETTING[2:], "one of --model"), (SETTING[:6] + SETTING[8:], "plan needs --rate"), (SETTING[:-2], "plan needs --compute"),
+                            (changed(SETTING, compute_on="moon"), "--compute-on"),
+                            (["--model", "lenet", "--rate", "1gbit", "--compute-on", "device"], "plan needs --compute with"),
                             (changed(SETTING, recipes="nothing"), "nothing"), (changed(SETTING, recipes="adacomp"), "has not measured"),
                             *((["--shapes", self.dir / name, *SETTING[2:]], name) for name in files)):
             with self.subTest(flags=flags):
