@@ -188,7 +188,8 @@ static int end_all(sim *s)
 
 typedef struct speeds {
     double cpu[CLI_HOST_KINDS];          /* of a thread, where 1 is a core of its own */
-    int computes[CLI_HOST_KINDS];        /* some rank does, on a core */
+    int is_busy[CLI_HOST_KINDS];         /* ranks compute on cores, or codecs have all of them */
+    double delayed[CLI_HOST_KINDS];      /* operations before their bytes move, at once, that share what they need */
     size_t flows[CLI_HOST_KINDS][PARTS]; /* operations that share a link */
 } speeds;
 
@@ -216,17 +217,28 @@ static int does_compute(const sim *s, size_t a)
     return !s->scene->computes_on_device && s->actors[a].finished < 0;
 }
 
+static double count_delayed(const sim *s)
+{
+    double n = 0;
+    for (size_t i = 0; i < s->scene->op_n; i++) {
+        n += s->ops[i].is_begun && !s->ops[i].is_done && s->ops[i].delay > tiny;
+    }
+    return n;
+}
+
 static speeds find_speeds(const sim *s)
 {
     speeds v = {.cpu = {1, 1}};
-    double load[CLI_HOST_KINDS] = {0, 0};
+    double load[CLI_HOST_KINDS] = {0, 0}, codecs[CLI_HOST_KINDS] = {0, 0}, ranks[CLI_HOST_KINDS] = {0, 0};
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         const actor_state *actor = &s->actors[a];
         uint32_t host = s->scene->actors[a].host;
         double threads = (does_compute(s, a) ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
                          waiting_load(s, a);
         load[host] += threads * s->scene->actors[a].count;
-        v.computes[host] |= does_compute(s, a);
+        codecs[host] += actor->working <= s->scene->group_n ? s->scene->threads * s->scene->actors[a].count : 0;
+        ranks[host] += s->scene->actors[a].count;
+        v.is_busy[host] |= does_compute(s, a);
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
         for (size_t h = 0; h < CLI_HOST_KINDS && is_flowing(&s->ops[i]); h++) {
@@ -244,6 +256,8 @@ static speeds find_speeds(const sim *s)
     }
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         v.cpu[h] = load[h] > s->scene->cores[h] ? s->scene->cores[h] / load[h] : 1;
+        v.is_busy[h] |= codecs[h] > 0 && codecs[h] >= s->scene->cores[h];
+        v.delayed[h] = ranks[h] > s->scene->cores[h] ? fmax(1, count_delayed(s)) : 1;
     }
     return v;
 }
@@ -254,7 +268,7 @@ static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, siz
 {
     double share = 1 / (double)v->flows[h][part], cpu = v->cpu[h], slowdown = s->scene->ops[op].slowdown;
     if (slowdown > 0) { /* it was measured */
-        return v->computes[h] && slowdown > 1 ? share / slowdown : share;
+        return v->is_busy[h] && slowdown > 1 ? share / slowdown : share;
     }
     if (part == 1) {
         return share * cpu;
@@ -263,11 +277,11 @@ static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, siz
     return need > cpu && need > 0 && cpu < 1 ? share * cpu / need : share;
 }
 
-/* Latency, too, is longer while ranks compute. */
+/* Latency, too, is longer while ranks compute. Where ranks have less than a core each, it is time of these cores, which operations share. */
 static double delay_speed(const sim *s, const speeds *v, size_t op)
 {
-    double slowdown = s->scene->ops[op].slowdown;
-    return (v->computes[0] || v->computes[1]) && slowdown > 1 ? 1 / slowdown : 1;
+    double slowdown = s->scene->ops[op].slowdown, share = 1 / fmax(v->delayed[0], v->delayed[1]);
+    return (v->is_busy[0] || v->is_busy[1]) && slowdown > 1 ? share / slowdown : share;
 }
 
 static double time_to_next(const sim *s, const speeds *v)
