@@ -23,6 +23,7 @@
 #include <tersegrad/experimental.h>
 #include <tersegrad/mpi.h>
 
+#include "links_gradients.h"
 #include "links_models.h"
 #include "slow.h"
 
@@ -34,7 +35,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { POOL_N = 1 << 20, GROUP_MAX = 400, STEP_MAX = 1000 };
+enum { GROUP_MAX = 400, STEP_MAX = 1000 };
 
 static int rank, world;
 static double compute_ms;  /* --compute */
@@ -49,33 +50,6 @@ static void stop(const char *sentence)
 {
     fprintf(stderr, "bench_links: %s\n", sentence);
     MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-/* ---- gradients ----------------------------------------------------------------------------------------------------------- */
-
-static float *pool_new(uint64_t seed)
-{
-    float *pool = malloc(POOL_N * sizeof *pool);
-    if (pool == NULL) {
-        stop("there is not enough memory");
-    }
-    for (size_t i = 0; i < POOL_N; i++) {
-        double u[3];
-        for (int k = 0; k < 3; k++) {
-            seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            u[k] = ((double)(seed >> 11) + 0.5) * 0x1p-53;
-        }
-        pool[i] = (float)(sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]) * exp(1.5 * u[2]) * 1e-3);
-    }
-    return pool;
-}
-
-static void fill(float *grad, uint64_t n, const float *common, const float *own, uint64_t step)
-{
-    uint64_t a = step * 7919, b = step * 104729 + 31;
-    for (uint64_t i = 0; i < n; i++) {
-        grad[i] = 0.5F * (common[(i + a) % POOL_N] + own[(i * 3 + b) % POOL_N]);
-    }
 }
 
 /* ---- counters ------------------------------------------------------------------------------------------------------------ */
@@ -430,28 +404,6 @@ static void time_job(job *j, const char *model, int steps, const float *common, 
 
 /* ---- descriptions -------------------------------------------------------------------------------------------------------------- */
 
-/* As .npy of version 1, whose header is padded to a multiple of 64 bytes. Longer than any model, so that steps may begin further on. */
-static void write_gradient(const char *path)
-{
-    enum { N = 9 << 20, HEADER = 128 };
-    float *common = pool_new(1), *own = pool_new(100), *grad = malloc(N * sizeof *grad);
-    char header[HEADER + 1];
-    FILE *file = fopen(path, "wb");
-    if (grad == NULL || file == NULL) {
-        stop("the gradient cannot be written");
-    }
-    fill(grad, N, common, own, 0);
-    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
-    snprintf(header + 10, sizeof header - 10, "%-117s\n",
-             "{'descr': '<f4', 'fortran_order': False, 'shape': (9437184,), }");
-    if (fwrite(header, 1, HEADER, file) != HEADER || fwrite(grad, sizeof *grad, N, file) != N || fclose(file) != 0) {
-        stop("the gradient cannot be written");
-    }
-    free(grad);
-    free(own);
-    free(common);
-}
-
 /* Without MPI. */
 static int describe(char **argv)
 {
@@ -460,12 +412,12 @@ static int describe(char **argv)
         fprintf(stderr, "bench_links: the models are lenet, resnet20, resnet50, gpt and small\n");
         return 1;
     }
-    if (!write_shapes(model, argv[3])) {
-        stop("the shapes cannot be written");
+    int is_written = write_shapes(model, argv[3]) && write_gradient(argv[4]);
+    if (!is_written) {
+        fprintf(stderr, "bench_links: the shapes or the gradient cannot be written\n");
     }
-    write_gradient(argv[4]);
     free(model);
-    return 0;
+    return is_written ? 0 : 1;
 }
 
 int main(int argc, char **argv)
@@ -508,6 +460,9 @@ int main(int argc, char **argv)
     float *common = pool_new(1), *own = pool_new(100 + (uint64_t)rank), *grads = malloc(model->n * sizeof *grads);
     void **rows = calloc(model->tensor_n, sizeof(void *));
     uint64_t at = 0;
+    if (common == NULL || own == NULL || grads == NULL || rows == NULL) {
+        stop("there is not enough memory");
+    }
     for (size_t t = 0; t < model->tensor_n; t++) {
         uint64_t n = 0;
         rows[t] = grads + at;

@@ -391,7 +391,7 @@ static int run(cli_forecast *out, sim *s)
         out->step = fmax(out->step, s->actors[a].ended);
         out->compute = fmin(out->compute, s->actors[a].finished);
     }
-    out->step = fmax(out->step, s->scene->lasting);
+    out->step = fmax(out->step, s->scene->sustained);
     out->exposed = out->step - out->compute;
     return CLI_OK;
 }

@@ -50,9 +50,9 @@ typedef struct cli_scene {
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */
     double threads;               /* of a codec */
-    /* Seconds of the bytes of a step at the rate that lasts. Some links let bytes through at once after a pause, but steps in a row take
-     * at least so long. */
-    double lasting;
+    /* Seconds of the bytes of a step at the sustained rate of the link. Some links let bytes through at once after a pause, but steps in
+     * a row take at least so long. */
+    double sustained;
     int is_serial; /* a group begins when the one before it is done */
 } cli_scene;
 

@@ -314,7 +314,7 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, out->groups) : code;
     code = code == CLI_OK ? cli_draft_stage(&scene, &out->network_bytes, draft, &counts, &wire) : code;
-    scene.lasting = out->network_bytes / s->rate;
+    scene.sustained = out->network_bytes / s->rate;
     code = code == CLI_OK ? cli_sim_run(&out->time, &scene) : code;
     cli_scene_free(&scene);
     free(g.of);
@@ -429,7 +429,7 @@ int cli_step_plain(cli_prediction *out, const cli_setting *s, tg_dtype dtype)
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, g.n) : code;
     code = code == CLI_OK ? stage_plain(&scene, out, s, &g, dtype) : code;
-    scene.lasting = s->hosts == s->workers ? out->bytes / s->rate : 0;
+    scene.sustained = s->hosts == s->workers ? out->bytes / s->rate : 0;
     code = code == CLI_OK ? cli_sim_run(&out->time, &scene) : code;
     out->groups = g.n;
     out->network_bytes = out->bytes;

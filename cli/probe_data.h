@@ -57,7 +57,7 @@ typedef struct cli_network {
     uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
     double latency;        /* of a small operation between two ranks */
     double message;        /* for each further rank that a small message goes to */
-    double rate;           /* bytes a second that last, of a host in each direction */
+    double rate;           /* sustained, bytes a second of a host in each direction */
     double sizes[CLI_SIZE_N];
     double exchange[CLI_SIZE_N];  /* as CLI_TALK_ALL, one operation at a time, by the thread that waits for it */
     cli_column talks[CLI_TALK_N]; /* of leaders and local ones only where a host has several ranks; else 0 */

@@ -29,7 +29,7 @@ static uint32_t cut_by_len(uint32_t *group_of, const tg_layout *l, uint64_t len)
     for (size_t t = l->tensor_n; t-- > 0;) {
         group_of[l->tensor_unit[t]] = group;
         filled += len_of(l, t);
-        /* with half of the next tensor the group would be as long as it should be: so it is nearer to that without it */
+        /* A group ends if its length is nearer to the target without the next tensor. */
         if (t > 0 && filled + len_of(l, t - 1) / 2 >= len_of_next(len, share, left)) {
             group++;
             left -= filled;

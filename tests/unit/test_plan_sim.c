@@ -144,6 +144,67 @@ static void test_computing_on_a_device(void **state)
     NEAR(f.compute, 1.0);
 }
 
+/* An operation takes four times as long beside a codec that has the only core: 0.05 of 0.1 are left when the codec is done. */
+static void test_busy_core(void **state)
+{
+    (void)state;
+    for (int cores = 1; cores <= 2; cores++) {
+        stage *s = stage_new(0, cores, 1, 2);
+        s->ops[add_op(s, 0, 0, 0)].network[0] = 0.1;
+        s->ops[0].slowdown = 4;
+        add_work(s, 0, 1, 0.2);
+        NEAR(run(s).step, cores == 1 ? 0.25 : 0.2);
+    }
+}
+
+/* Two latencies at once take twice as long where a rank has less than a core. */
+static void test_crowded_latency(void **state)
+{
+    const double cores[] = {1, 0.5};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        stage *s = stage_new(0, cores[i], 1, 2);
+        s->ops[add_op(s, 0, 0, 0)].delay = 0.2;
+        s->ops[add_op(s, 0, 1, 1)].delay = 0.2;
+        NEAR(run(s).step, i == 0 ? 0.2 : 0.4);
+    }
+}
+
+/* A probe of two hosts of two ranks: operations take the times of groups, of leaders, or of ranks of a host. */
+static void test_measured_hosts(void **state)
+{
+    cli_network n = {.ranks = 4, .hosts = 2};
+    cli_draft d = {.op_n = 0};
+    cli_scene scene = {.actor_n = 2, .group_n = 1};
+    const cli_cast cast = {.n = 2, .host = {0, 1}, .count = {1, 1}, .hosts = {1, 1}};
+    cli_wire wire = {.rate = 1e9, .measured = &n, .has_hosts = 1, .is_grouped = 1};
+    double most = 0;
+    (void)state;
+    for (int i = 0; i < CLI_SIZE_N; i++) {
+        n.sizes[i] = 100 * (i + 1);
+        for (int t = 0; t < CLI_TALK_N; t++) {
+            n.talks[t].idle[i] = (t + 1) * (i + 1);
+            n.talks[t].busy[i] = 3 * n.talks[t].idle[i];
+            n.talks[t].load[i] = 0.25;
+        }
+    }
+    const cli_transfer up = {.actor = 0, .bytes = {{0, 300}}},
+                       across = {.actor = 0, .bytes = {{0, 0}, {200, 0}}, .messages = 1};
+    assert_int_equal(cli_draft_carry(&d, 0, 0, 0, &up), 0);
+    assert_int_equal(cli_draft_carry(&d, 0, 0, 1, &across), 0);
+    assert_int_equal(cli_draft_stage(&scene, &most, &d, &cast, &wire), 0);
+    NEAR(scene.ops[0].delay, CLI_TALK_LOCAL + 1);
+    NEAR(scene.ops[0].memory[0], 2 * (CLI_TALK_LOCAL + 1));
+    NEAR(scene.ops[0].network[0], 0);
+    NEAR(scene.ops[1].delay, CLI_TALK_LEADERS + 1);
+    NEAR(scene.ops[1].network[0], CLI_TALK_LEADERS + 1);
+    NEAR(scene.ops[1].memory[0], 0);
+    NEAR(scene.ops[1].slowdown, 3);
+    NEAR(scene.ops[1].wait, 0.25);
+    cli_scene_free(&scene);
+    cli_draft_free(&d);
+}
+
 /* Ranks of a host share its cores: four that compute for 1 on two cores take 2. */
 static void test_crowded_host(void **state)
 {
@@ -166,16 +227,16 @@ static void test_load_of_the_network(void **state)
 }
 
 /* A link may be faster for a while, but not on average. */
-static void test_lasting_rate(void **state)
+static void test_sustained_rate(void **state)
 {
-    static const double lasting[] = {0.5, 0.7};
+    static const double sustained[] = {0.5, 0.7};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         stage *s = stage_new(0, 1, 1, 1);
-        s->scene.lasting = lasting[i];
+        s->scene.sustained = sustained[i];
         s->ops[add_op(s, 0, 0, 0)].network[0] = 0.3;
         s->ops[add_op(s, 0, 0, 1)].network[0] = 0.3;
-        NEAR(run(s).step, fmax(0.6, lasting[i]));
+        NEAR(run(s).step, fmax(0.6, sustained[i]));
     }
 }
 
@@ -235,12 +296,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_after_the_backward_pass),
                                        cmocka_unit_test(test_overlap),
+                                       cmocka_unit_test(test_busy_core),
+                                       cmocka_unit_test(test_crowded_latency),
+                                       cmocka_unit_test(test_measured_hosts),
                                        cmocka_unit_test(test_computing_on_a_device),
                                        cmocka_unit_test(test_shared_link),
                                        cmocka_unit_test(test_meeting),
                                        cmocka_unit_test(test_crowded_host),
                                        cmocka_unit_test(test_load_of_the_network),
-                                       cmocka_unit_test(test_lasting_rate),
+                                       cmocka_unit_test(test_sustained_rate),
                                        cmocka_unit_test(test_threads),
                                        cmocka_unit_test(test_draft),
                                        cmocka_unit_test(test_network_time)};
