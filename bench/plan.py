@@ -140,15 +140,16 @@ def measure(setting, expected):
 
 
 def others():
-    """CPU seconds of each process of the machine but this one and those of the kernel, which are busy with the network."""
+    """CPU seconds of each process and of those it has started that have ended. Not of this one, of the first, which inherits ranks, and
+    of the kernel's, which are busy with the network."""
     found = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
-        if int(path.parent.name) != os.getpid() and fields[1] != "2":
-            found[path.parent.name, fields[19]] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        if int(path.parent.name) not in (1, os.getpid()) and fields[1] != "2":
+            found[path.parent.name, fields[19]] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return found
 
 
