@@ -123,13 +123,41 @@ double cli_network_time(double *load, double bytes, double ranks, const cli_wire
     return seconds;
 }
 
-/* Seconds of the network by the table of the probe. */
-static double time_by_table(const amounts *m, const cli_wire *w)
+/* Seconds of the network by a column of the probe, without those of the shortest messages, which are the delay. */
+static double time_by_table(const amounts *m, const double *column, const cli_wire *w)
+{
+    double bytes = fmax(m->out[0], m->in[0]);
+    double seconds = m->most > 0 ? cli_network_seconds(w->measured, column, m->most, bytes / m->most / w->rate) : 0;
+    return fmax(0, seconds - column[0]);
+}
+
+/* One operation at a time, while nobody computes. */
+static void time_alone(cli_op *op, const amounts *m, const cli_wire *w)
+{
+    op->slowdown = 1;
+    if (w->is_even) {
+        op->network[0] = time_by_table(m, w->measured->exchange, w);
+        op->memory[0] = 0; /* the table has it */
+    }
+}
+
+/* An operation of a group, beside other work. */
+static void time_grouped(cli_op *op, const amounts *m, const cli_wire *w)
 {
     const cli_network *n = w->measured;
-    double bytes = fmax(m->out[0], m->in[0]);
-    double seconds = cli_network_seconds(n, n->exchange, m->most, bytes / m->most / w->rate);
-    return fmax(0, seconds - n->exchange[0]);
+    int is_local = m->out[0] + m->out[1] <= 0;
+    double local = fmax(m->local[0], m->local[1]), bytes = is_local ? local : m->most;
+    cli_talk talk = !w->has_hosts ? CLI_TALK_ALL : is_local ? CLI_TALK_LOCAL : CLI_TALK_LEADERS;
+    const double *idle = n->talks[talk].idle;
+    op->wait = cli_network_load(n, talk, bytes);
+    op->slowdown = cli_network_slowdown(n, talk, bytes);
+    if (w->is_even || w->has_hosts) {
+        op->delay = idle[0];
+    }
+    for (size_t h = 0; h < CLI_HOST_KINDS && (w->is_even || w->has_hosts); h++) {
+        op->network[h] = is_local ? 0 : time_by_table(m, idle, w);
+        op->memory[h] = is_local ? fmax(0, cli_network_seconds(n, idle, local, 0) - idle[0]) : 0;
+    }
 }
 
 static cli_op time_op(const amounts *m, const cli_wire *w)
@@ -142,12 +170,9 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
     if (m->messages > 0) {
         op.delay = w->latency + w->message * (m->messages - 1) + (w->measured == NULL ? w->op : 0);
     }
-    if (m->messages > 0 && w->measured != NULL) {
+    if (w->measured != NULL && (m->messages > 0 || w->has_hosts)) {
         op.load[0] = op.load[1] = 0;
-        op.wait = cli_network_seconds(w->measured, w->measured->exchange_load,
-                                      fmin(m->most, w->measured->sizes[CLI_SIZE_N - 1]), 0);
-        op.slowdown = cli_network_slowdown(w->measured, w->measured->exchange, w->measured->busy_exchange, m->most);
-        op.network[0] = w->is_even && m->most > 0 ? time_by_table(m, w) : op.network[0];
+        (w->is_grouped ? time_grouped : time_alone)(&op, m, w);
     }
     return op;
 }

@@ -49,6 +49,8 @@ typedef struct cli_wire {
     double tcp;                  /* CPU time of a byte that is sent and of one that is received */
     const cli_network *measured; /* the link is this one; NULL: nobody has measured it */
     int is_even;                 /* all ranks send as much to all, as was measured */
+    int has_hosts;               /* leaders and ranks of hosts talk as was measured */
+    int is_grouped;              /* operations are those of groups, over a link that listens; 0: one at a time */
     const cli_gpu *gpu; /* messages are in its memory, and travel through that of the host; NULL: they are not */
 } cli_wire;
 

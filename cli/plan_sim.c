@@ -253,16 +253,16 @@ static speeds find_speeds(const sim *s)
     return v;
 }
 
-/* How fast an operation's bytes move on a host. Beside computing, as was measured; where that was not, the network is slowed down only if
- * it does not get the cores that it needs. Copies in memory are made by a thread. */
+/* How fast an operation's bytes move on a host. Beside computing, as was measured. Where that was not, copies in memory are made by a
+ * thread, and the network is slowed down only if it does not get the cores that it needs. */
 static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, size_t part)
 {
     double share = 1 / (double)v->flows[h][part], cpu = v->cpu[h], slowdown = s->scene->ops[op].slowdown;
-    if (part == 1) {
-        return share * cpu;
-    }
     if (slowdown > 0) { /* it was measured */
         return v->computes[h] && slowdown > 1 ? share / slowdown : share;
+    }
+    if (part == 1) {
+        return share * cpu;
     }
     double need = s->scene->ops[op].load[h];
     return need > cpu && need > 0 && cpu < 1 ? share * cpu / need : share;

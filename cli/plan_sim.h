@@ -2,8 +2,8 @@
  * averages.
  *
  * Ranks that do the same are one actor. An actor computes, on a core of its host or on a device of its own, and its groups of
- * gradients get ready one after the other. A thread of its own works on groups (encodes, checks, sums), the first of those that wait first; messages travel meanwhile. Threads of a
- * host share its cores evenly, and operations that are under way share its links evenly. All times are in seconds. */
+ * gradients get ready one after the other. A thread of its own works on groups (encodes, checks, sums), the first of those that wait
+ * first; messages travel meanwhile. Threads of a host share its cores evenly, and operations that are under way share its links evenly. All times are in seconds. */
 #ifndef CLI_PLAN_SIM_H
 #define CLI_PLAN_SIM_H
 

@@ -313,6 +313,9 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
                            .tcp = s->probe->machine.tcp,
                            .measured = s->is_measured ? &s->probe->network : NULL,
                            .is_even = c->n == 1 && s->probe->network.ranks == s->workers,
+                           .has_hosts = c->is_hierarchical && s->probe->network.ranks == s->workers &&
+                                        s->probe->network.hosts == s->hosts,
+                           .is_grouped = s->group_len > 0,
                            .gpu = s->encodes_on_device ? &s->probe->gpu : NULL};
     set_hosts(&scene, s);
     int code = find_groups(&g, s);
@@ -393,11 +396,10 @@ static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
     plain p = {.work = n * (costs.scale + (dtype == TG_FP32 ? 0 : costs.convert)),
                .bytes = 2 * share * len}; /* scaled by 1/ranks */
     if (s->is_measured && net->ranks == s->workers) {
-        const double *idle = dtype == TG_FP32 ? net->fp32 : net->bf16;
-        const double *busy = dtype == TG_FP32 ? net->busy_fp32 : net->busy_bf16;
-        p.network = cli_network_seconds(net, idle, len, 2 * share / s->rate);
-        p.slowdown = cli_network_slowdown(net, idle, busy, len);
-        p.wait = cli_network_seconds(net, net->reduce_load, fmin(len, net->sizes[CLI_SIZE_N - 1]), 0);
+        cli_talk talk = dtype == TG_FP32 ? CLI_TALK_FP32 : CLI_TALK_BF16;
+        p.network = cli_network_seconds(net, net->talks[talk].idle, len, 2 * share / s->rate);
+        p.slowdown = cli_network_slowdown(net, talk, len);
+        p.wait = cli_network_load(net, talk, len);
         return p;
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;

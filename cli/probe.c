@@ -158,15 +158,17 @@ static int print_network(const cli_network *n)
     cli_table t;
     printf("\n%u ranks on %u hosts: latency %.3g us, %.3g us for each further message, %.4g Gbit/s a host.\n\n",
            n->ranks, n->hosts, 1e6 * n->latency, 1e6 * n->message, 8e-9 * n->rate);
-    cli_table_init(&t, "rrrrrrr");
+    cli_table_init(&t, "rrrrrrrr");
     t.has_head = 1;
-    cli_table_row(&t, "bytes", "exchange ms", "fp32 all-reduce", "bf16 all-reduce", "computing: exchange", "fp32",
-                  "bf16");
+    cli_table_row(&t, "bytes", "exchange ms", "of a group", "fp32 all-reduce", "bf16 all-reduce",
+                  "computing: of a group", "fp32", "bf16");
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
-        const double *columns[] = {n->exchange, n->fp32, n->bf16, n->busy_exchange, n->busy_fp32, n->busy_bf16};
-        char cells[7][CLI_NUMBER_CAP];
-        const char *row[7] = {cli_text_count(cells[0], (uint64_t)n->sizes[i])};
-        for (size_t c = 0; c < 6; c++) {
+        const cli_column *all = &n->talks[CLI_TALK_ALL], *fp32 = &n->talks[CLI_TALK_FP32],
+                         *bf16 = &n->talks[CLI_TALK_BF16];
+        const double *columns[] = {n->exchange, all->idle, fp32->idle, bf16->idle, all->busy, fp32->busy, bf16->busy};
+        char cells[8][CLI_NUMBER_CAP];
+        const char *row[8] = {cli_text_count(cells[0], (uint64_t)n->sizes[i])};
+        for (size_t c = 0; c < 7; c++) {
             row[c + 1] = cli_text_short(cells[c + 1], 1e3 * columns[c][i]);
         }
         cli_table_cells(&t, row);

@@ -96,10 +96,16 @@ double cli_network_seconds(const cli_network *n, const double *column, double by
     return between(column[i - 1], column[i], fmax(0, share));
 }
 
-double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes)
+double cli_network_slowdown(const cli_network *n, cli_talk talk, double bytes)
 {
-    double known = fmin(bytes, n->sizes[CLI_SIZE_N - 1]);
-    return fmax(1, cli_network_seconds(n, busy, known, 0) / cli_network_seconds(n, idle, known, 0));
+    const cli_column *c = &n->talks[talk];
+    double known = fmin(bytes, n->sizes[CLI_SIZE_N - 1]), idle = cli_network_seconds(n, c->idle, known, 0);
+    return idle > 0 ? fmax(1, cli_network_seconds(n, c->busy, known, 0) / idle) : 1;
+}
+
+double cli_network_load(const cli_network *n, cli_talk talk, double bytes)
+{
+    return cli_network_seconds(n, n->talks[talk].load, fmin(bytes, n->sizes[CLI_SIZE_N - 1]), 0);
 }
 
 /* The processor's name as the system tells it. */

@@ -50,18 +50,30 @@ typedef struct cli_gpu {
 
 enum { CLI_SIZE_N = 10 }; /* of messages */
 
+/* How ranks talk, all at the same time. Messages of groups go over a link that listens, as those of a tg_reducer do: its own thread
+ * moves them, and tells another thread when they are there. */
+typedef enum cli_talk {
+    CLI_TALK_ALL,     /* a group: a rank sends so many bytes, as many to each */
+    CLI_TALK_LEADERS, /* the same, by the first rank of each host alone */
+    CLI_TALK_LOCAL,   /* the first rank of each host receives so many bytes from its others */
+    CLI_TALK_FP32,    /* MPI_Allreduce of so many bytes, in fp32 ... */
+    CLI_TALK_BF16,    /* ... and in bf16 */
+    CLI_TALK_N
+} cli_talk;
+
+typedef struct cli_column {
+    double idle[CLI_SIZE_N], busy[CLI_SIZE_N]; /* seconds; and while another thread of each rank computes */
+    double load[CLI_SIZE_N]; /* what that takes of the core of a rank that computes, as a share of what is left to it */
+} cli_column;
+
 typedef struct cli_network {
     uint32_t ranks, hosts; /* that took part; ranks 0: no network was measured */
     double latency;        /* of a small operation between two ranks */
     double message;        /* for each further rank that a small message goes to */
     double rate;           /* bytes a second that last, of a host in each direction */
     double sizes[CLI_SIZE_N];
-    /* All ranks at the same time: a rank sends that many bytes, as many to each; all-reduces of as many bytes of fp32 and bf16. */
-    double exchange[CLI_SIZE_N], fp32[CLI_SIZE_N], bf16[CLI_SIZE_N];
-    /* The same while another thread of each rank computes. */
-    double busy_exchange[CLI_SIZE_N], busy_fp32[CLI_SIZE_N], busy_bf16[CLI_SIZE_N];
-    /* What that takes of the core of a rank that computes, as a share of what is left to it: exchanges, and all-reduces of bf16. */
-    double exchange_load[CLI_SIZE_N], reduce_load[CLI_SIZE_N];
+    double exchange[CLI_SIZE_N];  /* as CLI_TALK_ALL, one operation at a time, by the thread that waits for it */
+    cli_column talks[CLI_TALK_N]; /* of leaders and local ones only where a host has several ranks; else 0 */
 } cli_network;
 
 typedef struct cli_probe_data {
@@ -84,7 +96,10 @@ int cli_costs_find(cli_recipe_cost *out, const cli_costs *c, const char *recipe,
 double cli_network_seconds(const cli_network *n, const double *column, double bytes, double beyond);
 
 /* How many times as long it takes while ranks compute: at least 1. */
-double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes);
+double cli_network_slowdown(const cli_network *n, cli_talk talk, double bytes);
+
+/* The cores that a rank needs for it meanwhile. */
+double cli_network_load(const cli_network *n, cli_talk talk, double bytes);
 
 /* The kind of this machine. */
 void cli_machine_kind(char out[160]);

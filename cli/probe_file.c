@@ -94,6 +94,17 @@ static void put_gpu(cli_json *j, const cli_gpu *g)
     cli_json_end(j);
 }
 
+enum { COLUMN_N = 3 }; /* of a talk */
+
+/* "local", "local_busy", "local_load" */
+static const char *column_name(char out[32], int talk, int column)
+{
+    static const char *const talks[CLI_TALK_N] = {"group", "leaders", "local", "fp32", "bf16"};
+    static const char *const columns[COLUMN_N] = {"", "_busy", "_load"};
+    snprintf(out, 32, "%s%s", talks[talk], columns[column]);
+    return out;
+}
+
 static void put_network(cli_json *j, const cli_network *n)
 {
     if (n->ranks == 0) {
@@ -108,13 +119,13 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_number(j, "rate", n->rate);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
-    put_column(j, "fp32", n->fp32);
-    put_column(j, "bf16", n->bf16);
-    put_column(j, "busy_exchange", n->busy_exchange);
-    put_column(j, "busy_fp32", n->busy_fp32);
-    put_column(j, "busy_bf16", n->busy_bf16);
-    put_column(j, "exchange_load", n->exchange_load);
-    put_column(j, "reduce_load", n->reduce_load);
+    for (int t = 0; t < CLI_TALK_N; t++) {
+        const double *columns[] = {n->talks[t].idle, n->talks[t].busy, n->talks[t].load};
+        for (int k = 0; k < COLUMN_N; k++) {
+            char name[32];
+            put_column(j, column_name(name, t, k), columns[k]);
+        }
+    }
     cli_json_end(j);
 }
 
@@ -257,7 +268,7 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 14);
+    take_members(s, of, 7 + COLUMN_N * CLI_TALK_N);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
     n->latency = take_number(s, of, "latency", 0, 100);
@@ -265,13 +276,13 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     n->rate = take_number(s, of, "rate", 1, 1e15);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
-    take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");
-    take_column(n->bf16, CLI_SIZE_N, s, of, "bf16");
-    take_column(n->busy_exchange, CLI_SIZE_N, s, of, "busy_exchange");
-    take_column(n->busy_fp32, CLI_SIZE_N, s, of, "busy_fp32");
-    take_column(n->busy_bf16, CLI_SIZE_N, s, of, "busy_bf16");
-    take_column(n->exchange_load, CLI_SIZE_N, s, of, "exchange_load");
-    take_column(n->reduce_load, CLI_SIZE_N, s, of, "reduce_load");
+    for (int t = 0; t < CLI_TALK_N; t++) {
+        double *columns[] = {n->talks[t].idle, n->talks[t].busy, n->talks[t].load};
+        for (int k = 0; k < COLUMN_N; k++) {
+            char name[32];
+            take_column(columns[k], CLI_SIZE_N, s, of, column_name(name, t, k));
+        }
+    }
     for (size_t i = 1; i < CLI_SIZE_N; i++) {
         s->is_sound = s->is_sound && n->sizes[i] > n->sizes[i - 1];
     }
