@@ -154,7 +154,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                            .help = "the backward pass of it [default: two thirds, its share of the operations]"},
     [CLI_FLAG_COMPUTE_ON] = {"compute-on", "WHERE", CLI_CHOICE, AT(compute_on), .choices = sides,
                              .help = "host: a worker computes on one of its host's cores; device: on an accelerator,\n"
-                                     "and the cores are free for codecs and messages meanwhile"},
+                                     "and the cores are free for codecs and messages meanwhile [default: as --device]"},
     [CLI_FLAG_CORES] = {"cores", "C", REAL(cores, 0, 65536, 0),
                         .help = "of a host, for all its workers; may be a fraction [default: those of this machine]"},
     [CLI_FLAG_PROBE] = {"probe", "FILE", CLI_TEXT, AT(probe),

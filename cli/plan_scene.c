@@ -177,7 +177,38 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
     return op;
 }
 
-static int copy_items(cli_actor *actor, const cli_draft *d, size_t a, size_t group_n)
+/* Bytes that a rank of kind `a` receives in an operation; ranks of its kind share what is sent to them. */
+static double received(const cli_draft_op *op, const cli_cast *c, size_t a)
+{
+    double sum = 0;
+    for (size_t from = 0; from < c->n; from++) {
+        sum += (op->of[from].bytes[a][0] + op->of[from].bytes[a][1]) * c->count[from] * c->hosts[from];
+    }
+    return sum / (c->count[a] * c->hosts[a]);
+}
+
+/* Adds an item of the draft; around an operation, copies of its messages to host memory and from it. */
+static int add_item(cli_items *items, const cli_item *item, const cli_draft *d, const cli_cast *c, size_t a,
+                    const cli_gpu *gpu)
+{
+    const cli_draft_op *op = item->work < 0 && gpu != NULL ? &d->ops[item->op] : NULL;
+    double down = op != NULL ? op->of[a].distinct : 0, up = op != NULL ? received(op, c, a) : 0;
+    int is_staged = 0, code = CLI_OK;
+    for (size_t from = 0; from < c->n && op != NULL; from++) {
+        is_staged |= op->of[from].distinct > 0;
+    }
+    if (is_staged && down > 0) {
+        code = cli_items_add(items, (cli_item){.work = gpu->begin_down + down * gpu->down});
+    }
+    code = code == CLI_OK ? cli_items_add(items, *item) : code;
+    if (code == CLI_OK && is_staged && up > 0) {
+        code = cli_items_add(items, (cli_item){.work = gpu->begin_up + up * gpu->up});
+    }
+    return code;
+}
+
+static int copy_items(cli_actor *actor, const cli_draft *d, const cli_cast *c, size_t a, size_t group_n,
+                      const cli_gpu *gpu)
 {
     actor->groups = calloc(group_n + 1, sizeof *actor->groups);
     if (actor->groups == NULL) {
@@ -185,7 +216,7 @@ static int copy_items(cli_actor *actor, const cli_draft *d, size_t a, size_t gro
     }
     for (size_t g = 0; g < d->group_n[a] && g <= group_n; g++) {
         for (size_t i = 0; i < d->items[a][g].n; i++) {
-            int code = cli_items_add(&actor->groups[g], d->items[a][g].of[i]);
+            int code = add_item(&actor->groups[g], &d->items[a][g].of[i], d, c, a, gpu);
             if (code != CLI_OK) {
                 return code;
             }
@@ -212,7 +243,7 @@ int cli_draft_stage(cli_scene *scene, double *most, const cli_draft *d, const cl
     *most = fmax(out[0], out[1]);
     int code = CLI_OK;
     for (size_t a = 0; a < c->n && code == CLI_OK; a++) {
-        code = copy_items(&scene->actors[a], d, a, scene->group_n);
+        code = copy_items(&scene->actors[a], d, c, a, scene->group_n, w->gpu);
     }
     return code;
 }

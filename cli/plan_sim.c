@@ -217,6 +217,7 @@ static int does_compute(const sim *s, size_t a)
     return !s->scene->computes_on_device && s->actors[a].finished < 0;
 }
 
+/* Operations whose bytes do not move yet. */
 static double count_delayed(const sim *s)
 {
     double n = 0;
@@ -226,17 +227,22 @@ static double count_delayed(const sim *s)
     return n;
 }
 
+/* Whether an actor's codec works now, and needs cores. */
+static int does_encode(const sim *s, size_t a)
+{
+    return !s->scene->encodes_on_device && s->actors[a].working <= s->scene->group_n;
+}
+
 static speeds find_speeds(const sim *s)
 {
     speeds v = {.cpu = {1, 1}};
     double load[CLI_HOST_KINDS] = {0, 0}, codecs[CLI_HOST_KINDS] = {0, 0}, ranks[CLI_HOST_KINDS] = {0, 0};
     for (size_t a = 0; a < s->scene->actor_n; a++) {
-        const actor_state *actor = &s->actors[a];
         uint32_t host = s->scene->actors[a].host;
-        double threads = (does_compute(s, a) ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
-                         waiting_load(s, a);
+        double threads =
+            (does_compute(s, a) ? 1 : 0) + (does_encode(s, a) ? s->scene->threads : 0) + waiting_load(s, a);
         load[host] += threads * s->scene->actors[a].count;
-        codecs[host] += actor->working <= s->scene->group_n ? s->scene->threads * s->scene->actors[a].count : 0;
+        codecs[host] += does_encode(s, a) ? s->scene->threads * s->scene->actors[a].count : 0;
         ranks[host] += s->scene->actors[a].count;
         v.is_busy[host] |= does_compute(s, a);
     }
@@ -284,18 +290,36 @@ static double delay_speed(const sim *s, const speeds *v, size_t op)
     return (v->is_busy[0] || v->is_busy[1]) && slowdown > 1 ? share / slowdown : share;
 }
 
+/* Computing and codec share a device evenly while both are on it. */
+static double device_speed(const sim *s, size_t a)
+{
+    const actor_state *actor = &s->actors[a];
+    int computes = s->scene->computes_on_device && actor->finished < 0;
+    int encodes = s->scene->encodes_on_device && actor->working <= s->scene->group_n;
+    return computes && encodes ? 0.5 : 1;
+}
+
+static double compute_speed(const sim *s, const speeds *v, size_t a)
+{
+    return s->scene->computes_on_device ? device_speed(s, a) : v->cpu[s->scene->actors[a].host];
+}
+
+static double codec_speed(const sim *s, const speeds *v, size_t a)
+{
+    return s->scene->encodes_on_device ? device_speed(s, a) : v->cpu[s->scene->actors[a].host];
+}
+
 static double time_to_next(const sim *s, const speeds *v)
 {
     double dt = INFINITY;
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         const actor_state *actor = &s->actors[a];
-        double speed = v->cpu[s->scene->actors[a].host];
         if (actor->finished < 0) {
             double until = actor->ready_n < s->scene->group_n ? s->scene->ready[actor->ready_n] : s->scene->compute;
-            dt = fmin(dt, fmax(0, until - actor->computed) / (s->scene->computes_on_device ? 1 : speed));
+            dt = fmin(dt, fmax(0, until - actor->computed) / compute_speed(s, v, a));
         }
         if (actor->working <= s->scene->group_n) {
-            dt = fmin(dt, actor->left / speed);
+            dt = fmin(dt, actor->left / codec_speed(s, v, a));
         }
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
@@ -323,12 +347,12 @@ static void advance(sim *s, const speeds *v, double dt)
     int is_on_wire = 0;
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         actor_state *actor = &s->actors[a];
-        double done = dt * v->cpu[s->scene->actors[a].host];
+        double computed = dt * compute_speed(s, v, a), encoded = dt * codec_speed(s, v, a);
         if (actor->finished < 0) {
-            actor->computed += s->scene->computes_on_device ? dt : done;
+            actor->computed += computed;
         }
         if (actor->working <= s->scene->group_n) {
-            actor->left -= done;
+            actor->left -= encoded;
             actor->worked += dt;
         }
     }

@@ -46,6 +46,7 @@ typedef struct cli_scene {
     double *ready;          /* of each group: computing until it is ready, in order */
     double compute;         /* all computing of the step */
     int computes_on_device; /* the cores are free meanwhile; 0: on a core of the host for each rank */
+    int encodes_on_device;  /* the codec works on the same device, and needs no cores either */
     cli_op *ops;
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */

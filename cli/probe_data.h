@@ -8,9 +8,9 @@
 
 #include "tersegrad/experimental.h"
 
-/* A pass takes this for each element and each chunk (tg_work). */
+/* A pass takes this for each element, for each chunk (tg_work) and, on a GPU, to be started and waited for. */
 typedef struct cli_pass_cost {
-    double element, chunk;
+    double element, chunk, call;
 } cli_pass_cost;
 
 /* Of a recipe with so many threads, measured on gradients of n elements. */
@@ -22,6 +22,11 @@ typedef struct cli_recipe_cost {
     double bits, conv_bits; /* an element, in frames whose length depends on gradients; of tensors of kind conv */
 } cli_recipe_cost;
 
+typedef struct cli_costs {
+    cli_recipe_cost *rows;
+    size_t n, cap;
+} cli_costs;
+
 typedef struct cli_machine {
     char kind[160]; /* CPU and instruction set */
     uint32_t cores;
@@ -31,9 +36,17 @@ typedef struct cli_machine {
     double op;            /* to start a small operation between two threads, and to hear that it is done */
     double add, add_bf16; /* to add an element to a sum, in fp32 and in bf16 */
     double convert;       /* to narrow an element to bf16, and back */
-    cli_recipe_cost *recipes;
-    size_t recipe_n, recipe_cap;
+    cli_costs costs;
 } cli_machine;
+
+/* A message in device memory travels through host memory (tg_cuda_link_new). */
+typedef struct cli_gpu {
+    char kind[160];              /* its name; empty: none was measured */
+    double copy;                 /* to copy a byte from device memory to device memory */
+    double down, up;             /* to copy a byte of messages to host memory, and from it; ... */
+    double begin_down, begin_up; /* ... and to start that, and to wait for it */
+    cli_costs costs;             /* of one thread */
+} cli_gpu;
 
 enum { CLI_SIZE_N = 10 }; /* of messages */
 
@@ -65,17 +78,18 @@ typedef struct cli_network {
 
 typedef struct cli_probe_data {
     cli_machine machine;
+    cli_gpu gpu;
     cli_network network;
 } cli_probe_data;
 
 void cli_probe_data_free(cli_probe_data *p);
 
 /* Adds a row. CLI_OK, or out of memory. */
-int cli_machine_add(cli_machine *m, const cli_recipe_cost *row);
+int cli_costs_add(cli_costs *c, const cli_recipe_cost *row);
 
 /* The costs of a canonical recipe on n elements: between those sizes that were measured by interpolation. Threads as measured, or the
  * next lower number. 0: the recipe was not measured. */
-int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *recipe, uint32_t threads, uint64_t n);
+int cli_costs_find(cli_recipe_cost *out, const cli_costs *c, const char *recipe, uint32_t threads, uint64_t n);
 
 /* Seconds of an all-reduce, or of another column, by interpolation in a table of `sizes`. Above the largest, each byte takes
  * as long as between the two largest, but at least `beyond`. */
@@ -93,5 +107,8 @@ void cli_machine_kind(char out[160]);
 /* The file: JSON, with a check sum. Reports whatever is wrong, as misuse; a file of a machine of another kind is. */
 int cli_probe_read(cli_probe_data *out, const char *path);
 int cli_probe_write(const cli_probe_data *p, const char *path);
+
+/* Whether what was read has costs of a GPU of this name; else reports it. */
+int cli_probe_suits(const cli_probe_data *p, const char *path, const char *gpu);
 
 #endif

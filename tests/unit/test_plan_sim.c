@@ -205,6 +205,21 @@ static void test_measured_hosts(void **state)
     cli_draft_free(&d);
 }
 
+/* A codec shares the device with computing, at half speed each, and needs no core. */
+static void test_encoding_on_a_device(void **state)
+{
+    stage *s = stage_new(1, 0.001, 1, 1);
+    (void)state;
+    s->scene.computes_on_device = s->scene.encodes_on_device = 1;
+    s->ready[0] = 0.5;
+    add_work(s, 0, 0, 0.2);
+    s->ops[add_op(s, 0, 0, 0)].network[0] = 0.4;
+    cli_forecast f = run(s);
+    NEAR(f.step, 1.3);
+    NEAR(f.compute, 1.2);
+    NEAR(f.work, 0.4);
+}
+
 /* Ranks of a host share its cores: four that compute for 1 on two cores take 2. */
 static void test_crowded_host(void **state)
 {
@@ -300,6 +315,7 @@ int main(void)
                                        cmocka_unit_test(test_crowded_latency),
                                        cmocka_unit_test(test_measured_hosts),
                                        cmocka_unit_test(test_computing_on_a_device),
+                                       cmocka_unit_test(test_encoding_on_a_device),
                                        cmocka_unit_test(test_shared_link),
                                        cmocka_unit_test(test_meeting),
                                        cmocka_unit_test(test_crowded_host),
