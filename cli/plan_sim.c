@@ -283,7 +283,8 @@ static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, siz
     return need > cpu && need > 0 && cpu < 1 ? share * cpu / need : share;
 }
 
-/* Latency, too, is longer while ranks compute. Where ranks have less than a core each, it is time of these cores, which operations share. */
+/* Latency, too, is longer while ranks compute. Where ranks have less than a core each, most of it is time of these cores, which
+ * operations share. */
 static double delay_speed(const sim *s, const speeds *v, size_t op)
 {
     double slowdown = s->scene->ops[op].slowdown, share = 1 / fmax(v->delayed[0], v->delayed[1]);

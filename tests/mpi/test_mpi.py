@@ -495,8 +495,10 @@ class Probe(unittest.TestCase):
             self.assertIn("3 ranks on ", done.stdout)
             network = json.loads(path.read_text())["network"]
             self.assertEqual(network["ranks"], 3)
-            for column in ("exchange", "fp32", "bf16", "busy_exchange", "busy_fp32", "busy_bf16"):
+            talks = ("group", "local", "fp32", "bf16")  # one host has no other leaders to talk to
+            for column in ("exchange", *talks, *(f"{talk}_busy" for talk in talks)):
                 self.assertTrue(all(value > 0 for value in network[column]), network)
+            self.assertEqual(set(network["leaders"]), {0})
             told = json.loads(subprocess.run([PROGRAM, "plan", "--probe", path, "--params", "1e5", "--compute", "1ms", "--recipes", "fp16",
                                               "--json"], check=True, capture_output=True, text=True).stdout)
             self.assertEqual((told["workers"], told["link_measured"]), (3, True))

@@ -70,6 +70,21 @@ class Netns(unittest.TestCase):
         self.assertNotEqual(ended.returncode, 0)
         self.assertEqual(left_behind(ended), [])
 
+    def test_pinned_hosts(self):
+        """Every host on its share of the cores, by both launchers."""
+        cores = sorted(os.sched_getaffinity(0))
+        for by in ("mpirun", "env"):
+            process = netns("--hosts", 2, "--pin", "--by", by, "--quiet", "--", "sh", "-c", "echo $(hostname) $(taskset -cp $$ | sed 's/.*: //')")
+            out, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, errors)
+            found = {}
+            for line in out.splitlines():
+                host, _, listed = line.partition(" ")
+                found[host] = [core for part in listed.split(",") for first, _, last in [part.partition("-")]
+                               for core in range(int(first), int(last or first) + 1)]
+            half = len(cores) // 2
+            self.assertEqual(found, {"node0": cores[:max(half, 1)], "node1": cores[half:]}, out)
+
     def test_ranks_by_their_environment(self):
         process = netns("--hosts", 3, "--by", "env", "--quiet", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE at $MASTER_ADDR")
         out, errors = process.communicate(timeout=60)
