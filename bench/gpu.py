@@ -123,16 +123,22 @@ def page():
     put_table(ROOT / "bench" / "README.md", "gpu", lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def common_flags(description, recipes, limit):
+    """A parser with the flags that all benchmarks of the GPU have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "build" / "cuda" / "tersegrad"))
-    parser.add_argument("--n", default=f"{LARGE},{SMALL}")
-    parser.add_argument("--recipes", default=";".join(TARGETS))
-    parser.add_argument("--seconds", type=float, default=0.15, help="of timing, for each recipe and size")
-    parser.add_argument("--limit", type=float, default=120, help="seconds for all of it; what does not fit is left out, and named")
-    parser.add_argument("--only-recipes", action="store_true", help="no peers, shapes, PowerSGD, 250 M")
+    parser.add_argument("--recipes", default=";".join(recipes))
+    parser.add_argument("--limit", type=float, default=limit, help="seconds for all of it; what does not fit is left out, and named")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--page", action="store_true", help="make the table of bench/README.md from what is kept, and measure nothing")
+    return parser
+
+
+def main():
+    parser = common_flags(__doc__, TARGETS, 120)
+    parser.add_argument("--n", default=f"{LARGE},{SMALL}")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of timing, for each recipe and size")
+    parser.add_argument("--only-recipes", action="store_true", help="no peers, shapes, PowerSGD, 250 M")
     options = parser.parse_args()
     if options.page:
         page()

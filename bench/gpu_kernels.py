@@ -9,7 +9,6 @@ counts. ncu measures kernels one by one, with cold caches, so their times add up
 bench/results/gpu-kernels.csv. The table has kernels of 5 us or more at 25 M elements.
 """
 
-import argparse
 import collections
 import csv
 import pathlib
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from gpu import LARGE, TARGETS
+from gpu import LARGE, TARGETS, common_flags
 from tables import commit, keep_rows, measured, put_table, read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -90,14 +89,9 @@ def page():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=str(ROOT / "build" / "cuda" / "tersegrad"))
+    parser = common_flags(__doc__, [recipe for recipe in TARGETS if recipe not in ("bf16", "ef+fp16")], 240)
     parser.add_argument("--n", type=int, default=LARGE)
-    parser.add_argument("--recipes", default=";".join(recipe for recipe in TARGETS if recipe not in ("bf16", "ef+fp16")))
-    parser.add_argument("--limit", type=float, default=240, help="seconds for all of it; recipes that do not fit are named")
     parser.add_argument("--commit", help="what is measured, where there is no repository")
-    parser.add_argument("--save", action="store_true")
-    parser.add_argument("--page", action="store_true", help="make the table of bench/README.md from what is kept, and measure nothing")
     options = parser.parse_args()
     if options.page:
         page()

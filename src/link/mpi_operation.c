@@ -123,12 +123,13 @@ void tg_mpi_restore_errors(MPI_Errhandler *kept)
 
 /* ---- requests ---------------------------------------------------------------------------------------------------------- */
 
-/* Pieces of short messages are so small that MPI sends them at once. For larger ones it first asks the receiver, whose reply waits
- * behind what it sends itself: where both send, on a slow link, one of them then sends after the other. */
+/* Messages of up to 64 MiB are sent in pieces below Open MPI's eager limit over TCP, 64 KiB. A larger piece would use the rendezvous
+ * protocol: the sender waits for the receiver's reply, which queues behind the receiver's own data. On a slow link, two ranks that
+ * send to each other then send one after the other. Longer messages have larger pieces, as each one is a request. */
 static uint64_t piece_len(uint64_t len)
 {
-    enum { SHORT_LEN = 1 << 26, AT_ONCE = 60 << 10, PIECE_LEN = 1 << 24 };
-    return len <= SHORT_LEN ? AT_ONCE : PIECE_LEN;
+    enum { EAGER_MAX = 1 << 26, EAGER_PIECE = 60 << 10, LARGE_PIECE = 1 << 24 };
+    return len <= EAGER_MAX ? EAGER_PIECE : LARGE_PIECE;
 }
 
 static size_t pieces_of(const tg_span *spans, uint32_t n)

@@ -31,10 +31,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "cuda")]
 import gpu_bad
 import gpu_time
+from quick_lgc import quick_lgc
 
-SLOW = {"lgc-ring", "lgc-server"}  # they learn for thousands of steps before they code; these do after a few, with small layers
-SMALL_LAYERS = "".join(f",{name}={n}" for name, n in zip("e1 e2 e3 e4 z d1 d2 d3 d4".split(), (4, 4, 4, 4, 1, 4, 4, 4, 4)))
-QUICK = [f"ef+topk@0.002,coords=shared+autoencoder@{form},dense=1,learn=2,enough=1e9{SMALL_LAYERS}" for form in ("ring", "server")]
+SLOW = {"lgc-ring", "lgc-server"}  # quick_lgc is tried in their place
 
 
 # ---- on a rank -----------------------------------------------------------------------------------------------------------------
@@ -75,7 +74,7 @@ def bits(r):
     from tersegrad.torch import Reducer
     torch = r.torch
     presets = [part["name"] for part in tersegrad.recipes() if part["stage"] == "preset"]
-    recipes = ["dense", "fp16", "bf16", *QUICK, "ef+topk@0.01", "ef+fp8", *presets]
+    recipes = ["dense", "fp16", "bf16", quick_lgc("ring"), quick_lgc("server"), "ef+topk@0.01", "ef+fp8", *presets]
     for recipe in [name for name in recipes if name not in SLOW][:5 if r.flags.cpu else None]:
         if not r.goes_on(2):
             r.say(kind="bits", world=r.world, recipe=recipe, result="no time left")

@@ -11,9 +11,12 @@ import subprocess
 import tempfile
 import unittest
 
+from quick_lgc import quick_lgc
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.path.abspath(os.environ.get("TERSEGRAD", ROOT / "build" / "emulated" / "tersegrad"))
 RUN = ("train", "--model", "mlp", "--data", "glyphs", "--workers", "2", "--batch", "8", "--json")
+
 
 def run(*arguments):
     return subprocess.run((PROGRAM, *RUN, *arguments), capture_output=True, text=True, timeout=600, check=False)
@@ -58,8 +61,7 @@ class TrainTest(unittest.TestCase):
 
     def test_protocols_with_arithmetic_of_their_own(self):
         self.compare("--recipe", "powersgd@2", "--steps", "5")
-        small = "".join(f",{name}={n}" for name, n in zip("e1 e2 e3 e4 z d1 d2 d3 d4".split(), (4, 4, 4, 4, 1, 4, 4, 4, 4)))
-        self.compare("--recipe", f"ef+topk@0.002,coords=shared+autoencoder@ring,dense=1,learn=2,enough=1e9{small}", "--steps", "5")
+        self.compare("--recipe", quick_lgc("ring"), "--steps", "5")
 
     def test_refusals(self):
         done = run("--device", "cuda", "--recipe", "fp32+zstd", "--steps", "1")

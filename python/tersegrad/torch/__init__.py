@@ -14,19 +14,19 @@ complete.
     library           encode, send and check groups whose tensors are ready
     hook                                          wait for the end of the step, complete all futures
 
-Buckets are of 25 MB unless DistributedDataParallel is told otherwise. So on a CPU gradients are taken one by one, before their bucket is complete
-(_torch_arrivals.py), if the link is busy for long, from the third step on and after bucket 0 has shown that the pass is one that averages:
-those that are where buckets have them, which they are with gradient_as_bucket_view=True.
+Buckets have 25 MB by default, which is long to wait for. So on a CPU with a slow link the hook does not wait for whole buckets: from the
+third step on it takes each gradient when autograd has added to it (_torch_arrivals.py). This needs gradient_as_bucket_view=True, by which
+gradients are in their buckets from the start, and begins after bucket 0, which shows that the pass is not one of no_sync().
 
-Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU futures
-are complete from the start, since nobody looks at them before the last bucket; and where gradients are views of buckets, autograd waits for the end
-of the step, after all that DistributedDataParallel does with them.
+Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU the futures
+are complete when they are returned: DistributedDataParallel looks at them after the last bucket only. With gradient_as_bucket_view=True the wait
+for the end of the step is autograd's last callback, after all that DistributedDataParallel does at the end of the pass.
+
 The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
 set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
 """
 
 import atexit
-import collections
 import functools
 import operator
 import queue
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from .._exchange import Exchange, close_flights, numbers
+from .._exchange import close_flights, numbers
 from .._library import Error, pointers
 from .._torch_advice import shapes, write_shapes
 from .._torch_arrivals import Arrivals, Groups, Watch, graph_id
@@ -115,12 +115,11 @@ class _Pass:
         self.follow_schedule = True               # has to be done yet
         self.is_begun = False                     # its step
         self.graph = graph_id()
-        self.arrivals: Optional[Arrivals] = None  # of its step, if that has several groups, on a CPU
+        self.arrivals: Optional[Arrivals] = None  # of its step
         self.is_early = False                     # gradients are taken before their buckets are complete
         self.added = bytearray()                  # whether each gradient was added to
         self.taken = bytearray()                  # how each gradient was taken
-        self.ready_n = 0                          # tensors that are ready ...
-        self.unreported: List[Any] = []           # ... and numbers of those that it was not told of, because no group needs them yet
+        self.ready_n = 0                          # tensors of buckets so far
         self.is_complete = False                  # the last bucket was there
         self.late_since: Optional[float] = None   # when it was, if autograd ends the pass after DistributedDataParallel has
         self.ended = threading.Event()
@@ -147,12 +146,11 @@ class _Layout:
     """What a bucket holds, which changes only when DistributedDataParallel fills its buckets anew."""
 
     def __init__(self, parameters: List[Any], tensors: List[int], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> None:
-        self.parameters, self.tensors, self.numbers = parameters, tensors, numbers(tensors)
+        self.parameters, self.tensors = parameters, tensors
         self.offsets = [gradient.storage_offset() - buffer.storage_offset() for gradient in gradients]
         self.element_n, self.dtype, self.device = buffer.numel(), buffer.dtype, buffer.device
         self.devices = _devices(buffer.device)
         self.address = 0  # that was written for the elements
-        self.ends_group = True  # with it, all tensors of some group are ready, as far as is known
         self.is_viewed = all(p.grad is not None and p.grad.data_ptr() == g.data_ptr() for p, g in zip(parameters, gradients))  # .grad is in it
         self.done: Any = None  # a future that is complete, whose value is ...
         self.buffer: Optional[torch.Tensor] = None  # ... the bucket's, which no other bucket can have while this refers to it
@@ -209,7 +207,6 @@ class State(Steps):
         self._pass: Optional[_Pass] = None
         self._refused: List[Tuple["_Future[Any]", torch.Tensor]] = []  # buckets of another model
         self._layouts: Dict[int, _Layout] = {}
-        self._grouped: Optional[Exchange] = None  # whose groups layouts know of
         self._addresses: Any = None  # of all gradients
         self._groups: Optional[Groups] = None
         self._watch: Optional[Watch] = None  # for gradients that are complete before their bucket is
@@ -291,17 +288,18 @@ class State(Steps):
             self._addresses = pointers([0] * len(self._parameters))
         if self._groups is None or self._groups.exchange is not self._exchange:
             self._groups = Groups(self._made(), self._parameters)
+        now.arrivals = Arrivals(self._groups)
+        now.taken = bytearray(len(self._parameters))
         if self._groups.n > 1 and self._device is None:
-            self._expect_gradients(now, self._groups)
+            self._expect_gradients(now)
         self._flying().begin(self.step, self._addresses)
         now.is_begun = True
 
-    def _expect_gradients(self, now: _Pass, groups: Groups) -> None:
+    def _expect_gradients(self, now: _Pass) -> None:
         """A pass whose gradients may be taken one by one. The first only watches them."""
         wire = self._made().last().received * self._link.byte_seconds  # seconds of the last step
         before, self._begun = self._begun, time.monotonic()
-        now.arrivals = Arrivals(groups)
-        now.added, now.taken = bytearray(len(groups.of)), bytearray(len(groups.of))
+        now.added = bytearray(len(self._parameters))
         if now.graph >= 0:
             now.is_early = self._watch is not None and wire > self._early_share * (self._begun - before)
             self._watch = self._watch or Watch(self, self._parameters, State._note_added)
@@ -310,7 +308,7 @@ class State(Steps):
         """A gradient was added to, in whatever pass. It is complete, unless the pass adds to it twice, as one within another does (re-entrant
         checkpointing). The first pass only looks whether that happens."""
         now = self._pass
-        if now is None or now.arrivals is None or not now.is_begun or now.is_complete:
+        if now is None or now.arrivals is None or not now.added or not now.is_begun or now.is_complete:
             return
         if now.added[t]:
             self._adds_twice = True
@@ -328,10 +326,13 @@ class State(Steps):
 
     def _tell(self, tensors: Any) -> None:
         if tensors is not None:
+            self._meet()
             self._flying_now().ready(tensors)
 
-    def _note_bucket(self, now: _Pass, arrivals: Arrivals, layout: _Layout, is_last: bool) -> None:
+    def _note_bucket(self, now: _Pass, layout: _Layout, is_last: bool) -> None:
         """All gradients of a bucket are complete."""
+        arrivals = now.arrivals
+        assert arrivals is not None
         for t in layout.tensors:
             if now.taken[t] == _IN_BUCKET:
                 raise Error(f"gradient {self._made().tensors[t].name!r} was reported ready twice")
@@ -356,39 +357,16 @@ class State(Steps):
             now.ready_n += len(layout.tensors)
             if is_last and now.ready_n != len(self._parameters):
                 raise self._other_parameters()
-            if now.arrivals is not None:
-                if now.trouble is None:
-                    self._note_bucket(now, now.arrivals, layout, is_last)
-                return
-            now.unreported.append(layout.numbers)
-            if now.trouble is None and (layout.ends_group or is_last):
-                self._report(now)
-            if is_last and self._grouped is not self._exchange:
-                self._note_groups(bucket.index())
+            if now.trouble is None:
+                self._note_bucket(now, layout, is_last)
+            if is_last and len(self._layouts) > bucket.index() + 1:  # DistributedDataParallel has fewer buckets than before
+                self._layouts = {index: other for index, other in self._layouts.items() if index <= bucket.index()}
         except Exception as error:
             now.trouble = now.trouble or error
 
-    def _report(self, now: _Pass) -> None:
-        self._meet()
-        flight = self._flying_now()
-        for tensors in now.unreported:
-            flight.ready(tensors)
-        now.unreported = []
-
-    def _note_groups(self, last: int) -> None:
-        """Which buckets end groups, if they are filled as now and come in their order. There are no more than up to the last."""
-        self._layouts = {index: layout for index, layout in self._layouts.items() if index <= last}
-        self._grouped = exchange = self._made()
-        group_of = [exchange.group_of(t) for t in range(len(self._parameters))]
-        missing = collections.Counter(group_of)
-        for _, layout in sorted(self._layouts.items()):
-            missing.subtract(group_of[t] for t in layout.tensors)
-            layout.ends_group = any(missing[group_of[t]] == 0 for t in layout.tensors)
-
     def _new_layout(self, parameters: List[Any], buffer: torch.Tensor, gradients: List[torch.Tensor]) -> _Layout:
         for other in self._layouts.values():
-            other.address, other.ends_group = 0, True  # its tensors may be in another bucket now
-        self._grouped = None
+            other.address = 0  # its tensors may be in another bucket now
         by_parameter = dict(zip(parameters, gradients))
         self._check(by_parameter)
         assert self._groups is not None

@@ -121,9 +121,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&w->norms, gpu, norms * sizeof *w->norms, why));
     TG_TRY(tg_gpu_acquire(&w->maxima, gpu, need->bins ? n * sizeof *w->maxima : 0, why));
     uint64_t scratch_len = need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0;
-    TG_TRY(tg_gpu_acquire(&w->scratch, gpu, scratch_len, why));
-    tg_gpu_fill(gpu, w->scratch, 0,
-                scratch_len); /* planes of a chunk that is refused are joined before anybody is told */
+    /* A refused chunk leaves some of it unwritten, and kernels read it before the verdict reaches them. */
+    TG_TRY(acquire_cleared(&w->scratch, gpu, scratch_len, why));
     return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
 }
 
