@@ -39,4 +39,10 @@ static inline bool tg_add(uint64_t *out, uint64_t a, uint64_t b)
     return true;
 }
 
+/* The distance of blocks side by side, so that all begin at a multiple of 64 bytes: CPUs, GPUs and links copy whole vectors. */
+static inline size_t tg_apart(size_t len)
+{
+    return len > SIZE_MAX - 63 ? len : (len + 63) / 64 * 64;
+}
+
 #endif

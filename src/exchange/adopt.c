@@ -29,10 +29,16 @@ static place plane_of(const tg_codec *c, size_t t, uint32_t plane)
     return (place){c, at, 0, c->layout->tensor_elements[t]};
 }
 
+/* What this rank encodes with as an owner; NULL: it is none. */
+static const tg_codec *owner_codec(const tg_exchange *x)
+{
+    return x->carrier == NULL ? NULL : x->carrier->answer;
+}
+
 /* Of this rank as an owner. */
 static place owner_place(const tg_exchange *x, size_t t)
 {
-    const tg_codec *c = x->carrier == NULL ? NULL : x->carrier->answer;
+    const tg_codec *c = owner_codec(x);
     const tg_unit_plan *u = c == NULL ? NULL : &c->plan->units[c->layout->tensor_unit[t]];
     if (u == NULL || u->planes == 0) {
         return (place){0};
@@ -80,6 +86,23 @@ static void copy_planes(const tg_exchange *x, const tg_exchange *from, size_t t,
             in.codec->executor->save(space, in.codec->run, in.at, in.to);
             out.codec->executor->load(out.codec->run, out.at, space, out.to);
         }
+    }
+}
+
+/* Fits of chunks are of use to the same recipe and the same chunks; else the next step makes new ones. */
+static void copy_fits(const tg_codec *to, const tg_codec *from)
+{
+    enum { SOME = 256 };
+    if (to == NULL || from == NULL || to->plan->fit_n != from->plan->fit_n ||
+        to->plan->grid->slices != from->plan->grid->slices ||
+        to->layout->description.fingerprint != from->layout->description.fingerprint) {
+        return;
+    }
+    float some[SOME];
+    for (uint64_t at = to->plan->residual_n - to->plan->fit_n, n = 0; at < to->plan->residual_n; at += n) {
+        n = to->plan->residual_n - at < SOME ? to->plan->residual_n - at : SOME;
+        from->executor->save(some, from->run, at, n);
+        to->executor->load(to->run, at, some, n);
     }
 }
 
@@ -201,6 +224,10 @@ static tg_status adopt(float *const *left, tg_exchange *x, const tg_exchange *fr
     const buffers b = {space, space + longest};
     tg_status status = longest == 0 ? TG_OK : take_all(left, x, from, &b, why);
     tg_release(&x->allocator, space);
+    if (status == TG_OK) {
+        copy_fits(x->codec, from->codec);
+        copy_fits(owner_codec(x), owner_codec(from));
+    }
     return status;
 }
 

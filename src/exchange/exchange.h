@@ -107,12 +107,6 @@ typedef struct tg_message {
     size_t len;
 } tg_message;
 
-/* The distance of messages side by side, so that all begin at a multiple of 64 bytes: GPUs and links copy whole vectors. */
-static inline size_t tg_apart(size_t len)
-{
-    return len > SIZE_MAX - 63 ? len : (len + 63) / 64 * 64;
-}
-
 /* The messages of a round. */
 typedef struct tg_mail {
     tg_op_kind kind;

@@ -56,11 +56,12 @@ typedef struct store {
     const tg_codec *codec;
     const tg_exchange *own; /* if `codec` is NULL */
     uint64_t n;
+    uint64_t fit_n; /* of these, the last ones: fits of chunks, which depend on the number of ranks */
 } store;
 
 static store codec_store(const tg_codec *c)
 {
-    return (store){.codec = c, .n = c == NULL ? 0 : c->plan->residual_n};
+    return c == NULL ? (store){0} : (store){.codec = c, .n = c->plan->residual_n, .fit_n = c->plan->fit_n};
 }
 
 /* All that this rank keeps of its own gradients. */
@@ -221,13 +222,25 @@ static bool may_move(const tg_exchange *x, const state *s)
     return s->by != NULL && s->by->state == NULL && x->protocol->state == NULL && !is_same_world(s, x);
 }
 
-/* Whether a state has the numbers of its rank. A rank that has no residuals cannot tell how many others have. */
+/* Whether there are `residual_n` residuals in n numbers, and fits after them: as many as given, or if `is_exact` is false, any number
+ * where some are expected. */
+static bool has_numbers(uint64_t n, uint64_t residual_n, uint64_t fit_n, bool is_exact)
+{
+    bool may_differ = !is_exact && fit_n > 0;
+    return may_differ ? n >= residual_n && (n - residual_n) % 2 == 0 : n == residual_n + fit_n;
+}
+
+/* Whether a state has the numbers of its rank. A rank that has no residuals cannot tell how many others have. How many fits another
+ * rank keeps depends on its slices; there is an even number of them. */
 static tg_status check_size(const tg_exchange *x, const state *s, tg_detail *why)
 {
-    uint64_t memory_n = is_party(s) ? rank_store(x).n : 0;
+    store of_rank = rank_store(x), of_owner = owner_store(x);
+    bool is_own = is_same_world(s, x) && s->rank == x->rank && s->by == x->protocol;
+    uint64_t memory_n = is_party(s) ? of_rank.n - of_rank.fit_n : 0;
     uint64_t answer_n = is_party(s) ? expected_answer(x, s->by, party_of(s), parties_of(s)) : 0;
     bool is_unknown = is_party(s) && tg_keeper(x) == NULL;
-    if (!is_unknown && (s->memory_n != memory_n || s->answer_n != answer_n)) {
+    if (!is_unknown && (!has_numbers(s->memory_n, memory_n, of_rank.fit_n, is_own) ||
+                        !has_numbers(s->answer_n, answer_n, is_own ? of_owner.fit_n : of_rank.fit_n, is_own))) {
         return tg_fail(TG_E_STATE, why, "the saved state is damaged: it does not fit its own tensors");
     }
     return TG_OK;
@@ -279,9 +292,10 @@ static float get_float(const uint8_t *floats, uint64_t i)
 /* Every party takes the mean of all old parties' residuals, so that their mean is what it was. */
 static void share_residuals(const store *to, const state *states, size_t state_n)
 {
+    const uint64_t residual_n = to->n - to->fit_n;
     float some[SOME];
-    for (uint64_t at = 0, n = 0; at < to->n; at += n) {
-        n = to->n - at < SOME ? to->n - at : SOME;
+    for (uint64_t at = 0, n = 0; at < residual_n; at += n) {
+        n = residual_n - at < SOME ? residual_n - at : SOME;
         for (uint64_t i = 0; i < n; i++) {
             double sum = 0;
             for (size_t s = 0; s < state_n; s++) {
@@ -386,6 +400,9 @@ static tg_status load(tg_exchange *x, state *states, const tg_span *spans, size_
         restore_store(&of_owner, own->answer);
     } else {
         TG_TRY(check_complete(states, state_n, states[0].world, why));
+        if (of_rank.fit_n > 0) {
+            clear_store(&of_rank); /* the next step makes new fits */
+        }
         share_residuals(&of_rank, states, state_n);
         clear_store(&of_owner);
         for (size_t i = 0; i < state_n && tg_keeper(x) != NULL; i++) {

@@ -13,7 +13,7 @@ typedef struct space {
 
 static uint64_t larger(uint64_t len, uint64_t other)
 {
-    return len > other ? len : (other + 63) / 64 * 64;
+    return len > other ? len : tg_apart(other);
 }
 
 static space plan_space(const tg_plan *plan, bool only_decodes)

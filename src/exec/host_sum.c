@@ -29,15 +29,26 @@ static tg_decoding decoding_of(const pass *p, size_t i, size_t b, uint32_t worke
                          .scratch = &p->run->work->scratch[worker]};
 }
 
-/* The parts of a chunk's sum, divided, to the tensors that they belong to. Returns whether all averages are finite. */
-static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, float divisor)
+/* Averages to their place: sums over the divisor; or, if `mends`, averages that replace those that are NaN or Inf there. Returns whether
+ * all are finite. */
+static bool store(void *out, tg_dtype dtype, const pass *p, const float *sums, size_t n, bool mends)
+{
+    if (mends) {
+        tg_replace_nonfinite(out, dtype, sums, n);
+        return true;
+    }
+    return tg_store(out, dtype, sums, p->sink->divisor, n, p->is_long && p->sink->flat == NULL);
+}
+
+/* The parts of a chunk's sum to the tensors that they belong to. Returns whether all averages are finite. */
+static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, bool mends)
 {
     bool finite = true;
     const tg_plan *plan = p->run->plan;
     const tg_unit_plan *u = &plan->units[chunk->unit];
     const tg_sink *sink = p->sink;
     if (sink->flat != NULL) {
-        return tg_store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, sum, divisor, chunk->n, false);
+        return store(sink->flat + u->flat_at + (chunk->at - u->lo), TG_FP32, p, sum, chunk->n, mends);
     }
     const tg_piece *piece = u->unit->piece_n == 1 ? u->unit->pieces : tg_unit_piece(u->unit, chunk->at);
     for (uint32_t done = 0; done < chunk->n; piece++) {
@@ -49,8 +60,7 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
         } else {
             tg_dtype dtype = plan->layout->tensors[piece->tensor].dtype;
             char *out = sink->averages[piece->tensor];
-            finite =
-                tg_store(out + from * (dtype == TG_FP32 ? 4 : 2), dtype, sum + done, divisor, m, p->is_long) && finite;
+            finite = store(out + from * tg_dtype_len(dtype), dtype, p, sum + done, m, mends) && finite;
         }
         done += (uint32_t)m;
     }
@@ -58,7 +68,8 @@ static bool deliver(const pass *p, const tg_chunk *chunk, const float *sum, floa
     return finite;
 }
 
-/* The average of a chunk once more, of values that are scaled down: their sum has overflowed, or some value is NaN or Inf. */
+/* Averages of a chunk that are NaN or Inf, once more, of values that are scaled down: their sum has overflowed, or some value is NaN or
+ * Inf. Others stay as they are: values that are scaled down may lose bits, and a sum that begins with 0 is never -0. */
 static void average_scaled(const pass *p, size_t i, uint32_t worker)
 {
     const tg_chunk *chunk = &p->chunks[i];
@@ -70,7 +81,7 @@ static void average_scaled(const pass *p, size_t i, uint32_t worker)
         (void)route->add(sum, &d, share); /* was sound before */
     }
     tg_average_shared(sum, share, p->body_n, chunk->n);
-    (void)deliver(p, chunk, sum, 1.0f);
+    (void)deliver(p, chunk, sum, true);
 }
 
 /* Adds the chunk of body b to `out`, or sets it there. False: it is damaged. */
@@ -98,7 +109,7 @@ static void sum_chunk(void *context, uint32_t worker, size_t i)
             return;
         }
     }
-    if (!deliver(p, chunk, sum, p->sink->divisor) && p->body_n > 1 && p->sink->divisor == (float)p->body_n) {
+    if (!deliver(p, chunk, sum, false) && p->body_n > 1 && p->sink->divisor == (float)p->body_n) {
         average_scaled(p, i, worker);
     }
 }

@@ -127,6 +127,7 @@ static void encode_chunk(tg_written *written, pass *p, const tg_chunk *chunk, ui
                      .out = out,
                      .kept = kept_at(p, u, chunk),
                      .result = as};
+    tg_fit_carry(&e);
     route->encode(&e);
     if (as->overflows && as->bad_tensor == 0) {
         tg_settle_overflow(&e);

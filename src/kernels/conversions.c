@@ -2,6 +2,7 @@
 #include "kernels/conversions.h"
 
 #include "kernels/kernels.h"
+#include "kernels/range.h"
 
 #include <string.h>
 
@@ -47,4 +48,21 @@ bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, siz
         (void)narrow((char *)out + 2 * done, quotients, m);
     }
     return finite || divisor == 1.0f;
+}
+
+void tg_replace_nonfinite(void *out, tg_dtype dtype, const float *values, size_t n)
+{
+    enum { PIECE = 1024 };
+    const size_t len = tg_dtype_len(dtype);
+    for (size_t done = 0; done < n; done += PIECE) {
+        float old[PIECE];
+        size_t m = n - done < PIECE ? n - done : PIECE;
+        char *to = (char *)out + done * len;
+        tg_widen(old, to, dtype, m);
+        for (size_t i = 0; i < m; i++) {
+            if (!tg_all_finite(&old[i], 1)) {
+                tg_narrow(to + i * len, &values[done + i], dtype, 1);
+            }
+        }
+    }
 }

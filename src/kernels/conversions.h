@@ -11,6 +11,9 @@
  * not checked, and the result is true. `non_temporal` as in kernels.h. */
 bool tg_store(void *out, tg_dtype dtype, const float *values, float divisor, size_t n, bool non_temporal);
 
+/* Replaces elements of `out` that are NaN or Inf by values[i], as elements of `dtype`. */
+void tg_replace_nonfinite(void *out, tg_dtype dtype, const float *values, size_t n);
+
 /* Whether a number and its reciprocal are powers of two, neither of them subnormal. */
 static inline bool tg_is_power_of_two(float number)
 {

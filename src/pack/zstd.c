@@ -2,6 +2,7 @@
  * Its contexts are placed in the scratch buffer, so that it allocates nothing. */
 #define ZSTD_STATIC_LINKING_ONLY /* for contexts in caller's memory */
 #include "base/bytes.h"
+#include "base/memory.h"
 #include "pack/pack.h"
 
 #include <zstd.h>
@@ -32,7 +33,7 @@ static uint64_t scratch_len(const double *p)
         ZSTD_compressionParameters of_len = ZSTD_getCParams((int)p[LEVEL], len, 0);
         context = larger(context, ZSTD_estimateCCtxSize_usingCParams(of_len));
     }
-    return BYTES_MAX + (context + 63) / 64 * 64;
+    return BYTES_MAX + tg_apart(context);
 }
 
 static uint32_t width(const tg_coding *c)

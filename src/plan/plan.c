@@ -44,6 +44,7 @@ tg_format tg_recipe_format(const tg_recipe *r)
         f.bucket_n = whole_chunk ? 0 : q->bucket_fixed != 0 ? q->bucket_fixed : (uint32_t)params[q->bucket_param];
         f.draws = q->draws != NULL && q->draws(params);
         f.scale = q->has_scale ? q->scale(params) : f.scale;
+        f.refit = q->fit != NULL && params[q->refit_param] > 1 ? (uint32_t)params[q->refit_param] : 0;
     }
     return f;
 }
@@ -162,6 +163,44 @@ static void place_headers(tg_plan *plan)
     }
 }
 
+/* Whether a chunk's fit is kept between steps. */
+static bool keeps_fit(const tg_plan *plan, const tg_chunk *chunk)
+{
+    const tg_unit_plan *u = &plan->units[chunk->unit];
+    return u->format.refit > 0 && u->route != TG_ROUTE_NONE && chunk->at >= u->lo && chunk->at < u->hi;
+}
+
+/* Fits that are kept follow the residuals: unit by unit, and in a unit by element, so that groups change nothing. */
+static tg_status place_fits(tg_plan *plan, const tg_allocator *a, tg_detail *why)
+{
+    enum { NUMBERS = sizeof(tg_fit) / sizeof(float) };
+    const tg_grid *grid = plan->grid;
+    const size_t chunk_n = grid->first[grid->cells];
+    for (size_t i = 0; i < chunk_n; i++) {
+        if (keeps_fit(plan, &grid->chunks[i])) {
+            plan->units[grid->chunks[i].unit].fit_end += NUMBERS;
+            plan->fit_n += NUMBERS;
+        }
+    }
+    if (plan->fit_n == 0) {
+        return TG_OK;
+    }
+    TG_TRY(tg_acquire(&plan->fit_at, a, chunk_n, sizeof *plan->fit_at, why));
+    for (size_t i = 0; i < plan->layout->unit_n; i++) {
+        uint64_t n = plan->units[i].fit_end;
+        plan->units[i].fit_end = plan->residual_n;
+        plan->residual_n += n;
+    }
+    for (size_t i = 0; i < chunk_n; i++) { /* chunks of a unit are in order, though not side by side */
+        tg_unit_plan *u = &plan->units[grid->chunks[i].unit];
+        if (keeps_fit(plan, &grid->chunks[i])) {
+            plan->fit_at[i] = u->fit_end;
+            u->fit_end += NUMBERS;
+        }
+    }
+    return TG_OK;
+}
+
 static tg_status acquire_tables(tg_plan *plan, const tg_allocator *a, tg_detail *why)
 {
     const tg_grid *grid = plan->grid;
@@ -200,6 +239,11 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
         plan->has_clip = plan->has_clip || (u->planes > 0 && u->stages.feedback->norm_max != NULL);
     }
     place_headers(plan);
+    status = purpose->has_feedback ? place_fits(plan, a, why) : TG_OK;
+    if (status != TG_OK) {
+        tg_plan_free(plan, a);
+        return status;
+    }
     *out = plan;
     return TG_OK;
 }
@@ -207,6 +251,7 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
 void tg_plan_free(tg_plan *plan, const tg_allocator *a)
 {
     if (plan != NULL) {
+        tg_release(a, plan->fit_at);
         tg_release(a, plan->headers_len);
         tg_release(a, plan->header_at);
         tg_release(a, plan->units);

@@ -70,9 +70,10 @@ typedef struct tg_format {
     uint32_t rotation;  /* values that are rotated together; 0: none */
     uint32_t bin;       /* elements of the select part's bins; 0: it has none */
     tg_scale_rule scale;
-    float gain; /* selected values are multiplied by it */
-    bool coded; /* values have a length of their own */
-    bool draws; /* the quantizer rounds at random */
+    uint32_t refit; /* every so many steps have a fit of their own; 0: there is none, or each step has */
+    float gain;     /* selected values are multiplied by it */
+    bool coded;     /* values have a length of their own */
+    bool draws;     /* the quantizer rounds at random */
 } tg_format;
 
 /* A unit in the domain. */
@@ -88,6 +89,7 @@ typedef struct tg_unit_plan {
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state, plane by plane */
+    uint64_t fit_end;     /* the end of its chunks' fits in the residual state, if they are kept */
     uint32_t planes;      /* numbers of residual state an element; 0: no feedback */
     bool verbatim;        /* dense, and the gradient is in the half precision that values travel in */
     bool presums;         /* the measuring pass leaves gradient + residual in the next residual */
@@ -99,12 +101,14 @@ typedef struct tg_plan {
     tg_unit_plan *units;
     uint64_t *header_at;    /* of each chunk of the grid: where its header is in the body of its cell */
     uint64_t *headers_len;  /* of each cell: of all headers, which its body begins with */
+    uint64_t *fit_at;       /* of each chunk of the grid: where its fit is in the residual state; NULL: none is kept */
     unsigned holds;         /* what frames hold */
     uint32_t slice, slices; /* the domain: slice 0 of 1 is the whole model */
     uint32_t rank;          /* named in frames; random rounding and own coordinates are drawn for it */
     tg_nonfinite nonfinite;
     uint64_t flat_n;     /* elements of the domain */
-    uint64_t residual_n; /* numbers of residual state */
+    uint64_t residual_n; /* numbers of residual state ... */
+    uint64_t fit_n;      /* ... of which these, the last ones, are fits of chunks */
     bool is_answer;      /* re-encodes a mean: draws apart from the gradients' plan, takes its coordinates */
     bool has_scale;      /* some unit has one scale for the whole unit */
     bool has_draws;      /* some unit's coordinates are drawn */

@@ -2,6 +2,8 @@
 #include "quantize/minifloat.h"
 #include "quantize/shapes.h"
 
+static const tg_param params[] = {TG_REFIT_PARAM};
+
 static const tg_minifloat format = {2, 1, 1, TG_SHAPE_FP4, 11};
 
 static uint32_t base(const double *p)
@@ -35,7 +37,10 @@ static bool lengths(uint8_t *out, const uint8_t *side, const double *p)
 }
 
 const tg_quantize_part tg_quantize_fp4 = {
-    .part = {.name = "fp4", .summary = "floats of 4 bits (11 values), times a step that is fitted to the chunk"},
+    .part = {.name = "fp4",
+             .summary = "floats of 4 bits (11 values), times a step that is fitted to the chunk",
+             .params = params,
+             .param_n = sizeof params / sizeof *params},
     .base = base,
     .bucket_fixed = TG_BUCKET_CHUNK,
     .side_len = side_len,
@@ -43,4 +48,5 @@ const tg_quantize_part tg_quantize_fp4 = {
     .table = table,
     .lengths = lengths,
     .fit = tg_minifloat_fit,
+    .refit_param = 0,
 };

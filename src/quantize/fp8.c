@@ -6,6 +6,7 @@ static const char *const format_choices[] = {"e5m2", "e4m3", NULL};
 
 static const tg_param params[] = {
     {.name = "format", .summary = "bits of exponent and of fraction", .choices = format_choices, .is_main = true},
+    TG_REFIT_PARAM,
 };
 
 static const tg_minifloat *format(const double *p)
@@ -52,4 +53,5 @@ const tg_quantize_part tg_quantize_fp8 = {
     .table = table,
     .lengths = lengths,
     .fit = tg_minifloat_fit,
+    .refit_param = 1,
 };

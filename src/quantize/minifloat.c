@@ -115,16 +115,31 @@ static void find_zero(uint16_t *symbols, size_t n, const tg_minifloat *f)
     }
 }
 
-void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
+/* Fits to the values of a bucket; false: some are NaN or Inf, and it is encoded as NaN. */
+static bool fit_values(tg_fit *out, const tg_bucket *b, const tg_minifloat *f)
 {
-    b->side[4] = 0;
+    uint8_t row = 0;
     double sums[2], n = (double)tg_sum_moments(sums, b->values, b->n);
     if (!isfinite(sums[1]) &&
         !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) { /* sums of finite values are finite */
-        return;
+        return false;
     }
     /* Zeros are left out of the moments: they are sent as 0 with any step, and would make the shape too peaked. */
-    float step = fit_step(&b->side[4], n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
+    out->step = fit_step(&row, n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f);
+    out->shape = row;
+    return true;
+}
+
+void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f)
+{
+    tg_fit fit = {0};
+    b->side[4] = 0;
+    if (b->fit == NULL ? !fit_values(&fit, b, f) : !tg_bucket_check_finite(b, sizeof(float), sizeof(float))) {
+        return;
+    }
+    fit = b->fit == NULL ? fit : *b->fit;
+    b->side[4] = (uint8_t)fit.shape;
+    const float step = fit.step;
     tg_put_float(b->side, step);
     if (step == 0) {
         find_zero(b->symbols, b->n, f);

@@ -19,6 +19,12 @@ typedef struct tg_minifloat {
 
 enum { TG_MINIFLOAT_SIDE = 5 }; /* bytes of side data: the step (4), the row of the shape (1) */
 
+#define TG_REFIT_PARAM                                                                                          \
+    {                                                                                                           \
+        .name = "refit", .summary = "fit in every so many steps, and use the last fit in between", .lowest = 1, \
+        .highest = 1e9, .is_whole = true, .standard = 1                                                         \
+    }
+
 void tg_minifloat_encode(const tg_bucket *b, const tg_minifloat *f);
 
 /* Implement `table`, `lengths` and `fit` of tg_quantize_part. A decoded value is the product of step and value, rounded once. It

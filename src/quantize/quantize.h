@@ -24,6 +24,11 @@ typedef enum tg_scale_rule {
     TG_SCALE_ONE        /* 1: signs are votes, and the owner counts the majority */
 } tg_scale_rule;
 
+/* What a part that fits a distribution to a chunk has found: the first five bytes of its side data. A step of 0: nothing yet. */
+typedef struct tg_fit {
+    float step, shape; /* the shape's row is a small integer */
+} tg_fit;
+
 /* A bucket to encode. */
 typedef struct tg_bucket {
     uint16_t *symbols; /* out: one for each value */
@@ -35,6 +40,7 @@ typedef struct tg_bucket {
     size_t n;              /* at least 1 */
     bool is_finite;        /* all values are known to be finite; false: not known */
     const float *prefetch; /* prefetch hint: n values that will be read next; may point past the end. NULL: none */
+    const tg_fit *fit;     /* of an earlier step, to be used in this one; NULL: fit to the values */
 } tg_bucket;
 
 /* Values to encode whose every few share a scale: whole blocks, but for the last one of a chunk. */
@@ -96,12 +102,14 @@ typedef struct tg_quantize_part {
     uint32_t head_len;                          /* bytes before the side data of a chunk ... */
     void (*write_head)(uint8_t *head, uint32_t largest); /* ... from the key of its largest (rotated) magnitude */
 
-    /* ---- parts that fit a distribution to each chunk (a bucket is a chunk); both or none ---- */
+    /* ---- parts that fit a distribution to each chunk (a bucket is a chunk); all or none ---- */
 
     /* Code lengths of a prefix code for the symbols, derived from the side data; false if there is no such code. */
     bool (*lengths)(uint8_t *lengths, const uint8_t *side, const double *params);
     /* The fitted distribution, for statistics. */
     void (*fit)(double *shape, double *scale, const uint8_t *side);
+    uint32_t
+        refit_param; /* the position of `refit`: every so many steps have a fit of their own, and others the last one */
 
     /* ---- parts with one scale for the whole unit (a bucket is a chunk) ---- */
 

@@ -127,6 +127,15 @@ typedef struct tg_bucket_span {
     bool is_unchecked;     /* NaN and Inf were not looked for: a bucket that holds some becomes NaN */
 } tg_bucket_span;
 
+/* Whether the chunk's fit is kept between steps. */
+static inline bool tg_keeps_fit(const tg_encoding *e)
+{
+    return e->unit->format.refit > 0 && e->plan->fit_at != NULL;
+}
+
+/* Carries the chunk's fit over to the next residual state, where encoding values may replace it. */
+void tg_fit_carry(const tg_encoding *e);
+
 void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
                        const tg_bucket_span *span);
 void tg_decode_buckets(float *values, const uint16_t *symbols, const uint8_t *side, const tg_unit_plan *u,

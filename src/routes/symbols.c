@@ -1,9 +1,42 @@
 /* Values in buckets, their symbols, and their bytes. */
+#include "quantize/bucket.h"
 #include "routes/route.h"
 
 #include <string.h>
 
 /* ---- encoding -------------------------------------------------------------------------------------------------------- */
+
+/* Where the fit of a chunk is kept between steps, in the current or the next residual state. */
+static float *kept_fit(const tg_encoding *e, float *residuals)
+{
+    return residuals + e->plan->fit_at[e->chunk - e->plan->grid->chunks];
+}
+
+void tg_fit_carry(const tg_encoding *e)
+{
+    if (tg_keeps_fit(e)) {
+        memcpy(kept_fit(e, e->residuals.next), kept_fit(e, e->residuals.now), sizeof(tg_fit));
+    }
+}
+
+/* The fit of an earlier step, if this one has to use it. NULL: this one fits. */
+static const tg_fit *find_fit(tg_fit *space, const tg_encoding *e)
+{
+    if (!tg_keeps_fit(e) || e->step % e->unit->format.refit == 0) {
+        return NULL;
+    }
+    memcpy(space, kept_fit(e, e->residuals.now), sizeof *space);
+    return space->step > 0 ? space : NULL;
+}
+
+/* Keeps the fit that a bucket was encoded with, unless it was none: of zeros, NaN or Inf. */
+static void keep_fit(const tg_encoding *e, const uint8_t *side)
+{
+    const tg_fit fit = {tg_get_float(side), side[sizeof(float)]};
+    if (fit.step > 0) {
+        memcpy(kept_fit(e, e->residuals.next), &fit, sizeof fit);
+    }
+}
 
 void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, const float *values,
                        const tg_bucket_span *span)
@@ -19,8 +52,10 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
     if (f->draws) {
         stream = tg_stream_of(e->plan->layout->seed, e->step, e->chunk->unit, e->plan->rank + 1);
     }
+    tg_fit fit;
     uint64_t bucket_n = f->bucket_n == 0 ? span->chunk_n : f->bucket_n;
-    tg_bucket bucket = {.side = side + span->at / bucket_n * f->side_len,
+    tg_bucket bucket = {.fit = find_fit(&fit, e),
+                        .side = side + span->at / bucket_n * f->side_len,
                         .clipped = scratch->clipped,
                         .scratch = scratch->quantize_space,
                         .is_finite = e->plan->nonfinite != TG_NONFINITE_PASS && !span->is_unchecked};
@@ -34,6 +69,9 @@ void tg_encode_buckets(uint16_t *symbols, uint8_t *side, const tg_encoding *e, c
                                    e->plan->is_answer, bucket.prefetch);
         }
         s->quantize->encode_bucket(&bucket, s->quantize_params);
+        if (tg_keeps_fit(e)) {
+            keep_fit(e, bucket.side);
+        }
         bucket.side += f->side_len;
     }
 }

@@ -99,20 +99,22 @@ static void compare(tg_device *device, const side *host, const side *gpu, const 
     }
 }
 
-/* Gradients; some of them NaN of either sign or Inf, at places that differ by rank; or -0 on all ranks, so that the sum is. */
-typedef enum values { ORDINARY, NOT_FINITE, ZEROS } values;
+/* Gradients; some of them NaN of either sign or Inf, at places that differ by rank; or -0 on all ranks, so that the sum is; or all of
+ * these, and some as small as fp32 has. */
+typedef enum values { ORDINARY, NOT_FINITE, ZEROS, ALL_KINDS } values;
 
 static void fill(test_model *m, uint32_t rank, values which)
 {
     static const uint32_t bits[] = {0x7fc00000, 0xff800000, 0x80000000, 0x7f800000, 0xffc12000};
     test_random random = {rank + 1};
     test_model_fill(m, &random);
-    for (uint64_t i = which == ZEROS ? 0 : rank; which != ORDINARY && i < N; i += 97) {
-        float value = -0.0f;
-        if (which == NOT_FINITE) {
-            memcpy(&value, &bits[i % 5], sizeof value);
-        }
+    for (uint64_t i = rank; (which == NOT_FINITE || which == ALL_KINDS) && i < N; i += 97) {
+        float value;
+        memcpy(&value, &bits[i % 5], sizeof value);
         test_model_set(m, 0, i, value);
+    }
+    for (uint64_t i = 0; (which == ZEROS || which == ALL_KINDS) && i < N; i += 89) {
+        test_model_set(m, 0, i, i % 2 == 0 || which == ZEROS ? -0.0f : 1e-44f);
     }
 }
 
@@ -164,6 +166,7 @@ static void many_ranks_and_odd_values(void **state)
         for (size_t d = 0; d < 3; d++) {
             check(recipes[c], 3, dtypes[d], TG_NONFINITE_PASS, NOT_FINITE);
             check(recipes[c], 3, dtypes[d], TG_NONFINITE_PASS, ZEROS);
+            check(recipes[c], 3, dtypes[d], TG_NONFINITE_PASS, ALL_KINDS);
         }
         check(recipes[c], MANY, dtypes[c % 3], TG_NONFINITE_PASS, NOT_FINITE);
     }

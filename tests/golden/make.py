@@ -473,6 +473,8 @@ case("fp4-streams", "streams of a prefix code", "fp4+huffman", "--rule b=fp4+huf
      b=made(104, [8192]))
 case("lossless-segments", "many segments behind lower bytes", "bf16+lossless", "", w=made(104, [100003]))
 case("lossless-states-4", "four states of a range code behind lower bytes", "bf16+lossless", "", w=made(104, [10007]))
+case("fp4-refit", "a step that fits, of several", "ef+fp4@refit=5+huffman", "--step 4", w=prime)
+case("fp8-refit", "parameters in canonical order", "ef+topk@0.2+fp8@refit=100,format=e4m3+rans", "", w=prime)
 case("co3", "CO3: tiny floats, a prefix code, feedback that fades", "ef@decay=0.9+fp4+huffman", "--step 4", w=prime)
 
 # Symbols that are coded, of every quantizer that has them.

@@ -305,6 +305,7 @@ BUCKET = Parameter("bucket", None, "2048", 1, 65536, True, whole=True)
 CLIP = Parameter("clip", None, "0", 0, 1000, True)
 BLOCKS = (Parameter("round", ("nearest", "random"), "nearest"), Parameter("hadamard", ("no", "32", "64", "128"), "no"))
 SHARED = Parameter("block", None, "32", 32, 128, True, whole=True)
+REFIT = Parameter("refit", None, "1", 1, 10 ** 9, True, whole=True)
 LEVELS = Parameter("S", None, "16", 2, 256, True, main=True, whole=True)
 PARAMETERS = {  # in canonical order
     "ef": (Parameter("decay", None, "1", 0, 1, True),),
@@ -322,7 +323,8 @@ PARAMETERS = {  # in canonical order
     "linear": (LEVELS, BUCKET, CLIP),
     "qsgd": (LEVELS._replace(low=1, high=255), BUCKET, Parameter("norm", ("l2", "max"), "l2"), CLIP),
     "ternary": (BUCKET, CLIP),
-    "fp8": (Parameter("format", ("e5m2", "e4m3"), "e5m2", main=True),),
+    "fp8": (Parameter("format", ("e5m2", "e4m3"), "e5m2", main=True), REFIT),
+    "fp4": (REFIT,),
     "mxfp8": (Parameter("format", ("e4m3", "e5m2"), "e4m3", main=True), *BLOCKS, SHARED._replace(default="64")),
     "mxfp4": (*BLOCKS, SHARED),
     "nvfp4": BLOCKS,

@@ -25,6 +25,7 @@ static const struct {
             {"dgc@0.05", "gather", true},
             {"dgc@0.02", "shard", true},
             {"co3", "shard", true},
+            {"ef+fp4@refit=5+huffman", "shard", true},
             {LGC, "lgc-ring", false},
             {"topk@0.05", "gather", false},
             {"dense", "allreduce", false}};

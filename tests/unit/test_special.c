@@ -1,5 +1,5 @@
 /* Values that are not like others: NaN and Inf under each policy, every half, zeros of both signs, denormals, constants. */
-#include "support.h"
+#include "world.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -229,6 +229,45 @@ static void constants_select_the_first(void **state)
     }
 }
 
+/* Where a chunk has NaN, Inf or a sum that overflows, averages of its other elements are as ever: -0 keeps its sign, and values that fp32
+ * can hardly hold their bits. */
+static void other_averages_of_a_chunk_stay(void **state)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    static const tg_dtype dtypes[] = {TG_FP32, TG_BF16, TG_FP16};
+    static const char *const exchanges[] = {"gather", "shard", "server"};
+    enum { RANKS = 3, N = 1003, ODD_AT = 7 };
+    const uint64_t len = N;
+    (void)state;
+    for (size_t c = 0; c < 4 * 9; c++) {
+        tg_dtype dtype = dtypes[c % 3];
+        const test_setup setup = {.recipe = "dense",
+                                  .exchange = exchanges[c / 3 % 3],
+                                  .lens = &len,
+                                  .tensor_n = 1,
+                                  .dtype = dtype,
+                                  .nonfinite = TG_NONFINITE_PASS};
+        test_world plain = test_world_new(RANKS, &setup), w = test_world_new(RANKS, &setup);
+        test_world_fill(&plain, 0);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            for (uint64_t i = 0; i < N; i += 10) {
+                test_model_set(&plain.models[r], 0, i, i % 20 == 0 ? -0.0f : dtype == TG_FP16 ? 3e-7f : 1e-44f);
+            }
+            test_model_copy(&w.models[r], &plain.models[r]);
+            test_model_set(&w.models[r], 0, ODD_AT, odd[c / 9]);
+        }
+        MUST(test_world_reduce(&plain, 0, NULL, why));
+        MUST(test_world_reduce(&w, 0, NULL, why));
+        float got = test_model_get(&w.models[0], 0, ODD_AT);
+        assert_true(c / 9 == 0 ? isnan(got) : c / 9 < 3 ? isinf(got) : isfinite(got));
+        assert_true(signbit(test_model_get(&w.models[0], 0, 0)));
+        test_model_set(&w.models[0], 0, ODD_AT, test_model_get(&plain.models[0], 0, ODD_AT));
+        assert_true(test_model_equal(&w.models[0], &plain.models[0]));
+        test_world_free(&plain);
+        test_world_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +277,7 @@ int main(void)
         cmocka_unit_test(all_halves_through_all_quantizers),
         cmocka_unit_test(bits_survive_untouched),
         cmocka_unit_test(constants_select_the_first),
+        cmocka_unit_test(other_averages_of_a_chunk_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

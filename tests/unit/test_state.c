@@ -22,6 +22,9 @@ static const struct {
             {"ef+adabins@50+sign@scale=meanmax", "shard"},
             {"ef+orq@3,bucket=100", "shard"},
             {"co3", "shard"},
+            {"ef@decay=0.9+fp4@refit=4+huffman", "shard"},
+            {"ef+topk@0.2+fp8@refit=5", "gather"},
+            {"fp4@refit=3+rans", "server"},
             {"dgc@0.05", "gather"},
             {"dgc@0.05", "shard"},
             {"dense", "allreduce"}};

@@ -30,18 +30,40 @@ TG_DEVICE void *average_of_tensor(const tg_gpu_pass &p, void *const *averages, u
     return averages != nullptr ? averages[tensor] : (void *)(uintptr_t)p.few[tensor];
 }
 
+/* Where the average of one element is in its tensor. */
+typedef struct spot {
+    void *to;
+    uint64_t place;
+    uint32_t dtype;
+} spot;
+
 /* Element `at` of a unit; `near` is a piece that it may be in. */
+TG_DEVICE spot spot_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *near, void *const *averages, uint64_t at)
+{
+    const tg_gpu_piece *piece = at < near->at + near->n ? near : tg_piece_at(p, u, at);
+    return {average_of_tensor(p, averages, piece->tensor), at - piece->at, piece->dtype};
+}
+
 TG_DEVICE void store_average(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *near, void *const *averages, uint64_t at,
                              float average)
 {
-    const tg_gpu_piece *piece = at < near->at + near->n ? near : tg_piece_at(p, u, at);
-    uint64_t place = at - piece->at;
-    void *to = average_of_tensor(p, averages, piece->tensor);
-    if (piece->dtype == 0) {
-        ((float *)to)[place] = average;
+    spot s = spot_of(p, u, near, averages, at);
+    if (s.dtype == 0) {
+        ((float *)s.to)[s.place] = average;
     } else {
-        ((uint16_t *)to)[place] = piece->dtype == 1 ? tg_float_to_fp16(average) : tg_float_to_bf16(average);
+        ((uint16_t *)s.to)[s.place] = s.dtype == 1 ? tg_float_to_fp16(average) : tg_float_to_bf16(average);
     }
+}
+
+/* Whether the average that was stored last is finite. */
+TG_DEVICE bool is_stored_finite(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *near, void *const *averages, uint64_t at)
+{
+    spot s = spot_of(p, u, near, averages, at);
+    if (s.dtype == 0) {
+        return tg_is_finite(((const float *)s.to)[s.place]);
+    }
+    uint16_t exponent = s.dtype == 1 ? 0x7c00 : 0x7f80;
+    return (((const uint16_t *)s.to)[s.place] & exponent) != exponent;
 }
 
 /* A whole tile of one tensor in fp32, four elements at a time. Returns whether an average of this thread is not finite. */
@@ -85,10 +107,13 @@ __global__ static void __launch_bounds__(THREADS) deliver(tg_gpu_pass p, void *c
         n = 0;
     }
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        if (share > 0 && (flat != nullptr ? tg_is_finite(to[i]) : is_stored_finite(p, u, first, averages, at + i))) {
+            continue; /* as average_scaled of exec/host_sum.c */
+        }
         float average = share > 0 ? average_shared(sums[i], share, value_n) : average_of(sums[i], divisor);
         overflows = overflows || !tg_is_finite(average);
         if (flat != nullptr) {
-            flat[u.flat_at + (at - u.lo) + i] = average;
+            to[i] = average;
             continue;
         }
         store_average(p, u, first, averages, at + i, average);
