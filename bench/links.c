@@ -1,20 +1,22 @@
 /* Times the averaging of gradients across the ranks of an MPI job: with recipes, and with MPI_Allreduce in fp32 and bf16.
  *
- *     mpirun -n 4 bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency MS] [--rate MBIT] MODEL STEPS RECIPE...
+ *     mpirun -n 4 bench_links [FLAGS] MODEL STEPS RECIPE...
  *     bench_links describe MODEL SHAPES.json GRADIENT.npy
  *
  * MODEL is lenet, resnet20, resnet50, gpt (a GPT of 10 M parameters) or small (200 tensors, 1 M parameters). RECIPE may also be
  * mpi:fp32 or mpi:bf16.
  *
- * With --compute, a step begins with MS milliseconds of computing (the CPU time of one thread) that stand for a backward pass: they
- * finish tensors from the last to the first, by their sizes. With --group, gradients are averaged while the rest computes, in groups of
- * so many bytes, by a tg_reducer, or by a thread that calls MPI_Allreduce; otherwise all of them afterwards. With --hosts, each SIZE
- * ranks average among themselves first, and one of them exchanges by the recipe. --warm is the number of steps before those that are timed, 3 unless given.
+ * With --compute MS, a step begins with so many milliseconds of computing that stand for a backward pass: they finish tensors from the
+ * last to the first, by their sizes. They are CPU time of one thread, or, with --compute-on device, a timed wait: an accelerator computes
+ * and leaves the cores free. With --group BYTES, gradients are averaged while the rest computes, in groups of so many bytes, by a
+ * tg_reducer, or by a thread that calls MPI_Allreduce; otherwise all of them afterwards. With --hosts SIZE, each SIZE ranks average among
+ * themselves first, and one of them exchanges by the recipe. --warm STEPS is the number of steps before those that are timed, 3 unless
+ * given.
  *
  * `describe` runs nothing: it writes the model's tensors, for `tersegrad plan --shapes`, and a gradient of the kind that is averaged, for
  * `tersegrad probe --input`.
  *
- * With --latency or --rate, the link of recipes is an emulated one of that latency and rate (train/slow.h), over MPI.
+ * With --latency MS or --rate MBIT, the link of recipes is an emulated one of that latency and rate (train/slow.h), over MPI.
  *
  * Prints a line of JSON for each: the mean over steps of the slowest rank's time, and a worker's bytes by the meter and by
  * the counter of the interface eth0, if there is one. Gradients are random and heavy-tailed; half of each is the same on all ranks. */
@@ -36,6 +38,7 @@ enum { POOL_N = 1 << 20, GROUP_MAX = 400, STEP_MAX = 1000 };
 
 static int rank, world;
 static double compute_ms;  /* --compute */
+static int is_on_device;   /* --compute-on device */
 static uint64_t group_len; /* --group */
 static double latency_ms;  /* --latency */
 static double rate_mbit;   /* --rate */
@@ -150,10 +153,34 @@ static void check(tg_status status, const tg_detail *why)
     }
 }
 
-/* Computes for so many milliseconds of this thread's CPU time. */
+/* ---- computing --------------------------------------------------------------------------------------------------------- */
+
+static double done_ms; /* by MPI's clock: when the device is done with all that it was given in this step */
+
+static void begin_computing(void)
+{
+    done_ms = 1e3 * MPI_Wtime();
+}
+
+/* Waits for the device, which goes on also while this thread is late. */
+static void wait_for_device(double ms)
+{
+    done_ms += ms;
+    double left = done_ms - 1e3 * MPI_Wtime();
+    if (left > 0) {
+        const struct timespec t = {(time_t)(left / 1e3), (long)(fmod(left, 1e3) * 1e6)};
+        (void)nanosleep(&t, NULL);
+    }
+}
+
+/* Computes for so many milliseconds, of this thread's CPU time or of a device. */
 static void compute(double ms)
 {
     struct timespec t;
+    if (is_on_device) {
+        wait_for_device(ms);
+        return;
+    }
     volatile float x = 1;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     double begin = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6, now = begin;
@@ -230,21 +257,26 @@ static void allreduce(job *j)
     (void)pthread_join(thread, NULL);
 }
 
-/* Groups as tg_exchange makes them; without --group, one. */
+/* Groups as those of an exchange of the same tensors; without --group, one. */
 static void cut_groups(job *j)
 {
-    uint64_t filled = 0, share = 8;
-    size_t last = j->model->tensor_n;
-    for (size_t t = last; t-- > 0;) {
+    tg_options opt = TG_OPTIONS_INIT;
+    tg_exchange *x = NULL;
+    tg_detail why = {""};
+    uint64_t filled = 0;
+    opt.group_len = group_len;
+    opt.exchange = "gather";
+    check(tg_exchange_new(&x, "fp32", j->model->tensors, j->model->tensor_n, 0, 2, &opt, &why), &why);
+    for (size_t t = j->model->tensor_n; t-- > 0;) {
         uint64_t n = 0;
         (void)!tg_tensor_elements(&n, &j->model->tensors[t], NULL);
         filled += n;
-        if (t == 0 || (group_len != 0 && 4 * filled >= group_len / share)) {
+        if (t == 0 || tg_exchange_group(x, t - 1) != tg_exchange_group(x, t)) {
             j->groups[j->group_n++] = (group){.first = t, .grads = j->rows[t], .n = (int)filled};
             filled = 0;
-            share = share > 1 ? share / 2 : 1;
         }
     }
+    tg_exchange_free(x);
 }
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------------------- */
@@ -267,6 +299,7 @@ static void reduce(job *j, uint64_t step)
 
 static void average(job *j, uint64_t step)
 {
+    begin_computing();
     if (j->exchange != NULL) {
         reduce(j, step);
     } else {
@@ -447,6 +480,8 @@ int main(int argc, char **argv)
     for (; at_argument + 1 < argc && strncmp(argv[at_argument], "--", 2) == 0; at_argument += 2) {
         if (strcmp(argv[at_argument], "--compute") == 0) {
             compute_ms = atof(argv[at_argument + 1]);
+        } else if (strcmp(argv[at_argument], "--compute-on") == 0) {
+            is_on_device = strcmp(argv[at_argument + 1], "device") == 0;
         } else if (strcmp(argv[at_argument], "--group") == 0) {
             group_len = strtoull(argv[at_argument + 1], NULL, 10);
         } else if (strcmp(argv[at_argument], "--hosts") == 0) {
@@ -458,17 +493,13 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[at_argument], "--rate") == 0) {
             rate_mbit = atof(argv[at_argument + 1]);
         } else {
-            stop("the flags are --compute, --group, --hosts, --warm, --latency and --rate");
+            stop("the flags are --compute, --compute-on, --group, --hosts, --warm, --latency and --rate");
         }
     }
     argc -= at_argument - 1;
     argv += at_argument - 1;
     if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[2]) > STEP_MAX) {
-        stop("usage: mpirun -n N bench_links [--compute MS] [--group BYTES] [--hosts SIZE] [--warm STEPS] [--latency "
-             "MS] "
-             "[--rate MBIT] "
-             "lenet|resnet20|resnet50|gpt|small STEPS "
-             "RECIPE...");
+        stop("usage: mpirun -n N bench_links [FLAGS] lenet|resnet20|resnet50|gpt|small STEPS RECIPE...");
     }
     shapes *model = calloc(1, sizeof *model);
     if (model == NULL || !add_model(model, argv[1])) {

@@ -33,6 +33,8 @@ CLOSE = 0.15
 LONGEST = 200  # seconds of a command
 EAGER = str(16 << 20)  # bytes
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
+BUSY = 0.04  # cores that other work may take during a measurement
+PATIENCE = 4  # times that one is repeated for that
 COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
 GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
 COLUMNS = ("setting", "model", "hosts", "ranks", "rate", "mode", "recipe", "predicted_ms", "measured_ms", "ratio", "predicted_bytes",
@@ -78,7 +80,7 @@ def netns(hosts, ranks, rate, *command):
     # without asking the receiver first: on slow links its own all-reduces would else take once or twice the time of their bytes, at random.
     # Nor are packets lost, which a plan does not predict.
     environment = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_btl_tcp_eager_limit=EAGER, OMPI_MCA_btl_tcp_max_send_size=EAGER)
-    return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--lossless", "--quiet", "--", *command,
+    return run(ROOT / "bench/netns", "--hosts", hosts, "--ranks", ranks, "--rate", rate, "--lossless", "--pin", "--quiet", "--", *command,
                environment=environment)
 
 
@@ -89,24 +91,29 @@ def machine():
     if not path.exists():
         for model in COMPUTE:
             run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
-        run(BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
+        alone(run, BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
     return path
 
 
 def network(hosts, ranks, rate):
     path = KEPT / f"network-{hosts}x{ranks}-{rate}.json"
     if not path.exists():
-        netns(hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.08, path)
+        alone(netns, hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.08, path)
     return path
 
 
 # ---- one setting -----------------------------------------------------------------------------------------------------
 
+def compute_on(setting):
+    """Where ranks are more than cores, a device computes, and cores are left to codecs and messages."""
+    return "device" if setting[1] * setting[2] > os.cpu_count() else "host"
+
+
 def predict(setting):
     model, hosts, ranks, rate, mode = setting
     told = json.loads(run(
         BUILD / "tersegrad", "plan", "--probe", network(hosts, ranks, rate), "--shapes", KEPT / f"{model}.json", "--compute",
-        f"{COMPUTE[model]}ms", "--backward", f"{COMPUTE[model]}ms", "--cores", os.cpu_count() / hosts, "--group-size", GROUP[model],
+        f"{COMPUTE[model]}ms", "--backward", f"{COMPUTE[model]}ms", "--compute-on", compute_on(setting), "--cores", os.cpu_count() / hosts, "--group-size", GROUP[model],
         "--recipes", ";".join(RECIPES), "--json"))
     key = {"flat": "step_ms", "overlap": "step_overlapped_ms", "hosts": "step_hosts_ms"}[mode]
     plain = told["bf16"]["step_ms" if mode == "flat" else "step_overlapped_ms"]
@@ -119,12 +126,38 @@ def predict(setting):
 def measure(setting, expected):
     model, hosts, ranks, rate, mode = setting
     longest = max(row["ms"] for row in expected.values())
-    steps = max(2 if longest > 2000 else 3, min(7, int(1800 / longest)))
-    flags = ["--compute", COMPUTE[model], "--warm", 1 if longest > 1000 else 3]
+    steps = max(3, min(15, int(1800 / longest)))
+    flags = ["--compute", COMPUTE[model], "--compute-on", compute_on(setting), "--warm", 1 if longest > 1000 else 3]
     flags += [] if mode == "flat" else ["--group", GROUP[model]]
     flags += ["--hosts", ranks] if mode == "hosts" else []
     lines = netns(hosts, ranks, rate, BUILD / "bench_links", *flags, model, steps, "mpi:bf16", *RECIPES).splitlines()
     return {row["recipe"]: {"ms": row["median_ms"], "bytes": row["meter_bytes"]} for row in map(json.loads, lines)}
+
+
+def others():
+    """CPU seconds of each process of the machine but this one and those of the kernel, which are busy with the network."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(path.parent.name) != os.getpid() and fields[1] != "2":
+            found[path.parent.name, fields[19]] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def alone(measurement, *arguments):
+    """A measurement, and again as often as other processes have used the cores meanwhile: those that were there before."""
+    for _ in range(PATIENCE):
+        before, begin = others(), time.monotonic()
+        found = measurement(*arguments)
+        after, spent = others(), time.monotonic() - begin
+        used = sum(after[who] - before[who] for who in before if who in after)
+        if used <= BUSY * spent:
+            return found
+        print(f"plan: other processes took {used / spent:.2f} cores; once more", file=sys.stderr, flush=True)
+    raise Failure("the machine has other work")
 
 
 def name_of(setting):
@@ -138,7 +171,7 @@ def kept(setting):
     row = json.loads(path.read_text()) if path.exists() else {"predicted": predict(setting)}
     if "measured" not in row:
         path.write_text(json.dumps(row))
-        row["measured"] = measure(setting, row["predicted"])
+        row["measured"] = alone(measure, setting, row["predicted"])
         path.write_text(json.dumps(row))
     return row
 

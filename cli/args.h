@@ -82,6 +82,7 @@ typedef enum cli_flag {
     CLI_FLAG_LATENCY,
     CLI_FLAG_COMPUTE,
     CLI_FLAG_BACKWARD,
+    CLI_FLAG_COMPUTE_ON,
     CLI_FLAG_CORES,
     CLI_FLAG_PROBE,
     CLI_FLAG_ADVISE,
@@ -110,6 +111,7 @@ typedef struct cli_late {
 } cli_late;
 
 enum { CLI_DEVICE_CPU, CLI_DEVICE_CUDA };
+enum { CLI_ON_HOST, CLI_ON_DEVICE }; /* of --compute-on */
 
 typedef struct cli_args {
     cli_given given;
@@ -120,7 +122,7 @@ typedef struct cli_args {
     cli_texts kinds;   /* PATTERN and KIND in turn */
     tg_rule *rule_list;
     /* Choices are the places of words in the lists of flags.c, which are those of the enums that they stand for. */
-    int nonfinite, dtype, optimizer, schedule, device;
+    int nonfinite, dtype, optimizer, schedule, device, compute_on;
     cli_link link;
     tg_schedule local;
     tg_outer outer;

@@ -70,6 +70,12 @@ static void tg_cuda_link_free(tg_link *link)
 {
     (void)link;
 }
+
+static const char *tg_cuda_name(const tg_device *device)
+{
+    (void)device;
+    return "";
+}
 #endif
 
 static int settle(tg_status status, const tg_detail *why)
@@ -87,6 +93,22 @@ int cli_device_open(cli_device *out, const cli_args *args)
 void cli_device_close(const cli_device *d)
 {
     tg_cuda_close(d->gpu);
+}
+
+const char *cli_device_name(const cli_device *d)
+{
+    return tg_cuda_name(d->gpu);
+}
+
+int cli_device_link_new(tg_link **out, const cli_device *d, tg_link *inner, uint32_t world)
+{
+    tg_detail why = {{0}};
+    return settle(tg_cuda_link_new(out, d->gpu, inner, world, &why), &why);
+}
+
+void cli_device_link_free(tg_link *link)
+{
+    tg_cuda_link_free(link);
 }
 
 const tr_device *cli_device_of_training(tr_device *out, const cli_device *d)

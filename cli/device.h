@@ -13,6 +13,13 @@ typedef struct cli_device {
 int cli_device_open(cli_device *out, const cli_args *args);
 void cli_device_close(const cli_device *d);
 
+/* The name of the GPU. */
+const char *cli_device_name(const cli_device *d);
+
+/* A link over `inner` for messages in the GPU's memory (tg_cuda_link_new). Free accepts NULL. */
+int cli_device_link_new(tg_link **out, const cli_device *d, tg_link *inner, uint32_t world);
+void cli_device_link_free(tg_link *link);
+
 /* For a training run: sets *out and returns it, or NULL for the CPU. */
 const tr_device *cli_device_of_training(tr_device *out, const cli_device *d);
 

@@ -6,6 +6,7 @@
 #define AT(member) offsetof(cli_args, member)
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
+static const char *const sides[] = {"host", "device", NULL};
 static const char *const nonfinites[] = {"error", "zero", "pass", NULL};
 static const char *const dtypes[] = {"fp32", "fp16", "bf16", NULL};
 static const char *const kinds[] = {"other", "conv", "dense", "recurrent", "embedding", "norm", "bias", NULL};
@@ -151,6 +152,9 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                               "training a few steps]"},
     [CLI_FLAG_BACKWARD] = {"backward", "TIME", CLI_TIME, AT(backward), .max = 1e5, .min_allowed = 1,
                            .help = "the backward pass of it [default: two thirds, its share of the operations]"},
+    [CLI_FLAG_COMPUTE_ON] = {"compute-on", "WHERE", CLI_CHOICE, AT(compute_on), .choices = sides,
+                             .help = "host: a worker computes on one of its host's cores; device: on an accelerator,\n"
+                                     "and the cores are free for codecs and messages meanwhile [default: as --device]"},
     [CLI_FLAG_CORES] = {"cores", "C", REAL(cores, 0, 65536, 0),
                         .help = "of a host, for all its workers; may be a fraction [default: those of this machine]"},
     [CLI_FLAG_PROBE] = {"probe", "FILE", CLI_TEXT, AT(probe),

@@ -37,6 +37,9 @@ static int set_compute(cli_setting *s, const cli_args *args)
     if (args->model == NULL) {
         return cli_fail(CLI_MISUSE, "plan needs --compute, the time of a forward and backward pass, such as 120ms");
     }
+    if (s->computes_on_device) {
+        return cli_fail(CLI_MISUSE, "plan needs --compute with --compute-on device: --model is timed on this CPU");
+    }
     return cli_plan_compute(&s->compute, &s->backward, args->model, (size_t)args->batch);
 }
 
@@ -69,6 +72,9 @@ static int make_setting(cli_setting *s, const cli_args *args, const cli_shapes *
                        .n = model->element_n,
                        .exchange = args->exchange,
                        .threads = args->threads,
+                       .computes_on_device = cli_args_has(args, CLI_FLAG_COMPUTE_ON) ? args->compute_on == CLI_ON_DEVICE
+                                                                                     : args->device == CLI_DEVICE_CUDA,
+                       .encodes_on_device = args->device == CLI_DEVICE_CUDA,
                        .probe = probe};
     s->group_len = group_len_of(s, args);
     return set_ranks(s, args, &probe->network);
@@ -96,7 +102,7 @@ static int report(const cli_args *args, const cli_plan *p, const cli_plan_facts 
     return code;
 }
 
-static int plan(const cli_args *args, const cli_shapes *model, cli_probe_data *probe)
+static int plan(const cli_args *args, const cli_shapes *model, cli_probe_data *probe, const cli_device *device)
 {
     cli_plan p = {.local_steps = (uint32_t)args->local.every[args->local.n - 1]};
     char name[224], from[300];
@@ -106,7 +112,7 @@ static int plan(const cli_args *args, const cli_shapes *model, cli_probe_data *p
                ? cli_fail(CLI_MISUSE, "plan needs --rate, or a --probe that has measured a network")
                : code;
     double begin = cli_clock_now();
-    code = code == CLI_OK && args->probe == NULL ? cli_plan_measure(probe, &p) : code;
+    code = code == CLI_OK && args->probe == NULL ? cli_plan_measure(probe, &p, device) : code;
     if (args->probe == NULL) {
         snprintf(from, sizeof from, "measured on this machine, in %.1f s", cli_clock_now() - begin);
     } else {
@@ -126,22 +132,28 @@ static int plan(const cli_args *args, const cli_shapes *model, cli_probe_data *p
 static int run(const cli_args *args)
 {
     cli_probe_data probe = {.network.ranks = 0};
+    cli_device device = {NULL};
     cli_shapes model;
     int code = cli_plan_model(&model, args);
+    code = code == CLI_OK ? cli_device_open(&device, args) : code;
     code = code == CLI_OK && args->probe != NULL ? cli_probe_read(&probe, args->probe) : code;
-    code = code == CLI_OK ? plan(args, &model, &probe) : code;
+    if (code == CLI_OK && args->probe != NULL && device.gpu != NULL) {
+        code = cli_probe_suits(&probe, args->probe, cli_device_name(&device));
+    }
+    code = code == CLI_OK ? plan(args, &model, &probe, &device) : code;
+    cli_device_close(&device);
     cli_probe_data_free(&probe);
     cli_shapes_free(&model);
     return code;
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},      {CLI_FLAG_SHAPES, NULL},  {CLI_FLAG_RANKS, "4"},
-    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL},  {CLI_FLAG_LATENCY, NULL}, {CLI_FLAG_COMPUTE, NULL},
-    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_BATCH, "32"},      {CLI_FLAG_CORES, NULL},   {CLI_FLAG_THREADS, "1"},
-    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},    {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_EXCHANGE, NULL},
-    {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"}, {CLI_FLAG_PAGE, NULL},    {CLI_FLAG_JSON, NULL},
-    {CLI_FLAG_CSV, NULL},
+    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},     {CLI_FLAG_SHAPES, NULL},     {CLI_FLAG_RANKS, "4"},
+    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL}, {CLI_FLAG_LATENCY, NULL},    {CLI_FLAG_COMPUTE, NULL},
+    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_DEVICE, "cpu"},   {CLI_FLAG_COMPUTE_ON, NULL}, {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_CORES, NULL},      {CLI_FLAG_THREADS, "1"},    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},
+    {CLI_FLAG_RECIPE, NULL},     {CLI_FLAG_EXCHANGE, NULL},  {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"},
+    {CLI_FLAG_PAGE, NULL},       {CLI_FLAG_JSON, NULL},      {CLI_FLAG_CSV, NULL},
 };
 
 const cli_command cli_plan_command = {
@@ -152,8 +164,9 @@ const cli_command cli_plan_command = {
         "Predicts a training step with every preset, or with --recipes, and with plain all-reduces in fp32 and\n"
         "bf16: without and with overlap, and with hosts that sum first. Says which recipe pays, or that none does.\n"
         "A simulation of groups, codecs and links decides, from costs that were measured: by 'tersegrad probe',\n"
-        "or here and now. --shapes takes a JSON list of tensors, as tersegrad.torch.write_shapes writes it, or\n"
-        "lines. Without --compute, a step of --model is timed. 'tersegrad help planning' says what is simulated.",
+        "or here and now; with --device cuda, costs of a GPU. --shapes takes a JSON list of tensors, as\n"
+        "tersegrad.torch.write_shapes writes it, or lines. Without --compute, a step of --model is timed.\n"
+        "'tersegrad help planning' says what is simulated.",
     .examples =
         "tersegrad plan --params 25e6 --workers 8 --hosts 8 --rate 1gbit --latency 50us --compute 120ms\n"
         "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --latency 20us --compute 300ms\n"

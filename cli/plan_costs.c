@@ -35,7 +35,7 @@ int cli_plan_list(cli_plan *p, const char *const *recipes, size_t n)
 
 /* ---- costs --------------------------------------------------------------------------------------------------------- */
 
-int cli_plan_measure(cli_probe_data *out, const cli_plan *p)
+int cli_plan_measure(cli_probe_data *out, const cli_plan *p, const cli_device *device)
 {
     enum { MOST = 1 << 22, LEAST = 1 << 15 };
     const char **recipes = calloc(p->row_n + 1, sizeof *recipes);
@@ -47,18 +47,21 @@ int cli_plan_measure(cli_probe_data *out, const cli_plan *p)
     recipes[recipe_n++] = "fp32";
     for (size_t i = 0; i < p->row_n; i++) {
         const char *name = p->rows[i].canonical;
-        if (strcmp(name, "fp32") != 0 && strstr(name, "autoencoder") == NULL) {
+        if (strcmp(name, "fp32") != 0) {
             recipes[recipe_n++] = name;
         }
     }
-    const cli_measuring how = {.recipes = recipes,
-                               .recipe_n = recipe_n,
-                               .threads = &p->setting.threads,
-                               .thread_n = 1,
-                               .sizes = &n,
-                               .size_n = 1,
-                               .seconds = 1.0 / (double)recipe_n};
-    int code = cli_machine_measure(&out->machine, &how);
+    cli_measuring how = {.recipes = recipes,
+                         .recipe_n = recipe_n,
+                         .threads = &p->setting.threads,
+                         .thread_n = 1,
+                         .sizes = &n,
+                         .size_n = 1,
+                         .seconds = 1.0 / (double)recipe_n,
+                         .device = device};
+    int code = device->gpu != NULL ? cli_gpu_measure(&out->gpu, &how) : CLI_OK;
+    how.recipe_n = device->gpu != NULL ? 0 : recipe_n; /* of the host, copies and messages count in any case */
+    code = code == CLI_OK ? cli_machine_measure(&out->machine, &how) : code;
     free(recipes);
     return code;
 }

@@ -52,12 +52,13 @@ static void add_plain(cli_table *t, const cli_plan *p, const char *name, const c
 
 static void add_row(cli_table *t, const cli_plan *p, const cli_plan_row *r)
 {
-    char cells[8][CLI_NUMBER_CAP], risk[64];
+    char cells[8][CLI_NUMBER_CAP], risk[64], exchange[32];
+    snprintf(exchange, sizeof exchange, "%s%s", r->alone.exchange, r->alone.phase > 0 ? ", coded" : "");
     cli_table_row(t, r->recipe, ms_text(cells[0], r->step), ms_text(cells[1], r->step_overlapped),
                   isnan(r->step_hosts) ? "" : ms_text(cells[2], r->step_hosts),
                   cli_text_count(cells[3], (uint64_t)r->bytes), cli_text_number(cells[4], p->fp32.best / r->best, 2),
                   cli_text_number(cells[5], p->bf16.best / r->best, 2), rate_text(cells[6], r->break_even),
-                  cli_text_count(cells[7], r->alone.residual_len), risk_text(risk, r), r->alone.exchange);
+                  cli_text_count(cells[7], r->alone.residual_len), risk_text(risk, r), exchange);
 }
 
 static void print_setting(const cli_plan *p, const cli_plan_facts *f)
@@ -67,12 +68,28 @@ static void print_setting(const cli_plan *p, const cli_plan_facts *f)
     printf("%s: %s parameters in %zu tensors, %u workers on %u hosts, %s and %s us between them%s.\n", f->model,
            cli_text_count(n, s->n), s->tensor_n, s->workers, s->hosts, rate_text(rate, 8 * s->rate),
            cli_text_short(latency, 1e6 * s->latency), s->is_measured ? " (measured)" : "");
-    printf("Computing takes %s ms a step; a host has %g cores, a codec %u thread%s. Costs: %s.\n",
-           ms_text(compute, s->compute), s->cores, s->threads, s->threads == 1 ? "" : "s", f->from);
+    printf("Computing takes %s ms a step%s; a host has %g cores, ", ms_text(compute, s->compute),
+           s->computes_on_device ? ", on a device" : "", s->cores);
+    if (s->encodes_on_device) {
+        printf("and codecs work on GPUs (%s). Costs: %s.\n", s->probe->gpu.kind, f->from);
+    } else {
+        printf("a codec %u thread%s. Costs: %s.\n", s->threads, s->threads == 1 ? "" : "s", f->from);
+    }
     if (p->local_steps > 1) {
         printf("Recipes exchange after %u local steps, plain all-reduces after each.\n", p->local_steps);
     }
     putchar('\n');
+}
+
+/* Whether a recipe learns that is predicted. */
+static int has_learned(const cli_plan *p)
+{
+    for (size_t i = 0; i < p->row_n; i++) {
+        if (p->rows[i].reason.text[0] == '\0' && p->rows[i].alone.phase > 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
@@ -102,6 +119,9 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
         "bytes       that a worker sends in a step\n"
         "pays below  the link rate below which the recipe is faster than bf16\n"
         "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
+    if (has_learned(p)) {
+        puts("coded       a step when codes are sent; those before, dense and to train the autoencoder, take longer");
+    }
     printf("\n%s\n", p->recommendation);
     return code;
 }
@@ -129,6 +149,7 @@ static void put_row(cli_json *j, const cli_plan *p, const cli_plan_row *r)
     cli_json_text(j, "recipe", r->recipe);
     cli_json_text(j, "canonical", r->canonical);
     cli_json_text(j, "exchange", r->alone.exchange);
+    cli_json_text(j, "phase", r->alone.phase > 0 ? "coded" : NULL);
     cli_json_number(j, "step_ms", 1e3 * r->step);
     cli_json_number(j, "step_overlapped_ms", 1e3 * r->step_overlapped);
     cli_json_number(j, "step_hosts_ms", 1e3 * r->step_hosts);
@@ -167,6 +188,9 @@ static void put_setting(cli_json *j, const cli_plan *p, const cli_plan_facts *f)
     cli_json_bool(j, "link_measured", s->is_measured);
     cli_json_number(j, "compute_ms", 1e3 * s->compute);
     cli_json_number(j, "backward_ms", 1e3 * s->backward);
+    cli_json_text(j, "compute_on", s->computes_on_device ? "device" : "host");
+    cli_json_text(j, "device", s->encodes_on_device ? "cuda" : "cpu");
+    cli_json_text(j, "gpu", s->encodes_on_device ? s->probe->gpu.kind : NULL);
     cli_json_number(j, "cores", s->cores);
     cli_json_count(j, "threads", s->threads);
     cli_json_count(j, "group_size", s->group_len);

@@ -202,7 +202,8 @@ static const cli_plan_row *choose(const cli_plan *p, double plain)
 
 static const char *manner_of(const cli_plan_row *r)
 {
-    return r->best == r->step_hosts       ? ", with hosts that sum first"
+    return r->alone.phase > 0             ? ", once it sends codes"
+           : r->best == r->step_hosts     ? ", with hosts that sum first"
            : r->step_overlapped < r->step ? ", while the backward pass computes"
                                           : "";
 }

@@ -123,13 +123,41 @@ double cli_network_time(double *load, double bytes, double ranks, const cli_wire
     return seconds;
 }
 
-/* Seconds of the network by the table of the probe. */
-static double time_by_table(const amounts *m, const cli_wire *w)
+/* Seconds of the network by a column of the probe, without those of the shortest messages, which are the delay. */
+static double time_by_table(const amounts *m, const double *column, const cli_wire *w)
+{
+    double bytes = fmax(m->out[0], m->in[0]);
+    double seconds = m->most > 0 ? cli_network_seconds(w->measured, column, m->most, bytes / m->most / w->rate) : 0;
+    return fmax(0, seconds - column[0]);
+}
+
+/* One operation at a time, while nobody computes. */
+static void time_alone(cli_op *op, const amounts *m, const cli_wire *w)
+{
+    op->slowdown = 1;
+    if (w->is_even) {
+        op->network[0] = time_by_table(m, w->measured->exchange, w);
+        op->memory[0] = 0; /* the table has it */
+    }
+}
+
+/* An operation of a group, beside other work. */
+static void time_grouped(cli_op *op, const amounts *m, const cli_wire *w)
 {
     const cli_network *n = w->measured;
-    double bytes = fmax(m->out[0], m->in[0]);
-    double seconds = cli_network_seconds(n, n->exchange, m->most, bytes / m->most / w->rate);
-    return fmax(0, seconds - n->exchange[0]);
+    int is_local = m->out[0] + m->out[1] <= 0;
+    double local = fmax(m->local[0], m->local[1]), bytes = is_local ? local : m->most;
+    cli_talk talk = !w->has_hosts ? CLI_TALK_ALL : is_local ? CLI_TALK_LOCAL : CLI_TALK_LEADERS;
+    const double *idle = n->talks[talk].idle;
+    op->wait = cli_network_load(n, talk, bytes);
+    op->slowdown = cli_network_slowdown(n, talk, bytes);
+    if (w->is_even || w->has_hosts) {
+        op->delay = idle[0];
+    }
+    for (size_t h = 0; h < CLI_HOST_KINDS && (w->is_even || w->has_hosts); h++) {
+        op->network[h] = is_local ? 0 : time_by_table(m, idle, w);
+        op->memory[h] = is_local ? fmax(0, cli_network_seconds(n, idle, local, 0) - idle[0]) : 0;
+    }
 }
 
 static cli_op time_op(const amounts *m, const cli_wire *w)
@@ -142,17 +170,45 @@ static cli_op time_op(const amounts *m, const cli_wire *w)
     if (m->messages > 0) {
         op.delay = w->latency + w->message * (m->messages - 1) + (w->measured == NULL ? w->op : 0);
     }
-    if (m->messages > 0 && w->measured != NULL) {
+    if (w->measured != NULL && (m->messages > 0 || w->has_hosts)) {
         op.load[0] = op.load[1] = 0;
-        op.wait = cli_network_seconds(w->measured, w->measured->exchange_load,
-                                      fmin(m->most, w->measured->sizes[CLI_SIZE_N - 1]), 0);
-        op.slowdown = cli_network_slowdown(w->measured, w->measured->exchange, w->measured->busy_exchange, m->most);
-        op.network[0] = w->is_even && m->most > 0 ? time_by_table(m, w) : op.network[0];
+        (w->is_grouped ? time_grouped : time_alone)(&op, m, w);
     }
     return op;
 }
 
-static int copy_items(cli_actor *actor, const cli_draft *d, size_t a, size_t group_n)
+/* Bytes that a rank of kind `a` receives in an operation; ranks of its kind share what is sent to them. */
+static double received(const cli_draft_op *op, const cli_cast *c, size_t a)
+{
+    double sum = 0;
+    for (size_t from = 0; from < c->n; from++) {
+        sum += (op->of[from].bytes[a][0] + op->of[from].bytes[a][1]) * c->count[from] * c->hosts[from];
+    }
+    return sum / (c->count[a] * c->hosts[a]);
+}
+
+/* Adds an item of the draft; around an operation, copies of its messages to host memory and from it. */
+static int add_item(cli_items *items, const cli_item *item, const cli_draft *d, const cli_cast *c, size_t a,
+                    const cli_gpu *gpu)
+{
+    const cli_draft_op *op = item->work < 0 && gpu != NULL ? &d->ops[item->op] : NULL;
+    double down = op != NULL ? op->of[a].distinct : 0, up = op != NULL ? received(op, c, a) : 0;
+    int is_staged = 0, code = CLI_OK;
+    for (size_t from = 0; from < c->n && op != NULL; from++) {
+        is_staged |= op->of[from].distinct > 0;
+    }
+    if (is_staged && down > 0) {
+        code = cli_items_add(items, (cli_item){.work = gpu->begin_down + down * gpu->down});
+    }
+    code = code == CLI_OK ? cli_items_add(items, *item) : code;
+    if (code == CLI_OK && is_staged && up > 0) {
+        code = cli_items_add(items, (cli_item){.work = gpu->begin_up + up * gpu->up});
+    }
+    return code;
+}
+
+static int copy_items(cli_actor *actor, const cli_draft *d, const cli_cast *c, size_t a, size_t group_n,
+                      const cli_gpu *gpu)
 {
     actor->groups = calloc(group_n + 1, sizeof *actor->groups);
     if (actor->groups == NULL) {
@@ -160,7 +216,7 @@ static int copy_items(cli_actor *actor, const cli_draft *d, size_t a, size_t gro
     }
     for (size_t g = 0; g < d->group_n[a] && g <= group_n; g++) {
         for (size_t i = 0; i < d->items[a][g].n; i++) {
-            int code = cli_items_add(&actor->groups[g], d->items[a][g].of[i]);
+            int code = add_item(&actor->groups[g], &d->items[a][g].of[i], d, c, a, gpu);
             if (code != CLI_OK) {
                 return code;
             }
@@ -187,7 +243,7 @@ int cli_draft_stage(cli_scene *scene, double *most, const cli_draft *d, const cl
     *most = fmax(out[0], out[1]);
     int code = CLI_OK;
     for (size_t a = 0; a < c->n && code == CLI_OK; a++) {
-        code = copy_items(&scene->actors[a], d, a, scene->group_n);
+        code = copy_items(&scene->actors[a], d, c, a, scene->group_n, w->gpu);
     }
     return code;
 }

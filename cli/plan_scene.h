@@ -10,6 +10,7 @@ typedef struct cli_transfer {
     size_t actor;
     double bytes[CLI_ACTOR_MAX][2];
     double messages; /* to other hosts */
+    double distinct; /* bytes that are sent, those to several ranks once; 0: they are in host memory */
 } cli_transfer;
 
 /* An operation. Those of the same group, talk and number on different ranks are one. */
@@ -48,6 +49,9 @@ typedef struct cli_wire {
     double tcp;                  /* CPU time of a byte that is sent and of one that is received */
     const cli_network *measured; /* the link is this one; NULL: nobody has measured it */
     int is_even;                 /* all ranks send as much to all, as was measured */
+    int has_hosts;               /* leaders and ranks of hosts talk as was measured */
+    int is_grouped;              /* operations are those of groups, over a link that listens; 0: one at a time */
+    const cli_gpu *gpu; /* messages are in its memory, and travel through that of the host; NULL: they are not */
 } cli_wire;
 
 /* Seconds that so many bytes of a host take on its link, and the cores that TCP needs meanwhile: at most one for each rank, which is

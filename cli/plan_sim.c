@@ -188,7 +188,7 @@ static int end_all(sim *s)
 
 typedef struct speeds {
     double cpu[CLI_HOST_KINDS];          /* of a thread, where 1 is a core of its own */
-    int computes[CLI_HOST_KINDS];        /* some rank does */
+    int computes[CLI_HOST_KINDS];        /* some rank does, on a core */
     size_t flows[CLI_HOST_KINDS][PARTS]; /* operations that share a link */
 } speeds;
 
@@ -210,17 +210,28 @@ static double waiting_load(const sim *s, size_t a)
     return most;
 }
 
+/* Whether an actor's computing needs a core now. */
+static int does_compute(const sim *s, size_t a)
+{
+    return !s->scene->computes_on_device && s->actors[a].finished < 0;
+}
+
+/* Whether an actor's codec works now, and needs cores. */
+static int does_encode(const sim *s, size_t a)
+{
+    return !s->scene->encodes_on_device && s->actors[a].working <= s->scene->group_n;
+}
+
 static speeds find_speeds(const sim *s)
 {
     speeds v = {.cpu = {1, 1}};
     double load[CLI_HOST_KINDS] = {0, 0};
     for (size_t a = 0; a < s->scene->actor_n; a++) {
-        const actor_state *actor = &s->actors[a];
         uint32_t host = s->scene->actors[a].host;
-        double threads = (actor->finished < 0 ? 1 : 0) + (actor->working <= s->scene->group_n ? s->scene->threads : 0) +
-                         waiting_load(s, a);
+        double threads =
+            (does_compute(s, a) ? 1 : 0) + (does_encode(s, a) ? s->scene->threads : 0) + waiting_load(s, a);
         load[host] += threads * s->scene->actors[a].count;
-        v.computes[host] |= actor->finished < 0;
+        v.computes[host] |= does_compute(s, a);
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
         for (size_t h = 0; h < CLI_HOST_KINDS && is_flowing(&s->ops[i]); h++) {
@@ -242,16 +253,16 @@ static speeds find_speeds(const sim *s)
     return v;
 }
 
-/* How fast an operation's bytes move on a host. Beside computing, as was measured; where that was not, the network is slowed down only if
- * it does not get the cores that it needs. Copies in memory are made by a thread. */
+/* How fast an operation's bytes move on a host. Beside computing, as was measured. Where that was not, copies in memory are made by a
+ * thread, and the network is slowed down only if it does not get the cores that it needs. */
 static double flow_speed(const sim *s, const speeds *v, size_t op, size_t h, size_t part)
 {
     double share = 1 / (double)v->flows[h][part], cpu = v->cpu[h], slowdown = s->scene->ops[op].slowdown;
-    if (part == 1) {
-        return share * cpu;
-    }
     if (slowdown > 0) { /* it was measured */
         return v->computes[h] && slowdown > 1 ? share / slowdown : share;
+    }
+    if (part == 1) {
+        return share * cpu;
     }
     double need = s->scene->ops[op].load[h];
     return need > cpu && need > 0 && cpu < 1 ? share * cpu / need : share;
@@ -264,18 +275,36 @@ static double delay_speed(const sim *s, const speeds *v, size_t op)
     return (v->computes[0] || v->computes[1]) && slowdown > 1 ? 1 / slowdown : 1;
 }
 
+/* Computing and codec share a device evenly while both are on it. */
+static double device_speed(const sim *s, size_t a)
+{
+    const actor_state *actor = &s->actors[a];
+    int computes = s->scene->computes_on_device && actor->finished < 0;
+    int encodes = s->scene->encodes_on_device && actor->working <= s->scene->group_n;
+    return computes && encodes ? 0.5 : 1;
+}
+
+static double compute_speed(const sim *s, const speeds *v, size_t a)
+{
+    return s->scene->computes_on_device ? device_speed(s, a) : v->cpu[s->scene->actors[a].host];
+}
+
+static double codec_speed(const sim *s, const speeds *v, size_t a)
+{
+    return s->scene->encodes_on_device ? device_speed(s, a) : v->cpu[s->scene->actors[a].host];
+}
+
 static double time_to_next(const sim *s, const speeds *v)
 {
     double dt = INFINITY;
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         const actor_state *actor = &s->actors[a];
-        double speed = v->cpu[s->scene->actors[a].host];
         if (actor->finished < 0) {
             double until = actor->ready_n < s->scene->group_n ? s->scene->ready[actor->ready_n] : s->scene->compute;
-            dt = fmin(dt, fmax(0, until - actor->computed) / speed);
+            dt = fmin(dt, fmax(0, until - actor->computed) / compute_speed(s, v, a));
         }
         if (actor->working <= s->scene->group_n) {
-            dt = fmin(dt, actor->left / speed);
+            dt = fmin(dt, actor->left / codec_speed(s, v, a));
         }
     }
     for (size_t i = 0; i < s->scene->op_n; i++) {
@@ -303,12 +332,12 @@ static void advance(sim *s, const speeds *v, double dt)
     int is_on_wire = 0;
     for (size_t a = 0; a < s->scene->actor_n; a++) {
         actor_state *actor = &s->actors[a];
-        double done = dt * v->cpu[s->scene->actors[a].host];
+        double computed = dt * compute_speed(s, v, a), encoded = dt * codec_speed(s, v, a);
         if (actor->finished < 0) {
-            actor->computed += done;
+            actor->computed += computed;
         }
         if (actor->working <= s->scene->group_n) {
-            actor->left -= done;
+            actor->left -= encoded;
             actor->worked += dt;
         }
     }

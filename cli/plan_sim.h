@@ -1,9 +1,9 @@
 /* The event simulation of `tersegrad plan`: one step of data-parallel training, from the start of the backward pass to the
  * averages.
  *
- * Ranks that do the same are one actor. An actor computes, and its groups of gradients get ready one after the other. A thread of
- * its own works on groups (encodes, checks, sums), the first of those that wait first; messages travel meanwhile. Threads of a
- * host share its cores evenly, and operations that are under way share its links evenly. All times are in seconds. */
+ * Ranks that do the same are one actor. An actor computes, on a core of its host or on a device of its own, and its groups of
+ * gradients get ready one after the other. A thread of its own works on groups (encodes, checks, sums), the first of those that wait
+ * first; messages travel meanwhile. Threads of a host share its cores evenly, and operations that are under way share its links evenly. All times are in seconds. */
 #ifndef CLI_PLAN_SIM_H
 #define CLI_PLAN_SIM_H
 
@@ -43,8 +43,10 @@ typedef struct cli_actor {
 typedef struct cli_scene {
     cli_actor actors[CLI_ACTOR_MAX];
     size_t actor_n, group_n;
-    double *ready;  /* of each group: computing until it is ready, in order */
-    double compute; /* all computing of the step */
+    double *ready;          /* of each group: computing until it is ready, in order */
+    double compute;         /* all computing of the step */
+    int computes_on_device; /* the cores are free meanwhile; 0: on a core of the host for each rank */
+    int encodes_on_device;  /* the codec works on the same device, and needs no cores either */
     cli_op *ops;
     size_t op_n;
     double cores[CLI_HOST_KINDS]; /* of a host */

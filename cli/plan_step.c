@@ -74,7 +74,8 @@ static double cost_of(const cli_recipe_cost *recipe, const cli_recipe_cost *dens
 {
     const cli_pass_cost *own = &recipe->passes[w->pass], *plain = &dense->passes[w->pass];
     double frames = w->pass == TG_PASS_SUM || w->pass == TG_PASS_CHECK_SUM ? (double)w->frames : 1;
-    return frames * ((double)w->elements * own->element + (double)w->chunks * own->chunk +
+    double call = fmax(w->elements > 0 ? own->call : 0, w->dense_elements > 0 ? plain->call : 0);
+    return frames * (call + (double)w->elements * own->element + (double)w->chunks * own->chunk +
                      (double)w->dense_elements * plain->element + (double)w->dense_chunks * plain->chunk);
 }
 
@@ -108,8 +109,11 @@ static void on_carry(void *context, size_t group, tg_talk talk, const tg_op *op)
         memset(a->talks, 0, sizeof a->talks);
     }
     cli_transfer t = {.actor = a->actor};
+    const void *last = NULL;
     for (uint32_t p = 0; p < op->world; p++) {
         if (op->sends[p].len > 0) {
+            t.distinct += talk == TG_TALK_MESSAGES && op->sends[p].data != last ? (double)op->sends[p].len : 0;
+            last = op->sends[p].data;
             int is_local = p / a->cast->host_size == op->rank / a->cast->host_size;
             t.bytes[kind_of(a->cast, p)][is_local] += (double)op->sends[p].len;
             t.messages += !is_local;
@@ -160,6 +164,7 @@ static int write_draft(cli_draft *draft, cli_prediction *out, tg_detail *why, co
         sent += a.sent * c->of[k].count * hosts_of(c, c->of[k].host);
         if (k == 0) {
             out->groups = o.groups;
+            out->phase = o.phase;
             out->residual_len = o.residual_len;
             memcpy(out->exchange, o.exchange, sizeof out->exchange);
         }
@@ -280,6 +285,8 @@ static int set_ready(cli_scene *scene, const cli_setting *s, const group_sizes *
 static void set_hosts(cli_scene *scene, const cli_setting *s)
 {
     scene->threads = s->threads;
+    scene->computes_on_device = s->computes_on_device;
+    scene->encodes_on_device = s->encodes_on_device;
     for (size_t h = 0; h < CLI_HOST_KINDS; h++) {
         scene->cores[h] = s->cores;
     }
@@ -305,7 +312,11 @@ static int simulate(cli_prediction *out, const cli_draft *draft, const cli_setti
                            .op = s->probe->machine.op,
                            .tcp = s->probe->machine.tcp,
                            .measured = s->is_measured ? &s->probe->network : NULL,
-                           .is_even = c->n == 1 && s->probe->network.ranks == s->workers};
+                           .is_even = c->n == 1 && s->probe->network.ranks == s->workers,
+                           .has_hosts = c->is_hierarchical && s->probe->network.ranks == s->workers &&
+                                        s->probe->network.hosts == s->hosts,
+                           .is_grouped = s->group_len > 0,
+                           .gpu = s->encodes_on_device ? &s->probe->gpu : NULL};
     set_hosts(&scene, s);
     int code = find_groups(&g, s);
     code = code == CLI_OK ? set_ready(&scene, s, &g, out->groups) : code;
@@ -336,8 +347,9 @@ int cli_step_predict(cli_prediction *out, tg_detail *why, const cli_setting *s, 
     cli_draft draft = {.op_n = 0};
     *out = (cli_prediction){.bytes = 0};
     why->text[0] = '\0';
-    if (!cli_machine_find(&costs[0], &s->probe->machine, recipe, s->threads, s->n) ||
-        !cli_machine_find(&costs[1], &s->probe->machine, "fp32", s->threads, s->n)) {
+    const cli_costs *known = s->encodes_on_device ? &s->probe->gpu.costs : &s->probe->machine.costs;
+    if (!cli_costs_find(&costs[0], known, recipe, s->threads, s->n) ||
+        !cli_costs_find(&costs[1], known, "fp32", s->threads, s->n)) {
         return tell_missing(why, s, recipe);
     }
     double *bits = bits_of(s, &costs[0]);
@@ -359,21 +371,35 @@ typedef struct plain {
     double delay, network, load, wait, slowdown, work, bytes;
 } plain;
 
+/* Costs of an element in plain all-reduces. On a GPU they are those of its memory: a sum moves three numbers where a copy moves two,
+ * and so does a conversion to bf16 and back, in halves. */
+typedef struct plain_costs {
+    double add, add_bf16, convert, scale;
+} plain_costs;
+
+static plain_costs plain_costs_of(const cli_setting *s)
+{
+    const cli_machine *m = &s->probe->machine;
+    double copy = sizeof(float) * s->probe->gpu.copy;
+    return s->encodes_on_device ? (plain_costs){1.5 * copy, 0.75 * copy, 1.5 * copy, copy}
+                                : (plain_costs){m->add, m->add_bf16, m->convert, m->add};
+}
+
 static plain plain_of(const cli_setting *s, double n, tg_dtype dtype)
 {
     const cli_machine *m = &s->probe->machine;
+    const plain_costs costs = plain_costs_of(s);
     const cli_network *net = &s->probe->network;
     double len = n * (double)tg_dtype_len(dtype), ranks = s->workers, rounds = ceil(log2(ranks));
-    double add = n * (dtype == TG_FP32 ? m->add : m->add_bf16), share = (ranks - 1) / ranks;
+    double add = n * (dtype == TG_FP32 ? costs.add : costs.add_bf16), share = (ranks - 1) / ranks;
     double small = s->latency + m->op;
-    plain p = {.work = n * (m->add + (dtype == TG_FP32 ? 0 : m->convert)),
+    plain p = {.work = n * (costs.scale + (dtype == TG_FP32 ? 0 : costs.convert)),
                .bytes = 2 * share * len}; /* scaled by 1/ranks */
     if (s->is_measured && net->ranks == s->workers) {
-        const double *idle = dtype == TG_FP32 ? net->fp32 : net->bf16;
-        const double *busy = dtype == TG_FP32 ? net->busy_fp32 : net->busy_bf16;
-        p.network = cli_network_seconds(net, idle, len, 2 * share / s->rate);
-        p.slowdown = cli_network_slowdown(net, idle, busy, len);
-        p.wait = cli_network_seconds(net, net->reduce_load, fmin(len, net->sizes[CLI_SIZE_N - 1]), 0);
+        cli_talk talk = dtype == TG_FP32 ? CLI_TALK_FP32 : CLI_TALK_BF16;
+        p.network = cli_network_seconds(net, net->talks[talk].idle, len, 2 * share / s->rate);
+        p.slowdown = cli_network_slowdown(net, talk, len);
+        p.wait = cli_network_load(net, talk, len);
         return p;
     }
     double ring = 2 * (ranks - 1) * small + 2 * share * len / s->rate + share * add;

@@ -17,6 +17,8 @@ typedef struct cli_setting {
     double message;           /* as in cli_network */
     int is_measured;          /* the link is the one of the probe: its table of all-reduces counts */
     double compute, backward; /* seconds of a step, and of its backward pass */
+    int computes_on_device;   /* not on a core of the host for each rank */
+    int encodes_on_device;    /* codecs work on a GPU of each rank, by the costs of the probe's */
     uint64_t group_len;       /* bytes; 0: everything after the backward pass */
     uint32_t threads;         /* of a codec */
     double cores;             /* of a host */
@@ -29,13 +31,14 @@ typedef struct cli_prediction {
     double network_bytes;  /* to other hosts, a host's, of the kind that sends most */
     uint64_t residual_len; /* of rank 0 */
     size_t groups;
+    uint32_t phase; /* of an exchange that learns: the one that is predicted, 3; 0: it does not learn */
     char exchange[16];
 } cli_prediction;
 
 /* Why a recipe is not predicted, where that is no failure. */
 enum { CLI_NOT_PREDICTED = -1 };
 
-/* CLI_OK; CLI_NOT_PREDICTED with a reason (the recipe learns, or does not fit the setting); or reported. */
+/* CLI_OK; CLI_NOT_PREDICTED with a reason (the recipe does not fit the setting); or reported. */
 int cli_step_predict(cli_prediction *out, tg_detail *why, const cli_setting *s, const char *recipe);
 
 /* The same for an all-reduce of all gradients in a dtype: the better of a ring and of recursive doubling, or as measured. */

@@ -10,31 +10,32 @@
 
 void cli_probe_data_free(cli_probe_data *p)
 {
-    free(p->machine.recipes);
+    free(p->machine.costs.rows);
+    free(p->gpu.costs.rows);
     *p = (cli_probe_data){0};
 }
 
-int cli_machine_add(cli_machine *m, const cli_recipe_cost *row)
+int cli_costs_add(cli_costs *c, const cli_recipe_cost *row)
 {
-    if (m->recipe_n == m->recipe_cap) {
-        size_t cap = m->recipe_cap == 0 ? 32 : 2 * m->recipe_cap;
-        cli_recipe_cost *recipes = realloc(m->recipes, cap * sizeof *recipes);
-        if (recipes == NULL) {
+    if (c->n == c->cap) {
+        size_t cap = c->cap == 0 ? 32 : 2 * c->cap;
+        cli_recipe_cost *rows = realloc(c->rows, cap * sizeof *rows);
+        if (rows == NULL) {
             return cli_fail_memory();
         }
-        m->recipes = recipes;
-        m->recipe_cap = cap;
+        c->rows = rows;
+        c->cap = cap;
     }
-    m->recipes[m->recipe_n++] = *row;
+    c->rows[c->n++] = *row;
     return CLI_OK;
 }
 
 /* The most threads that were measured, up to `threads`; 0: the recipe was not measured. */
-static uint32_t threads_of(const cli_machine *m, const char *recipe, uint32_t threads)
+static uint32_t threads_of(const cli_costs *c, const char *recipe, uint32_t threads)
 {
     uint32_t most = 0;
-    for (size_t i = 0; i < m->recipe_n; i++) {
-        const cli_recipe_cost *r = &m->recipes[i];
+    for (size_t i = 0; i < c->n; i++) {
+        const cli_recipe_cost *r = &c->rows[i];
         if (strcmp(r->recipe, recipe) == 0 && r->threads <= threads && r->threads > most) {
             most = r->threads;
         }
@@ -47,12 +48,12 @@ static double between(double a, double b, double share)
     return a + share * (b - a);
 }
 
-int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *recipe, uint32_t threads, uint64_t n)
+int cli_costs_find(cli_recipe_cost *out, const cli_costs *c, const char *recipe, uint32_t threads, uint64_t n)
 {
     const cli_recipe_cost *below = NULL, *above = NULL;
-    uint32_t of = threads_of(m, recipe, threads);
-    for (size_t i = 0; i < m->recipe_n; i++) {
-        const cli_recipe_cost *r = &m->recipes[i];
+    uint32_t of = threads_of(c, recipe, threads);
+    for (size_t i = 0; i < c->n; i++) {
+        const cli_recipe_cost *r = &c->rows[i];
         if (r->threads != of || strcmp(r->recipe, recipe) != 0) {
             continue;
         }
@@ -72,6 +73,7 @@ int cli_machine_find(cli_recipe_cost *out, const cli_machine *m, const char *rec
     for (int p = 0; p < TG_PASS_N; p++) {
         out->passes[p].element = between(low->passes[p].element, high->passes[p].element, share);
         out->passes[p].chunk = between(low->passes[p].chunk, high->passes[p].chunk, share);
+        out->passes[p].call = between(low->passes[p].call, high->passes[p].call, share);
     }
     out->bits = between(low->bits, high->bits, share);
     out->conv_bits = between(low->conv_bits, high->conv_bits, share);
@@ -94,10 +96,16 @@ double cli_network_seconds(const cli_network *n, const double *column, double by
     return between(column[i - 1], column[i], fmax(0, share));
 }
 
-double cli_network_slowdown(const cli_network *n, const double *idle, const double *busy, double bytes)
+double cli_network_slowdown(const cli_network *n, cli_talk talk, double bytes)
 {
-    double known = fmin(bytes, n->sizes[CLI_SIZE_N - 1]);
-    return fmax(1, cli_network_seconds(n, busy, known, 0) / cli_network_seconds(n, idle, known, 0));
+    const cli_column *c = &n->talks[talk];
+    double known = fmin(bytes, n->sizes[CLI_SIZE_N - 1]), idle = cli_network_seconds(n, c->idle, known, 0);
+    return idle > 0 ? fmax(1, cli_network_seconds(n, c->busy, known, 0) / idle) : 1;
+}
+
+double cli_network_load(const cli_network *n, cli_talk talk, double bytes)
+{
+    return cli_network_seconds(n, n->talks[talk].load, fmin(bytes, n->sizes[CLI_SIZE_N - 1]), 0);
 }
 
 /* The processor's name as the system tells it. */

@@ -12,10 +12,11 @@
 #include "json_read.h"
 #include "probe_data.h"
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 static const char check_key[] = ",\"check\":\"";
 
-static const char *const pass_names[TG_PASS_N] = {"encode", "check", "sum", "check_sum", "copy", "multiply"};
+static const char *const pass_names[TG_PASS_N] = {"encode",   "check", "sum",    "check_sum", "copy",
+                                                  "multiply", "lead",  "follow", "decode"};
 
 static uint64_t hash_of(const char *bytes, size_t len) /* FNV-1a */
 {
@@ -37,6 +38,29 @@ static void put_column(cli_json *j, const char *key, const double *values)
     cli_json_end(j);
 }
 
+static void put_costs(cli_json *j, const cli_costs *c)
+{
+    cli_json_array(j, "recipes");
+    for (size_t i = 0; i < c->n; i++) {
+        const cli_recipe_cost *r = &c->rows[i];
+        cli_json_object(j, NULL);
+        cli_json_text(j, "recipe", r->recipe);
+        cli_json_count(j, "threads", r->threads);
+        cli_json_count(j, "n", r->n);
+        cli_json_number(j, "bits", r->bits);
+        cli_json_number(j, "conv_bits", r->conv_bits);
+        for (int p = 0; p < TG_PASS_N; p++) {
+            cli_json_array(j, pass_names[p]);
+            cli_json_number(j, NULL, r->passes[p].element);
+            cli_json_number(j, NULL, r->passes[p].chunk);
+            cli_json_number(j, NULL, r->passes[p].call);
+            cli_json_end(j);
+        }
+        cli_json_end(j);
+    }
+    cli_json_end(j);
+}
+
 static void put_machine(cli_json *j, const cli_machine *m)
 {
     cli_json_object(j, "machine");
@@ -50,24 +74,35 @@ static void put_machine(cli_json *j, const cli_machine *m)
     cli_json_number(j, "add_bf16", m->add_bf16);
     cli_json_number(j, "convert", m->convert);
     cli_json_end(j);
-    cli_json_array(j, "recipes");
-    for (size_t i = 0; i < m->recipe_n; i++) {
-        const cli_recipe_cost *r = &m->recipes[i];
-        cli_json_object(j, NULL);
-        cli_json_text(j, "recipe", r->recipe);
-        cli_json_count(j, "threads", r->threads);
-        cli_json_count(j, "n", r->n);
-        cli_json_number(j, "bits", r->bits);
-        cli_json_number(j, "conv_bits", r->conv_bits);
-        for (int p = 0; p < TG_PASS_N; p++) {
-            cli_json_array(j, pass_names[p]);
-            cli_json_number(j, NULL, r->passes[p].element);
-            cli_json_number(j, NULL, r->passes[p].chunk);
-            cli_json_end(j);
-        }
-        cli_json_end(j);
+    put_costs(j, &m->costs);
+}
+
+static void put_gpu(cli_json *j, const cli_gpu *g)
+{
+    if (g->kind[0] == '\0') {
+        cli_json_null(j, "gpu");
+        return;
     }
+    cli_json_object(j, "gpu");
+    cli_json_text(j, "kind", g->kind);
+    cli_json_number(j, "copy", g->copy);
+    cli_json_number(j, "down", g->down);
+    cli_json_number(j, "up", g->up);
+    cli_json_number(j, "begin_down", g->begin_down);
+    cli_json_number(j, "begin_up", g->begin_up);
+    put_costs(j, &g->costs);
     cli_json_end(j);
+}
+
+enum { COLUMN_N = 3 }; /* of a talk */
+
+/* "local", "local_busy", "local_load" */
+static const char *column_name(char out[32], int talk, int column)
+{
+    static const char *const talks[CLI_TALK_N] = {"group", "leaders", "local", "fp32", "bf16"};
+    static const char *const columns[COLUMN_N] = {"", "_busy", "_load"};
+    snprintf(out, 32, "%s%s", talks[talk], columns[column]);
+    return out;
 }
 
 static void put_network(cli_json *j, const cli_network *n)
@@ -84,13 +119,13 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_number(j, "rate", n->rate);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
-    put_column(j, "fp32", n->fp32);
-    put_column(j, "bf16", n->bf16);
-    put_column(j, "busy_exchange", n->busy_exchange);
-    put_column(j, "busy_fp32", n->busy_fp32);
-    put_column(j, "busy_bf16", n->busy_bf16);
-    put_column(j, "exchange_load", n->exchange_load);
-    put_column(j, "reduce_load", n->reduce_load);
+    for (int t = 0; t < CLI_TALK_N; t++) {
+        const double *columns[] = {n->talks[t].idle, n->talks[t].busy, n->talks[t].load};
+        for (int k = 0; k < COLUMN_N; k++) {
+            char name[32];
+            put_column(j, column_name(name, t, k), columns[k]);
+        }
+    }
     cli_json_end(j);
 }
 
@@ -107,6 +142,7 @@ int cli_probe_write(const cli_probe_data *p, const char *path)
     cli_json_count(&j, "tersegrad_probe", VERSION);
     cli_json_text(&j, "version", tg_version());
     put_machine(&j, &p->machine);
+    put_gpu(&j, &p->gpu);
     put_network(&j, &p->network);
     int code = cli_json_finish(&j), sound = ferror(out) == 0;
     sound = fclose(out) == 0 && sound && len > 2;
@@ -173,7 +209,7 @@ static void take_members(source *s, const cli_node *of, size_t count)
     s->is_sound = s->is_sound && of != NULL && of->type == CLI_OBJECT && of->count == count;
 }
 
-static int take_recipes(cli_machine *m, source *s, const cli_node *list)
+static int take_costs(cli_costs *c, source *s, const cli_node *list)
 {
     s->is_sound = s->is_sound && list != NULL && list->type == CLI_ARRAY && list->count > 0;
     for (const cli_node *at = cli_node_first(s->d, list); at != NULL && s->is_sound; at = cli_node_next(s->d, at)) {
@@ -185,11 +221,11 @@ static int take_recipes(cli_machine *m, source *s, const cli_node *list)
         row.bits = take_number(s, at, "bits", 0, 1000);
         row.conv_bits = take_number(s, at, "conv_bits", 0, 1000);
         for (int p = 0; p < TG_PASS_N; p++) {
-            double pair[2] = {0, 0};
-            take_column(pair, 2, s, at, pass_names[p]);
-            row.passes[p] = (cli_pass_cost){pair[0], pair[1]};
+            double cost[3] = {0, 0, 0};
+            take_column(cost, 3, s, at, pass_names[p]);
+            row.passes[p] = (cli_pass_cost){cost[0], cost[1], cost[2]};
         }
-        int code = s->is_sound ? cli_machine_add(m, &row) : CLI_OK;
+        int code = s->is_sound ? cli_costs_add(c, &row) : CLI_OK;
         if (code != CLI_OK) {
             return code;
         }
@@ -211,12 +247,28 @@ static void take_machine(cli_machine *m, source *s, const cli_node *of)
     m->convert = take_number(s, of, "convert", 0, 1);
 }
 
+static int take_gpu(cli_gpu *g, source *s, const cli_node *of)
+{
+    if (of != NULL && of->type == CLI_NULL) {
+        return CLI_OK;
+    }
+    take_members(s, of, 7);
+    take_text(g->kind, sizeof g->kind, s, of, "kind");
+    g->copy = take_number(s, of, "copy", 0, 1);
+    g->down = take_number(s, of, "down", 0, 1);
+    g->up = take_number(s, of, "up", 0, 1);
+    g->begin_down = take_number(s, of, "begin_down", 0, 10);
+    g->begin_up = take_number(s, of, "begin_up", 0, 10);
+    s->is_sound = s->is_sound && g->kind[0] != '\0';
+    return take_costs(&g->costs, s, cli_node_member(s->d, of, "recipes"));
+}
+
 static void take_network(cli_network *n, source *s, const cli_node *of)
 {
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 14);
+    take_members(s, of, 7 + COLUMN_N * CLI_TALK_N);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
     n->latency = take_number(s, of, "latency", 0, 100);
@@ -224,13 +276,13 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     n->rate = take_number(s, of, "rate", 1, 1e15);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
-    take_column(n->fp32, CLI_SIZE_N, s, of, "fp32");
-    take_column(n->bf16, CLI_SIZE_N, s, of, "bf16");
-    take_column(n->busy_exchange, CLI_SIZE_N, s, of, "busy_exchange");
-    take_column(n->busy_fp32, CLI_SIZE_N, s, of, "busy_fp32");
-    take_column(n->busy_bf16, CLI_SIZE_N, s, of, "busy_bf16");
-    take_column(n->exchange_load, CLI_SIZE_N, s, of, "exchange_load");
-    take_column(n->reduce_load, CLI_SIZE_N, s, of, "reduce_load");
+    for (int t = 0; t < CLI_TALK_N; t++) {
+        double *columns[] = {n->talks[t].idle, n->talks[t].busy, n->talks[t].load};
+        for (int k = 0; k < COLUMN_N; k++) {
+            char name[32];
+            take_column(columns[k], CLI_SIZE_N, s, of, column_name(name, t, k));
+        }
+    }
     for (size_t i = 1; i < CLI_SIZE_N; i++) {
         s->is_sound = s->is_sound && n->sizes[i] > n->sizes[i - 1];
     }
@@ -259,9 +311,10 @@ static int take_all(cli_probe_data *out, const cli_document *d, const char *path
         return cli_fail(CLI_MISUSE, "%s has version %g; this program reads version %d: measure again", path,
                         version->number, VERSION);
     }
-    take_members(&s, root, 6);
+    take_members(&s, root, 7);
     take_machine(&out->machine, &s, cli_node_member(d, root, "machine"));
-    int code = take_recipes(&out->machine, &s, cli_node_member(d, root, "recipes"));
+    int code = take_costs(&out->machine.costs, &s, cli_node_member(d, root, "recipes"));
+    code = code == CLI_OK ? take_gpu(&out->gpu, &s, cli_node_member(d, root, "gpu")) : code;
     take_network(&out->network, &s, cli_node_member(d, root, "network"));
     if (code != CLI_OK) {
         return code;
@@ -276,6 +329,17 @@ static int take_all(cli_probe_data *out, const cli_document *d, const char *path
                         out->machine.kind, kind);
     }
     return CLI_OK;
+}
+
+int cli_probe_suits(const cli_probe_data *p, const char *path, const char *gpu)
+{
+    if (p->gpu.kind[0] == '\0') {
+        return cli_fail(CLI_MISUSE, "%s has no costs of a GPU; 'tersegrad probe --device cuda' measures them", path);
+    }
+    return strcmp(p->gpu.kind, gpu) == 0
+               ? CLI_OK
+               : cli_fail(CLI_MISUSE, "%s was measured on a GPU of another kind (%s; this one is %s)", path,
+                          p->gpu.kind, gpu);
 }
 
 int cli_probe_read(cli_probe_data *out, const char *path)

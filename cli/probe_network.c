@@ -1,5 +1,6 @@
 /* The network of an MPI job, measured; see probe_network.h. Messages go by the operations that exchanges use, all ranks at the same
- * time. Before each there is a pause, as between the steps of a training. The slowest rank's time counts, and the median of a few. */
+ * time: one by one, and as those of a reducer, over a link that listens. Before each there is a pause, as between the steps of a
+ * training. The slowest rank's time counts, and the median of a few. */
 #include "probe_network.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@
 
 #include "tersegrad/mpi.h"
 
-enum { SMALL = 256, REPEATS = 5, ROUNDS_MIN = 2 };
+enum { SMALL = 256, REPEATS = 5, ROUNDS_MIN = 3 };
 /* Below a megabyte, all-reduces of MPI change their algorithm with the size. */
 static const double size_least = 1 << 20, size_max = 32e6, pause = 0.02;
 
@@ -26,7 +27,12 @@ typedef struct bench {
     char *out, *in;
     size_t cap;
     tg_span *sends, *recvs;
+    uint32_t host_size; /* ranks of a host */
     MPI_Op add_bf16;
+    /* Of a link that listens. */
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    int has_news;
     clockid_t spinner;  /* the clock of the thread that computes ... */
     double spun, spent; /* ... and what it has run in operations, and how long these took */
     int is_spinning;
@@ -40,37 +46,84 @@ static void add_halves(void *from, void *to, int *n, MPI_Datatype *type)
     cli_add_halves(to, from, (size_t)*n);
 }
 
-typedef enum talk { EXCHANGE, SHIFT, FP32, BF16 } talk;
+/* Besides cli_talk: one operation at a time, a rank sends as many bytes to each other, or all to the next rank. */
+enum { EXCHANGE = CLI_TALK_N, SHIFT };
 
-/* EXCHANGE: a rank sends `len` bytes, as many to each other. SHIFT: all to the next rank. */
-static tg_status carry(bench *b, talk what, size_t len)
+/* What a rank sends to another if `len` bytes are exchanged. */
+static size_t len_of(const bench *b, int talk, uint32_t from, uint32_t to, size_t len)
 {
-    const cli_world *w = b->world;
-    size_t each = what == SHIFT ? len : len / (w->size - 1);
-    uint32_t next = (w->rank + 1) % w->size, last = (w->rank + w->size - 1) % w->size;
-    size_t sent = 0, received = 0;
-    for (uint32_t p = 0; p < w->size; p++) {
-        size_t out = p == w->rank || (what == SHIFT && p != next) ? 0 : each;
-        size_t in = p == w->rank || (what == SHIFT && p != last) ? 0 : each;
-        b->sends[p] = (tg_span){b->out + sent, out};
-        b->recvs[p] = (tg_span){b->in + received, in};
-        sent += out;
-        received += in;
+    uint32_t world = b->world->size, size = b->host_size;
+    int is_remote = from / size != to / size;
+    if (from == to) {
+        return 0;
     }
-    const tg_op op = {TG_ALLTOALLV, 0, w->rank, w->size, b->sends, b->recvs};
-    return w->link->carry(w->link, &op, NULL);
+    switch (talk) {
+    case CLI_TALK_LEADERS: return is_remote && from % size == 0 && to % size == 0 ? len / (world / size - 1) : 0;
+    case CLI_TALK_LOCAL: return !is_remote && to % size == 0 ? len / (size - 1) : 0;
+    case SHIFT: return to == (from + 1) % world ? len : 0;
+    default: return len / (world - 1);
+    }
 }
 
-static int perform(bench *b, talk what, size_t len)
+static void notify(void *context)
 {
-    if (what == FP32) {
+    bench *b = context;
+    pthread_mutex_lock(&b->lock);
+    b->has_news = 1;
+    pthread_cond_signal(&b->change);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int can_listen(const bench *b)
+{
+    return b->world->link->start != NULL && b->world->link->listen != NULL;
+}
+
+/* As a reducer waits for the operation of a group. */
+static tg_status fly(bench *b, const tg_op *op)
+{
+    tg_link *link = b->world->link;
+    tg_status status = link->start(link, 0, op, NULL);
+    status = status == TG_OK ? TG_MORE : status;
+    while (status == TG_MORE) {
+        pthread_mutex_lock(&b->lock);
+        while (!b->has_news) {
+            pthread_cond_wait(&b->change, &b->lock);
+        }
+        b->has_news = 0;
+        pthread_mutex_unlock(&b->lock);
+        status = link->test(link, 0, NULL);
+    }
+    return status;
+}
+
+static tg_status carry(bench *b, int talk, size_t len)
+{
+    const cli_world *w = b->world;
+    size_t sent = 0, received = 0;
+    for (uint32_t p = 0; p < w->size; p++) {
+        b->sends[p] = (tg_span){b->out + sent, len_of(b, talk, w->rank, p, len)};
+        b->recvs[p] = (tg_span){b->in + received, len_of(b, talk, p, w->rank, len)};
+        sent += b->sends[p].len;
+        received += b->recvs[p].len;
+    }
+    const tg_op op = {TG_ALLTOALLV, 0, w->rank, w->size, b->sends, b->recvs};
+    if (talk >= EXCHANGE || !can_listen(b)) {
+        return w->link->carry(w->link, &op, NULL);
+    }
+    return sent + received > 0 ? fly(b, &op) : TG_OK;
+}
+
+static int perform(bench *b, int talk, size_t len)
+{
+    if (talk == CLI_TALK_FP32) {
         return MPI_Allreduce(MPI_IN_PLACE, b->out, (int)(len / 4), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS;
     }
-    if (what == BF16) {
+    if (talk == CLI_TALK_BF16) {
         return MPI_Allreduce(MPI_IN_PLACE, b->out, (int)(len / 2), MPI_UINT16_T, b->add_bf16, MPI_COMM_WORLD) ==
                MPI_SUCCESS;
     }
-    return carry(b, what, len) == TG_OK;
+    return carry(b, talk, len) == TG_OK;
 }
 
 /* ---- computing ------------------------------------------------------------------------------------------------------- */
@@ -105,7 +158,7 @@ static void rest(double seconds)
 /* ---- timing ---------------------------------------------------------------------------------------------------------- */
 
 /* Seconds of the slowest rank, after a pause; negative: the job has failed. */
-static double time_once(bench *b, talk what, size_t len, double before)
+static double time_once(bench *b, int talk, size_t len, double before)
 {
     double slowest = -1;
     rest(before);
@@ -113,7 +166,7 @@ static double time_once(bench *b, talk what, size_t len, double before)
         return -1;
     }
     double begin = cli_clock_now(), spun = spun_now(b);
-    int sound = perform(b, what, len);
+    int sound = perform(b, talk, len);
     double spent = sound ? cli_clock_now() - begin : INFINITY;
     b->spun += spun_now(b) - spun;
     b->spent += spent;
@@ -122,12 +175,12 @@ static double time_once(bench *b, talk what, size_t len, double before)
                : -1;
 }
 
-static double time_talk(bench *b, talk what, size_t len, double seconds)
+static double time_talk(bench *b, int talk, size_t len, double seconds)
 {
     double times[REPEATS], all = 0;
     int n = 0;
     while (n < REPEATS && (n < ROUNDS_MIN || all < seconds)) {
-        times[n] = time_once(b, what, len, pause);
+        times[n] = time_once(b, talk, len, pause);
         if (times[n] < 0) {
             return -1;
         }
@@ -149,7 +202,7 @@ static double find_largest(bench *b, double seconds)
     return spent < 0 ? -1 : size;
 }
 
-/* Seconds of an exchange right after another one, at best of a few. */
+/* Seconds of an exchange that follows another without a pause; the best of three. */
 static double time_sustained(bench *b, size_t len)
 {
     enum { ROUNDS = 3 };
@@ -183,13 +236,13 @@ static double share_alone(const bench *b)
 }
 
 /* A column of the table; 0: the job has failed. Beside computing, which gets a share `alone` of a core by itself, also what the
- * operations take of it. */
-static int time_column(double *column, double *load, double alone, const double *sizes, bench *b, talk what,
+ * operations take of it; `load` is NULL without. */
+static int time_column(double *column, double *load, double alone, const double *sizes, bench *b, int talk,
                        double seconds)
 {
     for (size_t i = 0; i < CLI_SIZE_N; i++) {
         b->spun = b->spent = 0;
-        column[i] = time_talk(b, what, (size_t)sizes[i], seconds);
+        column[i] = time_talk(b, talk, (size_t)sizes[i], seconds);
         if (column[i] < 0) {
             return 0;
         }
@@ -200,6 +253,31 @@ static int time_column(double *column, double *load, double alone, const double 
     return 1;
 }
 
+/* Whether ranks can talk so: leaders only where there are several hosts, and ranks of a host only where there are several. */
+static int is_possible(const bench *b, int talk)
+{
+    return b->host_size > 1 ? talk != CLI_TALK_LEADERS || b->host_size < b->world->size
+                            : talk != CLI_TALK_LEADERS && talk != CLI_TALK_LOCAL;
+}
+
+/* All talks, idle or beside computing. The link listens only while groups talk. */
+static int time_talks(cli_network *out, bench *b, int is_busy, double alone, double seconds)
+{
+    int sound = 1;
+    for (int t = CLI_TALK_N; t-- > 0 && sound;) {
+        cli_column *c = &out->talks[t];
+        if (t == CLI_TALK_LOCAL && can_listen(b)) { /* the first of groups */
+            b->world->link->listen(b->world->link, notify, b);
+        }
+        sound = !is_possible(b, t) ||
+                time_column(is_busy ? c->busy : c->idle, is_busy ? c->load : NULL, alone, out->sizes, b, t, seconds);
+    }
+    if (can_listen(b)) {
+        b->world->link->listen(b->world->link, NULL, NULL);
+    }
+    return sound;
+}
+
 static int time_busy(cli_network *out, bench *b, double seconds)
 {
     atomic_int goes_on = 1;
@@ -208,10 +286,7 @@ static int time_busy(cli_network *out, bench *b, double seconds)
         return 0;
     }
     b->is_spinning = pthread_getcpuclockid(thread, &b->spinner) == 0;
-    int sound = time_column(out->busy_fp32, NULL, 1, out->sizes, b, FP32, seconds);
-    double alone = share_alone(b);
-    sound = sound && time_column(out->busy_bf16, out->reduce_load, alone, out->sizes, b, BF16, seconds) &&
-            time_column(out->busy_exchange, out->exchange_load, alone, out->sizes, b, EXCHANGE, seconds);
+    int sound = time_talks(out, b, 1, share_alone(b), seconds);
     b->is_spinning = 0;
     atomic_store(&goes_on, 0);
     (void)pthread_join(thread, NULL);
@@ -227,22 +302,23 @@ static int measure(cli_network *out, bench *b, double seconds)
     for (size_t i = 0; i < CLI_SIZE_N && sound; i++) {
         out->sizes[i] = floor(SMALL * pow(largest / SMALL, (double)i / (CLI_SIZE_N - 1)) / 64) * 64;
     }
-    sound = sound && time_busy(out, b, seconds) && time_column(out->fp32, NULL, 1, out->sizes, b, FP32, seconds) &&
-            time_column(out->bf16, NULL, 1, out->sizes, b, BF16, seconds) &&
+    sound = sound && time_busy(out, b, seconds) && time_talks(out, b, 0, 1, seconds) &&
             time_column(out->exchange, NULL, 1, out->sizes, b, EXCHANGE, seconds);
     double sustained = sound ? time_sustained(b, (size_t)out->sizes[CLI_SIZE_N - 1]) : -1;
     if (sustained < 0) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }
     out->ranks = w->size;
-    out->hosts = w->link->host_size > 1 ? w->size / w->link->host_size : w->size;
+    out->hosts = w->size / b->host_size;
     fit(out, shift, sustained, w);
     return CLI_OK;
 }
 
 int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
 {
-    bench b = {.world = w, .cap = (size_t)size_max + 65536};
+    bench b = {.world = w,
+               .cap = (size_t)size_max + 65536,
+               .host_size = w->link != NULL && w->link->host_size > 1 ? w->link->host_size : 1};
     *out = (cli_network){.ranks = 0};
     b.out = calloc(b.cap, 1);
     b.in = calloc(b.cap, 1);
@@ -254,7 +330,11 @@ int cli_network_measure(cli_network *out, const cli_world *w, double seconds)
     }
     if (code == CLI_OK) {
         MPI_Op_create(add_halves, 1, &b.add_bf16);
+        pthread_mutex_init(&b.lock, NULL);
+        pthread_cond_init(&b.change, NULL);
         code = measure(out, &b, seconds);
+        pthread_cond_destroy(&b.change);
+        pthread_mutex_destroy(&b.lock);
         MPI_Op_free(&b.add_bf16);
     }
     free(b.recvs);

@@ -219,7 +219,8 @@ static void ignore_op(void *context, size_t group, tg_talk talk_of, const tg_op 
     (void)op;
 }
 
-int cli_solo_open(cli_solo *out, const char *recipe, const tg_tensor *tensors, size_t tensor_n, uint32_t threads)
+int cli_solo_open(cli_solo *out, const char *recipe, const tg_tensor *tensors, size_t tensor_n, uint32_t threads,
+                  tg_device *device)
 {
     tg_detail why = {""};
     tg_options opt = TG_OPTIONS_INIT;
@@ -229,15 +230,15 @@ int cli_solo_open(cli_solo *out, const char *recipe, const tg_tensor *tensors, s
     opt.has_seed = 1;
     const tg_outline_visitor visitor = {count_products, ignore_op, out};
     tg_status status = tg_exchange_outline(&outline, &visitor, recipe, tensors, tensor_n, 0, 1, &opt, NULL, &why);
+    opt.device = device;
     status = status == TG_OK ? tg_exchange_new(&out->exchange, recipe, tensors, tensor_n, 0, 1, &opt, &why) : status;
-    status = status == TG_OK ? tg_threads_new(&out->threads, 1, 10000, NULL, &why) : status;
     return status == TG_OK ? CLI_OK : cli_fail_status(recipe, status, &why);
 }
 
 int cli_solo_step(cli_solo *s, uint64_t step, void *const *grads)
 {
     tg_detail why = {""};
-    tg_status status = tg_reduce(s->exchange, tg_threads_link(s->threads, 0), step, grads, &why);
+    tg_status status = tg_lockstep_reduce(NULL, &s->exchange, 1, step, &grads, NULL, &why);
     return status == TG_OK ? CLI_OK : cli_fail_status(NULL, status, &why);
 }
 
@@ -249,7 +250,5 @@ double cli_solo_products(const cli_solo *s)
 void cli_solo_close(cli_solo *s)
 {
     tg_exchange_free(s->exchange);
-    tg_threads_free(s->threads);
     s->exchange = NULL;
-    s->threads = NULL;
 }

@@ -69,7 +69,9 @@ static int make_plan(cli_plan *p, cli_probe_data *probe, const cli_advice *a, co
     free(p->rows);
     p->rows = NULL;
     code = cli_plan_list(p, recipes, recipe_n); /* the run's own first */
-    code = code == CLI_OK ? cli_plan_measure(probe, p) : code;
+    const cli_device device = {run->device != NULL ? run->device->device : NULL};
+    s->encodes_on_device = device.gpu != NULL;
+    code = code == CLI_OK ? cli_plan_measure(probe, p, &device) : code;
     s->message = probe->machine.message;
     return code == CLI_OK ? cli_plan_run(p) : code;
 }

@@ -19,6 +19,9 @@ TG_API tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_det
 /* After all codecs and exchanges of the device. */
 TG_API void tg_cuda_close(tg_device *device);
 
+/* The name of the GPU, such as "NVIDIA H200", as long as the device is open; empty if the driver does not tell it. */
+TG_API const char *tg_cuda_name(const tg_device *device);
+
 /* Device memory: for programs that do not use the CUDA runtime themselves. Copies and fills are in the order of the stream; copies
  * are in any direction, and host memory must stay as it is until tg_cuda_wait. */
 TG_API tg_status tg_cuda_acquire(void **out, tg_device *device, uint64_t len, tg_detail *why) TG_CHECKED;

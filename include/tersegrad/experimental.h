@@ -78,9 +78,13 @@ typedef enum tg_pass {
     TG_PASS_SUM = 2,       /* frames that were checked to averages */
     TG_PASS_CHECK_SUM = 3, /* both at once, to averages that are private */
     TG_PASS_COPY = 4,      /* averages that were private to the gradients */
-    TG_PASS_MULTIPLY = 5   /* of PowerSGD: a product with every matrix; a step has three */
+    TG_PASS_MULTIPLY = 5,  /* of PowerSGD: a product with every matrix; a step has three */
+    /* Of LGC, beside ENCODE (adds residuals) and COPY (writes averages and residuals) of all tensors: */
+    TG_PASS_LEAD = 6,   /* the leader selects indices; with a server, encodes its values there */
+    TG_PASS_FOLLOW = 7, /* takes the leader's indices and this rank's values there; in a ring, encodes them */
+    TG_PASS_DECODE = 8  /* decodes a code; elements are values of a code's sequence */
 } tg_pass;
-#define TG_PASS_N 6
+#define TG_PASS_N 9
 
 /* The size of a pass. A chunk is what is encoded by itself: a tensor's share of a frame, or a piece of it. */
 typedef struct tg_work {
@@ -110,11 +114,15 @@ typedef struct tg_outline {
     size_t groups;
     uint64_t residual_len; /* bytes of residual state that this rank keeps */
     int is_exact;          /* all lengths are; 0: some are by `bits` */
+    uint32_t phase;        /* of the step, if the exchange learns (tg_learning); 0: it does not */
 } tg_outline;
 
 /* Describes a step of rank `rank` without gradients and without memory for them: an exchange is made as by tg_exchange_new, and goes
  * through a step in which nothing is encoded. Lengths that depend on gradients are bits[t] for each element of tensor t, or, if
- * `bits` is NULL, the longest possible. A leader of coordinates is rank 0. For LGC this is TG_E_RECIPE. */
+ * `bits` is NULL, the longest possible. A leader of coordinates is rank 0.
+ *
+ * Of LGC it is a step of the last phase, as if all before it had been done. There, bits[t] are those of the leader's indices for
+ * each element of a tensor that is not sent whole, and innovations have the longest possible length. */
 TG_API tg_status tg_exchange_outline(tg_outline *out, const tg_outline_visitor *visitor, const char *recipe,
                                      const tg_tensor *tensors, size_t tensor_n, uint32_t rank, uint32_t world,
                                      const tg_options *opt, const double *bits, tg_detail *why) TG_CHECKED;

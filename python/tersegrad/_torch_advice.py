@@ -60,8 +60,11 @@ class Advice:
         return (f"in {n} steps, one took {1000 * step:.3g} ms, of which {part['exposed']:.3g} exposed (encoding {part['encode']:.3g}, messages "
                 f"{part['wire']:.3g}, decoding {part['decode']:.3g}); a rank sent {self.counts['sent'] / n:,.0f} bytes")
 
-    def predicted(self, recipe: str, tensors: Sequence[TensorSpec], world: int, host_size: int, group_len: int) -> str:
-        """What `tersegrad plan` says of this model, these ranks and times, and a link as fast as bytes have moved at least."""
+    def predicted(self, recipe: str, tensors: Sequence[TensorSpec], world: int, host_size: int, group_len: int, device: str = "cpu") -> str:
+        """What `tersegrad plan` says of this model, these ranks and times, and a link as fast as bytes have moved at least.
+
+        device: "cuda" if gradients are on GPUs; the program then measures one, and needs to be built with CUDA.
+        """
         found = program()
         if found is None:
             return "no prediction: the program tersegrad is not installed"
@@ -74,7 +77,8 @@ class Advice:
             path.write_text(json.dumps([{"name": name, "shape": list(shape), "kind": kind, "dtype": _SHORT[dtype]}
                                         for name, shape, kind, dtype in tensors]), encoding="utf-8")
             line = [found, "plan", "--shapes", str(path), "--workers", str(world), "--hosts", str(hosts), "--rate", f"{rate / 1e3:.0f}kbit",
-                    "--compute", f"{1e6 * max(step - exposed, 1e-6):.0f}us", "--group-size", str(group_len), "--json"]
+                    "--compute", f"{1e6 * max(step - exposed, 1e-6):.0f}us", "--group-size", str(group_len),
+                    "--device", device, "--json"]
             done = subprocess.run(line, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             return f"no prediction: {done.stderr.strip()}"

@@ -341,9 +341,10 @@ class Steps(Place):
         advice.is_given = True
         exchange, recipe = self._made(), self.recipe
         size, group_len = int(self._options["host_size"] or 0), int(self._options["group_len"] or 0)
+        device = "cpu" if self._device is None else "cuda"
 
         def tell() -> None:
-            for line in (advice.measured(), advice.predicted(recipe, exchange.tensors, self.world, size, group_len)):
+            for line in (advice.measured(), advice.predicted(recipe, exchange.tensors, self.world, size, group_len, device)):
                 print(f"tersegrad: {line}", file=sys.stderr, flush=True)
 
         threading.Thread(target=tell, name="tersegrad-advice").start()

@@ -68,6 +68,16 @@ class Advices(unittest.TestCase):
         """1.28 Gbit/s: dense gradients of 8 MB are half of the step."""
         self.assertRegex(self.advice().predicted("fp32", TENSORS, 4, 0, 0), "at least 1.28 Gbit/s: (Use|Do not)")
 
+    def test_device(self):
+        """Of gradients on GPUs, the program is asked for a GPU's costs; what it answers without one is told."""
+        done = subprocess.CompletedProcess([], 2, "", "tersegrad: this program was built without CUDA\n")
+        for device in ("cpu", "cuda"):
+            with mock.patch.object(_torch_advice, "program", lambda: "tersegrad"), mock.patch.object(subprocess, "run", return_value=done) as asked:
+                told = self.advice().predicted("fp32", TENSORS, 4, 0, 0, device)
+            line = asked.call_args[0][0]
+            self.assertEqual(line[line.index("--device") + 1], device)
+            self.assertEqual(told, "no prediction: tersegrad: this program was built without CUDA")
+
     def test_without_the_program(self):
         with mock.patch.object(_torch_advice, "program", lambda: None):
             self.assertIn("not installed", self.advice().predicted("fp32", TENSORS, 4, 0, 0))

@@ -35,6 +35,12 @@ static tg_status refuse_message(uint32_t p, tg_detail *why)
     return tg_fail(TG_E_FRAME, why, "from rank %u: the message is invalid", p);
 }
 
+/* On paper, other ranks are imagined to send what this one does, so their messages have other lengths where only some ranks send. */
+static bool is_on_paper(const tg_exchange *x)
+{
+    return x->codec->executor->is_paper;
+}
+
 static const tg_lgc_passes *passes_of(const tg_lgc *l)
 {
     return l->executor->lgc;
@@ -107,7 +113,7 @@ static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t f
         if (bodies[p] == NULL) {
             return TG_E_FRAME;
         }
-        if (len < own_len || (about != TG_LGC_REPORT && len != own_len)) {
+        if (!is_on_paper(x) && (len < own_len || (about != TG_LGC_REPORT && len != own_len))) {
             return refuse_message(p, why);
         }
     }
@@ -133,7 +139,7 @@ static tg_status take_part(tg_exchange *x, uint32_t p, tg_lgc_topic about, uint6
     if (body == NULL) {
         return TG_E_FRAME;
     }
-    if (len != tg_lgc_bytes_of(l, from, to)) {
+    if (!is_on_paper(x) && len != tg_lgc_bytes_of(l, from, to)) {
         return refuse_message(p, why);
     }
     passes_of(l)->take(l, body, from, to);

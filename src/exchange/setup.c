@@ -106,15 +106,6 @@ static bool is_hosted(const tg_exchange *x, const tg_seat *seat)
     return x->host_size > 1 && seat->protocol == NULL;
 }
 
-/* What an executor on paper lacks. Parts without kernels are refused when the codec is made. */
-static tg_status check_device(const tg_exchange *x, const tg_options *opt, tg_detail *why)
-{
-    if (x->protocol->state != NULL && x->protocol->state->learning != NULL && opt->device->executor->is_paper) {
-        return tg_fail(TG_E_RECIPE, why, "%s learns: what it sends depends on gradients", x->protocol->name);
-    }
-    return TG_OK;
-}
-
 static tg_status choose_protocol(tg_exchange *x, const tg_seat *seat, const tg_layout *layout, const char *recipe,
                                  const char *name, tg_detail *why)
 {
@@ -148,9 +139,6 @@ static tg_status make_codec(tg_exchange *x, const tg_seat *seat, const char *rec
     tg_options own = *opt;
     TG_TRY(tg_codec_layout(&layout, recipe, tensors, tensor_n, opt, why));
     tg_status status = choose_protocol(x, seat, layout, recipe, opt->exchange, why);
-    if (status == TG_OK && opt->device != NULL) {
-        status = check_device(x, opt, why);
-    }
     if (status == TG_OK) {
         status = tg_groups_choose(&groups, &group_of, layout, x->protocol, opt, &x->allocator, why);
     }

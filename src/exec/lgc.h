@@ -150,6 +150,12 @@ tg_status tg_lgc_new(tg_lgc **out, const tg_layout *layout, tg_nonfinite nonfini
                      const tg_allocator *a, tg_detail *why) TG_CHECKED;
 void tg_lgc_free(tg_lgc *l);
 
+/* The longest form of a mask of n elements, in chunks as in a frame. */
+static inline uint64_t tg_lgc_mask_bound(uint64_t n)
+{
+    return (n + TG_CHUNK - 1) / TG_CHUNK * (TG_INDEX_HEADER + 1) + n / 8;
+}
+
 /* Number of coded values of tensor t. */
 static inline uint64_t tg_lgc_coded(const tg_lgc *l, size_t t)
 {

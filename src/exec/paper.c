@@ -460,6 +460,7 @@ static const tg_executor executor = {
     .load = load,
     .is_paper = true,
     .lowrank = &lowrank,
+    .lgc = &tg_paper_lgc_passes,
     .stats = stats,
     .note = note_body,
 };

@@ -22,4 +22,7 @@ void tg_paper_begin(tg_paper *paper);
 /* When nothing uses it any more. */
 void tg_paper_end(tg_paper *paper);
 
+/* paper_lgc.c */
+extern const struct tg_lgc_passes tg_paper_lgc_passes;
+
 #endif

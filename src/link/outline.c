@@ -110,11 +110,15 @@ static tg_status run(outline *o, tg_outline *out, const char *recipe, const tg_t
     for (size_t t = 0; t < tensor_n; t++) {
         grads[t] = o; /* something, which nobody reads */
     }
+    tg_learning learning;
+    tg_exchange_learning(&learning, o->x);
     tg_status status = walk(o, grads, why);
     tg_release(&o->x->allocator, grads);
     if (status == TG_OK) {
-        *out =
-            (tg_outline){.groups = o->x->lane_n, .residual_len = o->paper.residual_len, .is_exact = o->paper.is_exact};
+        *out = (tg_outline){.groups = o->x->lane_n,
+                            .residual_len = o->paper.residual_len,
+                            .is_exact = o->paper.is_exact,
+                            .phase = learning.phase};
         (void)strncpy(out->exchange, tg_exchange_name(o->x), sizeof out->exchange - 1);
     }
     return status;

@@ -11,6 +11,8 @@ from case import Case, gradient, run
 KEYS = {"recipe", "step_ms", "step_overlapped_ms", "bytes", "speedup_vs_fp32", "speedup_vs_bf16", "break_even_gbps", "residual_bytes"}
 SETTING = ["--params", "25e6", "--workers", "8", "--hosts", "8", "--rate", "1gbit", "--latency", "50us", "--compute", "120ms"]
 RECIPES = "fp16;ef+topk@0.01;terngrad;powersgd"
+LEARNED = "ef+topk@0.01,coords=shared+autoencoder@{},dense=0,learn=1,enough=1e9" + "".join(
+    f",{name}={n}" for name, n in zip("e1 e2 e3 e4 z d1 d2 d3 d4".split(), (4, 4, 4, 4, 1, 4, 4, 4, 4)))
 
 
 def changed(flags, **values):
@@ -85,6 +87,15 @@ class Plan(Case):
         one, two = (self.rows(*changed(SETTING, cores=cores))["terngrad"]["step_overlapped_ms"] for cores in ("0.5", "2"))
         self.assertGreater(one, 1.8 * two - 100)
 
+    def test_computing_on_a_device(self):
+        """Leaves the cores to codecs: on one core, messages beside computing end earlier."""
+        link = changed(SETTING, cores="1", rate="100gbit", backward="120ms")
+        told, rows = self.plan(*link, "--compute-on", "device"), self.rows(*link, "--compute-on", "host")
+        self.assertEqual(told["compute_on"], "device")
+        for row in told["recipes"]:
+            self.assertLess(row["step_overlapped_ms"], rows[row["recipe"]]["step_overlapped_ms"])
+            self.assertAlmostEqual(row["step_ms"], rows[row["recipe"]]["step_ms"], delta=1e-6)
+
     def test_local_steps(self):
         once, rarely = self.rows(*SETTING), self.rows(*SETTING, "--local-steps", "8")
         for recipe, row in rarely.items():
@@ -104,8 +115,43 @@ class Plan(Case):
         self.assertGreater(measured["backward_ms"], 0)
 
     def test_what_is_not_predicted(self):
-        told = self.json("plan", *SETTING, "--probe", self.file, "--recipes", "lgc-ring;fp16")
-        self.assertEqual([row["recipe"] for row in told["not_predicted"]], ["lgc-ring"])
+        told = self.json("plan", *SETTING, "--probe", self.file, "--recipes", "powersgd;fp16", "--exchange", "gather")
+        self.assertEqual([row["recipe"] for row in told["not_predicted"]], ["powersgd"])
+        self.assertIn("lowrank", told["not_predicted"][0]["reason"])
+
+    def test_recipes_that_learn(self):
+        """Bytes and rounds are those of a training that has come to its last phase; hosts do not sum first."""
+        for form in ("ring", "server"):
+            recipe, probe, log = LEARNED.format(form), self.dir / f"{form}.json", self.dir / f"{form}.log"
+            setting = ["--model", "lenet", "--rate", "1gbit", "--compute", "10ms", "--recipes", recipe, "--probe", probe]
+            self.works("probe", "--recipes", recipe, "--n", 65536, "--seconds", 0.01, probe)
+            costs = json.loads(probe.read_text())["recipes"][1]
+            for name in ("encode", "lead", "follow", "decode", "copy"):
+                self.assertGreater(sum(costs[name]), 0, name)
+            self.works("train", "--recipe", recipe, "--model", "lenet", "--data", "glyphs", "--steps", 4, "--workers", 3, "--batch", 8, "--log", log)
+            step = [json.loads(line) for line in log.read_text().splitlines()][-2]
+            told = self.json("plan", *setting, "--workers", 3)
+            row = told["recipes"][0]
+            self.assertEqual((row["exchange"], row["phase"], row["groups"]), (f"lgc-{form}", "coded", 1))
+            self.assertAlmostEqual(3 * row["bytes"] / (step["payload_bytes"] + step["header_bytes"]), 1, delta=0.05)
+            self.assertEqual(row["step_ms"], row["step_overlapped_ms"])
+            many = self.json("plan", *setting, "--workers", 8, "--hosts", 4)["recipes"][0]
+            self.assertIsNone(many["step_hosts_ms"])
+            text = self.works("plan", *setting, "--workers", 3)
+            self.assertIn(f"lgc-{form}, coded", text)
+            self.assertIn("\ncoded       a step when codes are sent", text)
+        self.fails(2, "plan", "--params", "25e6", "--rate", "1gbit", "--compute", "1s", "--recipes", "lgc-ring", "--probe", probe, says="has not measured")
+
+    def test_a_device_that_is_not_there(self):
+        """In one sentence, the same in all commands."""
+        done = run("bench", "--recipe", "fp16", "--n", 1000, "--device", "cuda")
+        if done.returncode == 0:
+            self.skipTest("there is a GPU")
+        for command in (("plan", *SETTING), ("plan", *SETTING, "--probe", self.file), ("probe", self.dir / "gpu.json")):
+            again = run(*command, "--device", "cuda")
+            self.assertEqual((again.returncode, again.stderr, again.stdout), (2, done.stderr, ""))
+        self.assertFalse((self.dir / "gpu.json").exists())
+        self.fails(2, "plan", *SETTING, "--device", "tpu", says="--device")
 
     def test_text_and_csv(self):
         text = self.works("plan", *SETTING, "--probe", self.file, "--recipes", RECIPES)
@@ -127,6 +173,8 @@ class Plan(Case):
                             (changed(SETTING, compute="12"), "--compute takes a time"), (changed(SETTING, params="2.5"), "--params takes"),
                             (changed(SETTING, workers="1"), "--workers"), (changed(SETTING, backward="1s"), "longer than --compute"),
                             (SETTING[2:], "one of --model"), (SETTING[:6] + SETTING[8:], "plan needs --rate"), (SETTING[:-2], "plan needs --compute"),
+                            (changed(SETTING, compute_on="moon"), "--compute-on"),
+                            (["--model", "lenet", "--rate", "1gbit", "--compute-on", "device"], "plan needs --compute with"),
                             (changed(SETTING, recipes="nothing"), "nothing"), (changed(SETTING, recipes="adacomp"), "has not measured"),
                             *((["--shapes", self.dir / name, *SETTING[2:]], name) for name in files)):
             with self.subTest(flags=flags):
@@ -137,7 +185,7 @@ class Plan(Case):
         whole = json.loads(self.probe)
         bad = self.dir / "bad.json"
         cases = [("", "no file of 'tersegrad probe'"), ("{}", "no file of 'tersegrad probe'"), (self.probe[:-40], "no file of 'tersegrad probe'"),
-                 (self.probe.replace('"cores": ', '"cores": 1'), "damaged"), (json.dumps(dict(whole, tersegrad_probe=1)), "has version 1"),
+                 (self.probe.replace('"cores": ', '"cores": 1'), "damaged"), (json.dumps(dict(whole, tersegrad_probe=2)), "has version 2"),
                  (json.dumps(whole), "damaged"), (json.dumps({**whole, "more": 1}), "damaged")]
         for text, says in cases:
             with self.subTest(says=says, text=text[:40]):

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from test_mpi import ENVIRONMENT, PROGRAM, SMALL, mpirun_unlike, said
+from test_mpi import ENVIRONMENT, PROGRAM, SMALL, mpirun, mpirun_unlike, said
 
 FLAGS = ["train", "--data", "glyphs", *SMALL, "--json", "--timeout", "60"]
 
@@ -47,6 +47,24 @@ class Device(unittest.TestCase):
                                for device, recipe in (("cuda", "adacomp"), ("cpu", "fp16"))))
         self.assertNotEqual(done.returncode, 0)
         self.assertTrue(said(done), done.stderr)
+
+    def test_probe(self):
+        """The GPU and the network in one file, in one run or one after the other."""
+        with tempfile.TemporaryDirectory(prefix="tersegrad-test-") as folder:
+            path, again = (pathlib.Path(folder) / name for name in ("cluster.json", "again.json"))
+            flags = ("--recipes", "fp16", "--n", "65536", "--seconds", "0.001")
+            done = mpirun(2, PROGRAM, "probe", "--device", "cuda", *flags, path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done = mpirun(2, PROGRAM, "probe", "--device", "cuda", "--probe", path, *flags, again)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            one, other = (json.loads(each.read_text()) for each in (path, again))
+            self.assertEqual(one["gpu"], other["gpu"])
+            self.assertEqual(one["network"]["ranks"], 2)
+            done = subprocess.run([PROGRAM, "plan", "--probe", path, "--device", "cuda", "--params", "1e5", "--compute", "1ms", "--recipes", "fp16", "--json"],
+                                  capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            self.assertEqual((told["workers"], told["link_measured"], told["device"]), (2, True, "cuda"))
 
 
 if __name__ == "__main__":

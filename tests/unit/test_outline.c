@@ -263,7 +263,7 @@ static void test_lengths_by_bits(void **state)
     }
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- LGC ------------------------------------------------------------------------------------------------------------------- */
 
 static const tg_work *find(const visit *v, tg_pass pass, size_t group)
 {
@@ -274,6 +274,113 @@ static const tg_work *find(const visit *v, tg_pass pass, size_t group)
     }
     return NULL;
 }
+
+#define SMALL ",e1=4,e2=4,e3=4,e4=4,z=1,d1=4,d2=4,d3=4,d4=4"
+
+static tg_status tap_learned(void *context, tg_op_kind kind, uint32_t from, uint32_t to, void *data, uint64_t len)
+{
+    (void)kind;
+    if (from != to && len >= 4 && memcmp(data, "TGLG", 4) == 0) {
+        add_frame(context, from, to, len);
+    }
+    return TG_OK;
+}
+
+/* The second step of a run that learns in the first. Lengths are exact but for the leader's indices, and innovations. */
+static void check_learned(const char *form, uint32_t world)
+{
+    char recipe[200];
+    (void)snprintf(recipe, sizeof recipe, "ef+topk@0.05,coords=shared+autoencoder@%s,dense=0,learn=1,enough=1e9" SMALL,
+                   form);
+    mail *real = calloc(1, sizeof *real), *told = calloc(1, sizeof *told);
+    visit *v = calloc(1, sizeof *v);
+    const tg_tap on = {tap_learned, real};
+    test_setup setup = {.recipe = recipe, .lens = lens, .tensor_n = TENSORS};
+    test_world w = test_world_new(world, &setup);
+    double bits[TENSORS];
+    uint64_t sparse_n = 0, slack = strcmp(form, "server") == 0 ? 100 : 0;
+    test_world_step(&w, 0);
+    test_world_fill(&w, world); /* led by rank 0, too */
+    MUST(test_world_reduce(&w, world, &on, why));
+    for (size_t t = 1; t < TENSORS; t++) { /* the first is sent whole */
+        sparse_n += lens[t];
+    }
+    for (uint32_t pass = 0; pass < 2; pass++) { /* with no bits for indices, and with those that they take */
+        uint64_t rest = pass == 0 ? 0 : real->frames[0][1][0] - told->frames[0][1][0];
+        memset(told, 0, sizeof *told);
+        for (size_t t = 0; t < TENSORS; t++) {
+            bits[t] = 8.0 * (double)rest / (double)sparse_n;
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            *v = (visit){.log = told, .rank = r};
+            tg_outline o = outline(v, &setup, &w.models[r], world, 0, bits);
+            assert_int_equal(o.phase, 3);
+            assert_int_equal(o.groups, 1);
+            assert_int_equal(o.residual_len, 2 * 4 * 15705);
+            assert_true(r > 0 || !o.is_exact);
+        }
+    }
+    for (uint32_t from = 0; from < world; from++) {
+        for (uint32_t to = 0; to < world; to++) {
+            size_t n = from == to ? 0 : real->frame_n[from][to];
+            assert_true(from == to || n == told->frame_n[from][to]);
+            for (size_t i = 0; i < n; i++) {
+                uint64_t is = real->frames[from][to][i], was = told->frames[from][to][i];
+                assert_true(was + (from == 0 && i == 0) >= is && was <= is + slack + (from == 0 && i == 0));
+            }
+        }
+    }
+    free(v);
+    test_world_free(&w);
+    free(told);
+    free(real);
+}
+
+static void test_learned(void **state)
+{
+    (void)state;
+    for (uint32_t world = 2; world <= 16; world *= 2) {
+        check_learned("ring", world);
+        check_learned("server", world);
+    }
+}
+
+/* All ranks follow; one leads; codes are decoded by all in a ring, and by the server for each rank. */
+static void test_learned_passes(void **state)
+{
+    static const struct {
+        const char *form;
+        uint32_t rank;
+        size_t leads, decodes;
+    } cases[] = {{"ring", 0, 1, 1}, {"ring", 2, 0, 1}, {"server", 0, 1, 3}, {"server", 2, 0, 0}};
+    test_model m = test_model_new(lens, TENSORS, TG_FP32);
+    mail *told = calloc(1, sizeof *told);
+    visit *v = calloc(1, sizeof *v);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char recipe[100];
+        size_t n[TG_PASS_N] = {0};
+        (void)snprintf(recipe, sizeof recipe, "ef+topk@0.05,coords=shared+autoencoder@%s", cases[i].form);
+        test_setup setup = {.recipe = recipe, .lens = lens, .tensor_n = TENSORS};
+        *v = (visit){.log = told, .rank = cases[i].rank};
+        (void)outline(v, &setup, &m, 3, 0, NULL);
+        for (size_t k = 0; k < v->pass_n; k++) {
+            n[v->passes[k].pass] += v->passes[k].elements > 0;
+        }
+        assert_int_equal(n[TG_PASS_ENCODE], 1);
+        assert_int_equal(n[TG_PASS_LEAD], cases[i].leads);
+        assert_int_equal(n[TG_PASS_FOLLOW], 1);
+        assert_int_equal(n[TG_PASS_DECODE], cases[i].decodes);
+        assert_int_equal(n[TG_PASS_COPY], 1);
+        assert_int_equal(find(v, TG_PASS_FOLLOW, 0)->elements, 14705);
+        assert_int_equal(find(v, TG_PASS_COPY, 1)->elements, 15705);
+    }
+    free(v);
+    free(told);
+    test_model_free(&m);
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
 
 /* By gather a rank encodes a group, checks the frames of all, and sums them after the vote. */
 static void test_passes(void **state)
@@ -329,7 +436,7 @@ static void test_refusals(void **state)
     const tg_tensor tensor = {"a", &n, 1, TG_DENSE, TG_FP32};
     tg_outline out;
     (void)state;
-    MUST_FAIL(TG_E_RECIPE, "learns",
+    MUST_FAIL(TG_E_RECIPE, "at least three tensors",
               tg_exchange_outline(&out, &visitor, "lgc-ring", &tensor, 1, 0, 2, NULL, NULL, why));
     MUST_FAIL(TG_E_ARGUMENT, "rank 2", tg_exchange_outline(&out, &visitor, "fp16", &tensor, 1, 2, 2, NULL, NULL, why));
     MUST_FAIL(TG_E_RECIPE, "nothing",
@@ -378,6 +485,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_lengths),   cmocka_unit_test(test_hosts),  cmocka_unit_test(test_announced_lengths),
         cmocka_unit_test(test_lengths_by_bits), cmocka_unit_test(test_passes), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_memory)};
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_memory), cmocka_unit_test(test_learned),
+        cmocka_unit_test(test_learned_passes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,36 @@ static void test_meeting(void **state)
     NEAR(run(s).step, 0.5);
 }
 
+/* Computing on a device leaves the core to the codec: as on two cores. */
+static void test_computing_on_a_device(void **state)
+{
+    stage *s = stage_new(1, 1, 1, 1);
+    (void)state;
+    s->scene.computes_on_device = 1;
+    s->ready[0] = 0.5;
+    add_work(s, 0, 0, 0.2);
+    s->ops[add_op(s, 0, 0, 0)].network[0] = 0.4;
+    s->ops[0].slowdown = 3; /* beside computing on cores */
+    cli_forecast f = run(s);
+    NEAR(f.step, 1.1);
+    NEAR(f.compute, 1.0);
+}
+
+/* A codec shares the device with computing, at half speed each, and needs no core. */
+static void test_encoding_on_a_device(void **state)
+{
+    stage *s = stage_new(1, 0.001, 1, 1);
+    (void)state;
+    s->scene.computes_on_device = s->scene.encodes_on_device = 1;
+    s->ready[0] = 0.5;
+    add_work(s, 0, 0, 0.2);
+    s->ops[add_op(s, 0, 0, 0)].network[0] = 0.4;
+    cli_forecast f = run(s);
+    NEAR(f.step, 1.3);
+    NEAR(f.compute, 1.2);
+    NEAR(f.work, 0.4);
+}
+
 /* Ranks of a host share its cores: four that compute for 1 on two cores take 2. */
 static void test_crowded_host(void **state)
 {
@@ -220,6 +250,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_after_the_backward_pass),
                                        cmocka_unit_test(test_overlap),
+                                       cmocka_unit_test(test_computing_on_a_device),
+                                       cmocka_unit_test(test_encoding_on_a_device),
                                        cmocka_unit_test(test_shared_link),
                                        cmocka_unit_test(test_meeting),
                                        cmocka_unit_test(test_crowded_host),

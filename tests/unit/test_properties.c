@@ -384,7 +384,7 @@ static void nothing_is_lost_and_replicas_agree(void **state)
     list_recipes();
     uint64_t seed = 1, run_n = 0, other_n = 0;
     for (size_t k = 0; k < recipe_n; k++) {
-        for (size_t i = 0; i < WORLD_N; i++, seed++) {
+        for (size_t i = k % TEST_EVERY; i < WORLD_N; i += TEST_EVERY, seed++) {
             assert_true(run_world(recipes[k], NULL, worlds[i], seed)); /* with the default exchange */
             run_n++;
             other_n +=
@@ -393,8 +393,8 @@ static void nothing_is_lost_and_replicas_agree(void **state)
     }
     print_message("%d worlds and %d by other exchanges, %d elements checked\n", (int)run_n, (int)other_n,
                   (int)checked_n);
-    assert_true(run_n == recipe_n * WORLD_N && other_n >= run_n / 3);
-    assert_true(checked_n > 1000000);
+    assert_true(run_n >= recipe_n * (WORLD_N / TEST_EVERY) && other_n >= run_n / 3);
+    assert_true(checked_n > 1000000 / TEST_EVERY);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* The public functions of cuda.h. */
 #include "tersegrad/cuda.h"
 
+#include "exec/cuda/gpu_calls.h"
 #include "exec/cuda/run.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
         return status;
     }
     *gpu->refused = 0;
+    tg_gpu_call_name(gpu->name, sizeof gpu->name, ordinal);
     *out = &gpu->device;
     return TG_OK;
 }
@@ -42,6 +44,11 @@ void tg_cuda_close(tg_device *device)
         tg_gpu_free_mark(gpu_of(device)->mark);
         free(device);
     }
+}
+
+const char *tg_cuda_name(const tg_device *device)
+{
+    return device == NULL ? "" : gpu_of(device)->name;
 }
 
 uint32_t tg_cuda_refused(const tg_device *device)

@@ -1,5 +1,6 @@
 /* gpu.h by the CUDA runtime. */
 #include <cuda_runtime.h>
+#include <stdio.h>
 
 extern "C" {
 #include "exec/cuda/gpu_calls.h"
@@ -37,6 +38,16 @@ int tg_gpu_call_find(int ordinal, void *stream, const char **why)
         return 1;
     }
     return 0;
+}
+
+void tg_gpu_call_name(char *out, size_t cap, int ordinal)
+{
+    cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+    (void)snprintf(out, cap, "%s", error == cudaSuccess ? properties.name : "");
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
 }
 
 void tg_gpu_call_enter(int ordinal)

@@ -11,6 +11,7 @@ typedef struct tg_gpu {
     void *mark;           /* of tg_cuda_follow and tg_cuda_lead */
     const uint64_t *step; /* device memory that holds the step; NULL: it is given by callers */
     uint32_t *refused;    /* pinned: frames that were refused when nobody waited for them */
+    char name[160];
 } tg_gpu;
 
 /* Whether a GPU can be used, and the stream is its own. */

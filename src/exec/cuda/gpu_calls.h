@@ -2,6 +2,7 @@
 #ifndef TG_EXEC_CUDA_GPU_CALLS_H
 #define TG_EXEC_CUDA_GPU_CALLS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* 0: success; else *why is a static sentence. */
@@ -9,6 +10,7 @@ int tg_gpu_call_find(int ordinal, void *stream, const char **why);
 int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why);
 int tg_gpu_call_wait(void *stream, const char **why);
 
+void tg_gpu_call_name(char *out, size_t cap, int ordinal); /* empty: it cannot be told */
 void tg_gpu_call_enter(int ordinal);
 void tg_gpu_call_release(void *block, int pinned);
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream);

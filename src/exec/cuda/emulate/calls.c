@@ -197,6 +197,12 @@ int tg_gpu_call_find(int ordinal, void *stream, const char **why)
     return ordinal != 0;
 }
 
+void tg_gpu_call_name(char *out, size_t cap, int ordinal)
+{
+    (void)ordinal;
+    (void)snprintf(out, cap, "emulated GPU");
+}
+
 void tg_gpu_call_enter(int ordinal)
 {
     (void)ordinal;
