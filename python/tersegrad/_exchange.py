@@ -144,6 +144,8 @@ class AnyLink(Protocol):
 
     def begin_step(self, group_n: int) -> None: ...
 
+    def end_step(self) -> None: ...
+
     def _abort(self, _: Any, reason: Optional[bytes]) -> None: ...
 
 
@@ -191,6 +193,7 @@ class Flight:
             call("tg_reducer_begin", self._handle, step, addresses)
         except Error as error:  # the others, who have begun it, must not wait for this rank
             self._link._abort(None, str(error).encode())
+            self._link.end_step()
             raise
         self._addresses = addresses
 
@@ -209,6 +212,7 @@ class Flight:
             call("tg_reducer_wait", self._handle)
         finally:
             self._addresses = None
+            self._link.end_step()
 
     def reduce(self, step: int, addresses: Sequence[int]) -> None:
         """One whole step; the gradients at the addresses become the averages. An address of 0 fails it on every rank."""

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test, view
 from ._torch_group import Board
+from ._torch_loops import loops
 from ._torch_mail import ROOM_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
@@ -142,9 +143,11 @@ class TorchLink:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.failed: Optional[str] = None
         self._mail = Mail(group)
+        loops.find()
         self.holds = True  # `test` may wait
         self.byte_seconds = 0.0  # that a byte takes, about, once it was measured
         self._operations: Dict[int, _Operation] = {}  # by channel
+        self._lowers = False  # gloo's loops, in a step beside a backward pass
         self._rides = False  # the first operation is the same on all ranks, and goes with the comparison of facts
         self._facts: Optional[_Facts] = None
         self._compares = False  # with the next operation
@@ -164,6 +167,14 @@ class TorchLink:
 
     def begin_step(self, group_n: int) -> None:
         self._rides = group_n == 1
+        if group_n > 1 and not self._lowers:
+            self._lowers = True
+            loops.lower()
+
+    def end_step(self) -> None:
+        if self._lowers:
+            self._lowers = False
+            loops.restore()
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,9 @@ class DeviceLink:
     def begin_step(self, group_n: int) -> None:
         self._inner.begin_step(group_n)
 
+    def end_step(self) -> None:
+        self._inner.end_step()
+
     def _abort(self, _: Any, reason: Optional[bytes]) -> None:
         _abort_struct(self.struct, reason)
 
@@ -135,6 +138,9 @@ class LoneLink:
         weakref.finalize(self, lib.tg_threads_free, threads).atexit = False
 
     def begin_step(self, group_n: int) -> None:
+        pass
+
+    def end_step(self) -> None:
         pass
 
     def _abort(self, _: Any, reason: Optional[bytes]) -> None:
