@@ -205,7 +205,7 @@ def reason(row):
         return "MPI's all-reduces took another time than those of the probe"
     rate = json.loads(network(row["hosts"], row["ranks"], row["rate"]).read_text())["network"]["rate"]  # bytes a second
     if row["mode"] != "hosts" and row["measured_bytes"] / row["measured_ms"] > rate / 1e3:
-        return "the step's bytes went faster than those of the probe's largest messages, by which the rate is set"
+        return "the step's bytes went faster than those of the probe's large messages, by which the rate is set"
     if crowd > os.cpu_count():
         return f"codecs and messages of {crowd} ranks share {os.cpu_count()} cores"
     return "time of the codec or of messages"

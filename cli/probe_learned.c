@@ -68,13 +68,13 @@ static void on_carry(void *context, size_t group, tg_talk talk, const tg_op *op)
     }
 }
 
+/* *out must be zero. */
 static int find_sizes(sizes *out, const char *recipe, const cli_tensors *t)
 {
     static const double no_bits[CLI_TENSOR_MAX];
     const tg_outline_visitor visitor = {on_work, on_carry, out};
     tg_detail why = {""};
     tg_outline o;
-    *out = (sizes){.lead_len = 0};
     tg_status status = tg_exchange_outline(&o, &visitor, recipe, t->of, t->tensor_n, 0, RANKS, NULL, no_bits, &why);
     return status == TG_OK ? CLI_OK : cli_fail_status(recipe, status, &why);
 }
@@ -236,7 +236,7 @@ int cli_learned_measure(cli_recipe_cost *row, cli_room *r, double seconds)
 {
     static cli_tensors lo, sh, tiny;
     double a[PART_N], b[PART_N], c[PART_N] = {0}, mask_len = 0, none = 0;
-    sizes so, ss;
+    sizes so = {.lead_len = 0}, ss = {.lead_len = 0};
     cli_tensors_long(&lo, row->n, 1);
     cli_tensors_short(&sh);
     cli_tensors_tiny(&tiny);

@@ -217,14 +217,29 @@ static double time_sustained(bench *b, size_t len)
     return best;
 }
 
-/* The rate is that of the largest messages. */
+/* Bytes a second that a rank sends in exchanges without a pause: the best of the three largest sizes. Where the largest fills long
+ * queues, TCP sends some of it twice, and smaller ones go faster. -1: the job has failed. */
+static double sustained_rate(bench *b, const double *sizes)
+{
+    enum { TRIED = 3 };
+    double best = 0;
+    for (size_t i = CLI_SIZE_N - TRIED; i < CLI_SIZE_N; i++) {
+        double seconds = time_sustained(b, (size_t)sizes[i]);
+        if (seconds < 0) {
+            return -1;
+        }
+        best = fmax(best, sizes[i] / fmax(1e-9, seconds));
+    }
+    return best;
+}
+
 static void fit(cli_network *n, double shift, double sustained, const cli_world *w)
 {
     double size = w->size / n->hosts, remote = size * (w->size - size) / (w->size - 1);
-    double last = n->exchange[CLI_SIZE_N - 1], bytes = n->sizes[CLI_SIZE_N - 1] * (n->hosts > 1 ? remote : w->size);
+    double last = n->sizes[CLI_SIZE_N - 1] / fmax(1e-9, n->exchange[CLI_SIZE_N - 1]);
     n->latency = fmin(shift, n->exchange[0]);
     n->message = w->size > 2 ? fmax(0, n->exchange[0] - shift) / (w->size - 2) : 0;
-    n->rate = bytes / fmax(1e-9, fmin(last, sustained));
+    n->rate = fmax(last, sustained) * (n->hosts > 1 ? remote : w->size);
 }
 
 /* The share of a core that computing gets while nothing is sent. */
@@ -304,7 +319,7 @@ static int measure(cli_network *out, bench *b, double seconds)
     }
     sound = sound && time_busy(out, b, seconds) && time_talks(out, b, 0, 1, seconds) &&
             time_column(out->exchange, NULL, 1, out->sizes, b, EXCHANGE, seconds);
-    double sustained = sound ? time_sustained(b, (size_t)out->sizes[CLI_SIZE_N - 1]) : -1;
+    double sustained = sound ? sustained_rate(b, out->sizes) : -1;
     if (sustained < 0) {
         return cli_fail(CLI_FAILED, "the processes of the job do not reach each other");
     }

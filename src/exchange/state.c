@@ -61,7 +61,10 @@ typedef struct store {
 
 static store codec_store(const tg_codec *c)
 {
-    return c == NULL ? (store){0} : (store){.codec = c, .n = c->plan->residual_n, .fit_n = c->plan->fit_n};
+    if (c == NULL) {
+        return (store){0};
+    }
+    return (store){.codec = c, .n = c->plan->residual_n, .fit_n = c->plan->fit_n};
 }
 
 /* All that this rank keeps of its own gradients. */
