@@ -247,9 +247,12 @@ int cli_learned_measure(cli_recipe_cost *row, cli_room *r, double seconds)
     if (code == CLI_OK && r->device->gpu != NULL) {
         code = time_parts(c, &none, &ss, row, &tiny, r, 0.1 * seconds);
     }
-    for (int i = 0; i < PART_N && code == CLI_OK; i++) {
+    if (code != CLI_OK) {
+        return code;
+    }
+    for (int i = 0; i < PART_N; i++) {
         row->passes[passes[i]] = cost_of(i, a, &so, b, &ss, c[i]);
     }
     row->bits = row->conv_bits = 8 * mask_len / so.elements[TG_PASS_LEAD];
-    return code;
+    return CLI_OK;
 }

@@ -217,8 +217,8 @@ static double time_sustained(bench *b, size_t len)
     return best;
 }
 
-/* Bytes a second that a rank sends in exchanges without a pause: the best of the three largest sizes. Where the largest fills long
- * queues, TCP sends some of it twice, and smaller ones go faster. -1: the job has failed. */
+/* Bytes a second that a rank sends in exchanges without a pause: the best of the three largest sizes, because on slow links the largest
+ * may take longer a byte than smaller ones. -1: the job has failed. */
 static double sustained_rate(bench *b, const double *sizes)
 {
     enum { TRIED = 3 };

@@ -104,8 +104,8 @@ int cli_room_open(cli_room *r, const cli_measuring *how)
     }
     code = code == CLI_OK ? cli_copy_in(&r->all, r->device, r->all.len) : code;
     r->values = r->all.device;
-    for (int i = 0; i < 2 && code == CLI_OK;
-         i++) { /* touched once, so that no round pays for the first use of a page */
+    /* Written once, so that no round pays for the first use of a page. */
+    for (int i = 0; i < 2 && code == CLI_OK; i++) {
         code = cli_device_acquire(&r->sums[i], r->device, len);
         code = code == CLI_OK ? cli_device_copy(r->device, r->sums[i], r->values, len) : code;
     }
