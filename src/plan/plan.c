@@ -176,28 +176,26 @@ static tg_status place_fits(tg_plan *plan, const tg_allocator *a, tg_detail *why
     enum { NUMBERS = sizeof(tg_fit) / sizeof(float) };
     const tg_grid *grid = plan->grid;
     const size_t chunk_n = grid->first[grid->cells];
-    for (size_t i = 0; i < chunk_n; i++) {
-        if (keeps_fit(plan, &grid->chunks[i])) {
-            plan->units[grid->chunks[i].unit].fit_end += NUMBERS;
-            plan->fit_n += NUMBERS;
-        }
+    bool is_needed = false;
+    for (size_t i = 0; i < chunk_n && !is_needed; i++) {
+        is_needed = keeps_fit(plan, &grid->chunks[i]);
     }
-    if (plan->fit_n == 0) {
+    if (!is_needed) {
         return TG_OK;
     }
     TG_TRY(tg_acquire(&plan->fit_at, a, chunk_n, sizeof *plan->fit_at, why));
-    for (size_t i = 0; i < plan->layout->unit_n; i++) {
-        uint64_t n = plan->units[i].fit_end;
-        plan->units[i].fit_end = plan->residual_n;
-        plan->residual_n += n;
-    }
-    for (size_t i = 0; i < chunk_n; i++) { /* chunks of a unit are in order, though not side by side */
-        tg_unit_plan *u = &plan->units[grid->chunks[i].unit];
-        if (keeps_fit(plan, &grid->chunks[i])) {
-            plan->fit_at[i] = u->fit_end;
-            u->fit_end += NUMBERS;
+    for (size_t u = 0; u < plan->layout->unit_n; u++) {
+        if (plan->units[u].format.refit == 0) {
+            continue;
+        }
+        for (size_t i = 0; i < chunk_n; i++) { /* chunks of a unit are in order, though not side by side */
+            if (grid->chunks[i].unit == u && keeps_fit(plan, &grid->chunks[i])) {
+                plan->fit_at[i] = plan->residual_n + plan->fit_n;
+                plan->fit_n += NUMBERS;
+            }
         }
     }
+    plan->residual_n += plan->fit_n;
     return TG_OK;
 }
 

@@ -89,7 +89,6 @@ typedef struct tg_unit_plan {
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state, plane by plane */
-    uint64_t fit_end;     /* the end of its chunks' fits in the residual state, if they are kept */
     uint32_t planes;      /* numbers of residual state an element; 0: no feedback */
     bool verbatim;        /* dense, and the gradient is in the half precision that values travel in */
     bool presums;         /* the measuring pass leaves gradient + residual in the next residual */
