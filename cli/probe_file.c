@@ -2,6 +2,7 @@
  * file is taken on trust: what is not exactly as this program writes it is refused. */
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,33 @@ static const char check_key[] = ",\"check\":\"";
 static const char *const pass_names[TG_PASS_N] = {"encode",   "check", "sum",    "check_sum", "copy",
                                                   "multiply", "lead",  "follow", "decode"};
 
+/* Numbers of an object, which are written and read in the same way. */
+typedef struct field {
+    const char *key;
+    size_t at; /* in the struct */
+    double least, most;
+} field;
+
+enum { MACHINE_N = 7, GPU_N = 5, NETWORK_N = 3 };
+static const field machine_fields[MACHINE_N] = {
+    {"copy", offsetof(cli_machine, copy), 0, 1},        {"tcp", offsetof(cli_machine, tcp), 0, 1},
+    {"message", offsetof(cli_machine, message), 0, 10}, {"op", offsetof(cli_machine, op), 0, 10},
+    {"add", offsetof(cli_machine, add), 0, 1},          {"add_bf16", offsetof(cli_machine, add_bf16), 0, 1},
+    {"convert", offsetof(cli_machine, convert), 0, 1},
+};
+static const field gpu_fields[GPU_N] = {
+    {"copy", offsetof(cli_gpu, copy), 0, 1},
+    {"down", offsetof(cli_gpu, down), 0, 1},
+    {"up", offsetof(cli_gpu, up), 0, 1},
+    {"begin_down", offsetof(cli_gpu, begin_down), 0, 10},
+    {"begin_up", offsetof(cli_gpu, begin_up), 0, 10},
+};
+static const field network_fields[NETWORK_N] = {
+    {"latency", offsetof(cli_network, latency), 0, 100},
+    {"message", offsetof(cli_network, message), 0, 100},
+    {"rate", offsetof(cli_network, rate), 1, 1e15},
+};
+
 static uint64_t hash_of(const char *bytes, size_t len) /* FNV-1a */
 {
     uint64_t h = UINT64_C(14695981039346656037);
@@ -28,6 +56,15 @@ static uint64_t hash_of(const char *bytes, size_t len) /* FNV-1a */
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------- */
+
+static void put_fields(cli_json *j, const void *of, const field *fields, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double value;
+        memcpy(&value, (const char *)of + fields[i].at, sizeof value);
+        cli_json_number(j, fields[i].key, value);
+    }
+}
 
 static void put_column(cli_json *j, const char *key, const double *values)
 {
@@ -66,13 +103,7 @@ static void put_machine(cli_json *j, const cli_machine *m)
     cli_json_object(j, "machine");
     cli_json_text(j, "kind", m->kind);
     cli_json_count(j, "cores", m->cores);
-    cli_json_number(j, "copy", m->copy);
-    cli_json_number(j, "tcp", m->tcp);
-    cli_json_number(j, "message", m->message);
-    cli_json_number(j, "op", m->op);
-    cli_json_number(j, "add", m->add);
-    cli_json_number(j, "add_bf16", m->add_bf16);
-    cli_json_number(j, "convert", m->convert);
+    put_fields(j, m, machine_fields, MACHINE_N);
     cli_json_end(j);
     put_costs(j, &m->costs);
 }
@@ -85,11 +116,7 @@ static void put_gpu(cli_json *j, const cli_gpu *g)
     }
     cli_json_object(j, "gpu");
     cli_json_text(j, "kind", g->kind);
-    cli_json_number(j, "copy", g->copy);
-    cli_json_number(j, "down", g->down);
-    cli_json_number(j, "up", g->up);
-    cli_json_number(j, "begin_down", g->begin_down);
-    cli_json_number(j, "begin_up", g->begin_up);
+    put_fields(j, g, gpu_fields, GPU_N);
     put_costs(j, &g->costs);
     cli_json_end(j);
 }
@@ -114,9 +141,7 @@ static void put_network(cli_json *j, const cli_network *n)
     cli_json_object(j, "network");
     cli_json_count(j, "ranks", n->ranks);
     cli_json_count(j, "hosts", n->hosts);
-    cli_json_number(j, "latency", n->latency);
-    cli_json_number(j, "message", n->message);
-    cli_json_number(j, "rate", n->rate);
+    put_fields(j, n, network_fields, NETWORK_N);
     put_column(j, "sizes", n->sizes);
     put_column(j, "exchange", n->exchange);
     for (int t = 0; t < CLI_TALK_N; t++) {
@@ -174,6 +199,14 @@ static double take_number(source *s, const cli_node *of, const char *key, double
         return least;
     }
     return m->number;
+}
+
+static void take_fields(void *out, source *s, const cli_node *of, const field *fields, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double value = take_number(s, of, fields[i].key, fields[i].least, fields[i].most);
+        memcpy((char *)out + fields[i].at, &value, sizeof value);
+    }
 }
 
 static uint64_t take_count(source *s, const cli_node *of, const char *key, double least, double most)
@@ -235,16 +268,10 @@ static int take_costs(cli_costs *c, source *s, const cli_node *list)
 
 static void take_machine(cli_machine *m, source *s, const cli_node *of)
 {
-    take_members(s, of, 9);
+    take_members(s, of, 2 + MACHINE_N);
     take_text(m->kind, sizeof m->kind, s, of, "kind");
     m->cores = (uint32_t)take_count(s, of, "cores", 1, 65536);
-    m->copy = take_number(s, of, "copy", 0, 1);
-    m->tcp = take_number(s, of, "tcp", 0, 1);
-    m->message = take_number(s, of, "message", 0, 10);
-    m->op = take_number(s, of, "op", 0, 10);
-    m->add = take_number(s, of, "add", 0, 1);
-    m->add_bf16 = take_number(s, of, "add_bf16", 0, 1);
-    m->convert = take_number(s, of, "convert", 0, 1);
+    take_fields(m, s, of, machine_fields, MACHINE_N);
 }
 
 static int take_gpu(cli_gpu *g, source *s, const cli_node *of)
@@ -252,13 +279,9 @@ static int take_gpu(cli_gpu *g, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return CLI_OK;
     }
-    take_members(s, of, 7);
+    take_members(s, of, 2 + GPU_N);
     take_text(g->kind, sizeof g->kind, s, of, "kind");
-    g->copy = take_number(s, of, "copy", 0, 1);
-    g->down = take_number(s, of, "down", 0, 1);
-    g->up = take_number(s, of, "up", 0, 1);
-    g->begin_down = take_number(s, of, "begin_down", 0, 10);
-    g->begin_up = take_number(s, of, "begin_up", 0, 10);
+    take_fields(g, s, of, gpu_fields, GPU_N);
     s->is_sound = s->is_sound && g->kind[0] != '\0';
     return take_costs(&g->costs, s, cli_node_member(s->d, of, "recipes"));
 }
@@ -268,12 +291,10 @@ static void take_network(cli_network *n, source *s, const cli_node *of)
     if (of != NULL && of->type == CLI_NULL) {
         return;
     }
-    take_members(s, of, 7 + COLUMN_N * CLI_TALK_N);
+    take_members(s, of, 4 + NETWORK_N + COLUMN_N * CLI_TALK_N);
     n->ranks = (uint32_t)take_count(s, of, "ranks", 2, 1e6);
     n->hosts = (uint32_t)take_count(s, of, "hosts", 1, 1e6);
-    n->latency = take_number(s, of, "latency", 0, 100);
-    n->message = take_number(s, of, "message", 0, 100);
-    n->rate = take_number(s, of, "rate", 1, 1e15);
+    take_fields(n, s, of, network_fields, NETWORK_N);
     take_column(n->sizes, CLI_SIZE_N, s, of, "sizes");
     take_column(n->exchange, CLI_SIZE_N, s, of, "exchange");
     for (int t = 0; t < CLI_TALK_N; t++) {
