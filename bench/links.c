@@ -434,6 +434,9 @@ int main(int argc, char **argv)
             compute_ms = atof(argv[at_argument + 1]);
         } else if (strcmp(argv[at_argument], "--compute-on") == 0) {
             is_on_device = strcmp(argv[at_argument + 1], "device") == 0;
+            if (!is_on_device && strcmp(argv[at_argument + 1], "host") != 0) {
+                stop("--compute-on is host or device");
+            }
         } else if (strcmp(argv[at_argument], "--group") == 0) {
             group_len = strtoull(argv[at_argument + 1], NULL, 10);
         } else if (strcmp(argv[at_argument], "--hosts") == 0) {

@@ -151,6 +151,15 @@ test_frame test_encode(tg_codec *c, uint64_t step, const test_model *m)
     return f;
 }
 
+void test_expect_same_frames(tg_codec *a, tg_codec *b, uint64_t step, const test_model *m)
+{
+    test_frame f = test_encode(a, step, m), g = test_encode(b, step, m);
+    assert_int_equal(f.len, g.len);
+    assert_memory_equal(f.bytes, g.bytes, f.len);
+    free(f.bytes);
+    free(g.bytes);
+}
+
 void test_decode(test_model *out, const test_frame *f)
 {
     tg_codec *c = NULL;

@@ -84,6 +84,9 @@ typedef struct test_frame {
 } test_frame;
 
 test_frame test_encode(tg_codec *c, uint64_t step, const test_model *m);
+
+/* Encodes by both codecs, and fails the test if their frames differ. */
+void test_expect_same_frames(tg_codec *a, tg_codec *b, uint64_t step, const test_model *m);
 /* Decodes a frame by its own description. */
 void test_decode(test_model *out, const test_frame *f);
 
