@@ -46,7 +46,7 @@ TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_g
 }
 
 /* Whether values of a unit are sent, all of them or, with `is_sparse`, those of some coordinates. */
-TG_DEVICE bool tg_unit_sends(const tg_gpu_unit &u, bool is_sparse)
+__host__ __device__ static __forceinline__ bool tg_unit_sends(const tg_gpu_unit &u, bool is_sparse)
 {
     return u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER &&
            (u.coordinates != TG_GPU_AT_EVERY) == is_sparse;

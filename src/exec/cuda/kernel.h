@@ -40,6 +40,19 @@
 #define TG_PREFETCH(at) ((void)(at))
 #endif
 
+/* Copies 4, 8 or 16 bytes, aligned so, from device memory to shared memory, without registers and without waiting (a GPU before compute
+ * capability 8.0 waits). TG_WAIT_COPIES(n) waits for what this thread has asked for, but for the last n TG_COMMIT_COPIES. */
+#if defined(__CUDACC__)
+#include <cuda_pipeline_primitives.h>
+#define TG_COPY_ASYNC(shared, from, len) __pipeline_memcpy_async(shared, from, len)
+#define TG_COMMIT_COPIES() __pipeline_commit()
+#define TG_WAIT_COPIES(n) __pipeline_wait_prior(n)
+#else
+#define TG_COPY_ASYNC(shared, from, len) (tg_emulated_is_global(from), (void)memcpy(shared, from, len))
+#define TG_COMMIT_COPIES() ((void)0)
+#define TG_WAIT_COPIES(n) ((void)0)
+#endif
+
 /* What GPUs before compute capability 8.0 do not have. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define TG_REDUCE(name, better)                                                    \

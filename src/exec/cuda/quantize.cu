@@ -1,6 +1,8 @@
 /* Chooses the kernels that quantize the units of a pass; see quantize.h. */
 #include "exec/cuda/quantize.h"
 
+#include "exec/cuda/bucket.h"
+
 extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 {
     (void)unit;
@@ -9,8 +11,11 @@ extern "C" const char *tg_gpu_quantize_lacks(const tg_gpu_unit *unit)
 
 extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
 {
+    unsigned kind = tg_quantize_kind(*unit);
     uint32_t head = unit->head_len != 0 ? 1u << TG_KIND_HEAD : 0, packs = tg_unit_packs_buckets(*unit) ? 1u << TG_KIND_PACKS : 0;
-    return 1u << tg_quantize_kind(*unit) | head | packs;
+    bool is_packed = kind != TG_KIND_NONE && kind != TG_KIND_BLOCKS && tg_unit_sends(*unit, false);
+    uint32_t packed = is_packed ? 1u << tg_unit_packed(*unit) : 0;
+    return 1u << kind | head | packs | packed;
 }
 
 extern "C" int tg_gpu_rounds_leaves(const tg_gpu_unit *unit)

@@ -22,6 +22,14 @@ enum {
     TG_KIND_HEAD, /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
     TG_KIND_PACKS /* beside others: the kernel that quantizes a bucket packs its symbols */
 };
+/* Further bits of kinds, of units that send all elements as symbols: how they are packed, or lie in memory where they are coded. add.cu has
+ * a kernel for each. */
+enum {
+    TG_PACKED_BYTES = 28, /* a byte each */
+    TG_PACKED_SIGNS,      /* a bit each */
+    TG_PACKED_GROUPS,     /* some below a base of at most 256 in one number */
+    TG_PACKED_NUMBERS     /* in any other way */
+};
 #define TG_KIND_LONG 16u /* added if buckets are longer than this: */
 #define TG_SHORT_BUCKET 2048u
 
@@ -44,6 +52,16 @@ __host__ __device__ static __forceinline__ unsigned tg_quantize_kind(const tg_gp
     case TG_GPU_NVFP4: return TG_KIND_BLOCKS;
     default: return TG_KIND_NONE;
     }
+}
+
+/* One of TG_PACKED_BYTES to TG_PACKED_NUMBERS, of a unit that has symbols. */
+__host__ __device__ static __forceinline__ unsigned tg_unit_packed(const tg_gpu_unit &u)
+{
+    if (u.coded ? u.base <= 256 : u.group_n == 1 && u.group_bits == 8) {
+        return TG_PACKED_BYTES;
+    }
+    bool is_group = !u.coded && u.group_n > 1 && u.base <= 256;
+    return is_group ? TG_PACKED_GROUPS : !u.coded && u.group_bits == 1 ? TG_PACKED_SIGNS : TG_PACKED_NUMBERS;
 }
 
 /* Whether a quantizer writes leaves of the frame itself, of a pass over chunks of fixed length: whole bytes, or signs. */

@@ -55,6 +55,7 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
                          .draws = f->draws,
                          .presums = u->presums,
                          .verbatim = u->verbatim};
+    out->bucket_inverse = f->bucket_n == 0 ? 0 : UINT32_MAX / f->bucket_n;
     if (f->base != 0) {
         tg_digits g = tg_bits_group(f->base);
         out->group_n = g.symbols;

@@ -57,7 +57,8 @@ typedef struct tg_gpu_unit {
     uint32_t rotation, signs[4];
     uint32_t kinds;               /* of its quantizer's kernels: tg_gpu_quantize_kinds */
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
-    uint64_t inverse;             /* 2^64 / base, rounded up, if group_n > 1 */
+    uint64_t inverse;             /* 2^64 / base, rounded up */
+    uint32_t bucket_inverse;      /* 2^32 / bucket_n, rounded down, or less by 1; 0: there is one bucket */
     int32_t scale;                /* tg_scale_rule */
     float gain;
     uint8_t route, values, coordinates; /* tg_route_id, tg_value_kind, tg_coordinates */
