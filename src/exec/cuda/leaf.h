@@ -21,29 +21,29 @@ TG_DEVICE uint32_t tg_place_of(const void *at)
     return (uint32_t)((uintptr_t)at % 16);
 }
 
-/* Copies `len` bytes from any place in shared memory to any place in memory, by threads `first`, first + stride, ... Up to 19 bytes
- * after them are read. */
+/* Copies `len` bytes from any place in shared memory to any place in memory, by threads `first`, first + stride, ...: whole vectors of 16
+ * bytes, and what is before and after them a byte a thread. Up to 19 bytes after them are read. */
 TG_DEVICE void tg_copy_by(uint8_t *to, const uint8_t *shared, uint32_t len, uint32_t first, uint32_t stride)
 {
-    uint32_t place = tg_place_of(to), end = place + len;
+    uint32_t place = tg_place_of(to), end = place + len, whole = end / 16, head = place > 0 ? min(16u, end) : 0;
     const uint8_t *bytes = shared - place;
     uint8_t *start = to - place;
-    for (uint32_t v = first; v * 16 < end; v += stride) {
-        if (v * 16 >= place && v * 16 + 16 <= end) {
-            const uint8_t *here = bytes + v * 16;
-            uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
-            const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
-            for (int i = 0; i < 5; i++) {
-                words[i] = aligned[i];
-            }
-            ((uint4 *)(void *)start)[v] =
-                make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
-                           __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
-        } else {
-            for (uint32_t b = max(v * 16, place); b < min(v * 16 + 16, end); b++) {
-                start[b] = bytes[b];
-            }
+    for (uint32_t b = place + first; b < head; b += stride) {
+        start[b] = bytes[b];
+    }
+    for (uint32_t b = max(head, whole * 16) + first; b < end; b += stride) {
+        start[b] = bytes[b];
+    }
+    for (uint32_t v = first + (place > 0 ? 1 : 0); v < whole; v += stride) {
+        const uint8_t *here = bytes + v * 16;
+        uint32_t shift = (uint32_t)((uintptr_t)here % 4) * 8, words[5];
+        const uint32_t *aligned = (const uint32_t *)(const void *)(here - shift / 8);
+        for (int i = 0; i < 5; i++) {
+            words[i] = aligned[i];
         }
+        ((uint4 *)(void *)start)[v] =
+            make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
+                       __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
     }
 }
 
