@@ -75,6 +75,20 @@ TG_DEVICE void tg_leaf_load(uint4 *leaf, const uint8_t *from, uint32_t len)
     __syncwarp();
 }
 
+/* The hash of a leaf of `len` bytes in shared memory. All lanes of a warp take part and get it. */
+TG_DEVICE uint64_t tg_hash_aligned(const uint4 *leaf, uint32_t len)
+{
+    if (len != TG_LEAF_BYTES) {
+        return tg_hash_any((const uint8_t *)(const void *)leaf, len);
+    }
+    uint4 vectors[TG_XXH_VECTORS];
+    TG_UNROLL
+    for (int k = 0; k < TG_XXH_VECTORS; k++) {
+        vectors[k] = tg_leaf_vector(leaf, k);
+    }
+    return tg_hash_vectors(vectors);
+}
+
 /* Ends a leaf of `len` bytes that the lanes of a warp have written to shared memory: to `to`, any address, and its hash to *hash; NULL:
  * it is not hashed. Begins and ends with a barrier of the warp. */
 TG_DEVICE void tg_leaf_end(uint64_t *hash, uint8_t *to, const uint4 *leaf, uint32_t len)

@@ -294,8 +294,8 @@ TG_DEVICE void round_range(const rounded &to, const tg_gpu_pass &p, const round_
     }
 }
 
-/* Leaf `number` of a chunk, most of which is the tile. Its first bytes may be what travels beside symbols. In shared memory bytes are so
- * placed that those of four elements are a word. */
+/* Leaf `number` of a chunk, most of which is the tile. Its first bytes may be what travels beside symbols. One warp hashes it while the
+ * others copy it to the frame. */
 TG_DEVICE void round_to_frame(const tg_gpu_pass &p, uint32_t number, uint64_t *hash, round_space &space)
 {
     const round_tile &t = space.rounded;
@@ -304,21 +304,21 @@ TG_DEVICE void round_to_frame(const tg_gpu_pass &p, uint32_t number, uint64_t *h
     int first = (int)(from + side) - (int)(side_len + t.tile->from),
         end = (int)(from + len) - (int)(side_len + t.tile->from);
     uint8_t *out = p.space.out[t.tile->chunk] + from;
-    uint8_t *bytes = (uint8_t *)(void *)space.leaf + (FOUR - side_len % FOUR) % FOUR;
+    uint8_t *bytes = (uint8_t *)(void *)space.leaf;
     if (threadIdx.x < side) {
         uint64_t beside = __float_as_uint(space.rounding.step) | (uint64_t)space.shape << 32;
         bytes[threadIdx.x] = (uint8_t)(beside >> 8 * threadIdx.x);
     }
-    round_range({bytes + side - first, true}, p, space, first, end);
+    round_range({bytes + side - first, side_len % FOUR == 0}, p, space, first, end);
     __syncthreads();
     if (threadIdx.x < TG_WARP) {
-        uint64_t hashed = tg_hash_leaf(bytes, len);
+        uint64_t hashed = tg_hash_aligned(space.leaf, len);
         if (threadIdx.x == 0) {
             *hash = hashed;
         }
+    } else {
+        tg_copy_by(out, bytes, len, threadIdx.x - TG_WARP, THREADS - TG_WARP);
     }
-    tg_copy_by(out, bytes, len, threadIdx.x, THREADS);
-    __syncthreads();
 }
 
 /* Waits for the step of a chunk; one thread. */
@@ -407,6 +407,9 @@ __global__ static void __launch_bounds__(THREADS, 8)
         uint32_t end = leaf + 1 == t.tiles ? (t.chunk->len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES : leaf + 1;
         for (; leaf < end; leaf++) {
             round_to_frame(p, leaf, of_chunk + leaf, space);
+            if (leaf + 1 < end) {
+                __syncthreads();
+            }
         }
     } else {
         uint8_t *bytes = p.space.symbols + 2 * t.chunk->element_at + t.tile->from;
