@@ -41,19 +41,26 @@ typedef struct round_space {
     uint32_t shape;
 } round_space;
 
+/* What depends on the tile is loaded at once. */
 TG_DEVICE round_tile tile_number(const tg_gpu_pass &p, uint32_t i, bool by_leaves)
 {
+    const tg_gpu_tile tile = p.tiles[i];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const uint32_t kinds = u.kinds, group_n = u.group_n, bits = u.group_bits, chunk_n = p.chunks[tile.chunk].n;
+    const uint64_t piece_at = p.pieces[tile.piece].at, lo = u.lo;
+    const bool sends = tg_unit_sends(u, false);
     round_tile t;
+    t.decay = (float)u.feedback_params[0];
+    t.has_residual = u.planes > 0;
+    t.source = tg_source_of(p, u, tile);
     t.tile = &p.tiles[i];
-    t.chunk = &p.chunks[t.tile->chunk];
-    t.u = &p.units[t.tile->unit];
-    t.is_mine = tg_is_minifloat(*t.u, false) && tg_rounds_leaves(p, *t.u) == by_leaves;
-    t.source = tg_source_of(p, *t.u, *t.tile);
-    t.progress = &p.space.progress[t.tile->chunk];
-    t.tiles = (t.chunk->n + TG_GPU_TILE - 1) / TG_GPU_TILE;
-    t.decay = (float)t.u->feedback_params[0];
-    t.has_residual = t.u->planes > 0;
-    t.before = (int)min(t.tile->at - max(p.pieces[t.tile->piece].at, t.u->lo), (uint64_t)FEW);
+    t.chunk = &p.chunks[tile.chunk];
+    t.u = &u;
+    bool is_leaf = p.leaves != nullptr && group_n == 1 && bits == 8; /* as tg_rounds_leaves */
+    t.is_mine = (kinds >> TG_KIND_MINIFLOAT & 1) != 0 && sends && is_leaf == by_leaves;
+    t.progress = &p.space.progress[tile.chunk];
+    t.tiles = (chunk_n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+    t.before = (int)min(tile.at - max(piece_at, lo), (uint64_t)FEW);
     return t;
 }
 

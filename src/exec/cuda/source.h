@@ -13,17 +13,19 @@ typedef struct tg_gpu_source {
     uint64_t residual_at;
 } tg_gpu_source;
 
-/* Of the elements of a tile, which are in one piece, with `ef` or no feedback. */
+/* Of the elements of a tile, which are in one piece, with `ef` or no feedback. All that may be needed is loaded at once. */
 TG_DEVICE tg_gpu_source tg_source_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
 {
-    const tg_gpu_piece &piece = p.pieces[tile.piece];
-    tg_gpu_source s = {nullptr, nullptr, piece.dtype == 2, piece.tensor, u.residual_at + (tile.at - u.lo)};
-    if (!tile.is_whole || u.planes > 1 || (u.planes > 0 && s.residual_at % 4 != 0) ||
+    const tg_gpu_piece piece = p.pieces[tile.piece];
+    const uint64_t in_unit = tile.at - u.lo, flat_at = u.flat_at, residual_at = u.residual_at + in_unit;
+    const uint32_t planes = u.planes;
+    tg_gpu_source s = {nullptr, nullptr, piece.dtype == 2, piece.tensor, residual_at};
+    if (!tile.is_whole || planes > 1 || (planes > 0 && residual_at % 4 != 0) ||
         (p.has_clip && p.space.clips[tile.unit] != 1.0f)) {
         return s;
     }
     if (p.flat != nullptr || piece.dtype == 0) {
-        const float *from = p.flat != nullptr ? p.flat + u.flat_at + (tile.at - u.lo)
+        const float *from = p.flat != nullptr ? p.flat + flat_at + in_unit
                                               : (const float *)tg_grad_of(p, piece.tensor) + (tile.at - piece.at);
         s.floats = (uintptr_t)from % 16 == 0 ? (const float4 *)(const void *)from : nullptr;
     } else {
