@@ -162,10 +162,7 @@ TG_DEVICE void fit_chunk(const tg_gpu_pass &p, const round_tile &t, const tg_sha
         uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
         tg_store_float(side, fit.step);
         side[4] = fit.shape;
-        t.progress->step = fit.step;
-        t.progress->shape = fit.shape;
-        __threadfence();
-        atomicAdd(&t.progress->summed, 1u);
+        *(volatile uint64_t *)&t.progress->fit = __float_as_uint(fit.step) | (uint64_t)(fit.shape + 1u) << 32;
     }
     __syncthreads();
 }
@@ -328,15 +325,16 @@ TG_DEVICE void round_to_frame(const tg_gpu_pass &p, uint32_t number, uint64_t *h
     }
 }
 
-/* Waits for the step of a chunk; one thread. */
-TG_DEVICE void await_step(round_space &space)
+/* Waits for the fit of a chunk; one thread. It is one word, so that no other one need be seen after it. */
+TG_DEVICE void await_fit(round_space &space)
 {
-    const round_tile &t = space.rounded;
-    while (*(volatile uint32_t *)&t.progress->summed != t.tiles + 1) {
+    const volatile uint64_t *at = &space.rounded.progress->fit;
+    uint64_t fit = *at;
+    while (fit == 0) {
+        fit = *at;
     }
-    __threadfence();
-    space.rounding = tg_rounding_of(tg_minifloat_of(*t.u), __ldcg(&t.progress->step));
-    space.shape = __ldcg(&t.progress->shape);
+    space.rounding = tg_rounding_of(space.rounding.f, __uint_as_float((uint32_t)fit));
+    space.shape = (uint32_t)(fit >> 32) - 1;
 }
 
 /* The last block that is done with a chunk clears its progress. */
@@ -345,6 +343,7 @@ TG_DEVICE void leave_chunk(const round_tile &t)
     if (threadIdx.x == 0 && atomicAdd(&t.progress->rounded, 1u) + 1 == t.tiles) {
         t.progress->summed = 0;
         t.progress->rounded = 0;
+        t.progress->fit = 0;
     }
 }
 
@@ -371,6 +370,7 @@ template <bool BY_LEAVES> TG_DEVICE void take_number(const tg_gpu_pass &p, uint3
         space.rounded.is_mine = false;
         if (number >= lag) {
             space.rounded = tile_number(p, number - lag, BY_LEAVES);
+            space.rounding.f = tg_minifloat_of(*space.rounded.u);
         }
     }
     __syncthreads();
@@ -386,14 +386,14 @@ __global__ static void __launch_bounds__(THREADS, 8)
     const round_tile &t = space.rounded;
     if (space.summed.is_mine) {
         sum_tile(p, space.summed);
-        __threadfence();
     }
     __syncthreads();
     if (threadIdx.x == 0 && space.summed.is_mine) {
+        __threadfence(); /* of all threads, after the barrier */
         space.is_last = atomicAdd(&space.summed.progress->summed, 1u) + 1 == space.summed.tiles;
     }
     if (threadIdx.x == TG_WARP && t.is_mine) { /* for a chunk before that one */
-        await_step(space);
+        await_fit(space);
     }
     __syncthreads();
     if (space.is_last) {

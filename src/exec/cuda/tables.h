@@ -122,11 +122,10 @@ typedef struct tg_gpu_moments {
     uint32_t count; /* of values that are not 0 */
 } tg_gpu_moments;
 
-/* How far a kernel is with a chunk that blocks take tile by tile (round.cu); 0 between kernels, but for the fit. */
+/* How far a kernel is with a chunk that blocks take tile by tile (round.cu); 0 between kernels. */
 typedef struct tg_gpu_progress {
-    uint32_t summed, rounded;
-    float step;
-    uint32_t shape;
+    uint32_t summed, rounded; /* tiles */
+    uint64_t fit;             /* bits of the step, and the number of the shape plus 1 from bit 32 on; 0: not known */
 } tg_gpu_progress;
 
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
