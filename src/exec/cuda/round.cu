@@ -9,10 +9,11 @@
 #include "exec/cuda/source.h"
 
 enum { WARPS = 4, THREADS = WARPS * TG_WARP, FOUR = 4, BATCH = 4, FEW = 16 };
-enum { LAG = 768, TILES_MAX = 64 }; /* tiles, of which 12 MB are read; of a chunk */
+enum { TILES_MAX = 64 }; /* of a chunk */
+enum { LAG = 1152, LAG_OF_RESIDUALS = 768 }; /* tiles: more than run at once, of which 18 MB are read; with residuals 24 MB */
 static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N && TG_GPU_TILE == TG_LEAF_BYTES,
               "a warp takes a leaf of a tile, and a tile is one of the frame");
-static_assert((uint32_t)LAG >= (uint32_t)TILES_MAX,
+static_assert((uint32_t)LAG >= (uint32_t)TILES_MAX && (uint32_t)LAG_OF_RESIDUALS >= (uint32_t)TILES_MAX,
               "when a tile is rounded, all of its chunk are summed or have lower numbers");
 
 /* What is done with a tile: by leaves of the frame, or into space.symbols. */
@@ -427,7 +428,7 @@ __global__ static void __launch_bounds__(THREADS, 8)
 
 static uint32_t lag_of(const tg_gpu_pass *p)
 {
-    return min(p->tile_n, (uint32_t)LAG);
+    return min(p->tile_n, (uint32_t)(p->has_residuals ? LAG_OF_RESIDUALS : LAG));
 }
 
 void tg_launch_round_tiles(const tg_gpu_pass *p)
