@@ -7,7 +7,7 @@
 enum { WARPS = 8 };
 
 /* `each` warps a span, a leaf at a time. Leaf i of span s goes to hashes[s * leaf_cap + i]; of a span of one leaf that is its hash. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 3)
     hash_leaves(uint64_t *hashes, const tg_gpu_span *spans, uint32_t span_n, uint32_t leaf_cap, uint32_t each)
 {
     __shared__ uint4 staged[WARPS][TG_LEAF_VECTORS]; /* of short leaves, whose words are not loaded at once */
@@ -103,7 +103,7 @@ void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_
 }
 
 /* A block a body: the hashes of its chunks, a warp each, then its checksum. */
-__global__ static void __launch_bounds__(WARPS *TG_WARP) judge_bodies(tg_gpu_pass p, tg_gpu_judging j)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 3) judge_bodies(tg_gpu_pass p, tg_gpu_judging j)
 {
     uint32_t b = blockIdx.x, lane = threadIdx.x % TG_WARP;
     const uint8_t *at = j.bodies.at[b] + j.body_len;

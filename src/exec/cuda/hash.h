@@ -239,19 +239,60 @@ TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
     return tg_xxh_avalanche(TG_LEAF_BYTES * TG_XXH_PRIME_1 + folded);
 }
 
-/* The vectors of a whole leaf at any address: all loads are under way before the first is used. */
+/* Words [from, end) of a vector, and 0 for others, which are not read. */
+TG_DEVICE uint4 tg_some_words(const uint32_t *at, unsigned from, unsigned end)
+{
+    return make_uint4(from == 0 && end > 0 ? at[0] : 0, from <= 1 && end > 1 ? at[1] : 0,
+                      from <= 2 && end > 2 ? at[2] : 0, from <= 3 && end > 3 ? at[3] : 0);
+}
+
+/* A lane's vectors of a leaf that begins SKIP words and `shift` bits after an aligned one, from aligned vectors and what follows the last of
+ * them, which lane 0 has. The end of a vector is in that of the next lane. */
+template <unsigned SKIP> TG_DEVICE void tg_shift_vectors(uint4 vectors[TG_XXH_VECTORS], uint4 after, unsigned shift)
+{
+    const unsigned lane = threadIdx.x % TG_WARP;
+    TG_UNROLL
+    for (int k = 0; k < TG_XXH_VECTORS; k++) {
+        const uint4 own = vectors[k], next = k + 1 < TG_XXH_VECTORS ? vectors[k + 1] : after,
+                    given = lane == 0 ? next : own;
+        uint32_t words[8] = {own.x, own.y, own.z, own.w, given.x, given.y, given.z, given.w};
+        TG_UNROLL
+        for (unsigned w = 4; w <= SKIP + 4; w++) {
+            words[w] = __shfl_sync(TG_ALL_LANES, words[w], (int)((lane + 1) % TG_WARP));
+        }
+        vectors[k] = make_uint4(__funnelshift_r(words[SKIP], words[SKIP + 1], shift),
+                                __funnelshift_r(words[SKIP + 1], words[SKIP + 2], shift),
+                                __funnelshift_r(words[SKIP + 2], words[SKIP + 3], shift),
+                                __funnelshift_r(words[SKIP + 3], words[SKIP + 4], shift));
+    }
+}
+
+/* The vectors of a whole leaf at any address, by words that have a byte of it: all loads are under way before the first is used. All lanes
+ * of a warp. */
 TG_DEVICE void tg_leaf_load(uint4 vectors[TG_XXH_VECTORS], const uint8_t *at)
 {
-    if ((uintptr_t)at % 16 == 0) {
-        TG_UNROLL
-        for (int k = 0; k < TG_XXH_VECTORS; k++) {
-            vectors[k] = tg_leaf_vector((const uint4 *)(const void *)at, k);
-        }
+    const unsigned place = (unsigned)((uintptr_t)at % 16), lane = threadIdx.x % TG_WARP, shift = place % 4 * 8;
+    const uint4 *aligned = (const uint4 *)(const void *)(at - place);
+    TG_UNROLL
+    for (int k = 1; k < TG_XXH_VECTORS; k++) {
+        vectors[k] = tg_leaf_vector(aligned, k);
+    }
+    if (place == 0) {
+        vectors[0] = tg_leaf_vector(aligned, 0);
+        return;
+    }
+    uint4 after = make_uint4(0, 0, 0, 0);
+    if (lane == 0) {
+        vectors[0] = tg_some_words((const uint32_t *)(const void *)aligned, place / 4, 4);
+        after = tg_some_words((const uint32_t *)(const void *)(aligned + TG_LEAF_BYTES / 16), 0, (place + 3) / 4);
     } else {
-        TG_UNROLL
-        for (int k = 0; k < TG_XXH_VECTORS; k++) {
-            vectors[k] = tg_load_vector(at + 16 * (unsigned)(k * (int)TG_WARP + (int)(threadIdx.x % TG_WARP)));
-        }
+        vectors[0] = tg_leaf_vector(aligned, 0);
+    }
+    switch (place / 4) {
+    case 0: tg_shift_vectors<0>(vectors, after, shift); break;
+    case 1: tg_shift_vectors<1>(vectors, after, shift); break;
+    case 2: tg_shift_vectors<2>(vectors, after, shift); break;
+    default: tg_shift_vectors<3>(vectors, after, shift); break;
     }
 }
 

@@ -236,7 +236,7 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     return sound;
 }
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
+__global__ static void __launch_bounds__(WARPS *TG_WARP, 7)
     check_leaves(tg_gpu_pass p, tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
@@ -249,19 +249,21 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     const uint8_t *bytes = bodies.at[number] + chunk.body_at;
     uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
     uint32_t side = chunk.side_len;
-    uint64_t hash, limit = u.plain_len == 0 ? limit_of(u) : 0;
-    bool is_checked = false, is_sound = true, is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
-    bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
+    uint64_t hash;
+    bool is_checked = false, is_sound = true;
     if (end - from == TG_LEAF_BYTES) {
         uint4 vectors[TG_XXH_VECTORS];
         tg_leaf_load(vectors, bytes + from);
-        hash = tg_hash_vectors(vectors);
+        uint64_t limit = u.plain_len == 0 ? limit_of(u) : 0;
+        bool is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
+        bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
         if (is_half && has_whole && from >= side && end < chunk.len) { /* groups, and the last one is not among them */
             is_checked = true;
             is_sound = are_below(vectors, u.group_bits, (uint32_t)limit);
         }
+        hash = tg_hash_vectors(vectors);
     } else {
-        hash = tg_hash_leaf(bytes + from, end - from);
+        hash = tg_hash_any(bytes + from, end - from);
     }
     if (!is_checked && u.plain_len == 0 && end > side) {
         is_sound = are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side);
