@@ -75,16 +75,22 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
     }
 }
 
-__global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+__global__ static void __launch_bounds__(THREADS, 4) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
-    const tg_gpu_tile tile = p.tiles[blockIdx.x];
+    const tg_gpu_tile tile = p.tiles[blockIdx.x]; /* what depends on it is loaded before anything is decided, as below */
+    const bool may_add = tg_may_add(p);
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len == 0 || !tg_unit_sends(u, false) || !tg_may_add(p)) {
+    const uint32_t plain_len = u.plain_len;
+    const uint64_t element_at = p.chunks[tile.chunk].element_at, values_at = p.space.views[tile.chunk].symbols;
+    TG_LOADED(element_at);
+    TG_LOADED(values_at);
+    const bool sends = tg_unit_sends(u, false), is_coded = u.coded != 0;
+    float *out = sum_of_fours(p, u, tile);
+    if (plain_len == 0 || !sends || !may_add) {
         return;
     }
-    const uint8_t *bytes = tg_plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
-    float *out = sum_of_fours(p, u, tile);
-    if (out != nullptr && u.plain_len == 2) {
+    const uint8_t *bytes = (is_coded ? p.space.words + 4 * element_at : body + values_at) + (uint64_t)tile.from * plain_len;
+    if (out != nullptr && plain_len == 2) {
         add_fours<2>(out, u, bytes, tile.n, weight, sets);
     } else if (out != nullptr) {
         add_fours<4>(out, u, bytes, tile.n, weight, sets);
@@ -139,11 +145,14 @@ template <unsigned PACKED> TG_DEVICE bool find_part(tile_part &t, const tg_gpu_p
     const tg_gpu_unit &u = p.units[tile.unit];
     const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
     const tg_view &view = p.space.views[tile.chunk];
-    float *out = sum_of_fours(p, u, tile);
     const uint32_t kinds = u.kinds, base = u.base, bucket_n = u.bucket_n, group_n = u.group_n, bits = u.group_bits;
     const uint32_t chunk_n = chunk.n, inverse = u.bucket_inverse;
     const uint64_t element_at = chunk.element_at, side = view.side, symbols = view.symbols;
     const bool is_coded = u.coded != 0;
+    TG_LOADED(element_at);
+    TG_LOADED(side);
+    TG_LOADED(symbols);
+    float *out = sum_of_fours(p, u, tile);
     t.u = &u;
     t.at_unit = tile.at;
     t.at = tile.from;

@@ -40,6 +40,13 @@
 #define TG_PREFETCH(at) ((void)(at))
 #endif
 
+/* Keeps a load of 8 bytes where it is written. A compiler moves it to where it is used, so that loads wait for each other. */
+#if defined(__CUDACC__)
+#define TG_LOADED(value) asm volatile("" ::"l"((uint64_t)(value)))
+#else
+#define TG_LOADED(value) ((void)(value))
+#endif
+
 /* Copies 4, 8 or 16 bytes, aligned so, from device memory to shared memory, without registers and without waiting (a GPU before compute
  * capability 8.0 waits). TG_WAIT_COPIES(n) waits for what this thread has asked for, but for the last n TG_COMMIT_COPIES. */
 #if defined(__CUDACC__)
