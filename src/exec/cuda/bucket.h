@@ -28,20 +28,23 @@ typedef struct tg_gpu_bucket {
 /* Finds where values are in place, if they are. */
 TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_gpu_unit &u)
 {
-    const tg_gpu_piece *piece = tg_piece_at(p, u, b.at);
+    const float clip = p.space.clips[b.unit];
+    const uint64_t in_flat = u.flat_at + (b.at - u.lo);
+    TG_LOADED(in_flat);
+    const tg_gpu_piece piece = *tg_piece_at(p, u, b.at);
     bool is_plain = u.feedback != TG_GPU_FEEDBACK_MOMENTUM || u.planes == 0;
     b.floats = nullptr;
     b.halves = nullptr;
-    if (!is_plain || p.space.clips[b.unit] != 1.0f || b.at + b.n > piece->at + piece->n) {
+    if (!is_plain || clip != 1.0f || b.at + b.n > piece.at + piece.n) {
         return;
     }
     if (p.flat != nullptr) {
-        b.floats = p.flat + u.flat_at + (b.at - u.lo);
-    } else if (piece->dtype == 0) {
-        b.floats = (const float *)tg_grad_of(p, piece->tensor) + (b.at - piece->at);
+        b.floats = p.flat + in_flat;
+    } else if (piece.dtype == 0) {
+        b.floats = (const float *)tg_grad_of(p, piece.tensor) + (b.at - piece.at);
     } else {
-        b.halves = (const uint16_t *)tg_grad_of(p, piece->tensor) + (b.at - piece->at);
-        b.is_bf16 = piece->dtype == 2;
+        b.halves = (const uint16_t *)tg_grad_of(p, piece.tensor) + (b.at - piece.at);
+        b.is_bf16 = piece.dtype == 2;
     }
 }
 
@@ -57,7 +60,14 @@ TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number
                                      uint32_t count)
 {
     const tg_gpu_chunk &chunk = p.chunks[chunk_number];
+    const uint64_t side = p.space.views[chunk_number].side;
+    uint8_t *const out = p.space.out[chunk_number]; /* what depends on the chunk is loaded at once */
+    TG_LOADED(side);
+    TG_LOADED(out);
     const tg_gpu_unit &u = p.units[chunk.unit];
+    const uint64_t lo = u.lo, residual_at = u.residual_at;
+    TG_LOADED(lo);
+    TG_LOADED(residual_at);
     tg_gpu_bucket b;
     b.u = &u;
     b.unit = chunk.unit;
@@ -67,11 +77,11 @@ TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number
     b.is_wide = u.base > 256;
     b.is_bf16 = false;
     b.symbols = p.space.symbols + 2 * chunk.element_at + (uint64_t)first * (b.is_wide ? 2 : 1);
-    b.side = p.space.out[chunk_number] + p.space.views[chunk_number].side;
+    b.side = out + side;
     b.side += u.bucket_n == 0 ? 0 : (uint64_t)(first / u.bucket_n) * u.side_len;
     b.decay = (float)u.feedback_params[0];
     b.next_at = b.is_sparse ? chunk.at : b.at;
-    b.next = u.planes > 0 ? p.next + u.residual_at + (b.next_at - u.lo) : nullptr;
+    b.next = u.planes > 0 ? p.next + residual_at + (b.next_at - lo) : nullptr;
     b.positions = nullptr;
     b.residual = nullptr;
     b.halves = nullptr;
@@ -79,7 +89,7 @@ TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number
         b.floats = p.space.values + chunk.element_at + first;
         b.positions = p.space.positions + chunk.element_at + first;
     } else {
-        b.residual = u.planes > 0 ? p.now + u.residual_at + (b.at - u.lo) : nullptr;
+        b.residual = u.planes > 0 ? p.now + residual_at + (b.at - lo) : nullptr;
         tg_bucket_find(b, p, u);
     }
     return b;
