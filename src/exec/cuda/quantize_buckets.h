@@ -318,6 +318,11 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS
         __syncthreads(); /* readers of the bucket are done, and symbols are there */
         if (IS_RESIDENT && s.packs) {
             tg_pack_bucket(p, s.b, s.chunk, at, symbols, draws[0]);
+        }
+        if ((uint64_t)(s.first + (i + 1) * s.stride) * s.bucket_n >= s.end) {
+            return;
+        }
+        if (IS_RESIDENT && s.packs) { /* readers of symbols are done */
             __syncthreads();
         }
     }
