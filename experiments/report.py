@@ -13,8 +13,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
+import claims
 from plots import plot
-from rows import read, spread
+from rows import difference, read, spread
 from tables import put_table
 
 HEADING = "## Schemes in one setting: ResNet-18 on CIFAR-10"
@@ -34,12 +35,6 @@ def table(rows):
 
 def dense_of(rows):
     return next((row for row in rows if row.settings["recipe"] == "dense" and not row.is_local), None)
-
-
-def difference(row, dense):
-    if dense is None or row is dense or row.accuracy is None or dense.accuracy is None:
-        return ""
-    return f"{row.accuracy - dense.accuracy:+.2f}"
 
 
 def section(rows):
@@ -217,6 +212,9 @@ def put_all(kept, page, readme, images):
                             ("text", language, read(kept / "text.jsonl")),
                             ("sharded", sharded, read(kept / "sharded.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
         if own:
+            put_section(page, name, list(make(own)))
+    for name, make in claims.TABLES.items():
+        if own := read(kept / "claims.jsonl"):
             put_section(page, name, list(make(own)))
     longest = [row for row in rows if row.settings["epochs"] == 30]
     if readme is not None and longest:
