@@ -49,13 +49,18 @@ def co3(rows):
     yield ("| model | SGD | format | step fitted | no correction, % | decay 0.9 | decay 1 | training loss: none | 0.9 | 1 | "
            "bits a value, `huffman`: none, 0.9, 1 | `rans` |")
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    for model, momentum, rate, form, refit in sorted({key[:5] for key in found}, key=lambda key: (key[0], -key[1], key[3], int(key[4] or 1))):
+    for model, momentum, rate, form, refit in sorted({key[:5] for key in found}, key=lambda key: (key[0], -key[1], -key[2], key[3], int(key[4] or 1))):
         own = [[found.get((model, momentum, rate, form, refit, feedback, code)) for feedback in (None, "ef@decay=0.9+", "ef+")]
                for code in ("huffman", "rans")]
-        bits = [", ".join(f"{32 / row.frame_ratio:.2f}" for row in of_code if row is not None and row.frame_ratio) for of_code in own]
+        bits = [", ".join(f"{bits_of(row):.2f}" for row in of_code if row is not None and bits_of(row)) for of_code in own]
         age = "in every step" if refit is None else "once" if int(refit) == ONCE else f"every {refit} steps"
         yield (f"| `{model}` | {rate:g}, {f'momentum {momentum:g}' if momentum else 'no momentum'} | `{form}` | {age} | "
                + " | ".join([accuracy(row, rows) for row in own[0]] + [loss(row) for row in own[0]] + bits) + " |")
+
+
+def bits_of(row):
+    """Bits a value of whole frames, with seed 0: they differ from seed to seed, and `rans` has this one alone."""
+    return next((32 / run["frame_ratio"] for run in row.runs if run["settings"]["seed"] == 0 and run["status"] == "finished"), None)
 
 
 # ---- quantizers --------------------------------------------------------------------------------------------------------
@@ -93,14 +98,15 @@ def buckets(rows):
 
 def blocks(rows):
     """Training losses of seed 0 at every rate, and all seeds at the best of them."""
-    tuned = [row for row in rows if re.search("random|topk|^dense$", row.settings["recipe"]) and row.settings["momentum"]
-             and row.settings["model"] != "small-cnn"]
-    rates = sorted({row.settings["rate"] for row in tuned}, reverse=True)
-    yield ("| data, model | recipe | " + " | ".join(f"training loss at {rate:g}" for rate in rates)
+    sparse = [row for row in rows if re.search("random|topk", row.settings["recipe"])]
+    jobs = dict.fromkeys((row.settings["data"], row.settings["model"], row.settings["epochs"]) for row in sparse)
+    rates = sorted({row.settings["rate"] for row in sparse}, reverse=True)
+    dense = [row for row in rows if row.settings["recipe"] == "dense" and row.settings["momentum"] and row.settings["rate"] in rates]
+    yield ("| data, model | epochs | recipe | " + " | ".join(f"loss at {rate:g}" for rate in rates)
            + " | seeds at the best rate | test accuracy, % | training loss | ratio | frame ratio |")
-    yield "|---|---|" + "---|" * (len(rates) + 5)
-    for data, model in dict.fromkeys((row.settings["data"], row.settings["model"]) for row in tuned):
-        own = [row for row in tuned if row.settings["model"] == model]
+    yield "|---|---|---|" + "---|" * (len(rates) + 5)
+    for data, model, epochs in jobs:
+        own = [row for row in dense + sparse if (row.settings["model"], row.settings["epochs"]) == (model, epochs)]
         best = {recipe: best_rate([row for row in own if row.settings["recipe"] == recipe]) for recipe in
                 dict.fromkeys(row.settings["recipe"] for row in own)}
         for recipe, chosen in best.items():
@@ -113,7 +119,7 @@ def blocks(rows):
                 far = difference(chosen, best.get("dense"))
                 cells += [", ".join(map(str, chosen.seeds)), chosen.accuracy_cell() + (f" ({far})" if far else ""), loss(chosen),
                           f"{chosen.ratio:,.1f}", f"{chosen.frame_ratio:,.1f}"]
-            yield f"| {data}, `{model}` | `{recipe}` | " + " | ".join(cells) + " |"
+            yield f"| {data}, `{model}` | {epochs} | `{recipe}` | " + " | ".join(cells) + " |"
 
 
 def first_loss(row):
