@@ -99,14 +99,16 @@ def buckets(rows):
 def blocks(rows):
     """Training losses of seed 0 at every rate, and all seeds at the best of them."""
     sparse = [row for row in rows if re.search("random|topk", row.settings["recipe"])]
-    jobs = dict.fromkeys((row.settings["data"], row.settings["model"], row.settings["epochs"]) for row in sparse)
+    names = ("data", "model", "momentum", "epochs")
+    jobs = dict.fromkeys(tuple(row.settings[name] for name in names) for row in sparse)
     rates = sorted({row.settings["rate"] for row in sparse}, reverse=True)
-    dense = [row for row in rows if row.settings["recipe"] == "dense" and row.settings["momentum"] and row.settings["rate"] in rates]
-    yield ("| data, model | epochs | recipe | " + " | ".join(f"loss at {rate:g}" for rate in rates)
+    dense = [row for row in rows if row.settings["recipe"] == "dense" and row.settings["rate"] in rates]
+    yield ("| data, model | momentum | epochs | recipe | " + " | ".join(f"loss at {rate:g}" for rate in rates)
            + " | seeds at the best rate | test accuracy, % | training loss | ratio | frame ratio |")
-    yield "|---|---|---|" + "---|" * (len(rates) + 5)
-    for data, model, epochs in jobs:
-        own = [row for row in dense + sparse if (row.settings["model"], row.settings["epochs"]) == (model, epochs)]
+    yield "|---|---|---|---|" + "---|" * (len(rates) + 5)
+    for job in jobs:
+        data, model, momentum, epochs = job
+        own = [row for row in dense + sparse if tuple(row.settings[name] for name in names) == job]
         best = {recipe: best_rate([row for row in own if row.settings["recipe"] == recipe]) for recipe in
                 dict.fromkeys(row.settings["recipe"] for row in own)}
         for recipe, chosen in best.items():
@@ -119,7 +121,7 @@ def blocks(rows):
                 far = difference(chosen, best.get("dense"))
                 cells += [", ".join(map(str, chosen.seeds)), chosen.accuracy_cell() + (f" ({far})" if far else ""), loss(chosen),
                           f"{chosen.ratio:,.1f}", f"{chosen.frame_ratio:,.1f}"]
-            yield f"| {data}, `{model}` | {epochs} | `{recipe}` | " + " | ".join(cells) + " |"
+            yield f"| {data}, `{model}` | {momentum:g} | {epochs} | `{recipe}` | " + " | ".join(cells) + " |"
 
 
 def first_loss(row):

@@ -384,10 +384,10 @@ class Reports(unittest.TestCase):
                      "| `image-dnn` | 0.1 | 2 | `bingrad@b` | 83.00 (-4.00) | 0.400 | 86.00 (-1.00) | 0.200 | 8.0 |",
                      "| `image-dnn` | 0.1 | 3 | `ternary` | 60.00 (-27.00) | 1.400 |  |  | 8.0 |",
                      "| `bingrad@b` | yes | 87.00 (8.0×) |  | 86.00 (8.0×) |  |", "| `ternary` | no |  |  | 60.00 (8.0×) | 50.00 (8.0×) |",
-                     "| cifar10, `image-dnn` | 30 | `dense` | 0.300 | **0.200** | 0, 1 | 87.00 ±1.00 | 0.200 | 4.0 | 8.0 |",
-                     "| cifar10, `image-dnn` | 30 | `random-block@0.1` | 0.900 | **0.600** | 0, 1 | 81.00 ±1.00 (-6.00) | 0.550 | 4.0 | 8.0 |",
-                     "| cifar10, `image-dnn` | 30 | `random-block@0.01` |  | diverged |  |  |  |  |  |",
-                     "| cifar10, `image-dnn` | 60 | `dense` |  | **0.100** | 0 | 90.00 | 0.100 | 4.0 | 8.0 |"):
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `dense` | 0.300 | **0.200** | 0, 1 | 87.00 ±1.00 | 0.200 | 4.0 | 8.0 |",
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `random-block@0.1` | 0.900 | **0.600** | 0, 1 | 81.00 ±1.00 (-6.00) | 0.550 | 4.0 | 8.0 |",
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `random-block@0.01` |  | diverged |  |  |  |  |  |",
+                     "| cifar10, `image-dnn` | 0.9 | 60 | `dense` |  | **0.100** | 0 | 90.00 | 0.100 | 4.0 | 8.0 |"):
             self.assertIn(line, text)
 
     def test_the_frontier_is_what_no_other_beats(self):
