@@ -5,7 +5,6 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -13,18 +12,6 @@
 
 #include "clock.h"
 #include "fail.h"
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double cli_median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
