@@ -252,7 +252,7 @@ static int run(const cli_args *args)
 
 static const cli_flag_use flags[] = {
     {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"},
-    {CLI_FLAG_N, NULL},       {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_PROBE, NULL},  {CLI_FLAG_SECONDS, "0.1"},
+    {CLI_FLAG_N, NULL},       {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_KNOWN, NULL},  {CLI_FLAG_SECONDS, "0.1"},
     {CLI_FLAG_LINK, NULL},    {CLI_FLAG_TIMEOUT, "60"}, {CLI_FLAG_JSON, NULL},
 };
 
