@@ -1,40 +1,17 @@
 /* Ends a frame whose leaves are hashed: hashes of chunks, then the front and the checksum around the body. Ends a check likewise: what
  * the host must know goes to its own memory, so that nothing is copied. */
-#include "exec/cuda/hash.h"
+#include "exec/cuda/ending.h"
 #include "exec/cuda/kernels.h"
 
 enum { WARPS = 8, HASHED_LEAVES = 512 };
 
-/* Words of a leaf, and then of up to 512 leaves: a warp has them in shared memory before it hashes, because a hash waits for each of its
- * loads. */
-typedef uint64_t leaf_words[TG_LEAF_BYTES / 8];
-
-/* H of n words in memory, by a warp. */
-TG_DEVICE uint64_t hash_words(leaf_words &space, const uint64_t *words, uint32_t n)
-{
-    enum { EACH = TG_LEAF_BYTES / 8 / TG_WARP };
-    uint64_t own[EACH];
-    TG_UNROLL
-    for (uint32_t k = 0; k < EACH; k++) {
-        uint32_t i = k * TG_WARP + threadIdx.x % TG_WARP;
-        own[k] = i < n ? __ldcg(words + i) : 0;
-    }
-    __syncwarp();
-    TG_UNROLL
-    for (uint32_t k = 0; k < EACH; k++) {
-        space[k * TG_WARP + threadIdx.x % TG_WARP] = own[k];
-    }
-    __syncwarp();
-    return tg_hash_any((const uint8_t *)space, n * 8);
-}
-
 /* H of n words, of up to 512 leaves; all threads of the block. The first warp has it. */
-TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words, uint32_t n)
+TG_DEVICE uint64_t hash_block(tg_leaf_words (&spaces)[WARPS], const uint64_t *words, uint32_t n)
 {
     __shared__ uint64_t leaves[HASHED_LEAVES];
     uint32_t each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
     for (uint32_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
-        uint64_t hash = hash_words(spaces[warp], words + leaf * each, min(n - leaf * each, each));
+        uint64_t hash = tg_hash_words(spaces[warp], words + leaf * each, min(n - leaf * each, each));
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
@@ -44,7 +21,7 @@ TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words
 }
 
 /* H of bytes in memory, by a warp. */
-TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t len)
+TG_DEVICE uint64_t hash_bytes(tg_leaf_words &space, const uint8_t *bytes, uint32_t len)
 {
     uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     uint64_t hash = 0;
@@ -59,41 +36,28 @@ TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t 
 }
 
 /* The hash of a chunk from those of its leaves, by a warp. */
-TG_DEVICE uint64_t hash_chunk(leaf_words &space, const uint64_t *leaves, uint32_t len)
+TG_DEVICE uint64_t hash_chunk(tg_leaf_words &space, const uint64_t *leaves, uint32_t len)
 {
     uint32_t leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (len == 0) {
         return TG_HASH_OF_NOTHING;
     }
-    return leaf_n == 1 ? leaves[0] : hash_words(space, leaves, leaf_n);
+    return leaf_n == 1 ? leaves[0] : tg_hash_words(space, leaves, leaf_n);
 }
 
-/* Whether this is the last block of a frame to come here, so that it sees what all have written; all threads. */
+/* Whether this is the last block of a frame to come here; all threads. */
 TG_DEVICE bool is_last_block(uint32_t *done, uint32_t block_n)
 {
-    __shared__ bool is_last;
     if (block_n == 1) {
         __syncthreads();
         return true;
     }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(done, 1u) + 1 == block_n;
-    }
-    __syncthreads();
-    if (is_last) {
-        __threadfence();
-        if (threadIdx.x == 0) {
-            *done = 0;
-        }
-    }
-    return is_last;
+    return tg_block_is_last(done, tg_block_arrives(done), block_n);
 }
 
 /* Hashes of this block's chunks to words[2], ... The warp after the last chunk's has the front: its hash, or that of the front in the
  * frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
+TG_DEVICE bool hash_chunks(tg_leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
                            const tg_gpu_front &front, bool hashes_front)
 {
     uint32_t warp = threadIdx.x / TG_WARP, i = (blockIdx.x - e.block) * WARPS + warp, number = e.first + i;
@@ -134,7 +98,7 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
 {
-    __shared__ leaf_words spaces[WARPS];
+    __shared__ tg_leaf_words spaces[WARPS];
     uint32_t number = 0;
     while (number + 1 < s.n && blockIdx.x >= s.e[number + 1].block) {
         number++;
@@ -181,7 +145,7 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
 /* Whether front, chunks and checksum of a frame are right. All threads; hashes are in e.words. */
-TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
+TG_DEVICE void judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
@@ -208,7 +172,7 @@ TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const 
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
     tell(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
-    __shared__ leaf_words spaces[WARPS];
+    __shared__ tg_leaf_words spaces[WARPS];
     const uint8_t *frame = e.frame;
     if (!hash_chunks(spaces, p, e, front, e.sound != nullptr)) {
         return;
