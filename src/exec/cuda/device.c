@@ -31,6 +31,7 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
         return status;
     }
     *gpu->refused = 0;
+    gpu->overlaps = tg_gpu_call_overlaps(ordinal) != 0;
     tg_gpu_call_name(gpu->name, sizeof gpu->name, ordinal);
     *out = &gpu->device;
     return TG_OK;

@@ -55,15 +55,28 @@ TG_DEVICE bool is_last_block(uint32_t *done, uint32_t block_n)
     return tg_block_is_last(done, tg_block_arrives(done), block_n);
 }
 
-/* Hashes of this block's chunks to words[2], ... The warp after the last chunk's has the front: its hash, or that of the front in the
- * frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(tg_leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
-                           const tg_gpu_front &front, bool hashes_front)
+/* The chunk of this warp, in the frame; that after the last one is the front. */
+TG_DEVICE uint32_t chunk_of_warp(const tg_gpu_ending &e)
 {
-    uint32_t warp = threadIdx.x / TG_WARP, i = (blockIdx.x - e.block) * WARPS + warp, number = e.first + i;
+    return (blockIdx.x - e.block) * WARPS + threadIdx.x / TG_WARP;
+}
+
+/* Its length, which does not depend on kernels before this one. */
+TG_DEVICE uint32_t len_of_warp(const tg_gpu_pass &p, const tg_gpu_ending &e)
+{
+    uint32_t i = chunk_of_warp(e);
+    return i < e.chunk_n ? p.chunks[e.first + i].len : 0;
+}
+
+/* Hashes of this block's chunks to words[2], ..., that of this warp of `len` bytes. The warp after the last chunk's has the front: its
+ * hash, or that of the front in the frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
+TG_DEVICE bool hash_chunks(tg_leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
+                           const tg_gpu_front &front, uint32_t len, bool hashes_front)
+{
+    uint32_t warp = threadIdx.x / TG_WARP, i = chunk_of_warp(e), number = e.first + i;
     if (i < e.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
+        uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, len);
         if (threadIdx.x % TG_WARP == 0) {
             e.words[2 + i] = hash;
             if (e.sides != nullptr) {
@@ -96,7 +109,8 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    seal(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
 {
     __shared__ tg_leaf_words spaces[WARPS];
     uint32_t number = 0;
@@ -105,6 +119,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, con
     }
     const tg_gpu_ending &e = s.e[number];
     const tg_gpu_front &front = s.fronts[number];
+    uint32_t len = len_of_warp(p, e);
+    tg_after_previous();
     if (blockIdx.x + 1 == e.block + e.block_n) {
         uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
         for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
@@ -115,7 +131,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, con
         }
         __syncthreads();
     }
-    if (!hash_chunks(spaces, p, e, front, p.step_at != nullptr)) {
+    if (!hash_chunks(spaces, p, e, front, len, p.step_at != nullptr)) {
         return;
     }
     uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
@@ -139,7 +155,7 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
     for (uint32_t i = 0; i < s->n; i++) {
         blocks = give_blocks(&s->e[i], blocks);
     }
-    TG_LAUNCH(seal, blocks, WARPS * TG_WARP, p->stream, *p, *s);
+    TG_LAUNCH_EARLY(seal, p->overlaps, blocks, WARPS * TG_WARP, p->stream, *p, *s);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
@@ -170,11 +186,15 @@ TG_DEVICE void judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, con
 
 /* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
-    tell(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
+    tell(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
+         const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
     __shared__ tg_leaf_words spaces[WARPS];
     const uint8_t *frame = e.frame;
-    if (!hash_chunks(spaces, p, e, front, e.sound != nullptr)) {
+    uint32_t len = len_of_warp(p, e);
+    tg_next_may_begin();
+    tg_after_previous();
+    if (!hash_chunks(spaces, p, e, front, len, e.sound != nullptr)) {
         return;
     }
     for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
@@ -194,5 +214,5 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 {
     tg_gpu_ending own = *e;
     uint32_t blocks = give_blocks(&own, 0);
-    TG_LAUNCH(tell, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
+    TG_LAUNCH_EARLY(tell, p->overlaps, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
 }

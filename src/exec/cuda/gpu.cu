@@ -106,6 +106,15 @@ int tg_gpu_call_is_capturing(void *stream)
     return status == cudaStreamCaptureStatusActive;
 }
 
+int tg_gpu_call_overlaps(int ordinal)
+{
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return major >= 9;
+}
+
 /* 0: success; else *why is set. */
 static int told(cudaError_t error, const char **why)
 {

@@ -76,6 +76,7 @@ TG_DEVICE void pack_leaf(uint8_t *bytes, uint4 *stage, const tg_gpu_chunk &chunk
 __global__ static void __launch_bounds__(PACKERS *TG_WARP) pack_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaf[TG_LEAF_VECTORS], stages[PACKERS][STAGE];
+    tg_next_may_begin();
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
@@ -121,6 +122,7 @@ TG_DEVICE void mend_leaf(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const 
 __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
+    tg_next_may_begin();
     if (i >= p.leaf_n) {
         return;
     }
@@ -240,6 +242,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     check_leaves(tg_gpu_pass p, tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
+    tg_next_may_begin();
     if (number >= bodies.n) {
         return;
     }

@@ -138,6 +138,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 14)
     encode_tile(const __grid_constant__ tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
+    tg_next_may_begin();
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
     bool is_coded = u.route == TG_GPU_ROUTE_WORDS;

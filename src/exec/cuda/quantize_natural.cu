@@ -56,6 +56,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     __shared__ uint4 leaf[TG_LEAF_VECTORS], draws[WARPS][TG_DRAW_BLOCKS], symbols[SYMBOLS / 8 + 3];
     __shared__ tg_team_space space;
     __shared__ tg_gpu_bucket b;
+    tg_next_may_begin();
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];

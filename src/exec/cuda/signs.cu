@@ -235,6 +235,7 @@ TG_DEVICE void hash_signs(const tg_gpu_chunk &chunk, const tg_gpu_tile &tile, ui
 /* Tiles, the last of all first, whose residuals are in the cache. */
 __global__ static void __launch_bounds__(THREADS, 8) use_signs(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
+    tg_next_may_begin();
     const tg_gpu_tile tile = p.tiles[p.tile_n - 1 - blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
     if (!tg_unit_signs_leaves(u) || !tg_unit_sends(u, false)) {

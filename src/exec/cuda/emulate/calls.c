@@ -278,6 +278,12 @@ int tg_gpu_call_wait(void *stream, const char **why)
     return 0;
 }
 
+int tg_gpu_call_overlaps(int ordinal)
+{
+    (void)ordinal;
+    return 0;
+}
+
 int tg_gpu_call_can_use(const void *at, int ordinal)
 {
     (void)ordinal;
