@@ -160,8 +160,9 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether front, chunks and checksum of a frame are right. All threads; hashes are in e.words. */
-TG_DEVICE void judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
+/* Whether front, chunks and checksum of a frame are right, for the kernels after this one. All threads, of which the first one knows it
+ * then; hashes are in e.words. */
+TG_DEVICE bool judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
@@ -173,14 +174,24 @@ TG_DEVICE void judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, con
     }
     differs = __syncthreads_or(differs ? 1 : 0) != 0;
     uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
+    if (threadIdx.x > 0) {
+        return false;
+    }
+    bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
+    *e.sound = is_sound ? 1 : 0;
+    if (!is_sound && e.refused != nullptr) {
+        *e.refused = *e.refused + 1;
+    }
+    return is_sound;
+}
+
+/* To the host, who waits for that: all else that it is told is there. All threads; the first one knows it. */
+TG_DEVICE void announce(const tg_gpu_ending &e, bool is_sound)
+{
+    __syncthreads();
     if (threadIdx.x == 0) {
-        bool is_sound =
-            !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
-        *e.sound = is_sound ? 1 : 0;
-        *e.sound_to = is_sound ? 1 : 0;
-        if (!is_sound && e.refused != nullptr) {
-            *e.refused = *e.refused + 1;
-        }
+        __threadfence_system();
+        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
     }
 }
 
@@ -203,10 +214,11 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
         words[i] = __ldcg(e.words + i);
     }
-    if (e.sound != nullptr) {
-        judge(spaces, e, front);
-    }
+    bool is_sound = e.sound != nullptr && judge(spaces, e, front);
     hand_over(e);
+    if (e.sound != nullptr) {
+        announce(e, is_sound);
+    }
 }
 
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,

@@ -29,5 +29,6 @@ int tg_gpu_call_follow(void *stream, void *mark,
                        const char **why);             /* has what comes next on the stream wait for the mark */
 int tg_gpu_call_passed(void *mark, const char **why); /* 0: passed; 1: not yet; 2: failed */
 int tg_gpu_call_await(void *mark, const char **why);
+int tg_gpu_call_idle(void *stream, const char **why); /* as tg_gpu_call_passed, of all that is on the stream */
 
 #endif

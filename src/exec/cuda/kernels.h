@@ -79,7 +79,7 @@ typedef struct tg_gpu_ending {
     tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
     uint32_t *
         sound; /* of a check: 1 if the frame is sound, that is, front, chunks and checksum are right, else 0; NULL: not asked */
-    uint32_t *sound_to; /* pinned: the same */
+    uint32_t *sound_to; /* pinned: the same, after all else that goes to the host */
     uint32_t *refused;  /* pinned: counts frames that are not; NULL: it is not counted */
 } tg_gpu_ending;
 

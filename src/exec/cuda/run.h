@@ -72,7 +72,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
     size_t ends_len;      /* of what stands before it */
     tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
-    void *mark;           /* on the stream, behind that check, or behind what hands a verdict over: */
+    void *mark;           /* on the stream, after what hands a verdict over: */
     bool is_marked;       /* a verdict is there when the mark is passed */
     uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
     const uint8_t *sealed_body;
