@@ -392,7 +392,9 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     if (p->tile_n == 0) {
         return;
     }
-    bool is_early = p->overlaps && p->sound != nullptr; /* the kernel before has judged the body, and sums nothing */
+    /* The kernel before has judged the body. Neither it nor the one before that writes to sums, and that one has begun after all before it
+     * had ended; so sums may be read early. */
+    bool is_early = p->overlaps && p->sound != nullptr;
     bool has_plain = tg_pass_has(p, TG_KIND_NONE);
     if (has_plain) {
         TG_LAUNCH_EARLY(add_plain, is_early, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);

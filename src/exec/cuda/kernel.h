@@ -18,8 +18,8 @@
 #endif
 
 /* A kernel that may be put on the GPU while the one before it on the stream still runs, so that it is there when that one ends. All its
- * blocks call tg_after_previous, before which they read tables of the plan, and what no kernel since the one before has written. It pays
- * where the one before says tg_next_may_begin. `overlaps`: the GPU can do that; otherwise it is launched as any other. */
+ * blocks call tg_after_previous, before which they read tables of the plan alone, unless it is said there why they may read more. It pays
+ * most where the one before says tg_next_may_begin. `overlaps`: the GPU can do that; otherwise it is launched as any other. */
 #if defined(__CUDACC__)
 template <class... Expected, class... Given>
 static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, uint64_t blocks, unsigned threads,

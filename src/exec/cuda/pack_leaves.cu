@@ -239,10 +239,11 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
 }
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
-    check_leaves(tg_gpu_pass p, tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
+    check_leaves(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
-    tg_next_may_begin();
+    tg_after_previous();
+    tg_next_may_begin(); /* after that: what is launched early after the next kernel reads sums (add.cu) */
     if (number >= bodies.n) {
         return;
     }
@@ -280,6 +281,6 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
 
 void tg_gpu_check_leaves(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH(check_leaves, ((uint64_t)p->leaf_n * bodies->n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, *bodies, hashes,
-              leaf_cap);
+    TG_LAUNCH_EARLY(check_leaves, p->overlaps, ((uint64_t)p->leaf_n * bodies->n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, *bodies,
+                    hashes, leaf_cap);
 }
