@@ -5,13 +5,31 @@
 
 enum { WARPS = 8, HASHED_LEAVES = 512 };
 
-/* H of n words, of up to 512 leaves; all threads of the block. The first warp has it. */
-TG_DEVICE uint64_t hash_block(tg_leaf_words (&spaces)[WARPS], const uint64_t *words, uint32_t n)
+/* Shared memory of a block. */
+typedef struct block_space {
+    tg_leaf_words words[WARPS];
+    uint64_t near[2 + WARPS]; /* all words of a frame that one block has, so that it does not wait for memory */
+} block_space;
+
+/* Word i of a frame; by a thread. */
+TG_DEVICE void put_word(block_space &space, const tg_gpu_ending &e, uint32_t i, uint64_t hash)
+{
+    e.words[i] = hash;
+    if (e.block_n == 1) {
+        space.near[i] = hash;
+    }
+}
+
+/* The checksum of a frame: H of its words, of up to 512 leaves; all threads of its last block. The first warp has it. */
+TG_DEVICE uint64_t hash_block(block_space &space, const tg_gpu_ending &e)
 {
     __shared__ uint64_t leaves[HASHED_LEAVES];
-    uint32_t each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
+    uint32_t n = 2 + e.chunk_n, each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
+    if (e.block_n == 1) {
+        return warp > 0 ? 0 : tg_hash_any((const uint8_t *)space.near, n * 8);
+    }
     for (uint32_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
-        uint64_t hash = tg_hash_words(spaces[warp], words + leaf * each, min(n - leaf * each, each));
+        uint64_t hash = tg_hash_words(space.words[warp], e.words + leaf * each, min(n - leaf * each, each));
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
@@ -70,15 +88,15 @@ TG_DEVICE uint32_t len_of_warp(const tg_gpu_pass &p, const tg_gpu_ending &e)
 
 /* Hashes of this block's chunks to words[2], ..., that of this warp of `len` bytes. The warp after the last chunk's has the front: its
  * hash, or that of the front in the frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(tg_leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
-                           const tg_gpu_front &front, uint32_t len, bool hashes_front)
+TG_DEVICE bool hash_chunks(block_space &space, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
+                           uint32_t len, bool hashes_front)
 {
     uint32_t warp = threadIdx.x / TG_WARP, i = chunk_of_warp(e), number = e.first + i;
     if (i < e.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, len);
+        uint64_t hash = hash_chunk(space.words[warp], e.leaves + (uint64_t)i * e.leaf_cap, len);
         if (threadIdx.x % TG_WARP == 0) {
-            e.words[2 + i] = hash;
+            put_word(space, e, 2 + i, hash);
             if (e.sides != nullptr) {
                 const uint8_t *body = e.frame + front.len;
                 uint64_t side = 0;
@@ -89,10 +107,10 @@ TG_DEVICE bool hash_chunks(tg_leaf_words (&spaces)[WARPS], const tg_gpu_pass &p,
             }
         }
     } else if (i == e.chunk_n) {
-        uint64_t hash = hashes_front ? hash_bytes(spaces[warp], e.frame, front.len) : front.hash;
+        uint64_t hash = hashes_front ? hash_bytes(space.words[warp], e.frame, front.len) : front.hash;
         if (threadIdx.x % TG_WARP == 0) {
-            e.words[0] = hash;
-            e.words[1] = TG_HASH_OF_NOTHING; /* there are no headers */
+            put_word(space, e, 0, hash);
+            put_word(space, e, 1, TG_HASH_OF_NOTHING); /* there are no headers */
         }
     }
     return is_last_block(e.done, e.block_n);
@@ -109,10 +127,30 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
+/* Byte i of what stands before a body. */
+TG_DEVICE uint8_t front_byte(const tg_gpu_pass &p, const tg_gpu_front &front, uint32_t i)
+{
+    if (p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8) {
+        return (uint8_t)(*p.step_at >> 8 * (i - TG_GPU_STEP_AT));
+    }
+    return i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+}
+
+/* All of it, by a block; each thread has its first byte. */
+TG_DEVICE void write_front(const tg_gpu_ending &e, const tg_gpu_pass &p, const tg_gpu_front &front, uint8_t first)
+{
+    if (threadIdx.x < front.len) {
+        e.frame[threadIdx.x] = first;
+    }
+    for (uint32_t i = threadIdx.x + WARPS * TG_WARP; i < front.len; i += WARPS * TG_WARP) {
+        e.frame[i] = front_byte(p, front, i);
+    }
+}
+
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
     seal(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
 {
-    __shared__ tg_leaf_words spaces[WARPS];
+    __shared__ block_space space;
     uint32_t number = 0;
     while (number + 1 < s.n && blockIdx.x >= s.e[number + 1].block) {
         number++;
@@ -121,20 +159,20 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const tg_gpu_front &front = s.fronts[number];
     uint32_t len = len_of_warp(p, e);
     tg_after_previous();
-    if (blockIdx.x + 1 == e.block + e.block_n) {
-        uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
-        for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
-            bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
-            e.frame[i] = is_step            ? (uint8_t)(step >> 8 * (i - TG_GPU_STEP_AT))
-                         : i < TG_GPU_FRONT ? front.header[i]
-                                            : front.description[i - TG_GPU_FRONT];
-        }
+    bool has_front = blockIdx.x + 1 == e.block + e.block_n, hashes_front = p.step_at != nullptr;
+    uint8_t first = has_front && threadIdx.x < front.len ? front_byte(p, front, threadIdx.x) : 0;
+    if (has_front && hashes_front) {
+        write_front(e, p, front, first);
         __syncthreads();
     }
-    if (!hash_chunks(spaces, p, e, front, len, p.step_at != nullptr)) {
+    bool is_last = hash_chunks(space, p, e, front, len, hashes_front);
+    if (has_front && !hashes_front) { /* its bytes have come in the meantime */
+        write_front(e, p, front, first);
+    }
+    if (!is_last) {
         return;
     }
-    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
+    uint64_t checksum = hash_block(space, e);
     if (threadIdx.x == 0) {
         tg_store_bytes(e.frame + front.len + e.body_len, checksum, 8);
     }
@@ -162,7 +200,7 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
 
 /* Whether front, chunks and checksum of a frame are right, for the kernels after this one. All threads, of which the first one knows it
  * then; hashes are in e.words. */
-TG_DEVICE bool judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
+TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
@@ -173,7 +211,7 @@ TG_DEVICE bool judge(tg_leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, con
         differs = differs || (!is_any && frame[i] != expected);
     }
     differs = __syncthreads_or(differs ? 1 : 0) != 0;
-    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
+    uint64_t checksum = hash_block(space, e);
     if (threadIdx.x > 0) {
         return false;
     }
@@ -200,21 +238,21 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     tell(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
          const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
-    __shared__ tg_leaf_words spaces[WARPS];
+    __shared__ block_space space;
     const uint8_t *frame = e.frame;
     uint32_t len = len_of_warp(p, e);
     tg_next_may_begin();
     tg_after_previous();
-    if (!hash_chunks(spaces, p, e, front, len, e.sound != nullptr)) {
+    if (!hash_chunks(space, p, e, front, len, e.sound != nullptr)) {
         return;
     }
     for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
         ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
     }
     for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
-        words[i] = __ldcg(e.words + i);
+        words[i] = e.block_n == 1 ? space.near[i] : __ldcg(e.words + i);
     }
-    bool is_sound = e.sound != nullptr && judge(spaces, e, front);
+    bool is_sound = e.sound != nullptr && judge(space, e, front);
     hand_over(e);
     if (e.sound != nullptr) {
         announce(e, is_sound);
