@@ -1,13 +1,17 @@
 /* Copies on a GPU; see probe_gpu.h. Messages are copied by the link that exchanges use, over one that carries nothing. */
 #include "probe_gpu.h"
 
-#include <math.h>
-
 #include "clock.h"
 #include "fail.h"
 #include "probe_parts.h"
 
 enum { ROUNDS = 15, RANKS = 2, SHORT = 64 };
+
+/* Seconds a byte, from times of SHORT bytes and of `len`. Where `len` bytes are too few to be told from SHORT ones, at most so many. */
+static double per_byte(double small, double large, size_t len)
+{
+    return large > small ? (large - small) / (double)(len - SHORT) : large / (double)len;
+}
 
 /* ---- a link that carries nothing ----------------------------------------------------------------------------------- */
 
@@ -52,7 +56,7 @@ static int time_direction(double *byte, double *begin, tg_link *link, cli_room *
     int code = time_message(&small, link, r, is_down, SHORT);
     code = code == CLI_OK ? time_message(&large, link, r, is_down, len) : code;
     *begin = small;
-    *byte = fmax(0, large - small) / (double)(len - SHORT);
+    *byte = per_byte(small, large, len);
     return code;
 }
 
@@ -79,7 +83,7 @@ int cli_gpu_copies(cli_gpu *out, cli_room *r, size_t n)
     double small = 0, large = 0;
     int code = time_copy(&small, r, SHORT);
     code = code == CLI_OK ? time_copy(&large, r, len) : code;
-    out->copy = fmax(0, large - small) / (double)(len - SHORT);
+    out->copy = per_byte(small, large, len);
     code = code == CLI_OK ? cli_device_link_new(&link, r->device, &inner, RANKS) : code;
     code = code == CLI_OK ? time_direction(&out->down, &out->begin_down, link, r, 1, len) : code;
     code = code == CLI_OK ? time_direction(&out->up, &out->begin_up, link, r, 0, len) : code;

@@ -246,6 +246,8 @@ def main():
             small = {key(dict(each.settings, seed=0)): shortened(each) for each in reversed(waiting)}  # one seed of each
             return Runner(small.values(), options.jobs, options.limit, pathlib.Path(folder), pathlib.Path(folder) / "work").run()
     with mps.daemon(options.work, options.mps) as environment:
+        if environment is not None:
+            environment.setdefault("TG_CODEC", "host")  # see experiments/README.md
         return Runner(waiting, options.jobs, options.limit, options.out, options.work, options.whole, environment).run()
 
 

@@ -58,7 +58,9 @@ class Row:
     def accuracy_cell(self):
         if not self.accuracies:
             return "diverged"
-        return spread(self.accuracies, 2) + (f" ({len(self.diverged)} of {len(self.runs)} diverged)" if self.diverged else "")
+        told = spread(self.accuracies, 2) + (f" ({len(self.diverged)} of {len(self.runs)} diverged)" if self.diverged else "")
+        before = [100 * run["before_closing"]["test_accuracy"] for run in self.runs if run.get("before_closing")]
+        return told + (f" ({spread(before, 2)} before closing)" if before else "")
 
     def byte_cells(self):
         return ["", "", ""] if self.sent is None else [size(self.sent), f"{self.ratio:,.1f}", f"{self.frame_ratio:,.1f}"]

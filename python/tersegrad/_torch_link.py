@@ -203,12 +203,19 @@ class TorchLink:
 
     def _lost(self, peer: int, error: Exception) -> Error:
         """Whatever it is, the others must not wait for this rank: the link has failed. The first reason stays; but one that facts
-        differ comes before all, because a rank that knows it has closed its connections."""
+        differ comes before all, because a rank that knows it has closed its connections. A rank that gives up says why before it does that."""
         if self._comparer != threading.get_ident():
             self._compared.wait(_FACTS_SECONDS)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        self.failed = self.failed or f"rank {self.rank} has lost rank {peer}: {reason}"
+        self.failed = self.failed or self._told() or f"rank {self.rank} has lost rank {peer}: {reason}"
         return Error(self.failed, "LINK")
+
+    def _told(self) -> Optional[str]:
+        """Why another rank has given up, if it could say so beside its operations."""
+        try:
+            return None if self.board is None else self.board.read(at_once=True)
+        except Exception:  # the store is gone, too
+            return None
 
     def exchange(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> None:
         """Sends sends[p] to rank p and receives recvs[p] from it."""

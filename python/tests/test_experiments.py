@@ -353,7 +353,7 @@ class Reports(unittest.TestCase):
             page, readme = ((folder / name).read_text() for name in ("page.md", "readme.md"))
         self.assertIn("| `terse` | local steps 2,90:4, outer Nesterov lr=0.7, momentum=0.5 | gather | 0 | 93.00 | -0.40 |", page)
         self.assertIn("| `terse` | 4 local steps | gather | 0 | 91.00 | -1.00 |", page)
-        self.assertIn("| `terse` | 8 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
+        self.assertIn("| `terse` | 8 | 0.1 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
         self.assertIn("| `adacomp` | gather | 0 | 98.50 | -0.50 |", page)
         self.assertIn("| `dense` |  | 93.40 ±0.00 |  | 4 |", readme)
         self.assertNotIn("co3", readme)

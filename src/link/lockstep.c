@@ -25,13 +25,22 @@ static bool looks(const tg_exchange *x)
     return lane == NULL || !tg_lane_is_spared(x, lane);
 }
 
+/* Whether a rank reads frames by another device than this one. */
+static bool reads_beside(const tg_exchange *x, const tg_device *device)
+{
+    return x->codec->device != device && lane_of(x) != NULL && looks(x);
+}
+
 /* Frames that a rank sends are complete before another one's device reads them. */
 static void complete_frames(tg_exchange *const *ranks, uint32_t world)
 {
-    const tg_codec *first = ranks[0]->codec;
     for (uint32_t r = 0; r < world; r++) {
         const tg_codec *codec = ranks[r]->codec;
-        if (codec->device != first->device && codec->device != NULL && lane_of(ranks[r]) != NULL) {
+        bool is_read = false;
+        for (uint32_t to = 0; to < world && !is_read; to++) {
+            is_read = reads_beside(ranks[to], codec->device);
+        }
+        if (codec->device != NULL && is_read && lane_of(ranks[r]) != NULL) {
             codec->executor->wait(codec->run);
         }
     }

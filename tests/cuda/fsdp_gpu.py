@@ -326,8 +326,10 @@ class Rank(one_gpu.Rank):
     def check_checkpoints(self):
         import torch.distributed.checkpoint as checkpoint
         from tersegrad.torch import fsdp
-        folder, digests = str(pathlib.Path(self.flags.folder, f"same-{self.world}")), []
+        folder, digests, made = str(pathlib.Path(self.flags.folder, f"same-{self.world}")), [], None
         for resumed in (False, True):
+            made = model = None
+            gc.collect()  # as in check_replicas
             model, between = self.replicas()
             made = fsdp.compress(model, "ef+topk@0.1", replicas=between, inside="ef+bf16")
             if resumed:

@@ -1,4 +1,4 @@
-"""The parts of gpu_torch.py that time: steps of DistributedDataParallel with each hook, over links of several rates, and Workers."""
+"""The parts of gpu_torch.py that time steps of DistributedDataParallel with each hook, over links of several rates."""
 
 import ctypes
 import gc
@@ -190,54 +190,6 @@ class SlowLink:
             self._set(gbit * 1e9 / 8)
         elif self._set is not None:
             self._set(0)
-
-
-# ---- Workers ----------------------------------------------------------------------------------------------------------------------
-
-def workers(r):
-    """ResNet-18 with 4 workers: a step, and the same without the exchange. What is more is the exchange's."""
-    from tersegrad.torch import Passes, Workers
-    torch, F = r.torch, r.torch.nn.functional
-    n, size, batch = (2, 32, 2) if r.flags.cpu else (4, 32, 128)
-    draw = torch.Generator().manual_seed(1)
-    batches = [(torch.randn(batch, 3, size, size, generator=draw).to(r.device), torch.randint(10, (batch,), generator=draw).to(r.device))
-               for _ in range(n)]
-
-    def run(recipe):
-        torch.manual_seed(1)
-        model = (torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10)) if r.flags.cpu else resnet(torch, (2, 2, 2, 2), False, 10)).to(r.device)
-
-        def loss_of(x, y):
-            with torch.autocast(r.device.type, torch.bfloat16):
-                return F.cross_entropy(model(x), y)
-        group = Workers(model, n, recipe or "dense")
-        passes = Passes(group, model, loss_of)
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        times = []
-        for _ in range(4 if r.flags.cpu else 40):
-            begin = time.perf_counter()
-            if recipe is None:  # the passes alone
-                passes.capture(batches)
-                for worker in range(n):
-                    with passes.stream(worker):
-                        passes.run(worker, batches[worker])
-                passes._bind(0)
-                passes.join()
-            else:
-                passes(batches)
-                group.reduce()
-            optimizer.step()
-            if r.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(1000 * (time.perf_counter() - begin))
-        return statistics.median(times[len(times) // 2:]), group.codec
-    alone, _ = run(None)
-    for recipe in ("dense", "adacomp", "ef+topk@0.01", "ef+fp8", "terngrad"):
-        if not r.goes_on(4):
-            break
-        ms, codec = run(recipe)
-        r.say(kind="workers", n=n, model="ResNet-18", recipe=recipe, ms=ms, alone_ms=alone, share=max(0.0, 1 - alone / ms), codec=codec)
-        gc.collect()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ bad      2 ranks: what goes wrong is an exception on every rank, with the reason
 time     1 rank: a step of a ResNet-50 and of a GPT with no hook, PyTorch's own hooks and ours. Nothing travels, so what is more than no hook is
          what the codec adds to a step (gpu_time.py)
 link     2 ranks, the same over the loopback and over links of 1, 10 and 25 Gbit/s: each process sends late (slow_link.c)
-workers  one process: a step of a ResNet-18 with 4 Workers, and how much of it is the exchange
+workers  one process: 4 Workers on several streams of the GPU give the bits of the codec on the host; a step of a ResNet-18 with them, and how
+         much of it is the exchange (gpu_workers.py)
 
 Ranks that do not end within the limit are killed. Exit status 1 if anything differs or fails. --json FILE keeps all that was measured;
 bench/gpu_hooks.py makes tables of it. Without a GPU (--cpu, with emulated kernels) it does the same with less, to test itself.
@@ -31,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "cuda")]
 import gpu_bad
 import gpu_time
+import gpu_workers
 from quick_lgc import quick_lgc
 
 SLOW = {"lgc-ring", "lgc-server"}  # quick_lgc is tried in their place
@@ -229,7 +231,8 @@ def report(said):
         if line["kind"] in ("bits", "ddp", "bad"):
             is_well = line["result"] in ("same", "raised", "no time left") or "kernel" in line["result"]
             wrong += not is_well
-            print(f"{line['kind']:5} {line.get('world', 2)} ranks  {line.get('recipe', line.get('case')):24} {line['result']}", flush=True)
+            who = line.get("who") or f"{line.get('world', 2)} ranks"
+            print(f"{line['kind']:5} {who}  {line.get('recipe', line.get('case')):24} {line['result']}", flush=True)
         elif line["kind"] == "failed":
             wrong += 1
             print(f"FAILED {line['part']} of {line['world']} ranks: ranks {line['ranks']}, killed {line['late']}\n  " + "\n  ".join(line["why"]), flush=True)
@@ -252,7 +255,7 @@ def report(said):
 # (share of the time, what runs at the same time: part, ranks, model). What is timed runs alone.
 RUNS = ((25, [("bits", 2, "")]), (20, [("ddp", 2, "")]), (50, [("bad", 2, ""), ("stall", 2, ""), ("death", 2, "")]),
         (25, [("time", 1, "ResNet-50")]), (25, [("time", 1, "GPT")]), (60, [("link", 2, "ResNet-50")]), (50, [("link", 2, "GPT-25M")]),
-        (15, [("workers", 1, "")]), (15, [("bits", 4, "")]))
+        (25, [("workers", 1, "")]), (15, [("bits", 4, "")]))
 
 
 def runs_of(flags):
@@ -277,7 +280,7 @@ def main():
     if flags.rank is not None:
         rank = Rank(flags, flags.rank, flags.world, flags.folder)
         {"bits": bits, "ddp": ddp, "bad": gpu_bad.bad, "stall": gpu_bad.stall, "death": gpu_bad.death, "time": gpu_time.timing, "link": gpu_time.timing,
-         "workers": gpu_time.workers}[flags.part](rank)
+         "workers": gpu_workers.workers}[flags.part](rank)
         rank.dist.barrier(group=rank.gloo)
         rank.dist.destroy_process_group()
         return 0
