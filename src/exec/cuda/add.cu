@@ -53,9 +53,10 @@ TG_DEVICE void add_slowly(float *out, const tg_gpu_unit &u, const uint8_t *bytes
     }
 }
 
-/* Whole fours of n values. All loads of a thread are under way before the first is used. */
+/* Whole fours of n values. All loads of a thread are under way before the first is used, and before it is known whether they may be
+ * added. */
 template <unsigned WORDS>
-TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t n, float weight, bool sets)
+TG_DEVICE void add_fours(float *out, const tg_gpu_pass &p, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t n, float weight, bool sets)
 {
     bool is_bf16 = u.quantize == TG_GPU_BF16;
     uint32_t words[FOURS][WORDS];
@@ -66,6 +67,9 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
         if (tg_four_at(b) + FOUR <= n) {
             tg_load_plain<WORDS>(words[b], bytes + tg_four_at(b) * WORDS);
         }
+    }
+    if (!tg_may_add(p)) {
+        return;
     }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
@@ -83,21 +87,26 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
     }
 }
 
-__global__ static void __launch_bounds__(THREADS) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+__global__ static void __launch_bounds__(THREADS, 4) add_plain(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len == 0 || !tg_unit_sends(u, false) || !tg_may_add(p)) {
+    if (u.plain_len == 0 || !tg_unit_sends(u, false)) {
+        tg_after_previous();
         return;
     }
     const uint8_t *bytes = tg_plain_bytes(p, u, tile.chunk, body) + (uint64_t)tile.from * u.plain_len;
     float *out = sum_of_fours(p, u, tile);
     if (out != nullptr && u.plain_len == 2) {
-        add_fours<2>(out, u, bytes, tile.n, weight, sets);
+        add_fours<2>(out, p, u, bytes, tile.n, weight, sets);
     } else if (out != nullptr) {
-        add_fours<4>(out, u, bytes, tile.n, weight, sets);
+        add_fours<4>(out, p, u, bytes, tile.n, weight, sets);
     }
-    for (uint32_t i = (out != nullptr ? tile.n / FOUR * FOUR : 0) + threadIdx.x; i < tile.n; i += THREADS) {
+    uint32_t rest = out != nullptr ? tile.n / FOUR * FOUR : 0;
+    if (rest == tile.n || !tg_may_add(p)) {
+        return;
+    }
+    for (uint32_t i = rest + threadIdx.x; i < tile.n; i += THREADS) {
         float value = tg_plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
         *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
@@ -330,17 +339,21 @@ TG_DEVICE void add_tile(float *out, const tg_gpu_pass &p, const tile_part &t, co
 }
 
 __global__ static void __launch_bounds__(THREADS, 4)
-    add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+    add_symbols(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     __shared__ tile_space space;
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
-    if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false) || !tg_may_add(p)) {
+    if (u.plain_len != 0 || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, false)) {
+        tg_after_previous();
         return;
     }
     float *out = sum_of_fours(p, u, tile);
     float4 sum[FOURS];
     load_sums(sum, out, tile.n, sets);
+    if (!tg_may_add(p)) { /* symbols are looked at after that, for those that are not one would lead astray */
+        return;
+    }
     const tile_part t = part_of(p, u, tile, body);
     if (t.bits <= 8 || (t.group_n > 1 && u.base <= 256)) {
         uint32_t packed[FOURS], bits = t.group_n > 1 ? 8 : t.bits;
@@ -379,12 +392,16 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     if (p->tile_n == 0) {
         return;
     }
-    if (tg_pass_has(p, TG_KIND_NONE)) {
-        TG_LAUNCH(add_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+    /* The kernel before has judged the body. Neither it nor the one before that writes to sums, and that one has begun after all before it
+     * had ended; so sums may be read early. */
+    bool is_early = p->overlaps && p->sound != nullptr;
+    bool has_plain = tg_pass_has(p, TG_KIND_NONE);
+    if (has_plain) {
+        TG_LAUNCH_EARLY(add_plain, is_early, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
     }
     const uint32_t others = 1u << TG_KIND_NONE | 1u << TG_KIND_BLOCKS | 1u << TG_KIND_HEAD | 1u << TG_KIND_PACKS;
     if (p->kinds == 0 || (p->kinds & ~others) != 0) {
-        TG_LAUNCH(add_symbols, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+        TG_LAUNCH_EARLY(add_symbols, is_early && !has_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
     }
     tg_launch_add_blocks(p, body, weight, sets != 0, false);
 }
